@@ -1,0 +1,37 @@
+"""Errors that a user can mend: one sentence saying what is wrong, where, and what to do about it."""
+
+import difflib
+from collections.abc import Iterable
+
+
+class CalgridError(Exception):
+    """Base of all errors that are the input's fault; the command line prints its message and exits with 2."""
+
+
+class ConfigError(CalgridError):
+    """The configuration asks for something that does not exist or does not fit together."""
+
+
+class DataError(CalgridError):
+    """A data set, logits file or other input file is missing, damaged or does not fit its description."""
+
+
+class StateError(CalgridError):
+    """A checkpoint, resume state or lock on disk does not belong to what is being run."""
+
+
+def unknown_id(kind: str, name: str, known: Iterable[str], where: str = "") -> ConfigError:
+    """Build the error for an unknown identifier, suggesting the nearest valid ones.
+
+    Parameters
+    ----------
+    kind : what the identifier names, in the singular ("method", "calibrator").
+    name : the unknown identifier.
+    known : all valid identifiers.
+    where : where it was found, for example "grids[0].methods".
+    """
+    options = sorted(known)
+    near = difflib.get_close_matches(str(name), options, n=1, cutoff=0.5)
+    place = f" in {where}" if where else ""
+    hint = f"did you mean '{near[0]}'?" if near else f"valid: {', '.join(options)}."
+    return ConfigError(f"Unknown {kind} '{name}'{place}: {hint}")

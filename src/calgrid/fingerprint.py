@@ -1,0 +1,145 @@
+"""Fingerprints: what a result depends on, as a short string.
+
+Snakemake does not notice an edit of an imported package, so each rule carries the fingerprint of its resolved
+configuration and of the source of the modules that its stage really uses. Comments, docstrings and formatting do not
+count; neither do modules that move results around without changing them.
+"""
+
+import ast
+import functools
+import hashlib
+import io
+import json
+import tokenize
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+PACKAGE = "calgrid"
+PACKAGE_ROOT = Path(__file__).parent
+LENGTH = 16
+#: version of the files that stages hand to each other; raise it when their meaning changes
+FORMAT_VERSION = 1
+#: modules that cannot change a number: how things are found, stored, locked, shown or reported
+NEUTRAL = ("registry", "errors", "progress", "fingerprint", "configuration", "storage", "cli")
+_DROPPED = {tokenize.COMMENT, tokenize.NL, tokenize.ENCODING, tokenize.ENDMARKER}
+
+
+def digest(value: Any) -> str:
+    """Fingerprint of a JSON-like value; equal values give equal fingerprints whatever the order of their keys."""
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:LENGTH]
+
+
+def of_stage(settings: Mapping[str, Any], roots: Iterable[str]) -> str:
+    """Fingerprint of a stage: its settings and the source of ``roots`` with all that they import.
+
+    Parameters
+    ----------
+    settings : the resolved configuration of the stage, JSON-like; never the device or anything that is only speed.
+    roots : names of modules, for example ``"calgrid.losses.mbls"``.
+    """
+    return digest({"format": FORMAT_VERSION, "settings": settings, "code": code_digest(tuple(sorted(set(roots))))})
+
+
+@functools.cache
+def code_digest(roots: tuple[str, ...]) -> str:
+    """Fingerprint of the source of ``roots`` and of every calgrid module that they import, directly or not."""
+    return digest({name: _source_digest(name) for name in sorted(closure(roots))})
+
+
+def closure(roots: Iterable[str]) -> set[str]:
+    """All calgrid modules that ``roots`` import, themselves included, neutral ones left out."""
+    found: set[str] = set()
+    waiting = list(roots)
+    while waiting:
+        name = waiting.pop()
+        if name in found or _is_neutral(name) or _path(name) is None:
+            continue
+        found.add(name)
+        waiting.extend(_imports(name))
+    return found
+
+
+def _is_neutral(name: str) -> bool:
+    parts = name.split(".")
+    return len(parts) < 2 or parts[1] in NEUTRAL
+
+
+def _path(name: str) -> Path | None:
+    base = PACKAGE_ROOT.joinpath(*name.split(".")[1:])
+    for path in (base.with_suffix(".py"), base / "__init__.py"):
+        if path.is_file():
+            return path
+    return None
+
+
+@functools.cache
+def _source(name: str) -> str:
+    path = _path(name)
+    if path is None:
+        raise FileNotFoundError(f"module {name} has no source file")
+    return path.read_text(encoding="utf-8")
+
+
+@functools.cache
+def _imports(name: str) -> tuple[str, ...]:
+    """Calgrid modules named in import statements anywhere in a module, and the packages that contain it."""
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(_source(name))):
+        if isinstance(node, ast.Import):
+            names.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            names.add(node.module)
+            # ``from package import module``: harmless where the name is no module
+            names.update(f"{node.module}.{alias.name}" for alias in node.names)
+    return tuple(sorted(n for n in names if n.startswith(f"{PACKAGE}.")))
+
+
+@functools.cache
+def _source_digest(name: str) -> str:
+    return hashlib.sha256("\0".join(significant_tokens(_source(name))).encode()).hexdigest()
+
+
+def significant_tokens(source: str) -> list[str]:
+    """Tokens of a module without comments, docstrings, blank lines and the amount of indentation.
+
+    An f-string is one token in Python 3.11 and several from 3.12 on; both give the same list here.
+    """
+    docstrings = _docstring_positions(source)
+    lines = source.splitlines(keepends=True)
+    tokens: list[str] = []
+    depth, begin = 0, (0, 0)
+    fstring_start = getattr(tokenize, "FSTRING_START", -1)
+    fstring_end = getattr(tokenize, "FSTRING_END", -1)
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == fstring_start:
+            begin = token.start if depth == 0 else begin
+            depth += 1
+        elif token.type == fstring_end:
+            depth -= 1
+            if depth == 0:
+                tokens.append(_between(lines, begin, token.end))
+        elif depth or token.type in _DROPPED or token.start in docstrings:
+            continue
+        elif token.type in (tokenize.INDENT, tokenize.DEDENT, tokenize.NEWLINE):
+            tokens.append(tokenize.tok_name[token.type])
+        else:
+            tokens.append(token.string)
+    return tokens
+
+
+def _docstring_positions(source: str) -> set[tuple[int, int]]:
+    owners = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    return {
+        (node.body[0].lineno, node.body[0].col_offset)
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, owners) and ast.get_docstring(node, clean=False) is not None
+    }
+
+
+def _between(lines: list[str], begin: tuple[int, int], end: tuple[int, int]) -> str:
+    if begin[0] == end[0]:
+        return lines[begin[0] - 1][begin[1] : end[1]]
+    middle = lines[begin[0] : end[0] - 1]
+    return "".join([lines[begin[0] - 1][begin[1] :], *middle, lines[end[0] - 1][: end[1]]])

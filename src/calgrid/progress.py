@@ -1,0 +1,64 @@
+"""Progress of long work: a bar in a terminal, plain lines in a log, both with the time left."""
+
+import sys
+import time
+from typing import Self
+
+from tqdm import tqdm
+
+#: seconds between two lines in a log
+LOG_INTERVAL = 10.0
+
+
+def log(message: str) -> None:
+    """Write one line to standard error, where Snakemake's log files collect it."""
+    tqdm.write(message, file=sys.stderr)
+
+
+def _duration(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
+
+
+class Progress:
+    """Progress over ``total`` equal steps; use as a context manager and call :meth:`advance`.
+
+    Parameters
+    ----------
+    title : what is being done ("train digits/resnet8/ce/seed1").
+    total : number of steps.
+    unit : what one step is ("epoch").
+    done : steps done by an earlier, interrupted process; they do not count for the time left.
+    """
+
+    def __init__(self, title: str, total: int, unit: str = "step", done: int = 0) -> None:
+        self.title, self.total, self.unit, self.done = title, total, unit, done
+        self._initial = done
+        self._begin = time.monotonic()
+        self._last = -float("inf")
+        self._bar: tqdm | None = None
+
+    def __enter__(self) -> Self:
+        if sys.stderr.isatty():
+            self._bar = tqdm(total=self.total, initial=self.done, desc=self.title, unit=self.unit, leave=False)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._bar is not None:
+            self._bar.close()
+
+    def advance(self, **shown: float) -> None:
+        """Count one step; ``shown`` are numbers to show beside it (loss, accuracy)."""
+        self.done += 1
+        if self._bar is not None:
+            self._bar.set_postfix({name: f"{value:.4g}" for name, value in shown.items()}, refresh=False)
+            self._bar.update(1)
+            return
+        now = time.monotonic()
+        if now - self._last < LOG_INTERVAL and self.done < self.total:
+            return
+        self._last = now
+        left = (now - self._begin) / max(self.done - self._initial, 1) * (self.total - self.done)
+        numbers = "".join(f", {name} {value:.4g}" for name, value in shown.items())
+        log(f"{self.title}: {self.unit} {self.done}/{self.total}{numbers}, {_duration(left)} left")

@@ -1,0 +1,220 @@
+"""Registry of methods: one file = one identifier, read without importing it.
+
+A component (loss, procedure, calibrator, dataset, shift, backbone) lives in ``calgrid/<package>/<id>.py``; the file
+name is the identifier, and the one class in it that carries ``@register(...)`` is the component. Its hyper-parameters
+are the keyword-only arguments of ``__init__``: their defaults and annotations are the only place where they are
+written down.
+
+Planning a grid must not import torch (seconds) for each Snakemake process, so :func:`specs` reads the files with
+:mod:`ast`; :func:`load` imports the one file that is needed.
+"""
+
+import ast
+import functools
+import importlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, TypeVar
+
+from calgrid.errors import ConfigError, unknown_id
+
+PACKAGE_ROOT = Path(__file__).parent
+#: kind of component -> (sub-package that holds one file per component, name of the kind in messages)
+KINDS: Mapping[str, tuple[str, str]] = MappingProxyType(
+    {
+        "loss": ("losses", "loss"),
+        "procedure": ("procedures", "procedure"),
+        "calibrator": ("calibrators", "calibrator"),
+        "dataset": ("datasets", "dataset"),
+        "backbone": ("backbones", "backbone"),
+    }
+)
+
+Component = TypeVar("Component", bound=type)
+
+
+@dataclass(frozen=True)
+class Option:
+    """One hyper-parameter: its default and the values it takes."""
+
+    name: str
+    default: Any
+    type: str
+    choices: tuple[Any, ...] = ()
+
+    def check(self, value: Any, where: str) -> Any:
+        """Return ``value`` in the declared type, or raise ConfigError naming ``where`` it was given."""
+        if self.choices:
+            if value not in self.choices:
+                raise ConfigError(f"{where} must be one of {list(self.choices)}, got {value!r}.")
+            return value
+        accepted = [part.strip() for part in self.type.split("|")]
+        if value is None and "None" in accepted:
+            return None
+        if isinstance(value, bool) and "bool" not in accepted:
+            raise ConfigError(f"{where} must be {self.type}, got {value!r}.")
+        if "float" in accepted and isinstance(value, (int, float)):
+            return float(value)
+        for name, kind in (("bool", bool), ("int", int), ("str", str)):
+            if name in accepted and isinstance(value, kind):
+                return value
+        if any(part.startswith(("list", "tuple", "Sequence")) for part in accepted) and isinstance(
+            value, (list, tuple)
+        ):
+            return list(value)
+        raise ConfigError(f"{where} must be {self.type}, got {value!r}.")
+
+
+@dataclass(frozen=True)
+class Spec:
+    """What a component's file says about it, without running the file."""
+
+    id: str
+    kind: str
+    module: str
+    class_name: str
+    summary: str
+    source: str
+    options: Mapping[str, Option]
+    dataset_defaults: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    info: Mapping[str, Any] = field(default_factory=dict)
+
+    def resolve(
+        self,
+        overrides: Mapping[str, Any] | None = None,
+        dataset: str | None = None,
+        backbone: str | None = None,
+        where: str = "",
+    ) -> dict[str, Any]:
+        """Return all hyper-parameters: file defaults, then those of the data set, then ``overrides``.
+
+        Keys of ``dataset_defaults`` are ``"dataset"`` or, winning over it, ``"dataset/backbone"``.
+        Raises ConfigError for a name the component does not have or a value of the wrong type.
+        """
+        place = where or f"{self.kind} '{self.id}'"
+        values = {name: option.default for name, option in self.options.items()}
+        values.update(self.dataset_defaults.get(dataset or "", {}))
+        values.update(self.dataset_defaults.get(f"{dataset}/{backbone}", {}))
+        for name, value in (overrides or {}).items():
+            if name not in self.options:
+                known = self.options or {"(it has none)": None}
+                raise unknown_id("hyper-parameter", name, known, place)
+            values[name] = self.options[name].check(value, f"{place}: {name}")
+        return values
+
+
+def register(
+    *,
+    source: str,
+    dataset_defaults: Mapping[str, Mapping[str, Any]] | None = None,
+    **info: Any,
+) -> Callable[[Component], Component]:
+    """Mark a class as the component of its file.
+
+    All arguments must be literals: they are also read without importing the file.
+
+    Parameters
+    ----------
+    source : the paper (authors, venue, year, equation) or origin.
+    dataset_defaults : dataset id -> hyper-parameters that differ from the defaults there.
+    info : further facts of the kind, for example ``needs=("features",)`` or ``keeps_argmax=True``.
+    """
+
+    def mark(cls: Component) -> Component:
+        cls.registered = MappingProxyType({"source": source, "dataset_defaults": dict(dataset_defaults or {}), **info})
+        return cls
+
+    return mark
+
+
+#: options that the base class of a kind gives to each of its components
+COMMON_OPTIONS: Mapping[str, Mapping[str, Option]] = MappingProxyType(
+    {"loss": {"reduction": Option("reduction", "mean", "Literal['mean', 'sum']", ("mean", "sum"))}}
+)
+
+
+def _literal(node: ast.expr, where: str) -> Any:
+    try:
+        return ast.literal_eval(node)
+    except ValueError as error:
+        raise ConfigError(f"{where} must be a literal: it is read without importing the file.") from error
+
+
+def _choices(annotation: str) -> tuple[Any, ...]:
+    if not annotation.startswith("Literal["):
+        return ()
+    value = ast.literal_eval(annotation[len("Literal") :])
+    return tuple(value)
+
+
+def _options(cls: ast.ClassDef, where: str) -> dict[str, Option]:
+    for node in cls.body:
+        if isinstance(node, ast.FunctionDef) and node.name == "__init__":
+            pairs = zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True)
+            return {
+                arg.arg: Option(
+                    name=arg.arg,
+                    default=_literal(default, f"{where}: default of {arg.arg}"),
+                    type=ast.unparse(arg.annotation) if arg.annotation else "str",
+                    choices=_choices(ast.unparse(arg.annotation)) if arg.annotation else (),
+                )
+                for arg, default in pairs
+                if default is not None
+            }
+    return {}
+
+
+def _registered_class(tree: ast.Module, where: str) -> tuple[ast.ClassDef, dict[str, Any]]:
+    found = []
+    for node in tree.body:
+        if not isinstance(node, ast.ClassDef):
+            continue
+        for mark in node.decorator_list:
+            if isinstance(mark, ast.Call) and isinstance(mark.func, ast.Name) and mark.func.id == "register":
+                found.append((node, {k.arg: _literal(k.value, f"{where}: {k.arg}") for k in mark.keywords if k.arg}))
+    if len(found) != 1:
+        raise ConfigError(f"{where} must hold exactly one class with @register, found {len(found)}.")
+    return found[0]
+
+
+def _read_spec(kind: str, path: Path) -> Spec:
+    where = f"calgrid/{path.parent.name}/{path.name}"
+    cls, info = _registered_class(ast.parse(path.read_text(encoding="utf-8")), where)
+    if "source" not in info:
+        raise ConfigError(f"{where}: @register needs a source.")
+    doc = ast.get_docstring(cls) or ""
+    return Spec(
+        id=path.stem,
+        kind=kind,
+        module=f"calgrid.{path.parent.name}.{path.stem}",
+        class_name=cls.name,
+        summary=doc.strip().split("\n", 1)[0],
+        source=info.pop("source"),
+        dataset_defaults=MappingProxyType(info.pop("dataset_defaults", {})),
+        options=MappingProxyType({**_options(cls, where), **COMMON_OPTIONS.get(kind, {})}),
+        info=MappingProxyType(info),
+    )
+
+
+@functools.cache
+def specs(kind: str) -> Mapping[str, Spec]:
+    """All components of a kind by identifier, in alphabetical order; imports nothing."""
+    folder = PACKAGE_ROOT / KINDS[kind][0]
+    paths = sorted(path for path in folder.glob("*.py") if not path.name.startswith("_"))
+    return MappingProxyType({path.stem: _read_spec(kind, path) for path in paths})
+
+
+def spec(kind: str, name: str, where: str = "") -> Spec:
+    """Return one component's Spec; an unknown ``name`` raises ConfigError with the nearest valid one."""
+    known = specs(kind)
+    if name not in known:
+        raise unknown_id(KINDS[kind][1], name, known, where)
+    return known[name]
+
+
+def load(kind: str, name: str) -> type:
+    """Import the file of a component and return its class."""
+    entry = spec(kind, name)
+    return getattr(importlib.import_module(entry.module), entry.class_name)
