@@ -1,0 +1,71 @@
+"""Atomic files: readers see the old file or the new one, never a part of it."""
+
+import contextlib
+import errno
+import json
+import os
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from calgrid.errors import DataError, StateError
+
+
+@contextlib.contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Yield a temporary sibling of ``path`` to write to; on success it takes the place of ``path``.
+
+    On any error, also a full disk or a kill, ``path`` is as it was. The data reach the disk before the rename, so
+    that a power cut leaves no empty file under the final name.
+    """
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.tmp")
+    try:
+        yield temporary
+        flush(temporary)
+        temporary.replace(path)
+    except OSError as error:
+        raise disk_error(error, path) from error
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def disk_error(error: OSError, path: Path) -> OSError | StateError:
+    """Turn 'no space left' into one sentence; every other error is returned as it is."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        return StateError(
+            f"The disk is full while writing {path}: nothing was changed there; free some space and run again."
+        )
+    return error
+
+
+def flush(path: Path) -> None:
+    """Force a file's content to the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text file atomically."""
+    with replacing(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write a JSON file atomically, keys sorted, so that equal content gives equal bytes."""
+    write_text(path, json.dumps(value, indent=2, sort_keys=True, allow_nan=True) + "\n")
+
+
+def read_json(path: Path, what: str = "file") -> Any:
+    """Read a JSON file; a missing or damaged one raises DataError naming ``what`` it is."""
+    try:
+        return json.loads(Path(path).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise DataError(f"The {what} {path} does not exist.") from None
+    except (ValueError, UnicodeDecodeError) as error:
+        raise DataError(f"The {what} {path} is not valid JSON ({error}): delete it and run again.") from None

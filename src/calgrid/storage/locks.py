@@ -1,0 +1,165 @@
+"""Owner locks: one live writer for each folder, across processes and hosts.
+
+Snakemake's own lock cannot do this: after a ``kill -9`` it blocks the next call although nobody runs, while an
+orphaned child goes on unprotected. Our lock names its owner (host, pid, start of the process, SLURM job) and is
+kept fresh by a heartbeat, so that a dead owner's lock is taken over and a live owner's never is.
+"""
+
+import contextlib
+import json
+import os
+import socket
+import threading
+import time
+import uuid
+from pathlib import Path
+from typing import Any, Self
+
+from calgrid.errors import StateError
+from calgrid.progress import log
+
+HEARTBEAT_SECONDS = 15.0
+#: an owner on another host is presumed dead after this long without a heartbeat
+STALE_SECONDS = 600.0
+POLL_SECONDS = 0.5
+
+
+def _process_start(pid: int) -> str:
+    """Start of a process in clock ticks since boot ('' where the system does not tell): a pid alone is reused."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
+    except OSError:
+        return ""
+    return stat.rpartition(")")[2].split()[19]
+
+
+def _is_running(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+class OwnerLock:
+    """A lock file that names its owner; use as a context manager.
+
+    Parameters
+    ----------
+    path : the lock file; its folder is created.
+    what : what it protects, for messages ("run digits/resnet8/ce/seed1").
+    wait : seconds to wait for a live owner before refusing; None reads ``CALGRID_LOCK_WAIT`` (default 600).
+
+    Raises
+    ------
+    StateError : a live owner still holds the lock after ``wait`` seconds.
+    """
+
+    def __init__(self, path: Path, what: str, wait: float | None = None) -> None:
+        self.path = Path(path)
+        self.what = what
+        self.wait = float(os.environ.get("CALGRID_LOCK_WAIT", "600")) if wait is None else wait
+        self.owner = {
+            "token": uuid.uuid4().hex,
+            "host": socket.gethostname(),
+            "pid": os.getpid(),
+            "process_start": _process_start(os.getpid()),
+            "slurm_job": os.environ.get("SLURM_JOB_ID", ""),
+            "since": time.strftime("%Y-%m-%d %H:%M:%S"),
+        }
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def __enter__(self) -> Self:
+        deadline = time.monotonic() + self.wait
+        told = False
+        while not self._try_acquire():
+            holder = self._read(self.path)
+            if time.monotonic() >= deadline:
+                raise StateError(self._refusal(holder))
+            if not told:
+                log(f"{self._refusal(holder)} Waiting up to {self.wait:.0f} s.")
+                told = True
+            time.sleep(POLL_SECONDS)
+        self._thread = threading.Thread(target=self._beat, daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        if self._read(self.path).get("token") == self.owner["token"]:
+            self.path.unlink(missing_ok=True)
+
+    def _refusal(self, holder: dict[str, Any]) -> str:
+        job = f", SLURM job {holder['slurm_job']}" if holder.get("slurm_job") else ""
+        return (
+            f"The {self.what} is being written by process {holder.get('pid', '?')} on {holder.get('host', '?')}"
+            f"{job} since {holder.get('since', '?')}: wait for it to end, or stop it, then run again."
+        )
+
+    def _beat(self) -> None:
+        while not self._stop.wait(HEARTBEAT_SECONDS):
+            with contextlib.suppress(OSError):
+                os.utime(self.path)
+
+    def _try_acquire(self) -> bool:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        mine = self.path.with_name(f"{self.path.name}.{self.owner['token']}")
+        mine.write_text(json.dumps(self.owner), encoding="utf-8")
+        try:
+            if _claim(mine, self.path):
+                return True
+            holder = self._read(self.path)
+            if self._is_alive(self.path, holder):
+                return False
+            # Only one process may ever replace a given dead owner: it claims that owner's token first.
+            claim = self.path.with_name(f"{self.path.name}.takeover-{holder.get('token', 'unreadable')}")
+            if not _claim(mine, claim):
+                if not self._is_alive(claim, self._read(claim)):
+                    claim.unlink(missing_ok=True)
+                return False
+            mine.replace(self.path)
+            claim.unlink(missing_ok=True)
+            return True
+        finally:
+            mine.unlink(missing_ok=True)
+
+    @staticmethod
+    def _read(path: Path) -> dict[str, Any]:
+        try:
+            return json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return {}
+
+    def _is_alive(self, path: Path, holder: dict[str, Any]) -> bool:
+        if holder.get("host") == self.owner["host"]:
+            pid = int(holder.get("pid", -1))
+            return _is_running(pid) and _process_start(pid) == holder.get("process_start", "")
+        try:
+            # Both times come from the file system, so that a clock that is wrong on one host does no harm.
+            probe = path.with_name(f"{path.name}.{self.owner['token']}.now")
+            probe.touch()
+            age = probe.stat().st_mtime - path.stat().st_mtime
+            probe.unlink()
+        except OSError:  # released a moment ago: ask again
+            return True
+        return age < STALE_SECONDS
+
+
+def _claim(source: Path, target: Path) -> bool:
+    """Make ``target`` exist with the content of ``source`` if and only if it did not exist."""
+    try:
+        os.link(source, target)
+        return True
+    except FileExistsError:
+        return False
+    except OSError:  # a file system without hard links
+        try:
+            descriptor = os.open(target, os.O_CREAT | os.O_EXCL | os.O_WRONLY)
+        except FileExistsError:
+            return False
+        with os.fdopen(descriptor, "wb") as stream:
+            stream.write(source.read_bytes())
+        return True

@@ -1,0 +1,180 @@
+"""Logits files: Parquet with ``index``, ``label``, ``logits`` and, in family files, ``shift`` and ``severity``."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from calgrid.errors import DataError
+from calgrid.storage.atomic import replacing
+
+METADATA_KEY = b"calgrid"
+NO_LABEL = -1
+
+
+@dataclass
+class Logits:
+    """Logits of one split or of one shift family.
+
+    Parameters
+    ----------
+    index : (N,) int32, position in the split.
+    label : (N,) int32, class, or -1 where there is none (out-of-distribution sets).
+    logits : (N, K) float32.
+    shift, severity : (N,) names and int8, only in family files.
+    features : (N, d) float32, penultimate features, optional.
+    metadata : protocol, dataset, backbone, method, seed, split, n_classes, fingerprint.
+    """
+
+    index: np.ndarray
+    label: np.ndarray
+    logits: np.ndarray
+    shift: np.ndarray | None = None
+    severity: np.ndarray | None = None
+    features: np.ndarray | None = None
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+    def settings(self) -> list[tuple[str, int, np.ndarray]]:
+        """Shift name, severity and row numbers of each setting of a family file, in order of appearance."""
+        if self.shift is None or self.severity is None:
+            return [("", 0, np.arange(len(self)))]
+        keys = np.char.add(np.char.add(self.shift.astype(str), "/"), self.severity.astype(str))
+        _, first, inverse = np.unique(keys, return_index=True, return_inverse=True)
+        order = np.argsort(first)
+        return [(str(self.shift[first[k]]), int(self.severity[first[k]]), np.flatnonzero(inverse == k)) for k in order]
+
+
+def _fixed_size_list(values: np.ndarray) -> pa.FixedSizeListArray:
+    flat = np.ascontiguousarray(values, dtype=np.float32).reshape(-1)
+    return pa.FixedSizeListArray.from_arrays(pa.array(flat), values.shape[1])
+
+
+def write_logits(path: Path, data: Logits) -> None:
+    """Write a logits file atomically (zstd, byte-stream split for the floats); the same data give the same bytes."""
+    validate_logits(data, str(path))
+    columns: dict[str, pa.Array] = {
+        "index": pa.array(data.index.astype(np.int32)),
+        "label": pa.array(data.label.astype(np.int32)),
+        "logits": _fixed_size_list(data.logits),
+    }
+    if data.shift is not None and data.severity is not None:
+        columns["shift"] = pa.array(data.shift.astype(str)).dictionary_encode()
+        columns["severity"] = pa.array(data.severity.astype(np.int8))
+    floats = ["logits.list.element"]
+    if data.features is not None:
+        columns["features"] = _fixed_size_list(data.features)
+        floats.append("features.list.element")
+    table = pa.table(columns)
+    table = table.replace_schema_metadata({METADATA_KEY: json.dumps(dict(data.metadata), sort_keys=True)})
+    with replacing(path) as temporary:
+        pq.write_table(
+            table,
+            temporary,
+            compression="zstd",
+            use_dictionary=["shift"] if data.shift is not None else False,
+            use_byte_stream_split=floats,
+        )
+
+
+def read_logits(path: Path) -> Logits:
+    """Read and check a logits file.
+
+    Raises
+    ------
+    DataError : the file is missing, truncated, empty, lacks a column, or holds NaN, labels out of range, ...
+    """
+    table = read_table(path, "logits file")
+    for column in ("label", "logits"):
+        if column not in table.column_names:
+            raise DataError(
+                f"The logits file {path} has no column '{column}' (it has {', '.join(table.column_names)})."
+            )
+    rows = table.num_rows
+    names = set(table.column_names)
+    data = Logits(
+        index=_plain(table, "index") if "index" in names else np.arange(rows, dtype=np.int32),
+        label=_plain(table, "label"),
+        logits=_matrix(table, "logits", path),
+        shift=_plain(table, "shift").astype(str) if "shift" in names else None,
+        severity=_plain(table, "severity") if "severity" in names else None,
+        features=_matrix(table, "features", path) if "features" in names else None,
+        metadata=read_metadata(table),
+    )
+    validate_logits(data, str(path))
+    return data
+
+
+def read_table(path: Path, what: str = "Parquet file") -> pa.Table:
+    """Read a Parquet file; a missing or damaged one raises DataError naming it."""
+    if not Path(path).is_file():
+        raise DataError(f"The {what} {path} does not exist.")
+    try:
+        return pq.read_table(path)
+    except (pa.ArrowException, OSError) as error:
+        reason = str(error).splitlines()[0]
+        raise DataError(
+            f"The {what} {path} is damaged or no Parquet file ({reason}): delete it and run again."
+        ) from None
+
+
+def read_metadata(table: pa.Table) -> dict[str, Any]:
+    """Return the ``calgrid`` metadata of a table ({} where there is none)."""
+    raw = (table.schema.metadata or {}).get(METADATA_KEY)
+    return json.loads(raw) if raw else {}
+
+
+def _plain(table: pa.Table, column: str) -> np.ndarray:
+    return table.column(column).combine_chunks().to_numpy(zero_copy_only=False)
+
+
+def _matrix(table: pa.Table, column: str, path: Path) -> np.ndarray:
+    chunked = table.column(column)
+    if chunked.null_count:
+        raise DataError(f"Column '{column}' of {path} has {chunked.null_count} empty rows.")
+    values = chunked.combine_chunks()
+    if isinstance(values, pa.ChunkedArray):
+        values = pa.concat_arrays(values.chunks) if values.num_chunks else pa.array([], values.type)
+    lengths = np.unique(values.value_lengths().to_numpy(zero_copy_only=False)) if len(values) else np.array([0])
+    if len(lengths) != 1:
+        raise DataError(
+            f"Column '{column}' of {path} has rows of different length ({lengths.min()} to {lengths.max()})."
+        )
+    flat = values.flatten().to_numpy(zero_copy_only=False)
+    return flat.reshape(len(values), int(lengths[0])).astype(np.float32)
+
+
+def validate_logits(data: Logits, where: str, n_classes: int | None = None) -> None:
+    """Check shapes, NaN and label range; raise DataError with one sentence naming ``where`` the data came from."""
+    rows = len(data.logits)
+    if data.logits.ndim != 2 or rows == 0:
+        raise DataError(f"{where}: logits must have shape (N, K) with N >= 1, got {data.logits.shape}.")
+    width = data.logits.shape[1]
+    if width < 2 or (n_classes is not None and width != n_classes):
+        expected = f"{n_classes} as in the other files" if n_classes else "at least 2"
+        raise DataError(f"{where}: logits have {width} columns, expected {expected}.")
+    for name in ("index", "label", "shift", "severity", "features"):
+        values = getattr(data, name)
+        if values is not None and len(values) != rows:
+            raise DataError(f"{where}: {len(values)} values of '{name}' for {rows} rows of logits.")
+    _validate_values(data.logits, where)
+    if not np.issubdtype(data.label.dtype, np.integer):
+        raise DataError(f"{where}: labels must be integers, got {data.label.dtype}.")
+    low, high = int(data.label.min()), int(data.label.max())
+    if low < NO_LABEL or high >= width:
+        wrong = low if low < NO_LABEL else high
+        raise DataError(f"{where}: label {wrong} is outside 0..{width - 1} (or {NO_LABEL} for none).")
+
+
+def _validate_values(logits: np.ndarray, where: str) -> None:
+    bad = np.isnan(logits).any(axis=1) | np.isposinf(logits).any(axis=1) | np.isneginf(logits).all(axis=1)
+    if bad.any():
+        first = int(np.flatnonzero(bad)[0])
+        raise DataError(f"{where}: {int(bad.sum())} rows of logits hold NaN or infinity, the first is row {first}.")
