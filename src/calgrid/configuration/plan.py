@@ -1,0 +1,181 @@
+"""What each job of a study is told: specifications and fingerprints, as strings for the rules of the workflow."""
+
+import functools
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from calgrid import fingerprint, registry
+from calgrid.configuration.runs import EXTERNAL, RunKey
+from calgrid.configuration.study import Study, base_dataset
+from calgrid.errors import ConfigError
+
+#: keys of a protocol that matter after training only
+EXPORT_KEYS = ("export_features",)
+REPORT_MODULES = {
+    "aggregate": ("calgrid.stages.aggregate",),
+    "tables": ("calgrid.reporting.tables",),
+    "plots": ("calgrid.reporting.figures",),
+    "report": ("calgrid.reporting.html",),
+}
+
+
+class Plan:
+    """Specifications and fingerprints of all jobs of a study; every method is cheap and cached."""
+
+    def __init__(self, study: Study) -> None:
+        self.study = study
+        self._train: dict[RunKey, dict[str, Any]] = {}
+
+    @functools.cached_property
+    def statistics(self) -> Mapping[str, Any]:
+        """The ``statistics`` block of the configuration."""
+        return self.study.config["statistics"]
+
+    @functools.cache  # noqa: B019  (a plan lives as long as its process)
+    def data(self, unit: str) -> str:
+        """Fingerprint of a prepared data set or shift family."""
+        base = base_dataset(unit)
+        settings = {"unit": unit, "base": self.data(base) if base else None}
+        return fingerprint.of_stage(settings, [registry.spec("dataset", unit).module, "calgrid.datasets._prepared"])
+
+    def train(self, key: RunKey) -> Mapping[str, Any]:
+        """Specification of a training run; its ``fingerprint`` covers everything that determines the weights."""
+        if key not in self._train:
+            self._train[key] = self._train_spec(key)
+        return self._train[key]
+
+    def _train_spec(self, key: RunKey) -> dict[str, Any]:
+        run = self.study.runs[key]
+        if run.method is None:
+            raise ConfigError(f"Run {key.path} is external: it is not trained here.")
+        method = run.method
+        first = None
+        if run.first_stage is not None:
+            stage_one = self.study.runs[run.first_stage]
+            first = {
+                "fingerprint": self.train(run.first_stage)["fingerprint"],
+                "checkpoint": stage_one.checkpoints[0],
+            }
+        spec = {
+            "key": key._asdict(),
+            "protocol": {k: v for k, v in run.protocol.items() if k not in EXPORT_KEYS},
+            "procedure": {"id": method.procedure, "options": dict(method.procedure_options)},
+            "loss": {"id": method.loss, "options": dict(method.loss_options)},
+            "data": self.data(key.dataset),
+            "first_stage": first,
+        }
+        return {**spec, "fingerprint": fingerprint.of_stage(spec, self._training_modules(key))}
+
+    def _training_modules(self, key: RunKey) -> list[str]:
+        method = self.study.runs[key].method
+        return [
+            "calgrid.stages.train",
+            registry.spec("loss", method.loss).module,
+            registry.spec("procedure", method.procedure).module,
+            registry.spec("backbone", key.backbone).module,
+        ]
+
+    @functools.cache  # noqa: B019
+    def predict(self, key: RunKey) -> Mapping[str, Any]:
+        """Specification of a prediction; shift families are left out, so that studies with other ones agree."""
+        run = self.study.runs[key]
+        spec = {
+            "key": key._asdict(),
+            "checkpoints": list(run.checkpoints),
+            "export_features": bool(run.protocol["export_features"]),
+            "run_fingerprint": self.train(key)["fingerprint"],
+        }
+        modules = [
+            "calgrid.stages.predict",
+            registry.spec("procedure", run.method.procedure).module,
+            registry.spec("backbone", key.backbone).module,
+        ]
+        return {**spec, "fingerprint": fingerprint.of_stage(spec, modules)}
+
+    @functools.cache  # noqa: B019
+    def external(self, key: RunKey) -> Mapping[str, Any]:
+        """Specification of an import of logits made elsewhere."""
+        config = {
+            k: v for k, v in self.study.runs[key].external.items() if k not in ("calibrators", "calibrator_seeds")
+        }
+        spec = {"key": key._asdict(), "external": config}
+        return {**spec, "fingerprint": fingerprint.of_stage(spec, ["calgrid.stages.external"])}
+
+    def logits_fingerprint(self, key: RunKey) -> str:
+        """Fingerprint that the run's logits files must carry."""
+        return (self.external if key.protocol == EXTERNAL else self.predict)(key)["fingerprint"]
+
+    def run_fingerprint(self, key: RunKey) -> str:
+        """Fingerprint by which a number is traced to the run's records."""
+        return (self.external if key.protocol == EXTERNAL else self.train)(key)["fingerprint"]
+
+    @functools.cache  # noqa: B019
+    def calibrator(self, name: str, id: str, options: str) -> str:
+        """Fingerprint of a calibrator's code and options (JSON)."""
+        return fingerprint.of_stage({"name": name, "options": options}, [registry.spec("calibrator", id).module])
+
+    @functools.cache  # noqa: B019
+    def calibrate(self, key: RunKey) -> Mapping[str, Any]:
+        """Specification of the calibration and scoring of a run in this study."""
+        run, wanted = self.study.runs[key], self.study.evaluations[key]
+        calibrators = [
+            {
+                **{k: entry[k] for k in ("name", "id", "options", "stochastic")},
+                "seeds": wanted.calibrator_seeds if entry["stochastic"] else wanted.calibrator_seeds[:1],
+                "fingerprint": self.calibrator(
+                    entry["name"], entry["id"], json.dumps(entry["options"], sort_keys=True)
+                ),
+            }
+            for entry in wanted.calibrators.values()
+        ]
+        spec = {
+            "key": key._asdict(),
+            "checkpoints": list(run.checkpoints),
+            "families": wanted.families,
+            "calibrators": calibrators,
+            "statistics": {k: self.statistics[k] for k in ("bins", "bootstrap", "level", "seed")},
+            "run_fingerprint": self.run_fingerprint(key),
+            "logits_fingerprint": self.logits_fingerprint(key),
+        }
+        return {**spec, "fingerprint": fingerprint.of_stage(spec, ["calgrid.stages.calibrate"])}
+
+    def manifest(self) -> dict[str, Any]:
+        """Everything that aggregation and the report need: parts with their fingerprints, and the configuration."""
+        layout = self.study.layout
+        runs = [
+            {
+                "key": key._asdict(),
+                "run": layout.run(key),
+                "part": layout.part(key),
+                "fingerprint": self.calibrate(key)["fingerprint"],
+                "external": key.protocol == EXTERNAL,
+                "families": self.study.evaluations[key].families,
+            }
+            for key in self.study.evaluations
+        ]
+        content = {
+            "study": self.study.layout.study,
+            "statistics": dict(self.statistics),
+            "published": [str(self.study.home / path) for path in self.study.config["published"]],
+            "runs": runs,
+            "configuration": {k: v for k, v in self.study.config.items() if k != "device"},
+        }
+        return {**content, "fingerprint": fingerprint.digest({"content": content, "code": self.stage("aggregate")})}
+
+    def stage(self, name: str) -> str:
+        """Fingerprint of a stage after calibration: ``aggregate``, ``tables``, ``plots``, ``report``."""
+        return fingerprint.of_stage({"stage": name, "files": _resource_digests(name)}, REPORT_MODULES[name])
+
+
+def _resource_digests(stage: str) -> Iterable[str]:
+    """Digests of files beside the code that shape a stage's output (the report's template)."""
+    if stage != "report":
+        return []
+    folder = fingerprint.PACKAGE_ROOT / "reporting"
+    return [fingerprint.digest(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.j2"))]
+
+
+def as_json(spec: Mapping[str, Any]) -> str:
+    """One-line JSON of a specification, for a command line."""
+    return json.dumps(spec, sort_keys=True, separators=(",", ":"))

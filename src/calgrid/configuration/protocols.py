@@ -1,0 +1,80 @@
+"""Protocols: files in ``config/protocols`` and the variants that a configuration makes of them."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from calgrid.configuration.schema import fill_defaults, validate
+from calgrid.errors import ConfigError, unknown_id
+
+
+def merge(base: Mapping[str, Any], change: Mapping[str, Any]) -> dict[str, Any]:
+    """Return ``base`` with the keys of ``change``, nested mappings merged level by level."""
+    result = dict(base)
+    for key, value in change.items():
+        both = isinstance(value, Mapping) and isinstance(result.get(key), Mapping)
+        result[key] = merge(result[key], value) if both else value
+    return result
+
+
+class ProtocolBook:
+    """All protocols that a configuration can name.
+
+    Parameters
+    ----------
+    folder : folder of protocol files, ``<id>.yaml``.
+    schema : path of protocol.schema.yaml.
+    variants : name -> {"base": id, key: value, ...}.
+    """
+
+    def __init__(self, folder: Path, schema: Path, variants: Mapping[str, Mapping[str, Any]]) -> None:
+        self.folder, self.schema, self.variants = Path(folder), Path(schema), variants
+        self.files = {path.stem: path for path in sorted(self.folder.glob("*.yaml"))}
+        for name in variants:
+            if name in self.files:
+                raise ConfigError(f"protocols.{name}: there is a protocol file of that name; choose another one.")
+            self.get(name, f"protocols.{name}")
+
+    def get(self, name: str, where: str) -> dict[str, Any]:
+        """Return a protocol with all defaults filled in, without its description.
+
+        Raises ConfigError for an unknown name or a protocol that does not follow the schema.
+        """
+        if name in self.variants:
+            change = {key: value for key, value in self.variants[name].items() if key != "base"}
+            raw = merge(self._read(self.variants[name]["base"], f"{where}.base"), change)
+        else:
+            raw = self._read(name, where)
+        validate(raw, self.schema, f"protocol '{name}'")
+        filled = fill_defaults({"augmentation": {}, **raw}, self.schema)
+        _check(filled, name)
+        return {key: value for key, value in filled.items() if key != "description"}
+
+    def _read(self, name: str, where: str) -> dict[str, Any]:
+        if name not in self.files:
+            raise unknown_id("protocol", name, [*self.files, *self.variants], where)
+        return yaml.safe_load(self.files[name].read_text(encoding="utf-8"))
+
+
+def for_stage(protocol: Mapping[str, Any], second: bool) -> dict[str, Any]:
+    """Return the protocol of the first or of the second stage."""
+    own = {key: value for key, value in protocol.items() if key != "second_stage"}
+    if not second:
+        return own
+    change = protocol.get("second_stage", {})
+    # a schedule is replaced as a whole: milestones of the first stage mean nothing in the second
+    schedule = {"schedule": change["schedule"]} if "schedule" in change else {}
+    return {**merge(own, change), **schedule}
+
+
+def _check(protocol: Mapping[str, Any], name: str) -> None:
+    if protocol["optimizer"]["nesterov"] and not protocol["optimizer"]["momentum"]:
+        raise ConfigError(f"protocol '{name}': optimizer.nesterov needs a momentum above 0.")
+    late = [m for m in protocol["schedule"]["milestones"] if m >= protocol["epochs"]]
+    if late:
+        raise ConfigError(
+            f"protocol '{name}': milestone {late[0]} is not before the last of {protocol['epochs']} epochs; "
+            "remove it or train longer."
+        )

@@ -1,0 +1,94 @@
+"""Runs: what is trained or brought along, and where its files lie."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import Any, NamedTuple
+
+from calgrid.configuration.methods import Method
+
+EXTERNAL = "external"
+OOD_PREFIX = "ood/"
+
+
+class RunKey(NamedTuple):
+    """What a run is keyed by, everywhere: in paths, tables and messages."""
+
+    protocol: str
+    dataset: str
+    backbone: str
+    method: str
+    seed: int
+
+    @property
+    def path(self) -> str:
+        """Path of the run below a folder of runs."""
+        return f"{self.protocol}/{self.dataset}/{self.backbone}/{self.method}/seed{self.seed}"
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run with everything resolved.
+
+    ``protocol`` is the stage's own protocol; ``external`` is the configuration of logits made elsewhere, for which
+    ``method`` and ``protocol`` are empty.
+    """
+
+    key: RunKey
+    protocol: Mapping[str, Any]
+    method: Method | None
+    first_stage: RunKey | None
+    external: Mapping[str, Any] | None = None
+
+    @property
+    def checkpoints(self) -> tuple[str, ...]:
+        """Checkpoints that are tested; external logits count as those of the last epoch."""
+        return ("last",) if self.external is not None else tuple(self.protocol["checkpoints"])
+
+
+@dataclass
+class Evaluation:
+    """What a study wants to know of one run: calibrators (name -> resolved), their seeds, shift families."""
+
+    calibrators: dict[str, dict[str, Any]]
+    calibrator_seeds: list[int]
+    families: list[str]
+
+    def add(self, other: "Evaluation") -> None:
+        """Join what another block of the grid wants of the same run."""
+        self.calibrators.update(other.calibrators)
+        self.calibrator_seeds = sorted({*self.calibrator_seeds, *other.calibrator_seeds})
+        self.families = [*self.families, *(f for f in other.families if f not in self.families)]
+
+
+def family_unit(family: str) -> str:
+    """Data set or shift whose prepared arrays a family uses: ``ood/svhn`` is the test split of ``svhn``."""
+    return family.removeprefix(OOD_PREFIX)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Paths of a study, relative to the working directory (file contract of the project)."""
+
+    results: str
+    study: str
+
+    def data(self, unit: str) -> str:
+        """Manifest of a prepared data set or shift."""
+        return str(PurePosixPath(self.results, "data", unit, "manifest.json"))
+
+    def run(self, key: RunKey) -> str:
+        """Folder of a run, shared by all studies."""
+        return str(PurePosixPath(self.results, "runs", key.path))
+
+    def logits(self, key: RunKey, checkpoint: str, name: str) -> str:
+        """Logits file of a split or family."""
+        return f"{self.run(key)}/logits/{checkpoint}/{name}.parquet"
+
+    def part(self, key: RunKey) -> str:
+        """Folder of a run's metrics within the study."""
+        return str(PurePosixPath(self.results, self.study, "parts", key.path))
+
+    def aggregate(self, name: str) -> str:
+        """File or folder of the study."""
+        return str(PurePosixPath(self.results, self.study, name))

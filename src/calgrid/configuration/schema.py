@@ -1,0 +1,133 @@
+"""Validation against a JSON schema, with one clear sentence for the most relevant error."""
+
+import functools
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import yaml
+
+from calgrid.errors import ConfigError, unknown_id
+
+
+@functools.cache
+def load_schema(path: Path) -> Mapping[str, Any]:
+    """Read a JSON schema written in YAML."""
+    return yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+
+
+def validate(value: Any, schema_path: Path, what: str) -> None:
+    """Raise ConfigError in one sentence if ``value`` does not follow the schema; ``what`` names the value."""
+    validator = jsonschema.Draft202012Validator(load_schema(schema_path))
+    error = jsonschema.exceptions.best_match(validator.iter_errors(value), key=_relevance)
+    if error is not None:
+        raise ConfigError(_sentence(error, what))
+
+
+def fill_defaults(value: dict[str, Any], schema_path: Path) -> dict[str, Any]:
+    """Return a copy in which keys that were left out have the schema's defaults, also in nested objects."""
+    root = load_schema(schema_path)
+    return _filled(value, root, root)
+
+
+def _relevance(error: jsonschema.ValidationError) -> tuple:
+    return (-len(error.path), error.validator in ("anyOf", "oneOf"), error.validator != "additionalProperties")
+
+
+def _place(error: jsonschema.ValidationError, what: str) -> str:
+    parts = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in error.absolute_path)
+    return f"{what}: {parts.lstrip('.')}" if parts else what
+
+
+def _sentence(error: jsonschema.ValidationError, what: str) -> str:
+    place = _place(error, what)
+    explain = _EXPLANATIONS.get(str(error.validator))
+    return explain(error, place) if explain else f"{place}: {error.message}."
+
+
+def _unknown_key(error: jsonschema.ValidationError, place: str) -> str:
+    known = error.schema.get("properties", {})
+    extra = next(key for key in error.instance if key not in known)
+    return str(unknown_id("key", extra, known, place))
+
+
+def _missing_key(error: jsonschema.ValidationError, place: str) -> str:
+    missing = next(key for key in error.validator_value if key not in error.instance)
+    return f"{place}: the key '{missing}' is missing."
+
+
+def _alternatives(error: jsonschema.ValidationError, place: str) -> str:
+    if not error.absolute_path:
+        return f"{place}: it needs 'grids' or 'external', or there is nothing to do."
+    return f"{place} must be one identifier or a list of them, got {error.instance!r}."
+
+
+def _repeated(error: jsonschema.ValidationError, place: str) -> str:
+    double = next(item for item in error.instance if error.instance.count(item) > 1)
+    return f"{place} holds {double!r} twice: each entry may occur once."
+
+
+def _wrong_type(error: jsonschema.ValidationError, place: str) -> str:
+    wanted = error.validator_value
+    expected = wanted if isinstance(wanted, str) else " or ".join(wanted)
+    return f"{place} must be of type {expected}, got {error.instance!r}."
+
+
+def _empty(_: jsonschema.ValidationError, place: str) -> str:
+    return f"{place} must not be empty."
+
+
+_EXPLANATIONS: Mapping[str, Callable[[jsonschema.ValidationError, str], str]] = {
+    "additionalProperties": _unknown_key,
+    "required": _missing_key,
+    "anyOf": _alternatives,
+    "minItems": _empty,
+    "minProperties": _empty,
+    "uniqueItems": _repeated,
+    "type": _wrong_type,
+    "enum": lambda error, place: (
+        f"{place} must be one of {', '.join(map(str, error.validator_value))}, got {error.instance!r}."
+    ),
+    "pattern": lambda error, place: f"{place}: {error.instance!r} is no valid name (pattern {error.validator_value}).",
+}
+
+
+def _resolve(schema: Mapping[str, Any], root: Mapping[str, Any]) -> Mapping[str, Any]:
+    while "$ref" in schema:
+        target: Any = root
+        for part in schema["$ref"].removeprefix("#/").split("/"):
+            target = target[part]
+        schema = {**target, **{key: value for key, value in schema.items() if key != "$ref"}}
+    return schema
+
+
+def _filled(value: Any, schema: Mapping[str, Any], root: Mapping[str, Any]) -> Any:
+    schema = _resolve(schema, root)
+    if isinstance(value, Mapping):
+        result = {key: _filled(item, _child(schema, key), root) for key, item in value.items()}
+        for key, child in schema.get("properties", {}).items():
+            if key not in result and "default" in _resolve(child, root):
+                result[key] = _resolve(child, root)["default"]
+        return result
+    if isinstance(value, list):
+        return [_filled(item, schema.get("items", {}), root) for item in value]
+    return value
+
+
+def _child(schema: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    fallback = schema.get("additionalProperties", {})
+    return schema.get("properties", {}).get(key, fallback if isinstance(fallback, Mapping) else {})
+
+
+def described_keys(schema_path: Path) -> Iterator[tuple[str, str]]:
+    """Every property of a schema as (dotted name, description); an empty description is a fault of the schema."""
+    root = load_schema(schema_path)
+    definitions = {f"$defs.{name}": node for name, node in root.get("$defs", {}).items()}
+    waiting = [("", root), *definitions.items()]
+    while waiting:
+        prefix, node = waiting.pop()
+        for key, child in node.get("properties", {}).items():
+            name = f"{prefix}.{key}".lstrip(".")
+            yield name, _resolve(child, root).get("description", "")
+            waiting.append((name, child))

@@ -1,0 +1,164 @@
+"""A study: the configuration, checked and expanded into runs and what is wanted of each."""
+
+import itertools
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from calgrid import registry
+from calgrid.configuration.calibrators import CalibratorBook
+from calgrid.configuration.methods import MethodBook, Place
+from calgrid.configuration.protocols import ProtocolBook, for_stage
+from calgrid.configuration.runs import EXTERNAL, OOD_PREFIX, Evaluation, Layout, Run, RunKey, family_unit
+from calgrid.configuration.schema import fill_defaults, validate
+from calgrid.errors import ConfigError, unknown_id
+
+
+class Study:
+    """A checked configuration.
+
+    Parameters
+    ----------
+    config : the configuration as read from YAML.
+    home : folder of the workflow (holds ``workflow/schemas`` and ``config/protocols``).
+
+    Attributes
+    ----------
+    runs : every run that must exist, also first stages that the grid does not name; insertion order is stable.
+    evaluations : what is wanted of the runs that the study names.
+    layout : where files lie.
+    """
+
+    def __init__(self, config: Mapping[str, Any], home: Path) -> None:
+        schemas = Path(home, "workflow", "schemas")
+        validate(config, schemas / "config.schema.yaml", "configuration")
+        self.config = fill_defaults({"statistics": {}, **config}, schemas / "config.schema.yaml")
+        self.home = Path(home)
+        self.layout = Layout(self.config["results"].rstrip("/"), self.config["study"])
+        self.protocols = ProtocolBook(
+            self.home / "config" / "protocols", schemas / "protocol.schema.yaml", self.config.get("protocols", {})
+        )
+        self.methods = MethodBook(self.config.get("methods", {}), tuple(self.config.get("overrides", ())))
+        self.calibrators = CalibratorBook(self.config.get("calibrators", {}))
+        self.runs: dict[RunKey, Run] = {}
+        self.evaluations: dict[RunKey, Evaluation] = {}
+        self._check_folders()
+        self._check_override_protocols()
+        for number, grid in enumerate(self.config.get("grids", ())):
+            self._add_grid(grid, f"grids[{number}]")
+        for name, external in self.config.get("external", {}).items():
+            self._add_external(name, external)
+
+    def _check_folders(self) -> None:
+        data_root = self.config["data_root"]
+        if data_root is not None and not Path(data_root).is_dir():
+            raise ConfigError(f"data_root: the folder '{data_root}' does not exist; create it or correct the path.")
+        for path in self.config["published"]:
+            if not (self.home / path).is_file():
+                raise ConfigError(f"published: the file '{path}' does not exist below the workflow's folder.")
+
+    def _check_override_protocols(self) -> None:
+        for number, override in enumerate(self.config.get("overrides", ())):
+            wanted = override["match"].get("protocol", [])
+            for name in [wanted] if isinstance(wanted, str) else wanted:
+                self.protocols.get(name, f"overrides[{number}].match")
+
+    def _add_grid(self, grid: Mapping[str, Any], where: str) -> None:
+        protocol = self.protocols.get(grid["protocol"], f"{where}.protocol")
+        for dataset in grid["datasets"]:
+            spec = registry.spec("dataset", dataset, f"{where}.datasets")
+            if spec.info.get("role") != "dataset":
+                raise ConfigError(f"{where}.datasets: '{dataset}' can only be tested on; name it in shifts.")
+        for backbone in grid["backbones"]:
+            registry.spec("backbone", backbone, f"{where}.backbones")
+        self._check_shifts(grid, where)
+        calibrators = {name: self._calibrator(name, protocol, where) for name in grid["calibrators"]}
+        places = itertools.product(grid["datasets"], grid["backbones"], grid["methods"], grid["seeds"])
+        for dataset, backbone, method, seed in places:
+            key = RunKey(grid["protocol"], dataset, backbone, method, seed)
+            self._add_run(key, protocol, where)
+            wanted = Evaluation(calibrators, grid["calibrator_seeds"], self._families(dataset, grid["shifts"]))
+            self._add_evaluation(key, wanted)
+
+    def _add_evaluation(self, key: RunKey, wanted: Evaluation) -> None:
+        if key in self.evaluations:
+            self.evaluations[key].add(wanted)
+        else:
+            copy = Evaluation(dict(wanted.calibrators), sorted(wanted.calibrator_seeds), list(wanted.families))
+            self.evaluations[key] = copy
+
+    def _add_run(self, key: RunKey, protocol: Mapping[str, Any], where: str) -> None:
+        if key in self.runs:
+            return
+        _, first = self.methods.split(key.method, f"{where}.methods")
+        method = self.methods.resolve(key.method, Place(key.protocol, key.dataset, key.backbone))
+        first_key = key._replace(method=first) if first else None
+        if first_key:
+            self._add_run(first_key, protocol, where)
+        self.runs[key] = Run(key, for_stage(protocol, second=first is not None), method, first_key)
+
+    def _calibrator(self, name: str, protocol: Mapping[str, Any] | None, where: str) -> dict[str, Any]:
+        resolved = self.calibrators.resolve(name, f"{where}.calibrators")
+        if "features" in resolved["needs"] and not (protocol or {}).get("export_features", False):
+            raise ConfigError(
+                f"{where}.calibrators: '{name}' needs features; set export_features: true in the protocol."
+            )
+        return resolved
+
+    def _check_shifts(self, grid: Mapping[str, Any], where: str) -> None:
+        for shift in grid["shifts"]:
+            homes = [dataset for dataset in grid["datasets"] if self._families(dataset, [shift])]
+            if not homes:
+                known = {family for d in grid["datasets"] for family in known_families(d)}
+                raise unknown_id("shift", shift, known or {"(none)"}, f"{where}.shifts")
+
+    @staticmethod
+    def _families(dataset: str, shifts: list[str]) -> list[str]:
+        return [shift for shift in shifts if shift in known_families(dataset)]
+
+    def _add_external(self, name: str, external: Mapping[str, Any]) -> None:
+        where = f"external.{name}"
+        for role in ("val", "test"):
+            if role in external and not Path(external[role]).is_file():
+                raise ConfigError(f"{where}.{role}: the file '{external[role]}' does not exist.")
+        if "val" not in external and "split_seed" not in external:
+            raise ConfigError(f"{where}: give a 'val' file, or 'split_seed' to split the test rows at random.")
+        if "val" in external and "split_seed" in external:
+            raise ConfigError(f"{where}: 'val' and 'split_seed' exclude each other.")
+        key = RunKey(
+            EXTERNAL, external.get("dataset", name), external["backbone"], external["method"], external["seed"]
+        )
+        if key in self.runs:
+            raise ConfigError(f"{where}: another external run has the same dataset, backbone, method and seed.")
+        self.runs[key] = Run(key, {}, None, None, {**external, "name": name})
+        calibrators = {each: self._calibrator(each, None, where) for each in external["calibrators"]}
+        self._add_evaluation(key, Evaluation(calibrators, external["calibrator_seeds"], []))
+
+    def families(self, protocol: str, dataset: str) -> list[str]:
+        """All shift families that the study wants of any run of this protocol and data set, in a stable order."""
+        wanted = {
+            family
+            for key, evaluation in self.evaluations.items()
+            if (key.protocol, key.dataset) == (protocol, dataset)
+            for family in evaluation.families
+        }
+        return sorted(wanted)
+
+    def data_units(self) -> list[str]:
+        """Data sets and shifts that must be prepared."""
+        trained = [key for key, run in self.runs.items() if run.external is None]
+        families = {f for key in trained for f in self.families(key.protocol, key.dataset)}
+        return sorted({key.dataset for key in trained} | {family_unit(f) for f in families})
+
+
+def known_families(dataset: str) -> tuple[str, ...]:
+    """Shift families that exist for a data set; any data set of role ``ood`` must be named by it."""
+    return tuple(registry.spec("dataset", dataset).info.get("families", ()))
+
+
+def base_dataset(unit: str) -> str | None:
+    """Data set whose test images a shift family corrupts (None for data sets and OOD sets)."""
+    for name, spec in registry.specs("dataset").items():
+        if unit in spec.info.get("families", ()) and not unit.startswith(OOD_PREFIX):
+            return name
+    return None
