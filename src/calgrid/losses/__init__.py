@@ -1,0 +1,48 @@
+"""Training objectives on a batch: one file = one loss = one identifier.
+
+>>> loss = build_loss("mbls", num_classes=10, dataset="cifar10", lambda_=0.2)
+>>> total = loss(logits, labels)  # scalar float32 tensor; the terms are in loss.last_parts
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from calgrid import registry
+
+if TYPE_CHECKING:
+    from calgrid.losses._base import Loss
+
+__all__ = ["build_loss"]
+
+
+def build_loss(
+    id: str,
+    num_classes: int,
+    dataset: str | None = None,
+    backbone: str | None = None,
+    **overrides: Any,
+) -> "Loss":
+    """Build a training loss with the published hyper-parameters of a data set.
+
+    Parameters
+    ----------
+    id : identifier of the loss, the name of its file (``"fedlas_ls"``).
+    num_classes : number of classes C, at least 2.
+    dataset, backbone : where the loss will be used; they select its published defaults there.
+    overrides : hyper-parameters of the loss, and ``reduction`` (``"mean"``, or ``"sum"`` over the batch), that
+        win over the defaults. Learned gates and random indicators are initialised from torch's global generator.
+
+    Returns
+    -------
+    Loss
+        A module called ``loss(logits, labels, features=None, index=None)``; see :class:`calgrid.losses._base.Loss`.
+
+    Raises
+    ------
+    ConfigError
+        The loss or a hyper-parameter does not exist, or a value has the wrong type or range.
+    """
+    values = registry.spec("loss", id).resolve(overrides, dataset, backbone)
+    reduction = values.pop("reduction")
+    loss: Loss = registry.load("loss", id)(num_classes, **values)
+    loss.reduction = reduction
+    return loss

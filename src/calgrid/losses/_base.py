@@ -1,0 +1,167 @@
+"""What all training losses share: the call, its checks and precision, reduction, hooks and diagnostics."""
+
+import math
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from calgrid.errors import ConfigError, DataError
+
+Parts = dict[str, Tensor]
+
+
+class Loss(nn.Module):
+    """Base class of the training losses; a subclass defines :meth:`compute`.
+
+    Everything is computed in float32 outside autocast, because the small guards of the formulas vanish in half
+    precision. All state lives in parameters, buffers or extra state: ``state_dict`` at any step continues exactly.
+
+    What a loss's file declares in ``@register``, as literals:
+
+    - ``needs`` : what the call must be given beside logits and labels, among ``"features"`` and ``"index"``;
+    - ``sees_validation`` : whether :meth:`on_epoch_end` reads the validation split (an information advantage);
+    - ``hard_labels`` : True where mixing two calls, ``t * loss(s, y1) + (1 - t) * loss(s, y2)``, is not the loss of
+      the mixed label, since the loss is not affine in the one-hot label or counts the batch in its state;
+    - ``state`` : when the loss's own state moves: ``"none"``, ``"step"`` or ``"epoch"``.
+
+    Parameters
+    ----------
+    num_classes : number of classes C, at least 2.
+
+    Attributes
+    ----------
+    reduction : ``"mean"`` over the batch, or ``"sum"`` = N times the mean, batch-level terms included (the line of
+        focal_calibration, where MMCE too is multiplied by N).
+    last_parts : terms of the last call by name, detached scalars, always means over the batch.
+    diagnostic_names : per-sample quantities that :meth:`record` averages over an epoch.
+
+    Raises
+    ------
+    ConfigError
+        ``num_classes`` or a hyper-parameter is out of range.
+    """
+
+    registered: Mapping[str, Any] = {}
+    diagnostic_names: tuple[str, ...] = ()
+
+    def __init__(self, num_classes: int) -> None:
+        super().__init__()
+        self.num_classes = int(self.in_range("num_classes", num_classes, low=2))
+        self.reduction: Literal["mean", "sum"] = "mean"
+        self.last_parts: Parts = {}
+        self._labels_seen = False
+        if self.diagnostic_names:
+            sums = torch.zeros(len(self.diagnostic_names), dtype=torch.float64)
+            self.register_buffer("diagnostic_sums", sums)
+            self.register_buffer("diagnostic_count", torch.zeros((), dtype=torch.float64))
+
+    @property
+    def id(self) -> str:
+        """Identifier of the loss: the name of its file."""
+        return type(self).__module__.rpartition(".")[2]
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """Inputs that the call requires beside logits and labels."""
+        return tuple(self.registered.get("needs", ()))
+
+    def in_range(self, name: str, value: float, low: float = 0.0, high: float = math.inf) -> float:
+        """Return ``value`` when ``low <= value <= high`` and finite, else raise ConfigError naming the option."""
+        if not (low <= value <= high and math.isfinite(value)):
+            bounds = f"at least {low:g}" if math.isinf(high) else f"in [{low:g}, {high:g}]"
+            raise ConfigError(f"loss '{self.id}': {name} must be {bounds}, got {value}.")
+        return value
+
+    def forward(
+        self, logits: Tensor, labels: Tensor, features: Tensor | None = None, index: Tensor | None = None
+    ) -> Tensor:
+        """Return the loss of a batch.
+
+        Parameters
+        ----------
+        logits : (N, C) of any floating type.
+        labels : (N,) integers in [0, C).
+        features : (N, d), the vector that the classifier head reads, for losses that need it.
+        index : (N,) integers, stable position of each sample in the training split, for losses that need it.
+
+        Returns
+        -------
+        Tensor
+            Scalar float32.
+
+        Raises
+        ------
+        DataError
+            A shape, type or label does not fit, or a needed input is missing. On an accelerator the range of the
+            labels is checked in the first call only, because the check waits for the device.
+        """
+        self._check(logits, labels, features, index)
+        features = None if features is None else features.float()
+        with torch.autocast(device_type=logits.device.type, enabled=False):
+            total, parts = self.compute(logits.float(), labels.long(), features, index)
+        self.last_parts = {name: value.detach() for name, value in parts.items()}
+        return total * len(labels) if self.reduction == "sum" else total
+
+    def compute(
+        self, logits: Tensor, labels: Tensor, features: Tensor | None, index: Tensor | None
+    ) -> tuple[Tensor, Parts]:
+        """Return the batch mean of the loss and its terms by name, from checked float32 inputs."""
+        raise NotImplementedError(f"{type(self).__name__} does not define compute().")
+
+    def after_step(self, logits: Tensor, labels: Tensor, index: Tensor | None) -> None:
+        """Update state after the optimiser step, from the training-mode forward of that batch."""
+
+    def on_epoch_end(self, epoch: int, val_logits: Tensor | None, val_labels: Tensor | None) -> None:
+        """Update state after ``epoch`` (counted from 0), from the validation logits (M, C) and labels (M,)."""
+
+    def record(self, **values: Tensor) -> None:
+        """Add per-sample values (N,), one for each diagnostic name, to the averages of the running epoch."""
+        # float64: an epoch of ImageNet sums 1.3 million terms
+        sums = torch.stack([values[name].detach().double().sum() for name in self.diagnostic_names])
+        self.diagnostic_sums += sums
+        self.diagnostic_count += len(values[self.diagnostic_names[0]])
+
+    def pop_diagnostics(self) -> dict[str, float]:
+        """Return the averages recorded since the last call (NaN when nothing was) and start anew."""
+        if not self.diagnostic_names:
+            return {}
+        means = (self.diagnostic_sums / self.diagnostic_count).tolist()
+        self.diagnostic_sums.zero_()
+        self.diagnostic_count.zero_()
+        return dict(zip(self.diagnostic_names, means, strict=True))
+
+    def _check(self, logits: Tensor, labels: Tensor, features: Tensor | None, index: Tensor | None) -> None:
+        where = f"loss '{self.id}'"
+        if logits.ndim != 2 or logits.shape[1] != self.num_classes or not logits.is_floating_point():
+            shape, kind = tuple(logits.shape), logits.dtype
+            raise DataError(f"{where}: logits must be floating (N, {self.num_classes}), got {kind} {shape}.")
+        if len(logits) == 0:
+            raise DataError(f"{where}: the batch is empty; a loss needs at least one sample.")
+        _check_integers(where, "labels", labels, len(logits))
+        for name, value in (("features", features), ("index", index)):
+            if value is None and name in self.needs:
+                raise DataError(f"{where} needs {name}: pass {name}= in the call.")
+        if features is not None and (features.ndim != 2 or len(features) != len(logits)):
+            raise DataError(f"{where}: features must be ({len(logits)}, d), got {tuple(features.shape)}.")
+        if index is not None:
+            _check_integers(where, "index", index, len(logits))
+        if labels.device.type == "cpu" or not self._labels_seen:
+            self._check_label_range(labels)
+
+    def _check_label_range(self, labels: Tensor) -> None:
+        low, high = (int(bound) for bound in labels.aminmax())
+        if low < 0 or high >= self.num_classes:
+            wrong = low if low < 0 else high
+            raise DataError(
+                f"loss '{self.id}': labels must lie in [0, {self.num_classes - 1}], got {wrong}; "
+                "check num_classes and the labels of the data set."
+            )
+        self._labels_seen = True
+
+
+def _check_integers(where: str, name: str, values: Tensor, count: int) -> None:
+    kind = values.dtype
+    if values.shape != (count,) or kind.is_floating_point or kind.is_complex or kind == torch.bool:
+        raise DataError(f"{where}: {name} must be integers ({count},), got {kind} {tuple(values.shape)}.")

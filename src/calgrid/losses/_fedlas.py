@@ -1,0 +1,232 @@
+"""FeDLaS: Feature-Modulated Bidirectional Label Smoothing (ECCV 2026, arXiv 2606.28654).
+
+The three modules of the paper, as in its official code (nadarasarbahavan/FEDLAS, calibrate/losses/fedlas.py):
+
+- NCI, norm-based confidence indicator (Eqs. 10-12): ``gamma_i = (n_i - mu) / (sigma + eps)``, n the L1 norm of the
+  features, mu and sigma moving averages;
+- BCG, bidirectional calibration gate (Eqs. 8-9): ``psi_i`` in {-1, +1} from the logits, with a straight-through
+  gradient;
+- ASM, adaptive smoothing module (Eq. 7): ``a_i = 2 alpha sigmoid(beta psi_i gamma_i)`` in (0, 2 alpha).
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from calgrid.losses._base import Loss, Parts
+from calgrid.losses._terms import cross_entropy
+
+IndicatorName = Literal["nci_l1", "maxprob", "maxlogit", "const", "random"]
+GateName = Literal["learned", "positive", "negative"]
+StartName = Literal["auto", "constants", "first_batch"]
+
+#: where the official code starts its moving averages; with momentum >= 0.5 this is forgotten within 15 steps
+OFFICIAL_MEAN, OFFICIAL_STD = 20.0, 100.0
+
+#: indicator -> n_i (N,) from logits (N, C) and features (N, d)
+STATISTICS: Mapping[str, Callable[[Tensor, Tensor | None], Tensor]] = {
+    "nci_l1": lambda logits, features: features.abs().sum(dim=1),
+    "maxprob": lambda logits, features: logits.softmax(dim=1).amax(dim=1),
+    "maxlogit": lambda logits, features: logits.amax(dim=1),
+}
+
+
+class StandardisedIndicator(nn.Module):
+    """Indicator ``gamma = (n - mu) / (sigma + eps)`` with moving averages mu, sigma over the training batches.
+
+    In training mode the averages move first and then normalise the same batch, as in the official code:
+    ``mu <- theta mean(n) + (1 - theta) mu``, sigma likewise from the unbiased standard deviation. A batch of one
+    has no standard deviation (NaN would stick) and leaves them alone. In evaluation mode they are frozen.
+
+    Parameters
+    ----------
+    name : key of ``STATISTICS``.
+    momentum : theta, weight of the current batch, in [0, 1].
+    constants : True starts at the official constants; False takes the first batch's values, and until there is one
+        gamma is 0, which is the smoothing alpha for every sample.
+    """
+
+    def __init__(self, name: str, momentum: float, constants: bool) -> None:
+        super().__init__()
+        self.name, self.momentum = name, momentum
+        # probabilities have standard deviations near 0.01, which the 1e-3 of the official code would squash
+        self.eps = 1e-3 if name == "nci_l1" else 1e-6
+        self.register_buffer("mean", torch.tensor(OFFICIAL_MEAN if constants else 0.0))
+        self.register_buffer("std", torch.tensor(OFFICIAL_STD if constants else 1.0))
+        self.register_buffer("started", torch.tensor(constants))
+
+    def forward(self, logits: Tensor, features: Tensor | None) -> Tensor:
+        """Return gamma (N,) of detached logits (N, C) and features (N, d)."""
+        values = STATISTICS[self.name](logits, features)
+        if self.training and len(values) > 1:
+            self._update(values)
+        return torch.where(self.started, (values - self.mean) / (self.std + self.eps), 0.0)
+
+    def _update(self, values: Tensor) -> None:
+        weight = torch.where(self.started, self.momentum, 1.0)
+        self.mean.copy_(weight * values.mean() + (1 - weight) * self.mean)
+        self.std.copy_(weight * values.std(correction=1) + (1 - weight) * self.std)
+        self.started.fill_(True)
+
+
+class ConstantIndicator(nn.Module):
+    """Indicator gamma = 1 for every sample: the gate alone decides."""
+
+    def forward(self, logits: Tensor, features: Tensor | None) -> Tensor:
+        """Return ones (N,)."""
+        return logits.new_ones(len(logits))
+
+
+class RandomIndicator(nn.Module):
+    """Indicator gamma ~ N(0, 1), fresh in each step: the scale of a z-score without its information.
+
+    It has a generator of its own on the CPU, seeded from torch's global one, so that all devices see the same
+    numbers and no other draw of the run shifts; its state is saved with the module.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.generator = torch.Generator().manual_seed(int(torch.randint(2**62, ())))
+
+    def forward(self, logits: Tensor, features: Tensor | None) -> Tensor:
+        """Return standard normal draws (N,)."""
+        return torch.randn(len(logits), generator=self.generator).to(logits.device, non_blocking=True)
+
+    def get_extra_state(self) -> Tensor:
+        """Return the state of the generator, saved in ``state_dict``."""
+        return self.generator.get_state()
+
+    def set_extra_state(self, state: Tensor) -> None:
+        """Restore the state of the generator."""
+        self.generator.set_state(state.cpu())
+
+
+class LearnedGate(nn.Module):
+    """Gate ``psi = sign(pi_1 - pi_0)``, ``pi = softmax(MLP(s))``; backward passes as if sign were the identity.
+
+    ``sign(0) = 0`` as in the code (the paper says -1), which gives the smoothing alpha.
+
+    Parameters
+    ----------
+    num_classes : number of classes C; the hidden layer has C // 2 units, as in the official code.
+    """
+
+    def __init__(self, num_classes: int) -> None:
+        super().__init__()
+        hidden = num_classes // 2
+        self.mlp = nn.Sequential(nn.Linear(num_classes, hidden), nn.LeakyReLU(0.01), nn.Linear(hidden, 2))
+
+    def forward(self, logits: Tensor) -> Tensor:
+        """Return psi (N,) in {-1, 0, +1} of detached logits (N, C)."""
+        pi = self.mlp(logits).softmax(dim=1)
+        d = pi[:, 1] - pi[:, 0]
+        # the bracket is exactly 0 forward and carries the gradient 1 backward
+        return d.sign().detach() + (d - d.detach())
+
+
+class FixedGate(nn.Module):
+    """Gate that is +1 or -1 for every sample; it has no parameters."""
+
+    def __init__(self, psi: float) -> None:
+        super().__init__()
+        self.psi = psi
+
+    def forward(self, logits: Tensor) -> Tensor:
+        """Return the constant psi (N,)."""
+        return logits.new_full((len(logits),), self.psi)
+
+
+def build_indicator(name: IndicatorName, momentum: float, start: StartName) -> nn.Module:
+    """Return the module that maps logits (N, C) and features (N, d) to gamma (N,).
+
+    ``start="auto"`` uses the official constants for the L1 norm with momentum >= 0.5. Otherwise they would dominate
+    (small momentum) or be far from the scale of the statistic (probabilities, logits): then the first batch starts.
+    """
+    if name == "const":
+        return ConstantIndicator()
+    if name == "random":
+        return RandomIndicator()
+    auto = name == "nci_l1" and momentum >= 0.5
+    return StandardisedIndicator(name, momentum, constants=auto if start == "auto" else start == "constants")
+
+
+def build_gate(name: GateName, num_classes: int) -> nn.Module:
+    """Return the module that maps logits (N, C) to psi (N,)."""
+    return LearnedGate(num_classes) if name == "learned" else FixedGate(1.0 if name == "positive" else -1.0)
+
+
+class FeDLaS(Loss):
+    """Loss ``mean((1 - a_i) CE_i + a_i Reg_i)``; a subclass defines the regulariser Reg.
+
+    gamma is computed from detached features and logits, psi is not detached: the gate reduces the training loss, by
+    ``dL/dpsi_i = (1/N) (Reg_i - CE_i) 2 alpha beta gamma_i sigmoid'(beta psi_i gamma_i)``. Its parameters belong in
+    the optimiser of the network (official code: same group), not in the clipping of gradients.
+
+    Parameters
+    ----------
+    num_classes : number of classes C.
+    strength : alpha, mean of the smoothing range (0, 2 alpha), in [0, 0.5] so that weights stay non-negative.
+    beta : slope of the smoothing in gamma, at least 0; 0 smooths every sample by alpha.
+    momentum, start : see :class:`StandardisedIndicator` and :func:`build_indicator`.
+    indicator, gate : variants of the modules NCI and BCG.
+    """
+
+    diagnostic_names = ("positive_share", "mean_smoothing")
+    #: what the subclass's file calls the strength, and the name of its regulariser in ``last_parts``
+    strength_name: str
+    regulariser_name: str
+
+    def __init__(
+        self,
+        num_classes: int,
+        *,
+        strength: float,
+        beta: float,
+        momentum: float,
+        indicator: IndicatorName,
+        gate: GateName,
+        start: StartName,
+    ) -> None:
+        super().__init__(num_classes)
+        self.strength = self.in_range(self.strength_name, strength, high=0.5)
+        self.beta = self.in_range("beta", beta)
+        momentum = self.in_range("momentum", momentum, high=1.0)
+        self.reads_features = indicator == "nci_l1"
+        self.indicator = build_indicator(indicator, momentum, start)
+        self.gate = build_gate(gate, num_classes)
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """Features for the norm indicator only."""
+        return ("features",) if self.reads_features else ()
+
+    def regulariser(self, logits: Tensor, log_probs: Tensor) -> Tensor:
+        """Return Reg (N,) of logits and log-probabilities (N, C)."""
+        raise NotImplementedError(f"{type(self).__name__} does not define regulariser().")
+
+    def smoothing(self, logits: Tensor, features: Tensor | None) -> Tensor:
+        """Return the smoothing a (N,) of a batch; in training mode the indicator's averages move."""
+        logits = logits.detach()
+        with torch.no_grad():
+            gamma = self.indicator(logits, features)
+        psi = self.gate(logits)
+        amount = 2 * self.strength * (self.beta * psi * gamma).sigmoid()
+        if self.training:
+            self.record(positive_share=psi > 0, mean_smoothing=amount)
+        return amount
+
+    def compute(
+        self, logits: Tensor, labels: Tensor, features: Tensor | None, index: Tensor | None
+    ) -> tuple[Tensor, Parts]:
+        """Return the adaptively smoothed loss of logits (N, C), labels (N,) and features (N, d)."""
+        log_probs = logits.log_softmax(dim=1)
+        ce, regulariser = cross_entropy(log_probs, labels), self.regulariser(logits, log_probs)
+        amount = self.smoothing(logits, features)
+        total = ((1 - amount) * ce + amount * regulariser).mean()
+        return total, {
+            "ce": ce.mean(),
+            self.regulariser_name: regulariser.mean(),
+            "smoothing": amount.mean(),
+        }

@@ -1,0 +1,75 @@
+"""Adaptive and conditional label smoothing, ACLS (Park et al., ICCV 2023, arXiv 2308.11911)."""
+
+from typing import Literal
+
+from torch import Tensor
+
+from calgrid.losses._base import Loss, Parts
+from calgrid.losses._terms import cross_entropy
+from calgrid.registry import register
+
+
+@register(
+    source="Park et al., ICCV 2023, arXiv 2308.11911; cvlab-yonsei/ACLS calibrate/losses/acls.py",
+    dataset_defaults={
+        "tiny_imagenet": {"margin": 10.0},
+        "cub200": {"margin": 10.0},
+        "fgvc_aircraft": {"margin": 10.0},
+    },
+    needs=(),
+    sees_validation=False,
+    hard_labels=False,
+    state="none",
+)
+class ACLS(Loss):
+    """Cross-entropy with squared penalties on a large predicted logit and on other logits far below it.
+
+    With ``M = max_l s_l``: ``mean(CE) + alpha (lambda_pos mean_i relu(M - m)^2
+    + lambda_neg / (N (C - 1)) sum_i sum_{c: s_c < M} relu(sg[M] - s_c - m)^2)``. In the official code M gets gradient
+    from the first term only and is compared with the margin as it is, which is not invariant to a shift of the
+    logits. The paper compares ``M - min_l s_l`` and has no stop-gradient. Tied largest logits each count, as in the
+    code.
+
+    Parameters
+    ----------
+    num_classes : number of classes C.
+    alpha : weight of both penalties, at least 0.
+    margin : m, at least 0.
+    lambda_pos, lambda_neg : weights of the penalty on the predicted and on the other logits, at least 0.
+    pos_gap : what is compared with m for the predicted logit: ``raw`` = M (code), ``maxmin`` = M - min (paper, then
+        also without the stop-gradient).
+    """
+
+    def __init__(
+        self,
+        num_classes: int,
+        *,
+        alpha: float = 0.1,
+        margin: float = 6.0,
+        lambda_pos: float = 1.0,
+        lambda_neg: float = 0.1,
+        pos_gap: Literal["raw", "maxmin"] = "raw",
+    ) -> None:
+        super().__init__(num_classes)
+        self.alpha = self.in_range("alpha", alpha)
+        self.margin = self.in_range("margin", margin)
+        self.lambda_pos = self.in_range("lambda_pos", lambda_pos)
+        self.lambda_neg = self.in_range("lambda_neg", lambda_neg)
+        self.pos_gap = pos_gap
+
+    def compute(
+        self, logits: Tensor, labels: Tensor, features: Tensor | None, index: Tensor | None
+    ) -> tuple[Tensor, Parts]:
+        """Return the loss of logits (N, C) and labels (N,); parts ``ce``, ``positive`` and ``negative``."""
+        ce = cross_entropy(logits.log_softmax(dim=1), labels).mean()
+        largest = logits.max(dim=1, keepdim=True).values
+        predicted = logits == largest
+        if self.pos_gap == "raw":
+            gap, largest = logits, largest.detach()
+        else:
+            gap = logits - logits.min(dim=1, keepdim=True).values
+        positive = ((gap - self.margin).relu().square() * predicted).sum(dim=1).mean()
+        excess = (largest - logits - self.margin).relu().square() * ~predicted
+        negative = excess.sum(dim=1).mean() / (self.num_classes - 1)
+        total = ce + self.alpha * (self.lambda_pos * positive + self.lambda_neg * negative)
+        return total, {"ce": ce, "positive": positive, "negative": negative}

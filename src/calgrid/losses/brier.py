@@ -1,0 +1,30 @@
+"""Brier score as a training loss (Brier, 1950; in the comparison of Mukhoti et al., NeurIPS 2020)."""
+
+from torch import Tensor
+
+from calgrid.losses._base import Loss, Parts
+from calgrid.losses._terms import one_hot
+from calgrid.registry import register
+
+
+@register(
+    source="Brier, Monthly Weather Review 1950; torrvision/focal_calibration Losses/brier_score.py",
+    needs=(),
+    sees_validation=False,
+    hard_labels=False,  # its square of the label is a constant
+    state="none",
+)
+class BrierLoss(Loss):
+    """Brier loss ``mean_i sum_c (p_ic - 1[c = y_i])^2``: summed over classes, in [0, 2].
+
+    Gradients vanish where the network is confidently wrong, so that training starts slowly with many classes. The
+    official scripts lower the learning rate on Tiny-ImageNet to 0.035 and train two cells for longer.
+    """
+
+    def compute(
+        self, logits: Tensor, labels: Tensor, features: Tensor | None, index: Tensor | None
+    ) -> tuple[Tensor, Parts]:
+        """Return the mean Brier score of logits (N, C) and labels (N,)."""
+        errors = logits.softmax(dim=1) - one_hot(labels, self.num_classes)
+        total = errors.square().sum(dim=1).mean()
+        return total, {"brier": total}

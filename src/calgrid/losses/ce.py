@@ -1,0 +1,25 @@
+"""Cross-entropy, the uncalibrated baseline."""
+
+from torch import Tensor
+
+from calgrid.losses._base import Loss, Parts
+from calgrid.losses._terms import cross_entropy
+from calgrid.registry import register
+
+
+@register(
+    source="maximum likelihood; baseline of all papers",
+    needs=(),
+    sees_validation=False,
+    hard_labels=False,
+    state="none",
+)
+class CrossEntropy(Loss):
+    """Cross-entropy ``mean_i -log p_iy``."""
+
+    def compute(
+        self, logits: Tensor, labels: Tensor, features: Tensor | None, index: Tensor | None
+    ) -> tuple[Tensor, Parts]:
+        """Return the mean negative log-likelihood of logits (N, C) and labels (N,)."""
+        total = cross_entropy(logits.log_softmax(dim=1), labels).mean()
+        return total, {"ce": total}

@@ -1,0 +1,66 @@
+"""FeDLaS over label smoothing (ECCV 2026, arXiv 2606.28654); ``FEDLAS`` in the official code."""
+
+from typing import Literal
+
+from torch import Tensor
+
+from calgrid.losses._fedlas import FeDLaS
+from calgrid.losses._terms import uniform_cross_entropy
+from calgrid.registry import register
+
+
+@register(
+    source="FeDLaS, ECCV 2026, arXiv 2606.28654, Eqs. 4 and 7; nadarasarbahavan/FEDLAS calibrate/losses/fedlas.py",
+    dataset_defaults={
+        "cifar100": {"alpha": 0.1, "momentum": 0.5},
+        "tiny_imagenet": {"momentum": 0.5},
+        "cub200": {"momentum": 0.5},
+        "fgvc_aircraft": {"momentum": 0.5},
+    },
+    needs=("features",),
+    sees_validation=False,
+    hard_labels=True,  # affine in the label, but each call moves the averages
+    state="step",
+)
+class FeDLaSLabelSmoothing(FeDLaS):
+    """Label smoothing of an adaptive strength, ``mean((1 - a_i) CE_i + a_i U_i)``.
+
+    Parameters
+    ----------
+    num_classes : number of classes C.
+    alpha : mean strength, in [0, 0.5]; a_i lies in (0, 2 alpha).
+    beta : slope of the strength in the indicator, at least 0.
+    momentum : theta, weight of the current batch in the moving averages (FEDLAS's ViT configurations: 0.001).
+    indicator : what gamma is made of: L1 norm of the features, largest probability, largest logit, constant 1, or
+        standard normal noise.
+    gate : ``learned``, or fixed to ``positive`` or ``negative``.
+    ema_start : how the moving averages start, see ``_fedlas.build_indicator``.
+    """
+
+    strength_name = "alpha"
+    regulariser_name = "uniform"
+
+    def __init__(
+        self,
+        num_classes: int,
+        *,
+        alpha: float = 0.05,
+        beta: float = 4.0,
+        momentum: float = 0.95,
+        indicator: Literal["nci_l1", "maxprob", "maxlogit", "const", "random"] = "nci_l1",
+        gate: Literal["learned", "positive", "negative"] = "learned",
+        ema_start: Literal["auto", "constants", "first_batch"] = "auto",
+    ) -> None:
+        super().__init__(
+            num_classes,
+            strength=alpha,
+            beta=beta,
+            momentum=momentum,
+            indicator=indicator,
+            gate=gate,
+            start=ema_start,
+        )
+
+    def regulariser(self, logits: Tensor, log_probs: Tensor) -> Tensor:
+        """Return the cross-entropy against the uniform distribution (N,)."""
+        return uniform_cross_entropy(log_probs)

@@ -1,0 +1,68 @@
+"""FeDLaS over margin-based label smoothing (ECCV 2026, arXiv 2606.28654); ``FEDLASplus`` in the official code."""
+
+from typing import Literal
+
+from torch import Tensor
+
+from calgrid.losses._fedlas import FeDLaS
+from calgrid.losses._terms import margin_excess
+from calgrid.registry import register
+
+
+@register(
+    source="FeDLaS, ECCV 2026, arXiv 2606.28654, Eqs. 6 and 7; nadarasarbahavan/FEDLAS calibrate/losses/fedlas.py",
+    dataset_defaults={
+        "cifar100": {"beta": 1.0, "momentum": 0.5},
+        "tiny_imagenet": {"lambda_": 0.05, "margin": 10.0, "momentum": 0.5},
+        "cub200": {"lambda_": 0.05, "margin": 10.0, "momentum": 0.5},
+        "fgvc_aircraft": {"lambda_": 0.05, "margin": 10.0, "momentum": 0.5},
+    },
+    needs=("features",),
+    sees_validation=False,
+    hard_labels=True,  # affine in the label, but each call moves the averages
+    state="step",
+)
+class FeDLaSMarginLabelSmoothing(FeDLaS):
+    """Margin penalty of an adaptive strength, ``mean((1 - a_i) CE_i + a_i R_i)``, a_i in (0, 2 lambda).
+
+    ``R_i = mean_c relu(max_l s_l - s_c - m)``: a mean over classes as in the code, where Eq. 6 sums. The weight
+    (1 - a_i) on the cross-entropy stays, so beta = 0 gives (1 - lambda) CE + lambda R and not plain MbLS.
+
+    Parameters
+    ----------
+    num_classes : number of classes C.
+    lambda_ : mean strength, in [0, 0.5].
+    beta : slope of the strength in the indicator, at least 0.
+    margin : distance m to the largest logit that is free of penalty, at least 0.
+    momentum, indicator, gate, ema_start : as in ``fedlas_ls``.
+    """
+
+    strength_name = "lambda_"
+    regulariser_name = "margin"
+
+    def __init__(
+        self,
+        num_classes: int,
+        *,
+        lambda_: float = 0.1,
+        beta: float = 0.5,
+        margin: float = 6.0,
+        momentum: float = 0.95,
+        indicator: Literal["nci_l1", "maxprob", "maxlogit", "const", "random"] = "nci_l1",
+        gate: Literal["learned", "positive", "negative"] = "learned",
+        ema_start: Literal["auto", "constants", "first_batch"] = "auto",
+    ) -> None:
+        super().__init__(
+            num_classes,
+            strength=lambda_,
+            beta=beta,
+            momentum=momentum,
+            indicator=indicator,
+            gate=gate,
+            start=ema_start,
+        )
+        self.margin = self.in_range("margin", margin)
+
+    def regulariser(self, logits: Tensor, log_probs: Tensor) -> Tensor:
+        """Return the mean margin excess (N,)."""
+        return margin_excess(logits, self.margin)

@@ -1,0 +1,39 @@
+"""Focal loss with one exponent (Lin et al., ICCV 2017; for calibration Mukhoti et al., NeurIPS 2020)."""
+
+from torch import Tensor
+
+from calgrid.losses._base import Loss, Parts
+from calgrid.losses._focal import complement, modulation
+from calgrid.losses._terms import cross_entropy
+from calgrid.registry import register
+
+
+@register(
+    source="Mukhoti et al., NeurIPS 2020, arXiv 2002.09437; torrvision/focal_calibration Losses/focal_loss.py",
+    needs=(),
+    sees_validation=False,
+    hard_labels=True,
+    state="none",
+)
+class FocalLoss(Loss):
+    """Focal loss ``mean((1 - p_y)^gamma CE)`` with gamma 3.
+
+    The gradient flows through p_y in the weight too. The official trainer sums over the batch (``reduction="sum"``).
+
+    Parameters
+    ----------
+    num_classes : number of classes C.
+    gamma : exponent, at least 0; 0 is cross-entropy.
+    """
+
+    def __init__(self, num_classes: int, *, gamma: float = 3.0) -> None:
+        super().__init__(num_classes)
+        self.gamma = self.in_range("gamma", gamma)
+
+    def compute(
+        self, logits: Tensor, labels: Tensor, features: Tensor | None, index: Tensor | None
+    ) -> tuple[Tensor, Parts]:
+        """Return the focal loss of logits (N, C) and labels (N,); parts ``focal`` and the plain ``ce``."""
+        ce = cross_entropy(logits.log_softmax(dim=1), labels)
+        total = (modulation(complement(-ce), self.gamma) * ce).mean()
+        return total, {"focal": total, "ce": ce.mean()}

@@ -1,0 +1,48 @@
+"""Sample-dependent focal loss FLSD-53 (Mukhoti et al., NeurIPS 2020, arXiv 2002.09437)."""
+
+import torch
+from torch import Tensor
+
+from calgrid.losses._base import Loss, Parts
+from calgrid.losses._focal import complement, modulation
+from calgrid.losses._terms import cross_entropy
+from calgrid.registry import register
+
+
+@register(
+    source="Mukhoti et al., NeurIPS 2020; torrvision/focal_calibration Losses/focal_loss_adaptive_gamma.py",
+    needs=(),
+    sees_validation=False,
+    hard_labels=True,
+    state="none",
+)
+class SampleDependentFocalLoss(Loss):
+    """Focal loss with gamma 5 where p_y < 0.2 and gamma 3 elsewhere.
+
+    gamma is chosen from p_y without a gradient. The official file takes 3 for p_y in [0.2, 0.5) from a table and for
+    p_y >= 0.5 from an argument, which its scripts set to 3. The official trainer sums over the batch.
+
+    Parameters
+    ----------
+    num_classes : number of classes C.
+    gamma : exponent for p_y >= threshold, at least 0.
+    gamma_hard : exponent for p_y < threshold, at least 0.
+    threshold : in [0, 1].
+    """
+
+    def __init__(
+        self, num_classes: int, *, gamma: float = 3.0, gamma_hard: float = 5.0, threshold: float = 0.2
+    ) -> None:
+        super().__init__(num_classes)
+        self.gamma = self.in_range("gamma", gamma)
+        self.gamma_hard = self.in_range("gamma_hard", gamma_hard)
+        self.threshold = self.in_range("threshold", threshold, high=1.0)
+
+    def compute(
+        self, logits: Tensor, labels: Tensor, features: Tensor | None, index: Tensor | None
+    ) -> tuple[Tensor, Parts]:
+        """Return the focal loss of logits (N, C) and labels (N,); parts ``focal`` and the plain ``ce``."""
+        ce = cross_entropy(logits.log_softmax(dim=1), labels)
+        gamma = torch.where((-ce).exp() < self.threshold, self.gamma_hard, self.gamma)
+        total = (modulation(complement(-ce), gamma) * ce).mean()
+        return total, {"focal": total, "ce": ce.mean()}

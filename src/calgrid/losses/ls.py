@@ -1,0 +1,40 @@
+"""Label smoothing (Szegedy et al., CVPR 2016; as studied by Müller et al., NeurIPS 2019)."""
+
+from torch import Tensor
+
+from calgrid.losses._base import Loss, Parts
+from calgrid.losses._terms import cross_entropy, uniform_cross_entropy
+from calgrid.registry import register
+
+
+@register(
+    source="Müller et al., When Does Label Smoothing Help?, NeurIPS 2019; alpha as in the FeDLaS paper",
+    dataset_defaults={"cifar100": {"alpha": 0.1}},
+    needs=(),
+    sees_validation=False,
+    hard_labels=False,
+    state="none",
+)
+class LabelSmoothing(Loss):
+    """Label smoothing ``mean((1 - alpha) CE + alpha U)``, U the cross-entropy against the uniform distribution.
+
+    The mass on the true class is ``1 - alpha + alpha / C``: the same as ``label_smoothing`` of
+    ``torch.nn.functional.cross_entropy``. (Code that spreads alpha over the other C - 1 classes smooths more.)
+
+    Parameters
+    ----------
+    num_classes : number of classes C.
+    alpha : smoothing, in [0, 1].
+    """
+
+    def __init__(self, num_classes: int, *, alpha: float = 0.05) -> None:
+        super().__init__(num_classes)
+        self.alpha = self.in_range("alpha", alpha, high=1.0)
+
+    def compute(
+        self, logits: Tensor, labels: Tensor, features: Tensor | None, index: Tensor | None
+    ) -> tuple[Tensor, Parts]:
+        """Return the smoothed cross-entropy of logits (N, C) and labels (N,); parts ``ce`` and ``uniform``."""
+        log_probs = logits.log_softmax(dim=1)
+        ce, uniform = cross_entropy(log_probs, labels).mean(), uniform_cross_entropy(log_probs).mean()
+        return (1 - self.alpha) * ce + self.alpha * uniform, {"ce": ce, "uniform": uniform}

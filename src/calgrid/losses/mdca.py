@@ -1,0 +1,45 @@
+"""MDCA over the focal loss, FL+MDCA (Hebbalaguppe et al., CVPR 2022, arXiv 2203.13834)."""
+
+from torch import Tensor
+
+from calgrid.losses._base import Loss, Parts
+from calgrid.losses._focal import complement, modulation
+from calgrid.losses._mdca import frequency_gap
+from calgrid.losses._terms import cross_entropy
+from calgrid.registry import register
+
+
+@register(
+    source="Hebbalaguppe et al., A Stitch in Time Saves Nine, CVPR 2022; mdca-loss/MDCA-Calibration solvers/loss.py",
+    needs=(),
+    sees_validation=False,
+    hard_labels=True,
+    state="none",
+)
+class FocalMDCA(Loss):
+    """Focal loss plus the per-class gap between mean probability and frequency in the batch.
+
+    ``mean((1 - p_y)^gamma CE) + beta (1/C) sum_c |mean_i p_ic - mean_i 1[y_i = c]|``. Defaults are those of the
+    official CIFAR-10 script (the argument parser has beta 10); the value depends on the batch size.
+
+    Parameters
+    ----------
+    num_classes : number of classes C.
+    beta : weight of the gap, at least 0.
+    gamma : focal exponent, at least 0.
+    """
+
+    def __init__(self, num_classes: int, *, beta: float = 1.0, gamma: float = 1.0) -> None:
+        super().__init__(num_classes)
+        self.beta = self.in_range("beta", beta)
+        self.gamma = self.in_range("gamma", gamma)
+
+    def compute(
+        self, logits: Tensor, labels: Tensor, features: Tensor | None, index: Tensor | None
+    ) -> tuple[Tensor, Parts]:
+        """Return FL+MDCA of logits (N, C) and labels (N,); parts ``focal``, ``mdca`` and the plain ``ce``."""
+        log_probs = logits.log_softmax(dim=1)
+        ce = cross_entropy(log_probs, labels)
+        focal = (modulation(complement(-ce), self.gamma) * ce).mean()
+        gap = frequency_gap(log_probs.exp(), labels)
+        return focal + self.beta * gap, {"focal": focal, "mdca": gap, "ce": ce.mean()}

@@ -1,0 +1,44 @@
+"""Maximum mean calibration error, unweighted (Kumar et al., ICML 2018)."""
+
+from torch import Tensor
+
+from calgrid.losses._base import Loss, Parts
+from calgrid.losses._mmce import kernel, kernel_form, top_confidence
+from calgrid.losses._terms import cross_entropy
+from calgrid.registry import register
+
+
+@register(
+    source="Kumar et al., ICML 2018; aviralkumar2907/MMCE, torrvision/focal_calibration Losses/mmce.py (MMCE)",
+    needs=(),
+    sees_validation=False,
+    hard_labels=True,
+    state="none",
+)
+class MMCE(Loss):
+    """Cross-entropy plus the kernel calibration error of the batch, MMCE_m.
+
+    ``mean(CE) + lambda (1/N^2) sum_ij (c_i - k_i)(c_j - k_j) exp(-|k_i - k_j| / 0.4)`` with correctness c and
+    confidence k. The paper takes the square root of the quadratic form, no official code does. It costs O(N^2) and
+    depends on the batch size.
+
+    Parameters
+    ----------
+    num_classes : number of classes C.
+    lambda_ : weight of the calibration error, at least 0.
+    """
+
+    def __init__(self, num_classes: int, *, lambda_: float = 1.0) -> None:
+        super().__init__(num_classes)
+        self.lambda_ = self.in_range("lambda_", lambda_)
+
+    def compute(
+        self, logits: Tensor, labels: Tensor, features: Tensor | None, index: Tensor | None
+    ) -> tuple[Tensor, Parts]:
+        """Return cross-entropy plus MMCE of logits (N, C) and labels (N,); parts ``ce`` and ``mmce``."""
+        log_probs = logits.log_softmax(dim=1)
+        ce = cross_entropy(log_probs, labels).mean()
+        confidence, correct = top_confidence(log_probs, labels)
+        gap = correct - confidence
+        mmce = kernel_form(gap, gap, kernel(confidence)) / len(gap) ** 2
+        return ce + self.lambda_ * mmce, {"ce": ce, "mmce": mmce}

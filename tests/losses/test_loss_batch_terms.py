@@ -1,0 +1,113 @@
+"""Losses with a term on the whole batch or on pairs: MDCA, MMCE, CPC."""
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from calgrid.losses import build_loss, cpc
+
+
+def _random(seed, n=10, c=5):
+    generator = torch.Generator().manual_seed(seed)
+    return 3 * torch.randn(n, c, generator=generator), torch.randint(c, (n,), generator=generator)
+
+
+def _term(name, num_classes, logits, labels, part, **options):
+    loss = build_loss(name, num_classes, **options)
+    loss(logits, labels)
+    return loss.last_parts[part].item()
+
+
+class TestMDCA:
+    def test_hand_computed(self):
+        # mean probabilities (3/4, 1/4), frequencies (1/2, 1/2): mean gap 1/4
+        logits = torch.tensor([[3.0, 1.0], [3.0, 1.0]]).log()
+        assert _term("mdca_nll", 2, logits, torch.tensor([0, 1]), "mdca") == pytest.approx(0.25, abs=1e-6)
+
+    def test_is_zero_when_frequencies_are_met(self):
+        logits = torch.tensor([[3.0, 1.0]] * 4).log()
+        assert _term("mdca", 2, logits, torch.tensor([0, 0, 0, 1]), "mdca") == pytest.approx(0.0, abs=1e-7)
+
+    def test_both_forms_agree_at_exponent_zero(self):
+        logits, labels = _random(0)
+        focal, nll = build_loss("mdca", 5, gamma=0.0, beta=2.0), build_loss("mdca_nll", 5, beta=2.0)
+        torch.testing.assert_close(focal(logits, labels), nll(logits, labels))
+
+
+def _pair_loop(logits, labels, entry):
+    confidence, predicted = logits.softmax(1).max(1)
+    pairs = list(zip(confidence.tolist(), (predicted == labels).tolist(), strict=True))
+    return sum(entry(*a, *b) * math.exp(-abs(a[0] - b[0]) / 0.4) for a in pairs for b in pairs)
+
+
+class TestMMCE:
+    def test_equals_the_double_sum(self):
+        logits, labels = _random(1)
+        expected = _pair_loop(logits, labels, lambda k, c, l, d: (c - k) * (d - l)) / len(labels) ** 2  # noqa: E741
+        assert _term("mmce", 5, logits, labels, "mmce") == pytest.approx(expected, abs=1e-6)
+
+    @pytest.mark.parametrize("norm", ["code", "paper"])
+    def test_weighted_equals_the_double_sums(self, norm):
+        logits, labels = _random(2)
+        m = int((logits.argmax(1) == labels).sum())
+        n = len(labels) - m
+        both = _pair_loop(logits, labels, lambda k, c, q, d: (1 - k) * (1 - q) if c and d else 0) / m**2
+        none = _pair_loop(logits, labels, lambda k, c, q, d: 0 if c or d else k * q) / n**2
+        mixed = _pair_loop(logits, labels, lambda k, c, q, d: (1 - k) * q if c and not d else 0) / (m * n)
+        again = (m**2, n**2, m * n) if norm == "code" else (1, 1, 1)
+        expected = math.sqrt(both / again[0] + none / again[1] - 2 * mixed / again[2])
+        assert (m > 0) and (n > 0)
+        assert _term("mmce_w", 5, logits, labels, "mmce", norm=norm) == pytest.approx(expected, rel=1e-4)
+
+    @pytest.mark.parametrize("right", [True, False])
+    def test_weighted_term_is_off_without_both_groups(self, right):
+        logits, _ = _random(3)
+        labels = logits.argmax(1) if right else logits.argmin(1)
+        logits.requires_grad_()
+        total = build_loss("mmce_w", 5)(logits, labels)
+        total.backward()
+        plain = logits.detach().clone().requires_grad_()
+        F.cross_entropy(plain, labels).backward()
+        torch.testing.assert_close(total, F.cross_entropy(logits, labels))
+        torch.testing.assert_close(logits.grad, plain.grad)
+
+    @pytest.mark.parametrize("norm", ["code", "paper"])
+    @settings(deadline=None, max_examples=30)
+    @given(pairs=st.integers(1, 30), spread=st.floats(0.0, 1e-3))
+    def test_weighted_term_is_finite_where_both_groups_coincide(self, norm, pairs, spread):
+        # confidence one half, as many right as wrong: the squared distance is zero up to rounding
+        logits = torch.linspace(0, spread, pairs).repeat(2).unsqueeze(1) * torch.tensor([[1.0, 0.0]]) + 0.1
+        logits = logits.requires_grad_()
+        labels = torch.tensor([0, 1]).repeat_interleave(pairs)
+        loss = build_loss("mmce_w", 2, norm=norm)
+        loss(logits, labels).backward()
+        assert 0 <= loss.last_parts["mmce"].item() < 1e-2
+        assert torch.isfinite(logits.grad).all()
+
+
+class TestPairwiseConstraints:
+    def test_hand_computed_on_identical_logits(self):
+        # every softplus is log 2: BD = log 2, BE = log(2)/2 (C-1)/(C-2), the floor of BE
+        logits, labels = torch.zeros(3, 4), torch.tensor([0, 1, 2])
+        assert _term("cpc", 4, logits, labels, "discrimination") == pytest.approx(math.log(2), abs=1e-6)
+        assert _term("cpc", 4, logits, labels, "equality") == pytest.approx(0.75 * math.log(2), abs=1e-6)
+
+    def test_equality_ignores_the_target_logit(self):
+        logits, labels = _random(4)
+        raised = logits + 5 * F.one_hot(labels, 5)
+        assert _term("cpc", 5, raised, labels, "equality") == pytest.approx(_term("cpc", 5, logits, labels, "equality"))
+
+    def test_blocks_of_a_large_batch_do_not_change_value_or_gradient(self, monkeypatch):
+        logits, labels = _random(5)
+        results = []
+        for entries in (2**24, 75):  # all rows at once; three rows a block
+            monkeypatch.setattr(cpc, "BLOCK_ENTRIES", entries)
+            inputs = logits.clone().requires_grad_()
+            total = build_loss("cpc", 5)(inputs, labels)
+            total.backward()
+            results.append((total.detach(), inputs.grad))
+        torch.testing.assert_close(results[0], results[1])

@@ -1,0 +1,272 @@
+"""FeDLaS: indicator, gate, adaptive smoothing, state."""
+
+import copy
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from safetensors.torch import load, save
+
+from calgrid.errors import ConfigError
+from calgrid.losses import build_loss
+from calgrid.losses._terms import margin_excess
+
+N, C, D = 16, 6, 5
+VARIANTS = ["fedlas_ls", "fedlas_mbls"]
+STRENGTH = {"fedlas_ls": "alpha", "fedlas_mbls": "lambda_"}
+INDICATORS = ["nci_l1", "maxprob", "maxlogit", "const", "random"]
+
+
+def make_batch(seed=0, n=N):
+    generator = torch.Generator().manual_seed(seed)
+    logits = 4 * torch.randn(n, C, generator=generator)
+    labels = torch.randint(C, (n,), generator=generator)
+    return logits, labels, 10 * torch.rand(n, D, generator=generator)
+
+
+def build(name="fedlas_ls", seed=0, **options):
+    torch.manual_seed(seed)
+    return build_loss(name, C, **options)
+
+
+class TestAdaptiveSmoothing:
+    @settings(deadline=None, max_examples=20)
+    @given(seed=st.integers(0, 10_000))
+    def test_beta_zero_is_the_base_loss(self, seed):
+        logits, labels, features = make_batch(seed)
+        ls = build("fedlas_ls", alpha=0.1, beta=0.0)(logits, labels, features)
+        torch.testing.assert_close(ls, F.cross_entropy(logits, labels, label_smoothing=0.1))
+        mbls = build("fedlas_mbls", lambda_=0.2, margin=3.0, beta=0.0)(logits, labels, features)
+        penalty = margin_excess(logits, 3.0).mean()
+        torch.testing.assert_close(mbls, 0.8 * F.cross_entropy(logits, labels) + 0.2 * penalty)
+
+    @pytest.mark.parametrize("name", VARIANTS)
+    @settings(deadline=None, max_examples=20)
+    @given(seed=st.integers(0, 10_000), strength=st.floats(0.01, 0.5))
+    def test_strength_stays_between_zero_and_twice_the_base(self, name, seed, strength):
+        logits, _, features = make_batch(seed)
+        amount = build(name, **{STRENGTH[name]: strength}).smoothing(logits, features)
+        assert ((amount >= 0) & (amount <= 2 * strength * (1 + 1e-6))).all()
+
+    @pytest.mark.parametrize(("gate", "direction"), [("positive", 1), ("negative", -1)])
+    def test_mode_sets_the_direction_in_the_feature_norm(self, gate, direction):
+        logits, _, features = make_batch()
+        amount = build(gate=gate).smoothing(logits, features)
+        by_norm = amount[features.abs().sum(1).argsort()]
+        assert (direction * by_norm.diff() >= 0).all()
+
+    def test_smoothing_above_one_half_is_refused(self):
+        with pytest.raises(ConfigError, match=r"loss 'fedlas_ls': alpha must be in \[0, 0.5\], got 0.6"):
+            build(alpha=0.6)
+        with pytest.raises(ConfigError, match=r"loss 'fedlas_mbls': lambda_ must be in \[0, 0.5\]"):
+            build("fedlas_mbls", lambda_=0.6)
+
+
+class TestIndicator:
+    def test_norm_is_updated_then_used(self):
+        # norms 4 and 8: mean 6, unbiased standard deviation sqrt(8)
+        indicator = build(momentum=0.5).indicator
+        gamma = indicator(torch.zeros(2, C), torch.tensor([[1.0, -3.0], [-8.0, 0.0]]))
+        mean, std = 0.5 * 6 + 0.5 * 20, 0.5 * math.sqrt(8) + 0.5 * 100
+        assert indicator.mean.item() == pytest.approx(mean)
+        assert indicator.std.item() == pytest.approx(std)
+        torch.testing.assert_close(gamma, (torch.tensor([4.0, 8.0]) - mean) / (std + 1e-3))
+
+    def test_momentum_is_the_weight_of_the_current_batch(self):
+        indicator = build(momentum=0.75, ema_start="constants").indicator
+        indicator(torch.zeros(2, C), torch.tensor([[4.0], [8.0]]))
+        assert indicator.mean.item() == pytest.approx(0.75 * 6 + 0.25 * 20)
+
+    @pytest.mark.parametrize(
+        ("options", "constants"),
+        [
+            ({"momentum": 0.95}, True),
+            ({"momentum": 0.5}, True),
+            ({"momentum": 0.001}, False),
+            ({"momentum": 0.001, "ema_start": "constants"}, True),
+            ({"momentum": 0.95, "ema_start": "first_batch"}, False),
+            ({"indicator": "maxprob"}, False),
+            ({"indicator": "maxlogit"}, False),
+        ],
+    )
+    def test_start_of_the_moving_averages(self, options, constants):
+        indicator = build(**options).indicator
+        assert indicator.started.item() is constants
+        if constants:
+            assert (indicator.mean.item(), indicator.std.item()) == (20.0, 100.0)
+
+    def test_first_batch_start_takes_the_statistics_of_that_batch(self):
+        logits, labels, features = make_batch()
+        loss = build(momentum=0.001)
+        loss(logits, labels, features)
+        norms = features.abs().sum(1)
+        torch.testing.assert_close(loss.indicator.mean, norms.mean())
+        torch.testing.assert_close(loss.indicator.std, norms.std())
+
+    @pytest.mark.parametrize("options", [{}, {"momentum": 0.001}, {"indicator": "maxprob"}])
+    def test_batch_of_one_leaves_the_moving_averages_alone(self, options):
+        loss = build(**options)
+        before = copy.deepcopy(loss.indicator.state_dict())
+        total = loss(*make_batch(n=1))
+        assert torch.isfinite(total)
+        assert all(torch.equal(value, before[key]) for key, value in loss.indicator.state_dict().items())
+        assert torch.isfinite(loss(*make_batch(n=N)))
+
+    def test_evaluation_freezes_the_moving_averages_and_the_diagnostics(self):
+        loss = build()
+        loss(*make_batch(0))
+        before = copy.deepcopy(loss.state_dict())
+        loss.eval()(*make_batch(1))
+        assert all(torch.equal(value, before[key]) for key, value in loss.state_dict().items())
+
+    @pytest.mark.parametrize(
+        ("name", "statistic"),
+        [
+            ("nci_l1", lambda logits, features: features.abs().sum(1)),
+            ("maxprob", lambda logits, features: logits.softmax(1).amax(1)),
+            ("maxlogit", lambda logits, features: logits.amax(1)),
+        ],
+    )
+    def test_at_momentum_one_gamma_is_the_z_score_of_the_batch(self, name, statistic):
+        logits, _, features = make_batch()
+        values = statistic(logits, features)
+        gamma = build(indicator=name, momentum=1.0).indicator(logits, features)
+        torch.testing.assert_close(gamma, (values - values.mean()) / values.std(), rtol=1e-3, atol=1e-3)
+
+    def test_constant_indicator_smooths_by_the_gate_alone(self):
+        logits, _, features = make_batch()
+        for gate, sign in (("positive", 1), ("negative", -1)):
+            amount = build(indicator="const", gate=gate, alpha=0.05, beta=4.0).smoothing(logits, features)
+            expected = 0.1 / (1 + math.exp(-4 * sign))
+            torch.testing.assert_close(amount, torch.full((N,), expected))
+
+    def test_random_indicator_is_standard_normal_and_fresh_in_each_step(self):
+        indicator = build(indicator="random").indicator
+        first, second = (indicator(torch.zeros(4000, C), None) for _ in range(2))
+        assert not torch.equal(first, second)
+        assert abs(first.mean().item()) < 0.06
+        assert first.std().item() == pytest.approx(1.0, abs=0.05)
+
+    def test_random_indicator_follows_the_seed_of_the_run_and_leaves_the_global_generator_alone(self):
+        one, same, other = (build(indicator="random", seed=seed).indicator for seed in (1, 1, 2))
+        state = torch.get_rng_state()
+        draws = [indicator(torch.zeros(N, C), None) for indicator in (one, same, other)]
+        assert torch.equal(draws[0], draws[1])
+        assert not torch.equal(draws[0], draws[2])
+        assert torch.equal(torch.get_rng_state(), state)
+
+    @pytest.mark.parametrize("indicator", [name for name in INDICATORS if name != "nci_l1"])
+    def test_other_indicators_need_no_features(self, indicator):
+        logits, labels, _ = make_batch()
+        loss = build(indicator=indicator)
+        assert loss.needs == ()
+        assert torch.isfinite(loss(logits, labels))
+
+
+class TestGate:
+    def test_has_the_published_layers(self):
+        shapes = [tuple(p.shape) for p in build_loss("fedlas_ls", 100).gate.parameters()]
+        assert shapes == [(50, 100), (50,), (2, 50), (2,)]
+
+    @pytest.mark.parametrize("gate", ["positive", "negative"])
+    def test_fixed_gate_has_no_parameters(self, gate):
+        assert list(build(gate=gate).parameters()) == []
+
+    def test_output_is_exactly_plus_or_minus_one(self):
+        psi = build().gate(make_batch(n=200)[0])
+        assert set(psi.tolist()) == {-1.0, 1.0}
+
+    def test_sign_of_an_undecided_gate_is_zero_and_smooths_by_alpha(self):
+        loss = build(alpha=0.05)
+        torch.nn.init.zeros_(loss.gate.mlp[2].weight)
+        torch.nn.init.zeros_(loss.gate.mlp[2].bias)
+        logits, _, features = make_batch()
+        torch.testing.assert_close(loss.smoothing(logits, features), torch.full((N,), 0.05))
+
+    @pytest.mark.parametrize("name", VARIANTS)
+    def test_gradient_is_the_closed_form(self, name):
+        logits, labels, features = make_batch(3)
+        loss = build(name, momentum=0.5, beta=2.0)
+        loss(logits, labels, features).backward()
+        expected = self._closed_form(loss, logits, labels, features)
+        for parameter, gradient in zip(loss.gate.parameters(), expected, strict=True):
+            assert parameter.grad.norm() > 0
+            torch.testing.assert_close(parameter.grad, gradient, rtol=1e-4, atol=1e-7)
+
+    def _closed_form(self, loss, logits, labels, features):
+        """Gate gradient by ``dL/dpsi = (1/N)(Reg - CE) 2 alpha beta gamma sigmoid'(beta psi gamma)``, psi = d."""
+        ce = F.cross_entropy(logits, labels, reduction="none")
+        regulariser = loss.regulariser(logits, logits.log_softmax(1))
+        gamma = loss.eval().indicator(logits, features)
+        pi = loss.gate.mlp(logits).softmax(1)
+        d = pi[:, 1] - pi[:, 0]
+        slope = torch.sigmoid(loss.beta * d.sign() * gamma)
+        slope = slope * (1 - slope)
+        upstream = (regulariser - ce) * 2 * loss.strength * loss.beta * gamma * slope / len(labels)
+        return torch.autograd.grad(d, list(loss.gate.parameters()), grad_outputs=upstream.detach())
+
+    def test_a_step_along_the_gradient_of_psi_reduces_the_loss(self):
+        logits, labels, features = make_batch(4)
+        loss = build(momentum=0.5)
+        psi = torch.zeros(N, requires_grad=True)
+        loss.gate.forward = lambda _: psi
+        before = loss(logits, labels, features)
+        before.backward()
+        loss.eval()
+        loss.gate.forward = lambda _: psi - psi.grad
+        assert loss(logits, labels, features) < before
+
+    @pytest.mark.parametrize("name", VARIANTS)
+    def test_logits_get_no_gradient_through_gate_and_indicator(self, name):
+        logits, labels, features = make_batch(5)
+        loss = build(name, momentum=0.5)
+        inputs = logits.clone().requires_grad_()
+        features = features.requires_grad_()
+        loss(inputs, labels, features).backward()
+        amount = loss.eval().smoothing(logits, features).detach()
+        fixed = logits.clone().requires_grad_()
+        ce = F.cross_entropy(fixed, labels, reduction="none")
+        ((1 - amount) * ce + amount * loss.regulariser(fixed, fixed.log_softmax(1))).mean().backward()
+        torch.testing.assert_close(inputs.grad, fixed.grad)
+        assert features.grad is None
+
+
+class TestState:
+    @pytest.mark.parametrize("name", VARIANTS)
+    @pytest.mark.parametrize("indicator", INDICATORS)
+    def test_state_goes_through_a_file_in_the_middle_of_an_epoch(self, name, indicator):
+        loss = build(name, indicator=indicator)
+        for seed in range(3):
+            loss(*make_batch(seed))
+        resumed = build(name, seed=7, indicator=indicator)
+        resumed.load_state_dict(load(save(loss.state_dict())))
+        for seed in range(3, 6):
+            assert torch.equal(loss(*make_batch(seed)), resumed(*make_batch(seed)))
+        assert loss.pop_diagnostics() == resumed.pop_diagnostics()
+
+    @pytest.mark.parametrize("indicator", INDICATORS)
+    def test_can_be_copied(self, indicator):
+        loss = build(indicator=indicator)
+        twin = copy.deepcopy(loss)
+        assert torch.equal(loss(*make_batch()), twin(*make_batch()))
+
+    def test_diagnostics_are_sample_means_over_the_epoch(self):
+        loss = build(gate="positive")
+        amounts = [loss.smoothing(*make_batch(seed, n)[::2]) for seed, n in ((0, 16), (1, 3))]
+        popped = loss.pop_diagnostics()
+        assert popped["positive_share"] == 1.0
+        assert popped["mean_smoothing"] == pytest.approx(torch.cat(amounts).mean().item(), rel=1e-6)
+
+    def test_diagnostics_start_anew_each_epoch(self):
+        loss = build()
+        loss(*make_batch())
+        loss.pop_diagnostics()
+        assert all(math.isnan(value) for value in loss.pop_diagnostics().values())
+
+    def test_losses_without_diagnostics_have_none(self):
+        loss = build_loss("ce", C)
+        loss(*make_batch()[:2])
+        assert loss.pop_diagnostics() == {}

@@ -1,0 +1,80 @@
+"""The focal family."""
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from calgrid.losses import build_loss
+
+
+def _logits(*probs):
+    return torch.tensor([probs]).log()
+
+
+def _random(seed, n=8, c=6):
+    generator = torch.Generator().manual_seed(seed)
+    return 4 * torch.randn(n, c, generator=generator), torch.randint(c, (n,), generator=generator)
+
+
+@pytest.mark.parametrize("name", ["fl3", "dfl"])
+@settings(deadline=None, max_examples=20)
+@given(seed=st.integers(0, 10_000))
+def test_exponent_zero_is_cross_entropy(name, seed):
+    logits, labels = _random(seed)
+    torch.testing.assert_close(build_loss(name, 6, gamma=0.0)(logits, labels), F.cross_entropy(logits, labels))
+
+
+def test_focal_loss_by_hand():
+    total = build_loss("fl3", 2)(_logits(0.75, 0.25), torch.tensor([0]))
+    assert total.item() == pytest.approx(0.25**3 * -math.log(0.75), abs=1e-7)
+
+
+def test_gradient_flows_through_the_weight():
+    # d/ds_y of (1-p)^g (-log p) = p (1-p) [-g (1-p)^(g-1) (-log p) - (1-p)^g / p]
+    p, g = 0.6, 3.0
+    logits = _logits(p, 1 - p).requires_grad_()
+    build_loss("fl3", 2, gamma=g)(logits, torch.tensor([0])).backward()
+    expected = p * (1 - p) * (g * (1 - p) ** (g - 1) * math.log(p) - (1 - p) ** g / p)
+    assert logits.grad[0, 0].item() == pytest.approx(expected, abs=1e-6)
+
+
+@pytest.mark.parametrize("name", ["fl3", "dfl", "flsd53", "mdca"])
+def test_exponents_below_one_have_finite_gradients_at_certainty(name):
+    logits = torch.tensor([[200.0, 0.0, 0.0]], requires_grad=True)
+    build_loss(name, 3, gamma=0.5)(logits, torch.tensor([0])).backward()
+    assert torch.isfinite(logits.grad).all()
+
+
+@pytest.mark.parametrize(("p", "gamma"), [(0.1, 5), (0.19, 5), (0.21, 3), (0.5, 3), (0.9, 3)])
+def test_sample_dependent_exponent_is_five_below_a_fifth(p, gamma):
+    total = build_loss("flsd53", 2)(_logits(p, 1 - p), torch.tensor([0]))
+    assert total.item() == pytest.approx((1 - p) ** gamma * -math.log(p), rel=1e-5)
+
+
+class TestDualFocal:
+    @pytest.mark.parametrize(
+        ("label", "runner_up"),
+        [(0, 0.3), (1, 0.15), (2, 0.05), (3, 0.0)],
+        ids=["right", "second", "third", "last"],
+    )
+    def test_reads_the_largest_probability_below_the_target(self, label, runner_up):
+        probs = (0.5, 0.3, 0.15, 0.05)
+        total = build_loss("dfl", 4, gamma=2.0)(_logits(*probs), torch.tensor([label]))
+        expected = (1 - probs[label] + runner_up) ** 2 * -math.log(probs[label])
+        assert total.item() == pytest.approx(expected, rel=1e-5)
+
+    def test_classes_tied_with_the_target_are_not_below_it(self):
+        total = build_loss("dfl", 3, gamma=2.0)(torch.zeros(1, 3), torch.tensor([1]))
+        assert total.item() == pytest.approx((2 / 3) ** 2 * math.log(3), rel=1e-5)
+
+    def test_gradient_flows_through_the_runner_up(self):
+        logits = _logits(0.5, 0.3, 0.2).requires_grad_()
+        build_loss("dfl", 3, gamma=2.0)(logits, torch.tensor([0])).backward()
+        double = logits.detach().double().requires_grad_()
+        p = double.softmax(1)[0]
+        ((1 - p[0] + p[1]) ** 2 * -p[0].log()).backward()
+        torch.testing.assert_close(logits.grad, double.grad.float())

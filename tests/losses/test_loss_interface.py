@@ -1,0 +1,211 @@
+"""What every training loss promises, whatever its formula."""
+
+import copy
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from calgrid import registry
+from calgrid.errors import ConfigError, DataError
+from calgrid.losses import build_loss
+
+IDS = list(registry.specs("loss"))
+N, C, D = 12, 5, 7
+
+
+def make_batch(seed=0, n=N, c=C, scale=3.0):
+    generator = torch.Generator().manual_seed(seed)
+    return {
+        "logits": scale * torch.randn(n, c, generator=generator),
+        "labels": torch.randint(c, (n,), generator=generator),
+        "features": torch.rand(n, D, generator=generator) * 4,
+        "index": torch.randperm(n, generator=generator),
+    }
+
+
+def build(name, **options):
+    torch.manual_seed(0)
+    return build_loss(name, C, **options)
+
+
+def gradient(loss, batch):
+    logits = batch["logits"].clone().requires_grad_()
+    total = loss(**{**batch, "logits": logits})
+    total.backward()
+    return total.detach(), logits.grad
+
+
+@pytest.mark.parametrize("name", IDS)
+class TestEveryLoss:
+    def test_is_a_finite_float32_scalar_with_detached_scalar_parts(self, name):
+        loss = build(name)
+        total = loss(**make_batch())
+        assert (total.shape, total.dtype) == ((), torch.float32)
+        assert torch.isfinite(total)
+        assert loss.last_parts
+        assert all(part.shape == () and not part.requires_grad for part in loss.last_parts.values())
+
+    @pytest.mark.parametrize(
+        "logits",
+        [
+            torch.full((N, C), 2.0),
+            1e4 * make_batch()["logits"].sign(),
+            1e4 * torch.eye(C).repeat(3, 1)[:N],
+            -1e4 * torch.eye(C).repeat(3, 1)[:N],
+            torch.zeros(N, C),
+        ],
+        ids=["identical", "random signs at 1e4", "one-hot at 1e4", "one-cold at 1e4", "zero"],
+    )
+    def test_stays_finite_with_its_gradients_on_degenerate_logits(self, name, logits):
+        loss = build(name)
+        for labels in (logits.argmax(dim=1), logits.argmin(dim=1)):
+            total, grad = gradient(loss, {**make_batch(), "logits": logits, "labels": labels})
+            assert torch.isfinite(total)
+            assert torch.isfinite(grad).all()
+        assert all(p.grad is None or torch.isfinite(p.grad).all() for p in loss.parameters())
+
+    def test_takes_a_batch_of_one(self, name):
+        total, grad = gradient(build(name), make_batch(n=1))
+        assert torch.isfinite(total)
+        assert torch.isfinite(grad).all()
+
+    def test_takes_two_classes(self, name):
+        batch = make_batch(c=2)
+        total, grad = gradient(build_loss(name, 2), batch)
+        assert torch.isfinite(total)
+        assert torch.isfinite(grad).all()
+
+    @settings(deadline=None, max_examples=15)
+    @given(seed=st.integers(0, 10_000), n=st.integers(2, 20), scale=st.floats(0.1, 30.0))
+    def test_does_not_depend_on_the_order_of_the_batch(self, name, seed, n, scale):
+        batch = make_batch(seed, n, scale=scale)
+        order = torch.randperm(n, generator=torch.Generator().manual_seed(seed))
+        total, grad = gradient(build(name), batch)
+        shuffled, shuffled_grad = gradient(build(name), {key: value[order] for key, value in batch.items()})
+        torch.testing.assert_close(shuffled, total, rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(shuffled_grad, grad[order], rtol=1e-3, atol=1e-5)
+
+    def test_sum_is_batch_size_times_mean(self, name):
+        mean, mean_grad = gradient(build(name), make_batch())
+        total, total_grad = gradient(build(name, reduction="sum"), make_batch())
+        torch.testing.assert_close(total, N * mean)
+        torch.testing.assert_close(total_grad, N * mean_grad)
+
+    @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
+    def test_computes_in_float32_whatever_the_logits_and_the_autocast(self, name, dtype):
+        batch = make_batch()
+        cast = {**batch, "logits": batch["logits"].to(dtype), "features": batch["features"].to(dtype)}
+        expected = build(name)(**{**cast, "logits": cast["logits"].float(), "features": cast["features"].float()})
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            total = build(name)(**cast)
+        assert total.dtype == torch.float32
+        assert torch.equal(total, expected)
+
+    def test_continues_exactly_from_its_state_in_the_middle_of_an_epoch(self, name):
+        loss = build(name)
+        for seed in range(3):
+            self._step(loss, seed)
+        torch.manual_seed(99)
+        resumed = build_loss(name, C)
+        resumed.load_state_dict(copy.deepcopy(loss.state_dict()))
+        for seed in range(3, 6):
+            assert torch.equal(self._step(loss, seed), self._step(resumed, seed))
+        assert loss.pop_diagnostics() == resumed.pop_diagnostics()
+
+    def _step(self, loss, seed):
+        batch = make_batch(seed)
+        total, _ = gradient(loss, batch)
+        loss.after_step(batch["logits"], batch["labels"], batch["index"])
+        return total
+
+    def test_has_state_exactly_when_it_says_so(self, name):
+        stateful = registry.spec("loss", name).info["state"] != "none"
+        assert bool(build(name).state_dict()) == stateful
+
+    def test_declares_its_facts(self, name):
+        spec = registry.spec("loss", name)
+        assert spec.summary
+        assert spec.source
+        assert set(spec.info) == {"needs", "sees_validation", "hard_labels", "state"}
+        assert set(spec.info["needs"]) <= {"features", "index"}
+        assert spec.info["state"] in {"none", "step", "epoch"}
+        assert all(set(values) <= set(spec.options) for values in spec.dataset_defaults.values())
+
+    @pytest.mark.parametrize("dataset", ["digits", "cifar10", "cifar100", "tiny_imagenet", "cub200", "fgvc_aircraft"])
+    def test_builds_with_the_defaults_of_each_data_set(self, name, dataset):
+        assert torch.isfinite(build(name, dataset=dataset)(**make_batch()))
+
+    def test_misses_a_declared_input_with_a_clear_error(self, name):
+        loss = build(name)
+        for need in loss.needs:
+            with pytest.raises(DataError, match=f"loss '{name}' needs {need}: pass {need}="):
+                loss(**{**make_batch(), need: None})
+        assert set(loss.needs) <= set(registry.spec("loss", name).info["needs"])
+
+    @pytest.mark.parametrize(
+        ("change", "message"),
+        [
+            ({"logits": torch.zeros(N, C + 1)}, rf"logits must be floating \(N, {C}\), got .*\({N}, {C + 1}\)"),
+            ({"logits": torch.zeros(N)}, "logits must be floating"),
+            ({"logits": torch.zeros(N, C, dtype=torch.long)}, "logits must be floating"),
+            ({"labels": torch.zeros(N - 1, dtype=torch.long)}, rf"labels must be integers \({N},\)"),
+            ({"labels": torch.zeros(N)}, "labels must be integers"),
+            ({"labels": torch.zeros(N, C, dtype=torch.long)}, "labels must be integers"),
+            ({"labels": torch.full((N,), C)}, rf"labels must lie in \[0, {C - 1}\], got {C}"),
+            ({"labels": torch.full((N,), -1)}, "labels must lie in .* got -1"),
+            ({"features": torch.zeros(N + 1, D)}, rf"features must be \({N}, d\)"),
+            ({"index": torch.zeros(N)}, "index must be integers"),
+            ({"logits": torch.zeros(0, C), "labels": torch.zeros(0, dtype=torch.long)}, "the batch is empty"),
+        ],
+    )
+    def test_refuses_a_batch_that_does_not_fit(self, name, change, message):
+        with pytest.raises(DataError, match=message):
+            build(name)(**{**make_batch(), **change})
+
+    def test_does_not_change_its_inputs(self, name):
+        batch = make_batch()
+        before = copy.deepcopy(batch)
+        build(name)(**batch)
+        assert all(torch.equal(batch[key], before[key]) for key in batch)
+
+    def test_refuses_fewer_than_two_classes(self, name):
+        with pytest.raises(ConfigError, match=f"loss '{name}': num_classes must be at least 2, got 1"):
+            build_loss(name, 1)
+
+    @pytest.mark.parametrize("bad", [-1.0, float("nan"), float("inf")])
+    def test_refuses_hyper_parameters_out_of_range(self, name, bad):
+        options = registry.spec("loss", name).options
+        for option in (key for key, value in options.items() if value.type == "float"):
+            with pytest.raises(ConfigError, match=f"loss '{name}': {option} must be"):
+                build(name, **{option: bad})
+
+
+def test_unknown_loss_names_the_nearest():
+    with pytest.raises(ConfigError, match="Unknown loss 'fedlas_l': did you mean 'fedlas_ls'"):
+        build_loss("fedlas_l", C)
+
+
+def test_unknown_hyper_parameter_names_the_nearest():
+    with pytest.raises(ConfigError, match="Unknown hyper-parameter 'lambda' in loss 'mbls': did you mean 'lambda_'"):
+        build_loss("mbls", C, **{"lambda": 0.2})
+
+
+def test_reduction_is_an_option_of_every_loss():
+    assert build_loss("ce", C, reduction="sum").reduction == "sum"
+    with pytest.raises(ConfigError, match="reduction must be one of"):
+        build_loss("ce", C, reduction="none")
+
+
+def test_overrides_win_over_the_data_set_and_the_data_set_over_the_file():
+    assert build_loss("ls", C).alpha == 0.05
+    assert build_loss("ls", C, dataset="cifar100").alpha == 0.1
+    assert build_loss("ls", C, dataset="cifar100", alpha=0.2).alpha == 0.2
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_any_integer_type_of_labels_will_do(seed):
+    batch = make_batch(seed)
+    small = {**batch, "labels": batch["labels"].to(torch.int16)}
+    assert torch.equal(build("ce")(**batch), build("ce")(**small))
