@@ -1,0 +1,43 @@
+"""TST, two-stage training: throw the head away and retrain a small one on frozen features.
+
+Jordahn & Olmos, Decoupling Feature Extraction and Classification Layers for Calibrated Neural Networks, ICML 2024
+(official code MJordahn/Decoupled-Layers-for-Calibrated-NNs).
+"""
+
+from torch import nn
+
+from calgrid.procedures._second_stage import SecondStage
+from calgrid.registry import register
+
+
+@register(
+    source="Jordahn & Olmos, ICML 2024, Sec. 3",
+    second_stage=True,
+    loss="ce",
+    dataset_defaults={"cifar100": {"hidden": 512}, "tiny_imagenet": {"hidden": 512}},
+)
+class TwoStageTraining(SecondStage):
+    """New MLP head on the frozen features of a first stage, trained with cross-entropy.
+
+    The head is Linear(d, 3Z) - ReLU - Linear(3Z, Z) - Linear(Z, K), without an activation between the last two, as
+    in the official code. Deviations, both of the shared protocol: SGD at a constant rate as in the MaC-Cal paper's
+    reruns (official: Adam 1e-4), and the frozen body stays in evaluation mode (the official loop lets BatchNorm
+    drift). The stage's epochs and rate are the protocol's ``second_stage``.
+
+    Parameters
+    ----------
+    hidden : Z; 128 (CIFAR-10) or 512 (CIFAR-100, Tiny-ImageNet) in the reproduction scripts.
+    """
+
+    def __init__(self, *, hidden: int = 128) -> None:
+        self.hidden = hidden
+
+    def build_head(self, num_features: int, num_classes: int) -> nn.Module:
+        """MLP from features (N, d) to logits (N, K)."""
+        width = self.hidden
+        return nn.Sequential(
+            nn.Linear(num_features, 3 * width),
+            nn.ReLU(),
+            nn.Linear(3 * width, width),
+            nn.Linear(width, num_classes),
+        )

@@ -1,0 +1,130 @@
+"""Stage ``import``: logits made elsewhere become logits files of a run."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors.numpy import load_file
+
+from calgrid.calibrators import logits_from_probabilities
+from calgrid.errors import DataError
+from calgrid.storage.atomic import write_json
+from calgrid.storage.logits import Logits, read_logits, validate_logits, write_logits
+from calgrid.storage.stage import run_stage
+
+OUTPUTS = ("predict.json", "logits/last/val.parquet", "logits/last/test.parquet")
+LABEL_NAMES = ("label", "labels", "y")
+PROBABILITY_TOLERANCE = 1e-3
+
+
+def import_run(spec: Mapping[str, Any], out: Path) -> bool:
+    """Read, check and publish the files of an external run.
+
+    Parameters
+    ----------
+    spec : ``key``, ``external`` (test, val or split_seed, kind) and ``fingerprint``.
+
+    Raises
+    ------
+    DataError : a file is damaged, or val and test do not fit each other.
+    """
+    external = spec["external"]
+
+    def produce(folder: Path) -> None:
+        test = read_any(Path(external["test"]), external["kind"])
+        if "val" in external:
+            val = read_any(Path(external["val"]), external["kind"])
+        else:
+            val, test = split_rows(test, external["split_seed"], external["val_fraction"])
+        validate_logits(val, external.get("val", external["test"]), n_classes=test.logits.shape[1])
+        for name, data in (("val", val), ("test", test)):
+            data.metadata = {
+                **spec["key"],
+                "split": name,
+                "checkpoint": "last",
+                "n_classes": test.logits.shape[1],
+                "fingerprint": spec["fingerprint"],
+            }
+            write_logits(folder / f"logits/last/{name}.parquet", data)
+        write_json(folder / "predict.json", {"spec": dict(spec), "fingerprint": spec["fingerprint"]})
+
+    return run_stage(out, "predict", spec["fingerprint"], OUTPUTS, produce)
+
+
+def read_any(path: Path, kind: str) -> Logits:
+    """Read logits and labels from Parquet (our schema), ``.npz`` or ``.safetensors``.
+
+    Parameters
+    ----------
+    kind : ``"logits"`` or ``"probabilities"`` (turned into their logarithm); stated, never guessed.
+    """
+    suffix = path.suffix.lower()
+    if suffix == ".parquet":
+        data = read_logits(path)
+    elif suffix in (".npz", ".safetensors"):
+        data = _from_arrays(_load_arrays(path), path)
+    else:
+        raise DataError(f"{path}: unknown file type '{suffix}'; use .parquet, .npz or .safetensors.")
+    if (data.label < 0).any():
+        raise DataError(f"{path}: {int((data.label < 0).sum())} rows have no label (-1); they cannot be scored.")
+    if kind == "probabilities":
+        _check_probabilities(data.logits, path)
+        data.logits = logits_from_probabilities(data.logits).astype(np.float32)
+    data.shift = data.severity = None
+    return data
+
+
+def _load_arrays(path: Path) -> dict[str, np.ndarray]:
+    if not path.is_file():
+        raise DataError(f"The file {path} does not exist.")
+    try:
+        if path.suffix.lower() == ".safetensors":
+            return load_file(path)
+        with np.load(path, allow_pickle=False) as stream:
+            return {name: stream[name] for name in stream.files}
+    except Exception as error:  # damaged archives raise many kinds
+        raise DataError(f"The file {path} cannot be read ({error}); write it again.") from None
+
+
+def _from_arrays(arrays: Mapping[str, np.ndarray], path: Path) -> Logits:
+    label_name = next((name for name in LABEL_NAMES if name in arrays), None)
+    value_name = next((name for name in ("logits", "probabilities", "probs") if name in arrays), None)
+    if label_name is None or value_name is None:
+        raise DataError(
+            f"{path} must hold an array 'logits' (N, K) and an array 'label' (N,); it holds "
+            f"{', '.join(sorted(arrays)) or 'nothing'}."
+        )
+    values, labels = arrays[value_name], arrays[label_name]
+    if not np.issubdtype(labels.dtype, np.integer):
+        raise DataError(f"{path}: '{label_name}' must be integers, got {labels.dtype}.")
+    data = Logits(np.arange(len(labels), dtype=np.int32), labels.astype(np.int32), values.astype(np.float32))
+    features = arrays.get("features")
+    data.features = None if features is None else features.astype(np.float32)
+    validate_logits(data, str(path))
+    return data
+
+
+def _check_probabilities(values: np.ndarray, path: Path) -> None:
+    sums = values.sum(axis=1, dtype=np.float64)
+    if values.min() < 0 or np.abs(sums - 1).max() > PROBABILITY_TOLERANCE:
+        worst = int(np.abs(sums - 1).argmax())
+        raise DataError(
+            f"{path} is stated to hold probabilities, but row {worst} sums to {sums[worst]:.6g} (smallest value "
+            f"{values.min():.3g}); state kind: logits, or normalise the rows."
+        )
+
+
+def split_rows(data: Logits, seed: int, val_fraction: float) -> tuple[Logits, Logits]:
+    """Split rows at random into val and test, both in their original order."""
+    count = len(data)
+    n_val = round(count * val_fraction)
+    if not 0 < n_val < count:
+        raise DataError(f"{count} rows cannot be split with val_fraction {val_fraction}: one side would be empty.")
+    order = np.random.default_rng(seed).permutation(count)
+    return _rows(data, np.sort(order[:n_val])), _rows(data, np.sort(order[n_val:]))
+
+
+def _rows(data: Logits, rows: np.ndarray) -> Logits:
+    features = None if data.features is None else data.features[rows]
+    return Logits(data.index[rows], data.label[rows], data.logits[rows], features=features)

@@ -1,0 +1,168 @@
+"""Stage ``predict``: logits of all splits and shift families of a run, in float32."""
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from calgrid.datasets import Prepared, open_prepared
+from calgrid.errors import DataError
+from calgrid.procedures._base import Procedure
+from calgrid.progress import Progress
+from calgrid.stages.train import build_network
+from calgrid.storage.atomic import write_json
+from calgrid.storage.checkpoint import load_checkpoint
+from calgrid.storage.logits import NO_LABEL, Logits, write_logits
+from calgrid.storage.stage import run_stage
+from calgrid.training import environment
+from calgrid.training.data import DeviceImages
+
+BATCH = 1024
+SPLITS = ("val", "test")
+
+
+def outputs(checkpoints: list[str], families: list[str]) -> list[str]:
+    """Files that the stage publishes below the run's folder."""
+    return ["predict.json", *(f"logits/{c}/{name}.parquet" for c in checkpoints for name in (*SPLITS, *families))]
+
+
+def predict(
+    spec: Mapping[str, Any],
+    model: Path,
+    data: Path,
+    out: Path,
+    *,
+    families: Mapping[str, Path],
+    device: str = "auto",
+    threads: int = 1,
+) -> bool:
+    """Export the logits of a trained run.
+
+    Parameters
+    ----------
+    spec : resolved prediction (``calgrid.configuration.plan``): fingerprints, checkpoints, ``export_features``.
+    model : model.safetensors of the run; its fingerprint must be the expected one.
+    data : folder of the prepared data set.
+    families : shift family or ``ood/...`` -> folder of its prepared images.
+
+    Returns
+    -------
+    False if another process had already written the same logits, else True.
+    """
+    where = environment.choose_device(device)
+    environment.prepare(where, threads)
+    states, description = load_checkpoint(model, spec["run_fingerprint"])
+    prepared = open_prepared(data)
+    shifted = {family: open_prepared(folder) for family, folder in families.items()}
+    checkpoints = spec["checkpoints"]
+
+    def produce(folder: Path) -> None:
+        begin = time.monotonic()
+        network, procedure = build_network(description["spec"], prepared.n_classes)
+        channels_last = description["spec"]["protocol"]["channels_last"]
+        network = network.to(where, memory_format=torch.channels_last if channels_last else torch.contiguous_format)
+        exporter = _Exporter(spec, prepared, network, procedure, where, channels_last)
+        with Progress("predict", len(checkpoints) * (len(SPLITS) + len(shifted)), "file") as progress:
+            for checkpoint in checkpoints:
+                network.load_state_dict(states[f"{checkpoint}.model"])
+                procedure.load_state_dict(states.get(f"{checkpoint}.procedure", {}))
+                for name in SPLITS:
+                    write_logits(folder / f"logits/{checkpoint}/{name}.parquet", exporter.split(name, checkpoint))
+                    progress.advance()
+                for family, images in shifted.items():
+                    path = folder / f"logits/{checkpoint}/{family}.parquet"
+                    write_logits(path, exporter.family(family, images, checkpoint))
+                    progress.advance()
+        write_json(folder / "predict.json", _record(spec, where, time.monotonic() - begin))
+
+    return run_stage(out, "predict", spec["fingerprint"], outputs(checkpoints, list(families)), produce)
+
+
+def _record(spec: Mapping[str, Any], device: torch.device, seconds: float) -> dict[str, Any]:
+    return {
+        "spec": dict(spec),
+        "fingerprint": spec["fingerprint"],
+        "environment": environment.describe(device),
+        "seconds": seconds,
+        "peak_memory_mb": environment.peak_memory_mb(device),
+        "finished": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+    }
+
+
+class _Exporter:
+    """Runs one network over prepared images and shapes the result as logits files."""
+
+    def __init__(
+        self,
+        spec: Mapping[str, Any],
+        prepared: Prepared,
+        network: torch.nn.Module,
+        procedure: Procedure,
+        device: torch.device,
+        channels_last: bool,
+    ) -> None:
+        self.spec, self.prepared, self.network, self.procedure = spec, prepared, network, procedure
+        self.device, self.channels_last = device, channels_last
+
+    def split(self, name: str, checkpoint: str) -> Logits:
+        logits, features = self._run(self.prepared.images(name))
+        labels = self.prepared.labels(name)
+        index = np.arange(len(labels), dtype=np.int32)
+        metadata = self._metadata(name, checkpoint)
+        kept = features if self.spec["export_features"] else None
+        return Logits(index, labels, logits, features=kept, metadata=metadata)
+
+    def family(self, family: str, images: Prepared, checkpoint: str) -> Logits:
+        """All settings of a shift family, or the test split of an OOD set (labels -1, severity 0)."""
+        metadata = self._metadata(family, checkpoint)
+        if family.startswith("ood/"):
+            logits, _ = self._run(images.images("test"))
+            rows = len(logits)
+            return Logits(
+                np.arange(rows, dtype=np.int32),
+                np.full(rows, NO_LABEL, dtype=np.int32),
+                logits,
+                shift=np.full(rows, family),
+                severity=np.zeros(rows, dtype=np.int8),
+                metadata=metadata,
+            )
+        settings = images.settings
+        logits, _ = self._run(images.images("images"))
+        sizes = [setting.stop - setting.start for setting in settings]
+        return Logits(
+            np.concatenate([np.arange(size, dtype=np.int32) for size in sizes]),
+            images.labels("images"),
+            logits,
+            shift=np.repeat([setting.shift for setting in settings], sizes),
+            severity=np.repeat(np.array([setting.severity for setting in settings], dtype=np.int8), sizes),
+            metadata=metadata,
+        )
+
+    def _metadata(self, split: str, checkpoint: str) -> dict[str, Any]:
+        facts = {"split": split, "checkpoint": checkpoint, "n_classes": self.prepared.n_classes}
+        return {**self.spec["key"], **facts, "fingerprint": self.spec["fingerprint"]}
+
+    @torch.no_grad()
+    def _run(self, images: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        self.network.eval()
+        logits, features = [], []
+        # chunks: a shift family (50,000 images a corruption) need not fit on the device at once
+        for begin in range(0, len(images), 16 * BATCH):
+            chunk = np.ascontiguousarray(images[begin : begin + 16 * BATCH])
+            split = DeviceImages(
+                chunk, np.zeros(len(chunk)), self.prepared.mean, self.prepared.std, self.device, self.channels_last
+            )
+            for batch in split.batches(BATCH):
+                z, h = self.procedure.predict(self.network, batch.images)
+                logits.append(z.float().cpu())
+                features.append(h.float().cpu() if self.spec["export_features"] else h[:0].cpu())
+        result = torch.cat(logits).numpy()
+        if not np.isfinite(result).all():
+            raise DataError(
+                f"Run {'/'.join(map(str, self.spec['key'].values()))} has logits that are not finite: its training "
+                "diverged; lower the learning rate or clip gradients."
+            )
+        return result, torch.cat(features).numpy()

@@ -1,0 +1,157 @@
+"""Stage ``train``: one run from its specification to ``model.safetensors``, ``history.parquet`` and ``train.json``."""
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import torch
+from torch import nn
+
+from calgrid.backbones import build_backbone
+from calgrid.datasets import Prepared, open_prepared
+from calgrid.errors import StateError
+from calgrid.losses import build_loss
+from calgrid.procedures import build_procedure
+from calgrid.procedures._base import Procedure
+from calgrid.storage.atomic import write_json
+from calgrid.storage.checkpoint import load_checkpoint, save_checkpoint
+from calgrid.storage.stage import run_stage
+from calgrid.storage.tables import write_frame
+from calgrid.training import environment
+from calgrid.training.data import DeviceImages
+from calgrid.training.engine import Position, Trainer
+from calgrid.training.interrupt import StopRequest
+from calgrid.training.seeds import stream
+
+OUTPUTS = ("model.safetensors", "history.parquet", "train.json")
+
+
+def train(
+    spec: Mapping[str, Any],
+    data: Path,
+    out: Path,
+    *,
+    first_stage: Path | None = None,
+    device: str = "auto",
+    threads: int = 1,
+    resume_every: float = 60.0,
+) -> bool:
+    """Train the run that ``spec`` describes and publish its files in ``out``.
+
+    Parameters
+    ----------
+    spec : resolved run (``calgrid.configuration.plan``): key, protocol, procedure, loss, seed, fingerprints.
+    data : folder of the prepared data set.
+    first_stage : model.safetensors of the first stage, for second stages.
+    resume_every : seconds between two resume states.
+
+    Returns
+    -------
+    False if another process had already finished the same run, else True.
+    """
+    where = environment.choose_device(device)
+    environment.prepare(where, threads)
+    first = _first_stage_state(spec, first_stage)
+    prepared = open_prepared(data)
+
+    def produce(folder: Path) -> None:
+        trainer = _build_trainer(spec, prepared, first, where, folder, resume_every)
+        with StopRequest() as stop:
+            position = trainer.run(stop)
+        _write_outputs(folder, spec, trainer, position, where)
+
+    return run_stage(out, "train", spec["fingerprint"], OUTPUTS, produce)
+
+
+def build_network(
+    spec: Mapping[str, Any], num_classes: int, first: Mapping[str, torch.Tensor] | None = None
+) -> tuple[nn.Module, Procedure]:
+    """Network and procedure of a run, with freshly drawn weights (global generator) over those of a first stage."""
+    key = spec["key"]
+    procedure = build_procedure(spec["procedure"]["id"], **spec["procedure"]["options"])
+    model = procedure.build_model(build_backbone(key["backbone"], num_classes), num_classes)
+    if first is not None:
+        procedure.load_first_stage(model, first)
+    return model, procedure
+
+
+def _first_stage_state(spec: Mapping[str, Any], path: Path | None) -> Mapping[str, torch.Tensor] | None:
+    wanted = spec.get("first_stage")
+    if wanted is None:
+        return None
+    if path is None:
+        raise StateError(
+            f"Method '{spec['key']['method']}' needs the checkpoint of its first stage: give --first-stage."
+        )
+    states, _ = load_checkpoint(path, wanted["fingerprint"])
+    return states[f"{wanted['checkpoint']}.model"]
+
+
+def _build_trainer(
+    spec: Mapping[str, Any],
+    prepared: Prepared,
+    first: Mapping[str, torch.Tensor] | None,
+    device: torch.device,
+    folder: Path,
+    resume_every: float,
+) -> Trainer:
+    key, protocol = spec["key"], spec["protocol"]
+    classes, seed = prepared.n_classes, key["seed"]
+    torch.manual_seed(stream(seed, "weights"))
+    model, procedure = build_network(spec, classes, first)
+    options = {"reduction": protocol["reduction"], **spec["loss"]["options"]}
+    torch.manual_seed(stream(seed, "loss weights"))
+    loss = build_loss(spec["loss"]["id"], classes, **options).to(device)
+    channels_last = protocol["channels_last"]
+    model = model.to(device, memory_format=torch.channels_last if channels_last else torch.contiguous_format)
+    train_images, val_images = (device_images(prepared, split, device, channels_last) for split in ("train", "val"))
+    return Trainer(
+        model,
+        loss,
+        procedure,
+        protocol,
+        train_images,
+        val_images,
+        seed=seed,
+        autocast=protocol["precision"] == "bf16" and environment.computes_bf16(device),
+        folder=folder,
+        resume_every=resume_every,
+        title=f"train {key['dataset']}/{key['backbone']}/{key['method']}/seed{seed}",
+    )
+
+
+def device_images(prepared: Prepared, split: str, device: torch.device, channels_last: bool) -> DeviceImages:
+    """Put a prepared split on the device with the normalisation of its data set."""
+    return DeviceImages(
+        prepared.images(split), prepared.labels(split), prepared.mean, prepared.std, device, channels_last
+    )
+
+
+def _write_outputs(
+    folder: Path, spec: Mapping[str, Any], trainer: Trainer, position: Position, device: torch.device
+) -> None:
+    last = trainer.states()
+    tested = {"best": position.best, "last": last}
+    states = {
+        f"{checkpoint}.{part}": tested[checkpoint][part]
+        for checkpoint in spec["protocol"]["checkpoints"]
+        for part in last
+    }
+    save_checkpoint(folder / "model.safetensors", states, {"fingerprint": spec["fingerprint"], "spec": dict(spec)})
+    write_frame(folder / "history.parquet", pd.DataFrame(position.history).astype({"epoch": "int32"}))
+    record = {
+        "spec": dict(spec),
+        "fingerprint": spec["fingerprint"],
+        "environment": environment.describe(device),
+        "precision": "bf16" if trainer.autocast else "fp32",
+        "seconds": position.seconds,
+        "peak_memory_mb": environment.peak_memory_mb(device),
+        "epochs": position.epoch,
+        "interruptions": position.interruptions,
+        "parameters": sum(p.numel() for p in trainer.model.parameters()),
+        "trained_parameters": sum(p.numel() for p in trainer.trained),
+        "finished": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+    }
+    write_json(folder / "train.json", record)

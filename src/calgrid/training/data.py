@@ -1,0 +1,100 @@
+"""Images on the device: the whole split as uint8, batches by index, augmentation of whole batches."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch.nn import functional as F
+
+
+@dataclass
+class Batch:
+    """One training batch.
+
+    images : (B, C, H, W) float32, normalised. labels : (B,) int64. index : (B,) int64, position in the split.
+    """
+
+    images: torch.Tensor
+    labels: torch.Tensor
+    index: torch.Tensor
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+
+class DeviceImages:
+    """A split on the device.
+
+    Parameters
+    ----------
+    images : (N, C, H, W) uint8.
+    labels : (N,) integers.
+    mean, std : per channel, of pixel values in [0, 1].
+    """
+
+    def __init__(
+        self,
+        images: np.ndarray,
+        labels: np.ndarray,
+        mean: Sequence[float],
+        std: Sequence[float],
+        device: torch.device,
+        channels_last: bool,
+    ) -> None:
+        self.images = torch.tensor(np.asarray(images), device=device)
+        self.labels = torch.tensor(np.asarray(labels, dtype=np.int64), device=device)
+        shape = (1, -1, 1, 1)
+        self._scale = (1.0 / (255.0 * torch.tensor(std, dtype=torch.float32, device=device))).view(shape)
+        self._offset = (
+            torch.tensor(mean, dtype=torch.float32, device=device)
+            / torch.tensor(std, dtype=torch.float32, device=device)
+        ).view(shape)
+        self.memory_format = torch.channels_last if channels_last else torch.contiguous_format
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def normalise(self, images: torch.Tensor) -> torch.Tensor:
+        """Turn uint8 images into normalised float32, (x / 255 - mean) / std."""
+        return (images.float() * self._scale - self._offset).contiguous(memory_format=self.memory_format)
+
+    def batches(self, size: int) -> Iterator[Batch]:
+        """All images in order, without augmentation."""
+        for begin in range(0, len(self), size):
+            index = torch.arange(begin, min(begin + size, len(self)), device=self.labels.device)
+            yield Batch(self.normalise(self.images[index]), self.labels[index], index)
+
+    def batch(
+        self, index: torch.Tensor, crop_padding: int = 0, flip: bool = False, rng: torch.Generator | None = None
+    ) -> Batch:
+        """Augmented batch of the images at ``index``; ``rng`` lives on the device of the images."""
+        images = augment(self.images[index], crop_padding, flip, rng)
+        return Batch(self.normalise(images), self.labels[index], index)
+
+
+def augment(images: torch.Tensor, crop_padding: int, flip: bool, rng: torch.Generator | None = None) -> torch.Tensor:
+    """Random crop after zero padding, and random mirroring, of a whole batch at once.
+
+    Parameters
+    ----------
+    images : (B, C, H, W), any dtype; padding comes before normalisation, so zero is black, as in torchvision.
+    crop_padding : pixels on each side; 0 leaves the position alone.
+    flip : mirror each image left to right with probability 1/2.
+    """
+    count, _, height, width = images.shape
+    device = images.device
+    rows = torch.arange(height, device=device).expand(count, height)
+    columns = torch.arange(width, device=device).expand(count, width)
+    if crop_padding:
+        images = F.pad(images, (crop_padding,) * 4)
+        offsets = torch.randint(0, 2 * crop_padding + 1, (2, count, 1), generator=rng, device=device)
+        rows, columns = rows + offsets[0], columns + offsets[1]
+    if flip:
+        mirrored = torch.rand(count, 1, generator=rng, device=device) < 0.5
+        columns = torch.where(mirrored, columns.flip(1), columns)
+    if not crop_padding and not flip:
+        return images
+    sample = torch.arange(count, device=device).view(count, 1, 1)
+    # a slice between index tensors puts the channels last: (B, H, W, C), which is channels_last memory already
+    return images[sample, :, rows.unsqueeze(2), columns.unsqueeze(1)].permute(0, 3, 1, 2)

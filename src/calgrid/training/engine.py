@@ -1,0 +1,212 @@
+"""The training loop, once for all methods.
+
+The state of a run at any step is: network, optimiser, loss, procedure, epoch, step, sums of the running epoch, best
+weights so far, history. All randomness is seeded by (seed, name, epoch, step), so this state and nothing else has to
+be saved for a run that is interrupted anywhere to end with the same bytes.
+"""
+
+import copy
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from calgrid.procedures._base import Procedure
+from calgrid.progress import Progress
+from calgrid.storage.checkpoint import load_resume_state, save_resume_state
+from calgrid.training.data import Batch, DeviceImages
+from calgrid.training.interrupt import StopRequest
+from calgrid.training.schedule import learning_rate
+from calgrid.training.seeds import generator, stream
+
+EVALUATION_BATCH = 1024
+RESUME_FILE = "resume.pt"
+
+
+@dataclass
+class Position:
+    """Where training stands and what it has found so far; saved and restored as a whole."""
+
+    epoch: int = 0
+    step: int = 0
+    sums: dict[str, torch.Tensor] = field(default_factory=dict)
+    history: list[dict[str, float]] = field(default_factory=list)
+    best_accuracy: float = -1.0
+    best: dict[str, dict[str, torch.Tensor]] = field(default_factory=dict)
+    seconds: float = 0.0
+    interruptions: int = 0
+
+
+class Trainer:
+    """Trains one run.
+
+    Parameters
+    ----------
+    model, loss, procedure : what is trained, on ``device``; parameters of the loss are trained with the network.
+    protocol : resolved protocol of this stage.
+    train, val : the splits, on the device.
+    seed : the run's seed; everything random derives from it.
+    autocast : compute the training passes in bfloat16.
+    folder : where resume state is kept.
+    resume_every : seconds between two resume states.
+    title : for the progress bar.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        loss: nn.Module,
+        procedure: Procedure,
+        protocol: Mapping[str, Any],
+        train: DeviceImages,
+        val: DeviceImages,
+        *,
+        seed: int,
+        autocast: bool,
+        folder: Path,
+        resume_every: float,
+        title: str,
+    ) -> None:
+        self.model, self.loss, self.procedure, self.protocol = model, loss, procedure, protocol
+        self.train_images, self.val_images = train, val
+        self.seed, self.autocast, self.title = seed, autocast, title
+        self.device = train.labels.device
+        self.trained = [p for p in procedure.parameters(model) if p.requires_grad]
+        self.optimizer = build_optimizer([*self.trained, *loss.parameters()], protocol["optimizer"])
+        self.steps = -(-len(train) // protocol["batch_size"])
+        self.position = Position()
+        self.resume_path, self.resume_every = folder / RESUME_FILE, resume_every
+        self._restore()
+
+    def run(self, stop: StopRequest) -> Position:
+        """Train to the end; raises StoppedError, with resume state saved, when a stop was requested."""
+        position, epochs = self.position, self.protocol["epochs"]
+        before, begin = position.seconds, time.monotonic()
+        last_save = begin
+        with Progress(self.title, epochs, "epoch", position.epoch) as progress:
+            while position.epoch < epochs:
+                rng = generator("cpu", self.seed, "order", position.epoch)
+                order = torch.randperm(len(self.train_images), generator=rng).to(self.device)
+                self.loss.train()
+                self.procedure.begin_epoch(self.model, position.epoch)
+                while position.step < self.steps:
+                    self._train_step(order)
+                    position.step += 1
+                    now = time.monotonic()
+                    if stop.requested or now - last_save >= self.resume_every:
+                        position.seconds, last_save = before + now - begin, now
+                        self._save()
+                        stop.check()
+                progress.advance(**self._finish_epoch())
+        position.seconds = before + time.monotonic() - begin
+        return position
+
+    def _train_step(self, order: torch.Tensor) -> None:
+        epoch, step, size = self.position.epoch, self.position.step, self.protocol["batch_size"]
+        torch.manual_seed(stream(self.seed, "step", epoch, step))
+        batch = self.train_images.batch(
+            order[step * size : (step + 1) * size],
+            **self.protocol["augmentation"],
+            rng=generator(self.device, self.seed, "augmentation", epoch, step),
+        )
+        for group in self.optimizer.param_groups:
+            group["lr"] = learning_rate(self.protocol, epoch, step, self.steps)
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.autocast):
+            logits, total = self.procedure.forward_loss(self.model, self.loss, batch)
+        self.optimizer.zero_grad(set_to_none=True)
+        total.backward()
+        if self.protocol["clip_grad_norm"] is not None:
+            nn.utils.clip_grad_norm_(self.trained, self.protocol["clip_grad_norm"])
+        self.optimizer.step()
+        self.loss.after_step(logits.detach(), batch.labels, batch.index)
+        self._accumulate(batch, logits.detach(), total.detach())
+
+    def _accumulate(self, batch: Batch, logits: torch.Tensor, total: torch.Tensor) -> None:
+        """Add to the epoch's sums, on the device, so that no step waits for it."""
+        count = len(batch)
+        parts = {f"train_{name}": value * count for name, value in self.loss.last_parts.items()}
+        correct = (logits.argmax(1) == batch.labels).sum()
+        for name, value in {"train_loss": total * count, "train_accuracy": correct, **parts}.items():
+            self.position.sums[name] = self.position.sums.get(name, 0.0) + value.double()
+
+    def _finish_epoch(self) -> dict[str, float]:
+        position = self.position
+        means = {name: float(value) / len(self.train_images) for name, value in position.sums.items()}
+        val_logits = self._validation_logits()
+        labels = self.val_images.labels
+        val_accuracy = float((val_logits.argmax(1) == labels).double().mean())
+        val_nll = float(nn.functional.cross_entropy(val_logits.double(), labels))
+        diagnostics = self.procedure.end_epoch(self.model, position.epoch, means["train_accuracy"])
+        diagnostics.update(self.loss.pop_diagnostics())
+        self.loss.on_epoch_end(position.epoch, val_logits, labels)
+        row = {
+            "epoch": position.epoch,
+            "learning_rate": self.optimizer.param_groups[0]["lr"],
+            **means,
+            "val_accuracy": val_accuracy,
+            "val_nll": val_nll,
+            **diagnostics,
+        }
+        position.history.append(row)
+        if val_accuracy > position.best_accuracy:
+            position.best_accuracy = val_accuracy
+            if "best" in self.protocol["checkpoints"]:
+                position.best = copy.deepcopy(self.states())
+        position.epoch, position.step, position.sums = position.epoch + 1, 0, {}
+        return {"loss": means["train_loss"], "val_accuracy": val_accuracy}
+
+    @torch.no_grad()
+    def _validation_logits(self) -> torch.Tensor:
+        self.model.eval()
+        self.loss.eval()
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.autocast):
+            logits = [
+                self.procedure.predict(self.model, batch.images)[0]
+                for batch in self.val_images.batches(EVALUATION_BATCH)
+            ]
+        return torch.cat(logits).float()
+
+    def states(self) -> dict[str, dict[str, torch.Tensor]]:
+        """State of network, loss and procedure, as a checkpoint holds them."""
+        return {
+            "model": self.model.state_dict(),
+            "loss": self.loss.state_dict(),
+            "procedure": {name: torch.as_tensor(value) for name, value in self.procedure.state_dict().items()},
+        }
+
+    def _save(self) -> None:
+        state = {
+            "position": vars(self.position),
+            "states": self.states(),
+            "optimizer": self.optimizer.state_dict(),
+        }
+        save_resume_state(self.resume_path, state)
+
+    def _restore(self) -> None:
+        state = load_resume_state(self.resume_path)
+        if state is None:
+            return
+        self.model.load_state_dict(state["states"]["model"])
+        self.loss.load_state_dict(state["states"]["loss"])
+        self.procedure.load_state_dict(state["states"]["procedure"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.position = Position(**state["position"])
+        self.position.sums = {name: value.to(self.device) for name, value in self.position.sums.items()}
+        self.position.interruptions += 1
+
+
+def build_optimizer(parameters: list[nn.Parameter], settings: Mapping[str, Any]) -> torch.optim.Optimizer:
+    """SGD or AdamW over one group: the same rate and weight decay for network, BatchNorm, biases and loss."""
+    if settings["name"] == "adamw":
+        return torch.optim.AdamW(parameters, lr=settings["lr"], weight_decay=settings["weight_decay"])
+    return torch.optim.SGD(
+        parameters,
+        lr=settings["lr"],
+        momentum=settings["momentum"],
+        weight_decay=settings["weight_decay"],
+        nesterov=settings["nesterov"],
+    )

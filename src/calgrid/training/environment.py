@@ -1,0 +1,60 @@
+"""The machine a run is on: device, threads, precision, and what must be written down about them."""
+
+import os
+import platform
+import resource
+import sys
+
+import torch
+
+from calgrid import __version__
+from calgrid.errors import ConfigError
+
+
+def choose_device(wanted: str) -> torch.device:
+    """Device for ``cpu``, ``cuda`` or ``auto``; ``cuda`` without a GPU raises ConfigError."""
+    if wanted == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    if wanted == "cuda" and not torch.cuda.is_available():
+        raise ConfigError("device: 'cuda' was asked for but torch finds no GPU here; use device: cpu or auto.")
+    return torch.device(wanted)
+
+
+def prepare(device: torch.device, threads: int) -> None:
+    """Set the threads of this process and, on CPU, insist on reproducible kernels."""
+    torch.set_num_threads(threads)
+    if device.type == "cpu":
+        torch.use_deterministic_algorithms(True)
+    else:
+        torch.backends.cudnn.benchmark = True
+        torch.backends.cuda.matmul.allow_tf32 = True
+        torch.backends.cudnn.allow_tf32 = True
+
+
+def computes_bf16(device: torch.device) -> bool:
+    """Does the device multiply bfloat16 natively? Autocast elsewhere is slower than float32."""
+    if device.type == "cuda":
+        return torch.cuda.is_bf16_supported(including_emulation=False)
+    return device.type == "cpu" and torch.cpu._is_amx_tile_supported()
+
+
+def peak_memory_mb(device: torch.device) -> float:
+    """Largest memory in MB: of the GPU's allocator, or resident memory of this process on CPU."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device) / 2**20
+    kilobytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return kilobytes / (2**20 if sys.platform == "darwin" else 2**10)
+
+
+def describe(device: torch.device) -> dict[str, str | int]:
+    """Versions, device and threads for the records of a stage."""
+    gpu = torch.cuda.get_device_name(device) if device.type == "cuda" else ""
+    return {
+        "calgrid": __version__,
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "device": device.type,
+        "device_name": gpu or platform.machine(),
+        "threads": torch.get_num_threads(),
+        "slurm_job": os.environ.get("SLURM_JOB_ID", ""),
+    }

@@ -1,0 +1,31 @@
+"""Learning rate as a function of epoch and step, without state."""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+
+def learning_rate(protocol: Mapping[str, Any], epoch: int, step: int, steps: int) -> float:
+    """Learning rate of a step.
+
+    Parameters
+    ----------
+    protocol : its ``epochs``, ``optimizer.lr`` and ``schedule`` are read.
+    epoch, step : counted from 0.
+    steps : steps in an epoch.
+
+    Notes
+    -----
+    ``step``: multiplied by gamma from each milestone epoch on (drops *after* the milestone's predecessor, the order
+    of the ACLS line). ``cosine``: to 0 at the end of the last epoch. Warm-up: linear over ``warmup_epochs``.
+    """
+    schedule, base = protocol["schedule"], protocol["optimizer"]["lr"]
+    rate = base
+    if schedule["name"] == "step":
+        rate = base * schedule["gamma"] ** sum(epoch >= milestone for milestone in schedule["milestones"])
+    elif schedule["name"] == "cosine":
+        progress = (epoch + step / steps) / protocol["epochs"]
+        rate = base * 0.5 * (1.0 + math.cos(math.pi * progress))
+    warmup = schedule["warmup_epochs"]
+    position = epoch + (step + 1) / steps
+    return rate * min(1.0, position / warmup) if warmup else rate
