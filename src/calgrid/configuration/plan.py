@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from calgrid import fingerprint, registry
-from calgrid.configuration.runs import EXTERNAL, RunKey
-from calgrid.configuration.study import Study, base_dataset
+from calgrid.configuration.runs import EXTERNAL, RunKey, family_unit
+from calgrid.configuration.study import Study, base_dataset, known_families
 from calgrid.errors import ConfigError
 
 #: keys of a protocol that matter after training only
@@ -78,13 +78,19 @@ class Plan:
 
     @functools.cache  # noqa: B019
     def predict(self, key: RunKey) -> Mapping[str, Any]:
-        """Specification of a prediction; shift families are left out, so that studies with other ones agree."""
+        """Specification of a prediction.
+
+        It names all shift families that exist for the data set, whichever the study wants, so that studies with
+        different ones agree.
+        """
         run = self.study.runs[key]
+        families = known_families(key.dataset)
         spec = {
             "key": key._asdict(),
             "checkpoints": list(run.checkpoints),
             "export_features": bool(run.protocol["export_features"]),
             "run_fingerprint": self.train(key)["fingerprint"],
+            "families": {family: self.data(family_unit(family)) for family in families},
         }
         modules = [
             "calgrid.stages.predict",

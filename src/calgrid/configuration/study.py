@@ -9,7 +9,7 @@ from calgrid import registry
 from calgrid.configuration.calibrators import CalibratorBook
 from calgrid.configuration.methods import MethodBook, Place
 from calgrid.configuration.protocols import ProtocolBook, for_stage
-from calgrid.configuration.runs import EXTERNAL, OOD_PREFIX, Evaluation, Layout, Run, RunKey, family_unit
+from calgrid.configuration.runs import EXTERNAL, Evaluation, Layout, Run, RunKey, family_unit
 from calgrid.configuration.schema import fill_defaults, validate
 from calgrid.errors import ConfigError, unknown_id
 
@@ -158,7 +158,4 @@ def known_families(dataset: str) -> tuple[str, ...]:
 
 def base_dataset(unit: str) -> str | None:
     """Data set whose test images a shift family corrupts (None for data sets and OOD sets)."""
-    for name, spec in registry.specs("dataset").items():
-        if unit in spec.info.get("families", ()) and not unit.startswith(OOD_PREFIX):
-            return name
-    return None
+    return registry.spec("dataset", unit).info.get("base")

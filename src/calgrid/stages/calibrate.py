@@ -16,12 +16,11 @@ import numpy as np
 import pandas as pd
 
 from calgrid import fingerprint
-from calgrid.calibrators import build_calibrator, load_calibrator
-from calgrid.calibrators._base import Calibrator
+from calgrid.calibrators import Calibrator, build_calibrator, load_calibrator
 from calgrid.errors import CalgridError, StateError
 from calgrid.metrics import bootstrap, bootstrap_ood, evaluate, evaluate_ood
 from calgrid.progress import Progress, log
-from calgrid.storage.atomic import write_json
+from calgrid.storage.atomic import read_json, write_json
 from calgrid.storage.logits import Logits, read_logits
 from calgrid.storage.stage import run_stage
 from calgrid.storage.tables import write_frame
@@ -94,19 +93,20 @@ def _fit(entry: Mapping[str, Any], seed: int, val: Logits, folder: Path) -> _Fit
         content.update(np.ascontiguousarray(val.features).tobytes())
     identity = fingerprint.digest([entry["fingerprint"], seed, content.hexdigest()])
     path = folder / f"{entry['name']}-seed{seed}-{identity}.safetensors"
-    cost: Row = {"fit_seed": seed, "cached": False}
+    record = path.with_suffix(".json")
     if path.is_file():
         try:
-            calibrator = load_calibrator(path)
-            return _Fitted(calibrator, {**cost, "cached": True, "seconds": calibrator.fit_seconds})
+            return _Fitted(load_calibrator(path), {**read_json(record), "cached": True})
         except CalgridError as error:
             log(f"{error} It is fitted again.")
     options = dict(entry["options"])
     if entry["stochastic"]:
         options["seed"] = seed
     calibrator = build_calibrator(entry["id"], **options).fit(val.logits, val.label, features=val.features)
+    cost: Row = {"fit_seed": seed, "seconds": calibrator.fit_seconds}
+    write_json(record, cost)
     calibrator.save(path)
-    return _Fitted(calibrator, {**cost, "seconds": calibrator.fit_seconds})
+    return _Fitted(calibrator, {**cost, "cached": False})
 
 
 class _Scorer:

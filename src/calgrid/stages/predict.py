@@ -1,14 +1,14 @@
 """Stage ``predict``: logits of all splits and shift families of a run, in float32."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-from calgrid.datasets import Prepared, open_prepared
+from calgrid.datasets import SHIFT_SPLIT, Prepared, open_prepared
 from calgrid.errors import DataError
 from calgrid.procedures._base import Procedure
 from calgrid.progress import Progress
@@ -22,6 +22,7 @@ from calgrid.training.data import DeviceImages
 
 BATCH = 1024
 SPLITS = ("val", "test")
+OOD_PREFIX = "ood/"
 
 
 def outputs(checkpoints: list[str], families: list[str]) -> list[str]:
@@ -46,7 +47,7 @@ def predict(
     spec : resolved prediction (``calgrid.configuration.plan``): fingerprints, checkpoints, ``export_features``.
     model : model.safetensors of the run; its fingerprint must be the expected one.
     data : folder of the prepared data set.
-    families : shift family or ``ood/...`` -> folder of its prepared images.
+    families : shift family, or ``ood/`` and a data set -> folder of its prepared images.
 
     Returns
     -------
@@ -78,7 +79,17 @@ def predict(
                     progress.advance()
         write_json(folder / "predict.json", _record(spec, where, time.monotonic() - begin))
 
-    return run_stage(out, "predict", spec["fingerprint"], outputs(checkpoints, list(families)), produce)
+    return run_stage(out, "predict", spec["fingerprint"], outputs(checkpoints, list(shifted)), produce)
+
+
+def families_of(out: Path, files: Sequence[Path]) -> list[str]:
+    """Shift families among logits files of a run: ``logits/best/ood/photos.parquet`` is ``ood/photos``."""
+    names = {}
+    for path in files:
+        parts = path.relative_to(out).with_suffix("").parts
+        if parts[0] == "logits" and parts[2] not in SPLITS:
+            names["/".join(parts[2:])] = None
+    return list(names)
 
 
 def _record(spec: Mapping[str, Any], device: torch.device, seconds: float) -> dict[str, Any]:
@@ -108,18 +119,18 @@ class _Exporter:
         self.device, self.channels_last = device, channels_last
 
     def split(self, name: str, checkpoint: str) -> Logits:
-        logits, features = self._run(self.prepared.images(name))
-        labels = self.prepared.labels(name)
+        split = self.prepared.splits[name]
+        labels = split.labels
+        logits, features = self._run(split.images, self.spec["export_features"])
         index = np.arange(len(labels), dtype=np.int32)
         metadata = self._metadata(name, checkpoint)
-        kept = features if self.spec["export_features"] else None
-        return Logits(index, labels, logits, features=kept, metadata=metadata)
+        return Logits(index, labels, logits, features=features, metadata=metadata)
 
     def family(self, family: str, images: Prepared, checkpoint: str) -> Logits:
         """All settings of a shift family, or the test split of an OOD set (labels -1, severity 0)."""
         metadata = self._metadata(family, checkpoint)
-        if family.startswith("ood/"):
-            logits, _ = self._run(images.images("test"))
+        if family.startswith(OOD_PREFIX):
+            logits, _ = self._run(images.splits["test"].images)
             rows = len(logits)
             return Logits(
                 np.arange(rows, dtype=np.int32),
@@ -129,12 +140,12 @@ class _Exporter:
                 severity=np.zeros(rows, dtype=np.int8),
                 metadata=metadata,
             )
-        settings = images.settings
-        logits, _ = self._run(images.images("images"))
+        settings, split = images.settings, images.splits[SHIFT_SPLIT]
+        logits, _ = self._run(split.images)
         sizes = [setting.stop - setting.start for setting in settings]
         return Logits(
             np.concatenate([np.arange(size, dtype=np.int32) for size in sizes]),
-            images.labels("images"),
+            split.labels,
             logits,
             shift=np.repeat([setting.shift for setting in settings], sizes),
             severity=np.repeat(np.array([setting.severity for setting in settings], dtype=np.int8), sizes),
@@ -146,7 +157,7 @@ class _Exporter:
         return {**self.spec["key"], **facts, "fingerprint": self.spec["fingerprint"]}
 
     @torch.no_grad()
-    def _run(self, images: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def _run(self, images: np.ndarray, keep_features: bool = False) -> tuple[np.ndarray, np.ndarray | None]:
         self.network.eval()
         logits, features = [], []
         # chunks: a shift family (50,000 images a corruption) need not fit on the device at once
@@ -158,11 +169,12 @@ class _Exporter:
             for batch in split.batches(BATCH):
                 z, h = self.procedure.predict(self.network, batch.images)
                 logits.append(z.float().cpu())
-                features.append(h.float().cpu() if self.spec["export_features"] else h[:0].cpu())
+                if keep_features:
+                    features.append(h.float().cpu())
         result = torch.cat(logits).numpy()
         if not np.isfinite(result).all():
             raise DataError(
                 f"Run {'/'.join(map(str, self.spec['key'].values()))} has logits that are not finite: its training "
                 "diverged; lower the learning rate or clip gradients."
             )
-        return result, torch.cat(features).numpy()
+        return result, torch.cat(features).numpy() if keep_features else None

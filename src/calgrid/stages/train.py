@@ -124,9 +124,8 @@ def _build_trainer(
 
 def device_images(prepared: Prepared, split: str, device: torch.device, channels_last: bool) -> DeviceImages:
     """Put a prepared split on the device with the normalisation of its data set."""
-    return DeviceImages(
-        prepared.images(split), prepared.labels(split), prepared.mean, prepared.std, device, channels_last
-    )
+    arrays = prepared.splits[split]
+    return DeviceImages(arrays.images, arrays.labels, prepared.mean, prepared.std, device, channels_last)
 
 
 def _write_outputs(

@@ -1,0 +1,104 @@
+"""``calgrid list`` and ``calgrid check``: what exists, and what a configuration would run."""
+
+import argparse
+import json
+import sys
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from calgrid import registry
+from calgrid.configuration.methods import registered_methods
+from calgrid.configuration.plan import Plan
+from calgrid.configuration.study import Study
+from calgrid.errors import ConfigError
+
+REGISTRY_KINDS = {
+    "calibrators": "calibrator",
+    "datasets": "dataset",
+    "backbones": "backbone",
+    "procedures": "procedure",
+    "losses": "loss",
+}
+
+
+def list_kind(options: argparse.Namespace) -> None:
+    """Print all components of a kind with defaults and sources."""
+    entries = list(_entries(options.kind))
+    if options.json:
+        sys.stdout.write(json.dumps(entries, indent=2, default=str) + "\n")
+        return
+    for entry in entries:
+        sys.stdout.write(f"{entry['id']}\n    {entry['summary']}\n    source: {entry['source']}\n")
+        for name in ("defaults", "dataset_defaults", "facts"):
+            if entry.get(name):
+                sys.stdout.write(f"    {name.replace('_', ' ')}: {_pairs(entry[name])}\n")
+
+
+def _pairs(values: Mapping[str, Any]) -> str:
+    parts = [
+        f"{name}: ({_pairs(value)})" if isinstance(value, Mapping) else f"{name}={value}"
+        for name, value in values.items()
+    ]
+    return ", ".join(parts)
+
+
+def _entries(kind: str) -> Iterable[dict[str, Any]]:
+    if kind == "metrics":
+        from calgrid.metrics import METRICS
+
+        for name, metric in METRICS.items():
+            facts = {"better": "lower" if metric.lower_is_better else "higher", "of": metric.kind}
+            yield {"id": name, "summary": metric.summary, "source": metric.source, "facts": facts}
+        return
+    if kind == "methods":
+        procedures = registry.specs("procedure")
+        for name in registered_methods():
+            yield _entry(procedures[name] if name in procedures else registry.spec("loss", name))
+        return
+    for spec in registry.specs(REGISTRY_KINDS[kind]).values():
+        yield _entry(spec)
+
+
+def _entry(spec: registry.Spec) -> dict[str, Any]:
+    return {
+        "id": spec.id,
+        "summary": spec.summary,
+        "source": spec.source,
+        "defaults": {name: option.default for name, option in spec.options.items()},
+        "dataset_defaults": dict(spec.dataset_defaults),
+        "facts": dict(spec.info),
+    }
+
+
+def check(options: argparse.Namespace) -> None:
+    """Check a configuration and print its runs with fingerprints."""
+    study = read_study(options.configuration, options.home)
+    plan = Plan(study)
+    trained = [run for run in study.runs.values() if run.external is None]
+    sys.stdout.write(
+        f"study '{study.layout.study}': {len(trained)} runs to train, "
+        f"{len(study.runs) - len(trained)} external, {len(study.evaluations)} to evaluate\n"
+    )
+    for key in study.runs:
+        sys.stdout.write(f"  {plan.run_fingerprint(key)}  {key.path}\n")
+
+
+def read_study(path: Path, home: Path) -> Study:
+    """Read a configuration file and expand it.
+
+    Raises
+    ------
+    ConfigError : the file is missing, no YAML mapping, or asks for something that does not exist.
+    """
+    try:
+        config = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ConfigError(f"The configuration {path} does not exist.") from None
+    except yaml.YAMLError as error:
+        raise ConfigError(f"The configuration {path} is not valid YAML: {' '.join(str(error).split())}.") from None
+    if not isinstance(config, dict):
+        raise ConfigError(f"The configuration {path} must be a mapping of keys to values.")
+    return Study(config, home)

@@ -1,0 +1,190 @@
+"""Parser and entry point; each command is a function in a module that is imported only when it runs."""
+
+import argparse
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from calgrid import __version__
+from calgrid.errors import CalgridError
+from calgrid.storage.atomic import disk_error
+
+#: exit code of an error that the user can mend
+EXIT_USER = 2
+#: exit code of a run that was asked to stop and can be continued (EX_TEMPFAIL)
+EXIT_STOPPED = 75
+KINDS = ("methods", "calibrators", "datasets", "backbones", "metrics", "procedures", "losses")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; errors that the user can mend end in one sentence and exit code 2."""
+    options = build_parser().parse_args(arguments)
+    if getattr(options, "threads", None):
+        # before numpy and torch are imported: their thread pools read these once
+        for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+            os.environ[variable] = str(options.threads)
+    module, _, function = options.run.partition(":")
+    try:
+        getattr(importlib.import_module(f"calgrid.cli.{module}"), function)(options)
+    except CalgridError as error:
+        sys.stderr.write(f"calgrid {options.command}: {error}\n")
+        return EXIT_STOPPED if type(error).__name__ == "StoppedError" else EXIT_USER
+    except BrokenPipeError:  # the reader of our output (head, less) has seen enough
+        sys.stderr.close()
+    except OSError as error:
+        mended = disk_error(error, Path(error.filename or "a file"))
+        if not isinstance(mended, CalgridError):
+            raise
+        sys.stderr.write(f"calgrid {options.command}: {mended}\n")
+        return EXIT_USER
+    return 0
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """Return the parser of all commands."""
+    parser = argparse.ArgumentParser(
+        prog="calgrid", description="One protocol for the calibration of image classifiers."
+    )
+    parser.add_argument("--version", action="version", version=f"calgrid {__version__}")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for add in (_add_list, _add_calibrate, _add_metrics, _add_check, _add_data, _add_train, _add_predict):
+        add(commands)
+    for add in (_add_import, _add_evaluate, _add_aggregate, _add_tables, _add_plots, _add_report):
+        add(commands)
+    return parser
+
+
+Commands = argparse._SubParsersAction
+
+
+def _command(commands: Commands, name: str, run: str, help: str) -> argparse.ArgumentParser:
+    parser = commands.add_parser(name, help=help, description=help)
+    parser.set_defaults(run=run)
+    return parser
+
+
+def _add_list(commands: Commands) -> None:
+    parser = _command(commands, "list", "listing:list_kind", "List what exists, with defaults and sources.")
+    parser.add_argument("kind", choices=KINDS)
+    parser.add_argument("--json", action="store_true", help="machine-readable output")
+
+
+def _file_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--kind", choices=("logits", "probabilities"), default="logits", help="what the files hold")
+    parser.add_argument("--bins", type=int, default=15, help="bins of the calibration errors (15)")
+    parser.add_argument("--bootstrap", type=int, default=1000, help="resamples for the intervals (1000; 0: none)")
+    parser.add_argument("--threads", type=int, default=1, help="threads of linear algebra (1)")
+
+
+def _add_calibrate(commands: Commands) -> None:
+    parser = _command(
+        commands, "calibrate", "files:calibrate", "Fit a calibrator on one logits file and apply it to another."
+    )
+    parser.add_argument("--calibrator", required=True, metavar="ID", help="see: calgrid list calibrators")
+    parser.add_argument("--fit", type=Path, metavar="VAL", help="labelled file that fits the calibrator")
+    parser.add_argument("--load", type=Path, metavar="FITTED", help="use a calibrator saved before instead of --fit")
+    parser.add_argument("--apply", type=Path, required=True, metavar="TEST", help="file to calibrate")
+    parser.add_argument("--out", type=Path, metavar="PARQUET", help="calibrated file: logits = log-probabilities")
+    parser.add_argument("--save", type=Path, metavar="FITTED", help="keep the fitted calibrator (.safetensors)")
+    parser.add_argument("--seed", type=int, default=0, help="seed of calibrators that start from random numbers")
+    parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="hyper-parameter")
+    _file_options(parser)
+
+
+def _add_metrics(commands: Commands) -> None:
+    parser = _command(commands, "metrics", "files:metrics", "Print all metrics of a logits file, with intervals.")
+    parser.add_argument("file", type=Path, metavar="FILE", help=".parquet, .npz or .safetensors")
+    parser.add_argument("--json", action="store_true", help="machine-readable output")
+    _file_options(parser)
+
+
+def _add_check(commands: Commands) -> None:
+    parser = _command(commands, "check", "listing:check", "Check a configuration and say what it would run.")
+    parser.add_argument("configuration", type=Path, metavar="CONFIG", help="configuration file (YAML)")
+    parser.add_argument("--home", type=Path, default=Path(), help="folder of the workflow (.)")
+
+
+def _add_data(commands: Commands) -> None:
+    parser = _command(commands, "data", "stages:data", "Prepare a data set or shift family (memory-mapped arrays).")
+    parser.add_argument("--unit", required=True, help="data set or shift id")
+    parser.add_argument("--out", type=Path, required=True, help="folder for the arrays")
+    parser.add_argument("--base", type=Path, help="prepared data set that a shift family corrupts")
+    parser.add_argument("--data-root", type=Path, help="folder with downloaded data")
+
+
+def _device_options(parser: argparse.ArgumentParser) -> None:
+    # The device is no part of a fingerprint, so the workflow hands it on through the environment.
+    default = os.environ.get("CALGRID_DEVICE", "auto")
+    parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default=default)
+    parser.add_argument("--threads", type=int, default=1, help="CPU threads of this process (1)")
+
+
+def _add_train(commands: Commands) -> None:
+    parser = _command(commands, "train", "stages:train", "Train one run; continues an interrupted one.")
+    parser.add_argument("--spec", required=True, help="resolved run as JSON, or a file that holds it")
+    parser.add_argument("--data", type=Path, required=True, help="folder of the prepared data set")
+    parser.add_argument("--out", type=Path, required=True, help="folder of the run")
+    parser.add_argument("--first-stage", type=Path, nargs="?", help="model.safetensors that a second stage starts from")
+    seconds = float(os.environ.get("CALGRID_RESUME_SECONDS", "60"))
+    parser.add_argument("--resume-every", type=float, default=seconds, help="seconds between resume states (60)")
+    _device_options(parser)
+
+
+def _add_predict(commands: Commands) -> None:
+    parser = _command(commands, "predict", "stages:predict", "Export the logits of a trained run.")
+    parser.add_argument("--spec", required=True, help="resolved prediction as JSON, or a file that holds it")
+    parser.add_argument("--model", type=Path, required=True, help="model.safetensors of the run")
+    parser.add_argument("--data", type=Path, required=True, help="folder of the prepared data set")
+    parser.add_argument("--out", type=Path, required=True, help="folder of the run")
+    parser.add_argument("--shifts", nargs="*", default=[], metavar="ID", help="shift families beside val and test")
+    parser.add_argument(
+        "--outputs",
+        type=Path,
+        nargs="*",
+        default=[],
+        metavar="FILE",
+        help="logits files to write, which name the shifts",
+    )
+    _device_options(parser)
+
+
+def _add_import(commands: Commands) -> None:
+    parser = _command(commands, "import", "stages:import_run", "Take logits made elsewhere into a folder of runs.")
+    parser.add_argument("--spec", required=True, help="resolved import as JSON, or a file that holds it")
+    parser.add_argument("--out", type=Path, required=True, help="folder of the run")
+
+
+def _add_evaluate(commands: Commands) -> None:
+    parser = _command(commands, "evaluate", "stages:evaluate", "Fit and score all calibrators of a run.")
+    parser.add_argument("--spec", required=True, help="resolved calibration as JSON, or a file that holds it")
+    parser.add_argument("--run", dest="run_folder", type=Path, required=True, help="folder of the run")
+    parser.add_argument("--out", type=Path, required=True, help="folder for metrics.parquet")
+    parser.add_argument("--threads", type=int, default=1, help="threads of linear algebra (1)")
+
+
+def _manifest_options(parser: argparse.ArgumentParser, out: str) -> None:
+    parser.add_argument("--manifest", type=Path, required=True, help="manifest.json of the study")
+    parser.add_argument("--out", type=Path, required=True, help=out)
+    parser.add_argument("--threads", type=int, default=1, help="threads of linear algebra (1)")
+
+
+def _add_aggregate(commands: Commands) -> None:
+    parser = _command(commands, "aggregate", "stages:aggregate", "Collect the metrics of all runs of a study.")
+    _manifest_options(parser, "folder of the study")
+
+
+def _add_tables(commands: Commands) -> None:
+    parser = _command(commands, "tables", "stages:tables", "Write the tables of a study (CSV and Markdown).")
+    _manifest_options(parser, "folder for the tables")
+
+
+def _add_plots(commands: Commands) -> None:
+    parser = _command(commands, "plots", "stages:plots", "Draw the figures of a study.")
+    _manifest_options(parser, "folder for the figures")
+
+
+def _add_report(commands: Commands) -> None:
+    parser = _command(commands, "report", "stages:report", "Write the self-contained HTML report of a study.")
+    _manifest_options(parser, "report.html")

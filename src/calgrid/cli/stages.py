@@ -1,0 +1,118 @@
+"""Commands that the rules of the workflow call: thin adapters from options to stages."""
+
+import argparse
+import json
+import shutil
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from calgrid.errors import ConfigError
+from calgrid.storage.atomic import read_json
+
+
+def _spec(text: str) -> dict[str, Any]:
+    """Read a specification: JSON itself, or the name of a file that holds it."""
+    if not text.lstrip().startswith("{"):
+        return read_json(Path(text), "specification")
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise ConfigError(f"--spec is not valid JSON ({error}).") from None
+
+
+def data(options: argparse.Namespace) -> None:
+    """Prepare a data set or shift family."""
+    from calgrid.datasets import prepare
+
+    prepare(options.unit, options.out, data_root=options.data_root, base_dir=options.base)
+
+
+def train(options: argparse.Namespace) -> None:
+    """Train one run."""
+    from calgrid.stages.train import train as run
+
+    run(
+        _spec(options.spec),
+        options.data,
+        options.out,
+        first_stage=options.first_stage,
+        device=options.device,
+        threads=options.threads,
+        resume_every=options.resume_every,
+    )
+
+
+def predict(options: argparse.Namespace) -> None:
+    """Export the logits of a run."""
+    from calgrid.stages.predict import families_of
+    from calgrid.stages.predict import predict as run
+
+    families = [*options.shifts, *families_of(options.out, options.outputs)]
+    run(
+        _spec(options.spec),
+        options.model,
+        options.data,
+        options.out,
+        families={family: options.data.parent / family.removeprefix("ood/") for family in families},
+        device=options.device,
+        threads=options.threads,
+    )
+
+
+def import_run(options: argparse.Namespace) -> None:
+    """Import logits made elsewhere."""
+    from calgrid.stages.external import import_run as run
+
+    run(_spec(options.spec), options.out)
+
+
+def evaluate(options: argparse.Namespace) -> None:
+    """Fit and score all calibrators of a run."""
+    from calgrid.stages.calibrate import calibrate
+
+    calibrate(_spec(options.spec), options.run_folder, options.out)
+
+
+def aggregate(options: argparse.Namespace) -> None:
+    """Collect the metrics of a study."""
+    from calgrid.stages.aggregate import aggregate as run
+
+    run(options.manifest, options.out)
+
+
+def _replace_folder(out: Path, write: Callable[[Path], object]) -> None:
+    """Let ``write`` fill a new folder, then put it in the place of ``out``."""
+    out.parent.mkdir(parents=True, exist_ok=True)
+    new = out.with_name(f".{out.name}.{uuid.uuid4().hex[:8]}.tmp")
+    try:
+        new.mkdir()
+        write(new)
+        shutil.rmtree(out, ignore_errors=True)
+        new.rename(out)
+    finally:
+        shutil.rmtree(new, ignore_errors=True)
+
+
+def tables(options: argparse.Namespace) -> None:
+    """Write the tables of a study."""
+    from calgrid.reporting.tables import write_tables
+
+    manifest = read_json(options.manifest, "manifest")
+    _replace_folder(options.out, lambda folder: write_tables(options.manifest.parent, manifest, folder))
+
+
+def plots(options: argparse.Namespace) -> None:
+    """Draw the figures of a study."""
+    from calgrid.reporting.figures import write_figures
+
+    manifest = read_json(options.manifest, "manifest")
+    _replace_folder(options.out, lambda folder: write_figures(options.manifest.parent, manifest, folder))
+
+
+def report(options: argparse.Namespace) -> None:
+    """Write the report of a study."""
+    from calgrid.reporting.html import write_report
+
+    write_report(options.manifest.parent, read_json(options.manifest, "manifest"), options.out)

@@ -1,0 +1,195 @@
+"""What the rules of the workflow ask: functions of wildcards that return strings or lists of paths.
+
+Snakemake notices a changed parameter only if its function takes wildcards alone and returns a string.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from calgrid.configuration.plan import Plan, as_json
+from calgrid.configuration.runs import EXTERNAL, RunKey, family_unit
+from calgrid.configuration.study import Study, base_dataset
+from calgrid.errors import ConfigError
+
+#: device files of the GPU drivers: looked at because asking torch takes seconds
+GPU_DEVICES = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")
+
+
+@dataclass(frozen=True)
+class PredictGroup:
+    """Runs whose predictions have the same output files: one rule of the workflow each.
+
+    ``methods`` is a regular expression.
+    """
+
+    protocol: str
+    dataset: str
+    checkpoints: tuple[str, ...]
+    families: tuple[str, ...]
+    methods: str
+
+    @property
+    def name(self) -> str:
+        """Name of the rule."""
+        return "_".join(["predict", self.protocol, self.dataset, *self.checkpoints]).replace("-", "_")
+
+
+class RuleBook:
+    """The study as the rules see it.
+
+    Parameters
+    ----------
+    config : configuration as Snakemake has merged it.
+    home : folder of the workflow.
+    local : jobs run on this machine (so that a GPU that is asked for must be here).
+    """
+
+    def __init__(self, config: Mapping[str, Any], home: Path, local: bool) -> None:
+        self.home = home
+        self.layout = (study := Study(config, home)).layout
+        self.plan = Plan(study)
+        self.runs, self.evaluations, self.families = study.runs, study.evaluations, study.families
+        self.data_root: str | None = study.config["data_root"]
+        self.device: str = study.config["device"]
+        self.results, self.study = self.layout.results, self.layout.study
+        self.units = study.data_units()
+        gpu_here = any(Path(path).exists() for path in GPU_DEVICES)
+        if local and self.device == "cuda" and not gpu_here:
+            raise ConfigError("device: 'cuda' was asked for but this machine has no GPU; use device: cpu or auto.")
+        #: GPUs that a training or prediction job asks for
+        self.gpus = 0 if self.device == "cpu" or (local and not gpu_here) else 1
+
+    @property
+    def wildcard_constraints(self) -> dict[str, str]:
+        """Exactly the values that occur, escaped: ``tst+mbls`` and ``timm/...`` hold special characters."""
+        fields = {name: {str(getattr(key, name)) for key in self.runs} for name in RunKey._fields}
+        return {**{name: alternatives(values) for name, values in fields.items()}, "unit": alternatives(self.units)}
+
+    @staticmethod
+    def key(wildcards: Any) -> RunKey:
+        """Run that a job's wildcards name."""
+        return RunKey(*(getattr(wildcards, name) for name in RunKey._fields[:-1]), seed=int(wildcards.seed))
+
+    # data -----------------------------------------------------------------------------------------------------------
+
+    def data_base(self, wildcards: Any) -> list[str]:
+        """Manifest of the data set that a shift family corrupts."""
+        base = base_dataset(wildcards.unit)
+        return [self.layout.data(base)] if base else []
+
+    def data_options(self, wildcards: Any) -> str:
+        """Further options of ``calgrid data``."""
+        base = base_dataset(wildcards.unit)
+        options = [f"--base {Path(self.layout.data(base)).parent}"] if base else []
+        options += [f"--data-root '{self.data_root}'"] if self.data_root else []
+        return " ".join(options)
+
+    def data_fingerprint(self, wildcards: Any) -> str:
+        """Fingerprint of a prepared data set."""
+        return self.plan.data(wildcards.unit)
+
+    def shift_manifests(self, wildcards: Any) -> list[str]:
+        """Manifests of the prepared shift families that the study wants of a data set."""
+        wanted = {
+            family_unit(family)
+            for key, evaluation in self.evaluations.items()
+            if key.dataset == wildcards.dataset
+            for family in evaluation.families
+        }
+        return [self.layout.data(unit) for unit in sorted(wanted)]
+
+    # train ----------------------------------------------------------------------------------------------------------
+
+    def data(self, wildcards: Any) -> str:
+        """Manifest of a run's data set."""
+        return self.layout.data(wildcards.dataset)
+
+    def first_stage(self, wildcards: Any) -> list[str]:
+        """Checkpoint that a second stage starts from."""
+        first = self.runs[self.key(wildcards)].first_stage
+        return [f"{self.layout.run(first)}/model.safetensors"] if first else []
+
+    def train_spec(self, wildcards: Any) -> str:
+        """Resolved run, with its fingerprint."""
+        return as_json(self.plan.train(self.key(wildcards)))
+
+    # predict --------------------------------------------------------------------------------------------------------
+
+    def predict_groups(self) -> list[PredictGroup]:
+        """Groups of runs with the same logits files."""
+        members: dict[tuple[str, str, tuple[str, ...]], set[str]] = {}
+        for key, run in self.runs.items():
+            if run.external is None:
+                members.setdefault((key.protocol, key.dataset, run.checkpoints), set()).add(key.method)
+        return [
+            PredictGroup(protocol, dataset, checkpoints, tuple(self.families(protocol, dataset)), alternatives(methods))
+            for (protocol, dataset, checkpoints), methods in members.items()
+        ]
+
+    def predict_outputs(self, group: PredictGroup) -> list[str]:
+        """Patterns of the files that the group's rule writes."""
+        run = (
+            f"{self.results}/runs/{group.protocol}/{group.dataset}/{{backbone}}/{{method,{group.methods}}}/seed{{seed}}"
+        )
+        names = [f"logits/{c}/{name}.parquet" for c in group.checkpoints for name in ("val", "test", *group.families)]
+        return [f"{run}/{name}" for name in ("predict.json", *names)]
+
+    def predict_spec(self, group: PredictGroup) -> Callable[[Any], str]:
+        """Function that returns the resolved prediction of a run of the group."""
+
+        def spec(wildcards: Any) -> str:
+            key = RunKey(group.protocol, group.dataset, wildcards.backbone, wildcards.method, int(wildcards.seed))
+            return as_json(self.plan.predict(key))
+
+        return spec
+
+    # external -------------------------------------------------------------------------------------------------------
+
+    def has_external(self) -> bool:
+        """Does the study bring logits from elsewhere?"""
+        return any(run.external is not None for run in self.runs.values())
+
+    def _external_key(self, wildcards: Any) -> RunKey:
+        return RunKey(EXTERNAL, wildcards.dataset, wildcards.backbone, wildcards.method, int(wildcards.seed))
+
+    def external_files(self, wildcards: Any) -> list[str]:
+        """Files of an external run."""
+        external = self.runs[self._external_key(wildcards)].external
+        return [external[role] for role in ("val", "test") if role in external]
+
+    def external_spec(self, wildcards: Any) -> str:
+        """Resolved import."""
+        return as_json(self.plan.external(self._external_key(wildcards)))
+
+    # calibrate and after --------------------------------------------------------------------------------------------
+
+    def logits(self, wildcards: Any) -> list[str]:
+        """All logits files that the calibration of a run reads."""
+        key = self.key(wildcards)
+        names = ["val", "test", *self.evaluations[key].families]
+        return [self.layout.logits(key, checkpoint, n) for checkpoint in self.runs[key].checkpoints for n in names]
+
+    def calibrate_spec(self, wildcards: Any) -> str:
+        """Resolved calibration."""
+        return as_json(self.plan.calibrate(self.key(wildcards)))
+
+    def parts(self) -> list[str]:
+        """Metrics files of all runs of the study."""
+        return [f"{self.layout.part(key)}/metrics.parquet" for key in self.evaluations]
+
+    def records(self) -> list[str]:
+        """Records and histories of all trained runs of the study."""
+        trained = [self.layout.run(key) for key in self.evaluations if key.protocol != EXTERNAL]
+        return [f"{run}/{name}" for run in trained for name in ("train.json", "predict.json")]
+
+    def stage_fingerprint(self, name: str) -> str:
+        """Fingerprint of the code of a stage after calibration."""
+        return self.plan.stage(name)
+
+
+def alternatives(values: Iterable[str]) -> str:
+    """Regular expression that matches exactly the given strings."""
+    return "|".join(re.escape(value) for value in sorted(values)) or "$^"

@@ -1,0 +1,43 @@
+localrules:
+    manifest,
+
+
+rule manifest:
+    output:
+        f"{STUDY}/manifest.json",
+    params:
+        fingerprint=BOOK.plan.manifest()["fingerprint"],
+    log:
+        f"{LOGS}/{BOOK.study}/manifest.log",
+    benchmark:
+        f"{TIMES}/{BOOK.study}/manifest.tsv"
+    run:
+        from calgrid.storage.atomic import write_json
+
+        write_json(Path(output[0]), BOOK.plan.manifest())
+
+
+rule aggregate:
+    input:
+        BOOK.records(),
+        manifest=f"{STUDY}/manifest.json",
+        parts=BOOK.parts(),
+    output:
+        f"{STUDY}/metrics.parquet",
+        f"{STUDY}/summary.parquet",
+        f"{STUDY}/costs.parquet",
+    params:
+        folder=STUDY,
+        fingerprint=BOOK.stage_fingerprint("aggregate"),
+    log:
+        f"{LOGS}/{BOOK.study}/aggregate.log",
+    benchmark:
+        f"{TIMES}/{BOOK.study}/aggregate.tsv"
+    conda:
+        "../../envs/report.yaml"
+    threads: 1
+    resources:
+        mem_mb=8000,
+        runtime=60,
+    shell:
+        "python -m calgrid aggregate --manifest {input.manifest} --out {params.folder} --threads {threads} > {log} 2>&1"

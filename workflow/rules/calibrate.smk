@@ -1,0 +1,23 @@
+rule calibrate:
+    input:
+        BOOK.logits,
+    output:
+        f"{PART}/metrics.parquet",
+        f"{PART}/calibrate.json",
+    params:
+        run=RUN,
+        folder=PART,
+        spec=BOOK.calibrate_spec,
+    log:
+        f"{LOGS}/{BOOK.study}/calibrate/{KEY}.log",
+    benchmark:
+        f"{TIMES}/{BOOK.study}/calibrate/{KEY}.tsv"
+    conda:
+        "../../envs/calibrate.yaml"
+    threads: 1
+    resources:
+        mem_mb=lambda wildcards, attempt: 4000 * attempt,
+        runtime=lambda wildcards, attempt: 60 * attempt,
+    shell:
+        "python -m calgrid evaluate --spec {params.spec:q} --run {params.run} --out {params.folder}"
+        " --threads {threads} > {log} 2>&1"

@@ -1,0 +1,51 @@
+"""Configuration, environment and path patterns that all rules share."""
+
+import os
+import sys
+import time
+from pathlib import Path
+
+from snakemake.exceptions import WorkflowError
+
+HOME = Path(workflow.basedir)
+# Jobs run exactly this checkout, in the environment that snakemake was started from (or in the rule's conda
+# environment, whose folder comes first in PATH when it is active).
+sys.path.insert(0, str(HOME / "src"))
+os.environ["PYTHONPATH"] = os.pathsep.join([str(HOME / "src"), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
+os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+# A stage that another process completed after this moment is not computed twice.
+os.environ.setdefault("CALGRID_PLANNED_AT", str(time.time()))
+
+from calgrid.configuration.rules import RuleBook
+from calgrid.errors import CalgridError
+
+# --configfile merges with this default, so a study of its own must not load it.
+if not workflow.overwrite_configfiles:
+
+    configfile: str(HOME / "config" / "config.yaml")
+
+
+# Cores are given for this machine (--cores, -j), a number of nodes (--jobs in a profile) for a cluster.
+LOCAL = workflow.resource_settings.cores is not None or workflow.resource_settings.nodes is None
+
+try:
+    BOOK = RuleBook(config, HOME, local=LOCAL)
+except CalgridError as error:
+    raise WorkflowError(str(error)) from None
+
+os.environ["CALGRID_DEVICE"] = BOOK.device
+# One GPU job at a time on this machine, unless the user says otherwise (--resources gpu=2).
+if LOCAL:
+    workflow.global_resources.setdefault("gpu", 1)
+
+RESULTS = BOOK.results
+STUDY = f"{RESULTS}/{BOOK.study}"
+KEY = "{protocol}/{dataset}/{backbone}/{method}/seed{seed}"
+RUN = f"{RESULTS}/runs/{KEY}"
+PART = f"{STUDY}/parts/{KEY}"
+LOGS = f"{RESULTS}/logs"
+TIMES = f"{RESULTS}/benchmarks"
+
+
+wildcard_constraints:
+    **BOOK.wildcard_constraints,

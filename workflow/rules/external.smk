@@ -1,0 +1,25 @@
+if BOOK.has_external():
+    EXTERNAL_KEY = "external/{dataset}/{backbone}/{method}/seed{seed}"
+
+    rule import_external:
+        input:
+            BOOK.external_files,
+        output:
+            f"{RESULTS}/runs/{EXTERNAL_KEY}/predict.json",
+            f"{RESULTS}/runs/{EXTERNAL_KEY}/logits/last/val.parquet",
+            f"{RESULTS}/runs/{EXTERNAL_KEY}/logits/last/test.parquet",
+        params:
+            folder=f"{RESULTS}/runs/{EXTERNAL_KEY}",
+            spec=BOOK.external_spec,
+        log:
+            f"{LOGS}/import/{EXTERNAL_KEY}.log",
+        benchmark:
+            f"{TIMES}/import/{EXTERNAL_KEY}.tsv"
+        conda:
+            "../../envs/calibrate.yaml"
+        threads: 1
+        resources:
+            mem_mb=4000,
+            runtime=30,
+        shell:
+            "python -m calgrid import --spec {params.spec:q} --out {params.folder} > {log} 2>&1"

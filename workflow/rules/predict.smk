@@ -1,0 +1,33 @@
+# Snakemake fixes a rule's outputs when it reads the rule, and which shift families there are depends on the data set:
+# one rule for each group of runs with the same files.
+for group in BOOK.predict_groups():
+    FOLDER = f"{RESULTS}/runs/{group.protocol}/{group.dataset}/{{backbone}}/{{method}}/seed{{seed}}"
+    NAME = f"{group.protocol}/{group.dataset}/{{backbone}}/{{method}}/seed{{seed}}"
+
+    rule:
+        name:
+            group.name
+        input:
+            model=f"{FOLDER}/model.safetensors",
+            data=f"{RESULTS}/data/{group.dataset}/manifest.json",
+            shifts=ancient(f"{RESULTS}/data/{group.dataset}.shifts"),
+        output:
+            BOOK.predict_outputs(group),
+        params:
+            folder=FOLDER,
+            data=f"{RESULTS}/data/{group.dataset}",
+            spec=BOOK.predict_spec(group),
+        log:
+            f"{LOGS}/predict/{NAME}.log",
+        benchmark:
+            f"{TIMES}/predict/{NAME}.tsv"
+        conda:
+            "../../envs/train.yaml"
+        threads: 1
+        resources:
+            gpu=BOOK.gpus,
+            mem_mb=lambda wildcards, attempt: 4000 * attempt,
+            runtime=lambda wildcards, attempt: 60 * attempt,
+        shell:
+            "python -m calgrid predict --spec {params.spec:q} --model {input.model} --data {params.data}"
+            " --out {params.folder} --threads {threads} --outputs {output} > {log} 2>&1"

@@ -1,0 +1,79 @@
+TOTALS = [f"{STUDY}/{name}.parquet" for name in ("metrics", "summary", "costs")]
+
+
+rule tables:
+    input:
+        TOTALS,
+        manifest=f"{STUDY}/manifest.json",
+    output:
+        report(
+            directory(f"{STUDY}/tables"),
+            patterns=["{name}.csv"],
+            caption="../report/tables.rst",
+            category="Tables",
+        ),
+    params:
+        fingerprint=BOOK.stage_fingerprint("tables"),
+    log:
+        f"{LOGS}/{BOOK.study}/tables.log",
+    benchmark:
+        f"{TIMES}/{BOOK.study}/tables.tsv"
+    conda:
+        "../../envs/report.yaml"
+    threads: 1
+    resources:
+        mem_mb=4000,
+        runtime=30,
+    shell:
+        "python -m calgrid tables --manifest {input.manifest} --out {output} --threads {threads} > {log} 2>&1"
+
+
+rule plots:
+    input:
+        TOTALS,
+        manifest=f"{STUDY}/manifest.json",
+    output:
+        report(
+            directory(f"{STUDY}/figures"),
+            patterns=["{name}.png"],
+            caption="../report/figures.rst",
+            category="Figures",
+        ),
+    params:
+        fingerprint=BOOK.stage_fingerprint("plots"),
+    log:
+        f"{LOGS}/{BOOK.study}/plots.log",
+    benchmark:
+        f"{TIMES}/{BOOK.study}/plots.tsv"
+    conda:
+        "../../envs/report.yaml"
+    threads: 1
+    resources:
+        mem_mb=4000,
+        runtime=30,
+    shell:
+        "python -m calgrid plots --manifest {input.manifest} --out {output} --threads {threads} > {log} 2>&1"
+
+
+rule report:
+    input:
+        TOTALS,
+        manifest=f"{STUDY}/manifest.json",
+        tables=f"{STUDY}/tables",
+        figures=f"{STUDY}/figures",
+    output:
+        f"{STUDY}/report.html",
+    params:
+        fingerprint=BOOK.stage_fingerprint("report"),
+    log:
+        f"{LOGS}/{BOOK.study}/report.log",
+    benchmark:
+        f"{TIMES}/{BOOK.study}/report.tsv"
+    conda:
+        "../../envs/report.yaml"
+    threads: 1
+    resources:
+        mem_mb=4000,
+        runtime=30,
+    shell:
+        "python -m calgrid report --manifest {input.manifest} --out {output} --threads {threads} > {log} 2>&1"

@@ -1,0 +1,26 @@
+rule train:
+    input:
+        data=BOOK.data,
+        first_stage=BOOK.first_stage,
+    output:
+        f"{RUN}/model.safetensors",
+        f"{RUN}/history.parquet",
+        f"{RUN}/train.json",
+    params:
+        folder=RUN,
+        data=f"{RESULTS}/data/{{dataset}}",
+        spec=BOOK.train_spec,
+    log:
+        f"{LOGS}/train/{KEY}.log",
+    benchmark:
+        f"{TIMES}/train/{KEY}.tsv"
+    conda:
+        "../../envs/train.yaml"
+    threads: 1
+    resources:
+        gpu=BOOK.gpus,
+        mem_mb=lambda wildcards, attempt: 4000 * attempt,
+        runtime=lambda wildcards, attempt: 240 * attempt,
+    shell:
+        "python -m calgrid train --spec {params.spec:q} --data {params.data} --out {params.folder}"
+        " --first-stage {input.first_stage} --threads {threads} > {log} 2>&1"
