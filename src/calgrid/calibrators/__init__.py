@@ -1,0 +1,56 @@
+"""Post-hoc calibrators by identifier: maps from logits to calibrated probabilities, fitted on validation data.
+
+They work on arrays alone, need no deep-learning library and no GPU::
+
+    calibrator = build_calibrator("smart", seed=1).fit(val_logits, val_labels)
+    probabilities = calibrator.predict_proba(test_logits)
+    calibrator.save("smart.safetensors")
+    same = load_calibrator("smart.safetensors")
+
+"""
+
+from pathlib import Path
+from typing import Any
+
+from calgrid.calibrators._base import Calibrator
+from calgrid.calibrators._files import read_fitted
+from calgrid.calibrators._probabilities import logits_from_probabilities
+from calgrid.errors import ConfigError, StateError
+from calgrid.registry import load, spec
+
+__all__ = ["Calibrator", "build_calibrator", "load_calibrator", "logits_from_probabilities"]
+
+
+def build_calibrator(id: str, **overrides: Any) -> Calibrator:
+    """Build an unfitted calibrator.
+
+    Parameters
+    ----------
+    id : registered identifier, for example ``"ts"``.
+    **overrides : hyper-parameters that differ from the calibrator's defaults, for example ``seed=1``.
+
+    Raises
+    ------
+    ConfigError : unknown ``id`` or hyper-parameter, or a value that it cannot take.
+    """
+    return load("calibrator", id)(**spec("calibrator", id).resolve(overrides))
+
+
+def load_calibrator(path: str | Path) -> Calibrator:
+    """Load a fitted calibrator that :meth:`Calibrator.save` wrote; its output is the same to the last bit.
+
+    The histories of the fit (one value an epoch) and its seconds are not in the file; ``fit_seconds`` is None.
+
+    Raises
+    ------
+    StateError : the file is missing, damaged or not a calibrator, or this version has another idea of it.
+    """
+    state, description = read_fitted(Path(path))
+    try:
+        calibrator = build_calibrator(description["id"], **description["hyperparameters"])
+        calibrator.restore(state, description)
+    except (ConfigError, KeyError, TypeError, ValueError) as error:
+        raise StateError(
+            f"The calibrator {path} does not fit this version of calgrid ({error}): fit and save it again."
+        ) from None
+    return calibrator

@@ -1,0 +1,161 @@
+"""What every calibrator offers: fit, predict, save; checks and timing around two small methods of its own."""
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calgrid.calibrators._files import write_fitted
+from calgrid.calibrators._validation import check_features, check_head, check_labels, check_logits
+from calgrid.errors import DataError, StateError
+from calgrid.registry import spec
+
+Array = NDArray[np.float64]
+Labels = NDArray[np.int64]
+#: weight (K, d) and bias (K,) of the model's last layer
+Head = tuple[Array, Array]
+
+
+class Calibrator(ABC):
+    """A map from logits to calibrated probabilities.
+
+    A subclass stores each hyper-parameter in an attribute of the same name and overrides :meth:`_fit`,
+    :meth:`_transform`, :meth:`_state` and :meth:`_load_state`. These get checked float64 arrays; logits come with
+    their row maximum subtracted. What it registers as ``needs`` (``"logits"``, ``"features"``, ``"head"``) is
+    there; what it does not need is None.
+
+    Attributes
+    ----------
+    fit_history : what happened during the fit: numbers, and lists with one number an epoch.
+    fit_seconds : wall-clock seconds of the last fit, without imports; None after loading from a file.
+    n_classes : K of the fit; None before it.
+    """
+
+    #: set by ``@register``: source, needs, keeps_argmax, parameters, stochastic
+    registered: ClassVar[Mapping[str, Any]]
+
+    def __init__(self) -> None:
+        self.fit_history: dict[str, Any] = {}
+        self.fit_seconds: float | None = None
+        self.n_classes: int | None = None
+        self._feature_width: int | None = None
+
+    @property
+    def id(self) -> str:
+        """Registered identifier: the name of the class's file."""
+        return type(self).__module__.rpartition(".")[2]
+
+    @property
+    def hyperparameters(self) -> dict[str, Any]:
+        """All hyper-parameters with their values."""
+        return {name: getattr(self, name) for name in spec("calibrator", self.id).options}
+
+    def fit(self, logits: Any, labels: Any, features: Any = None, head: Any = None) -> Self:
+        """Fit on validation data and return the calibrator itself.
+
+        Parameters
+        ----------
+        logits : ``(N, K)`` of any float type; -inf marks an impossible class.
+        labels : ``(N,)`` class indices.
+        features : ``(N, d)`` penultimate features, for calibrators that need them, else ignored.
+        head : weight ``(K, d)`` and bias ``(K,)`` of the last layer, for calibrators that need them, else ignored.
+
+        Raises
+        ------
+        DataError : an input is missing or does not fit the description above.
+        """
+        scores = check_logits(logits)
+        n_samples, n_classes = scores.shape
+        targets = check_labels(labels, n_samples, n_classes)
+        inputs = self._required_features(features, n_samples)
+        layer = self._required_head(head, n_classes, inputs)
+        self.n_classes, self._feature_width = None, None
+        self._import_libraries()
+        begin = time.perf_counter()
+        self.fit_history = self._fit(scores, targets, inputs, layer)
+        self.fit_seconds = time.perf_counter() - begin
+        self.n_classes, self._feature_width = n_classes, None if inputs is None else inputs.shape[1]
+        return self
+
+    def predict_proba(self, logits: Any, features: Any = None) -> Array:
+        """Return calibrated probabilities ``(N, K)``, float64, rows summing to 1.
+
+        Parameters
+        ----------
+        logits : ``(N, K)`` with the K of the fit.
+        features : ``(N, d)`` with the d of the fit, for calibrators that need them, else ignored.
+
+        Raises
+        ------
+        StateError : not fitted.
+        DataError : an input is missing or does not fit the description above.
+        """
+        self._require_fitted()
+        scores = check_logits(logits, self.n_classes)
+        return self._transform(scores, self._required_features(features, len(scores), self._feature_width))
+
+    def save(self, path: str | Path) -> None:
+        """Write the fitted calibrator as safetensors, atomically; equal fits give equal bytes.
+
+        The metadata key ``calgrid`` holds id, hyper-parameters, K and the single numbers of ``fit_history`` as JSON.
+        Raises StateError if the calibrator is not fitted.
+        """
+        self._require_fitted()
+        description = {
+            "id": self.id,
+            "hyperparameters": self.hyperparameters,
+            "seed": getattr(self, "seed", None),
+            "n_classes": self.n_classes,
+            "feature_width": self._feature_width,
+            "fit_history": {name: value for name, value in self.fit_history.items() if not isinstance(value, list)},
+        }
+        write_fitted(Path(path), self._state(), description)
+
+    def restore(self, state: Mapping[str, NDArray[Any]], description: Mapping[str, Any]) -> None:
+        """Take over what :meth:`save` wrote, as read from a file; raises KeyError or ValueError where it misfits."""
+        self._load_state(state)
+        self.fit_history = dict(description["fit_history"])
+        self.fit_seconds = None
+        self.n_classes = int(description["n_classes"])
+        self._feature_width = description["feature_width"]
+
+    def _require_fitted(self) -> None:
+        if self.n_classes is None:
+            raise StateError(f"Calibrator '{self.id}' is not fitted: call fit(logits, labels) first, or load a file.")
+
+    def _required_features(self, features: Any, n_samples: int, width: int | None = None) -> Array | None:
+        if "features" not in self.registered["needs"]:
+            return None
+        if features is None:
+            raise DataError(f"Calibrator '{self.id}' needs features (N, d): export the penultimate layer's output too.")
+        return check_features(features, n_samples, width)
+
+    def _required_head(self, head: Any, n_classes: int, features: Array | None) -> Head | None:
+        if "head" not in self.registered["needs"] or features is None:
+            return None
+        if head is None:
+            raise DataError(f"Calibrator '{self.id}' needs head (weight, bias): export the model's last layer too.")
+        return check_head(head, n_classes, features.shape[1])
+
+    def _import_libraries(self) -> None:  # noqa: B027
+        """Import what only a fit needs, before its clock starts; nothing unless overridden."""
+
+    @abstractmethod
+    def _fit(self, logits: Array, labels: Labels, features: Array | None, head: Head | None) -> dict[str, Any]:
+        """Fit, and return the ``fit_history``."""
+
+    @abstractmethod
+    def _transform(self, logits: Array, features: Array | None) -> Array:
+        """Return probabilities ``(N, K)``."""
+
+    @abstractmethod
+    def _state(self) -> dict[str, NDArray[Any]]:
+        """Return the fitted arrays that :meth:`_load_state` needs to give the same output to the last bit."""
+
+    @abstractmethod
+    def _load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Take over fitted arrays."""

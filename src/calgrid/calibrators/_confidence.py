@@ -1,0 +1,102 @@
+"""Top-label confidence when every sample has its own inverse temperature, at a cost that does not grow with K.
+
+With gaps ``g_k = z_top - z_k`` of the other classes and the margin ``m = min g_k``::
+
+    rest(beta) = ln sum_{k != top} exp(-beta (g_k - m))     in [0, ln(K - 1)], falling
+    confidence = sigmoid(beta m - rest(beta))
+
+An objective that sees only confidences needs nothing else of the logits. ``rest`` is smooth in ln beta, so one table
+a sample replaces its K logits; the margin, which carries the steep part, stays exact.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calgrid.calibrators._network import sigmoid
+
+Array = NDArray[np.float64]
+#: -inf stands for a gap that no temperature closes; this number does the same and can be multiplied by 0
+_WIDE = 1e100
+#: values of one block of samples in the tabulation, chosen to stay in the processor's cache
+_BLOCK = 1 << 15
+
+
+def margin_and_excess(logits: Array) -> tuple[Array, Array]:
+    """Return margins m ``(N,)`` and excess gaps ``max(g_k - m, 0)`` ``(N, K)`` of logits with row maximum 0.
+
+    A margin is inf where only one class is possible. The excess is 0 for the predicted class and the runner-up.
+    """
+    margin = -np.partition(logits, -2, axis=1)[:, -2]
+    excess = np.minimum(-logits, _WIDE)
+    excess -= np.minimum(margin, _WIDE)[:, None]
+    return margin, np.maximum(excess, 0.0, out=excess)
+
+
+def log_rest(excess: Array, beta: Array) -> tuple[Array, Array]:
+    """Return rest(beta) ``(N,)`` and its derivative in beta ``(N,)``, exactly, from the excess gaps ``(N, K)``.
+
+    Parameters
+    ----------
+    beta : inverse temperatures, ``(N,)``, or ``(1,)`` for all samples.
+    """
+    weights = np.exp(-beta[:, None] * excess)
+    # the predicted class added exp(0); the runner-up did too, so that the difference is at least 1
+    total = weights.sum(axis=1) - 1.0
+    return np.log(total), -np.einsum("nk,nk->n", weights, excess) / total
+
+
+class RestTable:
+    """rest(beta) of N samples by cubic Hermite interpolation in ln beta, with the interpolant's own derivative.
+
+    Outside the nodes the value is that of the nearest node and the derivative 0.
+
+    Parameters
+    ----------
+    excess : ``(N, K)`` from :func:`margin_and_excess`.
+    lower, upper : range of beta.
+    n_nodes : nodes, spaced evenly in ln beta.
+    """
+
+    def __init__(self, excess: Array, lower: float, upper: float, n_nodes: int = 64) -> None:
+        grid = np.linspace(np.log(lower), np.log(upper), n_nodes)
+        self._first, self._step, self._last = grid[0], grid[1] - grid[0], n_nodes - 1
+        self._values, self._slopes = _tabulate(excess, np.exp(grid))
+        # derivative in units of the node spacing, as the Hermite form wants it
+        self._slopes *= (np.exp(grid) * self._step)[:, None]
+        self._samples = np.arange(len(excess))
+
+    def __call__(self, beta: Array) -> tuple[Array, Array]:
+        """Return rest(beta) ``(N,)`` and its derivative in beta ``(N,)``, for one beta a sample."""
+        position = (np.log(beta) - self._first) / self._step
+        inside = np.clip(position, 0.0, self._last)
+        node = np.minimum(inside.astype(np.intp), self._last - 1)
+        x = inside - node
+        here = node * len(self._samples) + self._samples
+        there = here + len(self._samples)
+        value, slope = self._values.take(here), self._slopes.take(here)
+        rise, slope_there = self._values.take(there) - value, self._slopes.take(there)
+        quadratic = 3.0 * rise - 2.0 * slope - slope_there
+        cubic = slope + slope_there - 2.0 * rise
+        derivative = (slope + x * (2.0 * quadratic + 3.0 * x * cubic)) * (inside == position)
+        return value + x * (slope + x * (quadratic + x * cubic)), derivative / (beta * self._step)
+
+
+def _tabulate(excess: Array, betas: Array) -> tuple[Array, Array]:
+    """Return rest ``(B, N)`` and its derivative ``(B, N)`` at each of the betas ``(B,)``."""
+    n_samples, n_classes = excess.shape
+    values, slopes = np.empty((2, len(betas), n_samples))
+    rows = max(1, _BLOCK // n_classes)
+    for begin in range(0, n_samples, rows):
+        block = slice(begin, begin + rows)
+        for node, beta in enumerate(betas):
+            values[node, block], slopes[node, block] = log_rest(excess[block], np.array([beta]))
+    return values, slopes
+
+
+def confidence(margin: Array, beta: Array, rest: Array, d_rest: Array) -> tuple[Array, Array]:
+    """Return confidence ``(N,)`` and its derivative in beta ``(N,)`` from rest(beta) and its derivative.
+
+    ``margin`` must be finite: a sample with one possible class has confidence 1 whatever beta.
+    """
+    probability = sigmoid(beta * margin - rest)
+    return probability, probability * (1.0 - probability) * (margin - d_rest)

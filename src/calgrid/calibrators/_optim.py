@@ -1,0 +1,92 @@
+"""Full-batch Adam with early stopping on the training loss, for objectives that give their own gradient."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+#: parameters (P,) -> loss, d loss / d parameters (P,)
+Objective = Callable[[Array], tuple[float, Array]]
+
+
+class Adam:
+    """Adam (Kingma & Ba, ICLR 2015, Algorithm 1) on one parameter vector.
+
+    Parameters
+    ----------
+    size : P, the length of the vector.
+    learning_rate : step size.
+    beta1, beta2 : decay of the running mean and of the running square of the gradient.
+    epsilon : added to the root of the corrected square.
+    """
+
+    def __init__(
+        self, size: int, learning_rate: float, beta1: float = 0.9, beta2: float = 0.999, epsilon: float = 1e-8
+    ) -> None:
+        self.learning_rate, self.beta1, self.beta2, self.epsilon = learning_rate, beta1, beta2, epsilon
+        self._mean, self._square, self._steps = np.zeros(size), np.zeros(size), 0
+
+    def step(self, parameters: Array, gradient: Array) -> None:
+        """Move ``parameters`` ``(P,)`` in place, once, against ``gradient`` ``(P,)``."""
+        self._steps += 1
+        self._mean += (1.0 - self.beta1) * (gradient - self._mean)
+        self._square += (1.0 - self.beta2) * (gradient * gradient - self._square)
+        scale = self.learning_rate / (1.0 - self.beta1**self._steps)
+        root = np.sqrt(self._square / (1.0 - self.beta2**self._steps))
+        parameters -= scale * self._mean / (root + self.epsilon)
+
+
+@dataclass(frozen=True)
+class Minimum:
+    """Where a minimisation ended.
+
+    Attributes
+    ----------
+    parameters : ``(P,)`` with the lowest loss that was seen; a copy of its own.
+    losses : the loss before each step, one an epoch.
+    best_epoch : 0-based epoch of the lowest loss.
+    """
+
+    parameters: Array
+    losses: list[float] = field(repr=False)
+    best_epoch: int
+
+    def history(self) -> dict[str, list[float] | float]:
+        """Return the losses, their number, and the lowest with its epoch, as a calibrator's ``fit_history``."""
+        best = self.best_epoch
+        return {
+            "loss": self.losses,
+            "epochs": len(self.losses),
+            "best_epoch": best,
+            "initial_loss": self.losses[0],
+            "best_loss": self.losses[best],
+        }
+
+
+def minimise(
+    objective: Objective, start: Array, *, learning_rate: float, max_epochs: int, patience: int, min_delta: float
+) -> Minimum:
+    """Run full-batch Adam from ``start`` and return the parameters of the lowest loss.
+
+    Parameters
+    ----------
+    objective : parameters ``(P,)`` to loss and gradient ``(P,)``.
+    max_epochs : most evaluations of the objective, at least 1.
+    patience : stop after this many epochs in a row without a decrease of more than ``min_delta``.
+    """
+    parameters, adam = start.copy(), Adam(start.size, learning_rate)
+    best, best_epoch, losses = start.copy(), 0, []
+    reference, waited = np.inf, 0
+    for epoch in range(max_epochs):
+        loss, gradient = objective(parameters)
+        losses.append(float(loss))
+        if loss < losses[best_epoch]:
+            best, best_epoch = parameters.copy(), epoch
+        waited = 0 if loss < reference - min_delta else waited + 1
+        reference = loss if waited == 0 else reference
+        if waited >= patience:
+            break
+        adam.step(parameters, gradient)
+    return Minimum(best, losses, best_epoch)

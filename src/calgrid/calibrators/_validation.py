@@ -1,0 +1,125 @@
+"""Checks of what callers hand to a calibrator, each error saying how to mend it."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calgrid.errors import ConfigError, DataError
+
+#: a logit this far below its row's largest has probability 0 at every temperature; squares of it stay finite
+IMPOSSIBLE = 1e100
+
+
+def _array(value: Any, name: str, dtype: type | None = None) -> NDArray[Any]:
+    try:
+        return np.asarray(value, dtype=dtype)
+    except (TypeError, ValueError) as error:
+        raise DataError(f"{name} must be an array of numbers ({error}).") from None
+
+
+def check_logits(logits: Any, n_classes: int | None = None) -> NDArray[np.float64]:
+    """Return logits ``(N, K)`` as float64 minus their row maximum: values in [-1e100, 0], or -inf.
+
+    Logits mean the same up to a constant a row; without the maximum no exponential overflows. -inf stands for a
+    class that is impossible.
+
+    Parameters
+    ----------
+    logits : ``(N, K)`` of any float type, N >= 1, K >= 2.
+    n_classes : the K that is required, if any.
+
+    Raises
+    ------
+    DataError : wrong shape or type, NaN, +inf, or a row without a finite logit.
+    """
+    array = _array(logits, "logits")
+    if array.ndim != 2 or array.shape[0] < 1 or array.shape[1] < 2:
+        raise DataError(f"logits must be (N, K) with N >= 1 and K >= 2, got shape {array.shape}.")
+    if not np.issubdtype(array.dtype, np.floating):
+        raise DataError(f"logits must be floating point, got {array.dtype}: convert them if they really are logits.")
+    if n_classes is not None and array.shape[1] != n_classes:
+        raise DataError(
+            f"logits have {array.shape[1]} classes, but the calibrator was fitted on {n_classes}: use the same model."
+        )
+    largest = array.max(axis=1, keepdims=True)
+    if not np.isfinite(largest).all():
+        row = int(np.argmin(np.isfinite(largest[:, 0])))
+        raise DataError(
+            f"logits row {row} has NaN, +inf or no finite value: remove such rows, or run the model in float32."
+        )
+    with np.errstate(over="ignore"):
+        shifted = np.subtract(array, largest, dtype=np.float64)
+    shifted[shifted < -IMPOSSIBLE] = -np.inf
+    return shifted
+
+
+def check_labels(labels: Any, n_samples: int, n_classes: int) -> NDArray[np.int64]:
+    """Return labels ``(N,)`` as int64.
+
+    Raises
+    ------
+    DataError : not integers, another length than the logits, or a class outside [0, K).
+    """
+    array = _array(labels, "labels")
+    if array.shape != (n_samples,):
+        raise DataError(f"labels must be ({n_samples},), one for each row of logits, got shape {array.shape}.")
+    if not np.issubdtype(array.dtype, np.integer):
+        raise DataError(f"labels must be integers, got {array.dtype}: give class indices from 0 to {n_classes - 1}.")
+    if array.min() < 0 or array.max() >= n_classes:
+        raise DataError(
+            f"labels must lie in [0, {n_classes - 1}], got {array.min()} to {array.max()}: remove unlabelled samples."
+        )
+    return array.astype(np.int64)
+
+
+def check_features(features: Any, n_samples: int, width: int | None = None) -> NDArray[np.float64]:
+    """Return penultimate features ``(N, d)`` as float64.
+
+    Raises
+    ------
+    DataError : not ``(N, d)``, another ``width`` than at the fit, or not finite.
+    """
+    array = _array(features, "features", np.float64)
+    if array.ndim != 2 or len(array) != n_samples or array.shape[1] < 1:
+        raise DataError(f"features must be ({n_samples}, d), one row for each row of logits, got shape {array.shape}.")
+    if width is not None and array.shape[1] != width:
+        raise DataError(
+            f"features have width {array.shape[1]}, but the calibrator was fitted on {width}: use the same model."
+        )
+    if not np.isfinite(array).all():
+        raise DataError("features have NaN or infinite values: remove such rows, or run the model in float32.")
+    return array
+
+
+def check_head(head: Any, n_classes: int, width: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the last layer as float64 weight ``(K, d)`` and bias ``(K,)``.
+
+    Raises
+    ------
+    DataError : not a pair of arrays of these shapes, or not finite.
+    """
+    if not isinstance(head, (tuple, list)) or len(head) != 2:
+        raise DataError("head must be the pair (weight, bias) of the model's last layer.")
+    weight, bias = (_array(part, "head", np.float64) for part in head)
+    if weight.shape != (n_classes, width) or bias.shape != (n_classes,):
+        raise DataError(
+            f"head must be weight ({n_classes}, {width}) and bias ({n_classes},), got {weight.shape} and {bias.shape}."
+        )
+    if not (np.isfinite(weight).all() and np.isfinite(bias).all()):
+        raise DataError("head has NaN or infinite values: export it again from the trained model.")
+    return weight, bias
+
+
+def check_positive(calibrator: str, **values: float) -> None:
+    """Raise ConfigError for the first hyper-parameter that is not above 0."""
+    for name, value in values.items():
+        if not value > 0:
+            raise ConfigError(f"calibrator '{calibrator}': {name} must be above 0, got {value!r}.")
+
+
+def check_at_least(calibrator: str, least: float, **values: float) -> None:
+    """Raise ConfigError for the first hyper-parameter below ``least``."""
+    for name, value in values.items():
+        if not value >= least:
+            raise ConfigError(f"calibrator '{calibrator}': {name} must be at least {least}, got {value!r}.")

@@ -1,0 +1,33 @@
+"""No calibration: the softmax of the logits, the reference of every comparison."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from numpy.typing import NDArray
+
+from calgrid.calibrators._base import Array, Calibrator, Head, Labels
+from calgrid.calibrators._probabilities import softmax
+from calgrid.registry import register
+
+
+@register(
+    source="the softmax of the model itself",
+    needs=("logits",),
+    keeps_argmax=True,
+    parameters="0",
+    stochastic=False,
+)
+class Uncalibrated(Calibrator):
+    """Softmax of the logits, unchanged."""
+
+    def _fit(self, logits: Array, labels: Labels, features: Array | None, head: Head | None) -> dict[str, Any]:
+        return {}
+
+    def _transform(self, logits: Array, features: Array | None) -> Array:
+        return softmax(logits)
+
+    def _state(self) -> dict[str, NDArray[Any]]:
+        return {}
+
+    def _load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Nothing is fitted."""

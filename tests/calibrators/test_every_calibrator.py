@@ -1,0 +1,289 @@
+"""What each calibrator in the registry must do, whatever its method."""
+
+import functools
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from calgrid.calibrators import build_calibrator, load_calibrator
+from calgrid.errors import CalgridError, ConfigError, DataError, StateError
+from calgrid.registry import spec, specs
+
+CALIBRATORS = sorted(specs("calibrator"))
+NEEDS_FEATURES = [id for id in CALIBRATORS if "features" in spec("calibrator", id).info["needs"]]
+N_CLASSES = 5
+#: a calibrator may move the mean top probability by this much on 3,000 calibrated samples: three standard errors
+#: of an accuracy are 0.027
+IDENTITY_TOLERANCE = 0.03
+
+
+@pytest.fixture(params=CALIBRATORS)
+def id(request):
+    return request.param
+
+
+@pytest.fixture
+def fitted(id, problem):
+    return fit_once(id, problem)
+
+
+@functools.cache
+def _fits():
+    return {}
+
+
+def fit_once(id, problem):
+    if id not in _fits():
+        _fits()[id] = problem.fit(id)
+    return _fits()[id]
+
+
+def assert_distributions(probabilities, shape):
+    assert probabilities.shape == shape
+    assert probabilities.dtype == np.float64
+    assert np.isfinite(probabilities).all()
+    assert probabilities.min() >= 0.0
+    np.testing.assert_allclose(probabilities.sum(axis=1), 1.0, rtol=0, atol=1e-9)
+
+
+def assert_top_label_kept(id, probabilities, logits):
+    """Rounding may make the top class equal to another one, never smaller."""
+    if spec("calibrator", id).info["keeps_argmax"]:
+        top = probabilities[np.arange(len(logits)), logits.argmax(axis=1)]
+        np.testing.assert_array_equal(top, probabilities.max(axis=1))
+
+
+def test_registered_facts_are_complete(id):
+    info = spec("calibrator", id).info
+    assert isinstance(info["keeps_argmax"], bool)
+    assert isinstance(info["stochastic"], bool)
+    assert isinstance(info["parameters"], str)
+    assert "logits" in info["needs"]
+    assert set(info["needs"]) <= {"logits", "features", "head"}
+    assert info["stochastic"] == ("seed" in spec("calibrator", id).options)
+
+
+def test_build_gives_the_registered_class_with_its_defaults(id):
+    calibrator = build_calibrator(id)
+    assert calibrator.id == id
+    assert calibrator.hyperparameters == spec("calibrator", id).resolve()
+
+
+def test_output_is_distributions_and_keeps_the_top_label_where_promised(id, fitted, held_out):
+    probabilities = held_out.predict(fitted)
+    assert_distributions(probabilities, held_out.logits.shape)
+    assert_top_label_kept(id, probabilities, held_out.logits)
+
+
+@settings(deadline=None, max_examples=25)
+@given(data=st.data())
+@pytest.mark.parametrize("id", CALIBRATORS)
+def test_any_logits_give_distributions(id, problem, data):
+    n_samples = data.draw(st.integers(1, 6))
+    values = st.one_of(st.floats(-1e4, 1e4), st.just(-np.inf), st.sampled_from([0.0, 1e4, -1e4]))
+    logits = data.draw(arrays(np.float64, (n_samples, N_CLASSES), elements=values))
+    logits[:, 0] = np.where(np.isfinite(logits).any(axis=1), logits[:, 0], 0.0)
+    probabilities = fit_once(id, problem).predict_proba(logits, problem.features[:n_samples])
+    assert_distributions(probabilities, logits.shape)
+    assert_top_label_kept(id, probabilities, logits)
+
+
+def test_samples_do_not_see_each_other(fitted, held_out):
+    order = np.random.default_rng(1).permutation(len(held_out.labels))
+    np.testing.assert_allclose(
+        held_out.rows(order).predict(fitted), held_out.predict(fitted)[order], rtol=1e-9, atol=1e-15
+    )
+
+
+def test_a_constant_added_to_a_row_changes_nothing(fitted, held_out):
+    shifted = held_out.replace(logits=held_out.logits + np.arange(len(held_out.labels))[:, None])
+    np.testing.assert_allclose(shifted.predict(fitted), held_out.predict(fitted), rtol=1e-6, atol=1e-12)
+
+
+def test_calibrated_data_stay_as_they_are(id, make):
+    calibrated = make(3000, temperature=1.0, seed=3)
+    before = calibrated.predict(calibrated.fit("none"))
+    after = calibrated.predict(calibrated.fit(id))
+    rows, top = np.arange(len(before)), before.argmax(axis=1)
+    assert np.abs(after[rows, top] - before[rows, top]).mean() < IDENTITY_TOLERANCE
+
+
+@pytest.mark.parametrize("n_samples", [1, 2, 50])
+def test_few_validation_samples_are_enough_to_give_distributions(id, problem, held_out, n_samples):
+    calibrator = problem.rows(slice(n_samples)).fit(id)
+    probabilities = held_out.predict(calibrator)
+    assert_distributions(probabilities, held_out.logits.shape)
+    assert_top_label_kept(id, probabilities, held_out.logits)
+
+
+@pytest.mark.parametrize(
+    "case", ["all right", "all wrong", "absent class", "one class", "ties", "equal", "1e4", "-inf"]
+)
+def test_degenerate_validation_data_give_distributions(id, problem, held_out, case):
+    calibrator = degenerate(problem.rows(slice(200)), case).fit(id)
+    assert_distributions(held_out.predict(calibrator), held_out.logits.shape)
+    assert all(np.isfinite(value).all() for value in calibrator.fit_history.values())
+
+
+def degenerate(problem, case):
+    logits, labels = problem.logits.copy(), problem.labels
+    top, bottom = logits.argmax(axis=1), logits.argmin(axis=1)
+    rows = np.arange(len(labels))
+    if case == "all right":
+        return problem.replace(labels=top)
+    if case == "all wrong":
+        return problem.replace(labels=bottom)
+    if case == "absent class":
+        return problem.replace(labels=np.where(labels == 2, 3, labels))
+    if case == "one class":
+        return problem.replace(labels=np.full_like(labels, 1))
+    if case == "ties":
+        logits[:, 1] = logits[:, 0]
+    elif case == "equal":
+        logits[:] = 1.0
+    elif case == "1e4":
+        logits *= 1e4 / np.abs(logits).max()
+    elif case == "-inf":
+        logits[rows, bottom] = -np.inf
+        return problem.replace(logits, np.where(labels == bottom, top, labels))
+    return problem.replace(logits)
+
+
+def test_impossible_classes_get_finite_probabilities_and_certainty_is_allowed(fitted, problem):
+    logits = np.full((3, N_CLASSES), -np.inf)
+    logits[np.arange(3), [0, 2, 4]] = [1.0, -3.0, 1e4]
+    assert_distributions(fitted.predict_proba(logits, problem.features[:3]), logits.shape)
+
+
+def test_float32_logits_mean_the_same_as_their_float64_copy(fitted, held_out):
+    single = held_out.logits.astype(np.float32)
+    np.testing.assert_array_equal(
+        fitted.predict_proba(single, held_out.features),
+        fitted.predict_proba(single.astype(np.float64), held_out.features),
+    )
+
+
+def test_inputs_are_not_written_to(id, problem):
+    small = problem.rows(slice(60))
+    logits, labels, features = small.logits.copy(), small.labels.copy(), small.features.copy()
+    small.predict(small.fit(id))
+    np.testing.assert_array_equal(small.logits, logits)
+    np.testing.assert_array_equal(small.labels, labels)
+    np.testing.assert_array_equal(small.features, features)
+
+
+def test_a_second_fit_forgets_the_first(id, problem, fitted, held_out):
+    used = problem.rows(slice(40)).fit(id)
+    used.fit(problem.logits, problem.labels, problem.features, problem.head)
+    np.testing.assert_array_equal(held_out.predict(used), held_out.predict(fitted))
+
+
+def test_fit_reports_its_seconds_and_history(fitted):
+    assert fitted.fit_seconds >= 0.0
+    for value in fitted.fit_history.values():
+        assert isinstance(value, (int, float, list))
+
+
+def test_a_saved_calibrator_gives_the_same_bits(fitted, held_out, tmp_path):
+    path = tmp_path / "folder" / "fitted.safetensors"
+    fitted.save(path)
+    loaded = load_calibrator(path)
+    np.testing.assert_array_equal(held_out.predict(loaded), held_out.predict(fitted))
+    assert type(loaded) is type(fitted)
+    assert loaded.hyperparameters == fitted.hyperparameters
+    assert loaded.n_classes == N_CLASSES
+    assert loaded.fit_seconds is None
+    numbers = {name: value for name, value in fitted.fit_history.items() if not isinstance(value, list)}
+    assert loaded.fit_history == numbers
+
+
+def test_equal_fits_are_saved_as_equal_bytes(id, problem, fitted, tmp_path):
+    again = problem.fit(id)
+    for name, calibrator in (("a", fitted), ("b", again)):
+        calibrator.save(tmp_path / name)
+    load_calibrator(tmp_path / "a").save(tmp_path / "c")
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes() == (tmp_path / "c").read_bytes()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b", "c"]
+
+
+def test_prediction_and_saving_before_the_fit_are_refused(id, problem, tmp_path):
+    with pytest.raises(StateError, match=f"'{id}' is not fitted: call fit"):
+        problem.predict(build_calibrator(id))
+    with pytest.raises(StateError, match="is not fitted"):
+        build_calibrator(id).save(tmp_path / "x")
+
+
+def test_refused_input_leaves_the_earlier_fit_as_it_was(id, problem):
+    calibrator = problem.rows(slice(40)).fit(id)
+    before = problem.predict(calibrator)
+    with pytest.raises(DataError):
+        calibrator.fit(problem.logits, problem.labels + 100, problem.features, problem.head)
+    np.testing.assert_array_equal(problem.predict(calibrator), before)
+
+
+def test_another_number_of_classes_than_at_the_fit_is_refused(fitted, problem):
+    with pytest.raises(DataError, match="have 4 classes, but the calibrator was fitted on 5"):
+        fitted.predict_proba(problem.logits[:, :4], problem.features)
+
+
+def test_unknown_hyperparameters_are_refused(id):
+    with pytest.raises(ConfigError, match=f"calibrator '{id}'"):
+        build_calibrator(id, no_such_option=1)
+
+
+@pytest.mark.parametrize("id", NEEDS_FEATURES)
+def test_features_are_required_where_needed(id, problem):
+    with pytest.raises(DataError, match="needs features"):
+        build_calibrator(id).fit(problem.logits, problem.labels)
+    with pytest.raises(DataError, match="width"):
+        problem.fit(id).predict_proba(problem.logits, problem.features[:, :-1])
+
+
+def test_no_calibrator_imports_torch_and_only_isotonic_ones_import_scikit_learn():
+    program = (
+        "import sys, numpy as np\n"
+        "from calgrid.calibrators import build_calibrator\n"
+        "z = np.random.default_rng(0).normal(size=(30, 3)); y = z.argmax(1); y[::3] = 0\n"
+        f"for id in {[id for id in CALIBRATORS if id not in NEEDS_FEATURES]}:\n"
+        "    before = 'sklearn' in sys.modules\n"
+        "    build_calibrator(id).fit(z, y).predict_proba(z)\n"
+        "    if 'sklearn' in sys.modules and not before: print(id)\n"
+        "assert 'torch' not in sys.modules\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert all(id.startswith(("iso", "irm")) for id in done.stdout.split())
+
+
+@pytest.mark.parametrize(
+    ("logits", "labels", "message"),
+    [
+        (np.zeros(3), [0, 0, 0], r"must be \(N, K\)"),
+        (np.zeros((0, 3)), [], "N >= 1"),
+        (np.zeros((2, 1)), [0, 0], "K >= 2"),
+        (np.zeros((2, 3), dtype=int), [0, 0], "floating point, got int64"),
+        ([[0.0, np.nan], [0.0, 1.0]], [0, 1], "row 0 has NaN"),
+        ([[0.0, 1.0], [np.inf, 1.0]], [0, 1], r"row 1 has NaN, \+inf"),
+        ([[0.0, 1.0], [-np.inf, -np.inf]], [0, 1], "row 1 has NaN, .* no finite value"),
+        ([[0.0, 1.0], [0.0]], [0, 1], "array of numbers"),
+        (np.zeros((2, 3)), [0], r"labels must be \(2,\)"),
+        (np.zeros((2, 3)), [0.0, 1.0], "labels must be integers"),
+        (np.zeros((2, 3)), [0, 3], r"labels must lie in \[0, 2\], got 0 to 3"),
+        (np.zeros((2, 3)), [-1, 0], "remove unlabelled samples"),
+    ],
+)
+def test_bad_input_is_refused_in_one_sentence(logits, labels, message):
+    with pytest.raises(DataError, match=message) as error:
+        build_calibrator("ts").fit(logits, labels)
+    assert "\n" not in str(error.value)
+    assert isinstance(error.value, CalgridError)
+
+
+def test_an_unknown_calibrator_is_refused_with_a_suggestion():
+    with pytest.raises(ConfigError, match="Unknown calibrator 'smrt': did you mean 'smart'"):
+        build_calibrator("smrt")

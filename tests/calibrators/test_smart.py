@@ -1,0 +1,212 @@
+"""`smart`: size and loss of the paper, exact gradients, a temperature that follows the margin."""
+
+import numpy as np
+import pytest
+import torch
+
+from calgrid.calibrators import build_calibrator, load_calibrator
+from calgrid.calibrators._confidence import RestTable, confidence, log_rest, margin_and_excess
+from calgrid.calibrators._network import MLP
+from calgrid.calibrators._probabilities import softmax
+from calgrid.calibrators._soft_binning import SoftBinning
+from calgrid.calibrators._validation import check_logits
+from calgrid.calibrators.smart import T_MAX, T_MIN, MarginObjective, temperature_of
+from calgrid.errors import ConfigError, StateError
+
+# worked example: ten confidences and whether the prediction was right
+CONFIDENCE = np.array([0.95, 0.92, 0.85, 0.77, 0.71, 0.65, 0.58, 0.53, 0.46, 0.38])
+CORRECT = np.array([1, 1, 1, 0, 1, 1, 0, 1, 0, 0], dtype=float)
+
+
+def ece(probabilities, labels, n_bins=15):
+    top, right = probabilities.max(axis=1), probabilities.argmax(axis=1) == labels
+    bins = np.searchsorted(np.linspace(0, 1, n_bins + 1)[1:-1], top, side="left")
+    return np.abs(np.bincount(bins, weights=top - right, minlength=n_bins)).sum() / len(labels)
+
+
+def torch_soft_binning(confidence, correct, sigma, delta, n_bins=15):
+    centres = (torch.arange(n_bins, dtype=torch.float64) + 0.5) / n_bins
+    weights = torch.exp(-((confidence[:, None] - centres) ** 2) / (2 * sigma**2))
+    weights = weights / (weights.sum(dim=1, keepdim=True) + 1e-6)
+    mass = weights.sum(dim=0)
+    mean = (weights * (confidence - correct)[:, None]).sum(dim=0) / (mass + 1e-6)
+    return (mass / len(confidence) * (torch.sqrt(mean**2 + delta**2) - delta)).sum()
+
+
+@pytest.mark.parametrize(("hidden_layers", "weights"), [(1, 49), (2, 321)])
+def test_the_network_has_the_published_number_of_weights(problem, hidden_layers, weights):
+    calibrator = problem.rows(slice(50)).fit("smart", hidden_layers=hidden_layers, max_epochs=3)
+    assert calibrator.network.n_parameters == weights
+
+
+@pytest.mark.parametrize(("delta", "loss"), [(1e-3, 0.1430625), (1e-12, 0.1440570)])
+def test_the_loss_of_the_worked_example(delta, loss):
+    assert SoftBinning(sigma=0.05, delta=delta)(CONFIDENCE, CORRECT)[0] == pytest.approx(loss, abs=5e-8)
+
+
+@pytest.mark.parametrize("sigma", [0.01, 0.05, 0.3])
+@pytest.mark.parametrize("delta", [1e-3, 0.1])
+def test_the_gradient_of_the_loss_is_that_of_automatic_differentiation(sigma, delta):
+    generator = np.random.default_rng(0)
+    values, correct = generator.uniform(size=200), (generator.uniform(size=200) < 0.7).astype(float)
+    leaf = torch.tensor(values, requires_grad=True)
+    expected = torch_soft_binning(leaf, torch.tensor(correct), sigma, delta)
+    expected.backward()
+    loss, gradient = SoftBinning(sigma, delta)(values, correct)
+    assert loss == pytest.approx(expected.item(), rel=1e-12)
+    np.testing.assert_allclose(gradient, leaf.grad.numpy(), rtol=1e-8, atol=1e-12)
+
+
+@pytest.mark.parametrize("hidden_layers", [1, 2])
+def test_the_gradient_of_the_whole_objective_is_that_of_automatic_differentiation(
+    problem, torch_network, hidden_layers
+):
+    logits = check_logits(problem.logits)
+    margin, excess = margin_and_excess(logits)
+    correct = (logits.argmax(axis=1) == problem.labels).astype(float)
+    network = MLP((1, *[16] * hidden_layers, 1))
+    parameters = network.initial(np.random.default_rng(5))
+    inputs = ((margin - margin.mean()) / margin.std())[None]
+    objective = MarginObjective(
+        network, inputs, margin, lambda beta: log_rest(excess, beta), correct, SoftBinning(0.05, 1e-3)
+    )
+
+    model = torch_network(network, parameters)
+    temperature = torch.nn.functional.softplus(model(torch.tensor(inputs.T))) + 0.1
+    top = torch.softmax(torch.tensor(logits) / temperature, dim=1).max(dim=1).values
+    expected = torch_soft_binning(top, torch.tensor(correct), 0.05, 1e-3)
+    expected.backward()
+    loss, gradient = objective(parameters)
+    assert loss == pytest.approx(expected.item(), rel=1e-12)
+    flat = torch.cat([parameter.grad.ravel() for parameter in model.parameters()])
+    np.testing.assert_allclose(gradient, flat.numpy(), rtol=1e-8, atol=1e-12)
+
+
+def test_the_confidence_of_margin_and_rest_is_that_of_the_softmax(problem):
+    logits = check_logits(problem.logits)
+    margin, excess = margin_and_excess(logits)
+    beta = np.random.default_rng(0).uniform(0.05, 8.0, len(logits))
+    expected = softmax(logits * beta[:, None]).max(axis=1)
+    np.testing.assert_allclose(confidence(margin, beta, *log_rest(excess, beta))[0], expected, rtol=1e-13)
+
+
+@pytest.mark.parametrize("n_classes", [2, 5, 100])
+def test_the_table_of_confidences_is_exact_to_a_few_millionths(make, n_classes):
+    margin, excess = margin_and_excess(check_logits(make(300, n_classes).logits))
+    table = RestTable(excess, 0.01, 10.0)
+    generator = np.random.default_rng(0)
+    for _ in range(20):
+        beta = np.exp(generator.uniform(np.log(0.01), np.log(10.0), len(margin)))
+        tabled, exact = (confidence(margin, beta, *rest) for rest in (table(beta), log_rest(excess, beta)))
+        np.testing.assert_allclose(tabled[0], exact[0], rtol=0, atol=2e-6)
+        np.testing.assert_allclose(tabled[1] * beta, exact[1] * beta, rtol=0, atol=2e-4)
+
+
+def test_the_table_gives_the_derivative_of_what_it_interpolates(make):
+    _, excess = margin_and_excess(check_logits(make(50, 20).logits))
+    table, beta, step = RestTable(excess, 0.01, 10.0), np.full(50, 0.613), 1e-6
+    slope = (table(beta + step)[0] - table(beta - step)[0]) / (2 * step)
+    np.testing.assert_allclose(table(beta)[1], slope, rtol=1e-6, atol=1e-9)
+
+
+def test_beyond_its_nodes_the_table_is_constant(make):
+    _, excess = margin_and_excess(check_logits(make(50, 20).logits))
+    table = RestTable(excess, 0.1, 1.0)
+    for outside, edge in ((0.01, 0.1), (5.0, 1.0)):
+        value, slope = table(np.full(50, outside))
+        np.testing.assert_allclose(value, log_rest(excess, np.full(50, edge))[0], rtol=1e-12, atol=1e-12)
+        np.testing.assert_array_equal(slope, 0.0)
+
+
+def test_temperatures_stay_between_their_bounds():
+    temperature, slope = temperature_of(np.array([-1e4, 0.0, 1e4]))
+    np.testing.assert_allclose(temperature, [T_MIN, np.log(2.0) + 0.1, T_MAX])
+    np.testing.assert_allclose(slope, [0.0, 0.5, 0.0])
+
+
+def margin_dependent(n_samples, seed):
+    """Ten-class logits of which the true temperature falls from 4 to 1 as the margin grows."""
+    generator = np.random.default_rng(seed)
+    logits = 3.0 * generator.normal(size=(n_samples, 10))
+    ordered = np.sort(logits, axis=1)
+    temperature = 1.0 + 3.0 * np.exp(-(ordered[:, -1] - ordered[:, -2]))
+    true = softmax((logits - ordered[:, -1:]) / temperature[:, None])
+    return logits, (true.cumsum(axis=1) < generator.uniform(size=(n_samples, 1))).sum(axis=1).clip(max=9)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_temperature_that_depends_on_the_margin_is_found_where_one_for_all_fails(seed):
+    val, test = margin_dependent(4000, 0), margin_dependent(4000, 1)
+    single = ece(build_calibrator("ts").fit(*val).predict_proba(test[0]), test[1])
+    calibrator = build_calibrator("smart", seed=seed).fit(*val)
+    assert single > 0.04
+    assert ece(calibrator.predict_proba(test[0]), test[1]) < 0.02
+    small, large = calibrator.temperature(np.array([0.5, 4.0]))
+    assert small > large + 1.0
+
+
+def test_the_order_of_the_validation_samples_does_not_matter(problem, held_out):
+    order = np.random.default_rng(2).permutation(len(problem.labels))
+    one, other = (data.fit("smart", max_epochs=100) for data in (problem, problem.rows(order)))
+    np.testing.assert_allclose(held_out.predict(one), held_out.predict(other), rtol=0, atol=1e-7)
+
+
+def test_only_the_seed_makes_two_fits_differ(problem, held_out):
+    first, same, other = (problem.fit("smart", seed=seed, max_epochs=50) for seed in (0, 0, 1))
+    np.testing.assert_array_equal(held_out.predict(first), held_out.predict(same))
+    assert (held_out.predict(first) != held_out.predict(other)).any()
+
+
+def test_the_weights_of_the_lowest_loss_are_kept(problem):
+    history = problem.fit("smart", max_epochs=400, learning_rate=0.2).fit_history
+    assert history["best_loss"] == min(history["loss"]) == history["loss"][history["best_epoch"]]
+    shorter = problem.fit("smart", max_epochs=history["best_epoch"] + 1, learning_rate=0.2)
+    assert shorter.fit_history["best_loss"] == history["best_loss"]
+    assert shorter.fit_history["temperature_mean"] == history["temperature_mean"]
+
+
+def test_the_fit_starts_at_the_single_temperature(problem):
+    single = problem.fit("ts").fit_history["temperature"]
+    assert problem.fit("smart", max_epochs=1).fit_history["start_temperature"] == single
+    assert "start_temperature" not in problem.fit("smart", max_epochs=1, start="random").fit_history
+
+
+def test_margins_beyond_the_fit_are_clamped_and_counted_on_request(problem, capsys):
+    margins, _ = margin_and_excess(check_logits(problem.logits))
+    outside = np.array([0.5, 2.0 * margins.max(), 1.0, 9.0 * margins.max()])
+    logits = np.column_stack([outside, np.zeros((4, 4))])
+    clamped = problem.fit("smart", clamp_margin=True)
+    clamped.predict_proba(logits)
+    assert clamped.share_clamped == 0.5
+    assert "smart: 50.00% of 4 margins lie outside" in capsys.readouterr().err
+    used = clamped.temperature(np.minimum(outside, margins.max()))
+    np.testing.assert_array_equal(clamped.temperature(outside), used)
+    free = problem.fit("smart")
+    free.predict_proba(logits)
+    assert free.share_clamped == 0.0
+
+
+def test_samples_with_one_possible_class_do_not_change_the_fit(problem, held_out):
+    certain = np.full((1, 5), -np.inf)
+    certain[0, 3] = 1.0
+    inputs = np.concatenate([problem.logits, certain]), np.append(problem.labels, 3)
+    calibrator = build_calibrator("smart", max_epochs=20).fit(*inputs)
+    without = problem.fit("smart", max_epochs=20)
+    np.testing.assert_allclose(calibrator._state()["scaling"], without._state()["scaling"])
+    np.testing.assert_array_equal(calibrator.predict_proba(certain), [[0.0, 0.0, 0.0, 1.0, 0.0]])
+
+
+@pytest.mark.parametrize(
+    "bad", [{"sigma": 0.0}, {"delta": -1.0}, {"learning_rate": 0.0}, {"max_epochs": 0}, {"patience": 0}, {"seed": -1}]
+)
+def test_hyperparameters_out_of_range_are_refused_by_name(bad):
+    with pytest.raises(ConfigError, match=f"calibrator 'smart': {next(iter(bad))} must be"):
+        build_calibrator("smart", **bad)
+
+
+def test_a_file_with_other_weights_than_its_network_is_refused(problem, tmp_path):
+    calibrator = problem.fit("smart", max_epochs=2)
+    calibrator.hidden_layers = 2
+    calibrator.save(tmp_path / "x")
+    with pytest.raises(StateError, match="does not fit this version of calgrid"):
+        load_calibrator(tmp_path / "x")

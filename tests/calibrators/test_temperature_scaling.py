@@ -1,0 +1,90 @@
+"""`ts`: the temperature of lowest NLL, to the last digits, with its bounds flagged."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import minimize_scalar
+
+from calgrid.calibrators import build_calibrator
+from calgrid.errors import DataError
+
+
+def fit(logits, labels):
+    return build_calibrator("ts").fit(np.asarray(logits, dtype=float), np.asarray(labels)).fit_history
+
+
+def nll(logits, labels, beta):
+    scores = beta * logits
+    return (np.logaddexp.reduce(scores, axis=1) - scores[np.arange(len(labels)), labels]).mean()
+
+
+def test_the_temperature_is_exact_where_it_can_be_solved_by_hand():
+    # sigmoid(2 beta) must be the accuracy 3/4, so beta = ln(3) / 2
+    history = fit([[2.0, 0.0]] * 4, [0, 0, 0, 1])
+    assert history["temperature"] == pytest.approx(2.0 / math.log(3.0), abs=1e-10)
+    assert history["temperature"] == pytest.approx(1.8204784533, abs=1e-10)
+    assert history["beta"] * history["temperature"] == pytest.approx(1.0)
+
+
+def test_no_other_temperature_has_a_lower_nll(problem):
+    history = fit(problem.logits, problem.labels)
+    found = minimize_scalar(
+        lambda beta: nll(problem.logits, problem.labels, beta), bounds=(0.01, 20.0), method="bounded"
+    )
+    best = nll(problem.logits, problem.labels, history["beta"])
+    assert best <= found.fun + 1e-12
+    assert history["loss"][-1] == pytest.approx(best, abs=1e-9)
+    assert history["loss"][0] == pytest.approx(nll(problem.logits, problem.labels, 1.0))
+
+
+def test_the_temperature_the_labels_were_drawn_with_is_found(make):
+    data = make(20_000, temperature=2.0)
+    assert fit(data.logits, data.labels)["temperature"] == pytest.approx(2.0, rel=0.05)
+
+
+@settings(deadline=None, max_examples=25)
+@given(scale=st.floats(0.2, 5.0))
+def test_logits_scaled_by_a_factor_have_their_temperature_scaled(problem, scale):
+    one, scaled = (fit(factor * problem.logits, problem.labels)["temperature"] for factor in (1.0, scale))
+    assert scaled == pytest.approx(scale * one, rel=1e-7)
+
+
+@pytest.mark.parametrize(("label", "bound", "temperature"), [(0, "upper", 0.05), (1, "lower", 100.0)])
+def test_a_likelihood_without_minimum_stops_at_a_flagged_bound(label, bound, temperature):
+    history = fit([[2.0, 0.0]] * 4, [label] * 4)
+    assert history["temperature"] == pytest.approx(temperature)
+    assert history[f"at_{bound}_bound"] is True
+    assert history[f"at_{'lower' if bound == 'upper' else 'upper'}_bound"] is False
+
+
+@pytest.mark.parametrize("logits", [np.ones((4, 3)), np.array([[1e4, 0.0, 0.0]] * 4)])
+def test_a_flat_likelihood_changes_nothing(logits):
+    history = fit(logits, [0, 0, 0, 0])
+    assert history["temperature"] == 1.0
+    assert not history["at_lower_bound"]
+    assert not history["at_upper_bound"]
+
+
+def test_samples_whose_label_is_impossible_are_left_out_and_counted():
+    possible = [[2.0, 0.0, -np.inf]] * 4
+    history = fit([*possible, [2.0, 0.0, -np.inf]], [0, 0, 0, 1, 2])
+    assert history["n_infinite_loss"] == 1
+    assert history["temperature"] == pytest.approx(2.0 / math.log(3.0), abs=1e-10)
+
+
+def test_impossible_labels_alone_are_refused():
+    with pytest.raises(DataError, match="every label's logit is -inf"):
+        fit([[2.0, -np.inf]], [1])
+
+
+def test_one_wildly_wrong_sample_does_not_break_the_fit():
+    history = fit([[1e4, 0.0]] * 3 + [[2.0, 0.0]] * 5, [0, 0, 1, 0, 0, 0, 1, 1])
+    assert history["at_lower_bound"] is True
+
+
+def test_prediction_is_the_softmax_at_that_temperature():
+    calibrator = build_calibrator("ts").fit(np.array([[2.0, 0.0]] * 4), np.array([0, 0, 0, 1]))
+    np.testing.assert_allclose(calibrator.predict_proba([[2.0, 0.0], [0.0, 4.0]]), [[0.75, 0.25], [0.1, 0.9]])

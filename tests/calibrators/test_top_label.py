@@ -1,0 +1,96 @@
+"""`iso` and the map that moves only the top label's probability."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from calgrid.calibrators import build_calibrator, logits_from_probabilities
+from calgrid.calibrators._probabilities import softmax, top_label, top_label_map
+from calgrid.errors import DataError
+
+# worked example: ten confidences and whether the prediction was right
+CONFIDENCE = np.array([0.38, 0.46, 0.53, 0.58, 0.65, 0.71, 0.77, 0.85, 0.92, 0.95])
+CORRECT = np.array([0, 0, 1, 0, 1, 1, 0, 1, 1, 1])
+
+
+def top_heavy(confidence, n_classes=4):
+    """Logits whose softmax gives class 0 the confidence and shares the rest evenly."""
+    rest = np.repeat((1.0 - confidence)[:, None] / (n_classes - 1), n_classes - 1, axis=1)
+    return logits_from_probabilities(np.column_stack([confidence, rest]))
+
+
+def test_isotonic_regression_gives_the_pooled_accuracies_of_the_worked_example():
+    calibrator = build_calibrator("iso").fit(top_heavy(CONFIDENCE), np.where(CORRECT == 1, 0, 1))
+    pooled = np.array([0, 0, 1 / 2, 1 / 2, 2 / 3, 2 / 3, 2 / 3, 1, 1, 1])
+    probabilities = calibrator.predict_proba(top_heavy(CONFIDENCE))
+    np.testing.assert_allclose(probabilities[:, 0], np.clip(pooled, 1 / 11, 10 / 11), atol=1e-12)
+    np.testing.assert_allclose(probabilities[:, 1], probabilities[:, 3])
+    assert calibrator.fit_history["floor"] == pytest.approx(1 / 11)
+
+
+def test_isotonic_regression_is_linear_between_its_points_and_constant_outside():
+    calibrator = build_calibrator("iso").fit(top_heavy(CONFIDENCE), np.where(CORRECT == 1, 0, 1))
+    probabilities = calibrator.predict_proba(top_heavy(np.array([0.3, (0.58 + 0.65) / 2, 0.99])))
+    np.testing.assert_allclose(probabilities[:, 0], [1 / 11, (1 / 2 + 2 / 3) / 2, 10 / 11], atol=1e-12)
+
+
+def test_isotonic_output_rises_with_confidence(problem, held_out):
+    calibrator = problem.fit("iso")
+    _, confidence = top_label(held_out.logits - held_out.logits.max(axis=1, keepdims=True))
+    top = held_out.predict(calibrator)[np.arange(len(confidence)), held_out.logits.argmax(axis=1)]
+    assert (np.diff(top[np.argsort(confidence)]) >= 0.0).all()
+
+
+def test_the_top_label_takes_its_target_and_the_others_share_the_rest_in_proportion():
+    logits = np.log([[0.6, 0.3, 0.1]]) - np.log(0.6)
+    np.testing.assert_allclose(top_label_map(logits, np.array([0.8])), [[0.8, 0.15, 0.05]])
+    np.testing.assert_allclose(top_label_map(logits, np.array([0.2])), [[0.2, 0.6, 0.2]])
+
+
+def test_a_saturated_row_shares_the_rest_evenly():
+    logits = np.array([[0.0, -40.0, -60.0], [-np.inf, 0.0, -np.inf]])
+    np.testing.assert_allclose(top_label_map(logits, np.array([0.9, 0.5])), [[0.9, 0.05, 0.05], [0.25, 0.5, 0.25]])
+
+
+def test_an_impossible_class_stays_impossible_while_others_can_take_the_rest():
+    np.testing.assert_allclose(top_label_map(np.array([[0.0, -1.0, -np.inf]]), np.array([0.7])), [[0.7, 0.3, 0.0]])
+
+
+@settings(deadline=None, max_examples=50)
+@given(gaps=st.lists(st.floats(0.0, 50.0), min_size=2, max_size=6), target=st.floats(0.0, 1.0))
+def test_any_target_gives_a_distribution_with_that_top_probability(gaps, target):
+    logits = -np.array([[0.0, *gaps]])
+    probabilities = top_label_map(logits, np.array([target]))
+    assert probabilities.sum() == pytest.approx(1.0, abs=1e-12)
+    assert probabilities[0, 0] == target
+    assert (probabilities >= 0.0).all()
+
+
+def test_the_own_confidence_as_target_is_the_identity():
+    logits = np.array([[0.0, -1.0, -2.0], [-3.0, 0.0, -0.5]])
+    _, confidence = top_label(logits)
+    np.testing.assert_allclose(top_label_map(logits, confidence), softmax(logits), rtol=1e-14)
+
+
+def test_stated_probabilities_become_logits_of_the_same_softmax():
+    probabilities = np.array([[0.7, 0.2, 0.1], [1.0, 0.0, 0.0]])
+    logits = logits_from_probabilities(probabilities)
+    assert np.isfinite(logits).all()
+    assert logits[1, 1] == pytest.approx(np.log(np.finfo(np.float32).tiny))
+    restored = build_calibrator("none").fit(logits, [0, 0]).predict_proba(logits)
+    np.testing.assert_allclose(restored, probabilities, rtol=1e-14, atol=1e-37)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ([0.5, 0.5], r"must be \(N, K\)"),
+        ([[0.5, np.nan]], r"must lie in \[0, 1\]"),
+        ([[-0.5, 1.5]], r"must lie in \[0, 1\]"),
+        ([[0.5, 0.3]], "must sum to 1"),
+    ],
+)
+def test_numbers_that_are_no_probabilities_are_refused(values, message):
+    with pytest.raises(DataError, match=message):
+        logits_from_probabilities(values)

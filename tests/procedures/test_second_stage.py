@@ -1,0 +1,113 @@
+"""Second stages: frozen features, a new head, and nothing of the first stage that moves."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+from calgrid.backbones import build_backbone
+from calgrid.errors import StateError
+from calgrid.losses import build_loss
+from calgrid.procedures import build_procedure
+from calgrid.training.data import Batch
+
+
+@pytest.fixture
+def first_stage():
+    torch.manual_seed(0)
+    network = build_backbone("resnet8", 10)
+    network.train()
+    network(torch.randn(32, 3, 8, 8))  # so that BatchNorm has statistics of its own
+    return network
+
+
+@pytest.fixture
+def batch():
+    torch.manual_seed(1)
+    return Batch(torch.randn(16, 3, 8, 8), torch.randint(0, 10, (16,)), torch.arange(16))
+
+
+def second_stage(first, **options):
+    torch.manual_seed(2)
+    procedure = build_procedure("tst", **options)
+    model = procedure.build_model(build_backbone("resnet8", 10), 10)
+    procedure.load_first_stage(model, first.state_dict())
+    return procedure, model
+
+
+def test_head_is_linear_relu_linear_linear(first_stage):
+    _, model = second_stage(first_stage, hidden=32)
+    kinds = [type(layer) for layer in model.head]
+    assert kinds == [nn.Linear, nn.ReLU, nn.Linear, nn.Linear]
+    assert [(layer.in_features, layer.out_features) for layer in model.head if isinstance(layer, nn.Linear)] == [
+        (64, 96),
+        (96, 32),
+        (32, 10),
+    ]
+
+
+def test_default_width_follows_the_data_set():
+    assert build_procedure("tst", dataset="cifar10").hidden == 128
+    assert build_procedure("tst", dataset="cifar100").hidden == 512
+
+
+def test_features_are_those_of_the_first_stage_before_and_after_training(first_stage, batch):
+    procedure, model = second_stage(first_stage)
+    first_stage.eval()
+    expected = first_stage.features(batch.images)
+    body = copy.deepcopy(model.body.state_dict())
+    loss = build_loss("ce", 10)
+    optimizer = torch.optim.SGD(procedure.parameters(model), lr=0.1, momentum=0.9, weight_decay=5e-4)
+    for epoch in range(3):
+        procedure.begin_epoch(model, epoch)
+        _, total = procedure.forward_loss(model, loss, batch)
+        optimizer.zero_grad()
+        total.backward()
+        optimizer.step()
+    assert all(torch.equal(body[name], tensor) for name, tensor in model.body.state_dict().items())
+    assert torch.equal(model.features(batch.images), expected)
+    assert all(parameter.grad is None for parameter in model.body.parameters())
+
+
+def test_only_the_head_is_trained_and_the_loss_goes_down(first_stage, batch):
+    procedure, model = second_stage(first_stage)
+    trained = {id(p) for p in procedure.parameters(model)}
+    assert trained == {id(p) for p in model.head.parameters()}
+    loss = build_loss("ce", 10)
+    optimizer = torch.optim.SGD(procedure.parameters(model), lr=0.5)
+    values = []
+    for _ in range(60):
+        procedure.begin_epoch(model, 0)
+        _, total = procedure.forward_loss(model, loss, batch)
+        optimizer.zero_grad()
+        total.backward()
+        optimizer.step()
+        values.append(total.item())
+    assert values[-1] < 0.8 * values[0]
+
+
+def test_training_mode_leaves_the_body_in_evaluation_mode(first_stage):
+    _, model = second_stage(first_stage)
+    model.train()
+    assert model.head.training
+    assert not any(module.training for module in model.body.modules())
+
+
+def test_first_stage_of_another_backbone_is_refused(first_stage):
+    procedure = build_procedure("tst")
+    model = procedure.build_model(build_backbone("resnet20", 10), 10)
+    with pytest.raises(StateError, match="does not fit this backbone"):
+        procedure.load_first_stage(model, first_stage.state_dict())
+
+
+def test_prediction_needs_no_first_stage(first_stage, batch):
+    procedure, model = second_stage(first_stage)
+    rebuilt = procedure.build_model(build_backbone("resnet8", 10), 10)
+    rebuilt.load_state_dict(model.state_dict())
+    model.eval()
+    rebuilt.eval()
+    logits, features = procedure.predict(model, batch.images)
+    again, _ = procedure.predict(rebuilt, batch.images)
+    assert torch.equal(logits, again)
+    assert torch.equal(logits, model.head(features))

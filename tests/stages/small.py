@@ -1,0 +1,62 @@
+"""A small real study: the embedded digits, a protocol of a few epochs, real processes."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from calgrid.configuration.runs import RunKey
+
+HOME = Path(__file__).parents[2]
+
+
+def small_study(**changes):
+    return {
+        "study": "small",
+        "protocols": {
+            "quick": {
+                "base": "digits",
+                "epochs": 3,
+                "schedule": {"milestones": [2]},
+                "checkpoints": ["best", "last"],
+                "second_stage": {"epochs": 2},
+            }
+        },
+        "grids": [
+            {
+                "protocol": "quick",
+                "datasets": ["digits"],
+                "backbones": ["resnet8"],
+                "methods": ["ce", "fedlas_ls", "tst"],
+                "seeds": [1],
+                "calibrators": ["none", "ts", "iso", "smart"],
+                "shifts": ["digits_c", "ood/photos"],
+            }
+        ],
+        "statistics": {"bootstrap": 50},
+        **changes,
+    }
+
+
+def key(method, seed=1):
+    return RunKey("quick", "digits", "resnet8", method, seed)
+
+
+def command(*arguments, **environment):
+    """Start ``calgrid`` as a real process with one thread."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "calgrid", *map(str, arguments)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "CALGRID_DEVICE": "cpu", **environment},
+    )
+
+
+def train_arguments(plan, data, out, method="ce", **options):
+    spec = out.parent / f"{out.name}-spec.json"
+    spec.parent.mkdir(parents=True, exist_ok=True)
+    spec.write_text(json.dumps(plan.train(key(method))))
+    extra = [part for name, value in options.items() for part in (f"--{name.replace('_', '-')}", value)]
+    return ["train", "--spec", spec, "--data", data / "digits", "--out", out, *extra]

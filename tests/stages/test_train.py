@@ -1,0 +1,170 @@
+"""Stage train with real processes: killed anywhere, it ends with the same bytes; never two writers; no half files."""
+
+import json
+import shutil
+import signal
+import time
+
+import pytest
+
+from calgrid.errors import StateError
+from calgrid.stages.train import train
+from calgrid.storage.checkpoint import load_checkpoint
+from calgrid.storage.tables import read_frame
+from tests.stages.small import command, key, train_arguments
+
+SAME = ("model.safetensors", "history.parquet")
+
+
+@pytest.fixture(scope="module")
+def undisturbed(plan, data, tmp_path_factory):
+    out = tmp_path_factory.mktemp("undisturbed") / "run"
+    train(plan.train(key("fedlas_ls")), data / "digits", out, device="cpu")
+    return out
+
+
+def assert_same_bytes(left, right):
+    for name in SAME:
+        assert (left / name).read_bytes() == (right / name).read_bytes(), name
+
+
+def resume_states(out):
+    return list((out / ".calgrid" / "train").glob("*.partial/resume.pt"))
+
+
+def wait_for(condition, process, seconds=60):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert process.poll() is None, process.stderr.read()
+        assert time.monotonic() < end, "waited too long"
+        time.sleep(0.005)
+
+
+def test_files_of_a_run(undisturbed, plan):
+    record = json.loads((undisturbed / "train.json").read_text())
+    assert record["fingerprint"] == plan.train(key("fedlas_ls"))["fingerprint"]
+    assert record["epochs"] == 3
+    assert record["environment"]["device"] == "cpu"
+    assert record["precision"] == "fp32"
+    states, description = load_checkpoint(undisturbed / "model.safetensors", record["fingerprint"])
+    assert {"best.model", "last.model", "last.loss"} <= set(states)
+    assert description["spec"]["key"]["method"] == "fedlas_ls"
+    history = read_frame(undisturbed / "history.parquet")
+    assert history["epoch"].tolist() == [0, 1, 2]
+    assert {"positive_share", "mean_smoothing", "val_nll", "train_loss"} <= set(history.columns)
+    assert not any(path.name.endswith((".tmp", ".pt")) for path in undisturbed.rglob("*"))
+
+
+@pytest.mark.parametrize("moment", [1, 3])
+def test_killed_with_minus_nine_it_ends_with_the_same_bytes(moment, plan, data, tmp_path, undisturbed):
+    out = tmp_path / "run"
+    arguments = train_arguments(plan, data, out, "fedlas_ls", resume_every=0)
+    process = command(*arguments)
+    wait_for(lambda: resume_states(out), process)
+    first = resume_states(out)[0].stat().st_mtime_ns
+    changes = [first]
+
+    def written_often_enough():
+        states = resume_states(out)
+        now = states[0].stat().st_mtime_ns if states else changes[-1]
+        if now != changes[-1]:
+            changes.append(now)
+        return len(changes) > moment
+
+    wait_for(written_often_enough, process)
+    process.kill()
+    process.wait()
+    assert not (out / "model.safetensors").exists()
+    assert resume_states(out)
+    second = command(*arguments)
+    _, messages = second.communicate(timeout=120)
+    assert second.returncode == 0, messages
+    assert json.loads((out / "train.json").read_text())["interruptions"] == 1
+    assert_same_bytes(out, undisturbed)
+    assert not resume_states(out)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
+def test_a_stop_signal_saves_the_state_and_exits_with_75(number, plan, data, tmp_path, undisturbed):
+    out = tmp_path / "run"
+    process = command(*train_arguments(plan, data, out, "fedlas_ls", resume_every=0))
+    wait_for(lambda: resume_states(out), process)
+    process.send_signal(number)
+    _, messages = process.communicate(timeout=60)
+    assert process.returncode == 75
+    assert f"Stopped by {number.name}" in messages
+    assert "Traceback" not in messages
+    train(plan.train(key("fedlas_ls")), data / "digits", out, device="cpu")
+    assert_same_bytes(out, undisturbed)
+
+
+def test_two_processes_at_once_write_the_run_once(plan, data, tmp_path, undisturbed):
+    out = tmp_path / "run"
+    arguments = train_arguments(plan, data, out, "fedlas_ls")
+    both = [command(*arguments), command(*arguments)]
+    messages = [process.communicate(timeout=120)[1] for process in both]
+    assert [process.returncode for process in both] == [0, 0], messages
+    trained = ["epoch 3/3" in text for text in messages]
+    assert sum(trained) == 1, messages
+    assert_same_bytes(out, undisturbed)
+
+
+def test_a_second_live_writer_is_refused_by_name(plan, data, tmp_path):
+    out = tmp_path / "run"
+    first = command(*train_arguments(plan, data, out, "fedlas_ls", resume_every=0))
+    wait_for(lambda: resume_states(out), first)
+    first.send_signal(signal.SIGSTOP)  # alive, and certain not to finish in between
+    try:
+        second = command(*train_arguments(plan, data, out, "fedlas_ls"), CALGRID_LOCK_WAIT="0")
+        _, messages = second.communicate(timeout=60)
+        assert second.returncode == 2
+        assert f"is being written by process {first.pid}" in messages
+    finally:
+        first.send_signal(signal.SIGCONT)
+        first.communicate(timeout=60)
+    assert first.returncode == 0
+
+
+def test_second_stage_starts_from_the_tested_checkpoint_of_its_first(plan, data, tmp_path):
+    train(plan.train(key("ce")), data / "digits", tmp_path / "ce", device="cpu")
+    checkpoint = tmp_path / "ce" / "model.safetensors"
+    train(plan.train(key("tst")), data / "digits", tmp_path / "tst", first_stage=checkpoint, device="cpu")
+    first, _ = load_checkpoint(checkpoint)
+    second, _ = load_checkpoint(tmp_path / "tst" / "model.safetensors")
+    body = {name: value for name, value in first["best.model"].items() if not name.startswith("head.")}
+    assert all(second["last.model"][f"body.{name}"].equal(value) for name, value in body.items())
+    assert len(read_frame(tmp_path / "tst" / "history.parquet")) == 2
+
+
+def test_first_stage_of_another_fingerprint_is_refused(plan, data, tmp_path, undisturbed):
+    wrong = undisturbed / "model.safetensors"
+    with pytest.raises(StateError, match="another configuration or code version"):
+        train(plan.train(key("tst")), data / "digits", tmp_path / "tst", first_stage=wrong, device="cpu")
+    assert not (tmp_path / "tst").exists()
+
+
+def test_a_forced_rerun_trains_again_and_gives_the_same_bytes(plan, data, tmp_path, undisturbed):
+    out = tmp_path / "run"
+    shutil.copytree(undisturbed, out)
+    assert train(plan.train(key("fedlas_ls")), data / "digits", out, device="cpu")
+    assert_same_bytes(out, undisturbed)
+
+
+def test_full_disk_is_one_sentence_and_leaves_nothing_behind(plan, data, tmp_path, monkeypatch, capsys):
+    """Every file system call of the last write fails as a full disk makes it fail."""
+    import errno
+
+    from calgrid.cli import main
+    from calgrid.storage import checkpoint
+
+    def full(*_args, **_options):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(checkpoint, "save_file", full)
+    out = tmp_path / "run"
+    code = main([str(part) for part in train_arguments(plan, data, out, "ce", device="cpu")])
+    message = capsys.readouterr().err.splitlines()[-1]
+    assert code == 2
+    assert "The disk is full while writing" in message
+    assert not (out / "model.safetensors").exists()
+    assert not list(out.rglob("*.tmp"))

@@ -1,0 +1,94 @@
+"""Augmentation of whole batches equals what it says for each single image."""
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional as F
+
+from calgrid.training.data import DeviceImages, augment
+from calgrid.training.seeds import generator, stream
+
+
+@pytest.fixture
+def images():
+    return torch.arange(6 * 3 * 5 * 5, dtype=torch.uint8).reshape(6, 3, 5, 5)
+
+
+def crops(image, padding):
+    padded = F.pad(image, (padding,) * 4)
+    size = image.shape[-1]
+    positions = range(2 * padding + 1)
+    return [padded[:, y : y + size, x : x + size] for y in positions for x in positions]
+
+
+def test_no_augmentation_returns_the_images(images):
+    assert torch.equal(augment(images, 0, False), images)
+
+
+def test_each_crop_is_one_of_the_crops_of_its_own_image(images):
+    result = augment(images, 2, False, generator("cpu", 1, "crop"))
+    for image, cropped in zip(images, result, strict=True):
+        assert any(torch.equal(cropped, candidate) for candidate in crops(image, 2))
+
+
+def test_flip_mirrors_some_images_and_leaves_the_others(images):
+    result = augment(images, 0, True, generator("cpu", 3, "flip"))
+    mirrored = [torch.equal(new, old.flip(-1)) for new, old in zip(result, images, strict=True)]
+    kept = [torch.equal(new, old) for new, old in zip(result, images, strict=True)]
+    assert all(a != b for a, b in zip(mirrored, kept, strict=True))
+    assert any(mirrored)
+    assert any(kept)
+
+
+def test_all_offsets_and_both_orientations_occur():
+    one = torch.arange(25, dtype=torch.uint8).reshape(1, 1, 5, 5)
+    many = augment(one.expand(4000, -1, -1, -1), 1, True, generator("cpu", 0, "all"))
+    distinct, counts = torch.unique(many.flatten(1), dim=0, return_counts=True)
+    assert len(distinct) == 9 * 2
+    assert counts.min() > 0.6 * 4000 / 18
+
+
+def test_augmentation_depends_on_its_generator_alone(images):
+    first = augment(images, 2, True, generator("cpu", 7, "augmentation", 3, 4))
+    torch.rand(100)
+    assert torch.equal(first, augment(images, 2, True, generator("cpu", 7, "augmentation", 3, 4)))
+    assert not torch.equal(first, augment(images, 2, True, generator("cpu", 7, "augmentation", 3, 5)))
+
+
+@pytest.mark.parametrize("channels_last", [True, False])
+def test_normalisation_is_pixel_over_255_minus_mean_over_std(channels_last):
+    pixels = np.random.default_rng(0).integers(0, 256, (4, 3, 5, 5), dtype=np.uint8)
+    mean, std = (0.5, 0.4, 0.3), (0.2, 0.3, 0.4)
+    split = DeviceImages(pixels, np.arange(4), mean, std, torch.device("cpu"), channels_last)
+    batch = split.batch(torch.tensor([2, 0]))
+    expected = (pixels[[2, 0]] / 255 - np.reshape(mean, (1, 3, 1, 1))) / np.reshape(std, (1, 3, 1, 1))
+    assert batch.images.numpy() == pytest.approx(expected, abs=1e-6)
+    assert batch.labels.tolist() == [2, 0]
+    assert batch.images.is_contiguous(memory_format=torch.channels_last if channels_last else torch.contiguous_format)
+
+
+def test_padding_is_black_before_normalisation():
+    white = np.full((1, 3, 4, 4), 255, dtype=np.uint8)
+    split = DeviceImages(white, np.zeros(1), (0.5,) * 3, (0.5,) * 3, torch.device("cpu"), False)
+    values = {
+        float(v)
+        for seed in range(20)
+        for v in split.batch(torch.tensor([0]), crop_padding=2, rng=generator("cpu", seed)).images.unique()
+    }
+    assert values == {-1.0, 1.0}
+
+
+def test_batches_cover_every_image_once_and_in_order():
+    split = DeviceImages(
+        np.zeros((10, 3, 4, 4), dtype=np.uint8), np.arange(10), (0,) * 3, (1,) * 3, torch.device("cpu"), False
+    )
+    assert torch.cat([batch.index for batch in split.batches(4)]).tolist() == list(range(10))
+    assert [len(batch) for batch in split.batches(4)] == [4, 4, 2]
+
+
+def test_sub_streams_of_a_seed_are_distinct_and_stable():
+    names = [(), ("order",), ("order", 1), ("order", 11), ("step", 1, 1), ("step", 11)]
+    seeds = {stream(seed, *name) for seed in (1, 2, 12) for name in names}
+    assert len(seeds) == 18
+    assert all(0 <= seed < 2**63 for seed in seeds)
+    assert stream(1, "order", 0) == stream(1, "order", 0)

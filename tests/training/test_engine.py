@@ -1,0 +1,191 @@
+"""The training loop: what it optimises, what it records, and that an interrupted run is the same run."""
+
+import pytest
+import torch
+
+from calgrid.stages.train import _build_trainer
+from calgrid.training.engine import RESUME_FILE
+from calgrid.training.interrupt import StoppedError, StopRequest
+
+CPU = torch.device("cpu")
+METHODS = ["ce", "ls", "mbls", "fl3", "fedlas_ls", "fedlas_mbls"]
+
+
+class StopAfter(StopRequest):
+    """Asks to stop when it has been asked ``steps`` times."""
+
+    def __init__(self, steps):
+        self.left = steps
+
+    @property
+    def requested(self):
+        self.left -= 1
+        return "SIGTERM" if self.left < 0 else ""
+
+    def check(self):
+        if self.left < 0:
+            raise StoppedError("stopped")
+
+
+def build(spec, prepared, folder, resume_every=1e9, first=None):
+    return _build_trainer(spec, prepared, first, CPU, folder, resume_every)
+
+
+def run(spec, prepared, folder, first=None):
+    trainer = build(spec, prepared, folder, first=first)
+    return trainer, trainer.run(StopAfter(10**9))
+
+
+def flat(states):
+    return {f"{group}/{name}": value for group, state in states.items() for name, value in state.items()}
+
+
+def assert_same_states(left, right):
+    left, right = flat(left), flat(right)
+    assert left.keys() == right.keys()
+    assert all(torch.equal(left[name], right[name]) for name in left)
+
+
+def assert_same_result(trainer, position, other, other_position):
+    assert_same_states(trainer.states(), other.states())
+    assert_same_states(position.best, other_position.best)
+    assert position.history == other_position.history
+
+
+def test_training_lowers_the_loss_and_learns_the_classes(make_spec, prepared, tmp_path):
+    _, position = run(make_spec(epochs=12, schedule={**STEP, "milestones": [9]}), prepared, tmp_path)
+    losses = [row["train_loss"] for row in position.history]
+    assert losses[-1] < 0.5 * losses[0]
+    assert position.history[-1]["val_accuracy"] > 0.7
+
+
+STEP = {"name": "step", "milestones": [2], "gamma": 0.1, "warmup_epochs": 0}
+
+
+def test_history_has_one_row_an_epoch_with_the_rate_that_was_used(make_spec, prepared, tmp_path):
+    _, position = run(make_spec(), prepared, tmp_path)
+    assert [row["epoch"] for row in position.history] == [0, 1, 2]
+    assert [row["learning_rate"] for row in position.history] == pytest.approx([0.05, 0.05, 0.005])
+    assert all(0 <= row["train_accuracy"] <= 1 and row["val_nll"] > 0 for row in position.history)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_the_same_run_twice_gives_the_same_bits(method, make_spec, prepared, tmp_path):
+    first = run(make_spec(method), prepared, tmp_path / "a")
+    torch.rand(17)  # a global generator that was used in between must not matter
+    assert_same_result(*first, *run(make_spec(method), prepared, tmp_path / "b"))
+
+
+def test_another_seed_is_another_run(make_spec, prepared, tmp_path):
+    spec = make_spec()
+    trainer, _ = run(spec, prepared, tmp_path / "a")
+    other, _ = run({**spec, "key": {**spec["key"], "seed": 2}}, prepared, tmp_path / "b")
+    assert not torch.equal(trainer.model.head.weight, other.model.head.weight)
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("steps", [1, 3, 4, 8])
+def test_interrupted_at_any_step_the_run_ends_with_the_same_bits(method, steps, make_spec, prepared, tmp_path):
+    """Steps 3 and 9 of three a epoch are ends of epochs, the others lie within one."""
+    undisturbed = run(make_spec(method), prepared, tmp_path / "whole")
+    folder = tmp_path / "broken"
+    folder.mkdir()
+    with pytest.raises(StoppedError):
+        build(make_spec(method), prepared, folder).run(StopAfter(steps - 1))
+    assert (folder / RESUME_FILE).is_file()
+    resumed = build(make_spec(method), prepared, folder)
+    assert (resumed.position.epoch * 3 + resumed.position.step) == steps
+    position = resumed.run(StopAfter(10**9))
+    assert position.interruptions == 1
+    assert_same_result(*undisturbed, resumed, position)
+
+
+def test_resume_state_is_written_at_intervals(make_spec, prepared, tmp_path):
+    build(make_spec(), prepared, tmp_path, resume_every=0.0).run(StopAfter(10**9))
+    state = build(make_spec(), prepared, tmp_path)
+    assert (state.position.epoch, state.position.step) == (2, 3)
+
+
+def test_truncated_resume_state_restarts_the_run_and_says_so(make_spec, prepared, tmp_path, capsys):
+    undisturbed = run(make_spec(), prepared, tmp_path / "whole")
+    folder = tmp_path / "broken"
+    folder.mkdir()
+    with pytest.raises(StoppedError):
+        build(make_spec(), prepared, folder).run(StopAfter(4))
+    path = folder / RESUME_FILE
+    path.write_bytes(path.read_bytes()[:1000])
+    restarted = build(make_spec(), prepared, folder)
+    assert restarted.position.epoch == 0
+    assert "damaged" in capsys.readouterr().err
+    assert_same_result(*undisturbed, restarted, restarted.run(StopAfter(10**9)))
+
+
+def test_best_is_the_first_epoch_of_highest_validation_accuracy(make_spec, prepared, tmp_path):
+    spec = make_spec(epochs=6)
+    _, position = run(spec, prepared, tmp_path / "a")
+    accuracies = [row["val_accuracy"] for row in position.history]
+    best = accuracies.index(max(accuracies))
+    until_best, _ = run(make_spec(epochs=best + 1), prepared, tmp_path / "b")
+    assert_same_states(position.best, until_best.states())
+
+
+def test_gradient_clipping_bounds_the_network_but_not_the_loss(make_spec, prepared, tmp_path, monkeypatch):
+    trainer = build(make_spec("fedlas_ls", clip_grad_norm=1e-3), prepared, tmp_path)
+    norms = []
+
+    def record(closure=None):
+        model = torch.nn.utils.get_total_norm([p.grad for p in trainer.trained])
+        loss = torch.nn.utils.get_total_norm([p.grad for p in trainer.loss.parameters()])
+        norms.append((float(model), float(loss)))
+
+    monkeypatch.setattr(trainer.optimizer, "step", record)
+    trainer._train_step(torch.arange(40))
+    assert norms[0][0] <= 1.001e-3
+    assert norms[0][1] > 0
+
+
+def test_parameters_of_a_loss_are_trained_with_the_network(make_spec, prepared, tmp_path):
+    trainer = build(make_spec("fedlas_ls"), prepared, tmp_path)
+    before = [p.detach().clone() for p in trainer.loss.parameters()]
+    trainer.run(StopAfter(10**9))
+    assert before
+    assert any(not torch.equal(a, b) for a, b in zip(before, trainer.loss.parameters(), strict=True))
+
+
+def test_sum_reduction_multiplies_the_gradient_by_the_batch_size(make_spec, prepared, tmp_path, monkeypatch):
+    gradients = {}
+    for reduction in ("mean", "sum"):
+        trainer = build(make_spec(reduction=reduction, clip_grad_norm=None), prepared, tmp_path / reduction)
+        monkeypatch.setattr(trainer.optimizer, "step", lambda closure=None: None)
+        trainer._train_step(torch.arange(40))
+        gradients[reduction] = trainer.model.head.weight.grad.clone()
+    assert torch.allclose(gradients["sum"], 16 * gradients["mean"], rtol=1e-4, atol=1e-5)
+
+
+def test_adamw_decouples_weight_decay(make_spec, prepared, tmp_path):
+    optimizer = {"name": "adamw", "lr": 0.01, "weight_decay": 0.1, "momentum": 0.0, "nesterov": False}
+    trainer = build(make_spec(optimizer=optimizer), prepared, tmp_path)
+    assert isinstance(trainer.optimizer, torch.optim.AdamW)
+    assert trainer.optimizer.param_groups[0]["weight_decay"] == 0.1
+
+
+def test_bf16_protocol_computes_losses_in_float32(make_spec, prepared, tmp_path):
+    trainer = build(make_spec(precision="bf16"), prepared, tmp_path)
+    trainer.autocast = True  # also where the processor only emulates it
+    seen = []
+    trainer.loss.register_forward_hook(lambda _module, _inputs, output: seen.append(output.dtype))
+    position = trainer.run(StopAfter(10**9))
+    assert set(seen) == {torch.float32}
+    assert all(row["train_loss"] == row["train_loss"] for row in position.history)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_cuda_run_learns_and_resumes(make_spec, prepared, tmp_path):
+    device = torch.device("cuda")
+    torch.use_deterministic_algorithms(False)
+    trainer = _build_trainer(make_spec("fedlas_ls"), prepared, None, device, tmp_path, 0.0)
+    trainer.run(StopAfter(10**9))
+    resumed = _build_trainer(make_spec("fedlas_ls"), prepared, None, device, tmp_path, 0.0)
+    assert (resumed.position.epoch, resumed.position.step) == (2, 3)
+    assert resumed.run(StopAfter(10**9)).history[-1]["epoch"] == 2

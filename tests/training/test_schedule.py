@@ -1,0 +1,35 @@
+"""The learning rate is a function of epoch and step alone."""
+
+import pytest
+
+from calgrid.training.schedule import learning_rate
+
+
+def protocol(**schedule):
+    settings = {"name": "step", "milestones": [], "gamma": 0.1, "warmup_epochs": 0, **schedule}
+    return {"epochs": 350, "optimizer": {"lr": 0.1}, "schedule": settings}
+
+
+@pytest.mark.parametrize(
+    ("epoch", "expected"), [(0, 0.1), (149, 0.1), (150, 0.01), (249, 0.01), (250, 0.001), (349, 0.001)]
+)
+def test_cifar_schedule_drops_after_epochs_149_and_249(epoch, expected):
+    assert learning_rate(protocol(milestones=[150, 250]), epoch, 0, 352) == pytest.approx(expected)
+
+
+def test_constant_schedule_ignores_milestones_and_epoch():
+    assert learning_rate(protocol(name="constant"), 39, 5, 10) == 0.1
+
+
+def test_cosine_schedule_starts_at_the_rate_and_halves_in_the_middle():
+    cosine = protocol(name="cosine")
+    assert learning_rate(cosine, 0, 0, 10) == 0.1
+    assert learning_rate(cosine, 175, 0, 10) == pytest.approx(0.05)
+    assert learning_rate(cosine, 349, 9, 10) < 1e-6
+
+
+def test_warm_up_rises_linearly_step_by_step_and_then_ends():
+    warm = protocol(warmup_epochs=2)
+    rates = [learning_rate(warm, epoch, step, 5) for epoch in range(3) for step in range(5)]
+    assert rates[:10] == pytest.approx([0.1 * (k + 1) / 10 for k in range(10)])
+    assert rates[10:] == pytest.approx([0.1] * 5)
