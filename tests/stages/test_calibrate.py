@@ -1,0 +1,199 @@
+"""Stages calibrate and aggregate: every number can be recomputed from the logits, and nothing is fitted twice."""
+
+import json
+import shutil
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from calgrid.calibrators import build_calibrator
+from calgrid.configuration.plan import Plan
+from calgrid.configuration.study import Study
+from calgrid.errors import DataError, StateError
+from calgrid.metrics import auroc, evaluate
+from calgrid.stages.aggregate import aggregate
+from calgrid.stages.calibrate import COLUMNS, calibrate
+from calgrid.stages.predict import predict
+from calgrid.stages.train import train
+from calgrid.storage.atomic import write_json
+from calgrid.storage.logits import read_logits
+from calgrid.storage.tables import read_frame
+from tests.stages.small import HOME, key, small_study
+
+
+@pytest.fixture(scope="module")
+def run(plan, data, tmp_path_factory):
+    out = tmp_path_factory.mktemp("calibrate") / "run"
+    train(plan.train(key("ce")), data / "digits", out, device="cpu")
+    folders = {"digits_c": data / "digits_c", "ood/photos": data / "photos"}
+    predict(plan.predict(key("ce")), out / "model.safetensors", data / "digits", out, families=folders, device="cpu")
+    return out
+
+
+@pytest.fixture(scope="module")
+def part(plan, run, tmp_path_factory):
+    out = tmp_path_factory.mktemp("part")
+    calibrate(plan.calibrate(key("ce")), run, out)
+    return out
+
+
+@pytest.fixture(scope="module")
+def metrics(part):
+    return read_frame(part / "metrics.parquet")
+
+
+def fitted_files(run):
+    return {path: path.stat().st_mtime_ns for path in (run / "calibrators").rglob("*.safetensors")}
+
+
+def test_columns_and_types_follow_the_contract(metrics):
+    assert list(metrics.columns) == list(COLUMNS)
+    assert metrics["value"].notna().all()
+    assert metrics["severity"].dtype == "int8"
+    assert set(metrics["split"]) == {"val", "test", "shift", "ood"}
+    assert set(metrics["checkpoint"]) == {"best", "last"}
+
+
+def test_each_number_has_one_row(metrics):
+    identity = ["checkpoint", "calibrator", "fit_seed", "split", "shift", "severity", "metric"]
+    assert not metrics.duplicated(identity).any()
+
+
+def test_rows_that_fit_a_calibrator_never_score_it(metrics):
+    assert set(metrics.loc[metrics["split"] == "val", "calibrator"]) == {"none"}
+
+
+@pytest.mark.parametrize("calibrator", ["none", "ts", "iso", "smart"])
+def test_values_are_recomputed_from_the_logits(calibrator, metrics, run):
+    val, test = (read_logits(run / f"logits/last/{split}.parquet") for split in ("val", "test"))
+    fitted = build_calibrator(calibrator).fit(val.logits, val.label)
+    expected = evaluate(fitted.predict_proba(test.logits), test.label)
+    rows = metrics.query("checkpoint == 'last' and split == 'test' and calibrator == @calibrator")
+    assert dict(zip(rows["metric"], rows["value"], strict=True)) == pytest.approx(expected)
+    assert (rows["n_samples"] == len(test)).all()
+
+
+def test_each_shift_is_scored_on_its_own_rows(metrics, run):
+    shifted = read_logits(run / "logits/last/digits_c.parquet")
+    none = build_calibrator("none").fit(shifted.logits, shifted.label)
+    for shift, severity, rows in shifted.settings()[::7]:
+        expected = evaluate(none.predict_proba(shifted.logits[rows]), shifted.label[rows])["ece"]
+        found = metrics.query(
+            "checkpoint == 'last' and calibrator == 'none' and shift == @shift and severity == @severity"
+            " and metric == 'ece'"
+        )
+        assert found["value"].tolist() == pytest.approx([expected])
+
+
+def test_ood_rows_compare_test_with_the_ood_set(metrics, run):
+    test, photos = (read_logits(run / f"logits/last/{name}.parquet") for name in ("test", "ood/photos"))
+    none = build_calibrator("none").fit(test.logits, test.label)
+    expected = auroc(none.predict_proba(test.logits).max(1), none.predict_proba(photos.logits).max(1))
+    found = metrics.query("checkpoint == 'last' and calibrator == 'none' and split == 'ood' and metric == 'auroc'")
+    assert found["value"].tolist() == pytest.approx([expected])
+    assert found["shift"].tolist() == ["ood/photos"]
+
+
+def test_intervals_on_test_and_ood_contain_the_value_of_proper_scores(metrics):
+    rows = metrics[metrics["metric"].isin(["accuracy", "nll", "brier", "auroc"])]
+    bounded = rows[rows["split"].isin(["test", "ood"])]
+    assert len(bounded)
+    assert (bounded["ci_low"] <= bounded["value"]).all()
+    assert (bounded["value"] <= bounded["ci_high"]).all()
+    assert metrics.loc[metrics["split"] == "shift", "ci_low"].isna().all()
+
+
+def test_a_second_call_fits_nothing_and_gives_the_same_bytes(plan, run, part):
+    before, content = fitted_files(run), (part / "metrics.parquet").read_bytes()
+    assert before
+    calibrate(plan.calibrate(key("ce")), run, part)
+    assert fitted_files(run) == before
+    assert (part / "metrics.parquet").read_bytes() == content
+    assert all(fit["cached"] for fit in json.loads((part / "calibrate.json").read_text())["fits"])
+
+
+def test_one_calibrator_more_refits_nothing_else(run, part, tmp_path):
+    config = small_study(calibrators={"smart_wide": {"base": "smart", "sigma": 0.1}})
+    config["grids"][0]["calibrators"] = ["none", "ts", "iso", "smart", "smart_wide"]
+    before = fitted_files(run)
+    spec = Plan(Study(config, HOME)).calibrate(key("ce"))
+    calibrate(spec, run, tmp_path)
+    after = fitted_files(run)
+    assert {path: after[path] for path in before} == before
+    assert {path.name.split("-seed")[0] for path in set(after) - set(before)} == {"smart_wide"}
+
+
+def test_a_damaged_cached_calibrator_is_fitted_again(plan, run, part, tmp_path):
+    victim = next((run / "calibrators" / "last").glob("ts-*.safetensors"))
+    original = victim.read_bytes()
+    victim.write_bytes(original[:20])
+    calibrate(plan.calibrate(key("ce")), run, tmp_path)
+    assert victim.read_bytes() == original
+    assert (tmp_path / "metrics.parquet").read_bytes() == (part / "metrics.parquet").read_bytes()
+
+
+def test_logits_of_another_fingerprint_are_refused(plan, run, tmp_path):
+    spec = {**plan.calibrate(key("ce")), "logits_fingerprint": "0" * 16}
+    with pytest.raises(StateError, match="belongs to another configuration"):
+        calibrate(spec, run, tmp_path / "part")
+    assert not (tmp_path / "part" / "metrics.parquet").exists()
+
+
+def test_truncated_logits_are_named(plan, run, tmp_path):
+    copy = tmp_path / "run"
+    shutil.copytree(run, copy)
+    path = copy / "logits/last/test.parquet"
+    path.write_bytes(path.read_bytes()[:500])
+    with pytest.raises(DataError, match=r"test\.parquet is damaged"):
+        calibrate(plan.calibrate(key("ce")), copy, tmp_path / "part")
+
+
+@pytest.fixture
+def study(plan, run, part, tmp_path):
+    """A manifest over the one finished run, twice under two seeds."""
+    manifest = plan.manifest()
+    entry = next(each for each in manifest["runs"] if each["key"]["method"] == "ce")
+    runs = [{**entry, "run": str(run), "part": str(part)}]
+    path = tmp_path / "study" / "manifest.json"
+    write_json(path, {**manifest, "runs": runs})
+    return path
+
+
+def test_aggregate_collects_the_parts_and_what_they_cost(study, part):
+    aggregate(study, study.parent)
+    metrics = pd.read_parquet(study.parent / "metrics.parquet")
+    pd.testing.assert_frame_equal(
+        metrics.astype({c: "str" for c, t in COLUMNS.items() if t == "str"}),
+        read_frame(part / "metrics.parquet").astype({c: "str" for c, t in COLUMNS.items() if t == "str"}),
+    )
+    costs = read_frame(study.parent / "costs.parquet")
+    assert set(costs["stage"]) == {"train", "predict", "calibrate"}
+    assert (costs["seconds"] >= 0).all()
+    summary = read_frame(study.parent / "summary.parquet")
+    assert {"mean", "std", "n_seeds", "rank", "p_value", "ci_low", "ci_high"} <= set(summary.columns)
+    ece = summary.query("split == 'test' and metric == 'ece' and calibrator == 'none' and checkpoint == 'last'")
+    assert ece["mean"].item() == pytest.approx(
+        metrics.query("split == 'test' and metric == 'ece' and calibrator == 'none' and checkpoint == 'last'")[
+            "value"
+        ].item()
+    )
+
+
+def test_aggregate_refuses_a_part_of_another_fingerprint(study):
+    manifest = json.loads(study.read_text())
+    manifest["runs"][0]["fingerprint"] = "0" * 16
+    write_json(study, manifest)
+    with pytest.raises(StateError, match="expected 0000000000000000"):
+        aggregate(study, study.parent)
+    assert not (study.parent / "metrics.parquet").exists()
+
+
+def test_seeds_of_a_stochastic_calibrator_are_rows_of_their_own(run, tmp_path):
+    config = small_study()
+    config["grids"][0] |= {"calibrator_seeds": [0, 1, 2], "calibrators": ["ts", "smart"], "shifts": []}
+    calibrate(Plan(Study(config, HOME)).calibrate(key("ce")), run, tmp_path)
+    rows = read_frame(tmp_path / "metrics.parquet").query("metric == 'nll' and checkpoint == 'last'")
+    assert rows.groupby("calibrator")["fit_seed"].apply(list).to_dict() == {"smart": [0, 1, 2], "ts": [0]}
+    smart = rows.loc[rows["calibrator"] == "smart", "value"]
+    assert np.unique(smart).size == 3

@@ -1,0 +1,133 @@
+"""Stage predict: the files say what they hold, and they are the network's float32 logits."""
+
+import json
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import torch
+
+from calgrid.datasets import open_prepared
+from calgrid.errors import DataError, StateError
+from calgrid.stages.predict import families_of, outputs, predict
+from calgrid.stages.train import build_network, train
+from calgrid.storage.checkpoint import load_checkpoint
+from calgrid.storage.logits import read_logits
+from tests.stages.small import key
+
+FAMILIES = ("digits_c", "ood/photos")
+
+
+@pytest.fixture(scope="module")
+def run(plan, data, tmp_path_factory):
+    out = tmp_path_factory.mktemp("predict") / "run"
+    train(plan.train(key("ce")), data / "digits", out, device="cpu")
+    export(plan, data, out)
+    return out
+
+
+def export(plan, data, out, families=FAMILIES, spec=None):
+    folders = {family: data / family.removeprefix("ood/") for family in families}
+    return predict(
+        spec or plan.predict(key("ce")),
+        out / "model.safetensors",
+        data / "digits",
+        out,
+        families=folders,
+        device="cpu",
+    )
+
+
+def test_one_file_a_split_and_family_for_each_tested_checkpoint(run):
+    files = {str(path.relative_to(run)) for path in run.rglob("logits/**/*.parquet") if ".calgrid" not in path.parts}
+    assert files == set(outputs(["best", "last"], list(FAMILIES))) - {"predict.json"}
+
+
+def test_columns_and_metadata_follow_the_contract(run, plan):
+    table = pq.read_table(run / "logits/last/test.parquet")
+    types = {field.name: str(field.type) for field in table.schema}
+    assert types == {"index": "int32", "label": "int32", "logits": "fixed_size_list<element: float>[10]"}
+    metadata = json.loads(table.schema.metadata[b"calgrid"])
+    assert metadata["fingerprint"] == plan.predict(key("ce"))["fingerprint"]
+    expected = {"dataset": "digits", "method": "ce", "seed": 1, "split": "test", "n_classes": 10}
+    assert {name: metadata[name] for name in expected} == expected
+
+
+def test_logits_are_those_of_the_checkpoint(run, plan, data):
+    states, description = load_checkpoint(run / "model.safetensors")
+    prepared = open_prepared(data / "digits")
+    network, _ = build_network(description["spec"], 10)
+    images = torch.tensor(prepared.splits["test"].images[:50]).float() / 255
+    images = (images - torch.tensor(prepared.mean).view(1, 3, 1, 1)) / torch.tensor(prepared.std).view(1, 3, 1, 1)
+    for checkpoint in ("best", "last"):
+        network.load_state_dict(states[f"{checkpoint}.model"])
+        network.eval()
+        stored = read_logits(run / f"logits/{checkpoint}/test.parquet")
+        with torch.no_grad():
+            assert stored.logits[:50] == pytest.approx(network(images).numpy(), abs=1e-4)
+        assert np.array_equal(stored.label, prepared.splits["test"].labels)
+
+
+def test_shift_file_holds_every_setting_over_the_same_test_labels(run, data):
+    stored = read_logits(run / "logits/last/digits_c.parquet")
+    settings = stored.settings()
+    assert len(settings) >= 30
+    assert len({(shift, severity) for shift, severity, _ in settings}) == len(settings)
+    labels = open_prepared(data / "digits").splits["test"].labels
+    for _, severity, rows in settings:
+        assert 1 <= severity <= 5
+        assert np.array_equal(stored.label[rows], labels)
+        assert np.array_equal(stored.index[rows], np.arange(len(labels)))
+
+
+def test_ood_file_has_no_labels_and_severity_zero(run):
+    stored = read_logits(run / "logits/last/ood/photos.parquet")
+    assert set(stored.label.tolist()) == {-1}
+    assert set(stored.shift.tolist()) == {"ood/photos"}
+    assert set(stored.severity.tolist()) == {0}
+
+
+def test_exporting_again_gives_the_same_bytes(run, plan, data):
+    path = run / "logits/best/digits_c.parquet"
+    before = path.read_bytes()
+    assert export(plan, data, run)
+    assert path.read_bytes() == before
+
+
+def test_features_are_exported_on_request_for_val_and_test(run, plan, data, tmp_path):
+    out = tmp_path / "run"
+    out.mkdir()
+    (out / "model.safetensors").write_bytes((run / "model.safetensors").read_bytes())
+    spec = {**plan.predict(key("ce")), "export_features": True}
+    export(plan, data, out, ["ood/photos"], spec)
+    test = read_logits(out / "logits/last/test.parquet")
+    states, _ = load_checkpoint(run / "model.safetensors")
+    head = states["last.model"]
+    logits = test.features @ head["head.weight"].numpy().T + head["head.bias"].numpy()
+    assert logits == pytest.approx(test.logits, abs=1e-3)
+    assert read_logits(out / "logits/last/ood/photos.parquet").features is None
+
+
+def test_model_of_another_fingerprint_is_refused(run, plan, data, tmp_path):
+    spec = {**plan.predict(key("ce")), "run_fingerprint": "0" * 16}
+    with pytest.raises(StateError, match="expected 0000000000000000"):
+        predict(spec, run / "model.safetensors", data / "digits", tmp_path / "out", families={}, device="cpu")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_diverged_network_is_named_and_writes_nothing(run, plan, data, tmp_path):
+    from calgrid.storage.checkpoint import save_checkpoint
+
+    states, description = load_checkpoint(run / "model.safetensors")
+    states["last.model"]["head.bias"][0] = float("nan")
+    out = tmp_path / "run"
+    save_checkpoint(out / "model.safetensors", states, description)
+    with pytest.raises(DataError, match="training diverged"):
+        export(plan, data, out, families=[])
+    assert not (out / "logits").exists()
+    assert not (out / "predict.json").exists()
+
+
+def test_families_are_read_off_the_output_files(tmp_path):
+    files = [tmp_path / name for name in outputs(["best", "last"], ["digits_c", "ood/photos"])]
+    assert families_of(tmp_path, files) == ["digits_c", "ood/photos"]
