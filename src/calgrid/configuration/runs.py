@@ -6,9 +6,9 @@ from pathlib import PurePosixPath
 from typing import Any, NamedTuple
 
 from calgrid.configuration.methods import Method
+from calgrid.conventions import OOD_PREFIX
 
 EXTERNAL = "external"
-OOD_PREFIX = "ood/"
 
 
 class RunKey(NamedTuple):

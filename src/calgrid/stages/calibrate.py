@@ -17,6 +17,7 @@ import pandas as pd
 
 from calgrid import fingerprint
 from calgrid.calibrators import Calibrator, build_calibrator, load_calibrator
+from calgrid.conventions import OOD_PREFIX
 from calgrid.errors import CalgridError, StateError
 from calgrid.metrics import bootstrap, bootstrap_ood, evaluate, evaluate_ood
 from calgrid.progress import Progress, log
@@ -26,7 +27,6 @@ from calgrid.storage.stage import run_stage
 from calgrid.storage.tables import write_frame
 
 OUTPUTS = ("metrics.parquet", "calibrate.json")
-OOD_PREFIX = "ood/"
 Row = dict[str, Any]
 Interval = tuple[float, float]
 NO_INTERVAL: Interval = (float("nan"), float("nan"))

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from calgrid.conventions import NO_LABEL, OOD_PREFIX
 from calgrid.datasets import SHIFT_SPLIT, Prepared, open_prepared
 from calgrid.errors import DataError
 from calgrid.procedures._base import Procedure
@@ -15,14 +16,13 @@ from calgrid.progress import Progress
 from calgrid.stages.train import build_network
 from calgrid.storage.atomic import write_json
 from calgrid.storage.checkpoint import load_checkpoint
-from calgrid.storage.logits import NO_LABEL, Logits, write_logits
+from calgrid.storage.logits import Logits, write_logits
 from calgrid.storage.stage import run_stage
 from calgrid.training import environment
 from calgrid.training.data import DeviceImages
 
 BATCH = 1024
 SPLITS = ("val", "test")
-OOD_PREFIX = "ood/"
 
 
 def outputs(checkpoints: list[str], families: list[str]) -> list[str]:

@@ -10,11 +10,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from calgrid.conventions import NO_LABEL
 from calgrid.errors import DataError
 from calgrid.storage.atomic import replacing
 
 METADATA_KEY = b"calgrid"
-NO_LABEL = -1
 
 
 @dataclass

@@ -1,0 +1,58 @@
+"""What every backbone offers: ordered stages, a pool, penultimate features and a linear head."""
+
+import torch
+from torch import Tensor, nn
+
+from calgrid.errors import ConfigError
+
+
+class Backbone(nn.Module):
+    """A classifier written as ``head(pool(stages(x)))``.
+
+    Attributes
+    ----------
+    stages : stem first, then the resolution levels in order; composed they map images to the last feature
+        map, and the output of each may be mixed or replaced on its own.
+    pool : last feature map to features ``(N, d)``.
+    head : the one linear layer from features to logits.
+    num_features : d, the width of the features.
+    """
+
+    def __init__(self, stages: list[nn.Module], pool: nn.Module, num_features: int, num_classes: int) -> None:
+        super().__init__()
+        if num_classes < 2:
+            raise ConfigError(f"A backbone needs num_classes of at least 2, got {num_classes}.")
+        self.stages = nn.ModuleList(stages)
+        self.pool = pool
+        self.head = nn.Linear(num_features, num_classes)
+        self.num_features = num_features
+
+    def features(self, x: Tensor) -> Tensor:
+        """Return penultimate features ``(N, d)`` of normalised images ``(N, 3, H, W)``.
+
+        The result is a fresh tensor that nothing in the network writes to afterwards.
+        """
+        for stage in self.stages:
+            x = stage(x)
+        return self.pool(x)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return logits ``(N, K)`` of normalised images ``(N, 3, H, W)``."""
+        return self.head(self.features(x))
+
+
+def count_parameters(model: nn.Module) -> int:
+    """Return the number of trainable scalars of a model."""
+    return sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
+
+
+@torch.no_grad()
+def he_normal_(model: nn.Module) -> None:
+    """Draw every convolution from N(0, 2 / fan_out), in place, with the global torch generator.
+
+    He et al. (ICCV 2015, eq. 14): the backward form, which keeps the scale of gradients from layer to layer.
+    Batch normalisation starts at the identity and linear layers keep their own initialisation.
+    """
+    for module in model.modules():
+        if isinstance(module, nn.Conv2d):
+            nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")

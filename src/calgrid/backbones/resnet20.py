@@ -1,0 +1,18 @@
+"""ResNet-20: the 20-layer network (n = 3) of the CIFAR experiments of He et al."""
+
+from calgrid.backbones._resnet import SmallImageResNet
+from calgrid.registry import register
+
+
+@register(
+    source="He et al., Deep Residual Learning for Image Recognition, CVPR 2016, section 4.2, n = 3",
+    label="ResNet-20",
+    parameters={10: 269_722},
+    num_features=64,
+    pretrained=False,
+)
+class ResNet20(SmallImageResNet):
+    """Residual network of 20 layers, widths 16-32-64, option-A shortcuts."""
+
+    def __init__(self, num_classes: int) -> None:
+        super().__init__(num_classes, blocks_per_level=3)

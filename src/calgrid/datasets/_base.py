@@ -1,0 +1,124 @@
+"""What a data set and a shift family give: uint8 images with integer labels, in named splits or settings."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calgrid.errors import DataError
+
+
+@dataclass(frozen=True)
+class ImageSplit:
+    """Images and labels of one split, in a fixed order.
+
+    Attributes
+    ----------
+    images : uint8 ``(N, 3, H, W)``, red-green-blue, 0 to 255.
+    labels : int64 ``(N,)``, classes from 0, or -1 where there is none.
+    rows : int64 ``(N,)``, position of each image in the source it was taken from; None where it has no source
+        rows (generated or already prepared images).
+
+    Raises
+    ------
+    DataError : an array has another type, shape or length.
+    """
+
+    images: NDArray[np.uint8]
+    labels: NDArray[np.int64]
+    rows: NDArray[np.int64] | None = None
+
+    def __post_init__(self) -> None:
+        if self.images.dtype != np.uint8 or self.images.ndim != 4 or self.images.shape[1] != 3:
+            raise DataError(f"Images must be uint8 of shape (N, 3, H, W), got {self.images.dtype} {self.images.shape}.")
+        for name in ("labels", "rows"):
+            values = getattr(self, name)
+            if values is not None and (values.dtype != np.int64 or values.shape != (len(self.images),)):
+                raise DataError(
+                    f"{name} must be int64 of shape ({len(self.images)},), one for each image, "
+                    f"got {values.dtype} {values.shape}."
+                )
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+
+@dataclass(frozen=True)
+class ShiftSetting:
+    """One shifted test set: ``split`` under the shift named ``shift`` at ``severity`` (1 = mildest)."""
+
+    shift: str
+    severity: int
+    split: ImageSplit
+
+
+class Dataset:
+    """Base of data sets (role ``dataset``) and of out-of-distribution sets (role ``ood``)."""
+
+    registered: ClassVar[Mapping[str, Any]]
+
+    def build(self, data_root: Path | None) -> dict[str, ImageSplit]:
+        """Return the splits: ``train``, ``val`` and ``test``, or ``test`` alone for an out-of-distribution set.
+
+        Parameters
+        ----------
+        data_root : folder with the downloaded source files; unused by sets that come with a library.
+        """
+        raise NotImplementedError(f"{type(self).__name__} must define build().")
+
+
+class ShiftFamily:
+    """Base of shift families (role ``shift``): further test sets tied to a data set."""
+
+    registered: ClassVar[Mapping[str, Any]]
+
+    def build(self, data_root: Path | None, base: Mapping[str, ImageSplit]) -> list[ShiftSetting]:
+        """Return all settings in a fixed order.
+
+        Parameters
+        ----------
+        data_root : folder with the downloaded source files; unused by families that are computed.
+        base : splits of the data set that the family belongs to.
+        """
+        raise NotImplementedError(f"{type(self).__name__} must define build().")
+
+
+def stratified_split(labels: NDArray[np.int64], sizes: Mapping[str, int], seed: int) -> dict[str, NDArray[np.int64]]:
+    """Deal all rows out to splits of exact sizes, each with nearly the class shares of the whole.
+
+    Rows are shuffled by NumPy's legacy generator, whose stream is frozen for good. Row number r of the n_k rows of
+    a class then has the position (r + 1/2) / n_k in [0, 1], and the splits are consecutive ranges of positions: a
+    class count differs from its exact share of a split by about one row.
+
+    Parameters
+    ----------
+    labels : int64 ``(N,)``, classes from 0.
+    sizes : split name -> number of rows; they must add up to N.
+    seed : seed of the shuffle.
+
+    Returns
+    -------
+    split name -> int64 rows, ascending.
+
+    Raises
+    ------
+    DataError : the sizes do not add up to N.
+    """
+    if sum(sizes.values()) != len(labels):
+        raise DataError(f"Split sizes {dict(sizes)} must add up to the {len(labels)} rows of the source.")
+    shuffled = np.random.RandomState(seed).permutation(len(labels))
+    by_class = shuffled[np.argsort(labels[shuffled], kind="stable")]
+    counts = np.bincount(labels)
+    rank = np.arange(len(labels)) - np.repeat(np.cumsum(counts) - counts, counts)
+    position = (rank + 0.5) / np.repeat(counts, counts)
+    dealt = by_class[np.argsort(position, kind="stable")]
+    parts = np.split(dealt, np.cumsum(list(sizes.values()))[:-1])
+    return {name: np.sort(part).astype(np.int64) for name, part in zip(sizes, parts, strict=True)}
+
+
+def grey_to_rgb(grey: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """Repeat grey images ``(N, H, W)`` to three equal channels ``(N, 3, H, W)``."""
+    return np.repeat(grey[:, None], 3, axis=1)

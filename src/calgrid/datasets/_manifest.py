@@ -1,0 +1,127 @@
+"""Prepared data: one folder of memory-mappable arrays for each data set, described by ``manifest.json``.
+
+::
+
+    digits/     train_images.npy  train_labels.npy  val_*.npy  test_*.npy  manifest.json
+    digits_c/   images.npy  labels.npy  manifest.json      all settings, one after another
+    photos/     test_images.npy  test_labels.npy  manifest.json
+
+The manifest is moved into place last, so a folder that has one is complete. Preparing again gives the same bytes.
+"""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calgrid.datasets._base import ImageSplit
+from calgrid.errors import DataError
+from calgrid.storage.atomic import read_json
+
+FORMAT = 1
+MANIFEST = "manifest.json"
+#: name, in ``Prepared.splits`` and in the manifest, of the one array of a shift family
+SHIFT_SPLIT = "shift"
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Rows ``start`` to ``stop`` of a shift family: its images under ``shift`` at ``severity``."""
+
+    shift: str
+    severity: int
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A prepared folder: memory-mapped arrays and what the manifest says about them.
+
+    Attributes
+    ----------
+    id, role : registered identifier; ``dataset``, ``shift`` or ``ood``.
+    n_classes : K; 0 for an out-of-distribution set.
+    mean, std : normalisation constants of the three channels, for pixels in [0, 1]. A shift family has those of
+        its base, an out-of-distribution set those of the base it was prepared for, or None.
+    splits : read-only splits ``train``, ``val``, ``test`` (dataset), ``test`` (ood) or ``shift`` (all settings of a
+        shift family).
+    settings : the settings of a shift family, in the order of its rows; else empty.
+    manifest : the whole manifest.
+    """
+
+    id: str
+    role: str
+    n_classes: int
+    mean: tuple[float, ...] | None
+    std: tuple[float, ...] | None
+    splits: Mapping[str, ImageSplit]
+    settings: tuple[Setting, ...]
+    manifest: Mapping[str, Any]
+
+
+def open_prepared(folder: Path | str, verify: bool = False) -> Prepared:
+    """Open a prepared folder; its arrays are memory-mapped read-only.
+
+    Parameters
+    ----------
+    folder : what :func:`prepare` wrote.
+    verify : also read every array and compare its SHA-256 with the manifest.
+
+    Raises
+    ------
+    DataError : no or unreadable manifest, or an array that is missing or differs from the manifest.
+    """
+    folder = Path(folder)
+    manifest = _read_manifest(folder)
+    splits = {name: _open_split(folder, facts, verify) for name, facts in manifest["splits"].items()}
+    return Prepared(
+        id=manifest["id"],
+        role=manifest["role"],
+        n_classes=manifest["n_classes"],
+        mean=_tuple_or_none(manifest["mean"]),
+        std=_tuple_or_none(manifest["std"]),
+        splits=splits,
+        settings=tuple(Setting(**facts) for facts in manifest["settings"]),
+        manifest=manifest,
+    )
+
+
+def _read_manifest(folder: Path) -> dict[str, Any]:
+    path = folder / MANIFEST
+    if not path.is_file():
+        raise DataError(f"{folder} holds no prepared data ({MANIFEST} is missing): prepare the data set there.")
+    manifest = read_json(path, "manifest")
+    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
+        raise DataError(f"{path} is not a manifest of format {FORMAT}: prepare the data set again.")
+    return manifest
+
+
+def _open_split(folder: Path, facts: Mapping[str, Any], verify: bool) -> ImageSplit:
+    return ImageSplit(_open_array(folder, facts["images"], verify), _open_array(folder, facts["labels"], verify))
+
+
+def _open_array(folder: Path, facts: Mapping[str, Any], verify: bool) -> NDArray[Any]:
+    path = folder / facts["file"]
+    try:
+        array = np.load(path, mmap_mode="r", allow_pickle=False)
+    except FileNotFoundError as error:
+        raise DataError(f"{path} is missing: prepare the data set again.") from error
+    except (ValueError, EOFError) as error:
+        raise DataError(f"{path} is damaged ({error}): prepare the data set again.") from error
+    if list(array.shape) != facts["shape"] or array.dtype.name != facts["dtype"]:
+        raise DataError(
+            f"{path} holds {array.dtype.name} {array.shape}, its manifest says {facts['dtype']} "
+            f"{tuple(facts['shape'])}: prepare the data set again."
+        )
+    if verify and hashlib.sha256(array).hexdigest() != facts["sha256"]:
+        raise DataError(f"{path} differs from the SHA-256 in its manifest: prepare the data set again.")
+    return array
+
+
+def _tuple_or_none(values: Sequence[float] | None) -> tuple[float, ...] | None:
+    return None if values is None else tuple(values)

@@ -1,0 +1,220 @@
+"""Build a data set once, check it against its registration and write it to a prepared folder."""
+
+import contextlib
+import hashlib
+from collections.abc import Mapping, Sequence
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calgrid.conventions import NO_LABEL
+from calgrid.datasets._base import ImageSplit, ShiftSetting
+from calgrid.datasets._manifest import FORMAT, MANIFEST, SHIFT_SPLIT, Prepared, open_prepared
+from calgrid.errors import ConfigError, DataError
+from calgrid.registry import Spec, load, spec
+from calgrid.storage.atomic import read_json, replacing, write_json
+
+#: images hashed at once: bounds the memory of the 64-bit products
+HASH_CHUNK = 512
+
+
+def prepare(
+    dataset_id: str,
+    out_dir: Path | str,
+    data_root: Path | str | None = None,
+    base_dir: Path | str | None = None,
+) -> Path:
+    """Build a data set, shift family or out-of-distribution set and write it to a folder.
+
+    Everything is first written under temporary names; a process killed at any time leaves either no manifest or a
+    complete folder. Files of the same names in ``out_dir`` are replaced.
+
+    Parameters
+    ----------
+    dataset_id : registered identifier (without ``ood/``).
+    out_dir : folder to write.
+    data_root : folder with downloaded source files.
+    base_dir : prepared folder of the base data set; required for a shift family, optional for an
+        out-of-distribution set (gives it the normalisation constants and checks the image size).
+
+    Returns
+    -------
+    Path of the manifest.
+
+    Raises
+    ------
+    ConfigError : unknown identifier, or a base that is missing, needless or does not fit.
+    DataError : what was built differs from its registration, or splits share images.
+    """
+    entry = spec("dataset", dataset_id)
+    base = _open_base(entry, base_dir)
+    component = load("dataset", dataset_id)()
+    root = Path(data_root) if data_root is not None else None
+    if entry.info["role"] == "shift":
+        settings = component.build(root, base.splits)
+        parts = {SHIFT_SPLIT: [setting.split for setting in settings]}
+    else:
+        settings = []
+        parts = {name: [split] for name, split in component.build(root).items()}
+    _check_built(entry, parts, settings)
+    path = Path(out_dir) / MANIFEST
+    with contextlib.ExitStack() as pending:  # all arrays take their places when it closes
+        manifest = _describe(entry, base) | {
+            "splits": {name: _write_split(pending, path.parent, name, splits) for name, splits in parts.items()},
+            "settings": _setting_ranges(settings),
+        }
+        _withdraw_unless_equal(path, manifest)
+    write_json(path, manifest)
+    return path
+
+
+def image_hashes(images: NDArray[np.uint8]) -> NDArray[np.uint64]:
+    """Hash each image ``(N, 3, H, W)`` to 64 bits: equal images have equal hashes ``(N,)``.
+
+    Multilinear hashing modulo 2^64 with fixed odd weights. Two different images collide with a chance below 2^-56,
+    which is some 10^-7 for any pair among 100,000 images.
+    """
+    flat = images.reshape(len(images), -1)
+    weights = np.random.RandomState(0).randint(0, 2**63, flat.shape[1], dtype=np.uint64) * 2 + 1
+    chunks = range(0, len(flat), HASH_CHUNK)
+    parts = [flat[start : start + HASH_CHUNK].astype(np.uint64) @ weights for start in chunks]
+    return np.concatenate([np.empty(0, np.uint64), *parts])
+
+
+def _open_base(entry: Spec, base_dir: Path | str | None) -> Prepared | None:
+    role = entry.info["role"]
+    if base_dir is None:
+        if role == "shift":
+            raise ConfigError(
+                f"Shift family '{entry.id}' is made from '{entry.info['base']}': "
+                f"prepare that first and give its folder as base_dir."
+            )
+        return None
+    if role == "dataset":
+        raise ConfigError(f"Data set '{entry.id}' is made from no other: leave base_dir out.")
+    base = open_prepared(base_dir)
+    if base.id != entry.info.get("base", base.id):
+        raise ConfigError(f"'{entry.id}' belongs to '{entry.info['base']}', but {base_dir} holds '{base.id}'.")
+    if tuple(base.manifest["image_shape"]) != entry.info["image_shape"]:
+        raise ConfigError(
+            f"Images of '{entry.id}' are {entry.info['image_shape']}, those of '{base.id}' in {base_dir} are "
+            f"{tuple(base.manifest['image_shape'])}: give the folder of a data set with equal image shapes."
+        )
+    return base
+
+
+def _check_built(entry: Spec, parts: Mapping[str, Sequence[ImageSplit]], settings: Sequence[ShiftSetting]) -> None:
+    """Raise DataError unless sizes, shapes, labels and settings are as registered and splits are disjoint."""
+    if entry.info["role"] == "shift":
+        named = [(setting.shift, setting.severity) for setting in settings]
+        registered = [(s, severity) for s in entry.info["shifts"] for severity in entry.info["severities"]]
+        if named != registered:
+            raise DataError(f"Settings built for '{entry.id}' are {named}, registered are {registered}.")
+    else:
+        sizes = {name: len(split) for name, (split,) in parts.items()}
+        if sizes != entry.info["sizes"]:
+            raise DataError(
+                f"Splits built for '{entry.id}' hold {sizes} images, registered are {entry.info['sizes']}: "
+                f"the source is incomplete or of another version."
+            )
+        _check_disjoint(entry.id, {name: split for name, (split,) in parts.items()})
+    for name, splits in parts.items():
+        for split in splits:
+            _check_split(entry, name, split)
+
+
+def _check_split(entry: Spec, name: str, split: ImageSplit) -> None:
+    if split.images.shape[1:] != entry.info["image_shape"]:
+        raise DataError(
+            f"Images of '{entry.id}' ({name}) have the shape {split.images.shape[1:]}, "
+            f"registered is {entry.info['image_shape']}."
+        )
+    low, high = (NO_LABEL, NO_LABEL) if entry.info["role"] == "ood" else (0, entry.info["n_classes"] - 1)
+    if len(split) and not (low <= split.labels.min() and split.labels.max() <= high):
+        raise DataError(
+            f"Labels of '{entry.id}' ({name}) must lie in {low}..{high}, "
+            f"found {split.labels.min()}..{split.labels.max()}."
+        )
+
+
+def _check_disjoint(dataset_id: str, splits: Mapping[str, ImageSplit]) -> None:
+    """Raise DataError if two splits share a source row or an image of equal content."""
+    hashes = {name: image_hashes(split.images) for name, split in splits.items()}
+    for first, second in combinations(splits, 2):
+        rows = (splits[first].rows, splits[second].rows)
+        if rows[0] is not None and rows[1] is not None and (shared := len(np.intersect1d(*rows))):
+            raise DataError(f"Splits {first} and {second} of '{dataset_id}' share {shared} source rows.")
+        if twins := len(np.intersect1d(hashes[first], hashes[second])):
+            raise DataError(
+                f"Splits {first} and {second} of '{dataset_id}' share {twins} images of equal content: "
+                f"remove the duplicates from one of them."
+            )
+
+
+def _describe(entry: Spec, base: Prepared | None) -> dict[str, Any]:
+    """Return the manifest's facts that are known before anything is written."""
+    source = entry.info if entry.info["role"] == "dataset" else (base.manifest if base else {})
+    return {
+        "format": FORMAT,
+        "id": entry.id,
+        "role": entry.info["role"],
+        "base": base.id if base else None,
+        "n_classes": entry.info["n_classes"],
+        "image_shape": list(entry.info["image_shape"]),
+        "mean": _list_or_none(source.get("mean")),
+        "std": _list_or_none(source.get("std")),
+    }
+
+
+def _setting_ranges(settings: Sequence[ShiftSetting]) -> list[dict[str, Any]]:
+    stops = np.cumsum([len(setting.split) for setting in settings]).tolist()
+    return [
+        {"shift": setting.shift, "severity": setting.severity, "start": stop - len(setting.split), "stop": stop}
+        for setting, stop in zip(settings, stops, strict=True)
+    ]
+
+
+def _write_split(
+    pending: contextlib.ExitStack, folder: Path, name: str, splits: Sequence[ImageSplit]
+) -> dict[str, Any]:
+    """Write images and labels of ``splits``, one after another, under names that ``pending`` makes final."""
+    prefix = "" if name == SHIFT_SPLIT else f"{name}_"
+    rows = [split.rows for split in splits if split.rows is not None]
+    return {
+        "size": sum(len(split) for split in splits),
+        "images": _write_array(pending, folder / f"{prefix}images.npy", [split.images for split in splits]),
+        "labels": _write_array(pending, folder / f"{prefix}labels.npy", [split.labels for split in splits]),
+        "rows_sha256": hashlib.sha256(np.concatenate(rows).astype("<i8")).hexdigest() if rows else None,
+    }
+
+
+def _write_array(pending: contextlib.ExitStack, path: Path, parts: Sequence[NDArray[Any]]) -> dict[str, Any]:
+    """Write arrays as one ``.npy`` file, part by part so that only one is in memory."""
+    shape = (sum(len(part) for part in parts), *parts[0].shape[1:])
+    dtype = parts[0].dtype.newbyteorder("<")
+    digest = hashlib.sha256()
+    with pending.enter_context(replacing(path)).open("wb") as file:
+        header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
+        np.lib.format.write_array_header_1_0(file, header)
+        for part in parts:
+            block = np.ascontiguousarray(part, dtype=dtype)
+            digest.update(block)
+            file.write(block)
+    return {"file": path.name, "dtype": dtype.name, "shape": list(shape), "sha256": digest.hexdigest()}
+
+
+def _withdraw_unless_equal(path: Path, manifest: Mapping[str, Any]) -> None:
+    """Remove a manifest that the new arrays contradict: from here to the end the folder counts as unprepared."""
+    try:
+        equal = read_json(path, "manifest") == manifest
+    except DataError:
+        equal = False
+    if not equal:
+        path.unlink(missing_ok=True)
+
+
+def _list_or_none(values: Sequence[float] | None) -> list[float] | None:
+    return None if values is None else list(values)

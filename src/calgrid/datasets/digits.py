@@ -1,0 +1,50 @@
+"""Digits: 1,797 handwritten digits of 8x8 pixels that come with scikit-learn, nothing to download.
+
+The split leaves 12 training images a class. A network that fits them all is over-confident on the rest: ``resnet8``
+with cross-entropy under the protocol ``digits`` reaches 91.1 % accuracy at 97.3 % mean confidence (ECE 6.3 %, where
+a perfectly calibrated model would score 0.9 % on 1,200 images; means of five seeds). Milder settings leave
+little to calibrate: 300 training images at a rate of 0.05 gave 96.6 % accuracy and an ECE of 1.0 % (three seeds).
+Grey pictures are repeated to three channels. No two of the pictures are equal.
+"""
+
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calgrid.datasets._base import Dataset, ImageSplit, grey_to_rgb, stratified_split
+from calgrid.registry import register
+
+SPLIT_SEED = 1
+#: the source counts inked pixels of a 4x4 block: 0 to 16
+SOURCE_MAXIMUM = 16
+
+
+@register(
+    source="Alpaydin and Kaynak, Optical Recognition of Handwritten Digits, UCI repository, 1998",
+    role="dataset",
+    label="Digits",
+    n_classes=10,
+    image_shape=(3, 8, 8),
+    mean=(0.305, 0.305, 0.305),
+    std=(0.377, 0.377, 0.377),
+    sizes={"train": 120, "val": 477, "test": 1_200},
+    families=("digits_c", "ood/photos"),
+    download=False,
+)
+class Digits(Dataset):
+    """Handwritten digits of 8x8 pixels, few for training and many for testing."""
+
+    def build(self, data_root: Path | None) -> dict[str, ImageSplit]:
+        """Return the three splits, drawn once for all runs and stratified by class; see :class:`Dataset`."""
+        from sklearn.datasets import load_digits  # noqa: PLC0415  (a second to import, needed here only)
+
+        source = load_digits()
+        images = grey_to_rgb(_to_uint8(source.images))
+        labels = source.target.astype(np.int64)
+        splits = stratified_split(labels, self.registered["sizes"], SPLIT_SEED)
+        return {name: ImageSplit(images[rows], labels[rows], rows) for name, rows in splits.items()}
+
+
+def _to_uint8(counts: NDArray[np.float64]) -> NDArray[np.uint8]:
+    return np.rint(counts * (255 / SOURCE_MAXIMUM)).astype(np.uint8)

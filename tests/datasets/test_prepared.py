@@ -1,0 +1,285 @@
+"""Prepared folders: equal bytes each time, complete or absent, checked when they are opened."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from calgrid.datasets import _prepared, open_prepared, prepare
+from calgrid.datasets._base import ImageSplit, ShiftSetting
+from calgrid.datasets.digits import Digits
+from calgrid.datasets.digits_c import DigitsC
+from calgrid.datasets.photos import Photos
+from calgrid.errors import CalgridError, ConfigError, DataError
+
+
+def contents(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def changed(split, **changes):
+    return ImageSplit(
+        changes.get("images", split.images), changes.get("labels", split.labels), changes.get("rows", split.rows)
+    )
+
+
+def build_as(monkeypatch, change):
+    splits = Digits().build(None)
+    monkeypatch.setattr(Digits, "build", lambda self, data_root: change(splits))
+
+
+def test_preparing_twice_gives_the_same_bytes(digits_dir, digits_c, tmp_path):
+    prepare("digits", tmp_path / "digits")
+    prepare("digits_c", tmp_path / "digits_c", base_dir=tmp_path / "digits")
+    assert contents(tmp_path / "digits") == contents(digits_dir)
+    assert contents(tmp_path / "digits_c") == contents(digits_dir.parent / "digits_c")
+
+
+def test_folder_holds_arrays_and_manifest_and_nothing_else(digits_dir):
+    names = {f"{split}_{kind}.npy" for split in ("train", "val", "test") for kind in ("images", "labels")}
+    assert set(contents(digits_dir)) == names | {"manifest.json"}
+
+
+def test_arrays_are_memory_mapped_and_read_only(digits):
+    images = digits.splits["test"].images
+    assert isinstance(images, np.memmap)
+    with pytest.raises(ValueError, match="read-only"):
+        images[0] = 0
+
+
+def test_open_gives_what_was_built(digits):
+    built = Digits().build(None)
+    for name, split in built.items():
+        assert np.array_equal(digits.splits[name].images, split.images)
+        assert np.array_equal(digits.splits[name].labels, split.labels)
+    assert (digits.id, digits.role, digits.n_classes, digits.settings) == ("digits", "dataset", 10, ())
+
+
+def test_manifest_names_the_base_and_hashes(digits_c, digits_dir):
+    facts = digits_c.manifest["splits"]["shift"]
+    assert digits_c.manifest["base"] == "digits"
+    assert facts["images"]["file"] == "images.npy"
+    assert facts["labels"]["shape"] == [36_000]
+    assert open_prepared(digits_dir.parent / "digits_c", verify=True).settings == digits_c.settings
+
+
+def test_an_ood_set_needs_no_base_but_then_has_no_normalisation(tmp_path):
+    prepare("photos", tmp_path / "photos")
+    alone = open_prepared(tmp_path / "photos")
+    assert (alone.mean, alone.std, alone.n_classes) == (None, None, 0)
+
+
+# bases
+
+
+def test_a_shift_family_without_base_is_refused(tmp_path):
+    with pytest.raises(ConfigError, match="'digits_c' is made from 'digits'"):
+        prepare("digits_c", tmp_path / "out")
+
+
+def test_a_data_set_with_a_base_is_refused(digits_dir, tmp_path):
+    with pytest.raises(ConfigError, match="leave base_dir out"):
+        prepare("digits", tmp_path / "out", base_dir=digits_dir)
+
+
+def test_a_shift_family_of_another_base_is_refused(photos, digits_dir, tmp_path):
+    with pytest.raises(ConfigError, match=r"belongs to 'digits', but .* holds 'photos'"):
+        prepare("digits_c", tmp_path / "out", base_dir=digits_dir.parent / "photos")
+
+
+def test_an_unknown_data_set_names_the_nearest(tmp_path):
+    with pytest.raises(ConfigError, match="did you mean 'digits'"):
+        prepare("digit", tmp_path / "out")
+
+
+# what was built is checked before anything is written
+
+
+def test_splits_that_share_source_rows_are_refused(monkeypatch, tmp_path):
+    build_as(monkeypatch, lambda s: s | {"val": changed(s["val"], rows=s["test"].rows[:477])})
+    with pytest.raises(DataError, match="val and test of 'digits' share 477 source rows"):
+        prepare("digits", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_splits_that_share_an_image_are_refused(monkeypatch, tmp_path):
+    def copy_one(splits):
+        images = splits["test"].images.copy()
+        images[7] = splits["train"].images[3]
+        return splits | {"test": changed(splits["test"], images=images)}
+
+    build_as(monkeypatch, copy_one)
+    with pytest.raises(DataError, match="train and test of 'digits' share 1 images of equal content"):
+        prepare("digits", tmp_path / "out")
+
+
+def test_a_source_of_another_size_is_refused(monkeypatch, tmp_path):
+    def shorten(splits):
+        val = splits["val"]
+        return splits | {"val": ImageSplit(val.images[1:], val.labels[1:], val.rows[1:])}
+
+    build_as(monkeypatch, shorten)
+    with pytest.raises(DataError, match="'val': 476"):
+        prepare("digits", tmp_path / "out")
+
+
+def test_labels_outside_the_classes_are_refused(monkeypatch, tmp_path):
+    build_as(monkeypatch, lambda s: s | {"val": changed(s["val"], labels=s["val"].labels + 1)})
+    with pytest.raises(DataError, match=r"must lie in 0..9, found 1..10"):
+        prepare("digits", tmp_path / "out")
+
+
+def test_labels_in_an_ood_set_are_refused(monkeypatch, tmp_path):
+    split = Photos().build(None)["test"]
+    monkeypatch.setattr(Photos, "build", lambda self, root: {"test": changed(split, labels=split.labels + 1)})
+    with pytest.raises(DataError, match=r"must lie in -1..-1, found 0..0"):
+        prepare("photos", tmp_path / "out")
+
+
+def test_images_of_another_size_are_refused(monkeypatch, tmp_path):
+    build_as(monkeypatch, lambda s: s | {"val": changed(s["val"], images=s["val"].images[:, :, :4])})
+    with pytest.raises(DataError, match=r"shape \(3, 4, 8\), registered is \(3, 8, 8\)"):
+        prepare("digits", tmp_path / "out")
+
+
+def test_settings_other_than_registered_are_refused(monkeypatch, digits_dir, tmp_path):
+    monkeypatch.setattr(DigitsC, "build", lambda self, root, base: [ShiftSetting("gaussian_noise", 1, base["test"])])
+    with pytest.raises(DataError, match="Settings built for 'digits_c'"):
+        prepare("digits_c", tmp_path / "out", base_dir=digits_dir)
+
+
+def test_equal_images_and_only_those_have_equal_hashes():
+    images = np.random.default_rng(0).integers(0, 256, (1200, 3, 8, 8), dtype=np.uint8)
+    images[1100] = images[5]
+    hashes = _prepared.image_hashes(images)
+    assert hashes[1100] == hashes[5]
+    assert len(np.unique(hashes)) == 1199
+
+
+def test_hash_sees_the_order_of_pixels():
+    images = np.zeros((2, 3, 2, 2), dtype=np.uint8)
+    images[0, 0, 0, 0] = images[1, 0, 0, 1] = 9
+    assert len(np.unique(_prepared.image_hashes(images))) == 2
+
+
+# interruption
+
+
+def fail_after(monkeypatch, calls):
+    """Let the n-th written array fail."""
+    write, seen = _prepared._write_array, []
+
+    def failing(*arguments):
+        seen.append(1)
+        if len(seen) > calls:
+            raise KeyboardInterrupt
+        return write(*arguments)
+
+    monkeypatch.setattr(_prepared, "_write_array", failing)
+
+
+def test_an_interrupted_preparation_leaves_no_file(monkeypatch, tmp_path):
+    fail_after(monkeypatch, 3)
+    with pytest.raises(KeyboardInterrupt):
+        prepare("digits", tmp_path / "digits")
+    assert contents(tmp_path / "digits") == {}
+
+
+def test_an_interrupted_repetition_leaves_the_old_folder(monkeypatch, tmp_path, digits_dir):
+    prepare("digits", tmp_path / "digits")
+    fail_after(monkeypatch, 3)
+    with pytest.raises(KeyboardInterrupt):
+        prepare("digits", tmp_path / "digits")
+    assert contents(tmp_path / "digits") == contents(digits_dir)
+
+
+def test_a_killed_process_leaves_a_folder_that_counts_as_unprepared(tmp_path, digits_dir):
+    script = f"""
+import os, signal
+from calgrid.datasets import _prepared
+_prepared.write_json = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+_prepared.prepare("digits", {str(tmp_path / "digits")!r})
+"""
+    (tmp_path / "digits").mkdir()
+    (tmp_path / "digits" / "manifest.json").write_text('{"format": 1, "id": "older"}')
+    done = subprocess.run([sys.executable, "-c", script], check=False, env=os.environ)
+    assert done.returncode == -signal.SIGKILL
+    with pytest.raises(DataError, match="holds no prepared data"):
+        open_prepared(tmp_path / "digits")
+    prepare("digits", tmp_path / "digits")
+    assert contents(tmp_path / "digits") == contents(digits_dir)
+
+
+def test_an_equal_manifest_stays_in_place_while_arrays_are_rewritten(monkeypatch, tmp_path):
+    path = prepare("digits", tmp_path / "digits")
+    seen = []
+    monkeypatch.setattr(_prepared, "write_json", lambda target, manifest: seen.append(path.exists()))
+    prepare("digits", tmp_path / "digits")
+    assert seen == [True]
+
+
+# damage is found on opening
+
+
+@pytest.fixture
+def copied(digits_dir, tmp_path):
+    for name, content in contents(digits_dir).items():
+        (tmp_path / name).write_bytes(content)
+    return tmp_path
+
+
+def rewrite_manifest(folder, change):
+    manifest = json.loads((folder / "manifest.json").read_text())
+    change(manifest)
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+
+
+def test_an_empty_folder_holds_no_prepared_data(tmp_path):
+    with pytest.raises(DataError, match="holds no prepared data"):
+        open_prepared(tmp_path)
+
+
+def test_a_missing_array_is_named(copied):
+    (copied / "val_images.npy").unlink()
+    with pytest.raises(DataError, match=r"val_images.npy is missing"):
+        open_prepared(copied)
+
+
+@pytest.mark.parametrize("keep", [0, 40, 5_000])
+def test_a_truncated_array_is_named(copied, keep):
+    path = copied / "test_images.npy"
+    path.write_bytes(path.read_bytes()[:keep])
+    with pytest.raises(DataError, match=r"test_images.npy is damaged"):
+        open_prepared(copied)
+
+
+def test_an_array_of_another_shape_is_named(copied):
+    np.save(copied / "val_labels.npy", np.zeros(3, np.int64))
+    with pytest.raises(DataError, match=r"val_labels.npy holds int64 \(3,\), its manifest says int64 \(477,\)"):
+        open_prepared(copied)
+
+
+def test_changed_content_is_found_when_verifying(copied):
+    labels = np.load(copied / "val_labels.npy")
+    labels[0] = 9 - labels[0]
+    np.save(copied / "val_labels.npy", labels)
+    assert len(open_prepared(copied).splits["val"]) == 477
+    with pytest.raises(DataError, match=r"val_labels.npy differs from the SHA-256"):
+        open_prepared(copied, verify=True)
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"format": 0}'])
+def test_a_damaged_or_foreign_manifest_is_refused(copied, text):
+    (copied / "manifest.json").write_text(text)
+    with pytest.raises(CalgridError, match="manifest"):
+        open_prepared(copied)
+
+
+def test_pickled_arrays_are_never_loaded(copied):
+    np.save(copied / "val_labels.npy", np.array([{}], dtype=object), allow_pickle=True)
+    with pytest.raises(DataError, match=r"val_labels.npy is damaged"):
+        open_prepared(copied)

@@ -1,0 +1,151 @@
+"""Shift families and out-of-distribution sets: deterministic, graded, aligned with their base."""
+
+import numpy as np
+import pytest
+
+from calgrid.datasets._corruptions import CORRUPTIONS, corrupt
+from calgrid.datasets.digits_c import STRENGTHS
+from calgrid.errors import ConfigError
+from calgrid.registry import spec
+
+GREY = np.random.default_rng(0).integers(0, 256, (20, 8, 8), dtype=np.uint8)
+#: strength at which a corruption changes nothing
+NEUTRAL = {
+    "gaussian_noise": 0.0,
+    "impulse_noise": 0.0,
+    "gaussian_blur": 0.0,
+    "brightness": 0.0,
+    "contrast": 1.0,
+    "elastic_transform": 0.0,
+}
+
+
+@pytest.fixture(params=sorted(CORRUPTIONS))
+def name(request):
+    return request.param
+
+
+def test_neutral_strength_leaves_images_alone(name):
+    assert np.array_equal(corrupt(GREY, name, 1, NEUTRAL[name]), GREY)
+
+
+def test_same_arguments_give_same_images(name):
+    assert np.array_equal(corrupt(GREY, name, 3, STRENGTHS[name][2]), corrupt(GREY, name, 3, STRENGTHS[name][2]))
+
+
+def test_inputs_are_not_written_to(name):
+    images = GREY.copy()
+    corrupt(images, name, 5, STRENGTHS[name][4])
+    assert np.array_equal(images, GREY)
+
+
+@pytest.mark.parametrize("noise", ["gaussian_noise", "impulse_noise", "elastic_transform"])
+def test_severities_draw_different_noise(noise):
+    assert not np.array_equal(corrupt(GREY, noise, 1, 0.3), corrupt(GREY, noise, 2, 0.3))
+
+
+def test_gaussian_noise_has_the_asked_deviation():
+    grey = np.full((200, 8, 8), 128, dtype=np.uint8)
+    assert corrupt(grey, "gaussian_noise", 1, 0.1).std() / 255 == pytest.approx(0.1, rel=0.02)
+
+
+def test_impulse_noise_sets_the_asked_share_to_black_or_white():
+    grey = np.full((200, 8, 8), 128, dtype=np.uint8)
+    noisy = corrupt(grey, "impulse_noise", 1, 0.2)
+    assert np.isin(noisy, [0, 128, 255]).all()
+    assert (noisy == 0).mean() == pytest.approx(0.1, abs=0.01)
+    assert (noisy == 255).mean() == pytest.approx(0.1, abs=0.01)
+
+
+def test_brightness_adds_and_saturates():
+    grey = np.array([[[0, 100], [200, 255]]], dtype=np.uint8)
+    assert corrupt(grey, "brightness", 1, 0.4).tolist() == [[[102, 202], [255, 255]]]
+
+
+def test_contrast_shrinks_towards_the_mean_of_the_image():
+    grey = np.array([[[0, 100], [100, 200]]], dtype=np.uint8)
+    assert corrupt(grey, "contrast", 1, 0.5).tolist() == [[[50, 100], [100, 150]]]
+
+
+def test_blur_keeps_constant_images_and_does_not_mix_images():
+    grey = np.stack([np.zeros((8, 8)), np.full((8, 8), 200)]).astype(np.uint8)
+    assert np.array_equal(corrupt(grey, "gaussian_blur", 1, 1.0), grey)
+
+
+def test_elastic_transform_does_not_mix_images():
+    grey = np.stack([np.zeros((8, 8)), np.full((8, 8), 200)]).astype(np.uint8)
+    assert np.array_equal(corrupt(grey, "elastic_transform", 1, 1.0), grey)
+
+
+def test_unknown_corruption_names_the_nearest():
+    with pytest.raises(ConfigError, match="did you mean 'gaussian_blur'"):
+        corrupt(GREY, "gausian_blur", 1, 1.0)
+
+
+def test_severity_starts_at_one():
+    with pytest.raises(ConfigError, match="at least 1, got 0"):
+        corrupt(GREY, "contrast", 0, 1.0)
+
+
+def test_registered_settings_have_strengths():
+    info = spec("dataset", "digits_c").info
+    assert set(info["shifts"]) == set(STRENGTHS) <= set(CORRUPTIONS)
+    assert all(len(strengths) == len(info["severities"]) for strengths in STRENGTHS.values())
+
+
+def test_families_name_registered_components():
+    families = spec("dataset", "digits").info["families"]
+    assert families == ("digits_c", "ood/photos")
+    assert spec("dataset", "digits_c").info["role"] == "shift"
+    assert spec("dataset", "photos").info["role"] == "ood"
+
+
+def test_digits_c_has_six_corruptions_at_five_severities_in_consecutive_rows(digits_c):
+    settings = digits_c.settings
+    assert len(settings) == 30
+    assert [setting.severity for setting in settings] == [1, 2, 3, 4, 5] * 6
+    assert [setting.start for setting in settings] == list(range(0, 36_000, 1_200))
+    assert [setting.stop for setting in settings] == list(range(1_200, 36_001, 1_200))
+
+
+def test_digits_c_labels_are_the_test_labels_again_and_again(digits, digits_c):
+    assert np.array_equal(digits_c.splits["shift"].labels, np.tile(digits.splits["test"].labels, 30))
+
+
+def test_digits_c_moves_further_from_the_clean_images_at_each_severity(digits, digits_c):
+    clean = digits.splits["test"].images.astype(float)
+    images = digits_c.splits["shift"].images
+    distance = [np.abs(images[setting.start : setting.stop] - clean).mean() for setting in digits_c.settings]
+    assert (np.diff(np.reshape(distance, (6, 5)), axis=1) > 0).all()
+
+
+def test_shifted_and_foreign_images_are_normalised_like_their_base(digits, digits_c, photos):
+    assert (digits_c.mean, digits_c.std) == (photos.mean, photos.std) == (digits.mean, digits.std)
+
+
+def test_photos_are_grey_patches_without_labels_or_repeats(photos):
+    split = photos.splits["test"]
+    assert split.images.shape == (900, 3, 8, 8)
+    assert (split.labels == -1).all()
+    assert np.array_equal(split.images[:, 0], split.images[:, 2])
+    assert len(np.unique(split.images.reshape(900, -1), axis=0)) == 900
+
+
+def test_photos_leave_out_smooth_patches(photos):
+    assert photos.splits["test"].images[:, 0].std(axis=(1, 2)).min() > 5
+
+
+def test_patches_are_cut_in_reading_order():
+    from calgrid.datasets.photos import _patches
+
+    photo = np.arange(17 * 24, dtype=float).reshape(17, 24)
+    patches = _patches(photo)
+    assert patches.shape == (6, 8, 8)
+    assert np.array_equal(patches[1], photo[:8, 8:16])
+    assert np.array_equal(patches[3], photo[8:16, :8])
+
+
+def test_photographs_are_shrunk_by_averaging_two_by_two_pixels():
+    from calgrid.datasets.photos import _shrink
+
+    assert _shrink(np.array([[0.0, 2.0, 9.0], [4.0, 6.0, 9.0], [9.0, 9.0, 9.0]])).tolist() == [[3.0]]

@@ -1,0 +1,119 @@
+"""Splits: exact sizes, stratified, disjoint, drawn once for ever."""
+
+import hashlib
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from calgrid.datasets import ImageSplit
+from calgrid.datasets._base import grey_to_rgb, stratified_split
+from calgrid.errors import DataError
+
+
+def test_four_rows_of_two_classes_are_dealt_in_halves():
+    rows = stratified_split(np.array([0, 0, 1, 1]), {"train": 2, "test": 2}, seed=1)
+    labels = np.array([0, 0, 1, 1])
+    assert sorted(labels[rows["train"]]) == sorted(labels[rows["test"]]) == [0, 1]
+
+
+@settings(deadline=None, max_examples=50)
+@given(
+    labels=st.lists(st.integers(0, 4), min_size=3, max_size=120).map(np.array),
+    cuts=st.tuples(st.floats(0, 1), st.floats(0, 1)),
+    seed=st.integers(0, 2**31 - 1),
+)
+def test_splits_hold_every_row_once_in_the_asked_sizes(labels, cuts, seed):
+    first, second = sorted(int(cut * len(labels)) for cut in cuts)
+    sizes = {"train": first, "val": second - first, "test": len(labels) - second}
+    rows = stratified_split(labels, sizes, seed)
+    assert {name: len(part) for name, part in rows.items()} == sizes
+    assert sorted(np.concatenate(list(rows.values()))) == list(range(len(labels)))
+
+
+@settings(deadline=None, max_examples=50)
+@given(per_class=st.integers(5, 60), classes=st.integers(2, 10), share=st.floats(0.1, 0.9), seed=st.integers(0, 99))
+def test_class_counts_of_balanced_sources_are_within_one_row_of_their_share(per_class, classes, share, seed):
+    labels = np.arange(per_class * classes) % classes
+    size = int(share * len(labels))
+    rows = stratified_split(labels, {"train": size, "test": len(labels) - size}, seed)
+    counts = np.bincount(labels[rows["train"]], minlength=classes)
+    assert np.abs(counts - size / classes).max() <= 1
+
+
+def test_sizes_must_add_up():
+    with pytest.raises(DataError, match="must add up to the 3 rows"):
+        stratified_split(np.zeros(3, dtype=np.int64), {"train": 2, "test": 2}, seed=1)
+
+
+def test_grey_images_get_three_equal_channels():
+    grey = np.arange(8, dtype=np.uint8).reshape(2, 2, 2)
+    rgb = grey_to_rgb(grey)
+    assert rgb.shape == (2, 3, 2, 2)
+    assert all(np.array_equal(rgb[:, channel], grey) for channel in range(3))
+
+
+@pytest.mark.parametrize(
+    ("images", "labels", "message"),
+    [
+        (np.zeros((2, 3, 8, 8)), np.zeros(2, np.int64), "must be uint8 of shape .N, 3, H, W., got float64"),
+        (np.zeros((2, 8, 8), np.uint8), np.zeros(2, np.int64), r"got uint8 \(2, 8, 8\)"),
+        (np.zeros((2, 3, 8, 8), np.uint8), np.zeros(3, np.int64), r"int64 of shape \(2,\)"),
+        (np.zeros((2, 3, 8, 8), np.uint8), np.zeros(2, np.int32), "got int32"),
+    ],
+)
+def test_a_split_refuses_other_types_and_lengths(images, labels, message):
+    with pytest.raises(DataError, match=message):
+        ImageSplit(images, labels)
+
+
+def test_digits_have_their_registered_sizes(digits):
+    assert {name: len(split) for name, split in digits.splits.items()} == {"train": 120, "val": 477, "test": 1200}
+
+
+def test_digits_splits_hold_all_source_images_once_and_share_none(digits):
+    images = [split.images.reshape(len(split), -1) for split in digits.splits.values()]
+    assert len(np.unique(np.concatenate(images), axis=0)) == 1797
+
+
+def test_digits_splits_share_no_source_row():
+    from calgrid.datasets.digits import Digits
+
+    rows = [split.rows for split in Digits().build(None).values()]
+    assert np.array_equal(np.sort(np.concatenate(rows)), np.arange(1797))
+
+
+def test_digits_are_stratified(digits):
+    assert np.array_equal(np.bincount(digits.splits["train"].labels), np.full(10, 12))
+    assert np.bincount(digits.splits["val"].labels).min() >= 46
+
+
+def test_digits_pictures_are_the_source_scaled_to_a_byte(digits):
+    from sklearn.datasets import load_digits
+
+    from calgrid.datasets.digits import Digits
+
+    built = Digits().build(None)["test"]
+    source = load_digits()
+    expected = np.rint(source.images[built.rows] * 255 / 16)
+    assert np.array_equal(digits.splits["test"].images[:, 0], expected)
+    assert np.array_equal(digits.splits["test"].labels, source.target[built.rows])
+    assert digits.splits["test"].images.max() == 255
+
+
+def test_normalisation_constants_are_those_of_the_training_split(digits):
+    pixels = digits.splits["train"].images / 255.0
+    assert pixels.mean(axis=(0, 2, 3)) == pytest.approx(digits.mean, abs=5e-4)
+    assert pixels.std(axis=(0, 2, 3)) == pytest.approx(digits.std, abs=5e-4)
+
+
+def test_digits_split_is_frozen(digits):
+    """Test vector: SHA-256 of the source rows of the training split, little-endian int64, ascending."""
+    from calgrid.datasets.digits import Digits
+
+    rows = Digits().build(None)["train"].rows
+    digest = hashlib.sha256(rows.astype("<i8")).hexdigest()
+    assert rows[:5].tolist() == [37, 47, 48, 75, 102]
+    assert digest == "c68c42d28e2d2631e5ca5624c1febe1591da1dc7c6a88a6aa251d96db92f2e03"
+    assert digits.manifest["splits"]["train"]["rows_sha256"] == digest
