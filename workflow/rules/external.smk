@@ -22,4 +22,4 @@ if BOOK.has_external():
             mem_mb=4000,
             runtime=30,
         shell:
-            "python -m calgrid import --spec {params.spec:q} --out {params.folder} > {log} 2>&1"
+            "python -m calgrid import --spec {params.spec:q} --files {input} --out {params.folder} > {log} 2>&1"

@@ -65,7 +65,7 @@ def import_run(options: argparse.Namespace) -> None:
     """Import logits made elsewhere."""
     from calgrid.stages.external import import_run as run
 
-    run(_spec(options.spec), options.out)
+    run(_spec(options.spec), options.files, options.out)
 
 
 def evaluate(options: argparse.Namespace) -> None:

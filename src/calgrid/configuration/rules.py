@@ -55,6 +55,7 @@ class RuleBook:
         self.data_root: str | None = study.config["data_root"]
         self.device: str = study.config["device"]
         self.results, self.study = self.layout.results, self.layout.study
+        self._external_path = study.external_path
         self.units = study.data_units()
         gpu_here = any(Path(path).exists() for path in GPU_DEVICES)
         if local and self.device == "cuda" and not gpu_here:
@@ -156,9 +157,9 @@ class RuleBook:
         return RunKey(EXTERNAL, wildcards.dataset, wildcards.backbone, wildcards.method, int(wildcards.seed))
 
     def external_files(self, wildcards: Any) -> list[str]:
-        """Files of an external run."""
+        """Files of an external run: val (where there is one) and test."""
         external = self.runs[self._external_key(wildcards)].external
-        return [external[role] for role in ("val", "test") if role in external]
+        return [str(self._external_path(external[role])) for role in ("val", "test") if role in external]
 
     def external_spec(self, wildcards: Any) -> str:
         """Resolved import."""

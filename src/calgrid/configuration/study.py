@@ -119,8 +119,9 @@ class Study:
     def _add_external(self, name: str, external: Mapping[str, Any]) -> None:
         where = f"external.{name}"
         for role in ("val", "test"):
-            if role in external and not Path(external[role]).is_file():
-                raise ConfigError(f"{where}.{role}: the file '{external[role]}' does not exist.")
+            if role in external and not self.external_path(external[role]).is_file():
+                path = self.external_path(external[role])
+                raise ConfigError(f"{where}.{role}: the file '{path}' does not exist; correct it or data_root.")
         if "val" not in external and "split_seed" not in external:
             raise ConfigError(f"{where}: give a 'val' file, or 'split_seed' to split the test rows at random.")
         if "val" in external and "split_seed" in external:
@@ -133,6 +134,10 @@ class Study:
         self.runs[key] = Run(key, {}, None, None, {**external, "name": name})
         calibrators = {each: self._calibrator(each, None, where) for each in external["calibrators"]}
         self._add_evaluation(key, Evaluation(calibrators, external["calibrator_seeds"], []))
+
+    def external_path(self, path: str) -> Path:
+        """Path of an external file, which the configuration gives relative to data_root where there is one."""
+        return Path(self.config["data_root"] or "", path)
 
     def families(self, protocol: str, dataset: str) -> list[str]:
         """All shift families that the study wants of any run of this protocol and data set, in a stable order."""

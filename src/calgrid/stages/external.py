@@ -1,6 +1,6 @@
 """Stage ``import``: logits made elsewhere become logits files of a run."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,26 +18,27 @@ LABEL_NAMES = ("label", "labels", "y")
 PROBABILITY_TOLERANCE = 1e-3
 
 
-def import_run(spec: Mapping[str, Any], out: Path) -> bool:
+def import_run(spec: Mapping[str, Any], files: Sequence[Path], out: Path) -> bool:
     """Read, check and publish the files of an external run.
 
     Parameters
     ----------
-    spec : ``key``, ``external`` (test, val or split_seed, kind) and ``fingerprint``.
+    spec : ``key``, ``external`` (kind, split_seed and val_fraction where there is no val file) and ``fingerprint``.
+    files : val and test, or test alone.
 
     Raises
     ------
     DataError : a file is damaged, or val and test do not fit each other.
     """
-    external = spec["external"]
+    external, test_file = spec["external"], files[-1]
 
     def produce(folder: Path) -> None:
-        test = read_any(Path(external["test"]), external["kind"])
-        if "val" in external:
-            val = read_any(Path(external["val"]), external["kind"])
+        test = read_any(test_file, external["kind"])
+        if len(files) > 1:
+            val = read_any(files[0], external["kind"])
         else:
             val, test = split_rows(test, external["split_seed"], external["val_fraction"])
-        validate_logits(val, external.get("val", external["test"]), n_classes=test.logits.shape[1])
+        validate_logits(val, str(files[0]), n_classes=test.logits.shape[1])
         for name, data in (("val", val), ("test", test)):
             data.metadata = {
                 **spec["key"],

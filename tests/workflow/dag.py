@@ -1,0 +1,103 @@
+"""Real Snakemake on a copy of the repository: what it plans, and what it runs."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import yaml
+
+HOME = Path(__file__).parents[2]
+PARTS = ("Snakefile", "slurm", "workflow", "config", "envs", "src", "pyproject.toml")
+#: rules after calibration, which any change of results reaches
+AGGREGATION = {"manifest", "aggregate", "tables", "plots", "report"}
+
+CONFIG = {
+    "study": "tiny",
+    "device": "cpu",
+    "protocols": {
+        "quick": {
+            "base": "digits",
+            "epochs": 2,
+            "schedule": {"name": "constant", "milestones": []},
+            "second_stage": {"epochs": 1},
+        }
+    },
+    "grids": [
+        {
+            "protocol": "quick",
+            "datasets": ["digits"],
+            "backbones": ["resnet8"],
+            "methods": ["ce", "mbls", "tst", "tst+mbls"],
+            "seeds": [1],
+            "calibrators": ["none", "ts"],
+            "shifts": ["ood/photos"],
+        }
+    ],
+    "statistics": {"bootstrap": 20},
+}
+
+
+class Repository:
+    """A copy of the repository in ``root``, with configurations of our own."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        for part in PARTS:
+            source = HOME / part
+            if source.is_symlink():
+                (root / part).symlink_to(os.readlink(source))
+            elif source.is_dir():
+                shutil.copytree(source, root / part, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
+            else:
+                shutil.copy(source, root / part)
+
+    def configure(self, config: dict, name: str = "tiny.yaml") -> Path:
+        path = self.root / name
+        path.write_text(yaml.safe_dump(config))
+        return path
+
+    def snakemake(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess:
+        return subprocess.run(
+            [sys.executable, "-m", "snakemake", *arguments],
+            cwd=self.root,
+            capture_output=True,
+            text=True,
+            check=False,
+            env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
+        )
+
+    def run(self, config: str = "tiny.yaml", *arguments: str) -> subprocess.CompletedProcess:
+        result = self.snakemake("--configfile", config, "--cores", "2", *arguments)
+        assert result.returncode == 0, result.stdout + result.stderr
+        return result
+
+    def plan(self, config: str = "tiny.yaml", *arguments: str) -> set[str]:
+        """Jobs that a dry run plans: ``train ce/seed1``, ``aggregate``, ..."""
+        result = self.snakemake("--configfile", config, "-n", "--cores", "2", *arguments)
+        assert result.returncode == 0, result.stdout + result.stderr
+        return jobs(result.stdout + result.stderr)
+
+
+def jobs(text: str) -> set[str]:
+    """Jobs in Snakemake's output, by rule, method and seed."""
+    found = set()
+    for block in re.split(r"\n(?=\[)", text):
+        rule = re.search(r"^(?:local)?rule (\w+):", block, re.MULTILINE)
+        if not rule or rule[1] == "all":
+            continue
+        name = "predict" if rule[1].startswith("predict_") else rule[1]
+        wildcards = dict(re.findall(r"(\w+)=([^,\n]+)", (re.search(r"wildcards: (.*)", block) or [0, ""])[1]))
+        if "method" in wildcards:
+            name += f" {wildcards['method']}/seed{wildcards['seed']}"
+        elif "unit" in wildcards:
+            name += f" {wildcards['unit']}"
+        found.add(name)
+    return found
+
+
+def branch(*methods: str, seed: int = 1, stages: tuple[str, ...] = ("train", "predict", "calibrate")) -> set[str]:
+    """All jobs of some methods, as :func:`jobs` names them."""
+    return {f"{stage} {method}/seed{seed}" for stage in stages for method in methods}
