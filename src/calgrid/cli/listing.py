@@ -50,7 +50,8 @@ def _entries(kind: str) -> Iterable[dict[str, Any]]:
         from calgrid.metrics import METRICS
 
         for name, metric in METRICS.items():
-            facts = {"better": "lower" if metric.lower_is_better else "higher", "of": metric.kind}
+            better = {True: "lower", False: "higher", None: "neither"}[metric.lower_is_better]
+            facts = {"better": better, "of": metric.kind}
             yield {"id": name, "summary": metric.summary, "source": metric.source, "facts": facts}
         return
     if kind == "methods":

@@ -1,0 +1,80 @@
+"""Equal-width confidence bins and what is read from them; one row of sums a resample, or a single one."""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calgrid.metrics._inputs import Predictions, check_bins
+
+Floats = NDArray[np.float64]
+_erf = np.vectorize(math.erf, otypes=[np.float64])  # only ever on a few numbers a bin, never on samples
+
+
+class BinSums(NamedTuple):
+    """Sums over the samples of each bin, each float64 (..., M): number, confidence, correct predictions."""
+
+    count: Floats
+    confidence: Floats
+    correct: Floats
+
+    @property
+    def gap(self) -> Floats:
+        """Confidence minus correct, (..., M): positive where the model is over-confident."""
+        return self.confidence - self.correct
+
+
+def inner_edges(n_bins: int) -> Floats:
+    """The M - 1 edges between M equal bins of [0, 1]."""
+    return np.linspace(0, 1, check_bins(n_bins) + 1)[1:-1]
+
+
+def bin_index(values: Floats, n_bins: int) -> NDArray[np.intp]:
+    """Bin of each value: bins are (low, high], 0 is in the first and 1 in the last.
+
+    A search among the edges rather than ``ceil(value * M) - 1``, which misplaces values that lie on an edge.
+    """
+    return np.searchsorted(inner_edges(n_bins), values, side="left")
+
+
+def bin_sums(predictions: Predictions, n_bins: int) -> BinSums:
+    """Sums of the M equal-width bins of the confidence, each (M,)."""
+    index = bin_index(predictions.confidence, n_bins)
+    weights = (None, predictions.confidence, predictions.correct)
+    return BinSums(*(np.bincount(index, weight, minlength=n_bins).astype(np.float64) for weight in weights))
+
+
+def mean_gap(sums: BinSums) -> Floats:
+    """Mean over samples of the |confidence - accuracy| of their bin, (...)."""
+    return np.abs(sums.gap).sum(axis=-1) / sums.count.sum(axis=-1)
+
+
+def mean_over(sums: BinSums) -> Floats:
+    """The part of :func:`mean_gap` from bins where confidence exceeds accuracy, (...)."""
+    return sums.gap.clip(min=0).sum(axis=-1) / sums.count.sum(axis=-1)
+
+
+def mean_under(sums: BinSums) -> Floats:
+    """The part of :func:`mean_gap` from bins where accuracy exceeds confidence, (...)."""
+    return (-sums.gap).clip(min=0).sum(axis=-1) / sums.count.sum(axis=-1)
+
+
+def largest_gap(sums: BinSums) -> Floats:
+    """Largest |confidence - accuracy| of a bin that is not empty, (...)."""
+    return np.abs(sums.gap / np.maximum(sums.count, 1)).max(axis=-1)
+
+
+def debiased_gap(sums: BinSums) -> Floats:
+    """:func:`mean_gap` minus its expected excess when bin accuracies are redrawn from their normal law, (...).
+
+    The mean of |X| for X ~ N(m, s^2) is known, so the mean over resamples is exact here instead of simulated.
+    """
+    count = np.maximum(sums.count, 1)
+    gap, accuracy = sums.gap / count, sums.correct / count
+    spread = np.sqrt(accuracy * (1 - accuracy) / count)
+    ratio = np.divide(gap, spread, out=np.zeros_like(gap), where=spread > 0)
+    folded = spread * math.sqrt(2 / math.pi) * np.exp(-0.5 * ratio**2) + gap * _erf(ratio / math.sqrt(2))
+    resampled = np.where(spread > 0, folded, np.abs(gap))
+    excess = (sums.count * (resampled - np.abs(gap))).sum(axis=-1) / sums.count.sum(axis=-1)
+    return mean_gap(sums) - excess

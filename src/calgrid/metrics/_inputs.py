@@ -1,0 +1,136 @@
+"""What every metric takes: checked probabilities and labels, and what is derived from them once."""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from calgrid.errors import ConfigError, DataError
+
+#: largest distance of a row sum from 1 and of an entry from [0, 1]: float64 input, input of lower precision
+TOLERANCE = 1e-6
+TOLERANCE_LOW_PRECISION = 1e-4
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """Probabilities and labels that passed :func:`check_probabilities`; every metric takes them in place of ``probs``.
+
+    Attributes
+    ----------
+    probs : float64 (N, K), rows in the probability simplex.
+    labels : int64 (N,), in [0, K).
+    """
+
+    probs: NDArray[np.float64]
+    labels: NDArray[np.int64]
+
+    @property
+    def n_samples(self) -> int:
+        """N, at least 1."""
+        return self.probs.shape[0]
+
+    @cached_property
+    def confidence(self) -> NDArray[np.float64]:
+        """Largest probability of each row, (N,)."""
+        return self.probs.max(axis=1)
+
+    @cached_property
+    def correct(self) -> NDArray[np.float64]:
+        """1.0 where the first arg max of a row is its label, else 0.0, (N,)."""
+        return (self.probs.argmax(axis=1) == self.labels).astype(np.float64)
+
+    @cached_property
+    def label_probs(self) -> NDArray[np.float64]:
+        """Probability of the label of each row, (N,)."""
+        return self.probs[np.arange(self.n_samples), self.labels]
+
+    @cached_property
+    def order(self) -> NDArray[np.intp]:
+        """Stable order of ascending confidence, (N,)."""
+        return np.argsort(self.confidence, kind="stable")
+
+
+Probabilities = ArrayLike | Predictions
+
+
+def check_probabilities(probs: Probabilities, labels: ArrayLike) -> Predictions:
+    """Return probabilities and labels as checked float64 and int64 arrays; logits are refused, never converted.
+
+    Parameters
+    ----------
+    probs : array (N, K), N >= 1, finite, in [0, 1], rows summing to 1 within 1e-6 (1e-4 for input of less than
+        64 bits). Entries outside [0, 1] by no more than that are moved to the border. `Predictions` pass unchanged.
+    labels : integers (N,), in [0, K). Rows without a label (-1, as in out-of-distribution sets) are refused.
+
+    Raises
+    ------
+    DataError : naming the argument, the row and the value that do not fit.
+    """
+    if isinstance(probs, Predictions):
+        return probs
+    checked = check_rows(probs, "probs")
+    return Predictions(checked, _check_labels(labels, *checked.shape))
+
+
+def check_rows(probs: ArrayLike, name: str) -> NDArray[np.float64]:
+    """Return ``probs`` as float64 (N, K) after the checks that need no labels; ``name`` is the argument in messages."""
+    given = _as_numbers(probs, name)
+    if given.ndim != 2 or 0 in given.shape:
+        raise DataError(f"{name} must have shape (N, K) with N >= 1 and K >= 1, got {given.shape}.")
+    tolerance = TOLERANCE if given.dtype.kind in "iub" or given.dtype.itemsize >= 8 else TOLERANCE_LOW_PRECISION
+    rows = np.asarray(given, dtype=np.float64)
+    lowest, highest = rows.min(), rows.max()
+    if not (np.isfinite(lowest) and np.isfinite(highest)):
+        raise _bad_entry(name, rows, ~np.isfinite(rows), "must be finite")
+    if lowest < -tolerance or highest > 1 + tolerance:
+        outside = (rows < -tolerance) | (rows > 1 + tolerance)
+        raise _bad_entry(name, rows, outside, "must hold probabilities in [0, 1] (apply a softmax to logits first)")
+    if lowest < 0 or highest > 1:
+        rows = rows.clip(0, 1)
+    _check_sums(rows.sum(axis=1), name, tolerance)
+    return rows
+
+
+def check_bins(n_bins: int) -> int:
+    """Return ``n_bins``, or raise ConfigError unless it is an integer of at least 1."""
+    if isinstance(n_bins, bool) or not isinstance(n_bins, (int, np.integer)) or n_bins < 1:
+        raise ConfigError(f"n_bins must be an integer of at least 1, got {n_bins!r}.")
+    return int(n_bins)
+
+
+def _as_numbers(values: ArrayLike, name: str) -> NDArray[np.generic]:
+    try:
+        array = np.asarray(values)
+    except ValueError as error:
+        raise DataError(f"{name} must be a rectangular array of numbers: {error}.") from error
+    if array.dtype.kind not in "fiub":
+        raise DataError(f"{name} must hold real numbers, got dtype {array.dtype}.")
+    return array
+
+
+def _bad_entry(name: str, rows: NDArray[np.float64], bad: NDArray[np.bool_], rule: str) -> DataError:
+    row, column = np.argwhere(bad)[0]
+    return DataError(f"{name} {rule}, got {rows[row, column]:.6g} in row {row}, class {column}.")
+
+
+def _check_sums(sums: NDArray[np.float64], name: str, tolerance: float) -> None:
+    bad = np.abs(sums - 1) > tolerance
+    if bad.any():
+        row = int(bad.argmax())
+        raise DataError(f"{name} must have rows that sum to 1 within {tolerance:g}, row {row} sums to {sums[row]:.8g}.")
+
+
+def _check_labels(labels: ArrayLike, n_samples: int, n_classes: int) -> NDArray[np.int64]:
+    given = _as_numbers(labels, "labels")
+    if given.ndim != 1 or len(given) != n_samples:
+        raise DataError(f"labels must have shape ({n_samples},) as probs has that many rows, got {given.shape}.")
+    if given.dtype.kind not in "iu":
+        raise DataError(f"labels must be integers, got dtype {given.dtype}.")
+    bad = (given < 0) | (given >= n_classes)
+    if bad.any():
+        row = int(bad.argmax())
+        hint = " (rows without a label, such as out-of-distribution ones, cannot be scored)" if given[row] == -1 else ""
+        raise DataError(f"labels must be in [0, {n_classes}), got {given[row]} in row {row}{hint}.")
+    return given.astype(np.int64)

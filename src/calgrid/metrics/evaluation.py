@@ -1,0 +1,54 @@
+"""All metrics of one set of predictions."""
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from calgrid.errors import DataError
+from calgrid.metrics._inputs import Probabilities, check_probabilities, check_rows
+from calgrid.metrics.table import LABELLED, OOD
+
+
+def evaluate(probs: Probabilities, labels: ArrayLike, *, n_bins: int = 15) -> dict[str, float]:
+    """Value of every labelled metric by identifier, in the order of ``METRICS``; inputs are checked once.
+
+    Parameters
+    ----------
+    probs : probabilities (N, K). labels : integers (N,). n_bins : number of confidence bins.
+
+    Raises
+    ------
+    DataError, ConfigError : as in :func:`calgrid.metrics.ece`.
+
+    Examples
+    --------
+    >>> evaluate([[0.9, 0.1], [0.4, 0.6]], [0, 0])["accuracy"]
+    0.5
+    """
+    predictions = check_probabilities(probs, labels)
+    return {name: metric.function(predictions, predictions.labels, n_bins) for name, metric in LABELLED.items()}
+
+
+def evaluate_ood(probs_id: ArrayLike, probs_ood: ArrayLike) -> dict[str, float]:
+    """Value of every out-of-distribution metric by identifier.
+
+    Parameters
+    ----------
+    probs_id, probs_ood : probabilities (N, K) and (M, K) of the same model on the two sets.
+
+    Raises
+    ------
+    DataError : for anything but probabilities, or if the numbers of classes differ.
+    """
+    scores = ood_scores(probs_id, probs_ood)
+    return {name: metric.function(*scores[metric.score]) for name, metric in OOD.items()}
+
+
+def ood_scores(probs_id: ArrayLike, probs_ood: ArrayLike) -> dict[object, tuple[NDArray[np.float64], ...]]:
+    """ID scores (N,) and OOD scores (M,) by scoring function, for all scores that a metric in ``OOD`` needs."""
+    pair = check_rows(probs_id, "probs_id"), check_rows(probs_ood, "probs_ood")
+    if pair[0].shape[1] != pair[1].shape[1]:
+        raise DataError(
+            f"probs_ood must have the {pair[0].shape[1]} classes of probs_id, got {pair[1].shape[1]}: "
+            "both sets are scored by one model."
+        )
+    return {score: tuple(map(score, pair)) for score in {metric.score for metric in OOD.values()}}

@@ -1,0 +1,61 @@
+"""The ECE that a perfectly calibrated model would score: what finite bins alone produce."""
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from calgrid.metrics._binning import inner_edges
+from calgrid.metrics._inputs import Probabilities, check_probabilities
+
+#: natural logarithm of the probability mass that may be neglected in each bin
+LOG_NEGLIGIBLE = np.log(1e-17)
+#: complex factors held at once
+BLOCK_ENTRIES = 2**18
+
+
+def ece_null(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:
+    """Expected ECE if the same confidences p_i were perfectly calibrated, a_i ~ Bernoulli(p_i), at this sample size.
+
+    An ECE is only evidence of miscalibration where it exceeds this. E|sum_{i in b} (p_i - a_i)| is exact (to about
+    1e-12), from the Poisson binomial law of the number of correct predictions in each bin: no simulation, no seed.
+    Depends on the labels only through their check.
+
+    Parameters
+    ----------
+    probs : probabilities (N, K). labels : integers (N,). n_bins : number of equal-width bins.
+
+    Raises
+    ------
+    DataError, ConfigError : as in :func:`calgrid.metrics.ece`.
+
+    Source: consistency resampling of Bröcker and Smith, Weather and Forecasting 2007, in the limit of infinitely many
+    resamples; Poisson binomial law by Fourier transform, Hong, CSDA 2013.
+    """
+    predictions = check_probabilities(probs, labels)
+    ascending = predictions.confidence[predictions.order]
+    bounds = np.searchsorted(ascending, inner_edges(n_bins), side="right")
+    return float(sum(_mean_deviation(members) for members in np.split(ascending, bounds)) / len(ascending))
+
+
+def _mean_deviation(p: NDArray[np.float64]) -> float:
+    """E|S - E S| for S the number of successes of independent trials with probabilities ``p`` (n,)."""
+    if not (p * (1 - p)).any():  # an empty bin, or one without chance
+        return 0.0
+    first, period = _support(p)
+    values = first + np.arange(period)
+    mass = np.fft.irfft(_characteristic(p, period), n=period)[values % period]
+    return float(np.abs(values - p.sum()) @ mass)
+
+
+def _support(p: NDArray[np.float64]) -> tuple[int, int]:
+    """First value and number of values outside of which S has negligible mass, by Bernstein's inequality."""
+    third = -LOG_NEGLIGIBLE / 3
+    reach = int(np.ceil(third + np.sqrt(third**2 + 6 * third * (p * (1 - p)).sum())))
+    period = 2 * reach + 2
+    return (0, len(p) + 1) if period > len(p) else (int(p.sum()) - reach, period)
+
+
+def _characteristic(p: NDArray[np.float64], period: int) -> NDArray[np.complex128]:
+    """E exp(-2 pi i l S / period) for l = 0 ... period // 2: the transform of the mass folded at ``period``."""
+    turn = np.expm1(-2j * np.pi * np.arange(period // 2 + 1) / period)
+    blocks = np.array_split(turn, -(-len(turn) * len(p) // BLOCK_ENTRIES))
+    return np.concatenate([np.prod(1 + block[:, None] * p, axis=1) for block in blocks])

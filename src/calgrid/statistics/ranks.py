@@ -1,0 +1,147 @@
+"""Comparison of several methods over several settings by their ranks (Demšar, JMLR 2006)."""
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import pandas as pd
+from numpy.typing import ArrayLike
+from scipy import special, stats
+
+from calgrid.errors import ConfigError, DataError
+from calgrid.statistics.holm import holm
+
+Ties = Literal["average", "min"]
+Missing = Literal["drop_settings", "drop_methods"]
+
+
+@dataclass(frozen=True)
+class FriedmanResult:
+    """Friedman's test that all methods have the same mean rank, and Iman and Davenport's sharper form of it."""
+
+    chi2: float
+    p_value: float
+    f: float
+    f_p_value: float
+    n_settings: int
+    n_methods: int
+
+
+def setting_ranks(
+    scores: pd.DataFrame, *, lower_is_better: bool = True, missing: Missing = "drop_settings", ties: Ties = "average"
+) -> pd.DataFrame:
+    """Rank of each method within each setting, 1 = best.
+
+    Parameters
+    ----------
+    scores : settings in rows, methods in columns, seeds already averaged (they are not independent settings).
+    missing : what to leave out where a number is missing, for none is ever imputed: its setting or its method.
+    ties : methods that tie share the ``average`` of their ranks, or the smallest (``min``, as in FeDLaS' tables).
+
+    Raises
+    ------
+    ConfigError : for an unknown ``missing`` or ``ties``. DataError : if nothing is left.
+    """
+    if missing not in ("drop_settings", "drop_methods") or ties not in ("average", "min"):
+        raise ConfigError(f"missing must be 'drop_settings' or 'drop_methods', got {missing!r}; ties {ties!r}.")
+    complete = scores.dropna(axis="index" if missing == "drop_settings" else "columns")
+    if complete.empty:
+        raise DataError(f"scores must leave a setting without missing numbers after '{missing}', none is left.")
+    return complete.rank(axis="columns", method=ties, ascending=lower_is_better)
+
+
+def mean_ranks(
+    scores: pd.DataFrame, *, lower_is_better: bool = True, missing: Missing = "drop_settings", ties: Ties = "average"
+) -> pd.Series:
+    """Mean over settings of the rank of each method; arguments and errors as in :func:`setting_ranks`."""
+    ranks = setting_ranks(scores, lower_is_better=lower_is_better, missing=missing, ties=ties)
+    return ranks.mean().rename("mean_rank")
+
+
+def friedman(ranks: ArrayLike) -> FriedmanResult:
+    """Friedman's chi2 = 12 N / (k (k + 1)) [sum R^2 - k (k + 1)^2 / 4] over mean ranks R; F after Iman and Davenport.
+
+    Parameters
+    ----------
+    ranks : (N, k), the rank of each of k methods in each of N settings, from :func:`setting_ranks`. Without correction
+        for ties, which makes the test conservative.
+
+    Raises
+    ------
+    DataError : unless N >= 2, k >= 2 and each row is a ranking (sums to k (k + 1) / 2).
+
+    Source: Demšar, JMLR 2006, section 3.2.2.
+    """
+    table = np.asarray(ranks, dtype=np.float64)
+    if table.ndim != 2 or min(table.shape) < 2:
+        raise DataError(f"ranks must have shape (N, k) with at least 2 settings and 2 methods, got {table.shape}.")
+    n, k = table.shape
+    if not np.allclose(table.sum(axis=1), k * (k + 1) / 2):
+        raise DataError(f"ranks must hold in each row the ranks 1 to {k} (ties averaged), as setting_ranks gives them.")
+    chi2 = float(12 * n / (k * (k + 1)) * ((table.mean(axis=0) ** 2).sum() - k * (k + 1) ** 2 / 4))
+    room = n * (k - 1) - chi2  # 0 when all settings agree on one order
+    f = math.inf if room < 1e-9 else (n - 1) * chi2 / room
+    f_p_value = float(special.fdtrc(k - 1, (k - 1) * (n - 1), f)) if math.isfinite(f) else 0.0
+    return FriedmanResult(chi2, float(special.chdtrc(k - 1, chi2)), f, f_p_value, n, k)
+
+
+def nemenyi_cd(k: int, n: int, alpha: float = 0.05) -> float:
+    """Critical difference of mean ranks, q_alpha sqrt(k (k + 1) / (6 n)), for k methods over n settings.
+
+    It depends on which methods are in the pool: prefer :func:`wilcoxon_holm` against one reference.
+
+    Raises
+    ------
+    ConfigError : unless k >= 2, n >= 1 and 0 < alpha < 1.
+
+    Source: Nemenyi 1963; Demšar, JMLR 2006, equation in section 3.2.2.
+    """
+    if k < 2 or n < 1 or not 0 < alpha < 1:
+        raise ConfigError(f"nemenyi_cd needs k >= 2, n >= 1 and 0 < alpha < 1, got k={k}, n={n}, alpha={alpha}.")
+    q = stats.studentized_range.ppf(1 - alpha, k, math.inf) / math.sqrt(2)
+    return float(q * math.sqrt(k * (k + 1) / (6 * n)))
+
+
+def wilcoxon_holm(scores: pd.DataFrame, reference: str) -> pd.DataFrame:
+    """Wilcoxon signed-rank test of each method against the reference over settings, Holm-adjusted.
+
+    Two-sided, zero differences kept in the ranking (Pratt), exact where there are no zeros or ties. A pair is compared
+    over the settings that have both. With n settings no p-value is below 2 / 2^n: 6 are needed for 0.05.
+
+    Parameters
+    ----------
+    scores : settings in rows, methods in columns, seeds already averaged. reference : one of the columns.
+
+    Returns
+    -------
+    One row a method other than the reference: n_settings, median_difference (method - reference), statistic, p_value,
+    p_holm; NaN where no setting has both.
+
+    Raises
+    ------
+    DataError : if ``reference`` is no column.
+
+    Source: Wilcoxon 1945; Pratt 1959; Benavoli et al., JMLR 2016, for pairwise tests instead of Nemenyi's.
+    """
+    if reference not in scores.columns:
+        known = ", ".join(map(str, scores.columns))
+        raise DataError(f"scores must have a column for the reference '{reference}', it has: {known}.")
+    differences = scores.drop(columns=reference).sub(scores[reference], axis="index")
+    tests = pd.DataFrame({name: _signed_rank(column.dropna()) for name, column in differences.items()}).T
+    tests = tests.reindex(columns=["n_settings", "median_difference", "statistic", "p_value"])
+    return tests.astype({"n_settings": int}).assign(p_holm=holm(tests["p_value"]))
+
+
+def _signed_rank(differences: pd.Series) -> dict[str, float]:
+    statistic, p_value = math.nan, math.nan
+    if len(differences):
+        # all methods equal everywhere: no evidence, where the formula would divide 0 by 0
+        equal = not differences.any()
+        statistic, p_value = (0.0, 1.0) if equal else stats.wilcoxon(differences, zero_method="pratt")
+    return {
+        "n_settings": len(differences),
+        "median_difference": differences.median(),
+        "statistic": float(statistic),
+        "p_value": float(p_value),
+    }

@@ -1,0 +1,131 @@
+"""From the tidy metrics of all runs to one row a reported number."""
+
+import math
+
+import numpy as np
+import pandas as pd
+from scipy import special
+
+from calgrid.errors import ConfigError, unknown_id
+from calgrid.metrics import METRICS
+from calgrid.statistics._frames import INTERVAL, KEYS, check_metrics
+from calgrid.statistics.holm import holm
+from calgrid.statistics.published import match_published
+
+#: rows of one column of a table: they are ranked among each other
+RANKED = [key for key in KEYS if key not in ("method", "calibrator", "fit_on")]
+#: rows whose differences from the baseline are one family of tests
+FAMILY = [*RANKED, "calibrator"]
+#: differences that vary by less than this share of the values vary only by rounding
+ROUNDING = 1e-12
+
+
+def summarise(
+    metrics: pd.DataFrame,
+    baseline_method: str = "ce",
+    published: pd.DataFrame | None = None,
+    level: float = 0.95,
+) -> pd.DataFrame:
+    """Mean, spread, interval, rank and test against the baseline of every number, over seeds.
+
+    Calibrator seeds are averaged within a run first: they are not independent runs. Nothing missing is imputed:
+    ``n_seeds`` says how many runs a row rests on.
+
+    Parameters
+    ----------
+    metrics : tidy frame with the columns protocol, dataset, backbone, method, seed, checkpoint, calibrator, fit_on,
+        fit_seed, split, shift, severity, metric, value, ci_low, ci_high; one row a number.
+    baseline_method : method with which the others are compared, at the same calibrator and all else.
+    published : numbers of papers, see :func:`calgrid.statistics.match_published`.
+    level : nominal coverage of the intervals over seeds, in (0, 1).
+
+    Returns
+    -------
+    Frame with one row for each combination of the columns but seeds, sorted, and
+    mean, std (ddof 1, NaN for one seed), n_seeds;
+    ci_low, ci_high : Student t interval of the mean over seeds; for one seed the bootstrap interval of that run
+        (mean of the limits over calibrator seeds);
+    rank : among methods and calibrators of the same table column, 1 = best, ties averaged; NaN for ``ece_null``;
+    diff_vs_baseline : mean difference over the seeds that both have; NaN if none;
+    p_value : paired t-test over these seeds, 1 if all differences are zero; NaN for the baseline itself, with fewer
+        than two seeds, or if all differences are equal but not zero (no variance to test against);
+    p_holm : after Holm over the methods with the same calibrator in the same table column;
+    published, published_source : see :func:`calgrid.statistics.match_published`.
+
+    Raises
+    ------
+    DataError : if a column is missing or a number stands twice. ConfigError : for an unknown metric or a ``level``
+        outside (0, 1).
+    """
+    if not 0 < level < 1:
+        raise ConfigError(f"level must be between 0 and 1, got {level}.")
+    runs = _average_fit_seeds(check_metrics(metrics))
+    summary = _over_seeds(runs, level)
+    summary["rank"] = _ranks(summary)
+    summary = summary.merge(_against_baseline(runs, baseline_method), on=list(KEYS), how="left")
+    family = summary.groupby(FAMILY, sort=False).ngroup()
+    summary["p_holm"] = holm(summary["p_value"], family)
+    if published is None:
+        return summary.assign(published=math.nan, published_source="")
+    return summary.join(match_published(summary, published))
+
+
+def _average_fit_seeds(metrics: pd.DataFrame) -> pd.DataFrame:
+    """One row for each number of each run seed."""
+    columns = ["value", *INTERVAL]
+    return metrics.groupby([*KEYS, "seed"], as_index=False)[columns].mean()
+
+
+def _over_seeds(runs: pd.DataFrame, level: float) -> pd.DataFrame:
+    summary = runs.groupby(list(KEYS), as_index=False).agg(
+        mean=("value", "mean"),
+        std=("value", "std"),
+        n_seeds=("value", "count"),
+        ci_low=("ci_low", "mean"),
+        ci_high=("ci_high", "mean"),
+    )
+    several = summary["n_seeds"] > 1
+    quantile = special.stdtrit(summary["n_seeds"].clip(lower=2) - 1, (1 + level) / 2)
+    reach = quantile * summary["std"] / np.sqrt(summary["n_seeds"])
+    summary["ci_low"] = summary["ci_low"].mask(several, summary["mean"] - reach)
+    summary["ci_high"] = summary["ci_high"].mask(several, summary["mean"] + reach)
+    return summary
+
+
+def _ranks(summary: pd.DataFrame) -> pd.Series:
+    sign = summary["metric"].map({name: _sign(name) for name in summary["metric"].unique()}).astype(float)
+    return (sign * summary["mean"]).groupby([summary[key] for key in RANKED]).rank(method="average")
+
+
+def _sign(metric: str) -> float:
+    """1 where lower is better, -1 where higher is, NaN where the metric ranks nobody."""
+    if metric not in METRICS:
+        raise unknown_id("metric", metric, METRICS, "the column metric")
+    return {True: 1.0, False: -1.0, None: math.nan}[METRICS[metric].lower_is_better]
+
+
+def _against_baseline(runs: pd.DataFrame, baseline_method: str) -> pd.DataFrame:
+    """Mean difference and paired t-test over the seeds that a method shares with the baseline."""
+    pairing = [key for key in (*KEYS, "seed") if key != "method"]
+    baseline = runs.loc[runs["method"] == baseline_method, [*pairing, "value"]]
+    pairs = runs.merge(baseline, on=pairing, suffixes=("", "_baseline"))
+    pairs["difference"] = pairs["value"] - pairs["value_baseline"]
+    pairs["size"] = pairs[["value", "value_baseline"]].abs().max(axis=1)
+    tests = pairs.groupby(list(KEYS), as_index=False).agg(
+        diff_vs_baseline=("difference", "mean"),
+        std=("difference", "std"),
+        n=("difference", "count"),
+        size=("size", "max"),
+    )
+    p_value = _paired_t_test(tests["diff_vs_baseline"], tests["std"], tests["n"], tests["size"])
+    tests["p_value"] = p_value.mask(tests["method"] == baseline_method)  # no test, nor one of a family of tests
+    return tests[[*KEYS, "diff_vs_baseline", "p_value"]]
+
+
+def _paired_t_test(mean: pd.Series, std: pd.Series, n: pd.Series, size: pd.Series) -> pd.Series:
+    """Two-sided p-value of a zero mean difference; ``size`` is the largest value that entered a difference."""
+    varies = (n > 1) & (std > ROUNDING * size)
+    t = mean / (std / np.sqrt(n)).where(varies)
+    p_value = pd.Series(2 * special.stdtr(n.clip(lower=2) - 1, -t.abs()), index=mean.index)
+    same = (n > 1) & ~varies & (mean.abs() <= ROUNDING * size)
+    return p_value.mask(same, 1.0)

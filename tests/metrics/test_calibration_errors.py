@@ -1,0 +1,152 @@
+"""Binned errors equal a loop over bins, and keep their invariants."""
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.metrics.cases import calibrated, predictions, with_confidence
+
+from calgrid import metrics
+
+BINS = st.sampled_from([1, 2, 5, 15, 40])
+LABELLED = [name for name, metric in metrics.METRICS.items() if metric.kind == "labelled"]
+
+
+def loop_over_bins(confidence, correct, edges):
+    """(count, mean confidence - accuracy) of each (low, high] bin that is not empty; 0 belongs to the first."""
+    found = []
+    for low, high in itertools.pairwise(edges):
+        inside = (confidence > low) & (confidence <= high)
+        if low == 0:
+            inside |= confidence == 0
+        if inside.any():
+            found.append((inside.sum(), confidence[inside].mean() - correct[inside].mean()))
+    return found
+
+
+def confidence_and_correct(probs, labels):
+    return probs.max(axis=1), (probs.argmax(axis=1) == labels).astype(float)
+
+
+@given(predictions(), BINS)
+@settings(deadline=None, max_examples=50)
+def test_equal_width_errors_equal_a_loop(case, n_bins):
+    confidence, correct = confidence_and_correct(*case)
+    bins = loop_over_bins(confidence, correct, np.linspace(0, 1, n_bins + 1))
+    n = len(confidence)
+    assert metrics.ece(*case, n_bins) == pytest.approx(sum(c * abs(gap) for c, gap in bins) / n, abs=1e-12)
+    assert metrics.o_ece(*case, n_bins) == pytest.approx(sum(c * max(gap, 0) for c, gap in bins) / n, abs=1e-12)
+    assert metrics.u_ece(*case, n_bins) == pytest.approx(sum(c * max(-gap, 0) for c, gap in bins) / n, abs=1e-12)
+    assert metrics.mce(*case, n_bins) == pytest.approx(max(abs(gap) for _, gap in bins), abs=1e-12)
+
+
+@given(predictions(), BINS)
+@settings(deadline=None, max_examples=50)
+def test_adaptive_error_equals_a_loop_over_interpolated_edges(case, n_bins):
+    confidence, correct = confidence_and_correct(*case)
+    n = len(confidence)
+    edges = np.interp(np.linspace(0, n, n_bins + 1), np.arange(n), np.sort(confidence))
+    inside = [(confidence > low) & (confidence <= high) for low, high in itertools.pairwise(edges)]
+    expected = sum(abs((confidence - correct)[members].sum()) for members in inside) / n
+    assert metrics.aece(*case, n_bins) == pytest.approx(expected, abs=1e-12)
+
+
+@given(predictions(), BINS)
+@settings(deadline=None, max_examples=50)
+def test_classwise_error_equals_a_loop_over_classes(case, n_bins):
+    probs, labels = case
+    edges = np.linspace(0, 1, n_bins + 1)
+    total = 0.0
+    for k in range(probs.shape[1]):
+        bins = loop_over_bins(probs[:, k], (labels == k).astype(float), edges)
+        total += sum(c * abs(gap) for c, gap in bins) / len(labels)
+    assert metrics.cece(*case, n_bins) == pytest.approx(total / probs.shape[1], abs=1e-12)
+
+
+def test_classwise_error_does_not_depend_on_the_blocks_of_classes(monkeypatch):
+    case = calibrated(50, k=7)
+    whole = metrics.cece(*case)
+    monkeypatch.setattr("calgrid.metrics.calibration.BLOCK_ENTRIES", 100)
+    assert metrics.cece(*case) == pytest.approx(whole, abs=1e-15)
+
+
+def test_classwise_error_counts_classes_without_samples():
+    probs = np.array([[0.5, 0.25, 0.25]])
+    assert metrics.cece(probs, [0]) == pytest.approx((0.5 + 0.25 + 0.25) / 3)
+
+
+@given(predictions(), BINS)
+@settings(deadline=None, max_examples=50)
+def test_over_and_under_confidence_make_up_the_error(case, n_bins):
+    confidence, correct = confidence_and_correct(*case)
+    over, under = metrics.o_ece(*case, n_bins), metrics.u_ece(*case, n_bins)
+    assert over + under == pytest.approx(metrics.ece(*case, n_bins), abs=1e-12)
+    assert over - under == pytest.approx(confidence.mean() - correct.mean(), abs=1e-12)
+
+
+@given(predictions(), BINS)
+@settings(deadline=None, max_examples=50)
+def test_bounds(case, n_bins):
+    found = metrics.evaluate(*case, n_bins=n_bins)
+    confidence, correct = confidence_and_correct(*case)
+    assert abs(confidence.mean() - correct.mean()) - 1e-12 <= found["ece"] <= found["mce"] + 1e-12 <= 1 + 2e-12
+    assert found["ece_debiased"] <= found["ece"] + 1e-12
+    assert found["smce"] <= np.abs(confidence - correct).mean() + 1e-12
+    assert 0 <= found["brier"] <= 2 + 1e-12
+    assert all(np.isfinite(value) for value in found.values())
+
+
+@given(predictions(), st.randoms(use_true_random=False))
+@settings(deadline=None, max_examples=50)
+def test_the_order_of_samples_does_not_matter(case, random):
+    probs, labels = case
+    order = list(range(len(labels)))
+    random.shuffle(order)
+    before, after = metrics.evaluate(probs, labels), metrics.evaluate(probs[order], labels[order])
+    assert after == pytest.approx(before, abs=1e-12)
+
+
+@pytest.mark.parametrize("name", LABELLED)
+def test_the_names_of_classes_do_not_matter(name):
+    probs, labels = calibrated(60, k=4, seed=3)
+    names = np.array([2, 0, 3, 1])
+    renamed = np.empty_like(probs)
+    renamed[:, names] = probs
+    metric = getattr(metrics, name)
+    assert metric(renamed, names[labels]) == pytest.approx(metric(probs, labels), abs=1e-12)
+
+
+@pytest.mark.parametrize("n_bins", [3, 5, 10, 15])
+def test_a_confidence_on_an_edge_belongs_to_the_bin_below(n_bins):
+    edges = np.linspace(0, 1, n_bins + 1)[1:-1]
+    edges = edges[edges > 0.2]
+    pairs = np.column_stack([edges, np.nextafter(edges, 1)]).ravel()
+    # the lower of each pair is right and the upper wrong: in one bin their gaps would nearly cancel
+    correct = np.tile([1, 0], len(edges))
+    expected = loop_over_bins(pairs, correct, np.linspace(0, 1, n_bins + 1))
+    found = metrics.ece(*with_confidence(pairs, correct), n_bins)
+    assert found == pytest.approx(sum(c * abs(gap) for c, gap in expected) / len(pairs), abs=1e-12)
+
+
+def test_a_perfect_and_certain_model_scores_zero():
+    probs = np.eye(4)[[0, 1, 2, 3, 3]]
+    found = metrics.evaluate(probs, [0, 1, 2, 3, 3])
+    assert found.pop("accuracy") == 1
+    assert set(found.values()) == {0.0}
+
+
+def test_a_certain_model_that_is_always_wrong():
+    found = metrics.evaluate(np.eye(3), [1, 2, 0])
+    assert found["ece"] == found["mce"] == found["o_ece"] == found["smce"] == 1
+    assert found["u_ece"] == found["accuracy"] == found["ece_null"] == 0
+    assert found["ece_debiased"] == 1
+
+
+def test_the_uniform_model_is_calibrated_on_balanced_labels():
+    found = metrics.evaluate(np.full((30, 3), 1 / 3), np.arange(30) % 3)
+    assert found["ece"] == pytest.approx(0, abs=1e-12)
+    assert found["cece"] == pytest.approx(0, abs=1e-12)
+    assert found["aece"] == 0  # all confidences tie with the lowest, which this form drops
+    assert found["nll"] == pytest.approx(np.log(3))

@@ -1,0 +1,60 @@
+"""The table of metrics says what evaluation returns."""
+
+import doctest
+import importlib
+import subprocess
+import sys
+
+import pytest
+from tests.metrics.cases import B, calibrated
+
+from calgrid import metrics
+
+ROWS = ["accuracy", "ece", "ece_debiased", "ece_null", "aece", "cece", "mce", "o_ece", "u_ece", "nll", "brier", "smce"]
+ROWS_OOD = ["auroc", "fpr95", "auroc_entropy", "fpr95_entropy", "fpr95_oodpos"]
+
+
+def test_identifiers():
+    assert list(metrics.METRICS) == ROWS + ROWS_OOD
+    assert all(name == metric.id for name, metric in metrics.METRICS.items())
+
+
+@pytest.mark.parametrize("metric", metrics.METRICS.values(), ids=lambda metric: metric.id)
+def test_entries_are_complete(metric):
+    assert metric.summary
+    assert metric.source
+    assert metric.kind in {"labelled", "ood"}
+    assert metric.unit in {"fraction", "nats", "score"}
+    assert (metric.score is not None) == (metric.kind == "ood")
+
+
+def test_direction():
+    higher = {name for name, metric in metrics.METRICS.items() if metric.lower_is_better is False}
+    assert higher == {"accuracy", "auroc", "auroc_entropy"}
+    assert [name for name, metric in metrics.METRICS.items() if metric.lower_is_better is None] == ["ece_null"]
+
+
+def test_evaluation_is_the_table_applied():
+    found = metrics.evaluate(*B, n_bins=5)
+    assert list(found) == ROWS
+    assert found == {name: getattr(metrics, name)(*B, 5) for name in ROWS}
+    assert all(type(value) is float for value in found.values())
+
+
+def test_evaluation_of_sets_is_the_table_applied():
+    found = metrics.evaluate_ood(calibrated(20)[0], calibrated(10, seed=1)[0])
+    assert list(found) == ROWS_OOD
+    assert all(type(value) is float for value in found.values())
+
+
+def test_metrics_need_neither_torch_nor_pandas():
+    code = "import sys, calgrid.metrics; print(sorted({'torch', 'pandas'} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("module", ["calibration", "ood", "evaluation"])
+def test_examples_in_docstrings(module):
+    result = doctest.testmod(importlib.import_module(f"calgrid.metrics.{module}"))
+    assert result.attempted > 0
+    assert result.failed == 0

@@ -1,0 +1,94 @@
+"""Detection of out-of-distribution samples by scores, with ties."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.metrics import roc_auc_score
+from tests.metrics.cases import calibrated
+
+from calgrid import metrics
+from calgrid.errors import DataError
+
+SCORES = st.lists(st.integers(-5, 5).map(float), min_size=1, max_size=40)
+
+
+@given(SCORES, SCORES)
+@settings(deadline=None, max_examples=50)
+def test_auroc_counts_pairs_with_ties_as_half(scores_id, scores_ood):
+    a, b = np.array(scores_id)[:, None], np.array(scores_ood)[None, :]
+    assert metrics.auroc(scores_id, scores_ood) == pytest.approx((a > b).mean() + 0.5 * (a == b).mean())
+    truth = [1] * len(scores_id) + [0] * len(scores_ood)
+    assert metrics.auroc(scores_id, scores_ood) == pytest.approx(roc_auc_score(truth, scores_id + scores_ood))
+
+
+@given(SCORES, SCORES)
+@settings(deadline=None, max_examples=50)
+def test_fpr95_takes_the_largest_threshold_that_keeps_95_percent(scores_id, scores_ood):
+    kept = [t for t in scores_id if np.mean(np.array(scores_id) >= t) >= 0.95 - 1e-12]
+    assert metrics.fpr95(scores_id, scores_ood) == pytest.approx(np.mean(np.array(scores_ood) >= max(kept)))
+    flagged = [t for t in scores_ood if np.mean(np.array(scores_ood) <= t) >= 0.95 - 1e-12]
+    assert metrics.fpr95_oodpos(scores_id, scores_ood) == pytest.approx(np.mean(np.array(scores_id) <= min(flagged)))
+
+
+def test_auroc_is_symmetric_where_fpr95_is_not():
+    scores_id, scores_ood = [0.9, 0.8, 0.3], [0.7, 0.2]
+    mirrored = [-s for s in scores_ood], [-s for s in scores_id]
+    assert metrics.auroc(*mirrored) == pytest.approx(metrics.auroc(scores_id, scores_ood))
+    assert (
+        metrics.fpr95(*mirrored) == metrics.fpr95_oodpos(scores_id, scores_ood) != metrics.fpr95(scores_id, scores_ood)
+    )
+
+
+def test_twenty_samples_need_nineteen():
+    """0.95 * 20 is 19: the lowest score may be lost, no more."""
+    scores_id = np.arange(20.0)
+    assert metrics.fpr95(scores_id, [0.5, 1.0, 1.5, 2.5]) == pytest.approx(3 / 4)
+
+
+def test_constant_scores_tell_nothing():
+    assert metrics.auroc([1.0, 1.0], [1.0]) == 0.5
+    assert metrics.fpr95([1.0, 1.0], [1.0]) == metrics.fpr95_oodpos([1.0, 1.0], [1.0]) == 1
+
+
+def test_perfect_separation():
+    assert metrics.auroc([3.0, 2.0], [1.0]) == 1
+    assert metrics.fpr95([3.0, 2.0], [1.0]) == metrics.fpr95_oodpos([3.0, 2.0], [1.0]) == 0
+
+
+def test_scores_of_probabilities():
+    probs = [[1.0, 0.0], [0.5, 0.5]]
+    assert metrics.max_softmax(probs).tolist() == [1.0, 0.5]
+    assert metrics.negative_entropy(probs) == pytest.approx([0, -np.log(2)])
+
+
+def test_evaluation_uses_both_scores():
+    sharp, _ = calibrated(80, sharpness=4)
+    flat, _ = calibrated(50, sharpness=1, seed=1)
+    found = metrics.evaluate_ood(sharp, flat)
+    assert list(found) == ["auroc", "fpr95", "auroc_entropy", "fpr95_entropy", "fpr95_oodpos"]
+    assert found["auroc"] == metrics.auroc(sharp.max(axis=1), flat.max(axis=1)) > 0.6
+    assert found["fpr95_entropy"] == metrics.fpr95(metrics.negative_entropy(sharp), metrics.negative_entropy(flat))
+    assert found["fpr95_oodpos"] == metrics.fpr95_oodpos(sharp.max(axis=1), flat.max(axis=1))
+
+
+@pytest.mark.parametrize("function", [metrics.auroc, metrics.fpr95, metrics.fpr95_oodpos])
+@pytest.mark.parametrize(
+    ("scores_id", "scores_ood", "message"),
+    [
+        ([], [1.0], r"scores_id must have shape \(N,\) with N >= 1"),
+        ([1.0], [[1.0]], "scores_ood must have shape"),
+        ([1.0], [0.0, np.nan], "scores_ood must be finite, got nan at position 1"),
+        (["a"], [1.0], "scores_id must be a list of numbers"),
+    ],
+)
+def test_bad_scores_are_named(function, scores_id, scores_ood, message):
+    with pytest.raises(DataError, match=message):
+        function(scores_id, scores_ood)
+
+
+def test_sets_of_different_models_and_logits_are_refused():
+    with pytest.raises(DataError, match="probs_ood must have the 2 classes of probs_id, got 3"):
+        metrics.evaluate_ood([[0.5, 0.5]], [[0.5, 0.25, 0.25]])
+    with pytest.raises(DataError, match="probs_ood must hold probabilities"):
+        metrics.evaluate_ood([[0.5, 0.5]], [[7.0, -2.0]])

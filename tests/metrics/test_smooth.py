@@ -1,0 +1,55 @@
+"""The smooth calibration error is the optimum of its linear programme."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import sparse
+from scipy.optimize import linprog
+from tests.metrics.cases import calibrated, with_confidence
+
+from calgrid.metrics import smce
+
+
+def linear_programme(confidence, correct):
+    order = np.argsort(confidence)
+    residual, n = (correct - confidence)[order] / len(confidence), len(confidence)
+    constraints = {}
+    if n > 1:
+        steps = sparse.diags([-np.ones(n - 1), np.ones(n - 1)], [0, 1], shape=(n - 1, n))
+        gaps = np.diff(confidence[order])
+        constraints = {"A_ub": sparse.vstack([steps, -steps]), "b_ub": np.concatenate([gaps, gaps])}
+    return -linprog(-residual, bounds=(-1, 1), method="highs", **constraints).fun
+
+
+@given(st.integers(1, 60), st.booleans(), st.floats(0, 1), st.integers(0, 2**32 - 1))
+@settings(deadline=None, max_examples=50)
+def test_equals_the_linear_programme(n, tied, accuracy, seed):
+    rng = np.random.default_rng(seed)
+    confidence = rng.integers(2, 21, n) / 20 if tied else rng.uniform(0.06, 1, n)
+    correct = (rng.random(n) < accuracy).astype(int)
+    assert smce(*with_confidence(confidence, correct)) == pytest.approx(linear_programme(confidence, correct), abs=1e-9)
+
+
+def test_equals_the_linear_programme_on_a_thousand_samples():
+    probs, labels = calibrated(1000, k=3)
+    expected = linear_programme(probs.max(axis=1), (probs.argmax(axis=1) == labels).astype(int))
+    assert smce(probs, labels) == pytest.approx(expected, abs=1e-9)
+
+
+def test_is_the_mean_gap_where_all_confidences_are_too_high():
+    confidence = np.linspace(0.5, 1, 9)
+    assert smce(*with_confidence(confidence, np.zeros(9))) == pytest.approx(confidence.mean())
+
+
+def test_moves_by_no_more_than_the_confidences_do():
+    rng = np.random.default_rng(0)
+    confidence, correct = rng.uniform(0.2, 0.9, 200), rng.integers(0, 2, 200)
+    moved = confidence + rng.uniform(-0.01, 0.01, 200)
+    change = smce(*with_confidence(moved, correct)) - smce(*with_confidence(confidence, correct))
+    assert abs(change) <= 2 * 0.01
+
+
+def test_vanishes_for_calibrated_models_as_samples_grow():
+    assert smce(*calibrated(30000)) < 0.01
+    assert smce(*calibrated(30000)) < smce(*calibrated(300)) < 0.1

@@ -1,0 +1,118 @@
+"""Values computed by hand, to the printed digits."""
+
+import numpy as np
+import pytest
+from tests.metrics.cases import A, B, with_confidence
+
+from calgrid import metrics
+
+
+@pytest.mark.parametrize(
+    ("metric", "n_bins", "expected"),
+    [
+        ("ece", 5, 0.136),  # .1 * .38 + .3 * .19 + .3 * .04333 + .3 * .09333
+        ("ece", 10, 0.206),
+        ("ece", 15, 0.358),
+        ("o_ece", 5, 0.108),
+        ("o_ece", 10, 0.143),
+        ("o_ece", 15, 0.219),
+        ("u_ece", 5, 0.028),
+        ("u_ece", 10, 0.063),
+        ("u_ece", 15, 0.139),
+        ("mce", 5, 0.38),
+        ("mce", 10, 0.46),
+        ("mce", 15, 0.77),
+        ("aece", 5, 0.100),  # edges .38 .53 .65 .77 .92 .95: the sample at .38 is in no bin
+        ("aece", 4, 0.082),
+        ("aece", 2, 0.056),
+        ("smce", 15, 0.09032),
+        ("accuracy", 15, 0.6),
+    ],
+)
+def test_ten_samples(metric, n_bins, expected):
+    assert getattr(metrics, metric)(*A, n_bins) == pytest.approx(expected, abs=1e-12)
+
+
+@pytest.mark.parametrize(("n_bins", "expected"), [(5, 0.234), (4, 0.118), (2, 0.080)])
+def test_adaptive_bins_of_equal_counts_drop_no_sample(n_bins, expected):
+    assert metrics.aece(*A, n_bins, form="equal_count") == pytest.approx(expected, abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("metric", "n_bins", "expected"),
+    [
+        ("accuracy", 15, 4 / 6),
+        ("ece", 5, 0.1916666667),
+        ("o_ece", 5, 0.0833333333),
+        ("u_ece", 5, 0.1083333333),
+        ("mce", 5, 0.275),
+        ("ece", 15, 0.3416666667),
+        ("cece", 5, 1 / 6),  # classes .1166667, .0983333, .285
+        ("cece", 15, 0.2888888889),
+        ("brier", 15, 0.3855333333),
+        ("nll", 15, 0.6866905425),
+        ("smce", 15, 0.0508333333),
+    ],
+)
+def test_three_classes(metric, n_bins, expected):
+    assert getattr(metrics, metric)(*B, n_bins) == pytest.approx(expected, abs=1e-10)
+
+
+@pytest.mark.parametrize(
+    ("confidence", "correct", "expected"),
+    [
+        ([0.2, 0.8], [1, 0], 0.24),
+        ([0.2, 0.8], [0, 1], 0.06),
+        ([0.2, 0.8], [1, 1], 0.5),
+        ([0.5, 0.5], [1, 0], 0.0),
+        ([0.7], [1], 0.3),
+        ([0.1, 0.4, 0.9], [1, 0, 0], 0.3066666667),
+    ],
+)
+def test_smooth_calibration_error_of_a_few_samples(confidence, correct, expected):
+    assert metrics.smce(*with_confidence(confidence, correct)) == pytest.approx(expected, abs=1e-10)
+
+
+def test_out_of_distribution_scores():
+    scores_id = [0.99, 0.97, 0.95, 0.90, 0.85, 0.80, 0.72, 0.64, 0.55, 0.41]
+    scores_ood = [0.93, 0.70, 0.60, 0.50, 0.45, 0.40, 0.35, 0.30]
+    assert metrics.auroc(scores_id, scores_ood) == pytest.approx(0.825)
+    assert metrics.fpr95(scores_id, scores_ood) == pytest.approx(5 / 8)  # threshold .41
+    assert metrics.fpr95_oodpos(scores_id, scores_ood) == pytest.approx(7 / 10)  # threshold .93
+
+
+def test_a_confidence_of_one_shares_the_last_bin():
+    assert metrics.ece(*with_confidence([1, 1, 0.95, 0.95], [1, 0, 1, 1])) == pytest.approx(0.225)
+
+
+def test_ties_merge_adaptive_bins():
+    case = with_confidence([1] * 8 + [0.6, 0.5], [1, 1, 1, 1, 1, 1, 0, 1, 0, 1])
+    assert metrics.aece(*case, 5) == pytest.approx(0.16)
+    assert metrics.aece(*case, 5, form="equal_count") == pytest.approx(0.11)
+
+
+def test_scores_that_the_adaptive_and_plain_errors_share():
+    """One bin leaves only |mean confidence - accuracy|."""
+    assert metrics.ece(*A, 1) == pytest.approx(0.68 - 0.6)
+    assert metrics.aece(*A, 1, form="equal_count") == pytest.approx(0.68 - 0.6)
+
+
+def test_certain_mistakes_have_a_finite_nll():
+    probs = np.array([[1.0, 0.0], [1.0, 0.0]])
+    assert metrics.nll(probs, np.array([0, 1])) == pytest.approx(-np.log(1e-12) / 2)
+
+
+def test_brier_spans_zero_to_two():
+    probs = np.array([[1.0, 0.0, 0.0]])
+    assert metrics.brier(probs, np.array([0])) == 0
+    assert metrics.brier(probs, np.array([1])) == 2
+
+
+def test_top5_counts_ties_by_class_index():
+    probs = np.full((8, 8), 1 / 8)
+    assert metrics.top5(probs, np.arange(8)) == pytest.approx(5 / 8)
+    assert metrics.accuracy(probs, np.arange(8)) == pytest.approx(1 / 8)
+
+
+def test_top5_of_fewer_than_five_classes_is_one():
+    assert metrics.top5(*B) == 1

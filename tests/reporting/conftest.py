@@ -1,0 +1,242 @@
+"""Studies made of random logits: written as the workflow writes them, small enough for every test."""
+
+import json
+import zlib
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.special import softmax
+
+from calgrid.calibrators import build_calibrator
+from calgrid.metrics import bootstrap, evaluate, evaluate_ood
+from calgrid.statistics import summarise
+from calgrid.storage.logits import Logits, write_logits
+from calgrid.storage.tables import write_frame
+
+#: method -> (how far it separates the classes, factor on its calibrated logits: above 1 is over-confident)
+METHODS = {
+    "ce": (3.6, 1.8),
+    "ls": (3.6, 0.6),
+    "fl3": (3.5, 1.15),
+    "mbls": (3.7, 1.05),
+    "brier": (3.55, 1.3),
+    "mixup": (3.65, 0.5),
+    "mmce": (2.6, 1.0),
+    "maccal+mbls": (3.7, 0.95),
+}
+COST_COLUMNS = ["protocol", "dataset", "backbone", "method", "seed", "stage", "item", "seconds", "peak_memory_mb"]
+COST_COLUMNS += ["device", "device_name", "threads", "epochs", "parameters"]
+
+
+@dataclass
+class Recipe:
+    """What a synthetic study holds."""
+
+    methods: tuple[str, ...] = ("ce", "ls", "mmce")
+    seeds: tuple[int, ...] = (0, 1, 2)
+    calibrators: tuple[str, ...] = ("none", "ts")
+    shifts: tuple[str, ...] = ("gaussian_noise", "contrast")
+    severities: tuple[int, ...] = (1, 3, 5)
+    ood: tuple[str, ...] = ("ood/photos",)
+    backbones: tuple[str, ...] = ("resnet8",)
+    checkpoints: tuple[str, ...] = ("last",)
+    n_test: int = 240
+    n_classes: int = 4
+    resamples: int = 50
+    external: bool = False
+    published: pd.DataFrame | None = None
+    epochs: int = 6
+    drops: tuple[int, ...] = field(default=(3, 5))
+
+    @property
+    def protocol(self):
+        return "external" if self.external else "quick"
+
+
+@dataclass
+class Written:
+    """Where a synthetic study lies."""
+
+    folder: Path
+    manifest: dict
+
+
+def make_study(root: Path, recipe: Recipe) -> Written:
+    """Write runs, manifest, metrics, summary and costs below ``root``."""
+    runs, rows, costs = [], [], []
+    for backbone in recipe.backbones:
+        for method in recipe.methods:
+            for seed in recipe.seeds:
+                key = {
+                    "protocol": recipe.protocol,
+                    "dataset": "digits",
+                    "backbone": backbone,
+                    "method": method,
+                    "seed": seed,
+                }
+                run = root / "runs" / "/".join(map(str, key.values()))
+                runs.append(_manifest_run(key, run, recipe))
+                rows += _score(key, run, recipe)
+                costs += _records(key, run, recipe)
+    return _write(root / "study", recipe, runs, rows, costs)
+
+
+def _write(folder, recipe, runs, rows, costs):
+    metrics = pd.DataFrame([{"shift": "", "severity": 0, "ci_low": np.nan, "ci_high": np.nan, **row} for row in rows])
+    statistics = {"bins": 15, "bootstrap": recipe.resamples, "level": 0.95, "seed": 0, "baseline": "ce"}
+    manifest = {
+        "study": "synthetic",
+        "statistics": statistics,
+        "published": [],
+        "runs": runs,
+        "configuration": {"study": "synthetic", "statistics": statistics},
+        "fingerprint": "f" * 16,
+    }
+    write_frame(folder / "metrics.parquet", metrics)
+    write_frame(folder / "summary.parquet", summarise(metrics, "ce", recipe.published, 0.95))
+    write_frame(folder / "costs.parquet", pd.DataFrame(costs, columns=COST_COLUMNS))
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    return Written(folder, manifest)
+
+
+def _manifest_run(key, run, recipe):
+    families = [] if recipe.external else [*recipe.ood, *(["digits_c"] if recipe.shifts else [])]
+    return {
+        "key": key,
+        "run": str(run),
+        "part": str(run / "part"),
+        "fingerprint": f"{zlib.crc32(str(key).encode()):016x}",
+        "external": recipe.external,
+        "families": families,
+    }
+
+
+def _logits(key, n, recipe, keep, labels_seed):
+    """Logits whose signal is ``keep`` of that on clean images."""
+    signal, factor = METHODS[key["method"]]
+    labels = np.random.default_rng(labels_seed).integers(0, recipe.n_classes, n)
+    rng = np.random.default_rng([key["seed"], labels_seed, zlib.crc32(f"{key['method']}{key['backbone']}".encode())])
+    values = rng.normal(size=(n, recipe.n_classes))
+    values[np.arange(n), labels] += signal * keep
+    return (factor * signal * values).astype(np.float32), labels.astype(np.int32)
+
+
+def _score(key, run, recipe):
+    rows = []
+    val = _logits(key, recipe.n_test // 2, recipe, 1.0, 1)
+    test = _logits(key, recipe.n_test, recipe, 1.0, 2)
+    for checkpoint in recipe.checkpoints:
+        for name, (logits, labels) in {"val": val, "test": test}.items():
+            data = Logits(np.arange(len(labels)), labels, logits, metadata={**key, "split": name})
+            write_logits(run / f"logits/{checkpoint}/{name}.parquet", data)
+        for calibrator in recipe.calibrators:
+            fitted = build_calibrator(calibrator).fit(*val)
+            base = {
+                **key,
+                "checkpoint": checkpoint,
+                "calibrator": calibrator,
+                "fit_on": "val",
+                "fit_seed": 0,
+                "fingerprint": f"{zlib.crc32(str(key).encode()):016x}",
+            }
+            rows += _score_calibrated(base, key, recipe, fitted, val, test)
+    return rows
+
+
+def _score_calibrated(base, key, recipe, fitted, val, test):
+    rows = []
+    probs = fitted.predict_proba(test[0])
+    if base["calibrator"] == "none":
+        rows += _rows({**base, "split": "val"}, evaluate(fitted.predict_proba(val[0]), val[1]), {}, len(val[1]))
+    bounds = bootstrap(probs, test[1], n_resamples=recipe.resamples) if recipe.resamples else {}
+    rows += _rows({**base, "split": "test"}, evaluate(probs, test[1]), bounds, recipe.n_test)
+    for place, shift in enumerate(recipe.shifts):
+        for severity in recipe.severities:
+            logits, labels = _logits(key, recipe.n_test, recipe, 1 - severity * (0.09 + 0.05 * place), 10 + place)
+            shifted = {**base, "split": "shift", "shift": shift, "severity": severity}
+            rows += _rows(shifted, evaluate(fitted.predict_proba(logits), labels), {}, recipe.n_test)
+    for name in recipe.ood:
+        logits, _ = _logits(key, recipe.n_test // 2, recipe, 0.4, 50)
+        values = evaluate_ood(probs, fitted.predict_proba(logits))
+        rows += _rows({**base, "split": "ood", "shift": name}, values, {}, len(logits))
+    return rows
+
+
+def _rows(base, values, bounds, count):
+    nothing = (np.nan, np.nan)
+    return [
+        {**base, "metric": metric, "value": value, "n_samples": count}
+        | dict(zip(("ci_low", "ci_high"), bounds.get(metric, nothing), strict=True))
+        for metric, value in values.items()
+    ]
+
+
+def _records(key, run, recipe):
+    fits = [
+        {**key, "stage": "calibrate", "item": name, "seconds": 0.1 + 0.01 * key["seed"], "device": "cpu"}
+        for name in recipe.calibrators
+    ]
+    if recipe.external:
+        (run / "predict.json").write_text(json.dumps({"spec": {}, "fingerprint": "e" * 16}))
+        return fits
+    _history(key, run, recipe)
+    environment = {
+        "calgrid": "0.1.0",
+        "python": "3.11.0",
+        "torch": "2.11.0",
+        "device": "cpu",
+        "device_name": "x86_64",
+        "threads": 1,
+    }
+    seconds = {"train": 20.0 + len(key["method"]) + key["seed"], "predict": 1.5}
+    for stage, duration in seconds.items():
+        record = {"environment": environment, "fingerprint": "a" * 16, "seconds": duration, "peak_memory_mb": 512.0}
+        (run / f"{stage}.json").write_text(json.dumps(record))
+    common = {**key, "item": "", "peak_memory_mb": 512.0, "device": "cpu", "device_name": "x86_64", "threads": 1}
+    stages = [
+        {**common, "stage": "train", "seconds": seconds["train"], "epochs": recipe.epochs, "parameters": 78042},
+        {**common, "stage": "predict", "seconds": seconds["predict"]},
+    ]
+    return [*stages, *fits]
+
+
+def _history(key, run, recipe):
+    second_stage = "+" in key["method"]
+    epochs = np.arange(recipe.epochs // 2 if second_stage else recipe.epochs)
+    drops = (epochs[:, None] >= np.array(recipe.drops)).sum(axis=1) if not second_stage else np.zeros(len(epochs))
+    rng = np.random.default_rng([key["seed"], zlib.crc32(key["method"].encode())])
+    rise = 1 - np.exp(-(epochs + 1 + 4 * drops) / (recipe.epochs / 5))
+    signal, _ = METHODS[key["method"]]
+    history = pd.DataFrame(
+        {
+            "epoch": epochs.astype(np.int32),
+            "learning_rate": 0.1 * 0.1**drops,
+            "train_loss": signal * (1.05 - rise) + 0.05 * rng.random(len(epochs)),
+            "train_accuracy": 0.1 + 0.89 * rise,
+            "train_ce": 1.05 - rise,
+            "val_accuracy": 0.1 + 0.23 * signal * rise + 0.01 * rng.random(len(epochs)),
+            "val_nll": 7.0 / signal * (1.15 - rise) + 0.02 * rng.random(len(epochs)),
+        }
+    )
+    write_frame(run / "history.parquet", history)
+
+
+def uncalibrated(logits):
+    """Softmax of logits, for checks."""
+    return softmax(logits.astype(np.float64), axis=1)
+
+
+@pytest.fixture(scope="session")
+def study(tmp_path_factory) -> Written:
+    """Three methods, three seeds, two calibrators, corruptions and an OOD set."""
+    return make_study(tmp_path_factory.mktemp("study"), Recipe())
+
+
+@pytest.fixture(scope="session")
+def external(tmp_path_factory) -> Written:
+    """One external run: no history, no shifts, one seed."""
+    recipe = Recipe(methods=("ce",), seeds=(0,), shifts=(), ood=(), external=True)
+    return make_study(tmp_path_factory.mktemp("external"), recipe)

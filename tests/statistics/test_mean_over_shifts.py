@@ -1,0 +1,54 @@
+"""Means over corruptions at a severity, of numbers that were computed one corruption at a time."""
+
+import numpy as np
+import pytest
+from tests.statistics.cases import frame, one, over_seeds
+
+from calgrid.statistics import mean_over_shifts, summarise
+
+
+def corrupted(shift, severity, value, **other):
+    return {"split": "shift", "shift": shift, "severity": severity, "value": value, **other}
+
+
+def test_mean_of_each_severity_of_each_run():
+    means = mean_over_shifts(
+        frame(
+            corrupted("fog", 1, 0.1),
+            corrupted("snow", 1, 0.3),
+            corrupted("fog", 2, 0.5),
+            corrupted("fog", 1, 0.7, seed=2),
+            corrupted("fog", 1, 0.9, metric="nll"),
+        )
+    )
+    assert len(means) == 4
+    row = one(means, seed=1, severity=1, metric="ece")
+    assert row["value"] == pytest.approx(0.2)
+    assert (row["shift"], row["n_shifts"], row["shifts"], row["n_samples"]) == ("mean", 2, "fog,snow", 200)
+    assert np.isnan(row["ci_low"])
+    assert one(means, seed=2)["shifts"] == "fog"
+
+
+def test_clean_other_domain_and_out_of_distribution_rows_do_not_enter():
+    rows = frame({}, {"split": "ood", "shift": "ood/svhn"}, {"split": "shift", "shift": "sketch", "severity": 0})
+    assert mean_over_shifts(rows).empty
+
+
+def test_missing_numbers_are_not_counted():
+    row = mean_over_shifts(frame(corrupted("fog", 1, 0.1), corrupted("snow", 1, np.nan))).iloc[0]
+    assert (row["value"], row["n_shifts"], row["shifts"]) == (0.1, 1, "fog")
+
+
+def test_means_are_rows_that_can_be_summarised():
+    rows = [
+        *over_seeds([0.1, 0.2], split="shift", shift="fog", severity=5),
+        *over_seeds([0.3, 0.4], split="shift", shift="snow", severity=5),
+    ]
+    row = one(summarise(mean_over_shifts(frame(*rows))), shift="mean")
+    assert row["mean"] == pytest.approx(0.25)
+    assert row["n_seeds"] == 2
+
+
+def test_means_are_not_averaged_again():
+    rows = frame(corrupted("fog", 1, 0.1), corrupted("mean", 1, 0.9))
+    assert mean_over_shifts(rows)["value"].tolist() == [0.1]

@@ -1,0 +1,136 @@
+"""Ranks over settings and the tests on them."""
+
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+from calgrid.errors import ConfigError, DataError
+from calgrid.statistics import friedman, mean_ranks, nemenyi_cd, setting_ranks, wilcoxon_holm
+
+SIX_SETTINGS = pd.DataFrame(
+    [
+        [3.1, 2.0, 1.2, 1.0],
+        [4.0, 2.2, 1.9, 2.1],
+        [2.5, 1.5, 1.6, 0.9],
+        [5.0, 3.0, 2.0, 1.5],
+        [1.8, 1.9, 1.1, 1.2],
+        [3.6, 2.8, 2.4, 1.7],
+    ],
+    columns=["one", "two", "three", "four"],
+)
+
+
+def test_mean_ranks():
+    assert mean_ranks(SIX_SETTINGS).tolist() == pytest.approx([3.8333333, 3, 1.8333333, 1.3333333])
+
+
+def test_friedman_and_iman_davenport():
+    result = friedman(setting_ranks(SIX_SETTINGS))
+    assert result.chi2 == pytest.approx(13.8)
+    assert result.p_value == pytest.approx(0.00319042, abs=1e-8)
+    assert result.f == pytest.approx(16.428571, abs=1e-6)
+    assert result.f_p_value == pytest.approx(stats.f.sf(result.f, 3, 15))
+    assert (result.n_settings, result.n_methods) == (6, 4)
+    assert result.chi2 == pytest.approx(stats.friedmanchisquare(*SIX_SETTINGS.to_numpy().T).statistic)
+
+
+def test_friedman_of_settings_that_all_agree():
+    result = friedman([[1, 2, 3]] * 4)
+    assert result.chi2 == pytest.approx(8)
+    assert result.f == math.inf
+    assert result.f_p_value == 0
+
+
+def test_friedman_of_methods_that_all_tie():
+    result = friedman([[2, 2, 2]] * 4)
+    assert result.chi2 == pytest.approx(0)
+    assert result.p_value == pytest.approx(1)
+
+
+@pytest.mark.parametrize(
+    ("ranks", "message"),
+    [([[1, 2]], "at least 2 settings"), ([[1], [1]], "2 methods"), ([[0.3, 0.1], [0.2, 0.5]], "ranks 1 to 2")],
+)
+def test_friedman_takes_rankings(ranks, message):
+    with pytest.raises(DataError, match=message):
+        friedman(ranks)
+
+
+def test_critical_difference():
+    assert nemenyi_cd(4, 6) == pytest.approx(1.914843, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("k", "alpha", "q"), [(2, 0.05, 1.960), (5, 0.05, 2.728), (15, 0.05, 3.391), (2, 0.10, 1.645), (10, 0.10, 2.920)]
+)
+def test_critical_difference_is_the_tabulated_quantile(k, alpha, q):
+    # at n = k (k + 1) / 6 the root is 1; tables differ from each other in the last digit
+    assert nemenyi_cd(k, 1, alpha) / math.sqrt(k * (k + 1) / 6) == pytest.approx(q, abs=1.1e-3)
+
+
+@pytest.mark.parametrize(("k", "n", "alpha"), [(1, 5, 0.05), (3, 0, 0.05), (3, 5, 0.0), (3, 5, 1.0)])
+def test_critical_difference_needs_methods_and_settings(k, n, alpha):
+    with pytest.raises(ConfigError, match="nemenyi_cd needs"):
+        nemenyi_cd(k, n, alpha)
+
+
+def test_wilcoxon_against_a_reference():
+    found = wilcoxon_holm(SIX_SETTINGS, "four")
+    assert found.index.tolist() == ["one", "two", "three"]
+    assert found.loc["one", "statistic"] == 0
+    assert found.loc["one", "p_value"] == 0.03125  # 2 / 2^6: no smaller one exists with six settings
+    assert found["n_settings"].tolist() == [6, 6, 6]
+    assert found.loc["three", "median_difference"] == pytest.approx(0.35)
+    assert found["p_holm"].tolist() == pytest.approx([0.09375, 0.09375, found.loc["three", "p_value"]])
+
+
+def test_wilcoxon_compares_the_settings_that_both_have():
+    scores = SIX_SETTINGS.copy()
+    scores.loc[0, "one"] = np.nan
+    scores["absent"] = np.nan
+    found = wilcoxon_holm(scores, "four")
+    assert found.loc["one", "n_settings"] == 5
+    assert found.loc["one", "p_value"] == 0.0625
+    assert found.loc["absent", "n_settings"] == 0
+    assert np.isnan(found.loc["absent", "p_holm"])
+
+
+def test_wilcoxon_of_equal_methods_sees_no_difference():
+    scores = pd.DataFrame({"a": [1.0, 2.0, 3.0], "b": [1.0, 2.0, 3.0]})
+    assert wilcoxon_holm(scores, "b").loc["a", "p_value"] == 1
+
+
+def test_wilcoxon_needs_its_reference():
+    with pytest.raises(DataError, match="column for the reference 'ce', it has: one, two"):
+        wilcoxon_holm(SIX_SETTINGS, "ce")
+
+
+def test_ties_share_their_mean_rank_or_the_smaller_one():
+    scores = pd.DataFrame({"a": [1.0], "b": [1.0], "c": [2.0]})
+    assert mean_ranks(scores).tolist() == [1.5, 1.5, 3]
+    assert mean_ranks(scores, ties="min").tolist() == [1, 1, 3]
+
+
+def test_higher_may_be_better():
+    scores = pd.DataFrame({"a": [0.9, 0.8], "b": [0.7, 0.9]})
+    assert setting_ranks(scores, lower_is_better=False).to_numpy().tolist() == [[1, 2], [2, 1]]
+
+
+def test_missing_numbers_cost_their_setting_or_their_method():
+    scores = SIX_SETTINGS.copy()
+    scores.loc[1, "three"] = np.nan
+    assert setting_ranks(scores).shape == (5, 4)
+    assert setting_ranks(scores, missing="drop_methods").shape == (6, 3)
+    with pytest.raises(DataError, match="none is left"):
+        setting_ranks(scores.assign(five=np.nan))
+    with pytest.raises(ConfigError, match="missing must be"):
+        setting_ranks(scores, missing="impute")
+
+
+def test_ranks_of_a_published_table():
+    """FeDLaS Table 2, ECE of CE and FeDLaS-LS in its four columns."""
+    scores = pd.DataFrame({"ce": [4.79, 25.62, 12.12, 26.90], "fedlas_ls": [1.53, 12.38, 3.62, 2.85]})
+    assert mean_ranks(scores, ties="min").tolist() == [2, 1]

@@ -1,0 +1,205 @@
+"""One row a reported number: mean, interval, rank, test against the baseline."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+from tests.statistics.cases import frame, one, over_seeds
+
+from calgrid.errors import ConfigError, DataError
+from calgrid.statistics import summarise
+
+
+def test_mean_and_student_interval_over_seeds():
+    values = [0.02, 0.03, 0.07]
+    row = summarise(frame(*over_seeds(values))).iloc[0]
+    assert row["mean"] == pytest.approx(0.04)
+    assert row["std"] == pytest.approx(np.std(values, ddof=1))
+    assert row["n_seeds"] == 3
+    low, high = stats.t.interval(0.95, 2, loc=0.04, scale=stats.sem(values))
+    assert (row["ci_low"], row["ci_high"]) == pytest.approx((low, high))
+
+
+def test_the_level_sets_the_width():
+    rows = frame(*over_seeds([0.02, 0.03, 0.07]))
+    narrow, wide = summarise(rows, level=0.5).iloc[0], summarise(rows, level=0.99).iloc[0]
+    assert wide["ci_low"] < narrow["ci_low"] < narrow["ci_high"] < wide["ci_high"]
+    with pytest.raises(ConfigError, match="level"):
+        summarise(rows, level=95)
+
+
+def test_one_seed_keeps_its_bootstrap_interval():
+    row = summarise(frame({"value": 0.03, "ci_low": 0.02, "ci_high": 0.05})).iloc[0]
+    assert (row["mean"], row["n_seeds"], row["ci_low"], row["ci_high"]) == (0.03, 1, 0.02, 0.05)
+    assert np.isnan(row["std"])
+    assert np.isnan(row["p_value"])
+
+
+def test_calibrator_seeds_are_averaged_within_a_run_first():
+    rows = frame(
+        {"seed": 1, "fit_seed": 1, "value": 0.01},
+        {"seed": 1, "fit_seed": 2, "value": 0.03},
+        {"seed": 2, "fit_seed": 1, "value": 0.08},
+    )
+    row = summarise(rows).iloc[0]
+    assert row["n_seeds"] == 2
+    assert row["mean"] == pytest.approx(0.05)  # of .02 and .08, not of three numbers
+    assert row["std"] == pytest.approx(np.std([0.02, 0.08], ddof=1))
+
+
+def test_calibrator_seeds_of_one_run_are_no_spread_over_seeds():
+    rows = frame(
+        {"fit_seed": 1, "value": 0.01, "ci_low": 0.00, "ci_high": 0.02},
+        {"fit_seed": 2, "value": 0.03, "ci_low": 0.02, "ci_high": 0.06},
+    )
+    row = summarise(rows).iloc[0]
+    assert row["n_seeds"] == 1
+    assert np.isnan(row["std"])
+    assert (row["ci_low"], row["ci_high"]) == pytest.approx((0.01, 0.04))
+
+
+def test_ranks_are_among_methods_and_calibrators_of_a_column():
+    rows = frame(
+        {"value": 0.05},
+        {"calibrator": "ts", "value": 0.02},
+        {"method": "mbls", "value": 0.02},
+        {"method": "mbls", "calibrator": "ts", "value": 0.01},
+        {"method": "mbls", "dataset": "svhn", "value": 0.9},
+        {"method": "mbls", "split": "val", "value": 0.9},
+        {"method": "mbls", "split": "shift", "shift": "fog", "severity": 3, "value": 0.9},
+    )
+    summary = summarise(rows)
+    column = summary[(summary["dataset"] == "cifar10") & (summary["split"] == "test")]
+    ranks = column.set_index(["method", "calibrator"])["rank"].to_dict()
+    assert ranks == {("ce", "none"): 4, ("ce", "ts"): 2.5, ("mbls", "none"): 2.5, ("mbls", "ts"): 1}
+    assert (summary.drop(column.index)["rank"] == 1).all()
+
+
+@pytest.mark.parametrize(
+    ("metric", "rank_of_the_larger"), [("accuracy", 1), ("auroc", 1), ("nll", 2), ("fpr95", 2), ("ece_null", None)]
+)
+def test_ranks_know_the_better_side(metric, rank_of_the_larger):
+    rows = frame({"metric": metric, "value": 0.5}, {"metric": metric, "method": "mbls", "value": 0.6})
+    rank = one(summarise(rows), method="mbls")["rank"]
+    assert np.isnan(rank) if rank_of_the_larger is None else rank == rank_of_the_larger
+
+
+def test_a_metric_that_does_not_exist():
+    with pytest.raises(ConfigError, match="Unknown metric 'eec' in the column metric: did you mean 'ece'"):
+        summarise(frame({"metric": "eec"}))
+
+
+def test_difference_and_test_are_paired_over_common_seeds():
+    ce, mbls = [0.05, 0.06, 0.08], [0.04, 0.03, 0.06]
+    rows = frame(*over_seeds([*ce, 0.9]), *over_seeds(mbls, method="mbls"))
+    row = one(summarise(rows), method="mbls")
+    assert row["diff_vs_baseline"] == pytest.approx(-0.02)
+    assert row["p_value"] == pytest.approx(stats.ttest_rel(mbls, ce).pvalue)
+
+
+def test_the_baseline_is_compared_at_the_same_calibrator():
+    rows = frame(
+        {"value": 0.05}, {"calibrator": "ts", "value": 0.01}, {"method": "mbls", "calibrator": "ts", "value": 0.02}
+    )
+    assert one(summarise(rows), method="mbls")["diff_vs_baseline"] == pytest.approx(0.01)
+
+
+def test_the_baseline_itself_is_not_tested():
+    row = one(summarise(frame(*over_seeds([0.1, 0.2]), *over_seeds([0.3, 0.3], method="mbls"))), method="ce")
+    assert row["diff_vs_baseline"] == 0
+    assert np.isnan(row["p_value"])
+    assert np.isnan(row["p_holm"])
+
+
+def test_no_common_seed_no_difference():
+    row = one(summarise(frame({"seed": 1, "value": 0.1}, {"seed": 2, "method": "mbls", "value": 0.2})), method="mbls")
+    assert np.isnan(row["diff_vs_baseline"])
+    assert np.isnan(row["p_value"])
+
+
+@pytest.mark.parametrize(("shift", "expected"), [(0.0, 1.0), (0.01, np.nan)])
+def test_differences_without_variance(shift, expected):
+    """All zero: no evidence. All equal: nothing to test against, even where rounding pretends to vary."""
+    ce = [0.90, 0.95, 0.93]
+    rows = frame(*over_seeds(ce), *over_seeds([v + shift for v in ce], method="mbls"))
+    assert one(summarise(rows), method="mbls")["p_value"] == pytest.approx(expected, nan_ok=True)
+
+
+def test_holm_over_the_methods_of_a_column_at_one_calibrator():
+    rng = np.random.default_rng(0)
+    rows = []
+    for calibrator in ("none", "ts"):
+        for method, shift in (("ce", 0), ("ls", -0.02), ("mbls", -0.01)):
+            rows += over_seeds(0.1 + shift + 0.005 * rng.normal(size=4), method=method, calibrator=calibrator)
+    summary = summarise(frame(*rows))
+    for calibrator in ("none", "ts"):
+        tested = summary[(summary["calibrator"] == calibrator) & (summary["method"] != "ce")].sort_values("p_value")
+        small, large = tested["p_value"]
+        assert tested["p_holm"].tolist() == pytest.approx([min(1, 2 * small), max(min(1, 2 * small), large)])
+
+
+def test_missing_runs_are_counted_not_imputed():
+    rows = frame(*over_seeds([0.1, np.nan, 0.3]), *over_seeds([0.2, 0.2], method="mbls"))
+    summary = summarise(rows)
+    assert one(summary, method="ce")["n_seeds"] == 2
+    assert one(summary, method="ce")["mean"] == pytest.approx(0.2)
+    assert one(summary, method="mbls")["diff_vs_baseline"] == pytest.approx(0.1)  # seed 1 alone
+    assert np.isnan(one(summary, method="mbls")["p_value"])
+
+
+def test_rows_do_not_depend_on_the_order_or_dtype_of_the_input():
+    rows = frame(
+        *over_seeds([0.1, 0.2]),
+        *over_seeds([0.3, 0.1], method="mbls"),
+        *over_seeds([0.2, 0.2], split="shift", shift="fog", severity=2),
+    )
+    expected = summarise(rows)
+    shuffled = rows.sample(frac=1, random_state=0)
+    words = {column: "category" for column in rows.columns if isinstance(rows[column].iloc[0], str)}
+    pd.testing.assert_frame_equal(summarise(shuffled.astype({**words, "severity": "int8"})), expected)
+
+
+def test_empty_keys_may_be_missing_values():
+    rows = frame(*over_seeds([0.1, 0.2]))
+    row = summarise(rows.assign(shift=None, severity=np.nan, fit_seed=np.nan)).iloc[0]
+    assert (row["shift"], row["severity"], row["n_seeds"]) == ("", 0, 2)
+
+
+def test_no_rows():
+    assert summarise(frame()).empty
+
+
+def test_a_number_that_stands_twice_is_refused():
+    with pytest.raises(DataError, match=r"each number once.*'method': 'mbls'"):
+        summarise(frame({"method": "mbls"}, {"method": "mbls", "value": 0.5}))
+
+
+def test_missing_columns_are_named():
+    with pytest.raises(DataError, match="missing: shift, ci_low"):
+        summarise(frame({}).drop(columns=["shift", "ci_low"]))
+
+
+def test_the_input_is_left_as_it_was():
+    rows = frame(*over_seeds([0.1, 0.2])).assign(shift=None)
+    before = rows.copy()
+    summarise(rows)
+    pd.testing.assert_frame_equal(rows, before)
+
+
+def test_columns():
+    summary = summarise(frame({}))
+    assert list(summary.columns)[11:] == [
+        "mean",
+        "std",
+        "n_seeds",
+        "ci_low",
+        "ci_high",
+        "rank",
+        "diff_vs_baseline",
+        "p_value",
+        "p_holm",
+        "published",
+        "published_source",
+    ]
+    assert np.isnan(summary["published"].iloc[0])
+    assert summary["published_source"].iloc[0] == ""

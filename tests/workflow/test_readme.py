@@ -1,0 +1,69 @@
+"""What the README says works when it is copied."""
+
+import re
+import subprocess
+import sys
+
+import pytest
+
+from tests.workflow.dag import CONFIG, HOME, Repository
+
+pytestmark = pytest.mark.workflow
+README = (HOME / "README.md").read_text()
+
+
+def blocks(language):
+    return re.findall(rf"```{language}\n(.*?)```", README, re.DOTALL)
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars", "duckdb"])
+def test_one_liners_read_the_metrics(library, finished):
+    code = next(block for block in blocks("python") if f"import {library}" in block)
+    *setup, last = code.strip().splitlines()
+    script = "\n".join([*setup, f"print({last})"]).replace("results/digits", "results/tiny")
+    done = subprocess.run([sys.executable, "-c", script], cwd=finished.root, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "tst" in done.stdout
+
+
+def test_the_example_of_a_method_is_one_file_that_can_be_planned(tmp_path):
+    repository = Repository(tmp_path)
+    code = next(block for block in blocks("python") if "class MyLoss" in block)
+    (repository.root / "src/calgrid/losses/my_loss.py").write_text(code)
+    config = {**CONFIG, "grids": [{**CONFIG["grids"][0], "methods": ["my_loss", "tst+my_loss"]}]}
+    repository.configure(config)
+    plan = repository.plan()
+    assert {"train my_loss/seed1", "train tst+my_loss/seed1"} <= plan
+    script = (
+        "import torch; from calgrid.losses import build_loss; loss = build_loss('my_loss', 3, lambda_=0.5);"
+        "z = torch.eye(3); y = torch.arange(3);"
+        "print(float(loss(z, y) - torch.nn.functional.cross_entropy(z, y)))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env={"PYTHONPATH": str(repository.root / "src"), "PATH": ""},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert float(done.stdout) == pytest.approx(0.5 * 1 / 3, abs=1e-6)
+
+
+def test_example_configurations_are_valid(tmp_path):
+    import yaml
+
+    from calgrid.configuration.study import Study
+
+    examples = [yaml.safe_load(block) for block in blocks("yaml")]
+    assert len(examples) == 2
+    Study(examples[0], HOME)
+    for name in ("val.npz", "test.npz"):
+        (tmp_path / name).touch()
+    Study({**examples[1], "data_root": str(tmp_path)}, HOME)
+
+
+def test_the_two_commands_are_targets_of_the_makefile():
+    makefile = (HOME / "Makefile").read_text()
+    for target in ("demo", "test"):
+        assert f"make {target}" in README
+        assert re.search(rf"^{target}:", makefile, re.MULTILINE)
