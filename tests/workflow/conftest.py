@@ -15,7 +15,7 @@ def finished(tmp_path_factory):
 
 @pytest.fixture
 def edit(finished):
-    """Replace text in a file of the repository until the test ends."""
+    """Replace the first occurrence of a text in a file of the repository until the test ends."""
     originals = {}
 
     def replace(path, old, new):
@@ -23,7 +23,7 @@ def edit(finished):
         text = file.read_text()
         assert old in text, f"{old!r} is not in {path}"
         originals.setdefault(file, text)
-        file.write_text(text.replace(old, new))
+        file.write_text(text.replace(old, new, 1))
 
     yield replace
     for file, text in originals.items():

@@ -60,12 +60,12 @@ def test_storage_and_command_line_plan_nothing(finished, edit):
 
 
 def test_a_calibrator_plans_no_training_and_no_prediction(finished, edit):
-    edit("src/calgrid/calibrators/ts.py", "class TemperatureScaling", "_CHANGED = 1\n\n\nclass TemperatureScaling")
+    edit("src/calgrid/calibrators/ts.py", "\n@register", "\n_CHANGED = 1\n\n\n@register")
     assert finished.plan() == branch(*ALL, stages=("calibrate",)) | AGGREGATION
 
 
 def test_a_calibrator_that_is_not_used_plans_nothing(finished, edit):
-    edit("src/calgrid/calibrators/iso.py", "\nclass ", "\n_CHANGED = 1\n\n\nclass ")
+    edit("src/calgrid/calibrators/iso.py", "\n@register", "\n_CHANGED = 1\n\n\n@register")
     assert finished.plan() == set()
 
 
@@ -116,7 +116,7 @@ def test_the_data_set_plans_everything(finished, edit):
 
 def test_an_ood_set_plans_predictions_but_no_training(finished, edit):
     edit("src/calgrid/datasets/photos.py", "SHRINK = 2", "SHRINK = 3")
-    expected = branch(*ALL, stages=("predict", "calibrate")) | AGGREGATION | {"prepare_data photos", "shifts"}
+    expected = branch(*ALL, stages=("predict", "calibrate")) | AGGREGATION | {"prepare_data photos"}
     assert finished.plan() == expected
 
 

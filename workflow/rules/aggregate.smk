@@ -5,12 +5,12 @@ localrules:
 rule manifest:
     output:
         f"{STUDY}/manifest.json",
-    params:
-        fingerprint=BOOK.plan.manifest()["fingerprint"],
     log:
         f"{LOGS}/{BOOK.study}/manifest.log",
     benchmark:
         f"{TIMES}/{BOOK.study}/manifest.tsv"
+    params:
+        fingerprint=BOOK.plan.manifest()["fingerprint"],
     run:
         from calgrid.storage.atomic import write_json
 
@@ -26,9 +26,6 @@ rule aggregate:
         f"{STUDY}/metrics.parquet",
         f"{STUDY}/summary.parquet",
         f"{STUDY}/costs.parquet",
-    params:
-        folder=STUDY,
-        fingerprint=BOOK.stage_fingerprint("aggregate"),
     log:
         f"{LOGS}/{BOOK.study}/aggregate.log",
     benchmark:
@@ -39,5 +36,8 @@ rule aggregate:
     resources:
         mem_mb=8000,
         runtime=60,
+    params:
+        folder=STUDY,
+        fingerprint=BOOK.stage_fingerprint("aggregate"),
     shell:
         "python -m calgrid aggregate --manifest {input.manifest} --out {params.folder} --threads {threads} > {log} 2>&1"

@@ -4,10 +4,6 @@ rule calibrate:
     output:
         f"{PART}/metrics.parquet",
         f"{PART}/calibrate.json",
-    params:
-        run=RUN,
-        folder=PART,
-        spec=BOOK.calibrate_spec,
     log:
         f"{LOGS}/{BOOK.study}/calibrate/{KEY}.log",
     benchmark:
@@ -18,6 +14,10 @@ rule calibrate:
     resources:
         mem_mb=lambda wildcards, attempt: 4000 * attempt,
         runtime=lambda wildcards, attempt: 60 * attempt,
+    params:
+        run=RUN,
+        folder=PART,
+        spec=BOOK.calibrate_spec,
     shell:
         "python -m calgrid evaluate --spec {params.spec:q} --run {params.run} --out {params.folder}"
         " --threads {threads} > {log} 2>&1"

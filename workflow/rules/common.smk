@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 
 from snakemake.exceptions import WorkflowError
+from snakemake.settings.enums import RerunTrigger
 
 HOME = Path(workflow.basedir)
 # Jobs run exactly this checkout, in the environment that snakemake was started from (or in the rule's conda
@@ -24,6 +25,21 @@ if not workflow.overwrite_configfiles:
 
     configfile: str(HOME / "config" / "config.yaml")
 
+
+class FingerprintedWorkflow(type(workflow)):
+    """Fingerprints in the parameters and times of files say what must run again; nothing else does.
+
+    The set of input files would make two studies with different shifts undo each other's predictions, a switch to
+    conda or an edit of a shell string would run everything again. Snakemake has these triggers as settings of a
+    profile, but a default profile would silently take keys away from the SLURM profile.
+    """
+
+    @property
+    def rerun_triggers(self):
+        return super().rerun_triggers & {RerunTrigger.MTIME, RerunTrigger.PARAMS}
+
+
+workflow.__class__ = FingerprintedWorkflow
 
 # Cores are given for this machine (--cores, -j), a number of nodes (--jobs in a profile) for a cluster.
 LOCAL = workflow.resource_settings.cores is not None or workflow.resource_settings.nodes is None

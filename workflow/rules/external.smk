@@ -8,9 +8,6 @@ if BOOK.has_external():
             f"{RESULTS}/runs/{EXTERNAL_KEY}/predict.json",
             f"{RESULTS}/runs/{EXTERNAL_KEY}/logits/last/val.parquet",
             f"{RESULTS}/runs/{EXTERNAL_KEY}/logits/last/test.parquet",
-        params:
-            folder=f"{RESULTS}/runs/{EXTERNAL_KEY}",
-            spec=BOOK.external_spec,
         log:
             f"{LOGS}/import/{EXTERNAL_KEY}.log",
         benchmark:
@@ -21,5 +18,8 @@ if BOOK.has_external():
         resources:
             mem_mb=4000,
             runtime=30,
+        params:
+            folder=f"{RESULTS}/runs/{EXTERNAL_KEY}",
+            spec=BOOK.external_spec,
         shell:
             "python -m calgrid import --spec {params.spec:q} --files {input} --out {params.folder} > {log} 2>&1"

@@ -10,13 +10,9 @@ for group in BOOK.predict_groups():
         input:
             model=f"{FOLDER}/model.safetensors",
             data=f"{RESULTS}/data/{group.dataset}/manifest.json",
-            shifts=ancient(f"{RESULTS}/data/{group.dataset}.shifts"),
+            families=BOOK.family_manifests(group),
         output:
             BOOK.predict_outputs(group),
-        params:
-            folder=FOLDER,
-            data=f"{RESULTS}/data/{group.dataset}",
-            spec=BOOK.predict_spec(group),
         log:
             f"{LOGS}/predict/{NAME}.log",
         benchmark:
@@ -28,6 +24,10 @@ for group in BOOK.predict_groups():
             gpu=BOOK.gpus,
             mem_mb=lambda wildcards, attempt: 4000 * attempt,
             runtime=lambda wildcards, attempt: 60 * attempt,
+        params:
+            folder=FOLDER,
+            data=f"{RESULTS}/data/{group.dataset}",
+            spec=BOOK.predict_spec(group),
         shell:
             "python -m calgrid predict --spec {params.spec:q} --model {input.model} --data {params.data}"
             " --out {params.folder} --threads {threads} --outputs {output} > {log} 2>&1"

@@ -12,8 +12,6 @@ rule tables:
             caption="../report/tables.rst",
             category="Tables",
         ),
-    params:
-        fingerprint=BOOK.stage_fingerprint("tables"),
     log:
         f"{LOGS}/{BOOK.study}/tables.log",
     benchmark:
@@ -24,6 +22,8 @@ rule tables:
     resources:
         mem_mb=4000,
         runtime=30,
+    params:
+        fingerprint=BOOK.stage_fingerprint("tables"),
     shell:
         "python -m calgrid tables --manifest {input.manifest} --out {output} --threads {threads} > {log} 2>&1"
 
@@ -39,8 +39,6 @@ rule plots:
             caption="../report/figures.rst",
             category="Figures",
         ),
-    params:
-        fingerprint=BOOK.stage_fingerprint("plots"),
     log:
         f"{LOGS}/{BOOK.study}/plots.log",
     benchmark:
@@ -51,6 +49,8 @@ rule plots:
     resources:
         mem_mb=4000,
         runtime=30,
+    params:
+        fingerprint=BOOK.stage_fingerprint("plots"),
     shell:
         "python -m calgrid plots --manifest {input.manifest} --out {output} --threads {threads} > {log} 2>&1"
 
@@ -63,8 +63,6 @@ rule report:
         figures=f"{STUDY}/figures",
     output:
         f"{STUDY}/report.html",
-    params:
-        fingerprint=BOOK.stage_fingerprint("report"),
     log:
         f"{LOGS}/{BOOK.study}/report.log",
     benchmark:
@@ -75,5 +73,7 @@ rule report:
     resources:
         mem_mb=4000,
         runtime=30,
+    params:
+        fingerprint=BOOK.stage_fingerprint("report"),
     shell:
         "python -m calgrid report --manifest {input.manifest} --out {output} --threads {threads} > {log} 2>&1"

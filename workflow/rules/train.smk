@@ -6,10 +6,6 @@ rule train:
         f"{RUN}/model.safetensors",
         f"{RUN}/history.parquet",
         f"{RUN}/train.json",
-    params:
-        folder=RUN,
-        data=f"{RESULTS}/data/{{dataset}}",
-        spec=BOOK.train_spec,
     log:
         f"{LOGS}/train/{KEY}.log",
     benchmark:
@@ -21,6 +17,10 @@ rule train:
         gpu=BOOK.gpus,
         mem_mb=lambda wildcards, attempt: 4000 * attempt,
         runtime=lambda wildcards, attempt: 240 * attempt,
+    params:
+        folder=RUN,
+        data=f"{RESULTS}/data/{{dataset}}",
+        spec=BOOK.train_spec,
     shell:
         "python -m calgrid train --spec {params.spec:q} --data {params.data} --out {params.folder}"
         " --first-stage {input.first_stage} --threads {threads} > {log} 2>&1"

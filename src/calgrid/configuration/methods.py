@@ -82,11 +82,9 @@ class MethodBook:
                 )
             return own, None
         first = first if plus else "ce"
-        try:
-            first_base = self.base(first, where)
-        except ConfigError as error:
-            raise ConfigError(f"Second stage '{method}' over an unknown first stage. {error}") from None
-        if _is_second_stage(first_base):
+        if first not in self.names():
+            raise unknown_id("first stage", first, self.names(), f"'{method}' in {where}" if where else f"'{method}'")
+        if _is_second_stage(self.base(first)):
             raise ConfigError(
                 f"'{method}' in {where}: '{first}' is itself a second stage; use a one-stage method there."
             )

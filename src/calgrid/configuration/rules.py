@@ -92,16 +92,6 @@ class RuleBook:
         """Fingerprint of a prepared data set."""
         return self.plan.data(wildcards.unit)
 
-    def shift_manifests(self, wildcards: Any) -> list[str]:
-        """Manifests of the prepared shift families that the study wants of a data set."""
-        wanted = {
-            family_unit(family)
-            for key, evaluation in self.evaluations.items()
-            if key.dataset == wildcards.dataset
-            for family in evaluation.families
-        }
-        return [self.layout.data(unit) for unit in sorted(wanted)]
-
     # train ----------------------------------------------------------------------------------------------------------
 
     def data(self, wildcards: Any) -> str:
@@ -137,6 +127,10 @@ class RuleBook:
         )
         names = [f"logits/{c}/{name}.parquet" for c in group.checkpoints for name in ("val", "test", *group.families)]
         return [f"{run}/{name}" for name in ("predict.json", *names)]
+
+    def family_manifests(self, group: PredictGroup) -> list[str]:
+        """Manifests of the prepared shift families."""
+        return [self.layout.data(family_unit(family)) for family in group.families]
 
     def predict_spec(self, group: PredictGroup) -> Callable[[Any], str]:
         """Function that returns the resolved prediction of a run of the group."""

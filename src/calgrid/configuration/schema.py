@@ -89,6 +89,7 @@ _EXPLANATIONS: Mapping[str, Callable[[jsonschema.ValidationError, str], str]] = 
     "enum": lambda error, place: (
         f"{place} must be one of {', '.join(map(str, error.validator_value))}, got {error.instance!r}."
     ),
+    "not": lambda error, place: f"{place} must not be {error.instance!r}: that name is taken.",
     "pattern": lambda error, place: f"{place}: {error.instance!r} is no valid name (pattern {error.validator_value}).",
 }
 
