@@ -98,7 +98,7 @@ def test_lost_snakemake_records_cannot_mix_configurations(finished, tmp_path):
     finally:
         subprocess.run(["rm", "-rf", str(finished.root / ".snakemake")], check=True)
         moved.rename(finished.root / ".snakemake")
-        finished.run()
+        finished.run("tiny.yaml", "--forcerun", "manifest")
 
 
 @pytest.fixture

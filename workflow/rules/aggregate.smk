@@ -37,7 +37,7 @@ rule aggregate:
         mem_mb=8000,
         runtime=60,
     params:
-        folder=STUDY,
+        folder=lambda wildcards: STUDY,
         fingerprint=BOOK.stage_fingerprint("aggregate"),
     shell:
         "python -m calgrid aggregate --manifest {input.manifest} --out {params.folder} --threads {threads} > {log} 2>&1"

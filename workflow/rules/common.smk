@@ -1,21 +1,14 @@
 """Configuration, environment and path patterns that all rules share."""
 
-import os
 import sys
-import time
 from pathlib import Path
 
 from snakemake.exceptions import WorkflowError
 from snakemake.settings.enums import RerunTrigger
 
 HOME = Path(workflow.basedir)
-# Jobs run exactly this checkout, in the environment that snakemake was started from (or in the rule's conda
-# environment, whose folder comes first in PATH when it is active).
+# This checkout, whatever is installed.
 sys.path.insert(0, str(HOME / "src"))
-os.environ["PYTHONPATH"] = os.pathsep.join([str(HOME / "src"), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
-os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-# A stage that another process completed after this moment is not computed twice.
-os.environ.setdefault("CALGRID_PLANNED_AT", str(time.time()))
 
 from calgrid.configuration.rules import RuleBook
 from calgrid.errors import CalgridError
@@ -49,7 +42,7 @@ try:
 except CalgridError as error:
     raise WorkflowError(str(error)) from None
 
-os.environ["CALGRID_DEVICE"] = BOOK.device
+BOOK.export_environment()
 # One GPU job at a time on this machine, unless the user says otherwise (--resources gpu=2).
 if LOCAL:
     workflow.global_resources.setdefault("gpu", 1)

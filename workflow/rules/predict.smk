@@ -25,8 +25,8 @@ for group in BOOK.predict_groups():
             mem_mb=lambda wildcards, attempt: 4000 * attempt,
             runtime=lambda wildcards, attempt: 60 * attempt,
         params:
-            folder=FOLDER,
-            data=f"{RESULTS}/data/{group.dataset}",
+            folder=BOOK.run_folder(group),
+            data=BOOK.data_folder(group),
             spec=BOOK.predict_spec(group),
         shell:
             "python -m calgrid predict --spec {params.spec:q} --model {input.model} --data {params.data}"

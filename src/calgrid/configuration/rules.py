@@ -3,7 +3,10 @@
 Snakemake notices a changed parameter only if its function takes wildcards alone and returns a string.
 """
 
+import os
 import re
+import sys
+import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -62,6 +65,20 @@ class RuleBook:
             raise ConfigError("device: 'cuda' was asked for but this machine has no GPU; use device: cpu or auto.")
         #: GPUs that a training or prediction job asks for
         self.gpus = 0 if self.device == "cpu" or (local and not gpu_here) else 1
+
+    def export_environment(self) -> None:
+        """Set what all jobs inherit, here and through a cluster's scheduler.
+
+        Jobs run exactly this checkout, in the environment that Snakemake was started from (or in the rule's conda
+        environment, whose folder comes first in PATH when it is active). A stage that another process completed
+        after the moment of planning is not computed twice. The device is no part of a fingerprint, so it cannot be a
+        parameter of a rule.
+        """
+        paths = {"PYTHONPATH": self.home / "src", "PATH": Path(sys.executable).parent}
+        for variable, folder in paths.items():
+            os.environ[variable] = os.pathsep.join(filter(None, [str(folder), os.environ.get(variable)]))
+        os.environ.setdefault("CALGRID_PLANNED_AT", str(time.time()))
+        os.environ["CALGRID_DEVICE"] = self.device
 
     @property
     def wildcard_constraints(self) -> dict[str, str]:
@@ -132,14 +149,21 @@ class RuleBook:
         """Manifests of the prepared shift families."""
         return [self.layout.data(family_unit(family)) for family in group.families]
 
+    def run_folder(self, group: PredictGroup) -> Callable[[Any], str]:
+        """Function that returns the folder of a run of the group."""
+        return lambda wildcards: self.layout.run(self._member(group, wildcards))
+
+    def data_folder(self, group: PredictGroup) -> Callable[[Any], str]:
+        """Function that returns the folder of the group's prepared data set."""
+        return lambda wildcards: str(Path(self.layout.data(group.dataset)).parent)
+
+    @staticmethod
+    def _member(group: PredictGroup, wildcards: Any) -> RunKey:
+        return RunKey(group.protocol, group.dataset, wildcards.backbone, wildcards.method, int(wildcards.seed))
+
     def predict_spec(self, group: PredictGroup) -> Callable[[Any], str]:
         """Function that returns the resolved prediction of a run of the group."""
-
-        def spec(wildcards: Any) -> str:
-            key = RunKey(group.protocol, group.dataset, wildcards.backbone, wildcards.method, int(wildcards.seed))
-            return as_json(self.plan.predict(key))
-
-        return spec
+        return lambda wildcards: as_json(self.plan.predict(self._member(group, wildcards)))
 
     # external -------------------------------------------------------------------------------------------------------
 
