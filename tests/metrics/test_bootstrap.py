@@ -135,3 +135,13 @@ def test_a_model_does_not_differ_from_itself():
 def test_options_out_of_range_are_refused(option, value):
     with pytest.raises(ConfigError, match=option):
         metrics.bootstrap(*calibrated(10), **{"n_resamples": 3, option: value})
+
+
+def test_basic_intervals_stay_within_the_range_of_an_error():
+    """One far-off prediction in a bin of its own: the reflected quantile of MCE would lie above 1."""
+    rng = np.random.default_rng(0)
+    confidence = np.r_[np.full(300, 0.97), 0.55]
+    probs = np.c_[confidence, 1 - confidence]
+    labels = np.r_[rng.random(300) > 0.97, True].astype(int)
+    for low, high in (bootstrap(probs, labels, n_resamples=200)[name] for name in ("ece", "mce", "aece", "cece")):
+        assert 0 <= low <= high <= 1

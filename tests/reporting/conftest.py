@@ -8,10 +8,11 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from scipy.special import softmax
 
 from calgrid.calibrators import build_calibrator
 from calgrid.metrics import bootstrap, evaluate, evaluate_ood
+from calgrid.reporting.figures import write_figures
+from calgrid.reporting.tables import write_tables
 from calgrid.statistics import summarise
 from calgrid.storage.logits import Logits, write_logits
 from calgrid.storage.tables import write_frame
@@ -224,11 +225,6 @@ def _history(key, run, recipe):
     write_frame(run / "history.parquet", history)
 
 
-def uncalibrated(logits):
-    """Softmax of logits, for checks."""
-    return softmax(logits.astype(np.float64), axis=1)
-
-
 @pytest.fixture(scope="session")
 def study(tmp_path_factory) -> Written:
     """Three methods, three seeds, two calibrators, corruptions and an OOD set."""
@@ -240,3 +236,45 @@ def external(tmp_path_factory) -> Written:
     """One external run: no history, no shifts, one seed."""
     recipe = Recipe(methods=("ce",), seeds=(0,), shifts=(), ood=(), external=True)
     return make_study(tmp_path_factory.mktemp("external"), recipe)
+
+
+@pytest.fixture(scope="session")
+def tables(study) -> Path:
+    """Folder with the tables of the study."""
+    write_tables(study.folder, study.manifest, study.folder / "tables")
+    return study.folder / "tables"
+
+
+@pytest.fixture(scope="session")
+def figures(study) -> Path:
+    """Folder with the figures of the study."""
+    write_figures(study.folder, study.manifest, study.folder / "figures")
+    return study.folder / "figures"
+
+
+@pytest.fixture(scope="session")
+def external_figures(external) -> Path:
+    """Folder with the figures of the external study."""
+    write_figures(external.folder, external.manifest, external.folder / "figures")
+    return external.folder / "figures"
+
+
+@pytest.fixture
+def build(tmp_path):
+    """Function that writes a study from the fields of its recipe."""
+    return lambda **fields: make_study(tmp_path, Recipe(**fields))
+
+
+@pytest.fixture
+def read_markdown():
+    """Function that reads a Markdown file as heading -> list of rows, each heading of a column -> text."""
+
+    def read(path: Path) -> dict[str, list[dict[str, str]]]:
+        sections = {}
+        for block in path.read_text().split("\n## ")[1:]:
+            heading, _, *lines = block.strip().split("\n")
+            cells = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines]
+            sections[heading] = [dict(zip(cells[0], row, strict=True)) for row in cells[2:]]
+        return sections
+
+    return read

@@ -174,6 +174,20 @@ def test_a_number_that_stands_twice_is_refused():
         summarise(frame({"method": "mbls"}, {"method": "mbls", "value": 0.5}))
 
 
+def test_spread_over_the_seeds_of_a_calibrator_is_told_apart_from_that_over_runs():
+    values = {1: [0.1, 0.2, 0.3], 2: [0.4, 0.4, 0.4]}
+    rows = [
+        {"calibrator": "smart", "seed": seed, "fit_seed": fit, "value": value}
+        for seed, fits in values.items()
+        for fit, value in enumerate(fits)
+    ]
+    row = one(summarise(frame(*rows)), calibrator="smart")
+    assert (row["n_seeds"], row["n_fits"]) == (2, 3)
+    assert row["mean"] == pytest.approx(0.3)
+    assert row["std"] == pytest.approx(0.2 / 2**0.5)
+    assert row["std_fit"] == pytest.approx((0.1 + 0.0) / 2)
+
+
 def test_missing_columns_are_named():
     with pytest.raises(DataError, match="missing: shift, ci_low"):
         summarise(frame({}).drop(columns=["shift", "ci_low"]))
@@ -192,6 +206,8 @@ def test_columns():
         "mean",
         "std",
         "n_seeds",
+        "std_fit",
+        "n_fits",
         "ci_low",
         "ci_high",
         "rank",

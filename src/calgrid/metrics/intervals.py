@@ -182,8 +182,10 @@ def _tails(level: float) -> tuple[float, float]:
 
 
 def _interval(draws: Floats | None, tails: tuple[float, float], value: float | None = None) -> tuple[float, float]:
-    """Percentile interval of the draws; basic interval around ``value``, cut off at 0, if it is given."""
+    """Percentile interval of the draws; basic interval around ``value``, cut off at 0 and 1, if it is given."""
     if draws is None:
         return NO_INTERVAL
     low, high = (float(q) for q in np.quantile(draws, tails))
-    return (low, high) if value is None else (max(0.0, 2 * value - high), max(0.0, 2 * value - low))
+    if value is not None:  # binned errors lie in [0, 1], which a reflected quantile does not know
+        low, high = np.clip((2 * value - high, 2 * value - low), 0.0, 1.0).tolist()
+    return low, high

@@ -43,6 +43,8 @@ def summarise(
     -------
     Frame with one row for each combination of the columns but seeds, sorted, and
     mean, std (ddof 1, NaN for one seed), n_seeds;
+    std_fit, n_fits : spread over the seeds of a calibrator that starts from random numbers (ddof 1, mean over run
+        seeds; NaN for one seed), and how many there are;
     ci_low, ci_high : Student t interval of the mean over seeds; for one seed the bootstrap interval of that run
         (mean of the limits over calibrator seeds);
     rank : among methods and calibrators of the same table column, 1 = best, ties averaged; NaN for ``ece_null``;
@@ -72,8 +74,11 @@ def summarise(
 
 def _average_fit_seeds(metrics: pd.DataFrame) -> pd.DataFrame:
     """One row for each number of each run seed."""
-    columns = ["value", *INTERVAL]
-    return metrics.groupby([*KEYS, "seed"], as_index=False)[columns].mean()
+    return metrics.groupby([*KEYS, "seed"], as_index=False).agg(
+        **{column: (column, "mean") for column in ("value", *INTERVAL)},
+        std_fit=("value", "std"),
+        n_fits=("value", "count"),
+    )
 
 
 def _over_seeds(runs: pd.DataFrame, level: float) -> pd.DataFrame:
@@ -81,6 +86,8 @@ def _over_seeds(runs: pd.DataFrame, level: float) -> pd.DataFrame:
         mean=("value", "mean"),
         std=("value", "std"),
         n_seeds=("value", "count"),
+        std_fit=("std_fit", "mean"),
+        n_fits=("n_fits", "max"),
         ci_low=("ci_low", "mean"),
         ci_high=("ci_high", "mean"),
     )

@@ -1,0 +1,73 @@
+"""Sentences that captions share: what was scored, on how many seeds, what spreads and intervals mean."""
+
+import pandas as pd
+
+from calgrid.reporting.study import StudyData
+
+RANKING = (
+    "Rows are ranked by NLL, then Brier score, among those whose accuracy is within 1 point of the best; the others "
+    "follow without a rank."
+)
+NULL = (
+    "ECE null is what a perfectly calibrated network with the same confidences would score on as many images: an ECE "
+    "at or below it is no evidence of miscalibration."
+)
+
+
+def seeds(rows: pd.DataFrame) -> str:
+    """Say how many seeds the rows rest on: ``mean over 3 seeds``, ``one seed``."""
+    low, high = int(rows["n_seeds"].min()), int(rows["n_seeds"].max())
+    if high == 1:
+        return "one seed"
+    return f"mean over {high} seeds" if low == high else f"mean over {low} to {high} seeds"
+
+
+def test_split(data: StudyData) -> str:
+    """Name the clean test split with its size."""
+    sizes = sorted({data.test_samples(group) for group in data.groups} - {0})
+    span = f"{sizes[0]:,}" if len(sizes) == 1 else f"{sizes[0]:,} to {sizes[-1]:,}"
+    return f"clean test split ({span} images)"
+
+
+def spread(data: StudyData, rows: pd.DataFrame) -> str:
+    """Say what stands beside the means."""
+    level = f"{100 * data.level:g} %"
+    many = "± is the standard deviation over seeds"
+    single = f"brackets are {level} bootstrap intervals over test images"
+    if rows["n_seeds"].min() > 1:
+        return f"{many}."
+    if rows["n_seeds"].max() == 1:
+        return f"{single[0].upper()}{single[1:]}, which say nothing about other seeds."
+    return f"{many}; where there is one seed, {single}."
+
+
+def interval(data: StudyData, rows: pd.DataFrame) -> str:
+    """Say what the intervals of a figure are."""
+    level = f"{100 * data.level:g} %"
+    single = f"{level} bootstrap intervals over test images, which say nothing about other seeds"
+    many = f"{level} t intervals for the mean over seeds"
+    if rows["n_seeds"].max() == 1:
+        return f"Bars are {single}."
+    if rows["n_seeds"].min() > 1:
+        return f"Bars are {many}."
+    return f"Bars are {many}; where there is one seed, {single}."
+
+
+def reading(data: StudyData) -> list[str]:
+    """How to read the report's numbers: intervals, tests, ranking, null, shift."""
+    level = f"{100 * data.level:g} %"
+    return [
+        "Accuracy, calibration errors, AUROC and FPR95 are in percent, NLL in nats; the Brier score is the sum over "
+        "classes. Calibration errors use "
+        f"{data.bins} bins. All numbers are on rows that fitted nothing.",
+        f"With several seeds, ± is the standard deviation over seeds and an interval is a {level} Student t interval "
+        "of the mean over seeds: it covers what training again with other seeds would change.",
+        f"With one seed, an interval is a {level} bootstrap interval over test images: it covers the choice of test "
+        "images and says nothing about other seeds. Calibration errors are biased upwards in resamples, so their "
+        "intervals are reflected (basic bootstrap) and may lie below the value.",
+        RANKING,
+        f"ECE is never read alone. {NULL} ECE debiased subtracts the estimated bias and may fall slightly below 0.",
+        f"Tests are paired t-tests over seeds against {data.baseline}, corrected by Holm over all methods of a column.",
+        "Under shift every corruption at every severity is scored by itself and the results are averaged; samples of "
+        "different settings are never pooled.",
+    ]

@@ -1,0 +1,134 @@
+"""Means with intervals, one row a method and calibrator: ECE beside accuracy, NLL beside Brier score."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from calgrid.reporting import captions, text
+from calgrid.reporting.figures import _style
+from calgrid.reporting.study import Group, StudyData
+
+#: how many times the largest mean the frame may reach for an interval; longer ones are cut
+REACH = 2.5
+#: right end of a frame in which everything is 0
+SMALLEST_FRAME = 1e-6
+#: means that differ by more than this factor are shown on a logarithmic axis
+LOG_FACTOR = {"ece": 15, "nll": 4, "brier": 4}
+
+
+def ece_caption(data: StudyData, group: Group) -> str:
+    """Say what the ECE figure shows."""
+    return (
+        f"{_what(data, group, 'ECE and accuracy')} Grey ticks: the ECE that a perfectly calibrated network with the "
+        "same confidences would score on as many images; an ECE at or below its tick is no evidence of miscalibration."
+    )
+
+
+def nll_caption(data: StudyData, group: Group) -> str:
+    """Say what the NLL figure shows."""
+    return f"{_what(data, group, 'NLL and Brier score')} Both are proper scores: lower is better in every respect."
+
+
+def _what(data: StudyData, group: Group, metrics: str) -> str:
+    rows = data.test(group)
+    return (
+        f"{metrics} of every method and calibrator on {data.label(group)}, clean test split "
+        f"({data.test_samples(group):,} images), {captions.seeds(rows)}; methods in the order of their rank. "
+        f"{captions.interval(data, rows)} Intervals that leave the frame are cut."
+    )
+
+
+def draw_ece(data: StudyData, group: Group) -> Figure | None:
+    """Draw ECE with its null beside accuracy."""
+    return _draw(data, group, ("ece", "accuracy"))
+
+
+def draw_nll(data: StudyData, group: Group) -> Figure | None:
+    """Draw NLL beside Brier score."""
+    return _draw(data, group, ("nll", "brier"))
+
+
+def _draw(data: StudyData, group: Group, metrics: Sequence[str]) -> Figure | None:
+    rows = data.test(group)
+    if rows.empty:
+        return None
+    methods = list(dict.fromkeys(rows["method"]))
+    calibrators = [name for name in data.calibrators if (rows["calibrator"] == name).any()]
+    step = 1 / (len(calibrators) + 1)
+    centre = rows["method"].map(methods.index).astype(float)
+    offset = rows["calibrator"].map(calibrators.index) - (len(calibrators) - 1) / 2
+    height = len(methods) * max(0.3, 0.13 * (len(calibrators) + 1)) + 1.1
+    figure = _style.new_figure(_style.WIDTH, height)
+    axes = figure.subplots(1, 2, sharey=True, gridspec_kw={"width_ratios": [3, 2]})
+    for ax, metric in zip(axes, metrics, strict=True):
+        _stripes(ax, len(methods))
+        _intervals(ax, rows.assign(y=centre + offset * step), metric, calibrators)
+        ax.set_xlabel(text.in_unit(metric))
+    axes[0].set_yticks(range(len(methods)), methods)
+    axes[0].set_ylim(len(methods) - 0.5, -0.5)
+    handles = _handles(calibrators, null="ece" in metrics)
+    figure.legend(handles=handles, loc="outside upper center", ncols=min(len(handles), 6))
+    return figure
+
+
+def _stripes(ax: Axes, count: int) -> None:
+    for place in range(0, count, 2):
+        ax.axhspan(place - 0.5, place + 0.5, color="0.965", zorder=0)
+    ax.grid(axis="y", visible=False)
+    ax.tick_params(axis="y", length=0)
+
+
+def _intervals(ax: Axes, rows: pd.DataFrame, metric: str, calibrators: Sequence[str]) -> None:
+    for name in calibrators:
+        part = rows[rows["calibrator"] == name]
+        mean, low, high = (
+            _style.scaled(metric, part[f"{metric}_{each}"].to_numpy(float)) for each in ("mean", "ci_low", "ci_high")
+        )
+        shade = _style.colour(calibrators, name)
+        known = ~np.isnan(low)
+        # drawn by their ends: the interval of a biased error need not contain the value
+        ax.hlines(part["y"][known], low[known], high[known], color=shade, linewidth=1.4, alpha=0.75)
+        shape = _style.marker(calibrators, name)
+        ax.plot(mean, part["y"], shape, color=shade, markersize=4.5, markeredgecolor="white", markeredgewidth=0.4)
+    if metric == "ece":
+        null = _style.scaled(metric, rows["ece_null_mean"].to_numpy(float))
+        ax.plot(null, rows["y"], "|", color=_style.GREY, markersize=7, markeredgewidth=1.6)
+    _frame(ax, metric, rows)
+
+
+def _frame(ax: Axes, metric: str, rows: pd.DataFrame) -> None:
+    """Limits that show all means, and intervals within reason; errors start at 0 unless they span a wide range."""
+    columns = [f"{metric}_{each}" for each in ("mean", "ci_low", "ci_high")]
+    means, low, high = (_style.scaled(metric, rows[column].to_numpy(float)) for column in columns)
+    if metric == "ece":
+        means = np.concatenate([means, _style.scaled(metric, rows["ece_null_mean"].to_numpy(float))])
+    first, last = np.nanmin([*low, *means]), np.nanmax([*high, *means])
+    if metric == "accuracy":
+        room = max(means.max() - means.min(), 2)
+        ax.set_xlim(max(first - 0.1, means.min() - room, 0), min(last + 0.1, means.max() + room, 100))
+    elif _style.spans(means, LOG_FACTOR[metric]):
+        _style.log_axis(ax, "x", max(first / 1.1, means.min() / REACH), min(1.1 * last, REACH * means.max()))
+    else:
+        ax.set_xlim(0, max(min(1.05 * last, REACH * means.max()), 1.1 * means.max(), SMALLEST_FRAME))
+
+
+def _handles(calibrators: Sequence[str], null: bool) -> list[Line2D]:
+    handles = [
+        Line2D(
+            [],
+            [],
+            color=_style.colour(calibrators, name),
+            marker=_style.marker(calibrators, name),
+            markersize=5,
+            label=f"{name} (uncalibrated)" if name == "none" else name,
+        )
+        for name in calibrators
+    ]
+    if null:
+        tick = {"color": _style.GREY, "marker": "|", "linestyle": "", "markersize": 8, "markeredgewidth": 1.6}
+        handles.append(Line2D([], [], label="ECE null (perfect calibration)", **tick))
+    return handles

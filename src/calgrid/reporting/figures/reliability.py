@@ -1,0 +1,131 @@
+"""Reliability diagrams of the uncalibrated networks, one panel a method."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+from scipy.special import softmax
+
+from calgrid.metrics import check_probabilities
+from calgrid.metrics._binning import BinSums, bin_sums
+from calgrid.reporting import text
+from calgrid.reporting.figures import _style
+from calgrid.reporting.study import UNCALIBRATED, Group, StudyData
+from calgrid.storage.logits import read_logits
+
+COLUMNS = 4
+BAR, GAP = "#7fa8cf", "#d55e00"
+#: bins with fewer samples a seed are drawn pale: their height is mostly chance
+FEW = 10
+
+
+def caption(data: StudyData, group: Group) -> str:
+    """Say what the panels show."""
+    seeds = {run["key"]["seed"] for run in data.runs(group)}
+    pooled = f"pooled over {text.count(len(seeds), 'seed')}" if len(seeds) > 1 else "one seed"
+    spread = "; whiskers run from the lowest to the highest seed" if len(seeds) > 1 else ""
+    return (
+        f"Reliability of the uncalibrated networks on {data.label(group)}, clean test split "
+        f"({data.test_samples(group):,} images), {data.bins} equal-width bins, {pooled}{spread}. Bars: accuracy of a "
+        "bin; hatched: gap to its mean confidence; dashed: perfect calibration; bars of bins with fewer than "
+        f"{FEW} images a seed are pale and have no whiskers. Below, the share of images in each bin. Accuracy, NLL, "
+        "ECE and the ECE that a perfectly calibrated network would score (null) are means over seeds."
+    )
+
+
+def draw(data: StudyData, group: Group) -> Figure | None:
+    """Draw small multiples in the order of the methods' rank."""
+    rows = data.test(group, [UNCALIBRATED])
+    if rows.empty:
+        return None
+    columns = min(COLUMNS, len(rows))
+    lines = -(-len(rows) // columns)
+    width = 2 if columns == COLUMNS else 2.4
+    figure = _style.new_figure(max(4.2, width * columns), 0.9 + 2.75 * lines)
+    grid = figure.add_gridspec(2 * lines, columns, height_ratios=[3.2, 1] * lines)
+    for place, (_, row) in enumerate(rows.iterrows()):
+        line, column = divmod(place, columns)
+        lower = figure.add_subplot(grid[2 * line + 1, column])
+        upper = figure.add_subplot(grid[2 * line, column], sharex=lower)
+        sums = _bins([run for run in data.runs(group) if run["key"]["method"] == row["method"]], group, data.bins)
+        _curve(upper, sums)
+        _histogram(lower, sums)
+        _label(upper, lower, row, first=column == 0)
+    several = int(rows["n_seeds"].max()) > 1
+    figure.legend(handles=_handles(several), loc="outside upper center", ncols=4 if columns > 2 else 2)
+    figure.supxlabel("Confidence (%)", fontsize=9)
+    return figure
+
+
+def _bins(runs: Sequence[Mapping[str, Any]], group: Group, n_bins: int) -> BinSums:
+    """Sums of the bins of each seed, (S, M)."""
+    seeds = []
+    for run in runs:
+        data = read_logits(Path(run["run"], "logits", group.checkpoint, "test.parquet"))
+        probabilities = softmax(data.logits.astype(np.float64), axis=1)
+        seeds.append(bin_sums(check_probabilities(probabilities, data.label), n_bins))
+    return BinSums(*(np.stack(part) for part in zip(*seeds, strict=True)))
+
+
+def _curve(ax: Axes, sums: BinSums) -> None:
+    count, confidence, correct = (part.sum(axis=0) for part in sums)
+    filled, bins = count > 0, len(count)
+    x = (np.arange(bins)[filled] + 0.5) / bins * 100
+    accuracy, mean = (100 * part[filled] / count[filled] for part in (correct, confidence))
+    few = count[filled] < FEW * len(sums.count)
+    strength = np.where(few, 0.35, 1)
+    ax.bar(x, accuracy, 100 / bins, color=_faded(BAR, strength), edgecolor="white", linewidth=0.5)
+    hatch = {"hatch": "/////", "linewidth": 0, "edgecolor": _faded(GAP, strength)}
+    ax.bar(x, mean - accuracy, 100 / bins, accuracy, color=_faded(GAP, 0.25 * strength), **hatch)
+    ax.plot([0, 100], [0, 100], color=_style.GREY, linestyle="--", linewidth=1)
+    if len(sums.count) > 1:
+        by_seed = np.where(sums.count > 0, 100 * sums.correct / np.maximum(sums.count, 1), np.nan)[:, filled][:, ~few]
+        ax.vlines(x[~few], np.nanmin(by_seed, axis=0), np.nanmax(by_seed, axis=0), color="black", linewidth=0.8)
+    ax.set(xlim=(0, 100), ylim=(0, 100), yticks=(0, 50, 100))
+
+
+def _faded(name: str, strength: np.ndarray) -> np.ndarray:
+    """Colours (M, 4) of one hue with opacity ``strength`` (M,)."""
+    return np.column_stack([np.tile(to_rgb(name), (len(strength), 1)), strength])
+
+
+def _histogram(ax: Axes, sums: BinSums) -> None:
+    count = sums.count.sum(axis=0)
+    bins = len(count)
+    ax.bar((np.arange(bins) + 0.5) / bins * 100, 100 * count / count.sum(), 100 / bins, color="0.55", edgecolor="white")
+    ax.set(ylim=(0, 100), yticks=(0, 100), xticks=(0, 50, 100))
+
+
+def _label(upper: Axes, lower: Axes, row: pd.Series, first: bool) -> None:
+    facts = {metric: text.amount(metric, row[f"{metric}_mean"]) for metric in ("accuracy", "ece", "ece_null")}
+    upper.set_title(
+        f"accuracy {facts['accuracy']}, NLL {row['nll_mean']:.3f}\nECE {facts['ece']}, null {facts['ece_null']}",
+        fontsize=7.5,
+        linespacing=1.3,
+    )
+    upper.annotate(
+        row["method"], (0.04, 0.93), xycoords="axes fraction", va="top", fontsize=9, fontweight="bold", zorder=5
+    ).set_bbox({"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 1.5})
+    for ax in (upper, lower):
+        ax.tick_params(labelleft=first)
+    upper.tick_params(labelbottom=False)
+    if first:
+        upper.set_ylabel("Accuracy (%)")
+        lower.set_ylabel("Share (%)")
+
+
+def _handles(several: bool) -> list[Any]:
+    handles = [
+        Patch(facecolor=BAR, label="accuracy of the bin"),
+        Patch(facecolor="white", edgecolor=GAP, hatch="/////", linewidth=0, label="gap to confidence"),
+        Line2D([], [], color=_style.GREY, linestyle="--", label="perfect calibration"),
+    ]
+    whisker = Line2D([], [], color="black", marker="|", linestyle="", markersize=9, label="range of seeds")
+    return [*handles, whisker] if several else handles

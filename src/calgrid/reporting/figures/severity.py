@@ -1,0 +1,68 @@
+"""Accuracy, NLL and ECE against the severity of corruptions."""
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from calgrid.reporting import captions, text
+from calgrid.reporting.figures import _style
+from calgrid.reporting.study import UNCALIBRATED, Group, StudyData
+
+METRICS = ("accuracy", "nll", "ece")
+#: the calibrator that is shown beside the uncalibrated networks, where the study has it
+PREFERRED = "ts"
+
+
+def caption(data: StudyData, group: Group) -> str:
+    """Say what the curves show."""
+    rows = data.shift_means(group)
+    shifts = int(rows["n_shifts"].max())
+    return (
+        f"Accuracy, NLL and ECE on {data.label(group)} against the severity of {text.count(shifts, 'corruption')}: "
+        f"each corruption is scored by itself, then averaged ({captions.seeds(rows)}). Severity 0 is the clean test "
+        "split. Calibrators were fitted on clean val. Bands are one standard deviation over seeds to both sides."
+    )
+
+
+def draw(data: StudyData, group: Group) -> Figure | None:
+    """Draw one line a method; one column for uncalibrated networks and one for temperature scaling."""
+    rows = data.shift_means(group)
+    rows = pd.concat([data.test(group).assign(severity=0), rows[rows["severity"] > 0]])
+    if rows["severity"].max() == 0 or rows.empty:
+        return None
+    shown = _calibrators(list(rows["calibrator"].unique()))
+    methods = [name for name in data.methods if (rows["method"] == name).any()]
+    figure = _style.new_figure(_style.WIDTH, 7.0)
+    axes = figure.subplots(len(METRICS), len(shown), sharex=True, sharey="row", squeeze=False)
+    for column, calibrator in enumerate(shown):
+        part = rows[rows["calibrator"] == calibrator]
+        axes[0, column].set_title("uncalibrated" if calibrator == UNCALIBRATED else f"calibrated by {calibrator}")
+        axes[-1, column].set_xlabel("Severity")
+        for line, metric in enumerate(METRICS):
+            _curves(axes[line, column], part, metric, methods)
+    for line, metric in enumerate(METRICS):
+        axes[line, 0].set_ylabel(text.in_unit(metric))
+    handles = _style.line_handles(methods, methods)
+    figure.legend(handles=handles, loc="outside right upper", title="method", alignment="left")
+    return figure
+
+
+def _calibrators(found: list[str]) -> list[str]:
+    others = [name for name in found if name != UNCALIBRATED]
+    second = [PREFERRED] if PREFERRED in others else others[:1]
+    return [*([UNCALIBRATED] if UNCALIBRATED in found else []), *second]
+
+
+def _curves(ax: Axes, rows: pd.DataFrame, metric: str, methods: list[str]) -> None:
+    for method in methods:
+        part = rows[rows["method"] == method].sort_values("severity")
+        mean, std = (_style.scaled(metric, part[f"{metric}_{each}"]) for each in ("mean", "std"))
+        shade = _style.colour(methods, method)
+        ax.plot(part["severity"], mean, color=shade, linestyle=_style.line(methods, method), marker="o", markersize=3)
+        ax.fill_between(part["severity"], mean - std, mean + std, color=shade, alpha=0.12, linewidth=0)
+    severities = sorted(rows["severity"].unique())
+    ax.set_xticks(severities, ["clean" if s == 0 else f"{s:g}" for s in severities])
+    if metric == "accuracy":
+        ax.set_ylim(max(0, 100 * rows["accuracy_mean"].min() // 10 * 10 - 10), 100)
+    else:
+        ax.set_ylim(bottom=0)

@@ -1,0 +1,159 @@
+"""Headline findings in plain words, computed from the summary; `names` in backticks are set as code."""
+
+from collections.abc import Callable
+
+import pandas as pd
+
+from calgrid.reporting import text
+from calgrid.reporting.study import UNCALIBRATED, Group, StudyData, keeps_accuracy, rank_rows
+from calgrid.reporting.text import amount
+
+WORDS = {"accuracy": "accuracy", "nll": "NLL", "brier": "Brier score"}
+
+
+def findings(data: StudyData, group: Group) -> list[str]:
+    """Sentences on one group, the most important first; those without data are left out."""
+    makers: tuple[Callable[[StudyData, Group], str], ...] = (
+        _best_method,
+        _baseline,
+        _above_null,
+        _tests,
+        _best_combination,
+        _calibrators,
+        _shift,
+        _ood,
+    )
+    return [sentence for make in makers if (sentence := make(data, group))]
+
+
+def _code(name: str) -> str:
+    return f"`{name}`"
+
+
+def _codes(names: list[str]) -> str:
+    return text.listed([_code(name) for name in names])
+
+
+def _said(row: pd.Series, *metrics: str) -> str:
+    """Means of metrics in words: ``accuracy 97.00 %, Brier score 0.0417``."""
+    return ", ".join(f"{WORDS[metric]} {amount(metric, row[f'{metric}_mean'])}" for metric in metrics)
+
+
+def _ece(row: pd.Series) -> str:
+    """ECE with its null."""
+    return f"ECE {amount('ece', row['ece_mean'])} (null {amount('ece_null', row['ece_null_mean'])})"
+
+
+def _best_method(data: StudyData, group: Group) -> str:
+    rows = data.test(group, [UNCALIBRATED])
+    if len(rows) < 2:
+        return ""
+    kept = rows[keeps_accuracy(rows)]
+    best = kept.iloc[0]
+    low, high = (text.number("nll", best[f"nll_{end}"]) for end in ("ci_low", "ci_high"))
+    interval = "" if low == text.NOTHING else f" ({100 * data.level:g} % interval {low} to {high})"
+    return (
+        f"Of {len(rows)} uncalibrated methods, {len(kept)} are within 1 point of the best accuracy; among them "
+        f"{_code(best['method'])} has the lowest NLL: {amount('nll', best['nll_mean'])}{interval}, "
+        f"{_said(best, 'accuracy', 'brier')}, {_ece(best)}."
+    )
+
+
+def _baseline(data: StudyData, group: Group) -> str:
+    rows = data.test(group, [UNCALIBRATED])
+    rows = rows if len(rows) == 1 else rows[rows["method"] == data.baseline]
+    if rows.empty:
+        return ""
+    row = rows.iloc[0]
+    null, debiased = (amount(metric, row[f"{metric}_mean"]) for metric in ("ece_null", "ece_debiased"))
+    return (
+        f"{_code(row['method'])} scores an ECE of {amount('ece', row['ece_mean'])} ({_said(row, *WORDS)}). A perfectly "
+        f"calibrated network with its confidences would score {null} on {data.test_samples(group):,} images; the "
+        f"debiased ECE is {debiased}."
+    )
+
+
+def _above_null(data: StudyData, group: Group) -> str:
+    rows = data.test(group)
+    counts = []
+    for name in data.calibrators:
+        part = rows[rows["calibrator"] == name]
+        above = int((part["ece_mean"] > part["ece_null_mean"]).sum())
+        label = "uncalibrated" if name == UNCALIBRATED else f"with {_code(name)}"
+        if len(part):
+            counts.append(f"{label} {above} of {len(part)}")
+    return f"Methods whose mean ECE is above their null: {', '.join(counts)}." if counts else ""
+
+
+def _tests(data: StudyData, group: Group) -> str:
+    rows = data.tidy(group, "test", [UNCALIBRATED])
+    rows = rows[(rows["metric"] == "nll") & rows["diff_vs_baseline"].notna() & (rows["method"] != data.baseline)]
+    if rows.empty:
+        return ""
+    tested = rows[rows["p_holm"].notna()]
+    if tested.empty:
+        return f"Differences to {_code(data.baseline)} cannot be tested: that takes at least two seeds of both methods."
+    alpha = 1 - data.level
+    clear = tested[tested["p_holm"] < alpha].sort_values("diff_vs_baseline")
+    start = (
+        f"Against {_code(data.baseline)}, {len(clear)} of {len(tested)} differences in NLL survive Holm's correction"
+    )
+    sides = {"lower": clear["diff_vs_baseline"] < 0, "higher": clear["diff_vs_baseline"] > 0}
+    found = [f"{side} for {_codes(list(clear.loc[on, 'method']))}" for side, on in sides.items() if on.any()]
+    return f"{start} (p < {alpha:.2g}, paired over seeds){': ' if found else ''}{', '.join(found)}."
+
+
+def _best_combination(data: StudyData, group: Group) -> str:
+    rows = data.test(group)
+    if rows.empty or rows["calibrator"].nunique() < 2:
+        return ""
+    best = rank_rows(rows).iloc[0]
+    calibrated = "without calibration" if best["calibrator"] == UNCALIBRATED else f"with {_code(best['calibrator'])}"
+    return (
+        f"Of all {len(rows)} combinations of method and calibrator, {_code(best['method'])} {calibrated} has the "
+        f"lowest NLL at kept accuracy: {_said(best, *WORDS)}, {_ece(best)}."
+    )
+
+
+def _calibrators(data: StudyData, group: Group) -> str:
+    rows = data.test(group)
+    base = rows[rows["calibrator"] == UNCALIBRATED].set_index("method")
+    counts = []
+    for name in data.calibrators:
+        part = rows[rows["calibrator"] == name].set_index("method")
+        shared = part.index.intersection(base.index)
+        if name != UNCALIBRATED and len(shared):
+            lower = {m: int((part.loc[shared, m] < base.loc[shared, m]).sum()) for m in ("nll_mean", "ece_mean")}
+            counts.append(f"{_code(name)} NLL for {lower['nll_mean']} and ECE for {lower['ece_mean']} of {len(shared)}")
+    return f"Methods for which a calibrator lowers the mean over seeds: {'; '.join(counts)}." if counts else ""
+
+
+def _shift(data: StudyData, group: Group) -> str:
+    means = data.shift_means(group)
+    clean = data.test(group)
+    means = means[(means["method"] == data.baseline) & (means["severity"] == means["severity"].max())]
+    clean = clean[(clean["method"] == data.baseline) & (clean["calibrator"] == UNCALIBRATED)]
+    bare = means[means["calibrator"] == UNCALIBRATED]
+    if bare.empty or clean.empty or bare["severity"].iloc[0] < 1:
+        return ""
+    before, after = clean.iloc[0], bare.iloc[0]
+    parts = [
+        f"{label} from {text.number(metric, before[f'{metric}_mean'])} to {amount(metric, after[f'{metric}_mean'])}"
+        for metric, label in (("accuracy", "accuracy goes"), ("nll", "NLL"), ("ece", "ECE"))
+    ]
+    others = [
+        f"{amount('ece', row['ece_mean'])} with {_code(row['calibrator'])}"
+        for _, row in means[means["calibrator"] != UNCALIBRATED].iterrows()
+    ]
+    calibrated = f" (ECE {', '.join(others)})" if others else ""
+    return f"Under corruption of severity {after['severity']}, {_code(data.baseline)}: {', '.join(parts)}{calibrated}."
+
+
+def _ood(data: StudyData, group: Group) -> str:
+    rows = data.ood(group)
+    parts = []
+    for name, part in rows[rows["calibrator"] == UNCALIBRATED].groupby("shift"):
+        best = part.loc[part["auroc_mean"].idxmax()]
+        numbers = f"AUROC {amount('auroc', best['auroc_mean'])}, FPR95 {amount('fpr95', best['fpr95_mean'])}"
+        parts.append(f"{_code(name)} is told apart best by {_code(best['method'])} ({numbers})")
+    return f"Out of distribution, uncalibrated: {'; '.join(parts)}." if parts else ""

@@ -1,0 +1,113 @@
+"""The report: one HTML file that needs nothing else, made of the tables, the figures and the findings."""
+
+import base64
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import jinja2
+from markupsafe import Markup, escape
+
+from calgrid import __version__
+from calgrid.reporting import captions, text
+from calgrid.reporting.findings import findings
+from calgrid.reporting.index import CATEGORIES, read_index
+from calgrid.reporting.provenance import provenance
+from calgrid.reporting.study import UNCALIBRATED, Group, StudyData
+from calgrid.storage.atomic import write_text
+
+TEMPLATE = "report.html.j2"
+
+
+def write_report(study: Path, manifest: Mapping[str, Any], out: Path) -> None:
+    """Write the report of a study.
+
+    Parameters
+    ----------
+    study : folder with the aggregates, and with ``tables/`` and ``figures/`` as their stages wrote them.
+    manifest : what was run (``calgrid.configuration.plan.Plan.manifest``).
+    out : the HTML file.
+
+    Raises
+    ------
+    DataError : a file of the study, an index or a figure is missing or damaged.
+    """
+    data = StudyData(study, manifest)
+    context = {
+        "study": manifest["study"],
+        "version": __version__,
+        "facts": _facts(data),
+        "reading": captions.reading(data),
+        "grid": [_grid_row(data, group) for group in data.groups],
+        "findings": [(data.label(group), findings(data, group)) for group in data.groups],
+        "sections": _sections(Path(study)),
+        "provenance": provenance(data),
+    }
+    write_text(out, _environment().get_template(TEMPLATE).render(context))
+
+
+def _environment() -> jinja2.Environment:
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(Path(__file__).parent),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["code"] = _code
+    environment.filters["slug"] = lambda name: re.sub(r"[^a-z0-9]+", "-", name.lower())
+    return environment
+
+
+def _code(sentence: str) -> Markup:
+    """Set what stands in backticks as code."""
+    return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(sentence))))
+
+
+def _facts(data: StudyData) -> list[str]:
+    runs = data.manifest["runs"]
+    keys = [run["key"] for run in runs]
+    names = {"dataset": ("data set", ""), "backbone": ("backbone", ""), "method": ("method", ""), "seed": ("seed", "")}
+    sizes = [text.count(len({key[name] for key in keys}), *noun) for name, noun in names.items()]
+    calibrators = len([name for name in data.calibrators if name != UNCALIBRATED])
+    external = sum(run["external"] for run in runs)
+    brought = f", {external} of them from external logits" if external else ""
+    return [text.count(len(runs), "run") + brought, *sizes, text.count(calibrators, "calibrator")]
+
+
+def _grid_row(data: StudyData, group: Group) -> dict[str, Any]:
+    runs = data.runs(group)
+    rows = data.tidy(group, "test")
+    return {
+        "label": data.label(group),
+        "protocol": group.protocol,
+        "checkpoint": group.checkpoint,
+        "methods": ", ".join(dict.fromkeys(run["key"]["method"] for run in runs)),
+        "seeds": ", ".join(str(seed) for seed in sorted({run["key"]["seed"] for run in runs})),
+        "calibrators": ", ".join(name for name in data.calibrators if (rows["calibrator"] == name).any()),
+        "families": ", ".join(dict.fromkeys(family for run in runs for family in run["families"])),
+        "n_test": f"{data.test_samples(group):,}",
+    }
+
+
+def _sections(study: Path) -> list[dict[str, Any]]:
+    """Tables and figures by category, empty categories left out."""
+    tables = read_index(study / "tables")
+    for part in (part for table in tables for part in table["sections"]):
+        part["numeric"] = [
+            any(cell["sort"] is not None for cell in column) for column in zip(*part["rows"], strict=True)
+        ]
+    figures = [
+        {**entry, "data": base64.b64encode((study / "figures" / entry["file"]).read_bytes()).decode()}
+        for entry in read_index(study / "figures")
+    ]
+    sections = [
+        {
+            "title": category,
+            "tables": [entry for entry in tables if entry["category"] == category],
+            "figures": [entry for entry in figures if entry["category"] == category],
+        }
+        for category in CATEGORIES
+    ]
+    return [section for section in sections if section["tables"] or section["figures"]]

@@ -1,0 +1,70 @@
+"""Where the numbers come from: configuration, versions, devices, fingerprints and sources."""
+
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import yaml
+
+from calgrid import registry
+from calgrid.reporting.study import CONDITIONS, StudyData
+from calgrid.storage.atomic import read_json
+
+KEY = [*CONDITIONS, "method", "seed"]
+ENVIRONMENT = ("calgrid", "python", "torch", "device", "device_name", "threads")
+#: kinds of components that a method's name may point to, in order
+METHOD_KINDS = ("loss", "procedure")
+
+
+def provenance(data: StudyData) -> dict[str, Any]:
+    """Everything the report's last section shows."""
+    fingerprints = data.metrics.groupby(KEY)["fingerprint"].agg(lambda values: ", ".join(sorted(set(values))))
+    records = [_record(run, fingerprints) for run in data.manifest["runs"]]
+    found = Counter(record["environment"] for record in records if any(record["environment"]))
+    return {
+        "fingerprint": data.manifest["fingerprint"],
+        "configuration": yaml.safe_dump(data.manifest["configuration"], sort_keys=True, allow_unicode=True),
+        "environment_names": ("calgrid", "Python", "torch", "Device", "Name", "Threads"),
+        "environments": [(*environment, count) for environment, count in sorted(found.items())],
+        "runs": records,
+        "sources": _sources(data),
+    }
+
+
+def _record(run: dict[str, Any], fingerprints: pd.Series) -> dict[str, Any]:
+    record = {} if run["external"] else read_json(Path(run["run"], "train.json"), "train record")
+    environment = record.get("environment", {})
+    return {
+        "path": "/".join(str(run["key"][name]) for name in KEY),
+        "origin": "external logits" if run["external"] else "trained",
+        "fingerprint": fingerprints.get(tuple(run["key"][name] for name in KEY), ""),
+        "part": run["fingerprint"],
+        "environment": tuple(str(environment.get(name, "")) for name in ENVIRONMENT),
+        "interruptions": record.get("interruptions", ""),
+    }
+
+
+def _sources(data: StudyData) -> list[tuple[str, str, str]]:
+    """Kind, name and source of all data sets, backbones, methods and calibrators that the registry knows."""
+    keys = [run["key"] for run in data.manifest["runs"]]
+    configuration = data.manifest["configuration"]
+    methods = {part for key in keys for part in key["method"].split("+")}
+    return [
+        *_look_up("data set", {key["dataset"] for key in keys}, ("dataset",), {}),
+        *_look_up("backbone", {key["backbone"] for key in keys}, ("backbone",), {}),
+        *_look_up("method", methods, METHOD_KINDS, configuration.get("methods", {})),
+        *_look_up("calibrator", set(data.calibrators), ("calibrator",), configuration.get("calibrators", {})),
+    ]
+
+
+def _look_up(
+    label: str, names: Iterable[str], kinds: Iterable[str], variants: dict[str, Any]
+) -> list[tuple[str, str, str]]:
+    rows = []
+    for name in sorted(names):
+        base = variants.get(name, {}).get("base", name)
+        specs = [registry.specs(kind)[base] for kind in kinds if base in registry.specs(kind)]
+        rows += [(label, name, specs[0].source)] if specs else []
+    return rows

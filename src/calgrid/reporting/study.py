@@ -1,0 +1,238 @@
+"""A study as the report sees it: its tidy tables, its groups of comparable runs, and selections of both."""
+
+import functools
+import re
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from calgrid.errors import DataError
+from calgrid.statistics import mean_over_shifts, summarise
+from calgrid.storage.tables import read_frame
+
+UNCALIBRATED = "none"
+CONDITIONS = ["protocol", "dataset", "backbone"]
+GROUP = [*CONDITIONS, "checkpoint"]
+#: accuracy that a method may lose and still be ranked with those that keep it: one percentage point
+KEPT_ACCURACY = 0.01
+#: the metrics that stand beside an ECE wherever one is shown
+BESIDE_ECE = ("accuracy", "nll", "brier", "ece", "ece_debiased", "ece_null")
+STATISTICS = ("mean", "std", "ci_low", "ci_high")
+
+
+class Group(NamedTuple):
+    """Runs that are compared with each other: everything but method and seed is the same."""
+
+    protocol: str
+    dataset: str
+    backbone: str
+    checkpoint: str
+
+
+class StudyData:
+    """The files of a study, read when they are first needed.
+
+    Parameters
+    ----------
+    folder : holds ``metrics.parquet``, ``summary.parquet`` and ``costs.parquet``.
+    manifest : what was run (``calgrid.configuration.plan.Plan.manifest``).
+
+    Raises
+    ------
+    DataError : a file is missing or damaged, at its first use.
+    """
+
+    def __init__(self, folder: Path, manifest: Mapping[str, Any]) -> None:
+        self.folder, self.manifest = Path(folder), manifest
+        statistics = manifest["statistics"]
+        self.baseline: str = statistics["baseline"]
+        self.level: float = statistics["level"]
+        self.bins: int = statistics["bins"]
+
+    @functools.cached_property
+    def metrics(self) -> pd.DataFrame:
+        """All metrics, one row a number."""
+        return _named_calibrators(read_frame(self.folder / "metrics.parquet", "metrics file"))
+
+    @functools.cached_property
+    def summary(self) -> pd.DataFrame:
+        """Mean, spread, interval, rank, tests and published value of each metric."""
+        return _named_calibrators(read_frame(self.folder / "summary.parquet", "summary file"))
+
+    @functools.cached_property
+    def costs(self) -> pd.DataFrame:
+        """Seconds and memory of each stage."""
+        return read_frame(self.folder / "costs.parquet", "costs file")
+
+    @functools.cached_property
+    def groups(self) -> list[Group]:
+        """Groups in the order of the manifest; checkpoints in alphabetical order."""
+        found = self.summary[GROUP].drop_duplicates()
+        keys = (run["key"] for run in self.manifest["runs"])
+        order = _order((key["protocol"], key["dataset"], key["backbone"]) for key in keys)
+        groups = [Group(*row) for row in found.itertuples(index=False)]
+        unknown = [group for group in groups if group[:3] not in order]
+        if unknown:
+            raise DataError(
+                f"The summary of {self.folder} holds {'/'.join(unknown[0])}, which is not in its manifest: aggregate "
+                "again."
+            )
+        return sorted(groups, key=lambda group: (order[group[:3]], group.checkpoint))
+
+    @functools.cached_property
+    def methods(self) -> list[str]:
+        """Methods in the order of the manifest: colours go by it in all figures."""
+        return list(dict.fromkeys(run["key"]["method"] for run in self.manifest["runs"]))
+
+    @functools.cached_property
+    def calibrators(self) -> list[str]:
+        """Calibrators of the study, the uncalibrated network first, then in order of appearance."""
+        found = [name for name in self.metrics["calibrator"].unique() if name != UNCALIBRATED]
+        return [UNCALIBRATED, *found]
+
+    @property
+    def conditions(self) -> list[Group]:
+        """The first group of each protocol, data set and backbone: for what does not depend on the checkpoint."""
+        return list({group[:3]: group for group in reversed(self.groups)}.values())[::-1]
+
+    def runs(self, group: Group) -> list[Mapping[str, Any]]:
+        """Entries of the manifest that belong to a group."""
+        return [run for run in self.manifest["runs"] if tuple(run["key"][name] for name in CONDITIONS) == group[:3]]
+
+    def label(self, group: Group, checkpoint: bool = True) -> str:
+        """Name of a group in headings: data set and backbone, and what else is needed to tell groups apart.
+
+        ``checkpoint=False`` names it for what does not depend on the checkpoint; the same in :meth:`slug`.
+        """
+        parts = [group.dataset, group.backbone]
+        if len({other.protocol for other in self.groups}) > 1:
+            parts.append(group.protocol)
+        if checkpoint and len({other.checkpoint for other in self.groups}) > 1:
+            parts.append(f"{group.checkpoint} checkpoint")
+        return ", ".join(parts)
+
+    def slug(self, group: Group, checkpoint: bool = True) -> str:
+        """Name of a group in file names, ``dataset_backbone`` where that is unique."""
+        parts = [group.dataset, group.backbone]
+        alike = [other for other in self.groups if other[1:3] == group[1:3]]
+        if len({other.protocol for other in alike}) > 1:
+            parts.append(group.protocol)
+        if checkpoint and len({other.checkpoint for other in alike}) > 1:
+            parts.append(group.checkpoint)
+        return re.sub(r"[^A-Za-z0-9.+-]+", "_", "_".join(parts))
+
+    def test(self, group: Group, calibrators: Iterable[str] | None = None) -> pd.DataFrame:
+        """Wide summary of the clean test split: one row a method and calibrator, ranked, columns as in :func:`wide`."""
+        return self._ranked(self.tidy(group, "test", calibrators))
+
+    def ood(self, group: Group) -> pd.DataFrame:
+        """Wide summary of the out-of-distribution sets: one row a set, method and calibrator."""
+        rows = self.tidy(group, "ood")
+        return self.in_order(wide(rows, ["shift", "method", "calibrator", "fit_on"]), self.order(group))
+
+    def shift_means(self, group: Group) -> pd.DataFrame:
+        """Wide summary under shift: each corruption scored by itself, then averaged, never pooled.
+
+        Rows are method x calibrator x ``severity`` x ``domain``: means over the ``n_shifts`` corruptions of a
+        severity; severity -1 is the mean over severities, severity 0 the shifts that have none, named in ``domain``.
+        """
+        table = wide(
+            self._select(self._shift_summary, group),
+            ["severity", "domain", "method", "calibrator", "fit_on", "n_shifts"],
+        )
+        return self.in_order(table, self.order(group))
+
+    @functools.cached_property
+    def _shift_summary(self) -> pd.DataFrame:
+        """Tidy summary of :meth:`shift_means` for all groups."""
+        means = mean_over_shifts(self.metrics)
+        keys = [*GROUP, "method", "calibrator", "fit_on"]
+        runs = [*keys, "seed", "fit_seed", "split", "shift", "metric"]
+        overall = means.groupby(runs, as_index=False)["value"].mean().assign(severity=-1)
+        graded = summarise(pd.concat([means, overall]), self.baseline, level=self.level)
+        counts = means.groupby(keys)["n_shifts"].max().reset_index()
+        graded = graded.merge(counts, on=keys).assign(domain="")
+        domains = self.summary[(self.summary["split"] == "shift") & (self.summary["severity"] == 0)]
+        return pd.concat([graded, domains.assign(domain=domains["shift"], n_shifts=1)])
+
+    def order(self, group: Group) -> list[str]:
+        """Methods of a group, best first by :func:`rank_rows` of the uncalibrated networks; unranked ones last."""
+        rows = self.tidy(group, "test", [UNCALIBRATED])
+        ranked = list(rank_rows(wide(rows, ["method"]))["method"]) if len(rows) else []
+        present = {run["key"]["method"] for run in self.runs(group)}
+        return [*ranked, *(method for method in self.methods if method in present and method not in ranked)]
+
+    def _ranked(self, rows: pd.DataFrame) -> pd.DataFrame:
+        """Tidy rows of one group in wide form, ranked within each calibrator (``place``, ``keeps_accuracy``)."""
+        table = wide(rows, ["method", "calibrator", "fit_on"])
+        if table.empty:
+            return table
+        parts = [rank_rows(part) for _, part in table.groupby("calibrator")]
+        order = rank_rows(table[table["calibrator"] == UNCALIBRATED])["method"]
+        return self.in_order(pd.concat(parts), list(order))
+
+    def in_order(
+        self, table: pd.DataFrame, methods: Sequence[str], by: tuple[str, str] = ("method", "calibrator")
+    ) -> pd.DataFrame:
+        """Rows sorted by method as listed and calibrator as in the study, in the order of ``by``; stable."""
+        orders = {"method": _order(methods), "calibrator": _order(self.calibrators)}
+        places = pd.DataFrame({key: table[key].map(orders[key]).astype(float) for key in by}, index=table.index)
+        return table.loc[places.sort_values(list(by), kind="stable").index].reset_index(drop=True)
+
+    def test_samples(self, group: Group) -> int:
+        """Size of the clean test split."""
+        sizes = self.metrics[self.metrics["split"] == "test"].groupby(GROUP)["n_samples"].max()
+        return int(sizes.get(tuple(group), 0))
+
+    def tidy(self, group: Group, split: str, calibrators: Iterable[str] | None = None) -> pd.DataFrame:
+        """Rows of the summary of one group and split, of all calibrators or of those named."""
+        rows = self._select(self.summary, group)
+        rows = rows[rows["split"] == split]
+        return rows if calibrators is None else rows[rows["calibrator"].isin(list(calibrators))]
+
+    @staticmethod
+    def _select(table: pd.DataFrame, group: Group) -> pd.DataFrame:
+        return table[np.logical_and.reduce([table[name] == value for name, value in zip(GROUP, group, strict=True)])]
+
+
+def _order(values: Iterable[Hashable]) -> dict[Hashable, int]:
+    """Place of each value by its first appearance."""
+    return {value: place for place, value in enumerate(dict.fromkeys(values))}
+
+
+def _named_calibrators(table: pd.DataFrame) -> pd.DataFrame:
+    """Name calibrators that were not fitted on val by what they were fitted on too."""
+    elsewhere = table["fit_on"] != "val"
+    names = table["calibrator"].where(~elsewhere, table["calibrator"] + " (" + table["fit_on"] + ")")
+    return table.assign(calibrator=names)
+
+
+def wide(rows: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
+    """One row a combination of ``keys``, with columns ``n_seeds`` and ``{metric}_{mean|std|ci_low|ci_high}``."""
+    table = rows.pivot(index=keys, columns="metric", values=list(STATISTICS))
+    table.columns = [f"{metric}_{statistic}" for statistic, metric in table.columns]
+    seeds = rows.groupby(keys)["n_seeds"].max()
+    return table.assign(n_seeds=seeds).reset_index()
+
+
+def keeps_accuracy(rows: pd.DataFrame) -> pd.Series:
+    """Whether each wide row is within a point of the best accuracy; all are where there is no accuracy."""
+    if "accuracy_mean" not in rows:
+        return pd.Series(True, index=rows.index)
+    accuracy = rows["accuracy_mean"]
+    return accuracy >= accuracy.max() - KEPT_ACCURACY - 1e-12  # a loss of exactly one point is kept
+
+
+def rank_rows(table: pd.DataFrame) -> pd.DataFrame:
+    """Sort wide rows by NLL, then Brier, those first whose accuracy is within a point of the best.
+
+    Adds ``keeps_accuracy`` and ``place`` (1 = first; NaN for rows that lose too much accuracy to be ranked).
+    """
+    ordered = table.assign(keeps_accuracy=keeps_accuracy(table)).sort_values(
+        ["keeps_accuracy", "nll_mean", "brier_mean", "method"], ascending=[False, True, True, True]
+    )
+    places = pd.Series(range(1, len(table) + 1), index=ordered.index, dtype="float64")
+    return ordered.assign(place=places.where(ordered["keeps_accuracy"]))

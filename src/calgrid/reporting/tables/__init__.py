@@ -1,0 +1,54 @@
+"""Tables of a study: CSV with all digits for programs, Markdown for people, an index for the report."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from calgrid.reporting.index import write_index
+from calgrid.reporting.study import StudyData
+from calgrid.reporting.tables import comparison, costs, methods, ranks, shift
+from calgrid.reporting.tables._model import Table
+from calgrid.storage.atomic import write_text
+
+__all__ = ["TABLES", "write_tables"]
+
+#: every table; one without rows returns None and is not written
+TABLES: tuple[Callable[[StudyData], Table | None], ...] = (
+    methods.methods,
+    ranks.method_ranks,
+    comparison.tests,
+    methods.calibrators,
+    ranks.calibrator_ranks,
+    shift.shift,
+    shift.ood,
+    costs.costs,
+    comparison.published,
+)
+
+
+def write_tables(study: Path, manifest: Mapping[str, Any], out: Path) -> list[Path]:
+    """Write all tables that have rows, and ``index.json``.
+
+    Parameters
+    ----------
+    study : folder with ``metrics.parquet``, ``summary.parquet`` and ``costs.parquet``.
+    manifest : what was run (``calgrid.configuration.plan.Plan.manifest``).
+    out : folder for the tables.
+
+    Returns
+    -------
+    Paths of the files written, the index last.
+
+    Raises
+    ------
+    DataError : a file of the study is missing or damaged.
+    """
+    data = StudyData(study, manifest)
+    tables = [table for build in TABLES if (table := build(data)) is not None]
+    paths = []
+    for table in tables:
+        csv, markdown = Path(out, f"{table.id}.csv"), Path(out, f"{table.id}.md")
+        write_text(csv, table.frame.to_csv(index=False, lineterminator="\n"))
+        write_text(markdown, table.markdown)
+        paths += [csv, markdown]
+    return [*paths, write_index(out, [table.entry for table in tables])]

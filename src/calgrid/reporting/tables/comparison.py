@@ -1,0 +1,108 @@
+"""Tables that compare: paired tests against the baseline method, and ours beside published numbers."""
+
+import math
+
+import pandas as pd
+
+from calgrid.metrics import METRICS
+from calgrid.reporting import captions, text
+from calgrid.reporting.study import Group, StudyData
+from calgrid.reporting.tables._model import Cell, Section, Table, by_group, whole, words
+
+TESTED = ("accuracy", "nll", "brier", "ece", "ece_debiased")
+TEST_COLUMNS = ["method", "calibrator", "fit_on", "metric", "mean", "n_seeds", "diff_vs_baseline", "p_value", "p_holm"]
+PUBLISHED_COLUMNS = [
+    "method",
+    "calibrator",
+    "fit_on",
+    "split",
+    "shift",
+    "metric",
+    "mean",
+    "std",
+    "ci_low",
+    "ci_high",
+    "n_seeds",
+    "published",
+    "published_source",
+]
+
+
+def tests(data: StudyData) -> Table | None:
+    """Paired differences of every method to the baseline."""
+
+    def select(group: Group) -> pd.DataFrame:
+        rows = data.tidy(group, "test")
+        tested = rows["metric"].isin(TESTED) & rows["diff_vs_baseline"].notna() & (rows["method"] != data.baseline)
+        return data.in_order(rows[tested], data.order(group), by=("calibrator", "method"))[TEST_COLUMNS]
+
+    def sections(group: Group, rows: pd.DataFrame) -> list[Section]:
+        metrics = [metric for metric in TESTED if (rows["metric"] == metric).any()]
+        header = ["Calibrator", "Method", "Seeds", *(f"Δ {text.in_unit(m)} (p; Holm)" for m in metrics)]
+        cells = [
+            [words(calibrator), words(method), whole(part["n_seeds"].max())]
+            + [_difference(part[part["metric"] == metric], 1 - data.level) for metric in metrics]
+            for (calibrator, method), part in rows.groupby(["calibrator", "method"], sort=False)
+        ]
+        return [Section(data.label(group), header, cells)]
+
+    frame, formatted = by_group(data, select, sections)
+    if frame.empty:
+        return None
+    caption = (
+        f"Difference of each method to {data.baseline} (method minus {data.baseline}) with the same calibrator on the "
+        f"{captions.test_split(data)}; {captions.seeds(frame)}. In brackets the p-value of the paired t-test over "
+        "seeds and the p-value after Holm's correction for all methods compared in that column. Bold: Holm p below "
+        f"{1 - data.level:g}. No number in brackets: too few paired seeds for a test. Differences of ECE depend on "
+        "sharpness too: read them beside NLL, Brier score and accuracy."
+    )
+    return Table("tests", f"Paired tests against {data.baseline}", "Methods", caption, frame, formatted)
+
+
+def _difference(rows: pd.DataFrame, alpha: float) -> Cell:
+    if rows.empty:
+        return Cell(text.NOTHING)
+    row = rows.iloc[0]
+    difference = float(row["diff_vs_baseline"])
+    p, holm = float(row["p_value"]), float(row["p_holm"])
+    spread = "" if math.isnan(p) else f"({text.p_value(p)}; {text.p_value(holm)})"
+    return Cell(text.number(row["metric"], difference, signed=True), spread, holm < alpha, difference)
+
+
+def published(data: StudyData) -> Table | None:
+    """Ours beside the numbers that papers printed."""
+
+    def select(group: Group) -> pd.DataFrame:
+        rows = pd.concat([data.tidy(group, "test"), data.tidy(group, "ood")])
+        found = rows[rows["published"].notna()].sort_values("metric", key=lambda ids: ids.map(list(METRICS).index))
+        return data.in_order(found, data.order(group))[PUBLISHED_COLUMNS]
+
+    def sections(group: Group, rows: pd.DataFrame) -> list[Section]:
+        header = ["Method", "Calibrator", "Metric", "Seeds", "Ours", "Published", "Difference", "Source"]
+        return [Section(data.label(group), header, [_beside(row) for _, row in rows.iterrows()])]
+
+    frame, formatted = by_group(data, select, sections)
+    if frame.empty:
+        return None
+    caption = (
+        f"Our numbers on the {captions.test_split(data)} beside published ones, only where a paper printed one; "
+        f"{captions.seeds(frame)}. {captions.spread(data, frame)} Papers differ in splits, epochs and code: an ECE "
+        "says nothing without accuracy, NLL and Brier score, which stand in the other tables."
+    )
+    title = "Ours beside published numbers"
+    return Table("published", title, "Published numbers", caption, frame, formatted)
+
+
+def _beside(row: pd.Series) -> list[Cell]:
+    metric, ours, theirs = row["metric"], float(row["mean"]), float(row["published"])
+    spread = text.spread(metric, *row[["n_seeds", "std", "ci_low", "ci_high"]])
+    return [
+        words(row["method"]),
+        words(row["calibrator"]),
+        words(text.in_unit(metric) + (f" against {row['shift']}" if row["shift"] else "")),
+        whole(row["n_seeds"]),
+        Cell(text.number(metric, ours), spread, sort=ours),
+        Cell(text.number(metric, theirs), sort=theirs),
+        Cell(text.number(metric, ours - theirs, signed=True), sort=ours - theirs),
+        words(row["published_source"]),
+    ]

@@ -1,0 +1,99 @@
+"""Table of costs: seconds and memory of training, prediction and calibration."""
+
+import math
+from collections.abc import Callable
+
+import pandas as pd
+
+from calgrid.reporting import text
+from calgrid.reporting.study import CONDITIONS, UNCALIBRATED, StudyData
+from calgrid.reporting.tables._model import Cell, Section, Table, whole, words
+
+TITLES = {"train": "training", "predict": "prediction", "calibrate": "fits of calibrators"}
+KEYS = [*CONDITIONS, "stage", "method", "item"]
+NUMBERS = ["seconds", "peak_memory_mb", "threads", "epochs", "parameters"]
+Columns = dict[str, Callable[[pd.Series], Cell]]
+RUN_COLUMNS: Columns = {
+    "Peak memory (MB)": lambda row: whole(row["peak_memory_mb"]),
+    "Epochs": lambda row: whole(row["epochs"]),
+    "Parameters": lambda row: whole(row["parameters"]),
+    "Device": lambda row: words(f"{row['device_name'] or row['device']}, {text.count(int(row['threads']), 'thread')}"),
+}
+
+
+def costs(data: StudyData) -> Table | None:
+    """Seconds and peak memory by method and stage, and the ratio to the baseline."""
+    frame = _means(data)
+    if frame.empty:
+        return None
+    sections = []
+    for (protocol, dataset, backbone, stage), rows in frame.groupby([*CONDITIONS, "stage"], sort=False):
+        heading = f"{dataset}, {backbone}, protocol {protocol}: {TITLES[stage]}"
+        sections.append(_section(heading, rows, _columns(stage, data.baseline)))
+    caption = (
+        "Wall-clock seconds and peak memory of each stage, mean over seeds, ± the standard deviation over seeds. "
+        "Memory is that of the GPU's allocator, or of the whole process on a CPU. A second stage counts without the "
+        f"first stage that it starts from. The ratio is to {data.baseline}, same stage and calibrator. Runs "
+        "that shared a machine with others took longer: compare only what ran on the same device."
+    )
+    return Table("costs", "Costs", "Costs", caption, frame, sections)
+
+
+def _means(data: StudyData) -> pd.DataFrame:
+    numbers = data.costs[NUMBERS].apply(pd.to_numeric)  # a column that is empty has no type in the file
+    costs = data.costs.assign(item=data.costs["item"].fillna(""), **numbers)
+    known = costs[costs["seconds"].notna() & (costs["item"] != UNCALIBRATED)]
+    first = {name: (name, "first") for name in ("device", "device_name")}
+    runs = known.groupby([*KEYS, "seed"], sort=False).agg(**{n: (n, "mean") for n in NUMBERS}, **first).reset_index()
+    named = {
+        "seconds": ("seconds", "mean"),
+        "seconds_std": ("seconds", "std"),
+        "peak_memory_mb": ("peak_memory_mb", "max"),
+        "epochs": ("epochs", "max"),
+        "parameters": ("parameters", "max"),
+        "device": ("device", _distinct),
+        "device_name": ("device_name", _distinct),
+        "threads": ("threads", "max"),
+        "n_seeds": ("seed", "nunique"),
+    }
+    means = runs.groupby(KEYS, sort=False).agg(**named).reset_index()
+    base = means.loc[means["method"] == data.baseline, [*CONDITIONS, "stage", "item", "seconds"]]
+    joined = means.merge(base.rename(columns={"seconds": "_base"}), on=[*CONDITIONS, "stage", "item"], how="left")
+    ratio = joined["seconds"] / joined["_base"].where((joined["_base"] > 0) & (len(data.methods) > 1))
+    stages = {name: place for place, name in enumerate(TITLES)}
+    ordered = joined.assign(ratio_to_baseline=ratio, _stage=joined["stage"].map(stages))
+    return ordered.sort_values([*CONDITIONS, "_stage"], kind="stable").drop(columns=["_base", "_stage"])
+
+
+def _distinct(values: pd.Series) -> str:
+    return ", ".join(sorted({str(value) for value in values.dropna()} - {""}))
+
+
+def _section(heading: str, rows: pd.DataFrame, columns: Columns) -> Section:
+    """Format the columns in which at least one row has something to say."""
+    made = {name: [make(row) for _, row in rows.iterrows()] for name, make in columns.items()}
+    said = {name: cells for name, cells in made.items() if any(cell.text != text.NOTHING for cell in cells)}
+    return Section(heading, list(said), list(zip(*said.values(), strict=True)))
+
+
+def _columns(stage: str, baseline: str) -> Columns:
+    fit = stage == "calibrate"
+    names: Columns = {"Method": lambda row: words(row["method"])}
+    if fit:
+        names["Calibrator"] = lambda row: words(row["item"])
+    common: Columns = {
+        "Seeds": lambda row: whole(row["n_seeds"]),
+        "Seconds": _seconds,
+        f"Ratio to {baseline}": _ratio,
+    }
+    return {**names, **common, **({} if fit else RUN_COLUMNS)}
+
+
+def _seconds(row: pd.Series) -> Cell:
+    spread = "" if math.isnan(row["seconds_std"]) else f"± {text.seconds(row['seconds_std'], like=row['seconds'])}"
+    return Cell(text.seconds(row["seconds"]), spread, sort=float(row["seconds"]))
+
+
+def _ratio(row: pd.Series) -> Cell:
+    ratio = row["ratio_to_baseline"]
+    return Cell(text.NOTHING) if math.isnan(ratio) else Cell(f"{ratio:.2f}", sort=float(ratio))

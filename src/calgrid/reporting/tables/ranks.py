@@ -1,0 +1,99 @@
+"""Table of mean ranks over settings: which method, and which calibrator, is good in general."""
+
+import pandas as pd
+
+from calgrid.metrics import METRICS
+from calgrid.reporting import text
+from calgrid.reporting.study import UNCALIBRATED, StudyData
+from calgrid.reporting.tables._model import Cell, Section, Table, whole, words
+from calgrid.statistics import mean_ranks, wilcoxon_holm
+
+RANKED = ("accuracy", "nll", "brier", "ece", "ece_debiased")
+TESTED = "nll"
+
+
+def method_ranks(data: StudyData) -> Table | None:
+    """Mean ranks of methods over settings, where there are at least two."""
+    caption = (
+        "Mean rank of the uncalibrated methods over settings (protocol, data set and backbone), 1 = best; means over "
+        f"seeds are ranked within each setting that has all methods. {_test(data.baseline)}"
+    )
+    return _table(data, "method", data.baseline, "method_ranks", "Methods", caption)
+
+
+def calibrator_ranks(data: StudyData) -> Table | None:
+    """Mean ranks of calibrators over settings, where there are at least two."""
+    caption = (
+        "Mean rank of the calibrators over settings (protocol, data set, backbone and method), 1 = best; means over "
+        f"seeds are ranked within each setting that has all calibrators. {_test('no calibration')} Settings that "
+        "share a test set are not independent, so the p-values are too small."
+    )
+    return _table(data, "calibrator", UNCALIBRATED, "calibrator_ranks", "Calibrators", caption)
+
+
+def _test(reference: str) -> str:
+    return (
+        "All on the clean test split; where two checkpoints were tested, the first one counts. The p-value is that of "
+        f"Wilcoxon's signed-rank test of the differences in NLL to {reference} over settings, after Holm's "
+        "correction; it takes at least 6 settings to fall below 0.05."
+    )
+
+
+def _table(data: StudyData, kind: str, reference: str, id: str, category: str, caption: str) -> Table | None:
+    frame = _compare(_settings(data, kind), kind, reference)
+    if frame is None:
+        return None
+    return Table(id, f"Mean ranks of {kind}s over settings", category, caption, frame, [_section(frame)])
+
+
+def _settings(data: StudyData, kind: str) -> pd.DataFrame:
+    """Tidy means of the ranked metrics with the columns ``setting`` and ``name`` (what is compared)."""
+    parts = []
+    for group in data.conditions:
+        rows = data.tidy(group, "test", [UNCALIBRATED] if kind == "method" else None)
+        where = "/".join(group) if kind == "method" else "/".join(group) + "/" + rows["method"]
+        parts.append(rows[rows["metric"].isin(RANKED)].assign(setting=where, name=rows[kind]))
+    return pd.concat(parts)
+
+
+def _compare(rows: pd.DataFrame, kind: str, reference: str) -> pd.DataFrame | None:
+    if rows.empty:
+        return None
+    scores = {
+        metric: part.pivot(index="setting", columns="name", values="mean") for metric, part in rows.groupby("metric")
+    }
+    complete = scores[TESTED].dropna()
+    if min(complete.shape) < 2:
+        return None
+    table = pd.DataFrame(
+        {
+            f"rank_{metric}": mean_ranks(scores[metric], lower_is_better=bool(METRICS[metric].lower_is_better))
+            for metric in RANKED
+        }
+    )
+    table["n_settings"] = len(complete)
+    if reference in complete:
+        table["p_holm"] = wilcoxon_holm(complete, reference)["p_holm"]
+    table = table.sort_values([f"rank_{TESTED}", "rank_brier"]).rename_axis("name").reset_index()
+    return table.assign(kind=kind, reference=reference)
+
+
+def _section(part: pd.DataFrame) -> Section:
+    kind, reference = part["kind"].iloc[0], part["reference"].iloc[0]
+    header = [kind.capitalize(), "Settings", *(f"{text.name(metric)} rank ↓" for metric in RANKED)]
+    header.append(f"NLL against {reference}: Holm p")
+    best = part[[f"rank_{metric}" for metric in RANKED]].min()
+    rows = [
+        [
+            words(row["name"]),
+            whole(row["n_settings"]),
+            *(_rank(row[column], best[column]) for column in best.index),
+            Cell(text.p_value(row.get("p_holm", float("nan")))),
+        ]
+        for _, row in part.iterrows()
+    ]
+    return Section(f"{kind.capitalize()}s over {part['n_settings'].iloc[0]} settings", header, rows)
+
+
+def _rank(value: float, best: float) -> Cell:
+    return Cell(f"{value:.2f}", bold=bool(value == best), sort=float(value))

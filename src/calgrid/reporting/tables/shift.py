@@ -1,0 +1,73 @@
+"""Tables of shifted and out-of-distribution test sets."""
+
+import pandas as pd
+
+from calgrid.reporting import captions
+from calgrid.reporting.study import BESIDE_ECE, Group, StudyData
+from calgrid.reporting.tables._model import Section, Table, by_group, metric_section, present, whole, words
+
+SHIFT_METRICS = (*BESIDE_ECE, "aece", "cece")
+OOD_METRICS = ("auroc", "fpr95", "auroc_entropy", "fpr95_entropy", "fpr95_oodpos")
+LEAD = {
+    "Method": lambda row: words(row["method"]),
+    "Calibrator": lambda row: words(row["calibrator"]),
+    "Seeds": lambda row: whole(row["n_seeds"]),
+}
+
+
+def shift(data: StudyData) -> Table | None:
+    """Calibration under shift, by severity."""
+
+    def sections(group: Group, rows: pd.DataFrame) -> list[Section]:
+        lead = {**LEAD, "Corruptions": lambda row: whole(row["n_shifts"])}
+        parts = rows.groupby(["severity", "domain"])
+        return [
+            metric_section(f"{data.label(group)}: {_setting(*key)}", part, present(part, SHIFT_METRICS), lead, "method")
+            for key, part in parts
+        ]
+
+    frame, formatted = by_group(data, data.shift_means, sections)
+    if frame.empty:
+        return None
+    caption = (
+        "Every corruption at every severity is scored by itself (the samples of two settings are never pooled); shown "
+        f"is the mean over the corruptions of one severity ({captions.seeds(frame)}; ± is the standard deviation over "
+        f"seeds). {_names(data)} Calibrators were fitted on clean val unless their name says otherwise. Bold: best "
+        "calibrator of each method and column, among those within 1 point of the method's best accuracy. "
+        f"{captions.NULL}"
+    )
+    return Table("shift", "Calibration under shift", "Shift", caption, frame, formatted)
+
+
+def _names(data: StudyData) -> str:
+    rows = data.metrics
+    names = sorted(rows.loc[(rows["split"] == "shift") & (rows["severity"] > 0), "shift"].unique())
+    return f"Corruptions: {', '.join(names)}." if names else ""
+
+
+def _setting(severity: int, domain: str) -> str:
+    if severity < 0:
+        return "mean over all severities"
+    return f"severity {severity}" if severity else domain
+
+
+def ood(data: StudyData) -> Table | None:
+    """Detection of out-of-distribution sets."""
+
+    def sections(group: Group, rows: pd.DataFrame) -> list[Section]:
+        return [
+            metric_section(f"{data.label(group)} against {name}", part, present(part, OOD_METRICS), LEAD)
+            for name, part in rows.groupby("shift")
+        ]
+
+    frame, formatted = by_group(data, data.ood, sections)
+    if frame.empty:
+        return None
+    caption = (
+        f"Clean test images against images of another kind, told apart by the largest probability or by the entropy; "
+        f"{captions.seeds(frame)}. {captions.spread(data, frame)} AUROC: area under the ROC curve. FPR95: "
+        "share of the other images that are taken for test images at the threshold that keeps 95 % of the test "
+        "images; OOD positive: share of the test images that are flagged where 95 % of the others are. Bold: best of "
+        "its column."
+    )
+    return Table("ood", "Out-of-distribution detection", "Out of distribution", caption, frame, formatted)

@@ -1,0 +1,96 @@
+"""How numbers and names are written: percent with two decimals in tables, fractions stay in files."""
+
+import math
+
+from calgrid.metrics import METRICS
+
+NOTHING = "–"
+NAMES = {
+    "accuracy": "Accuracy",
+    "nll": "NLL",
+    "brier": "Brier",
+    "ece": "ECE",
+    "ece_debiased": "ECE debiased",
+    "ece_null": "ECE null",
+    "aece": "AECE",
+    "cece": "CECE",
+    "mce": "MCE",
+    "o_ece": "O-ECE",
+    "u_ece": "U-ECE",
+    "smce": "smCE",
+    "auroc": "AUROC",
+    "fpr95": "FPR95",
+    "auroc_entropy": "AUROC entropy",
+    "fpr95_entropy": "FPR95 entropy",
+    "fpr95_oodpos": "FPR95 (OOD positive)",
+}
+
+
+def name(metric: str) -> str:
+    """Name of a metric as readers know it."""
+    return NAMES.get(metric, metric)
+
+
+def is_percent(metric: str) -> bool:
+    """Is the metric a share, shown in percent?"""
+    return METRICS[metric].unit == "fraction"
+
+
+def in_unit(metric: str) -> str:
+    """Name of a metric with its unit: ``ECE (%)``, ``NLL (nats)``, ``Brier``."""
+    unit = {"fraction": " (%)", "nats": " (nats)", "score": ""}[METRICS[metric].unit]
+    return name(metric) + unit
+
+
+def heading(metric: str) -> str:
+    """Column heading: name, unit, and an arrow towards the better side."""
+    lower = METRICS[metric].lower_is_better
+    return in_unit(metric) + {True: " ↓", False: " ↑", None: ""}[lower]
+
+
+def number(metric: str, value: float, signed: bool = False) -> str:
+    """Write a value: shares in percent with two decimals, others with four; NaN is a dash."""
+    if math.isnan(value):
+        return NOTHING
+    scaled, decimals = (100 * value, 2) if is_percent(metric) else (value, 4)
+    text = f"{scaled:{'+' if signed else ''}.{decimals}f}"
+    return text if text.strip("+-0.") else text.replace("-", "").replace("+", "")  # no -0.00
+
+
+def amount(metric: str, value: float) -> str:
+    """Write a value with its unit, for sentences."""
+    unit = {"fraction": " %", "nats": " nats", "score": ""}[METRICS[metric].unit]
+    return number(metric, value) + unit
+
+
+def spread(metric: str, n_seeds: int, std: float, low: float, high: float) -> str:
+    """Write the deviation over seeds, or the bootstrap interval where there is one seed."""
+    if n_seeds > 1 and not math.isnan(std):
+        return f"± {number(metric, std)}"
+    return "" if math.isnan(low) else f"[{number(metric, low)}, {number(metric, high)}]"
+
+
+def p_value(value: float) -> str:
+    """Write a p-value."""
+    if math.isnan(value):
+        return NOTHING
+    return "< 0.001" if value < 0.001 else f"{value:.3f}"
+
+
+def seconds(value: float, like: float | None = None) -> str:
+    """Write a duration in seconds with about three significant digits of ``like`` (itself by default)."""
+    if math.isnan(value):
+        return NOTHING
+    size = abs(value if like is None else like)
+    decimals = min(max(2 - math.floor(math.log10(size)), 0), 4) if size > 0 else 1
+    return f"{value:,.{decimals}f}"
+
+
+def count(value: int, noun: str, plural: str = "") -> str:
+    """Write a number with its noun: ``1 seed``, ``1,200 images``."""
+    return f"{value:,} {noun if value == 1 else plural or noun + 's'}"
+
+
+def listed(names: list[str]) -> str:
+    """Join names: ``a``, ``a and b``, ``a, b and c``."""
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

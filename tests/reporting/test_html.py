@@ -1,0 +1,223 @@
+"""The report is one file that needs no other, says what was found, and shows every table and figure."""
+
+import base64
+import re
+import subprocess
+import sys
+from html.parser import HTMLParser
+
+import pandas as pd
+import pytest
+
+from calgrid.errors import DataError
+from calgrid.registry import spec
+from calgrid.reporting.findings import findings
+from calgrid.reporting.html import write_report
+from calgrid.reporting.index import read_index, write_index
+from calgrid.reporting.study import StudyData
+from calgrid.reporting.tables import write_tables
+
+VOID = {"meta", "img", "br", "link", "input", "hr"}
+
+
+class Page(HTMLParser):
+    """Elements of a page with their attributes; complains about tags that do not match."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.elements, self.open, self.text = [], [], []
+        self.feed(text)
+        assert self.open == []
+
+    def handle_starttag(self, tag, attrs):
+        self.elements.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.text.append(data)
+
+    def all(self, tag):
+        return [attributes for name, attributes in self.elements if name == tag]
+
+
+def report(written):
+    """Report of a study with its tables, without figures."""
+    write_tables(written.folder, written.manifest, written.folder / "tables")
+    write_index(written.folder / "figures", [])
+    write_report(written.folder, written.manifest, written.folder / "report.html")
+    return (written.folder / "report.html").read_text()
+
+
+@pytest.fixture(scope="module")
+def text(study, tables, figures):
+    write_report(study.folder, study.manifest, study.folder / "report.html")
+    return (study.folder / "report.html").read_text()
+
+
+@pytest.fixture(scope="module")
+def page(text):
+    return Page(text)
+
+
+def test_the_page_needs_nothing_else(text, page):
+    assert "http" not in text
+    assert not page.all("link")
+    for tag in ("script", "img", "iframe", "a"):
+        for attributes in page.all(tag):
+            place = attributes.get("src") or attributes.get("href") or ""
+            assert place == "" or place.startswith(("data:image/png;base64,", "#"))
+    assert "@import" not in text
+    assert "url(" not in text
+
+
+def test_every_figure_is_embedded_with_its_caption_as_alternative_text(study, page):
+    entries = read_index(study.folder / "figures")
+    images = page.all("img")
+    assert len(images) == len(entries) == 6
+    by_caption = {image["alt"]: image["src"] for image in images}
+    for entry in entries:
+        content = base64.b64decode(by_caption[entry["caption"]].removeprefix("data:image/png;base64,"))
+        assert content == (study.folder / "figures" / entry["file"]).read_bytes()
+
+
+def test_every_table_is_shown_with_title_caption_and_scoped_headers(study, text, page):
+    words = " ".join(" ".join(page.text).split())
+    for entry in read_index(study.folder / "tables"):
+        assert entry["title"] in words
+        assert entry["caption"] in words
+        assert f'id="table-{entry["id"]}"' in text
+    assert {header.get("scope") for header in page.all("th")} == {"col", "row"}
+
+
+def test_navigation_leads_to_every_section(page):
+    targets = [link["href"].removeprefix("#") for link in page.all("a")]
+    sections = [section["id"] for section in page.all("section")]
+    assert targets == sections
+    assert sections == [
+        "summary",
+        "methods",
+        "calibrators",
+        "shift",
+        "out-of-distribution",
+        "training",
+        "costs",
+        "provenance",
+    ]
+
+
+def test_findings_repeat_the_summary(study):
+    data = StudyData(study.folder, study.manifest)
+    (group,) = data.groups
+    said = " ".join(findings(data, group))
+    best = data.test(group, ["none"]).iloc[0]
+    assert f"`{best['method']}` has the lowest NLL: {best['nll_mean']:.4f} nats" in said
+    table = data.test(group, ["none"]).set_index("method")
+    assert f"`ce` scores an ECE of {100 * table.loc['ce', 'ece_mean']:.2f} %" in said
+    assert f"would score {100 * table.loc['ce', 'ece_null_mean']:.2f} % on 240 images" in said
+    tests = data.tidy(group, "test", ["none"])
+    clear = tests[(tests["metric"] == "nll") & (tests["p_holm"] < 0.05)]
+    assert f"{len(clear)} of 2 differences in NLL survive Holm's correction" in said
+    assert "Under corruption of severity 5" in said
+
+
+def test_no_sentence_shows_an_ece_value_without_accuracy(study):
+    data = StudyData(study.folder, study.manifest)
+    for sentence in findings(data, data.groups[0]):
+        if re.search(r"ECE (of )?\d", sentence):
+            assert "accuracy" in sentence
+
+
+def test_the_report_says_what_intervals_mean(page):
+    words = " ".join(" ".join(page.text).split())
+    assert "95 % Student t interval of the mean over seeds" in words
+    assert "95 % bootstrap interval over test images" in words
+    assert "samples of different settings are never pooled" in words
+
+
+def test_provenance_lists_fingerprints_versions_and_configuration(study, page):
+    words = " ".join(" ".join(page.text).split())
+    assert study.manifest["fingerprint"] in words
+    for run in study.manifest["runs"]:
+        assert run["fingerprint"] in words
+    assert "2.11.0" in words
+    assert "study: synthetic" in words
+    assert "MIT licence" in words
+    assert spec("loss", "ls").source in words
+
+
+def test_one_seed_and_external_logits(external, external_figures, tmp_path):
+    write_tables(external.folder, external.manifest, external.folder / "tables")
+    write_report(external.folder, external.manifest, tmp_path / "report.html")
+    page = Page((tmp_path / "report.html").read_text())
+    assert len(page.all("img")) == len(read_index(external_figures)) == 4
+    words = " ".join(" ".join(page.text).split())
+    assert "1 of them from external logits" in words
+    assert [section["id"] for section in page.all("section")] == [
+        "summary",
+        "methods",
+        "calibrators",
+        "costs",
+        "provenance",
+    ]
+    assert "external logits" in words
+
+
+def test_differences_that_cannot_be_tested_are_said_to_be_so(build):
+    study = build(seeds=(0,), shifts=(), ood=())
+    data = StudyData(study.folder, study.manifest)
+    assert any("cannot be tested" in sentence for sentence in findings(data, data.groups[0]))
+
+
+def test_the_same_study_gives_the_same_bytes(study, text, tmp_path):
+    write_report(study.folder, study.manifest, tmp_path / "again.html")
+    assert (tmp_path / "again.html").read_text() == text
+
+
+def test_names_are_escaped(build):
+    study = build(seeds=(0,), shifts=(), ood=())
+    study.manifest["study"] = "<script>alert(1)</script>"
+    study.manifest["configuration"]["study"] = "a & <b>"
+    text = report(study)
+    assert "<script>alert" not in text
+    assert "a &amp; &lt;b&gt;" in text
+
+
+def test_a_missing_index_is_one_sentence(study, tmp_path):
+    for name in ("metrics", "summary", "costs"):
+        (tmp_path / f"{name}.parquet").write_bytes((study.folder / f"{name}.parquet").read_bytes())
+    with pytest.raises(DataError, match=r"index of tables or figures .* does not exist"):
+        write_report(tmp_path, study.manifest, tmp_path / "report.html")
+    assert not (tmp_path / "report.html").exists()
+
+
+def test_a_summary_of_another_manifest_is_refused(study):
+    manifest = {**study.manifest, "runs": [r for r in study.manifest["runs"] if r["key"]["method"] == "none"]}
+    with pytest.raises(DataError, match="not in its manifest"):
+        _ = StudyData(study.folder, manifest).groups
+
+
+def test_reporting_imports_no_torch():
+    code = (
+        "import sys, calgrid.reporting.tables, calgrid.reporting.figures, calgrid.reporting.html;"
+        "assert 'torch' not in sys.modules, 'torch was imported'"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_many_groups_fold_all_but_the_first(build):
+    study = build(backbones=("resnet8", "resnet20", "vgg"), methods=("ce",), seeds=(0,), shifts=(), ood=())
+    page = Page(report(study))
+    folded = [part for part in page.all("details") if "open" not in part]
+    assert len(folded) >= 2
+
+
+def test_cells_can_be_sorted_by_their_full_value(study, page):
+    values = {float(cell["data-sort"]) for cell in page.all("td") if "data-sort" in cell}
+    summary = pd.read_parquet(study.folder / "summary.parquet")
+    rows = summary[(summary["split"] == "test") & (summary["metric"] == "nll")]
+    assert set(rows["mean"]) <= values

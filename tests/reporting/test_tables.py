@@ -1,0 +1,284 @@
+"""Tables say what the summary says: same values, best in bold, nothing pooled, nothing invented."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from calgrid.metrics import METRICS
+from calgrid.reporting.index import read_index
+from calgrid.reporting.study import StudyData
+from calgrid.reporting.tables import write_tables
+
+BESIDE_ECE = ("Accuracy", "NLL", "Brier", "ECE debiased", "ECE null")
+PUBLISHED = pd.DataFrame(
+    {
+        "paper": ["smart", "smart"],
+        "table": ["1", "1"],
+        "dataset": ["digits", "cifar10"],
+        "backbone": ["resnet8", "resnet8"],
+        "method": ["ce", "ce"],
+        "calibrator": ["ts", "ts"],
+        "metric": ["ece", "ece"],
+        "value": [1.38, 9.99],
+        "std": [np.nan, np.nan],
+        "note": ["", ""],
+    }
+)
+
+
+@pytest.fixture(scope="module")
+def summary(study):
+    return StudyData(study.folder, study.manifest).summary
+
+
+def means(summary, **where):
+    rows = summary[np.logical_and.reduce([summary[key] == value for key, value in where.items()])]
+    return rows.set_index("metric")
+
+
+def plain(cell):
+    return cell.replace("**", "").split(" ± ")
+
+
+def test_every_table_with_rows_is_written_as_csv_and_markdown(tables):
+    found = {path.name for path in tables.iterdir()}
+    kinds = ("methods", "tests", "calibrators", "calibrator_ranks", "shift", "ood", "costs")
+    assert found == {"index.json", *(f"{kind}.{suffix}" for kind in kinds for suffix in ("csv", "md"))}
+
+
+def test_returned_paths_are_the_files(study, tmp_path):
+    paths = write_tables(study.folder, study.manifest, tmp_path)
+    assert {path.name for path in paths} == {path.name for path in tmp_path.iterdir()}
+    assert paths[-1].name == "index.json"
+
+
+def test_markdown_shows_percent_with_the_deviation_over_seeds(tables, summary, read_markdown):
+    (rows,) = read_markdown(tables / "methods.md").values()
+    assert {row["Method"] for row in rows} == {"ce", "ls", "mmce"}
+    for row in rows:
+        expected = means(summary, split="test", method=row["Method"], calibrator="none")
+        for metric, heading in (("accuracy", "Accuracy (%) ↑"), ("ece", "ECE (%) ↓"), ("ece_null", "ECE null (%)")):
+            mean, std = expected.loc[metric, ["mean", "std"]]
+            assert plain(row[heading]) == [f"{100 * mean:.2f}", f"{100 * std:.2f}"]
+        assert plain(row["NLL (nats) ↓"])[0] == f"{expected.loc['nll', 'mean']:.4f}"
+        assert plain(row["Brier ↓"])[0] == f"{expected.loc['brier', 'mean']:.4f}"
+        assert row["Seeds"] == "3"
+
+
+def test_csv_holds_fractions_with_all_digits(tables, summary):
+    frame = pd.read_csv(tables / "calibrators.csv")
+    for _, row in frame.iterrows():
+        expected = means(summary, split="test", method=row["method"], calibrator=row["calibrator"])
+        for metric in ("accuracy", "nll", "brier", "ece", "mce", "smce"):
+            assert row[f"{metric}_mean"] == expected.loc[metric, "mean"]
+            assert row[f"{metric}_ci_low"] == pytest.approx(expected.loc[metric, "ci_low"], nan_ok=True, abs=0)
+
+
+def test_methods_are_ranked_by_nll_among_those_that_keep_accuracy(build, tmp_path, read_markdown):
+    study = build(seeds=(0, 1))
+    metrics = pd.read_parquet(study.folder / "summary.parquet")
+    chosen = {"accuracy": (0.95, 0.945, 0.93), "nll": (0.30, 0.20, 0.10), "brier": (0.1, 0.1, 0.1)}
+    for metric, values in chosen.items():
+        for method, value in zip(("ce", "ls", "mmce"), values, strict=True):
+            hit = (metrics["metric"] == metric) & (metrics["method"] == method) & (metrics["split"] == "test")
+            metrics.loc[hit, "mean"] = value
+    metrics.to_parquet(study.folder / "summary.parquet")
+    write_tables(study.folder, study.manifest, tmp_path / "out")
+    (rows,) = read_markdown(tmp_path / "out" / "methods.md").values()
+    # mmce has the lowest NLL, but paid two points of accuracy for it
+    assert [(row["Method"], row["Rank"]) for row in rows] == [("ls", "1"), ("ce", "2"), ("mmce", "–")]
+    assert [row["NLL (nats) ↓"].startswith("**") for row in rows] == [True, False, False]
+    assert [row["Accuracy (%) ↑"].startswith("**") for row in rows] == [False, True, False]
+
+
+def test_bold_is_the_best_calibrator_of_each_method(tables, read_markdown):
+    (rows,) = read_markdown(tables / "calibrators.md").values()
+    for method in ("ce", "ls", "mmce"):
+        part = [row for row in rows if row["Method"] == method]
+        values = [float(plain(row["NLL (nats) ↓"])[0]) for row in part]
+        assert [row["NLL (nats) ↓"].startswith("**") for row in part] == [value == min(values) for value in values]
+
+
+def test_a_reference_value_is_never_bold(tables, read_markdown):
+    rows = [row for part in read_markdown(tables / "calibrators.md").values() for row in part]
+    assert not any("**" in row["ECE null (%)"] for row in rows)
+
+
+@pytest.mark.parametrize("name", ["methods", "calibrators", "shift"])
+def test_ece_is_never_shown_alone(tables, read_markdown, name):
+    for rows in read_markdown(tables / f"{name}.md").values():
+        headings = " ".join(rows[0])
+        assert all(metric in headings for metric in ("ECE (%)", *BESIDE_ECE))
+
+
+def test_shift_averages_corruptions_that_were_scored_one_by_one(study, tables, read_markdown):
+    metrics = pd.read_parquet(study.folder / "metrics.parquet")
+    sections = read_markdown(tables / "shift.md")
+    assert [heading.split(": ")[1] for heading in sections] == [
+        "mean over all severities",
+        "severity 1",
+        "severity 3",
+        "severity 5",
+    ]
+    rows = metrics[(metrics["split"] == "shift") & (metrics["metric"] == "ece") & (metrics["method"] == "ls")]
+    rows = rows[rows["calibrator"] == "ts"].astype({"seed": int, "severity": int})
+    by_seed = rows[rows["severity"] == 3].groupby("seed")["value"].mean()
+    shown = next(
+        row for row in sections["digits, resnet8: severity 3"] if (row["Method"], row["Calibrator"]) == ("ls", "ts")
+    )
+    assert plain(shown["ECE (%) ↓"]) == [f"{100 * by_seed.mean():.2f}", f"{100 * by_seed.std():.2f}"]
+    assert shown["Corruptions"] == "2"
+    overall = rows.groupby("seed")["value"].mean().mean()
+    frame = pd.read_csv(tables / "shift.csv")
+    row = frame[(frame["severity"] == -1) & (frame["method"] == "ls") & (frame["calibrator"] == "ts")].iloc[0]
+    assert row["ece_mean"] == pytest.approx(overall, rel=1e-12)
+
+
+def test_shifts_without_severity_stand_under_their_own_name(build, tmp_path, read_markdown):
+    study = build(shifts=("sketch",), severities=(0,), seeds=(0, 1))
+    write_tables(study.folder, study.manifest, tmp_path / "out")
+    assert list(read_markdown(tmp_path / "out" / "shift.md")) == ["digits, resnet8: sketch"]
+
+
+def test_tests_show_the_differences_and_p_values_of_the_summary(tables, summary, read_markdown):
+    (rows,) = read_markdown(tables / "tests.md").values()
+    assert {row["Method"] for row in rows} == {"ls", "mmce"}
+    for row in rows:
+        expected = means(summary, split="test", method=row["Method"], calibrator=row["Calibrator"]).loc["nll"]
+        cell = row["Δ NLL (nats) (p; Holm)"].replace("**", "")
+        assert float(cell.split(" ")[0]) == pytest.approx(expected["diff_vs_baseline"], abs=5e-5)
+        assert row["Δ NLL (nats) (p; Holm)"].startswith("**") == (expected["p_holm"] < 0.05)
+    frame = pd.read_csv(tables / "tests.csv")
+    assert set(frame["metric"]) == {"accuracy", "nll", "brier", "ece", "ece_debiased"}
+
+
+def test_ood_table_has_one_section_a_set(build, tmp_path, read_markdown):
+    study = build(ood=("ood/photos", "ood/noise"), seeds=(0,), shifts=())
+    write_tables(study.folder, study.manifest, tmp_path / "out")
+    assert list(read_markdown(tmp_path / "out" / "ood.md")) == [
+        "digits, resnet8 against ood/noise",
+        "digits, resnet8 against ood/photos",
+    ]
+
+
+def test_costs_are_relative_to_the_baseline(tables):
+    frame = pd.read_csv(tables / "costs.csv")
+    train = frame[frame["stage"] == "train"].set_index("method")
+    assert train.loc["ce", "ratio_to_baseline"] == 1
+    # the synthetic study takes 20 s, one more for each letter of the name, and the number of the seed
+    assert train.loc["mmce", "seconds"] == pytest.approx(25)
+    assert train.loc["mmce", "ratio_to_baseline"] == pytest.approx(25 / 23)
+    assert train.loc["ce", "seconds_std"] == pytest.approx(1)
+    assert "none" not in set(frame["item"].dropna())
+
+
+def test_seeds_of_a_calibrator_are_no_seeds_of_a_run(build, tmp_path):
+    study = build(seeds=(0,))
+    costs = pd.read_parquet(study.folder / "costs.parquet")
+    again = costs[costs["item"] == "ts"].assign(seconds=0.3)
+    pd.concat([costs, again]).to_parquet(study.folder / "costs.parquet")
+    write_tables(study.folder, study.manifest, tmp_path / "out")
+    fits = pd.read_csv(tmp_path / "out" / "costs.csv").query("stage == 'calibrate' and method == 'ce'").iloc[0]
+    assert fits["seconds"] == pytest.approx(0.2)
+    assert np.isnan(fits["seconds_std"])
+
+
+def test_published_numbers_stand_beside_ours_only_where_there_are_any(build, tables, tmp_path, read_markdown):
+    assert not (tables / "published.md").exists()
+    study = build(published=PUBLISHED, seeds=(0, 1))
+    write_tables(study.folder, study.manifest, tmp_path / "out")
+    (row,) = read_markdown(tmp_path / "out" / "published.md")["digits, resnet8"]
+    assert (row["Method"], row["Calibrator"], row["Metric"]) == ("ce", "ts", "ECE (%)")
+    assert (row["Published"], row["Source"]) == ("1.38", "smart t1")
+    assert float(row["Difference"]) == pytest.approx(float(plain(row["Ours"])[0]) - 1.38, abs=0.011)
+    frame = pd.read_csv(tmp_path / "out" / "published.csv")
+    assert list(frame["published"]) == [pytest.approx(0.0138)]
+
+
+def test_mean_ranks_need_two_settings(build, tmp_path, tables, read_markdown):
+    assert not (tables / "method_ranks.md").exists()
+    study = build(backbones=("resnet8", "resnet20"), checkpoints=("best", "last"), seeds=(0, 1))
+    write_tables(study.folder, study.manifest, tmp_path / "out")
+    (rows,) = read_markdown(tmp_path / "out" / "method_ranks.md").values()
+    assert {row["Settings"] for row in rows} == {"2"}
+    ranks = [float(row["NLL rank ↓"].replace("**", "")) for row in rows]
+    assert ranks == sorted(ranks)
+    assert sum(ranks) == 6
+
+
+def test_groups_are_told_apart_by_what_differs(build, tmp_path, read_markdown):
+    study = build(backbones=("resnet8", "resnet20"), checkpoints=("best", "last"), seeds=(0,), shifts=(), ood=())
+    write_tables(study.folder, study.manifest, tmp_path / "out")
+    assert list(read_markdown(tmp_path / "out" / "methods.md")) == [
+        "digits, resnet8, best checkpoint",
+        "digits, resnet8, last checkpoint",
+        "digits, resnet20, best checkpoint",
+        "digits, resnet20, last checkpoint",
+    ]
+
+
+def test_a_single_seed_shows_its_bootstrap_interval(external, tmp_path, read_markdown):
+    write_tables(external.folder, external.manifest, tmp_path)
+    (rows,) = read_markdown(tmp_path / "calibrators.md").values()
+    summary = StudyData(external.folder, external.manifest).summary
+    low, high = means(summary, split="test", calibrator="ts").loc["nll", ["ci_low", "ci_high"]]
+    assert rows[1]["NLL (nats) ↓"].replace("**", "").endswith(f"[{low:.4f}, {high:.4f}]")
+    caption = read_index(tmp_path)[0]["caption"]
+    assert "bootstrap intervals over test images" in caption
+    assert "one seed" in caption
+
+
+def test_an_external_study_has_no_tables_of_what_was_not_done(external, tmp_path):
+    write_tables(external.folder, external.manifest, tmp_path)
+    assert {path.stem for path in tmp_path.glob("*.md")} == {"methods", "calibrators", "costs"}
+
+
+def test_a_single_method_is_not_the_best_of_anything(external, tmp_path):
+    write_tables(external.folder, external.manifest, tmp_path)
+    assert "**" not in (tmp_path / "methods.md").read_text()
+
+
+def test_a_study_without_uncalibrated_networks_still_has_its_calibrators(build, tmp_path, read_markdown):
+    study = build(calibrators=("ts",), seeds=(0, 1), shifts=(), ood=())
+    write_tables(study.folder, study.manifest, tmp_path / "out")
+    assert not (tmp_path / "out" / "methods.md").exists()
+    (rows,) = read_markdown(tmp_path / "out" / "calibrators.md").values()
+    assert [row["Calibrator"] for row in rows] == ["ts", "ts", "ts"]
+
+
+def test_calibrators_fitted_elsewhere_are_named_so(build, tmp_path, read_markdown):
+    study = build(seeds=(0, 1), ood=())
+    for name in ("metrics", "summary"):
+        frame = pd.read_parquet(study.folder / f"{name}.parquet")
+        fitted = frame["calibrator"] == "ts"
+        frame["fit_on"] = np.where(fitted, "same_shift", frame["fit_on"].astype(str))
+        frame.to_parquet(study.folder / f"{name}.parquet")
+    write_tables(study.folder, study.manifest, tmp_path / "out")
+    (rows,) = read_markdown(tmp_path / "out" / "calibrators.md").values()
+    assert {row["Calibrator"] for row in rows} == {"none", "ts (same_shift)"}
+
+
+def test_index_repeats_title_caption_category_and_cells(tables):
+    entries = {entry["id"]: entry for entry in read_index(tables)}
+    for entry in entries.values():
+        assert all(entry[key] for key in ("title", "caption", "category", "csv", "markdown", "sections"))
+        text = (tables / entry["markdown"]).read_text()
+        assert text.startswith(f"# {entry['title']}\n\n{entry['caption']}\n")
+    assert "3 seeds" in entries["methods"]["caption"]
+    assert "clean test split (240 images)" in entries["methods"]["caption"]
+
+
+def test_the_same_study_gives_the_same_bytes(study, tables, tmp_path):
+    write_tables(study.folder, study.manifest, tmp_path)
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {
+        path.name: path.read_bytes() for path in tables.iterdir()
+    }
+
+
+def test_every_metric_of_the_benchmark_has_a_column(tables):
+    shown = json.dumps([entry["sections"][0]["header"] for entry in read_index(tables)], ensure_ascii=False)
+    names = {"mce": "MCE", "aece": "AECE", "cece": "CECE", "o_ece": "O-ECE", "u_ece": "U-ECE", "auroc": "AUROC"}
+    assert set(names) < set(METRICS)
+    assert all(f'"{name} (%)' in shown for name in names.values())

@@ -1,0 +1,103 @@
+"""Numbers are written in one way everywhere."""
+
+import math
+
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from calgrid.metrics import METRICS
+from calgrid.reporting import text
+from calgrid.reporting.study import keeps_accuracy, rank_rows
+from calgrid.reporting.tables._model import best_rows
+
+
+@pytest.mark.parametrize(
+    ("metric", "value", "written"),
+    [
+        ("ece", 0.04119, "4.12"),
+        ("accuracy", 1.0, "100.00"),
+        ("nll", 0.41205, "0.4121"),
+        ("brier", 0.0922, "0.0922"),
+        ("ece_debiased", -0.00001, "0.00"),
+        ("ece", math.nan, "–"),
+    ],
+)
+def test_shares_are_percent_and_others_are_not(metric, value, written):
+    assert text.number(metric, value) == written
+
+
+def test_differences_carry_their_sign_and_zero_has_none():
+    assert text.number("ece", 0.012, signed=True) == "+1.20"
+    assert text.number("nll", -0.5, signed=True) == "-0.5000"
+    assert text.number("ece", -0.000001, signed=True) == "0.00"
+
+
+def test_headings_tell_unit_and_direction():
+    assert text.heading("ece") == "ECE (%) ↓"
+    assert text.heading("accuracy") == "Accuracy (%) ↑"
+    assert text.heading("nll") == "NLL (nats) ↓"
+    assert text.heading("ece_null") == "ECE null (%)"
+
+
+def test_every_metric_has_a_name_and_a_heading():
+    assert set(METRICS) <= set(text.NAMES)
+    assert all(text.heading(metric) for metric in METRICS)
+
+
+@pytest.mark.parametrize(("p", "written"), [(0.0004, "< 0.001"), (0.04951, "0.050"), (math.nan, "–")])
+def test_p_values(p, written):
+    assert text.p_value(p) == written
+
+
+@pytest.mark.parametrize(
+    ("value", "written"), [(1234.5, "1,234"), (35.26, "35.3"), (1.7, "1.70"), (0.00269, "0.0027"), (0.0, "0.0")]
+)
+def test_seconds_have_three_digits(value, written):
+    assert text.seconds(value) == written
+
+
+def test_a_deviation_has_the_decimals_of_its_mean():
+    assert text.seconds(0.0619, like=1.7) == "0.06"
+
+
+def test_spread_is_the_deviation_over_seeds_or_the_interval_of_one_seed():
+    assert text.spread("ece", 3, 0.01, 0.02, 0.04) == "± 1.00"
+    assert text.spread("ece", 1, math.nan, 0.02, 0.04) == "[2.00, 4.00]"
+    assert text.spread("ece_null", 1, math.nan, math.nan, math.nan) == ""
+
+
+def test_counts_and_lists():
+    assert [text.count(1, "seed"), text.count(1200, "image")] == ["1 seed", "1,200 images"]
+    assert text.listed(["a"]) == "a"
+    assert text.listed(["a", "b", "c"]) == "a, b and c"
+
+
+def test_one_point_of_accuracy_is_kept_and_more_is_not():
+    rows = pd.DataFrame({"accuracy_mean": [0.95, 0.94, 0.9399]})
+    assert list(keeps_accuracy(rows)) == [True, True, False]
+
+
+def test_brier_decides_between_equal_nll():
+    rows = pd.DataFrame(
+        {"method": ["a", "b"], "accuracy_mean": [0.9, 0.9], "nll_mean": [0.3, 0.3], "brier_mean": [0.2, 0.1]}
+    )
+    assert list(rank_rows(rows)["method"]) == ["b", "a"]
+
+
+@given(st.lists(st.tuples(st.floats(0, 1), st.floats(0, 5)), min_size=1, max_size=8))
+@settings(deadline=None, max_examples=50)
+def test_ranked_rows_come_first_and_in_order_of_nll(pairs):
+    rows = pd.DataFrame(pairs, columns=["accuracy_mean", "nll_mean"]).assign(brier_mean=0.1, method="a")
+    ranked = rank_rows(rows)
+    kept = ranked[ranked["keeps_accuracy"]]
+    assert list(ranked["keeps_accuracy"]) == sorted(ranked["keeps_accuracy"], reverse=True)
+    assert kept["nll_mean"].is_monotonic_increasing
+    assert list(kept["place"]) == list(range(1, len(kept) + 1))
+    assert ranked.loc[~ranked["keeps_accuracy"], "place"].isna().all()
+
+
+def test_a_debiased_error_below_zero_is_no_better_than_zero():
+    rows = pd.DataFrame({"ece_debiased_mean": [-0.01, -0.002, 0.01]})
+    assert best_rows(rows, "ece_debiased") == {0, 1}
