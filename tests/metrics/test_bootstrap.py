@@ -143,5 +143,7 @@ def test_basic_intervals_stay_within_the_range_of_an_error():
     confidence = np.r_[np.full(300, 0.97), 0.55]
     probs = np.c_[confidence, 1 - confidence]
     labels = np.r_[rng.random(300) > 0.97, True].astype(int)
-    for low, high in (bootstrap(probs, labels, n_resamples=200)[name] for name in ("ece", "mce", "aece", "cece")):
+    for low, high in (
+        metrics.bootstrap(probs, labels, n_resamples=200)[name] for name in ("ece", "mce", "aece", "cece")
+    ):
         assert 0 <= low <= high <= 1
