@@ -35,3 +35,14 @@ def unknown_id(kind: str, name: str, known: Iterable[str], where: str = "") -> C
     place = f" in {where}" if where else ""
     hint = f"did you mean '{near[0]}'?" if near else f"valid: {', '.join(options)}."
     return ConfigError(f"Unknown {kind} '{name}'{place}: {hint}")
+
+
+def number_as_text(value: object) -> str:
+    """Return a hint, to stand behind a value that should be a number, if YAML took it for text (``1e-3``), else ''."""
+    if not isinstance(value, str):
+        return ""
+    try:
+        float(value)
+    except ValueError:
+        return ""
+    return ", which is text (write numbers without quotes and with a point, as in 1.0e-3)"

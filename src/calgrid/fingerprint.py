@@ -49,9 +49,14 @@ def code_digest(roots: tuple[str, ...]) -> str:
 
 
 def closure(roots: Iterable[str]) -> set[str]:
-    """All calgrid modules that ``roots`` import, themselves included, neutral ones left out."""
+    """All calgrid modules that ``roots`` import, themselves included, neutral ones left out.
+
+    Raises FileNotFoundError for a root that does not exist: its fingerprint would be that of nothing.
+    """
     found: set[str] = set()
     waiting = list(roots)
+    for root in waiting:
+        _source(root)
     while waiting:
         name = waiting.pop()
         if name in found or _is_neutral(name) or _path(name) is None:
@@ -84,7 +89,7 @@ def _source(name: str) -> str:
 
 @functools.cache
 def _imports(name: str) -> tuple[str, ...]:
-    """Calgrid modules named in import statements anywhere in a module, and the packages that contain it."""
+    """Calgrid modules named in absolute import statements anywhere in a module."""
     names: set[str] = set()
     for node in ast.walk(ast.parse(_source(name))):
         if isinstance(node, ast.Import):
@@ -107,9 +112,9 @@ def significant_tokens(source: str) -> list[str]:
     An f-string is one token in Python 3.11 and several from 3.12 on; both give the same list here.
     """
     docstrings = _docstring_positions(source)
-    lines = source.splitlines(keepends=True)
+    lines = io.StringIO(source).readlines()  # as tokenize counts them; splitlines knows more line ends
     tokens: list[str] = []
-    depth, begin = 0, (0, 0)
+    depth, begin, after_docstring = 0, (0, 0), False
     fstring_start = getattr(tokenize, "FSTRING_START", -1)
     fstring_end = getattr(tokenize, "FSTRING_END", -1)
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
@@ -120,7 +125,10 @@ def significant_tokens(source: str) -> list[str]:
             depth -= 1
             if depth == 0:
                 tokens.append(_between(lines, begin, token.end))
-        elif depth or token.type in _DROPPED or token.start in docstrings:
+        elif depth or token.type in _DROPPED:
+            continue
+        elif token.start in docstrings or (after_docstring and token.type == tokenize.NEWLINE):
+            after_docstring = token.type != tokenize.NEWLINE  # its line end goes with it
             continue
         elif token.type in (tokenize.INDENT, tokenize.DEDENT, tokenize.NEWLINE):
             tokens.append(tokenize.tok_name[token.type])

@@ -18,7 +18,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeVar
 
-from calgrid.errors import ConfigError, unknown_id
+from calgrid.errors import ConfigError, number_as_text, unknown_id
 
 PACKAGE_ROOT = Path(__file__).parent
 #: kind of component -> (sub-package that holds one file per component, name of the kind in messages)
@@ -64,7 +64,8 @@ class Option:
             value, (list, tuple)
         ):
             return list(value)
-        raise ConfigError(f"{where} must be {self.type}, got {value!r}.")
+        hint = number_as_text(value) if {"float", "int"} & set(accepted) else ""
+        raise ConfigError(f"{where} must be {self.type}, got {value!r}{hint}.")
 
 
 @dataclass(frozen=True)
@@ -181,7 +182,11 @@ def _registered_class(tree: ast.Module, where: str) -> tuple[ast.ClassDef, dict[
 
 def _read_spec(kind: str, path: Path) -> Spec:
     where = f"calgrid/{path.parent.name}/{path.name}"
-    cls, info = _registered_class(ast.parse(path.read_text(encoding="utf-8")), where)
+    try:
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+    except SyntaxError as error:
+        raise ConfigError(f"{where}, line {error.lineno}, is not valid Python ({error.msg}).") from None
+    cls, info = _registered_class(tree, where)
     if "source" not in info:
         raise ConfigError(f"{where}: @register needs a source.")
     doc = ast.get_docstring(cls) or ""

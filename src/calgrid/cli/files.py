@@ -25,28 +25,39 @@ def calibrate(options: argparse.Namespace) -> None:
     """Fit (or load) a calibrator, apply it, print metrics before and after."""
     if (options.fit is None) == (options.load is None):
         raise ConfigError("Give either --fit (a labelled file) or --load (a calibrator saved before).")
+    if options.out and options.out.suffix.lower() != ".parquet":
+        raise ConfigError(f"--out {options.out}: the calibrated file is Parquet; give it a name that ends in .parquet.")
     target = read_any(options.apply, options.kind)
-    calibrator = _calibrator(options)
+    calibrator = _loaded(options) if options.load else _fitted(options)
     before = build_calibrator("none").fit(target.logits, target.label).predict_proba(target.logits)
     after = calibrator.predict_proba(target.logits, features=target.features)
+    columns = {"none": before, calibrator.id: after}
+    scores = {name: _scores(probs, target.label, options) for name, probs in columns.items()}
+    # Files are written last, when no input can be wrong any more.
     if options.save:
         calibrator.save(options.save)
     if options.out:
         with np.errstate(divide="ignore"):
             log_probs = np.maximum(np.log(after), LOG_FLOOR).astype(np.float32)
-        metadata = {**target.metadata, "calibrator": options.calibrator, "n_classes": log_probs.shape[1]}
+        metadata = {**target.metadata, "calibrator": calibrator.id, "n_classes": log_probs.shape[1]}
         write_logits(options.out, Logits(target.index, target.label, log_probs, metadata=metadata))
-    columns = {"none": before, options.calibrator: after}
-    _print_comparison({name: _scores(probs, target.label, options) for name, probs in columns.items()})
+    _print_comparison(scores)
 
 
-def _calibrator(options: argparse.Namespace) -> Calibrator:
-    if options.load:
-        return load_calibrator(options.load)
+def _loaded(options: argparse.Namespace) -> Calibrator:
+    calibrator = load_calibrator(options.load)
+    if options.calibrator not in (None, calibrator.id):
+        raise ConfigError(f"--load {options.load} holds '{calibrator.id}', not '{options.calibrator}'.")
+    return calibrator
+
+
+def _fitted(options: argparse.Namespace) -> Calibrator:
+    if options.calibrator is None:
+        raise ConfigError("Give --calibrator, the id of what to fit (see: calgrid list calibrators).")
     entry = spec("calibrator", options.calibrator, "--calibrator")
-    overrides = dict(_assignment(text) for text in options.set)
-    if "seed" in entry.options:
-        overrides.setdefault("seed", options.seed)
+    overrides = entry.resolve(dict(_assignment(text) for text in options.set), where="--set")
+    if "seed" in entry.options and not any(text.startswith("seed=") for text in options.set):
+        overrides["seed"] = options.seed
     data = read_any(options.fit, options.kind)
     return build_calibrator(options.calibrator, **overrides).fit(data.logits, data.label, features=data.features)
 
@@ -55,7 +66,10 @@ def _assignment(text: str) -> tuple[str, Any]:
     name, equals, value = text.partition("=")
     if not equals:
         raise ConfigError(f"--set {text}: write NAME=VALUE.")
-    return name, yaml.safe_load(value)
+    try:
+        return name, yaml.safe_load(value)
+    except yaml.YAMLError:
+        raise ConfigError(f"--set {text}: the value is no number, text or list that YAML can read.") from None
 
 
 def metrics(options: argparse.Namespace) -> None:
@@ -64,7 +78,8 @@ def metrics(options: argparse.Namespace) -> None:
     probs = build_calibrator("none").fit(data.logits, data.label).predict_proba(data.logits)
     scores = _scores(probs, data.label, options)
     if options.json:
-        content = {name: {"value": v, "ci_low": low, "ci_high": high} for name, (v, low, high) in scores.items()}
+        keys = ("value", "ci_low", "ci_high")
+        content = {name: dict(zip(keys, map(_json_number, cell), strict=True)) for name, cell in scores.items()}
         sys.stdout.write(json.dumps(content, indent=2) + "\n")
         return
     sys.stdout.write(f"{len(data)} rows, {probs.shape[1]} classes\n")
@@ -78,6 +93,11 @@ def _scores(
     values = evaluate(probs, labels, n_bins=options.bins)
     bounds = bootstrap(probs, labels, n_resamples=options.bootstrap, n_bins=options.bins) if options.bootstrap else {}
     return {name: (value, *bounds.get(name, (np.nan, np.nan))) for name, value in values.items()}
+
+
+def _json_number(value: float) -> float | None:
+    """JSON has no NaN: what does not exist is null."""
+    return None if np.isnan(value) else value
 
 
 def _interval(low: float, high: float) -> str:

@@ -8,13 +8,16 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from calgrid import __version__
-from calgrid.errors import CalgridError
+from calgrid.errors import CalgridError, StateError
 from calgrid.storage.atomic import disk_error
 
 #: exit code of an error that the user can mend
 EXIT_USER = 2
 #: exit code of a run that was asked to stop and can be continued (EX_TEMPFAIL)
 EXIT_STOPPED = 75
+#: what the file system says of paths that the user gave
+PATH_ERRORS = (PermissionError, NotADirectoryError, IsADirectoryError, FileExistsError)
+SPEC_HELP = "JSON, a file that holds it, or CONFIG#RUN, for example config/config.yaml#digits/digits/resnet8/ce/seed1"
 KINDS = ("methods", "calibrators", "datasets", "backbones", "metrics", "procedures", "losses")
 
 
@@ -34,7 +37,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader of our output (head, less) has seen enough
         sys.stderr.close()
     except OSError as error:
-        mended = disk_error(error, Path(error.filename or "a file"))
+        mended: Exception = disk_error(error, Path(error.filename or "a file"))
+        if isinstance(error, PATH_ERRORS) and error.filename:
+            reason = f"{error.strerror or error}".lower()
+            mended = StateError(f"The path {error.filename} cannot be used ({reason}): correct it or its permissions.")
         if not isinstance(mended, CalgridError):
             raise
         sys.stderr.write(f"calgrid {options.command}: {mended}\n")
@@ -82,7 +88,7 @@ def _add_calibrate(commands: Commands) -> None:
     parser = _command(
         commands, "calibrate", "files:calibrate", "Fit a calibrator on one logits file and apply it to another."
     )
-    parser.add_argument("--calibrator", required=True, metavar="ID", help="see: calgrid list calibrators")
+    parser.add_argument("--calibrator", metavar="ID", help="what to fit; see: calgrid list calibrators")
     parser.add_argument("--fit", type=Path, metavar="VAL", help="labelled file that fits the calibrator")
     parser.add_argument("--load", type=Path, metavar="FITTED", help="use a calibrator saved before instead of --fit")
     parser.add_argument("--apply", type=Path, required=True, metavar="TEST", help="file to calibrate")
@@ -123,7 +129,7 @@ def _device_options(parser: argparse.ArgumentParser) -> None:
 
 def _add_train(commands: Commands) -> None:
     parser = _command(commands, "train", "stages:train", "Train one run; continues an interrupted one.")
-    parser.add_argument("--spec", required=True, help="resolved run as JSON, or a file that holds it")
+    parser.add_argument("--spec", required=True, help=SPEC_HELP)
     parser.add_argument("--data", type=Path, required=True, help="folder of the prepared data set")
     parser.add_argument("--out", type=Path, required=True, help="folder of the run")
     parser.add_argument("--first-stage", type=Path, nargs="?", help="model.safetensors that a second stage starts from")
@@ -134,7 +140,7 @@ def _add_train(commands: Commands) -> None:
 
 def _add_predict(commands: Commands) -> None:
     parser = _command(commands, "predict", "stages:predict", "Export the logits of a trained run.")
-    parser.add_argument("--spec", required=True, help="resolved prediction as JSON, or a file that holds it")
+    parser.add_argument("--spec", required=True, help=SPEC_HELP)
     parser.add_argument("--model", type=Path, required=True, help="model.safetensors of the run")
     parser.add_argument("--data", type=Path, required=True, help="folder of the prepared data set")
     parser.add_argument("--out", type=Path, required=True, help="folder of the run")
@@ -152,14 +158,14 @@ def _add_predict(commands: Commands) -> None:
 
 def _add_import(commands: Commands) -> None:
     parser = _command(commands, "import", "stages:import_run", "Take logits made elsewhere into a folder of runs.")
-    parser.add_argument("--spec", required=True, help="resolved import as JSON, or a file that holds it")
+    parser.add_argument("--spec", required=True, help=SPEC_HELP)
     parser.add_argument("--files", type=Path, nargs="+", required=True, metavar="FILE", help="val and test, or test")
     parser.add_argument("--out", type=Path, required=True, help="folder of the run")
 
 
 def _add_evaluate(commands: Commands) -> None:
     parser = _command(commands, "evaluate", "stages:evaluate", "Fit and score all calibrators of a run.")
-    parser.add_argument("--spec", required=True, help="resolved calibration as JSON, or a file that holds it")
+    parser.add_argument("--spec", required=True, help=SPEC_HELP)
     parser.add_argument("--run", dest="run_folder", type=Path, required=True, help="folder of the run")
     parser.add_argument("--out", type=Path, required=True, help="folder for metrics.parquet")
     parser.add_argument("--threads", type=int, default=1, help="threads of linear algebra (1)")

@@ -4,22 +4,35 @@ import argparse
 import json
 import shutil
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from calgrid.errors import ConfigError
+from calgrid.errors import ConfigError, unknown_id
 from calgrid.storage.atomic import read_json
 
 
-def _spec(text: str) -> dict[str, Any]:
-    """Read a specification: JSON itself, or the name of a file that holds it."""
+def _spec(text: str, stage: str) -> Mapping[str, Any]:
+    """Read a specification: JSON itself, a file that holds it, or a run of a configuration (CONFIG#RUN)."""
+    config, hash_sign, run = text.partition("#")
     if not text.lstrip().startswith("{"):
-        return read_json(Path(text), "specification")
+        return _from_configuration(Path(config), run, stage) if hash_sign else read_json(Path(text), "specification")
     try:
         return json.loads(text)
     except ValueError as error:
         raise ConfigError(f"--spec is not valid JSON ({error}).") from None
+
+
+def _from_configuration(config: Path, run: str, stage: str) -> Mapping[str, Any]:
+    """Resolve ``protocol/dataset/backbone/method/seed1`` of a configuration, in the root of the workflow."""
+    from calgrid.cli.listing import read_study
+    from calgrid.configuration.plan import Plan
+
+    plan = Plan(read_study(config, Path()))
+    runs = {key.path: key for key in plan.study.runs}
+    if run not in runs:
+        raise unknown_id("run", run, runs, str(config))
+    return getattr(plan, stage)(runs[run])
 
 
 def data(options: argparse.Namespace) -> None:
@@ -34,7 +47,7 @@ def train(options: argparse.Namespace) -> None:
     from calgrid.stages.train import train as run
 
     run(
-        _spec(options.spec),
+        _spec(options.spec, "train"),
         options.data,
         options.out,
         first_stage=options.first_stage,
@@ -51,7 +64,7 @@ def predict(options: argparse.Namespace) -> None:
 
     families = [*options.shifts, *families_of(options.out, options.outputs)]
     run(
-        _spec(options.spec),
+        _spec(options.spec, "predict"),
         options.model,
         options.data,
         options.out,
@@ -65,14 +78,14 @@ def import_run(options: argparse.Namespace) -> None:
     """Import logits made elsewhere."""
     from calgrid.stages.external import import_run as run
 
-    run(_spec(options.spec), options.files, options.out)
+    run(_spec(options.spec, "external"), options.files, options.out)
 
 
 def evaluate(options: argparse.Namespace) -> None:
     """Fit and score all calibrators of a run."""
     from calgrid.stages.calibrate import calibrate
 
-    calibrate(_spec(options.spec), options.run_folder, options.out)
+    calibrate(_spec(options.spec, "calibrate"), options.run_folder, options.out)
 
 
 def aggregate(options: argparse.Namespace) -> None:

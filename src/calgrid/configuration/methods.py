@@ -1,5 +1,6 @@
 """Methods: from an identifier such as ``tst+mbls`` to a procedure, a loss and all their hyper-parameters."""
 
+import contextlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -120,16 +121,26 @@ class MethodBook:
         for kind in ("dataset", "backbone"):
             for name in as_list(match.get(kind, [])):
                 check_component(kind, name, f"{where}.match")
-        if not methods:
-            known = {name for m in registered_methods() for name in _options_spec(m).options}
-            for name in override["set"]:
-                if name not in known:
-                    raise unknown_id("hyper-parameter", name, known, f"{where}.set")
+        for name, value in {} if methods else override["set"].items():
+            _check_for_any_method(name, value, f"{where}.set")
 
 
 def registered_methods() -> list[str]:
     """Identifiers of all methods: losses, and procedures other than plain training."""
     return sorted({*registry.specs("loss"), *registry.specs("procedure")} - {"standard"})
+
+
+def _check_for_any_method(name: str, value: Any, where: str) -> None:
+    """Raise ConfigError unless some method has a hyper-parameter ``name`` that takes ``value``."""
+    specs = [_options_spec(method) for method in registered_methods()]
+    options = [spec.options[name] for spec in specs if name in spec.options]
+    if not options:
+        raise unknown_id("hyper-parameter", name, {each for spec in specs for each in spec.options}, where)
+    for option in options:
+        with contextlib.suppress(ConfigError):
+            option.check(value, where)
+            return
+    options[0].check(value, f"{where}: {name}")
 
 
 def _options_spec(base: str) -> registry.Spec:

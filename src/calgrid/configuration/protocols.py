@@ -49,13 +49,22 @@ class ProtocolBook:
             raw = self._read(name, where)
         validate(raw, self.schema, f"protocol '{name}'")
         filled = fill_defaults({"augmentation": {}, **raw}, self.schema)
-        _check(filled, name)
+        _check(filled, f"protocol '{name}'")
+        if "schedule" in filled.get("second_stage", {}):
+            _check(for_stage(filled, second=True), f"protocol '{name}': second_stage")
         return {key: value for key, value in filled.items() if key != "description"}
 
     def _read(self, name: str, where: str) -> dict[str, Any]:
         if name not in self.files:
             raise unknown_id("protocol", name, [*self.files, *self.variants], where)
-        return yaml.safe_load(self.files[name].read_text(encoding="utf-8"))
+        try:
+            raw = yaml.safe_load(self.files[name].read_text(encoding="utf-8"))
+        except yaml.YAMLError as error:
+            reason = " ".join(str(error).split())
+            raise ConfigError(f"The protocol file {self.files[name]} is not valid YAML: {reason}.") from None
+        if not isinstance(raw, dict):
+            raise ConfigError(f"The protocol file {self.files[name]} must be a mapping of keys to values.")
+        return raw
 
 
 def for_stage(protocol: Mapping[str, Any], second: bool) -> dict[str, Any]:
@@ -69,12 +78,12 @@ def for_stage(protocol: Mapping[str, Any], second: bool) -> dict[str, Any]:
     return {**merge(own, change), **schedule}
 
 
-def _check(protocol: Mapping[str, Any], name: str) -> None:
+def _check(protocol: Mapping[str, Any], where: str) -> None:
     if protocol["optimizer"]["nesterov"] and not protocol["optimizer"]["momentum"]:
-        raise ConfigError(f"protocol '{name}': optimizer.nesterov needs a momentum above 0.")
+        raise ConfigError(f"{where}: optimizer.nesterov needs a momentum above 0.")
     late = [m for m in protocol["schedule"]["milestones"] if m >= protocol["epochs"]]
     if late:
         raise ConfigError(
-            f"protocol '{name}': milestone {late[0]} is not before the last of {protocol['epochs']} epochs; "
+            f"{where}: milestone {late[0]} is not before the last of {protocol['epochs']} epochs; "
             "remove it or train longer."
         )

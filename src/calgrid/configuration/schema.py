@@ -8,7 +8,7 @@ from typing import Any
 import jsonschema
 import yaml
 
-from calgrid.errors import ConfigError, unknown_id
+from calgrid.errors import ConfigError, number_as_text, unknown_id
 
 
 @functools.cache
@@ -32,7 +32,8 @@ def fill_defaults(value: dict[str, Any], schema_path: Path) -> dict[str, Any]:
 
 
 def _relevance(error: jsonschema.ValidationError) -> tuple:
-    return (-len(error.path), error.validator in ("anyOf", "oneOf"), error.validator != "additionalProperties")
+    # a misspelt key first: that another key is missing may only follow from it
+    return (-len(error.path), error.validator == "additionalProperties", error.validator not in ("anyOf", "oneOf"))
 
 
 def _place(error: jsonschema.ValidationError, what: str) -> str:
@@ -69,9 +70,9 @@ def _repeated(error: jsonschema.ValidationError, place: str) -> str:
 
 
 def _wrong_type(error: jsonschema.ValidationError, place: str) -> str:
-    wanted = error.validator_value
-    expected = wanted if isinstance(wanted, str) else " or ".join(wanted)
-    return f"{place} must be of type {expected}, got {error.instance!r}."
+    wanted = [error.validator_value] if isinstance(error.validator_value, str) else error.validator_value
+    hint = number_as_text(error.instance) if {"number", "integer"} & set(wanted) else ""
+    return f"{place} must be of type {' or '.join(wanted)}, got {error.instance!r}{hint}."
 
 
 def _empty(_: jsonschema.ValidationError, place: str) -> str:

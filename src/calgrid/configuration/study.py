@@ -48,6 +48,15 @@ class Study:
             self._add_grid(grid, f"grids[{number}]")
         for name, external in self.config.get("external", {}).items():
             self._add_external(name, external)
+        if "baseline" in config.get("statistics", {}):
+            self._check_baseline()
+
+    def _check_baseline(self) -> None:
+        """A baseline that was asked for must be there; the default one may be missing (then nothing is tested)."""
+        name = self.config["statistics"]["baseline"]
+        known = {key.method for key in self.evaluations}
+        if name not in known:
+            raise unknown_id("method", name, known, "statistics.baseline")
 
     def _check_folders(self) -> None:
         data_root = self.config["data_root"]

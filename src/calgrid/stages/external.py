@@ -96,14 +96,23 @@ def _from_arrays(arrays: Mapping[str, np.ndarray], path: Path) -> Logits:
             f"{path} must hold an array 'logits' (N, K) and an array 'label' (N,); it holds "
             f"{', '.join(sorted(arrays)) or 'nothing'}."
         )
-    values, labels = arrays[value_name], arrays[label_name]
-    if not np.issubdtype(labels.dtype, np.integer):
-        raise DataError(f"{path}: '{label_name}' must be integers, got {labels.dtype}.")
-    data = Logits(np.arange(len(labels), dtype=np.int32), labels.astype(np.int32), values.astype(np.float32))
-    features = arrays.get("features")
-    data.features = None if features is None else features.astype(np.float32)
+    labels, features = arrays[label_name], arrays.get("features")
+    data = Logits(
+        index=np.arange(labels.size, dtype=np.int32),
+        label=labels,
+        logits=_float32(arrays[value_name], value_name, path),
+        features=None if features is None else _float32(features, "features", path),
+    )
     validate_logits(data, str(path))
+    data.label = labels.astype(np.int32)  # only now: a cast could turn a wrong label into a valid one
     return data
+
+
+def _float32(values: np.ndarray, name: str, path: Path) -> np.ndarray:
+    if not (np.issubdtype(values.dtype, np.floating) or np.issubdtype(values.dtype, np.integer)):
+        raise DataError(f"{path}: '{name}' must be real numbers, got {values.dtype}.")
+    with np.errstate(over="ignore"):  # what float32 cannot hold becomes infinite, which the validation finds
+        return values.astype(np.float32)
 
 
 def _check_probabilities(values: np.ndarray, path: Path) -> None:

@@ -4,6 +4,7 @@ import contextlib
 import errno
 import json
 import os
+import stat
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,13 +18,16 @@ def replacing(path: Path) -> Iterator[Path]:
     """Yield a temporary sibling of ``path`` to write to; on success it takes the place of ``path``.
 
     On any error, also a full disk or a kill, ``path`` is as it was. The data reach the disk before the rename, so
-    that a power cut leaves no empty file under the final name.
+    that a power cut leaves no empty file under the final name. The file's mode follows the umask, whoever writes it.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.tmp")
     try:
+        temporary.touch()
+        mode = stat.S_IMODE(temporary.stat().st_mode)
         yield temporary
+        temporary.chmod(mode)  # some writers (safetensors) make their file private
         flush(temporary)
         temporary.replace(path)
     except OSError as error:
@@ -50,10 +54,15 @@ def flush(path: Path) -> None:
         os.close(descriptor)
 
 
+def write_bytes(path: Path, content: bytes | memoryview) -> None:
+    """Write a file atomically."""
+    with replacing(path) as temporary:
+        temporary.write_bytes(content)
+
+
 def write_text(path: Path, text: str) -> None:
     """Write a text file atomically."""
-    with replacing(path) as temporary:
-        temporary.write_text(text, encoding="utf-8")
+    write_bytes(path, text.encode("utf-8"))
 
 
 def write_json(path: Path, value: Any) -> None:

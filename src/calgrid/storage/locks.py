@@ -15,7 +15,7 @@ import uuid
 from pathlib import Path
 from typing import Any, Self
 
-from calgrid.errors import StateError
+from calgrid.errors import ConfigError, StateError
 from calgrid.progress import log
 
 HEARTBEAT_SECONDS = 15.0
@@ -25,12 +25,17 @@ POLL_SECONDS = 0.5
 
 
 def _process_start(pid: int) -> str:
-    """Start of a process in clock ticks since boot ('' where the system does not tell): a pid alone is reused."""
+    """Start of a process in clock ticks since boot: a pid alone is reused.
+
+    Empty where the system does not tell, and for a zombie: it has ended, but nobody has waited for it yet (which in a
+    container may never happen).
+    """
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
     except OSError:
         return ""
-    return stat.rpartition(")")[2].split()[19]
+    fields = stat.rpartition(")")[2].split()
+    return "" if fields[0] in ("Z", "X") else fields[19]
 
 
 def _is_running(pid: int) -> bool:
@@ -41,6 +46,14 @@ def _is_running(pid: int) -> bool:
     except PermissionError:
         return True
     return True
+
+
+def _default_wait() -> float:
+    text = os.environ.get("CALGRID_LOCK_WAIT", "600")
+    try:
+        return float(text)
+    except ValueError:
+        raise ConfigError(f"CALGRID_LOCK_WAIT must be a number of seconds, got {text!r}.") from None
 
 
 class OwnerLock:
@@ -60,7 +73,7 @@ class OwnerLock:
     def __init__(self, path: Path, what: str, wait: float | None = None) -> None:
         self.path = Path(path)
         self.what = what
-        self.wait = float(os.environ.get("CALGRID_LOCK_WAIT", "600")) if wait is None else wait
+        self.wait = _default_wait() if wait is None else wait
         self.owner = {
             "token": uuid.uuid4().hex,
             "host": socket.gethostname(),
@@ -77,6 +90,8 @@ class OwnerLock:
         told = False
         while not self._try_acquire():
             holder = self._read(self.path)
+            if not self.path.exists():  # released a moment ago
+                continue
             if time.monotonic() >= deadline:
                 raise StateError(self._refusal(holder))
             if not told:
@@ -106,46 +121,59 @@ class OwnerLock:
 
     def _try_acquire(self) -> bool:
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        mine = self.path.with_name(f"{self.path.name}.{self.owner['token']}")
-        mine.write_text(json.dumps(self.owner), encoding="utf-8")
+        return self._take(self.path)
+
+    def _take(self, path: Path) -> bool:
+        """Make ``path`` this owner's, unless a live owner holds it."""
+        mine = path.with_name(f"{path.name}.{self.owner['token']}")
         try:
-            if _claim(mine, self.path):
+            mine.write_text(json.dumps(self.owner), encoding="utf-8")
+            if _claim(mine, path):
                 return True
-            holder = self._read(self.path)
-            if self._is_alive(self.path, holder):
-                return False
-            # Only one process may ever replace a given dead owner: it claims that owner's token first.
-            claim = self.path.with_name(f"{self.path.name}.takeover-{holder.get('token', 'unreadable')}")
-            if not _claim(mine, claim):
-                if not self._is_alive(claim, self._read(claim)):
-                    claim.unlink(missing_ok=True)
-                return False
-            mine.replace(self.path)
-            claim.unlink(missing_ok=True)
-            return True
+            holder = self._read(path)
+            return not self._is_alive(path, holder) and self._take_over(path, holder, mine)
         finally:
             mine.unlink(missing_ok=True)
+
+    def _take_over(self, path: Path, holder: dict[str, Any], mine: Path) -> bool:
+        """Put ``mine`` in the place of a dead ``holder``'s lock.
+
+        Whoever does so claims the holder's token first. A claim is a lock too, so that one whose owner died is taken
+        over in turn. Once claimed, the holder is read again: another process may have replaced it in between.
+        """
+        claim = path.with_name(f"{path.name}.takeover-{holder.get('token', 'unreadable')}")
+        if not self._take(claim):
+            return False
+        try:
+            if self._read(path) != holder:
+                return False
+            mine.replace(path)
+            return True
+        finally:
+            claim.unlink(missing_ok=True)
 
     @staticmethod
     def _read(path: Path) -> dict[str, Any]:
         try:
-            return json.loads(path.read_text(encoding="utf-8"))
+            holder = json.loads(path.read_text(encoding="utf-8"))
         except (OSError, ValueError):
             return {}
+        return holder if isinstance(holder, dict) else {}
 
     def _is_alive(self, path: Path, holder: dict[str, Any]) -> bool:
         if holder.get("host") == self.owner["host"]:
-            pid = int(holder.get("pid", -1))
-            return _is_running(pid) and _process_start(pid) == holder.get("process_start", "")
+            pid = holder.get("pid")
+            same_start = isinstance(pid, int) and _process_start(pid) == holder.get("process_start", "")
+            return same_start and pid > 0 and _is_running(pid)
+        # Both times come from the file system, so that a clock that is wrong on one host does no harm.
+        probe = path.with_name(f"{path.name}.{self.owner['token']}.now")
         try:
-            # Both times come from the file system, so that a clock that is wrong on one host does no harm.
-            probe = path.with_name(f"{path.name}.{self.owner['token']}.now")
             probe.touch()
-            age = probe.stat().st_mtime - path.stat().st_mtime
-            probe.unlink()
+            return probe.stat().st_mtime - path.stat().st_mtime < STALE_SECONDS
         except OSError:  # released a moment ago: ask again
             return True
-        return age < STALE_SECONDS
+        finally:
+            probe.unlink(missing_ok=True)
 
 
 def _claim(source: Path, target: Path) -> bool:

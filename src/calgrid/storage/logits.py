@@ -119,7 +119,8 @@ def read_table(path: Path, what: str = "Parquet file") -> pa.Table:
     try:
         return pq.read_table(path)
     except (pa.ArrowException, OSError) as error:
-        reason = str(error).splitlines()[0]
+        # "Could not open Parquet input source '...': the reason. More about it."
+        reason = str(error).splitlines()[0].rpartition("': ")[2].split(". ")[0]
         raise DataError(
             f"The {what} {path} is damaged or no Parquet file ({reason}): delete it and run again."
         ) from None
@@ -137,6 +138,10 @@ def _plain(table: pa.Table, column: str) -> np.ndarray:
 
 def _matrix(table: pa.Table, column: str, path: Path) -> np.ndarray:
     chunked = table.column(column)
+    kind = chunked.type
+    is_list = pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
+    if not is_list or not (pa.types.is_floating(kind.value_type) or pa.types.is_integer(kind.value_type)):
+        raise DataError(f"Column '{column}' of {path} must hold a list of numbers a row, it holds {kind}.")
     if chunked.null_count:
         raise DataError(f"Column '{column}' of {path} has {chunked.null_count} empty rows.")
     values = chunked.combine_chunks()
@@ -148,21 +153,25 @@ def _matrix(table: pa.Table, column: str, path: Path) -> np.ndarray:
             f"Column '{column}' of {path} has rows of different length ({lengths.min()} to {lengths.max()})."
         )
     flat = values.flatten().to_numpy(zero_copy_only=False)
-    return flat.reshape(len(values), int(lengths[0])).astype(np.float32)
+    with np.errstate(over="ignore"):  # what float32 cannot hold becomes infinite, which the validation finds
+        return flat.reshape(len(values), int(lengths[0])).astype(np.float32)
 
 
 def validate_logits(data: Logits, where: str, n_classes: int | None = None) -> None:
     """Check shapes, NaN and label range; raise DataError with one sentence naming ``where`` the data came from."""
-    rows = len(data.logits)
-    if data.logits.ndim != 2 or rows == 0:
+    if data.logits.ndim != 2 or len(data.logits) == 0:
         raise DataError(f"{where}: logits must have shape (N, K) with N >= 1, got {data.logits.shape}.")
-    width = data.logits.shape[1]
+    rows, width = data.logits.shape
     if width < 2 or (n_classes is not None and width != n_classes):
         expected = f"{n_classes} as in the other files" if n_classes else "at least 2"
         raise DataError(f"{where}: logits have {width} columns, expected {expected}.")
-    for name in ("index", "label", "shift", "severity", "features"):
+    for name in ("label", "index", "shift", "severity", "features"):
         values = getattr(data, name)
-        if values is not None and len(values) != rows:
+        if values is None:
+            continue
+        if values.ndim != (2 if name == "features" else 1):
+            raise DataError(f"{where}: '{name}' has the wrong shape {values.shape} for {rows} rows of logits.")
+        if len(values) != rows:
             raise DataError(f"{where}: {len(values)} values of '{name}' for {rows} rows of logits.")
     _validate_values(data.logits, where)
     if not np.issubdtype(data.label.dtype, np.integer):

@@ -1,0 +1,123 @@
+"""Methods: what an identifier stands for, and which hyper-parameter wins."""
+
+import pytest
+
+from calgrid import registry
+from calgrid.configuration.methods import MethodBook, Place, registered_methods
+
+PLACE = Place("digits", "digits", "resnet8")
+VARIANTS = {"mbls_m5": {"base": "mbls", "margin": 5}, "tst_wide": {"base": "tst", "hidden": 64}}
+
+
+def resolve(method, place=PLACE, variants=None, overrides=()):
+    return MethodBook(variants or {}, tuple(overrides)).resolve(method, place)
+
+
+def override(match, **values):
+    return {"match": match, "set": values}
+
+
+def test_methods_are_all_losses_and_all_procedures_but_plain_training():
+    assert set(registered_methods()) == {*registry.specs("loss"), *registry.specs("procedure")} - {"standard"}
+
+
+def test_a_loss_is_trained_plainly():
+    method = resolve("mbls")
+    assert (method.procedure, method.loss, method.first_stage) == ("standard", "mbls", None)
+    assert method.procedure_options == {}
+    assert method.loss_options == registry.spec("loss", "mbls").resolve(None, "digits", "resnet8")
+
+
+def test_a_procedure_brings_its_loss():
+    method = resolve("tst")
+    assert (method.procedure, method.loss) == ("tst", "ce")
+    assert method.procedure_options == {"hidden": 128}
+
+
+@pytest.mark.parametrize(
+    ("method", "parts"),
+    [
+        ("mbls", ("mbls", None)),
+        ("tst", ("tst", "ce")),
+        ("tst+mbls", ("tst", "mbls")),
+        ("tst+mbls_m5", ("tst", "mbls_m5")),
+        ("tst_wide", ("tst_wide", "ce")),
+        ("tst_wide+mbls_m5", ("tst_wide", "mbls_m5")),
+    ],
+)
+def test_a_second_stage_stands_over_cross_entropy_or_what_follows_the_plus(method, parts):
+    book = MethodBook(VARIANTS)
+    assert book.split(method) == parts
+    assert book.resolve(method, PLACE).first_stage == parts[1]
+
+
+class TestPrecedence:
+    """Default of the file < of the data set < variant < override; later overrides win over earlier ones."""
+
+    PLACES = (PLACE, Place("p", "tiny_imagenet", "resnet50"))
+
+    @pytest.mark.parametrize(("place", "margin"), [(PLACES[0], 6.0), (PLACES[1], 10.0)])
+    def test_defaults(self, place, margin):
+        assert registry.spec("loss", "mbls").options["margin"].default == 6.0
+        assert resolve("mbls", place).loss_options["margin"] == margin
+
+    @pytest.mark.parametrize("place", PLACES)
+    def test_a_variant_wins_over_the_data_set(self, place):
+        assert resolve("mbls_m5", place, VARIANTS).loss_options["margin"] == 5.0
+
+    @pytest.mark.parametrize("place", PLACES)
+    def test_an_override_wins_over_the_variant(self, place):
+        overrides = [override({"method": "mbls_m5"}, margin=3)]
+        assert resolve("mbls_m5", place, VARIANTS, overrides).loss_options["margin"] == 3.0
+
+    def test_the_last_override_wins(self):
+        overrides = [override({"method": "mbls"}, margin=3), override({"dataset": "digits"}, margin=4)]
+        assert resolve("mbls", overrides=overrides).loss_options["margin"] == 4.0
+        assert resolve("mbls", overrides=overrides[::-1]).loss_options["margin"] == 3.0
+
+    def test_an_override_leaves_other_hyper_parameters_alone(self):
+        changed = resolve("mbls", overrides=[override({"method": "mbls"}, margin=3)])
+        assert changed.loss_options == {**resolve("mbls").loss_options, "margin": 3.0}
+
+    def test_the_loss_of_a_procedure_keeps_its_defaults(self):
+        overrides = [override({"method": "tst"}, hidden=32)]
+        method = resolve("tst", overrides=overrides)
+        assert method.procedure_options == {"hidden": 32}
+        assert method.loss_options == resolve("ce").loss_options
+
+
+@pytest.mark.parametrize(
+    ("match", "matches"),
+    [
+        ({"method": "mbls"}, True),
+        ({"method": ["acls", "mbls"]}, True),
+        ({"method": "acls"}, False),
+        ({"dataset": "digits"}, True),
+        ({"dataset": ["digits"]}, True),
+        ({"backbone": "resnet8"}, True),
+        ({"backbone": ["resnet20"]}, False),
+        ({"protocol": "digits"}, True),
+        ({"protocol": ["other"]}, False),
+        ({"method": "mbls", "dataset": "digits", "backbone": ["resnet8"], "protocol": "digits"}, True),
+        ({"method": "mbls", "backbone": "resnet20"}, False),
+    ],
+)
+def test_an_override_matches_where_all_its_keys_match(match, matches):
+    margin = resolve("mbls", overrides=[override(match, margin=3)]).loss_options["margin"]
+    assert margin == (3.0 if matches else 6.0)
+
+
+def test_an_override_without_a_method_is_for_all_methods_that_have_the_hyper_parameter():
+    overrides = [override({"dataset": "digits"}, margin=3)]
+    assert resolve("mbls", overrides=overrides).loss_options["margin"] == 3.0
+    assert resolve("acls", overrides=overrides).loss_options["margin"] == 3.0
+    assert "margin" not in resolve("ls", overrides=overrides).loss_options
+
+
+def test_an_override_names_a_method_as_the_grid_does():
+    """``mbls`` is neither a variant of it nor a second stage over it, each of which is a method of its own."""
+    overrides = [override({"method": "mbls"}, margin=3)]
+    assert resolve("mbls_m5", variants=VARIANTS, overrides=overrides).loss_options["margin"] == 5.0
+    overrides = [override({"method": "tst+mbls"}, hidden=32)]
+    assert resolve("tst+mbls", overrides=overrides).procedure_options["hidden"] == 32
+    assert resolve("tst", overrides=overrides).procedure_options["hidden"] == 128

@@ -1,0 +1,324 @@
+"""A plan: which change of the configuration makes which job run again, and what the rules are told."""
+
+import json
+import os
+import re
+import time
+from types import SimpleNamespace
+
+import pytest
+
+from calgrid.configuration import rules
+from calgrid.configuration.plan import Plan, as_json
+from calgrid.configuration.rules import RuleBook, alternatives
+from calgrid.configuration.runs import RunKey
+from calgrid.configuration.study import Study
+
+METHODS = ("ce", "mbls", "tst", "tst+mbls")
+STAGES = ("train", "predict", "calibrate")
+ALL = {f"{stage} {method}" for stage in STAGES for method in METHODS}
+
+
+def of(*stages, methods=METHODS):
+    return {f"{stage} {method}" for stage in stages for method in methods}
+
+
+@pytest.fixture
+def fingerprints(make_config, home):
+    """Fingerprint of every stage of every run of seed 1, for a study with the given changes."""
+
+    def compute(grid=None, protocol=None, **changes):
+        protocols = {"p": {"base": "digits", **(protocol or {})}}
+        grid = {"methods": list(METHODS), "protocol": "p", "calibrators": ["none", "ts"], **(grid or {})}
+        plan = Plan(Study(make_config(grid, protocols=protocols, **changes), home))
+        return {
+            f"{stage} {key.method}": getattr(plan, stage)(key)["fingerprint"]
+            for key in plan.study.runs
+            for stage in STAGES
+            if key.seed == 1 and key.backbone == "resnet8"
+        }
+
+    return compute
+
+
+OVERRIDE = [{"match": {"method": "mbls"}, "set": {"margin": 3}}]
+SECOND = [{"match": {"method": "tst"}, "set": {"hidden": 32}}]
+CHANGES = {
+    "a calibrator more": ({"grid": {"calibrators": ["none", "ts", "iso"]}}, of("calibrate")),
+    "a calibrator seed more": ({"grid": {"calibrator_seeds": [0, 1]}}, set()),
+    "a seed more": ({"grid": {"seeds": [1, 2]}}, set()),
+    "a backbone more": ({"grid": {"backbones": ["resnet8", "resnet20"]}}, set()),
+    "a method more": ({"grid": {"methods": [*METHODS, "ls"]}}, set()),
+    "a shift family": ({"grid": {"shifts": ["digits_c"]}}, of("calibrate")),
+    "other bootstrap": ({"statistics": {"bootstrap": 5}}, of("calibrate")),
+    "other bins": ({"statistics": {"bins": 10}}, of("calibrate")),
+    "other baseline": ({"statistics": {"baseline": "mbls"}}, set()),
+    "a hyper-parameter": ({"overrides": OVERRIDE}, of(*STAGES, methods=("mbls", "tst+mbls"))),
+    "a hyper-parameter of a second stage": ({"overrides": SECOND}, of(*STAGES, methods=("tst",))),
+    "features too": ({"protocol": {"export_features": True}}, of("predict", "calibrate")),
+    "other learning rate": ({"protocol": {"optimizer": {"lr": 0.2}}}, ALL),
+    "other second stage": ({"protocol": {"second_stage": {"epochs": 9}}}, of(*STAGES, methods=("tst", "tst+mbls"))),
+    "other description": ({"protocol": {"description": "the same, in other words"}}, set()),
+    "default given": ({"protocol": {"precision": "fp32", "optimizer": {"lr": 0.3}}}, set()),
+    "other name of the study": ({"study": "other"}, set()),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_change_reruns_what_depends_on_it_and_nothing_else(fingerprints, change):
+    options, expected = CHANGES[change]
+    before, after = fingerprints(), fingerprints(**options)
+    assert {name for name in before if before[name] != after[name]} == expected
+
+
+def test_a_stochastic_calibrator_is_fitted_for_every_calibrator_seed(fingerprints):
+    """The others are fitted once, whatever the seeds, and so need no new run."""
+    grid = {"calibrators": ["ts", "smart"]}
+    before, after = fingerprints(grid), fingerprints({**grid, "calibrator_seeds": [0, 1]})
+    assert {name for name in before if before[name] != after[name]} == of("calibrate")
+
+
+def test_an_override_with_the_default_value_changes_nothing(fingerprints):
+    """Also as an integer where the default is a float."""
+    overrides = [{"match": {"method": "mbls"}, "set": {"margin": 6}}]
+    assert fingerprints(overrides=overrides) == fingerprints()
+
+
+def test_an_override_is_the_same_as_a_variant_but_for_its_name(make_config, home):
+    variant = make_config({"methods": ["mine"]}, methods={"mine": {"base": "mbls", "margin": 3}})
+    named = make_config({"methods": ["mbls"]}, overrides=OVERRIDE)
+    specs = []
+    for config in (variant, named):
+        plan = Plan(Study(config, home))
+        (key,) = plan.study.runs
+        spec = dict(plan.train(key))
+        specs.append({name: spec[name] for name in ("protocol", "procedure", "loss", "data", "first_stage")})
+    assert specs[0] == specs[1]
+
+
+class TestSpecifications:
+    @pytest.fixture
+    def plan(self, make_config, home):
+        grid = {
+            "methods": ["ce", "tst"],
+            "calibrators": ["none", "ts", "smart"],
+            "calibrator_seeds": [3, 5],
+            "shifts": ["digits_c", "ood/photos"],
+        }
+        return Plan(Study(make_config(grid), home))
+
+    def test_of_a_training(self, plan):
+        first, second = plan.study.runs
+        assert plan.train(first)["first_stage"] is None
+        assert plan.train(second)["first_stage"] == {
+            "fingerprint": plan.train(first)["fingerprint"],
+            "checkpoint": "last",
+        }
+        spec = plan.train(second)
+        assert spec["key"] == second._asdict()
+        assert (spec["procedure"]["id"], spec["loss"]["id"]) == ("tst", "ce")
+        assert "export_features" not in spec["protocol"]
+
+    def test_of_a_prediction_names_all_families_whichever_are_wanted(self, plan, make_config, home):
+        key = next(iter(plan.study.runs))
+        assert set(plan.predict(key)["families"]) == {"digits_c", "ood/photos"}
+        other = Plan(Study(make_config({"methods": ["ce"]}), home))
+        assert other.predict(key) == plan.predict(key)
+        assert plan.predict(key)["run_fingerprint"] == plan.train(key)["fingerprint"]
+
+    def test_of_a_calibration(self, plan):
+        spec = plan.calibrate(next(iter(plan.study.runs)))
+        assert [(entry["name"], entry["seeds"]) for entry in spec["calibrators"]] == [
+            ("none", [3]),
+            ("ts", [3]),
+            ("smart", [3, 5]),
+        ]
+        assert spec["families"] == ["digits_c", "ood/photos"]
+        assert spec["statistics"] == {"bins": 15, "bootstrap": 1000, "level": 0.95, "seed": 0}
+
+    def test_are_json_on_one_line_and_come_back(self, plan):
+        for key in plan.study.runs:
+            for stage in STAGES:
+                spec = getattr(plan, stage)(key)
+                assert "\n" not in as_json(spec)
+                assert json.loads(as_json(spec)) == json.loads(json.dumps(spec))
+
+    def test_the_manifest_lists_every_part_with_its_fingerprint(self, plan):
+        manifest = json.loads(json.dumps(plan.manifest()))
+        assert [run["fingerprint"] for run in manifest["runs"]] == [
+            plan.calibrate(key)["fingerprint"] for key in plan.study.evaluations
+        ]
+        assert manifest["runs"][0]["part"] == "results/small/parts/digits/digits/resnet8/ce/seed1"
+        assert "device" not in manifest["configuration"]
+        assert manifest["study"] == "small"
+
+
+@pytest.fixture
+def book(make_config, home, tmp_path, monkeypatch):
+    """A study with everything: two second stages, two shifts, an external run, no GPU."""
+    monkeypatch.setattr(rules, "GPU_DEVICES", ())
+    (tmp_path / "test.npz").touch()
+    config = make_config(
+        {
+            "methods": ["tst", "tst+mbls"],
+            "protocol": "p",
+            "seeds": [1, 2],
+            "calibrators": ["ts"],
+            "shifts": ["ood/photos", "digits_c"],
+        },
+        protocols={"p": {"base": "digits", "second_stage": {"checkpoints": ["best"]}}},
+        data_root=str(tmp_path),
+        external={"theirs": {"test": "test.npz", "kind": "logits", "split_seed": 1, "backbone": "timm/vit.s"}},
+    )
+    return RuleBook(config, home, local=True)
+
+
+def wildcards(key, **more):
+    return SimpleNamespace(**{**key._asdict(), "seed": str(key.seed)}, **more)
+
+
+def trained(book):
+    return [key for key, run in book.runs.items() if run.external is None]
+
+
+def external(book):
+    return next(key for key, run in book.runs.items() if run.external is not None)
+
+
+class TestRuleBook:
+    def test_every_parameter_is_a_string(self, book):
+        """Snakemake notices a changed parameter only if its function returns one."""
+        for key in trained(book):
+            assert isinstance(book.train_spec(wildcards(key)), str)
+        for group in book.predict_groups():
+            (key, *_) = [key for key in trained(book) if re.fullmatch(group.methods, key.method)]
+            for parameter in (book.predict_spec(group), book.run_folder(group), book.data_folder(group)):
+                assert isinstance(parameter(wildcards(key)), str)
+        for key in book.evaluations:
+            assert isinstance(book.calibrate_spec(wildcards(key)), str)
+        for unit in book.units:
+            assert isinstance(book.data_fingerprint(SimpleNamespace(unit=unit)), str)
+            assert isinstance(book.data_options(SimpleNamespace(unit=unit)), str)
+        assert isinstance(book.external_spec(wildcards(external(book))), str)
+        for stage in ("aggregate", "tables", "plots", "report"):
+            assert isinstance(book.stage_fingerprint(stage), str)
+
+    def test_wildcards_match_exactly_what_occurs(self, book):
+        patterns = book.wildcard_constraints
+        assert re.fullmatch(patterns["method"], "tst+mbls")
+        assert not re.fullmatch(patterns["method"], "tsttmbls")  # what an unescaped plus would match
+        assert not re.fullmatch(patterns["method"], "ls")
+        assert re.fullmatch(patterns["backbone"], "timm/vit.s")
+        assert not re.fullmatch(patterns["backbone"], "timm/vitxs")
+        assert re.fullmatch(patterns["seed"], "2")
+        assert not re.fullmatch(patterns["seed"], "12")
+        assert set(patterns) == {*RunKey._fields, "unit"}
+
+    def test_alternatives(self):
+        assert re.fullmatch(alternatives(["a+b", "a.b"]), "a+b")
+        assert not re.fullmatch(alternatives(["a.b"]), "axb")
+        assert not re.search(alternatives([]), "anything")
+
+    def test_a_seed_of_a_wildcard_is_a_number(self, book):
+        for key in book.runs:
+            assert book.key(wildcards(key)) == key
+
+    def test_second_stages_start_from_the_first_stages_checkpoint(self, book):
+        key = RunKey("p", "digits", "resnet8", "tst+mbls", 2)
+        assert book.first_stage(wildcards(key)) == ["results/runs/p/digits/resnet8/mbls/seed2/model.safetensors"]
+        assert book.first_stage(wildcards(key._replace(method="ce"))) == []
+
+    def test_runs_with_the_same_files_share_a_prediction_rule(self, book):
+        groups = {group.checkpoints: group for group in book.predict_groups()}
+        assert set(groups) == {("last",), ("best",)}
+        assert len({group.name for group in groups.values()}) == 2
+        assert all(group.name.isidentifier() for group in groups.values())
+        assert re.fullmatch(groups[("best",)].methods, "tst+mbls")
+        assert re.fullmatch(groups[("last",)].methods, "mbls")
+        assert not re.fullmatch(groups[("last",)].methods, "tst")
+        outputs = book.predict_outputs(groups[("best",)])
+        run = r"results/runs/p/digits/{backbone}/{method,tst|tst\+mbls}/seed{seed}"
+        assert outputs == [
+            f"{run}/predict.json",
+            *(f"{run}/logits/best/{name}.parquet" for name in ("val", "test", "digits_c", "ood/photos")),
+        ]
+
+    def test_data_of_shifts(self, book):
+        units = SimpleNamespace(unit="digits_c")
+        assert book.units == ["digits", "digits_c", "photos"]
+        assert book.data_base(units) == ["results/data/digits/manifest.json"]
+        assert "--base results/data/digits" in book.data_options(units)
+        assert book.data_base(SimpleNamespace(unit="photos")) == []
+        for group in book.predict_groups():
+            assert sorted(book.family_manifests(group)) == [
+                "results/data/digits_c/manifest.json",
+                "results/data/photos/manifest.json",
+            ]
+
+    def test_logits_that_a_calibration_reads(self, book):
+        key = RunKey("p", "digits", "resnet8", "tst", 1)
+        run = "results/runs/p/digits/resnet8/tst/seed1/logits/best"
+        assert sorted(book.logits(wildcards(key))) == sorted(
+            f"{run}/{name}.parquet" for name in ("val", "test", "digits_c", "ood/photos")
+        )
+
+    def test_an_external_run_needs_its_files_alone(self, book, tmp_path):
+        key = external(book)
+        names = wildcards(key)
+        assert book.has_external()
+        assert book.external_files(names) == [str(tmp_path / "test.npz")]
+        assert json.loads(book.external_spec(names))["external"]["split_seed"] == 1
+        assert book.logits(names) == [
+            f"results/runs/{key.path}/logits/last/val.parquet",
+            f"results/runs/{key.path}/logits/last/test.parquet",
+        ]
+
+    def test_parts_and_records(self, book):
+        assert len(book.parts()) == len(book.evaluations) == 5
+        assert not any("/external/" in record for record in book.records())
+        assert len(book.records()) == 2 * 4
+
+    @pytest.mark.parametrize(
+        ("device", "local", "present", "gpus"),
+        [
+            ("auto", True, False, 0),
+            ("auto", True, True, 1),
+            ("cpu", True, True, 0),
+            ("cuda", True, True, 1),
+            ("auto", False, False, 1),
+            ("cpu", False, False, 0),
+        ],
+    )
+    def test_gpus_that_a_job_asks_for(self, make_config, home, monkeypatch, tmp_path, device, local, present, gpus):
+        monkeypatch.setattr(rules, "GPU_DEVICES", (str(tmp_path),) if present else ())
+        assert RuleBook(make_config(device=device), home, local=local).gpus == gpus
+
+
+def test_what_jobs_inherit(book, home, monkeypatch):
+    for name in ("CALGRID_DEVICE", "PYTHONPATH"):
+        monkeypatch.setenv(name, "before")
+    monkeypatch.setenv("PATH", os.environ["PATH"])
+    monkeypatch.setenv("CALGRID_PLANNED_AT", "0")
+    monkeypatch.delenv("CALGRID_PLANNED_AT")
+    begin = time.time()
+    book.export_environment()
+    assert os.environ["CALGRID_DEVICE"] == "auto"
+    assert os.environ["PYTHONPATH"] == f"{home / 'src'}{os.pathsep}before"
+    assert begin <= float(os.environ["CALGRID_PLANNED_AT"]) <= time.time()
+    planned = os.environ["CALGRID_PLANNED_AT"]
+    book.export_environment()
+    assert os.environ["CALGRID_PLANNED_AT"] == planned  # a job that reads the workflow again keeps its grid's time
+
+
+def test_an_external_run_is_imported_again_when_its_description_changes_but_not_for_a_calibrator(home, tmp_path):
+    (tmp_path / "test.npz").touch()
+
+    def fingerprint(**changes):
+        one = {"test": str(tmp_path / "test.npz"), "kind": "logits", "split_seed": 1, "dataset": "d", **changes}
+        plan = Plan(Study({"study": "s", "external": {"a": one}}, home))
+        (key,) = plan.study.runs
+        assert plan.logits_fingerprint(key) == plan.run_fingerprint(key) == plan.external(key)["fingerprint"]
+        return plan.external(key)["fingerprint"]
+
+    assert fingerprint(calibrators=["ts"], calibrator_seeds=[1, 2]) == fingerprint()
+    assert len({fingerprint(), fingerprint(split_seed=2), fingerprint(kind="probabilities"), fingerprint(seed=1)}) == 4

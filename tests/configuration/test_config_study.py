@@ -1,0 +1,185 @@
+"""A study: the union of its grids, with first stages and external runs."""
+
+import json
+
+import pytest
+
+from calgrid.configuration.runs import Layout, RunKey
+from calgrid.configuration.study import Study, known_families
+
+
+def key(method, seed=1, **changes):
+    return RunKey("digits", "digits", "resnet8", method, seed)._replace(**changes)
+
+
+@pytest.fixture
+def study(make_config, home):
+    def make(*grids, **changes):
+        blocks = [make_config(grid)["grids"][0] for grid in grids] or make_config()["grids"]
+        return Study({"study": "small", "grids": blocks, **changes}, home)
+
+    return make
+
+
+def test_all_combinations_are_run(study):
+    runs = study({"methods": ["ce", "ls"], "seeds": [1, 2], "backbones": ["resnet8", "resnet20"]}).runs
+    assert set(runs) == {
+        key(method, seed, backbone=backbone)
+        for method in ("ce", "ls")
+        for seed in (1, 2)
+        for backbone in ("resnet8", "resnet20")
+    }
+
+
+def test_the_order_of_runs_is_that_of_the_configuration(study):
+    assert [each.method for each in study({"methods": ["ls", "ce", "mbls"]}).runs] == ["ls", "ce", "mbls"]
+
+
+def test_several_blocks_unite_what_they_want_of_a_run(study):
+    made = study(
+        {"methods": ["ce"], "calibrators": ["none", "ts"], "calibrator_seeds": [2], "shifts": ["digits_c"]},
+        {"methods": ["ce", "ls"], "calibrators": ["smart"], "calibrator_seeds": [1, 2], "shifts": ["ood/photos"]},
+    )
+    assert list(made.runs) == [key("ce"), key("ls")]
+    both, second = made.evaluations[key("ce")], made.evaluations[key("ls")]
+    assert list(both.calibrators) == ["none", "ts", "smart"]
+    assert both.calibrator_seeds == [1, 2]
+    assert both.families == ["digits_c", "ood/photos"]
+    assert list(second.calibrators) == ["smart"]
+    assert second.families == ["ood/photos"]
+
+
+def test_blocks_of_another_protocol_or_backbone_are_runs_of_their_own(study):
+    made = study({"methods": ["ce"]}, {"methods": ["ce"], "backbones": ["resnet20"]})
+    assert list(made.runs) == [key("ce"), key("ce", backbone="resnet20")]
+
+
+def test_first_stages_that_the_grid_does_not_name_are_added_but_not_evaluated(study):
+    made = study({"methods": ["tst", "tst+mbls"], "seeds": [1, 2]})
+    assert set(made.runs) == {key(method, seed) for method in ("ce", "mbls", "tst", "tst+mbls") for seed in (1, 2)}
+    assert {each.method for each in made.evaluations} == {"tst", "tst+mbls"}
+    assert made.runs[key("tst+mbls", 2)].first_stage == key("mbls", 2)
+    assert made.runs[key("tst")].first_stage == key("ce")
+
+
+def test_a_first_stage_that_the_grid_names_is_one_run(study):
+    made = study({"methods": ["tst", "ce"]})
+    assert list(made.runs) == [key("ce"), key("tst")]
+    assert set(made.evaluations) == set(made.runs)
+
+
+def test_a_first_stage_comes_before_its_second_stage(study):
+    order = [each.method for each in study({"methods": ["tst+mbls", "tst"]}).runs]
+    assert order.index("mbls") < order.index("tst+mbls")
+    assert order.index("ce") < order.index("tst")
+
+
+def test_a_second_stage_has_its_own_protocol(study):
+    protocols = {"p": {"base": "digits", "second_stage": {"epochs": 9, "checkpoints": ["best", "last"]}}}
+    made = study({"methods": ["tst"], "protocol": "p"}, protocols=protocols)
+    first, second = made.runs[key("ce", protocol="p")], made.runs[key("tst", protocol="p")]
+    assert (first.protocol["epochs"], second.protocol["epochs"]) == (60, 9)
+    assert (first.checkpoints, second.checkpoints) == (("last",), ("best", "last"))
+    assert "second_stage" not in second.protocol
+
+
+def test_overrides_and_variants_reach_the_runs(study):
+    made = study(
+        {"methods": ["mbls", "mbls_m5"]},
+        methods={"mbls_m5": {"base": "mbls", "margin": 5}},
+        overrides=[{"match": {"method": "mbls", "dataset": "digits"}, "set": {"lambda_": 0.5}}],
+    )
+    assert made.runs[key("mbls")].method.loss_options["lambda_"] == 0.5
+    assert made.runs[key("mbls_m5")].method.loss_options["margin"] == 5.0
+    assert made.runs[key("mbls_m5")].method.loss_options["lambda_"] == 0.1
+
+
+def test_variants_of_calibrators(study):
+    made = study({"calibrators": ["smart", "smart_wide"]}, calibrators={"smart_wide": {"base": "smart", "sigma": 2}})
+    plain, wide = made.evaluations[key("ce")].calibrators.values()
+    assert (wide["name"], wide["id"]) == ("smart_wide", "smart")
+    assert wide["options"] == {**plain["options"], "sigma": 2.0}
+    assert wide["stochastic"]
+    assert "seed" not in wide["options"]  # given by calibrator_seeds
+
+
+def test_data_that_must_be_prepared(study):
+    assert study().data_units() == ["digits"]
+    made = study({"shifts": ["digits_c", "ood/photos"]})
+    assert made.data_units() == ["digits", "digits_c", "photos"]
+    assert made.families("digits", "digits") == ["digits_c", "ood/photos"]
+    assert made.families("digits", "other") == []
+
+
+def test_families_of_a_data_set():
+    assert known_families("digits") == ("digits_c", "ood/photos")
+
+
+class TestExternal:
+    @pytest.fixture
+    def folder(self, tmp_path):
+        for name in ("val.parquet", "test.parquet"):
+            (tmp_path / name).touch()
+        return tmp_path
+
+    def make(self, home, folder, **changes):
+        external = {"val": "val.parquet", "test": "test.parquet", "kind": "logits", **changes}
+        return Study({"study": "s", "data_root": str(folder), "external": {"theirs": external}}, home)
+
+    def test_a_run_with_defaults(self, home, folder):
+        study = self.make(home, folder)
+        (run_key,) = study.runs
+        assert run_key == RunKey("external", "theirs", "unknown", "ce", 0)
+        assert study.runs[run_key].checkpoints == ("last",)
+        assert list(study.evaluations[run_key].calibrators) == ["none"]
+        assert study.data_units() == []
+
+    def test_a_run_with_everything_named(self, home, folder):
+        names = {"dataset": "cifar10", "backbone": "timm/vit", "method": "maccal+mbls", "seed": 3}
+        study = self.make(home, folder, **names, calibrators=["ts", "smart"], calibrator_seeds=[1, 2])
+        (run_key,) = study.runs
+        assert run_key == RunKey("external", "cifar10", "timm/vit", "maccal+mbls", 3)
+        assert study.evaluations[run_key].calibrator_seeds == [1, 2]
+
+    def test_files_are_named_relative_to_data_root(self, home, folder):
+        study = self.make(home, folder)
+        assert study.external_path("test.parquet") == folder / "test.parquet"
+        assert study.external_path("/elsewhere/test.parquet").as_posix() == "/elsewhere/test.parquet"
+
+    def test_a_study_of_external_runs_and_grids(self, home, folder, make_config):
+        config = make_config(
+            data_root=str(folder), external={"theirs": {"test": "test.parquet", "split_seed": 1, "kind": "logits"}}
+        )
+        study = Study(config, home)
+        assert [each.protocol for each in study.runs] == ["digits", "digits", "external"]
+        assert study.data_units() == ["digits"]
+
+
+def test_paths_of_the_file_contract():
+    layout, run = Layout("results", "study"), RunKey("p", "d", "b", "tst+mbls", 3)
+    assert layout.run(run) == "results/runs/p/d/b/tst+mbls/seed3"
+    assert (
+        layout.logits(run, "best", "ood/photos") == "results/runs/p/d/b/tst+mbls/seed3/logits/best/ood/photos.parquet"
+    )
+    assert layout.part(run) == "results/study/parts/p/d/b/tst+mbls/seed3"
+    assert layout.data("digits_c") == "results/data/digits_c/manifest.json"
+    assert layout.aggregate("metrics.parquet") == "results/study/metrics.parquet"
+
+
+def test_two_studies_share_runs_and_nothing_else():
+    one, two, run = Layout("results", "one"), Layout("results", "two"), RunKey("p", "d", "b", "ce", 1)
+    assert one.run(run) == two.run(run)
+    assert one.part(run) != two.part(run)
+
+
+def test_planning_imports_neither_torch_nor_snakemake(run_python, make_config, home):
+    program = """
+import json, sys
+from pathlib import Path
+from calgrid.configuration.rules import RuleBook
+book = RuleBook(json.loads(sys.argv[1]), Path(sys.argv[2]), local=True)
+book.plan.manifest()
+print(len(book.runs), {"torch", "snakemake", "sklearn", "numpy", "pandas", "pyarrow"} & set(sys.modules))
+"""
+    config = make_config({"calibrators": ["none", "ts", "smart"], "shifts": ["digits_c"]})
+    assert run_python(program, json.dumps(config), home) == "2 set()\n"

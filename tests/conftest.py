@@ -1,0 +1,105 @@
+"""What all tests share: the repository, a small configuration, real processes, and what an error message must be."""
+
+import contextlib
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HOME = Path(__file__).parents[1]
+
+
+@pytest.fixture(autouse=True)
+def no_inherited_settings(monkeypatch):
+    """A workflow that runs these tests must not hand its own settings on to them."""
+    for name in ("CALGRID_PLANNED_AT", "CALGRID_LOCK_WAIT"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture(scope="session")
+def home():
+    """Root of the repository: the folder of the workflow."""
+    return HOME
+
+
+@pytest.fixture
+def make_config():
+    """Smallest configuration with one grid; keyword arguments replace its keys, ``grid`` those of the grid."""
+
+    def make(grid=None, **changes):
+        block = {
+            "protocol": "digits",
+            "datasets": ["digits"],
+            "backbones": ["resnet8"],
+            "methods": ["ce", "mbls"],
+            "seeds": [1],
+            **(grid or {}),
+        }
+        return {"study": "small", "grids": [block], **changes}
+
+    return make
+
+
+def environment(source, **changes):
+    return {**os.environ, "PYTHONPATH": str(source), "OMP_NUM_THREADS": "1", **changes}
+
+
+@pytest.fixture(scope="session")
+def run_python(home):
+    """Run a program in a new interpreter and return what it printed; it must end well."""
+
+    def run(program, *arguments, source=home / "src", **changes):
+        command = [sys.executable, "-c", program, *map(str, arguments)]
+        done = subprocess.run(
+            command, capture_output=True, text=True, env=environment(source, **changes), timeout=120, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    return run
+
+
+@pytest.fixture
+def start_python(home):
+    """Start a program in a new interpreter with pipes; whatever still runs is killed after the test."""
+    started = []
+
+    def start(program, *arguments, **changes):
+        process = subprocess.Popen(
+            [sys.executable, "-c", program, *map(str, arguments)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environment(home / "src", **changes),
+        )
+        started.append(process)
+        return process
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+@pytest.fixture(scope="session")
+def refuses():
+    """Context in which an error of the given class must be raised, in one sentence that holds all the given parts."""
+
+    @contextlib.contextmanager
+    def check(kind, *parts):
+        with pytest.raises(kind) as caught:
+            yield
+        message = str(caught.value)
+        assert is_one_sentence(message), message
+        for part in parts:
+            assert part in message
+
+    return check
+
+
+def is_one_sentence(message):
+    return "\n" not in message and message[-1] in ".?" and not re.search(r"[.?!] [A-Z]", message)

@@ -1,0 +1,132 @@
+"""Atomic files: the old file or the new one, whatever happens in between."""
+
+import errno
+import json
+import math
+import os
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from calgrid.errors import DataError, StateError
+from calgrid.storage.atomic import disk_error, read_json, replacing, write_bytes, write_json, write_text
+
+
+def names(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_the_new_file_appears_with_its_folder(tmp_path):
+    path = tmp_path / "a" / "b" / "file.txt"
+    write_text(path, "héllo\n")
+    assert path.read_bytes() == "héllo\n".encode()
+    assert names(path.parent) == ["file.txt"]
+
+
+def test_readers_see_the_old_file_until_the_end(tmp_path):
+    path = tmp_path / "file"
+    write_text(path, "old")
+    with replacing(path) as temporary:
+        temporary.write_text("new, half wri")
+        assert path.read_text() == "old"
+        assert temporary.parent == path.parent  # a rename across file systems would not be atomic
+        temporary.write_text("new")
+    assert path.read_text() == "new"
+
+
+@pytest.mark.parametrize("crash", [ValueError("bad"), OSError(errno.EIO, "I/O error"), KeyboardInterrupt()])
+def test_a_crash_inside_leaves_the_old_file_and_no_other(tmp_path, crash):
+    path = tmp_path / "file"
+    write_text(path, "old")
+    with pytest.raises(type(crash)), replacing(path) as temporary:
+        temporary.write_text("half")
+        raise crash
+    assert path.read_text() == "old"
+    assert names(tmp_path) == ["file"]
+
+
+def test_a_crash_before_the_first_file_leaves_none(tmp_path):
+    with pytest.raises(RuntimeError), replacing(tmp_path / "file"):
+        raise RuntimeError
+    assert names(tmp_path) == []
+
+
+def test_a_full_disk_is_one_sentence_and_keeps_the_old_file(full_disk, refuses):
+    path = full_disk / "file"
+    write_text(path, "old")
+    with refuses(StateError, "The disk is full while writing", str(path), "free some space and run again"):
+        write_bytes(path, b"x" * 64 * 1024)
+    assert path.read_text() == "old"
+    assert names(full_disk) == ["file"]
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG])
+def test_full_disks_quotas_and_size_limits_are_told_apart_from_other_errors(number, tmp_path):
+    assert isinstance(disk_error(OSError(number, "no"), tmp_path), StateError)
+    other = PermissionError(errno.EACCES, "no")
+    assert disk_error(other, tmp_path) is other
+
+
+@pytest.mark.parametrize(("umask", "mode"), [(0o022, 0o644), (0o077, 0o600), (0o002, 0o664)])
+def test_file_modes_follow_the_umask(tmp_path, umask, mode):
+    before = os.umask(umask)
+    try:
+        write_text(tmp_path / "file", "x")
+        with replacing(tmp_path / "private") as temporary:
+            temporary.write_text("x")
+            temporary.chmod(0o600)  # as safetensors does
+    finally:
+        os.umask(before)
+    assert (tmp_path / "file").stat().st_mode & 0o777 == mode
+    assert (tmp_path / "private").stat().st_mode & 0o777 == mode
+
+
+def test_a_link_is_replaced_and_what_it_names_is_kept(tmp_path):
+    """Published outputs are hard links: writing one again must not change the other name's content."""
+    (tmp_path / "one").write_text("old")
+    os.link(tmp_path / "one", tmp_path / "two")
+    write_text(tmp_path / "two", "new")
+    assert (tmp_path / "one").read_text() == "old"
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.dictionaries(st.text(max_size=5), st.integers() | st.floats() | st.text(max_size=5) | st.none(), max_size=5))
+def test_json_round_trip_and_equal_content_has_equal_bytes(tmp_path_factory, value):
+    one, two = (tmp_path_factory.getbasetemp() / name for name in ("one.json", "two.json"))
+    write_json(one, value)
+    write_json(two, dict(reversed(value.items())))
+    assert one.read_bytes() == two.read_bytes()
+    back = read_json(one)
+    for key, item in value.items():
+        same_nan = isinstance(item, float) and math.isnan(item) and math.isnan(back[key])
+        assert same_nan or back[key] == item
+
+
+def test_json_is_readable_by_people(tmp_path):
+    write_json(tmp_path / "x.json", {"b": [1, 2], "a": None})
+    text = (tmp_path / "x.json").read_text()
+    assert text.endswith("}\n")
+    assert text.index('"a"') < text.index('"b"')
+    assert json.loads(text) == {"a": None, "b": [1, 2]}
+
+
+def test_a_value_that_json_cannot_hold_keeps_the_old_file(tmp_path):
+    write_json(tmp_path / "x.json", {"a": 1})
+    with pytest.raises(TypeError):
+        write_json(tmp_path / "x.json", {"a": object()})
+    assert read_json(tmp_path / "x.json") == {"a": 1}
+    assert names(tmp_path) == ["x.json"]
+
+
+@pytest.mark.parametrize("content", [b"", b'{"a": 1', b"\xff\xfe\x00"], ids=["empty", "cut off", "binary"])
+def test_damaged_json_is_refused_by_name(tmp_path, refuses, content):
+    path = tmp_path / "manifest.json"
+    path.write_bytes(content)
+    with refuses(DataError, f"The manifest {path} is not valid JSON", "delete it and run again"):
+        read_json(path, "manifest")
+
+
+def test_missing_json_is_refused_by_name(tmp_path, refuses):
+    with refuses(DataError, f"The manifest {tmp_path / 'no.json'} does not exist"):
+        read_json(tmp_path / "no.json", "manifest")

@@ -1,0 +1,140 @@
+"""Checkpoints and resume state: the same bytes, never another run's, nothing executed from a file."""
+
+import pickle
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from calgrid.errors import StateError
+from calgrid.storage.checkpoint import load_checkpoint, load_resume_state, save_checkpoint, save_resume_state
+
+STATES = {
+    "best.model": {"conv.weight": torch.arange(12.0).reshape(3, 4), "bn.num_batches_tracked": torch.tensor(7)},
+    "last.loss": {"gate": torch.tensor([0.5]), "mask": torch.tensor([True, False])},
+}
+DESCRIPTION = {"fingerprint": "f1", "spec": {"key": {"seed": 1}}, "epochs": 3}
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "model.safetensors"
+
+
+def test_round_trip(path):
+    save_checkpoint(path, STATES, DESCRIPTION)
+    states, description = load_checkpoint(path, "f1")
+    assert description == DESCRIPTION
+    assert states.keys() == STATES.keys()
+    for group, state in STATES.items():
+        assert states[group].keys() == state.keys()
+        for name, tensor in state.items():
+            assert states[group][name].dtype == tensor.dtype
+            assert torch.equal(states[group][name], tensor)
+
+
+def test_the_same_states_give_the_same_bytes(path, tmp_path):
+    save_checkpoint(path, STATES, DESCRIPTION)
+    other = tmp_path / "other.safetensors"
+    turned = {group: dict(reversed(state.items())) for group, state in reversed(STATES.items())}
+    save_checkpoint(other, turned, dict(reversed(DESCRIPTION.items())))
+    assert other.read_bytes() == path.read_bytes()
+
+
+def test_any_layout_and_shared_memory_can_be_saved(path):
+    weight = torch.arange(24.0).reshape(1, 2, 3, 4).contiguous(memory_format=torch.channels_last)
+    save_checkpoint(path, {"a": {"x": weight, "tied": weight, "part": weight[:, 1]}}, {})
+    states, _ = load_checkpoint(path)
+    assert torch.equal(states["a"]["x"], weight)
+    assert torch.equal(states["a"]["tied"], weight)
+    assert torch.equal(states["a"]["part"], weight[:, 1])
+
+
+def test_other_programs_read_it_and_its_mode_follows_the_umask(path):
+    save_checkpoint(path, STATES, DESCRIPTION)
+    assert torch.equal(load_file(path)["best.model/conv.weight"], STATES["best.model"]["conv.weight"])
+    plain = path.with_name("plain")
+    plain.touch()
+    assert path.stat().st_mode == plain.stat().st_mode
+
+
+def test_a_checkpoint_of_another_configuration_is_refused(path, refuses):
+    save_checkpoint(path, STATES, DESCRIPTION)
+    with refuses(StateError, str(path), "fingerprint f1, expected f2", "train that run again"):
+        load_checkpoint(path, "f2")
+    assert load_checkpoint(path)[1]["fingerprint"] == "f1"
+
+
+def test_a_file_of_somebody_else_has_no_fingerprint(path, refuses):
+    save_checkpoint(path, STATES, {})
+    with refuses(StateError, "fingerprint None, expected f1"):
+        load_checkpoint(path, "f1")
+
+
+def test_a_missing_checkpoint_is_refused_by_name(path, refuses):
+    with refuses(StateError, f"The checkpoint {path} does not exist", "train the run first"):
+        load_checkpoint(path)
+
+
+@pytest.mark.parametrize("keep", [0, 4, 40, -1])
+def test_a_truncated_checkpoint_is_refused_by_name(path, refuses, keep):
+    save_checkpoint(path, STATES, DESCRIPTION)
+    path.write_bytes(path.read_bytes()[:keep])
+    with refuses(StateError, f"The checkpoint {path} is damaged", "delete it and run again"):
+        load_checkpoint(path)
+
+
+def test_resume_state_round_trip(path):
+    state = {"epoch": 3, "model": {"w": torch.ones(2)}, "rng": torch.get_rng_state(), "order": [3, 1], "name": "x"}
+    save_resume_state(path, state)
+    back = load_resume_state(path)
+    assert torch.equal(back["model"]["w"], torch.ones(2))
+    assert torch.equal(back["rng"], state["rng"])
+    assert (back["epoch"], back["order"], back["name"]) == (3, [3, 1], "x")
+
+
+def test_no_resume_state_is_none(path):
+    assert load_resume_state(path) is None
+
+
+@pytest.mark.parametrize("keep", [0, 10, -20])
+def test_truncated_resume_state_restarts_the_run_and_says_so(path, capsys, keep):
+    save_resume_state(path, {"epoch": 3, "model": {"w": torch.ones(100)}})
+    path.write_bytes(path.read_bytes()[:keep])
+    assert load_resume_state(path) is None
+    message = capsys.readouterr().err
+    assert f"The resume state {path} is damaged" in message
+    assert "the run starts from its beginning" in message
+    assert not path.exists()
+
+
+class Malicious:
+    def __init__(self, witness):
+        self.witness = witness
+
+    def __reduce__(self):
+        return (open, (str(self.witness), "w"))
+
+
+@pytest.mark.parametrize("how", ["pickle", "torch"])
+def test_nothing_in_a_resume_state_is_executed(path, tmp_path, capsys, how):
+    witness = tmp_path / "executed"
+    state = {"epoch": Malicious(witness)}
+    if how == "pickle":
+        path.write_bytes(pickle.dumps(state, protocol=2))
+    else:
+        torch.save(state, path)
+    assert load_resume_state(path) is None
+    assert not witness.exists()
+    assert "is damaged" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("save", [lambda path, x: save_checkpoint(path, {"a": x}, {}), save_resume_state])
+def test_a_full_disk_is_one_sentence_and_keeps_the_old_file(full_disk, refuses, save):
+    path = full_disk / "state"
+    save(path, {"w": torch.ones(10)})
+    old = path.read_bytes()
+    with refuses(StateError, f"The disk is full while writing {path}"):
+        save(path, {"w": torch.ones(100_000)})
+    assert path.read_bytes() == old
+    assert [each.name for each in full_disk.iterdir()] == ["state"]

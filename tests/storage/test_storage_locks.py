@@ -1,0 +1,363 @@
+"""Owner locks, with real processes: one live writer, dead owners replaced by exactly one."""
+
+import errno
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from calgrid.errors import ConfigError, StateError
+from calgrid.storage import locks
+from calgrid.storage.locks import OwnerLock
+
+WHAT = "train stage of results/runs/x"
+HOLD = f"""
+import sys
+from pathlib import Path
+from calgrid.storage.locks import OwnerLock
+with OwnerLock(Path(sys.argv[1]), "{WHAT}", wait=0):
+    print("held", flush=True)
+    sys.stdin.readline()
+print("released", flush=True)
+"""
+RACE = """
+import sys, time
+from pathlib import Path
+from calgrid.errors import StateError
+from calgrid.storage.locks import OwnerLock
+import os
+if sys.argv[1] == "no links":
+    def link(*_):
+        raise PermissionError(1, "no hard links here")
+    os.link = link
+for line in sys.stdin:
+    path, start = line.split()
+    lock = OwnerLock(Path(path), "run", wait=0)
+    while time.monotonic() < float(start):
+        pass
+    try:
+        with lock:
+            print("won", flush=True)
+            sys.stdin.readline()
+    except StateError:
+        print("lost", flush=True)
+        sys.stdin.readline()
+    print("done", flush=True)
+"""
+needs_proc = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc to tell processes apart")
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "runs" / "train.lock"
+
+
+@pytest.fixture
+def holder(start_python, path):
+    """A real process that holds the lock until it reads a line."""
+    process = start_python(HOLD, path)
+    assert process.stdout.readline() == "held\n"
+    return process
+
+
+@pytest.fixture
+def quick(monkeypatch):
+    monkeypatch.setattr(locks, "POLL_SECONDS", 0.01)
+
+
+@pytest.fixture(scope="module")
+def dead():
+    """What a lock says of a process of this host that has ended."""
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    process.wait()
+    return {"token": "0" * 32, "host": socket.gethostname(), "pid": process.pid, "process_start": "1", "since": "then"}
+
+
+def write(path, owner):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(owner))
+
+
+def left_over(path):
+    return [each.name for each in path.parent.iterdir()]
+
+
+def age(path, seconds):
+    moment = time.time() - seconds
+    os.utime(path, (moment, moment))
+
+
+def test_it_names_its_owner_while_held_and_is_gone_afterwards(path, monkeypatch):
+    monkeypatch.setenv("SLURM_JOB_ID", "4711")
+    with OwnerLock(path, WHAT):
+        owner = json.loads(path.read_text())
+        assert (owner["host"], owner["pid"], owner["slurm_job"]) == (socket.gethostname(), os.getpid(), "4711")
+        assert owner["since"].startswith("20")
+        assert left_over(path) == ["train.lock"]
+    assert left_over(path) == []
+
+
+def test_it_is_released_when_the_work_fails(path):
+    with pytest.raises(ZeroDivisionError), OwnerLock(path, WHAT):
+        raise ZeroDivisionError
+    assert left_over(path) == []
+
+
+def test_a_second_live_writer_is_refused_by_name(path, holder, refuses):
+    parts = [WHAT, f"process {holder.pid}", f"on {socket.gethostname()}", "wait for it to end, or stop it"]
+    with refuses(StateError, *parts), OwnerLock(path, WHAT, wait=0):
+        pass
+    assert left_over(path) == ["train.lock"]
+    assert json.loads(path.read_text())["pid"] == holder.pid
+
+
+def test_the_slurm_job_of_the_owner_is_named(path, monkeypatch, refuses):
+    monkeypatch.setenv("SLURM_JOB_ID", "4711")
+    with OwnerLock(path, WHAT), refuses(StateError, "SLURM job 4711"), OwnerLock(path, WHAT, wait=0):
+        pass
+
+
+def test_a_stopped_process_is_alive(path, holder, refuses):
+    os.kill(holder.pid, signal.SIGSTOP)
+    try:
+        with refuses(StateError, f"process {holder.pid}"), OwnerLock(path, WHAT, wait=0):
+            pass
+    finally:
+        os.kill(holder.pid, signal.SIGCONT)
+
+
+def test_it_waits_for_a_live_owner_and_says_so(path, holder, quick, capsys):
+    def release():
+        holder.stdin.write("\n")
+        holder.stdin.flush()
+
+    timer = threading.Timer(0.2, release)
+    timer.start()
+    with OwnerLock(path, WHAT, wait=60):
+        assert json.loads(path.read_text())["pid"] == os.getpid()
+    assert holder.stdout.readline() == "released\n"
+    messages = capsys.readouterr().err.splitlines()
+    assert len(messages) == 1
+    assert f"process {holder.pid}" in messages[0]
+    assert "Waiting up to 60 s" in messages[0]
+
+
+def test_it_gives_up_after_the_given_time(path, holder, quick, refuses):
+    with refuses(StateError, f"process {holder.pid}"), OwnerLock(path, WHAT, wait=0.1):
+        pass
+
+
+@pytest.mark.parametrize("reaped", [True, pytest.param(False, marks=needs_proc)])
+def test_the_lock_of_a_killed_process_is_taken_over(path, holder, reaped):
+    """Also while the killed process is a zombie: nobody may ever wait for it, for example in a container."""
+    holder.kill()
+    if reaped:
+        holder.wait()
+    else:
+        holder.stdout.read()  # ends with the process
+        stat = Path(f"/proc/{holder.pid}/stat")
+        end = time.monotonic() + 10
+        while stat.read_text().rpartition(")")[2].split()[0] != "Z":
+            assert time.monotonic() < end
+            time.sleep(0.01)
+    assert path.exists()
+    with OwnerLock(path, WHAT, wait=0):
+        assert json.loads(path.read_text())["pid"] == os.getpid()
+        assert left_over(path) == ["train.lock"]
+    assert left_over(path) == []
+
+
+@needs_proc
+def test_a_process_that_only_has_the_number_of_the_owner_is_not_the_owner(path, holder):
+    reused = {**json.loads(path.read_text()), "process_start": "1"}
+    write(path, reused)
+    with OwnerLock(path, WHAT, wait=0):
+        assert json.loads(path.read_text())["pid"] == os.getpid()
+
+
+def test_without_proc_a_running_process_of_that_number_is_the_owner(path, dead, monkeypatch, refuses):
+    monkeypatch.setattr(locks, "_process_start", lambda _: "")
+    write(path, {**dead, "pid": os.getpid(), "process_start": ""})
+    with refuses(StateError, f"process {os.getpid()}"), OwnerLock(path, WHAT, wait=0):
+        pass
+    write(path, {**dead, "process_start": ""})
+    with OwnerLock(path, WHAT, wait=0):
+        assert json.loads(path.read_text())["pid"] == os.getpid()
+
+
+@pytest.mark.parametrize("pid", [0, -1, None, "x"])
+def test_a_lock_of_this_host_without_a_process_is_nobodys(path, dead, pid):
+    write(path, {"token": "0", "host": dead["host"], "pid": pid})
+    with OwnerLock(path, WHAT, wait=0):
+        assert json.loads(path.read_text())["pid"] == os.getpid()
+
+
+class TestOwnerOnAnotherHost:
+    @pytest.fixture(autouse=True)
+    def elsewhere(self, path, dead):
+        write(path, {**dead, "host": "node17"})
+
+    def test_is_respected_while_its_heart_beats(self, path, refuses):
+        age(path, locks.STALE_SECONDS - 60)
+        with refuses(StateError, "on node17"), OwnerLock(path, WHAT, wait=0):
+            pass
+        assert left_over(path) == ["train.lock"]
+
+    def test_is_presumed_dead_when_it_has_stopped(self, path):
+        age(path, locks.STALE_SECONDS + 1)
+        with OwnerLock(path, WHAT, wait=0):
+            assert json.loads(path.read_text())["pid"] == os.getpid()
+        assert left_over(path) == []
+
+    @pytest.mark.parametrize("wrong", [-1e6, 1e6])
+    def test_is_judged_by_the_times_of_the_file_system_alone(self, path, monkeypatch, refuses, wrong):
+        true = time.time
+        with monkeypatch.context() as patch:
+            patch.setattr(time, "time", lambda: true() + wrong)
+            with refuses(StateError, "on node17"), OwnerLock(path, WHAT, wait=0):
+                pass
+        age(path, locks.STALE_SECONDS + 1)
+        monkeypatch.setattr(time, "time", lambda: true() + wrong)
+        with OwnerLock(path, WHAT, wait=0):
+            assert json.loads(path.read_text())["pid"] == os.getpid()
+
+
+def test_the_heart_beats_while_held(path, monkeypatch):
+    monkeypatch.setattr(locks, "HEARTBEAT_SECONDS", 0.01)
+    with OwnerLock(path, WHAT):
+        age(path, 1000)
+        end = time.monotonic() + 10
+        while time.time() - path.stat().st_mtime > 900:
+            assert time.monotonic() < end, "no heartbeat"
+            time.sleep(0.01)
+    assert left_over(path) == []
+
+
+def test_who_was_replaced_leaves_the_new_owners_lock_alone(path, dead):
+    """A laptop that slept past its staleness wakes up and ends: its lock belongs to another by then."""
+    with OwnerLock(path, WHAT):
+        write(path, {**dead, "host": "node17", "token": "another"})
+    assert json.loads(path.read_text())["token"] == "another"
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", '"text"', "\x00\x01"])
+def test_an_unreadable_lock_counts_as_held_until_it_is_stale(path, refuses, content):
+    path.parent.mkdir(parents=True)
+    path.write_text(content)
+    with refuses(StateError, "process ? on ?"), OwnerLock(path, WHAT, wait=0):
+        pass
+    age(path, locks.STALE_SECONDS + 1)
+    with OwnerLock(path, WHAT, wait=0):
+        assert json.loads(path.read_text())["pid"] == os.getpid()
+    assert left_over(path) == []
+
+
+def test_a_lock_that_is_released_between_two_looks_is_taken_even_without_waiting(path, dead, monkeypatch):
+    write(path, {**dead, "host": "node17"})
+    lock = OwnerLock(path, WHAT, wait=0)
+    look = lock._is_alive
+
+    def released_after_the_look(place, owner):
+        alive = look(place, owner)
+        path.unlink(missing_ok=True)
+        return alive
+
+    monkeypatch.setattr(lock, "_is_alive", released_after_the_look)
+    with lock:
+        assert json.loads(path.read_text())["pid"] == os.getpid()
+
+
+class TestTakeOver:
+    """Interleavings of two processes that find the same dead owner, one step at a time."""
+
+    def test_who_comes_second_does_not_replace_who_came_first(self, path, dead, monkeypatch, refuses):
+        write(path, dead)
+        first, second = OwnerLock(path, WHAT, wait=0), OwnerLock(path, WHAT, wait=0)
+        look = second._is_alive
+
+        def first_takes_over_after_the_look(place, owner):
+            alive = look(place, owner)
+            if not alive:
+                first.__enter__()
+            return alive
+
+        monkeypatch.setattr(second, "_is_alive", first_takes_over_after_the_look)
+        with refuses(StateError, f"process {os.getpid()}"), second:
+            pass
+        assert json.loads(path.read_text())["token"] == first.owner["token"]
+        first.__exit__()
+        assert left_over(path) == []
+
+    def test_while_another_is_taking_over_nobody_else_does(self, path, dead, refuses):
+        write(path, dead)
+        claim = path.with_name(f"train.lock.takeover-{dead['token']}")
+        write(claim, OwnerLock(path, WHAT).owner)
+        with refuses(StateError, WHAT), OwnerLock(path, WHAT, wait=0):
+            pass
+        assert json.loads(path.read_text()) == dead
+
+    def test_a_process_that_died_while_taking_over_is_replaced_too(self, path, dead):
+        write(path, dead)
+        claimer = {**dead, "token": "1" * 32}
+        write(path.with_name(f"train.lock.takeover-{dead['token']}"), claimer)
+        with OwnerLock(path, WHAT, wait=0):
+            assert json.loads(path.read_text())["pid"] == os.getpid()
+        assert left_over(path) == []
+
+
+@pytest.mark.parametrize("links", ["links", "no links"])
+@pytest.mark.parametrize("before", ["dead owner", "no owner", "dead owner and dead claim"])
+def test_of_processes_racing_for_a_lock_exactly_one_wins(start_python, tmp_path, dead, before, links):
+    rounds = 100
+    racers = [start_python(RACE, links) for _ in range(3)]
+    results = []
+    for number in range(rounds):
+        path = tmp_path / str(number) / "train.lock"
+        path.parent.mkdir()
+        if before != "no owner":
+            write(path, dead)
+        if before == "dead owner and dead claim":
+            write(path.with_name(f"train.lock.takeover-{dead['token']}"), {**dead, "token": "1" * 32})
+        start = time.monotonic() + 0.002
+        for racer in racers:
+            racer.stdin.write(f"{path} {start}\n")
+            racer.stdin.flush()
+        results.append(sorted(racer.stdout.readline() for racer in racers))
+        assert json.loads(path.read_text())["pid"] in [racer.pid for racer in racers]
+        for racer in racers:
+            racer.stdin.write("\n")
+            racer.stdin.flush()
+        assert [racer.stdout.readline() for racer in racers] == ["done\n"] * 3
+        assert left_over(path) == []
+    assert results == [["lost\n", "lost\n", "won\n"]] * rounds
+
+
+def test_it_works_on_a_file_system_without_hard_links(path, dead, monkeypatch, refuses):
+    def link(*_):
+        raise OSError(errno.EPERM, "no hard links here")
+
+    monkeypatch.setattr(os, "link", link)
+    with OwnerLock(path, WHAT, wait=0), refuses(StateError, str(os.getpid())), OwnerLock(path, WHAT, wait=0):
+        pass
+    write(path, dead)
+    with OwnerLock(path, WHAT, wait=0):
+        assert json.loads(path.read_text())["pid"] == os.getpid()
+    assert left_over(path) == []
+
+
+def test_the_waiting_time_comes_from_the_environment(path, holder, monkeypatch, refuses):
+    monkeypatch.setenv("CALGRID_LOCK_WAIT", "0")
+    with refuses(StateError, f"process {holder.pid}"), OwnerLock(path, WHAT):
+        pass
+    monkeypatch.delenv("CALGRID_LOCK_WAIT")
+    assert OwnerLock(path, WHAT).wait == 600
+    monkeypatch.setenv("CALGRID_LOCK_WAIT", "soon")
+    with refuses(ConfigError, "CALGRID_LOCK_WAIT must be a number of seconds, got 'soon'"):
+        OwnerLock(path, WHAT)

@@ -1,0 +1,309 @@
+"""Logits files: an exact schema, the same bytes, read by everybody, and one clear sentence for what is wrong."""
+
+import json
+
+import duckdb
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from calgrid.errors import DataError, StateError
+from calgrid.storage.logits import Logits, read_logits, read_metadata, read_table, validate_logits, write_logits
+
+METADATA = {"protocol": "digits", "method": "ce", "seed": 1, "split": "test", "n_classes": 3, "fingerprint": "f1"}
+
+
+def make(rows=4, classes=3, **changes):
+    rng = np.random.default_rng(0)
+    fields = {
+        "index": np.arange(rows, dtype=np.int32),
+        "label": rng.integers(0, classes, rows).astype(np.int32),
+        "logits": rng.normal(size=(rows, classes)).astype(np.float32),
+        "metadata": METADATA,
+    }
+    return Logits(**{**fields, **changes})
+
+
+def family(rows=4):
+    return {
+        "shift": np.array(["noise", "blur", "noise", "noise"] * (rows // 4)),
+        "severity": np.array([2, 1, 2, 1] * (rows // 4), dtype=np.int8),
+    }
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "run" / "logits" / "last" / "test.parquet"
+
+
+def foreign(path, **columns):
+    """A file that somebody else wrote, with plain types."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.table(columns), path)
+
+
+def assert_same(left, right):
+    for name in ("index", "label", "logits", "shift", "severity", "features"):
+        one, two = getattr(left, name), getattr(right, name)
+        assert (one is None) == (two is None), name
+        if one is not None:
+            assert np.array_equal(one, two), name
+            assert one.dtype.kind == two.dtype.kind
+    assert dict(left.metadata) == dict(right.metadata)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"features": np.arange(8, dtype=np.float32).reshape(4, 2)},
+        family(),
+        {**family(), "features": np.ones((4, 1), dtype=np.float32)},
+        {"label": np.full(4, -1, dtype=np.int32)},
+        {"metadata": {}},
+    ],
+    ids=["plain", "features", "family", "family with features", "no labels", "no metadata"],
+)
+def test_round_trip(path, changes):
+    data = make(**changes)
+    write_logits(path, data)
+    assert_same(read_logits(path), data)
+
+
+@settings(deadline=None, max_examples=30)
+@given(
+    arrays(
+        np.float32, st.tuples(st.integers(1, 6), st.integers(2, 5)), elements=st.floats(-(2.0**99), 2.0**99, width=32)
+    )
+)
+def test_every_finite_float_comes_back_to_the_last_bit(tmp_path_factory, values):
+    path = tmp_path_factory.getbasetemp() / "any.parquet"
+    write_logits(path, make(*values.shape, logits=values))
+    assert read_logits(path).logits.tobytes() == values.tobytes()
+
+
+def test_an_impossible_class_is_minus_infinity(path):
+    data = make()
+    data.logits[1, 2] = -np.inf
+    write_logits(path, data)
+    assert np.isneginf(read_logits(path).logits[1, 2])
+
+
+def test_exact_schema(path):
+    write_logits(path, make(**family(), features=np.ones((4, 5), dtype=np.float32)))
+    schema = pq.read_schema(path)
+    assert schema.names == ["index", "label", "logits", "shift", "severity", "features"]
+    assert schema.field("index").type == pa.int32()
+    assert schema.field("label").type == pa.int32()
+    assert schema.field("logits").type == pa.list_(pa.float32(), 3)
+    assert schema.field("shift").type == pa.dictionary(pa.int32(), pa.string())
+    assert schema.field("severity").type == pa.int8()
+    assert schema.field("features").type == pa.list_(pa.float32(), 5)
+    assert list(schema.metadata) == [b"calgrid"]
+    assert json.loads(schema.metadata[b"calgrid"]) == METADATA
+
+
+def test_floats_are_stored_as_split_bytes_under_zstd(path):
+    write_logits(path, make(400))
+    columns = pq.ParquetFile(path).metadata.row_group(0)
+    logits = columns.column(2)
+    assert logits.path_in_schema.startswith("logits")
+    assert logits.compression == "ZSTD"
+    assert "BYTE_STREAM_SPLIT" in logits.encodings
+
+
+def test_the_same_data_give_the_same_bytes(path, tmp_path):
+    write_logits(path, make(**family()))
+    other = tmp_path / "other.parquet"
+    write_logits(other, make(**family(), metadata=dict(reversed(METADATA.items()))))
+    assert other.read_bytes() == path.read_bytes()
+
+
+def test_settings_of_a_family_in_order_of_appearance():
+    data = make(**family())
+    assert [(shift, severity, rows.tolist()) for shift, severity, rows in data.settings()] == [
+        ("noise", 2, [0, 2]),
+        ("blur", 1, [1]),
+        ("noise", 1, [3]),
+    ]
+
+
+def test_a_split_has_one_setting_without_a_name():
+    (setting,) = make().settings()
+    assert setting[:2] == ("", 0)
+    assert setting[2].tolist() == [0, 1, 2, 3]
+
+
+class TestReadInOneLine:
+    @pytest.fixture
+    def data(self, path):
+        data = make(**family())
+        write_logits(path, data)
+        return data
+
+    def test_pandas(self, path, data):
+        frame = pd.read_parquet(path)
+        assert np.array_equal(np.stack(frame["logits"]), data.logits)
+        assert frame["shift"].tolist() == data.shift.tolist()
+
+    def test_polars(self, path, data):
+        frame = pl.read_parquet(path)
+        assert np.array_equal(frame["logits"].to_numpy(), data.logits)
+        assert frame["severity"].to_list() == data.severity.tolist()
+
+    def test_duckdb(self, path, data):
+        rows = duckdb.sql(f"select shift, severity, logits from '{path}' order by index").fetchall()
+        assert [row[0] for row in rows] == data.shift.tolist()
+        assert np.array_equal(np.array([row[2] for row in rows], dtype=np.float32), data.logits)
+
+
+class TestFilesOfSomebodyElse:
+    VALUES = ((0.5, -1.0), (2.0, 3.0), (0.0, 1.5))
+
+    @pytest.mark.parametrize(
+        "kind",
+        [
+            pa.list_(pa.float64()),
+            pa.large_list(pa.float64()),
+            pa.list_(pa.float32()),
+            pa.list_(pa.float64(), 2),
+            pa.list_(pa.float16()),
+        ],
+        ids=str,
+    )
+    def test_plain_lists_and_wide_labels_are_read(self, path, kind):
+        values = [[np.float16(v) if "half" in str(kind) else v for v in row] for row in self.VALUES]
+        foreign(path, label=pa.array([0, 1, 1], pa.int64()), logits=pa.array(values, kind))
+        data = read_logits(path)
+        assert data.logits.dtype == np.float32
+        assert data.logits.tolist() == [list(row) for row in self.VALUES]
+        assert data.label.tolist() == [0, 1, 1]
+        assert data.index.tolist() == [0, 1, 2]
+        assert data.metadata == {}
+
+    def test_a_pandas_frame(self, path):
+        path.parent.mkdir(parents=True)
+        pd.DataFrame({"label": [0, 1], "logits": [[0.5, 1.0], [2.0, 3.0]], "note": ["a", "b"]}).to_parquet(path)
+        assert read_logits(path).logits.tolist() == [[0.5, 1.0], [2.0, 3.0]]
+
+    def test_a_polars_frame(self, path):
+        path.parent.mkdir(parents=True)
+        pl.DataFrame({"label": [0, 1], "logits": [[0.5, 1.0], [2.0, 3.0]]}).write_parquet(path)
+        assert read_logits(path).logits.tolist() == [[0.5, 1.0], [2.0, 3.0]]
+
+    def test_several_row_groups(self, path):
+        path.parent.mkdir(parents=True)
+        rows = [list(map(float, row)) for row in np.arange(20).reshape(10, 2)]
+        table = pa.table({"label": [0, 1] * 5, "logits": rows, "shift": ["a"] * 5 + ["b"] * 5, "severity": [1] * 10})
+        pq.write_table(table, path, row_group_size=3)
+        data = read_logits(path)
+        assert data.logits.tolist() == rows
+        assert [setting[0] for setting in data.settings()] == ["a", "b"]
+
+    def test_folders_named_like_partitions_add_no_columns(self, tmp_path):
+        path = tmp_path / "label=7" / "seed=1" / "test.parquet"
+        write_logits(path, make())
+        assert read_table(path).column_names == ["index", "label", "logits"]
+
+
+GOOD = {"label": [0, 1, 1], "logits": [[0.5, -1.0], [2.0, 3.0], [0.0, 1.5]]}
+NAN, INF = float("nan"), float("inf")
+
+
+@pytest.mark.parametrize(
+    ("columns", "parts"),
+    [
+        ({"logits": [[0.0, 1.0], [NAN, 1.0], [NAN, NAN]]}, ["2 rows of logits hold NaN or infinity", "first is row 1"]),
+        ({"logits": [[0.0, 1.0], [0.0, 1.0], [INF, 1.0]]}, ["1 rows of logits hold NaN or infinity", "first is row 2"]),
+        ({"logits": [[-INF, -INF], [0.0, 1.0], [0.0, 1.0]]}, ["1 rows of logits", "first is row 0"]),
+        ({"logits": [[0.0, 1e300], [0.0, 1.0], [0.0, 1.0]]}, ["NaN or infinity", "first is row 0"]),
+        ({"logits": [[0.0, None], [0.0, 1.0], [0.0, 1.0]]}, ["NaN or infinity", "first is row 0"]),
+        ({"logits": [[0.0, 1.0], [0.0, 1.0, 2.0], [0.0, 1.0]]}, ["'logits'", "rows of different length (2 to 3)"]),
+        ({"logits": [[0.0, 1.0], None, [0.0, 1.0]]}, ["'logits'", "has 1 empty rows"]),
+        ({"logits": [[0.0], [1.0], [2.0]]}, ["logits have 1 columns, expected at least 2"]),
+        ({"logits": [0.5, 1.0, 1.5]}, ["'logits'", "must hold a list of numbers a row", "double"]),
+        ({"logits": [["a", "b"]] * 3}, ["'logits'", "must hold a list of numbers a row", "string"]),
+        ({"label": [0, 1, 2]}, ["label 2 is outside 0..1 (or -1 for none)"]),
+        ({"label": [0, -2, 1]}, ["label -2 is outside 0..1"]),
+        ({"label": [0, 2**32, 1]}, ["label 4294967296 is outside 0..1"]),
+        ({"label": [0.0, 1.0, 1.0]}, ["labels must be integers, got float64"]),
+        ({"label": [0, None, 1]}, ["labels must be integers"]),
+        ({"label": ["0", "1", "1"]}, ["labels must be integers"]),
+        ({"label": None}, ["has no column 'label' (it has logits)"]),
+        ({"logits": None}, ["has no column 'logits' (it has label)"]),
+        ({"features": [[1.0], [1.0, 2.0], [1.0]]}, ["'features'", "different length"]),
+        ({"features": [1.0, 2.0, 3.0]}, ["'features'", "must hold a list of numbers a row"]),
+    ],
+)
+def test_what_is_wrong_with_a_file_is_said_in_one_sentence(path, refuses, columns, parts):
+    foreign(path, **{name: values for name, values in {**GOOD, **columns}.items() if values is not None})
+    with refuses(DataError, str(path), *parts):
+        read_logits(path)
+
+
+def test_an_empty_file_is_refused(path, refuses):
+    foreign(path, label=pa.array([], pa.int32()), logits=pa.array([], pa.list_(pa.float32(), 3)))
+    with refuses(DataError, str(path), "logits must have shape (N, K) with N >= 1"):
+        read_logits(path)
+
+
+@pytest.mark.parametrize("damage", ["truncated", "no Parquet", "no bytes"])
+def test_a_damaged_file_is_refused(path, refuses, damage):
+    write_logits(path, make())
+    content = {"truncated": path.read_bytes()[:-30], "no Parquet": b"label,logits\n" * 9, "no bytes": b""}[damage]
+    path.write_bytes(content)
+    with refuses(DataError, f"The logits file {path} is damaged or no Parquet file", "delete it and run again"):
+        read_logits(path)
+
+
+def test_a_missing_file_and_a_folder_are_refused(path, tmp_path, refuses):
+    with refuses(DataError, f"The logits file {path} does not exist"):
+        read_logits(path)
+    with refuses(DataError, "does not exist"):
+        read_logits(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("changes", "parts"),
+    [
+        ({"label": np.zeros(3, dtype=int)}, ["3 values of 'label' for 4 rows of logits"]),
+        ({"index": np.arange(5)}, ["5 values of 'index' for 4 rows of logits"]),
+        ({"label": np.zeros((4, 1), dtype=int)}, ["'label' has the wrong shape (4, 1)"]),
+        ({"features": np.zeros(4)}, ["'features' has the wrong shape (4,)"]),
+        ({"features": np.zeros((2, 3))}, ["2 values of 'features' for 4 rows"]),
+        ({"logits": np.zeros(4)}, ["logits must have shape (N, K)", "(4,)"]),
+        ({"logits": np.float64(1)}, ["logits must have shape (N, K)", "()"]),
+        ({"logits": np.zeros((0, 3))}, ["N >= 1", "(0, 3)"]),
+        ({"logits": np.full((4, 3), np.nan)}, ["4 rows of logits hold NaN"]),
+    ],
+)
+def test_wrong_arrays_are_not_written(path, refuses, changes, parts):
+    with refuses(DataError, str(path), *parts):
+        write_logits(path, make(**changes))
+    assert not path.exists()
+
+
+def test_files_that_belong_together_have_the_same_classes(refuses):
+    with refuses(DataError, "val.parquet: logits have 3 columns, expected 5 as in the other files"):
+        validate_logits(make(), "val.parquet", n_classes=5)
+
+
+def test_a_full_disk_is_one_sentence_and_keeps_the_old_file(full_disk, refuses):
+    path = full_disk / "test.parquet"
+    write_logits(path, make())
+    old = path.read_bytes()
+    with refuses(StateError, f"The disk is full while writing {path}"):
+        write_logits(path, make(20_000))
+    assert path.read_bytes() == old
+    assert [each.name for each in full_disk.iterdir()] == ["test.parquet"]
+
+
+def test_metadata_of_a_file(path):
+    write_logits(path, make())
+    assert read_metadata(read_table(path)) == METADATA

@@ -1,0 +1,292 @@
+"""Published stages: outputs appear together or not at all, resume state survives, nothing is computed twice."""
+
+import errno
+import os
+import shutil
+import time
+
+import pytest
+
+from calgrid.errors import StateError
+from calgrid.storage.stage import run_stage
+
+OUTPUTS = ("model", "logits/best/val")
+WRITER = """
+import os, sys, time
+from pathlib import Path
+from calgrid.storage.stage import run_stage
+
+root, what = Path(sys.argv[1]), sys.argv[2]
+
+def produce(folder):
+    with open(root.parent / "runs.log", "a") as log:
+        log.write(f"{os.getpid()}\\n")
+    (folder / "resume").write_text("epoch 3")
+    print("producing", flush=True)
+    if what == "hang":
+        time.sleep(600)
+    sys.stdin.readline()
+    (folder / "model").write_text("weights")
+
+print(run_stage(root, "train", "f1", ["model"], produce))
+"""
+
+
+@pytest.fixture
+def root(tmp_path):
+    return tmp_path / "run"
+
+
+def write_all(content="new"):
+    def produce(folder):
+        for name in OUTPUTS:
+            path = folder / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(f"{content} {name}")
+
+    return produce
+
+
+def run(root, fingerprint="f1", produce=None, outputs=OUTPUTS):
+    return run_stage(root, "train", fingerprint, outputs, produce or write_all())
+
+
+def contents(root):
+    return {name: (root / name).read_text() for name in OUTPUTS if (root / name).exists()}
+
+
+def hidden(root):
+    return sorted(path.name for path in (root / ".calgrid" / "train").iterdir())
+
+
+def never(_):
+    raise AssertionError("it must not be computed again")
+
+
+def test_outputs_appear_below_the_root(root):
+    assert run(root)
+    assert contents(root) == {"model": "new model", "logits/best/val": "new logits/best/val"}
+    assert hidden(root) == ["f1"]
+    assert not (root / ".calgrid" / "train.lock").exists()
+
+
+def test_nothing_appears_while_it_works(root):
+    def produce(folder):
+        write_all()(folder)
+        assert contents(root) == {}
+        assert (root / ".calgrid" / "train.lock").exists()
+
+    assert run(root, produce=produce)
+    assert len(contents(root)) == 2
+
+
+def test_declared_outputs_are_replaced_together_at_the_end(root):
+    run(root, produce=write_all("old"))
+
+    def produce(folder):
+        write_all("new")(folder)
+        assert contents(root) == {name: f"old {name}" for name in OUTPUTS}
+
+    run(root, produce=produce)
+    assert contents(root) == {name: f"new {name}" for name in OUTPUTS}
+
+
+def test_an_error_leaves_declared_outputs_and_keeps_the_resume_state(root):
+    run(root, "f0", write_all("old"))
+
+    def fail(folder):
+        write_all("half")(folder)
+        (folder / "resume").write_text("epoch 3")
+        raise RuntimeError("out of memory")
+
+    with pytest.raises(RuntimeError, match="out of memory"):
+        run(root, "f1", fail)
+    assert contents(root) == {name: f"old {name}" for name in OUTPUTS}
+    assert hidden(root) == ["f0", "f1.partial"]
+    assert not (root / ".calgrid" / "train.lock").exists()
+
+    def proceed(folder):
+        assert (folder / "resume").read_text() == "epoch 3"
+        write_all("new")(folder)
+
+    assert run(root, "f1", proceed)
+    assert contents(root) == {name: f"new {name}" for name in OUTPUTS}
+    assert hidden(root) == ["f1"]  # with its resume state, and with what an older configuration left
+    assert not list(root.rglob("resume"))
+
+
+def test_resume_state_of_another_fingerprint_is_never_seen(root):
+    def fail(folder):
+        (folder / "resume").write_text("of f1")
+        raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        run(root, "f1", fail)
+
+    def look(folder):
+        assert not (folder / "resume").exists()
+        raise RuntimeError("looked")
+
+    with pytest.raises(RuntimeError, match="looked"):
+        run(root, "f2", look)
+    assert (root / ".calgrid/train/f1.partial/resume").read_text() == "of f1"
+
+
+def test_a_missing_output_is_an_error_and_publishes_nothing(root, refuses):
+    def forgetful(folder):
+        (folder / "model").write_text("weights")
+
+    with refuses(StateError, "did not write logits/best/val"):
+        run(root, produce=forgetful)
+    assert contents(root) == {}
+
+
+def test_two_stages_of_a_run_do_not_touch_each_other(root):
+    run_stage(root, "train", "f1", ["model"], lambda folder: (folder / "model").write_text("m"))
+    run_stage(root, "predict", "f2", ["val"], lambda folder: (folder / "val").write_text("v"))
+    assert hidden(root) == ["f1"]
+    assert (root / "model").read_text() == "m"
+    assert (root / "val").read_text() == "v"
+
+
+def test_a_killed_process_is_continued_in_its_folder(root, start_python):
+    process = start_python(WRITER, root, "hang")
+    assert process.stdout.readline() == "producing\n"
+    process.kill()
+    process.wait()
+    assert (root / ".calgrid" / "train.lock").exists()
+
+    def proceed(folder):
+        assert (folder / "resume").read_text() == "epoch 3"
+        (folder / "model").write_text("weights")
+
+    assert run(root, produce=proceed, outputs=["model"])
+    assert (root / "model").read_text() == "weights"
+    assert sorted(path.name for path in (root / ".calgrid").iterdir()) == ["train"]
+
+
+class TestPlanned:
+    """Snakemake deletes declared outputs before a job, also those that another process has just written."""
+
+    @pytest.fixture
+    def planned(self, monkeypatch):
+        def set_to(moment):
+            monkeypatch.setenv("CALGRID_PLANNED_AT", str(moment))
+
+        return set_to
+
+    def test_what_was_completed_after_planning_is_not_computed_again(self, root, planned):
+        planned(time.time() - 10)
+        assert run(root)
+        assert not run(root, produce=never)
+
+    def test_deleted_outputs_are_published_again(self, root, planned):
+        planned(time.time() - 10)
+        run(root)
+        for name in OUTPUTS:
+            (root / name).unlink()
+        shutil.rmtree(root / "logits")
+        assert not run(root, produce=never)
+        assert contents(root) == {name: f"new {name}" for name in OUTPUTS}
+
+    def test_what_was_completed_before_planning_is_computed_again(self, root, planned):
+        """Whoever plans a run wants it: a forced rerun, or one whose input changed."""
+        planned(time.time() - 10)
+        run(root, produce=write_all("old"))
+        planned(time.time() + 10)
+        assert run(root, produce=write_all("new"))
+        assert contents(root) == {name: f"new {name}" for name in OUTPUTS}
+
+    def test_another_fingerprint_is_computed(self, root, planned):
+        planned(time.time() - 10)
+        run(root, "f1", write_all("old"))
+        assert run(root, "f2", write_all("new"))
+        assert contents(root) == {name: f"new {name}" for name in OUTPUTS}
+        assert hidden(root) == ["f2"]
+
+    def test_outputs_that_the_other_process_did_not_want_are_computed(self, root, planned):
+        """Two studies share a prediction, but one of them wants a shift family more."""
+        planned(time.time() - 10)
+        run_stage(root, "train", "f1", ["model"], lambda folder: (folder / "model").write_text("m"))
+        assert run(root)
+        assert len(contents(root)) == 2
+        assert not run(root, outputs=["model"], produce=never)
+        assert len(contents(root)) == 2
+
+    def test_killed_while_publishing_the_next_call_publishes_the_rest(self, root, planned, monkeypatch):
+        planned(time.time() - 10)
+        run(root, "f0", write_all("old"))
+        link, calls = os.link, []
+
+        def killed_at_the_second(source, target):
+            if str(target).endswith(".link"):
+                calls.append(target)
+                if len(calls) == 2:
+                    raise KeyboardInterrupt
+            link(source, target)
+
+        monkeypatch.setattr(os, "link", killed_at_the_second)
+        with pytest.raises(KeyboardInterrupt):
+            run(root, "f1", write_all("new"))
+        assert not run(root, "f1", never)
+        assert contents(root) == {name: f"new {name}" for name in OUTPUTS}
+        assert hidden(root) == ["f1"]
+
+    def test_outside_a_grid_every_call_computes(self, root):
+        assert run(root, produce=write_all("old"))
+        time.sleep(0.02)  # the file system's clock ticks more slowly than ours
+        assert run(root, produce=write_all("new"))
+        assert contents(root) == {name: f"new {name}" for name in OUTPUTS}
+
+
+@pytest.mark.parametrize("planned", [True, False])
+def test_of_two_processes_at_once_one_computes_and_both_end_well(root, start_python, planned):
+    environment = {"CALGRID_PLANNED_AT": str(time.time() - 10)} if planned else {}
+    first = start_python(WRITER, root, "wait", **environment)
+    assert first.stdout.readline() == "producing\n"
+    second = start_python(WRITER, root, "wait", **environment)
+    assert "is being written by process" in second.stderr.readline()
+    first.stdin.write("\n")
+    first.stdin.flush()
+    assert first.stdout.read() == "True\n"
+    assert second.stdout.read() == "False\n"
+    assert (first.wait(), second.wait()) == (0, 0)
+    assert (root.parent / "runs.log").read_text() == f"{first.pid}\n"
+    assert (root / "model").read_text() == "weights"
+
+
+def test_a_full_disk_is_one_sentence_and_keeps_what_was_there(full_disk, refuses):
+    root = full_disk / "run"
+    run(root, "f0", write_all("old"))
+
+    def too_much(folder):
+        (folder / "resume").write_text("epoch 3")
+        (folder / "model").write_bytes(b"x" * 64 * 1024)
+
+    with refuses(StateError, "The disk is full while writing", "free some space and run again"):
+        run(root, "f1", too_much)
+    assert contents(root) == {name: f"old {name}" for name in OUTPUTS}
+    assert (root / ".calgrid/train/f1.partial/resume").read_text() == "epoch 3"
+
+
+def test_other_errors_of_the_file_system_stay_what_they_are(root):
+    def unreadable(_):
+        raise PermissionError(errno.EACCES, "no")
+
+    with pytest.raises(PermissionError):
+        run(root, produce=unreadable)
+
+
+def test_it_works_on_a_file_system_without_hard_links(root, monkeypatch):
+    def link(*_):
+        raise OSError(errno.EPERM, "no hard links here")
+
+    monkeypatch.setattr(os, "link", link)
+    assert run(root)
+    assert contents(root) == {name: f"new {name}" for name in OUTPUTS}
+    assert not [path for path in root.rglob("*") if path.name.endswith((".link", ".tmp", ".lock"))]
+
+
+def test_published_outputs_take_no_second_copy_of_the_disk(root):
+    run(root)
+    assert (root / "model").samefile(root / ".calgrid/train/f1/model")

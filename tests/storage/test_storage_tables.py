@@ -1,0 +1,90 @@
+"""Result tables: tidy, small, the same bytes, readable in one line, never of another configuration."""
+
+import duckdb
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from calgrid.errors import DataError, StateError
+from calgrid.storage.tables import read_frame, write_frame
+
+
+@pytest.fixture
+def frame():
+    return pd.DataFrame(
+        {
+            "method": ["ce", "mbls", "ce"],
+            "seed": np.array([1, 2, 3], dtype=np.int64),
+            "severity": np.array([0, 1, 2], dtype=np.int8),
+            "value": [0.1, np.nan, 0.3],
+            "shift": ["", "noise", ""],
+        },
+        index=[7, 8, 9],
+    )
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "study" / "metrics.parquet"
+
+
+def test_round_trip_without_the_index(path, frame):
+    write_frame(path, frame)
+    pd.testing.assert_frame_equal(read_frame(path), frame.reset_index(drop=True), check_dtype=False)
+    assert read_frame(path)["severity"].dtype == np.int8
+
+
+@pytest.mark.parametrize("kind", ["str", "object", "category"])
+def test_strings_are_stored_once_whatever_pandas_calls_them(path, frame, kind):
+    frame["method"] = frame["method"].astype(kind)
+    write_frame(path, frame)
+    stored = pq.read_schema(path).field("method").type
+    assert pa.types.is_dictionary(stored)
+    assert read_frame(path)["method"].tolist() == ["ce", "mbls", "ce"]
+    assert read_frame(path)["method"].dtype == "str"
+
+
+def test_the_same_rows_give_the_same_bytes(path, frame, tmp_path):
+    write_frame(path, frame, {"fingerprint": "f1", "a": 1})
+    other = tmp_path / "other.parquet"
+    write_frame(other, frame.reset_index(drop=True), {"a": 1, "fingerprint": "f1"})
+    assert other.read_bytes() == path.read_bytes()
+
+
+def test_an_empty_table_keeps_its_columns(path, frame):
+    write_frame(path, frame.iloc[:0])
+    assert read_frame(path).columns.tolist() == frame.columns.tolist()
+    assert len(read_frame(path)) == 0
+
+
+def test_it_reads_in_one_line(path, frame):
+    write_frame(path, frame)
+    assert pd.read_parquet(path)["method"].tolist() == ["ce", "mbls", "ce"]
+    assert pl.read_parquet(path).filter(pl.col("method") == "ce")["seed"].to_list() == [1, 3]
+    assert duckdb.sql(f"select sum(value) from '{path}' where method = 'ce'").fetchall()[0][0] == pytest.approx(0.4)
+
+
+def test_a_table_of_another_configuration_is_refused(path, frame, refuses):
+    write_frame(path, frame, {"fingerprint": "f1"})
+    assert len(read_frame(path, fingerprint="f1")) == 3
+    parts = [f"The metrics file {path}", "fingerprint f1, expected f2", "delete it and run again"]
+    with refuses(StateError, *parts):
+        read_frame(path, "metrics file", fingerprint="f2")
+
+
+def test_a_table_without_a_fingerprint_is_refused_where_one_is_expected(path, frame, refuses):
+    write_frame(path, frame)
+    with refuses(StateError, "fingerprint None, expected f1"):
+        read_frame(path, fingerprint="f1")
+
+
+@pytest.mark.parametrize("content", [b"", b"PAR1 and so on", None])
+def test_a_damaged_or_missing_table_is_refused_by_name(path, refuses, content):
+    path.parent.mkdir()
+    if content is not None:
+        path.write_bytes(content)
+    with refuses(DataError, f"The metrics file {path}"):
+        read_frame(path, "metrics file")

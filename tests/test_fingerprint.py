@@ -1,0 +1,366 @@
+"""Fingerprints: what changes a number changes them, and nothing else does."""
+
+import ast
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from calgrid import fingerprint
+from calgrid.configuration.plan import REPORT_MODULES, Plan
+from calgrid.configuration.study import Study
+
+PACKAGE = Path(fingerprint.__file__).parent
+SOURCE = """
+def scale(x, power=2):
+    for k in range(3):
+        x = x * (power + k)
+    return f"{x:.3f}"
+"""
+HARMLESS = {
+    "comment": SOURCE.replace("    return", "    # a remark\n    return"),
+    "comment at the end": SOURCE.replace("range(3):", "range(3):  # three times"),
+    "blank lines": SOURCE.replace("    for", "\n\n    for"),
+    "docstring of a function": SOURCE.replace("    for", '    """Scale it.\n\n    Much.\n    """\n    for'),
+    "docstring of the module": '"""A module."""\n' + SOURCE,
+    "two columns of indentation": SOURCE.replace("    ", "  "),
+    "tabs": SOURCE.replace("    ", "\t"),
+    "spaces": SOURCE.replace("x * (power + k)", "x*( power+k )"),
+    "lines within brackets": SOURCE.replace("(power + k)", "(\n            power\n            + k\n        )"),
+    "backslash": SOURCE.replace("x = x", "x = \\\n            x"),
+    "no newline at the end": SOURCE.rstrip("\n"),
+}
+HARMFUL = {
+    "constant": SOURCE.replace("range(3)", "range(4)"),
+    "default": SOURCE.replace("power=2", "power=3"),
+    "name": SOURCE.replace("power", "exponent"),
+    "operator": SOURCE.replace("power + k", "power - k"),
+    "format of an f-string": SOURCE.replace(".3f", ".4f"),
+    "text of an f-string": SOURCE.replace("{x", "#{x"),
+    "a string that is no docstring": SOURCE.replace("    for", '    y = "text"\n    for'),
+    "nesting": SOURCE.replace("    return", "        return"),
+}
+
+
+@pytest.mark.parametrize("edit", HARMLESS)
+def test_comments_docstrings_and_formatting_do_not_count(edit):
+    assert HARMLESS[edit] != SOURCE
+    assert fingerprint.significant_tokens(HARMLESS[edit]) == fingerprint.significant_tokens(SOURCE)
+
+
+@pytest.mark.parametrize("edit", HARMFUL)
+def test_everything_else_counts(edit):
+    assert HARMFUL[edit] != SOURCE
+    assert fingerprint.significant_tokens(HARMFUL[edit]) != fingerprint.significant_tokens(SOURCE)
+
+
+def test_docstrings_of_classes_and_attributes():
+    bare = "class A:\n    x = 1\n    def f(self): return 1\n"
+    said = 'class A:\n    """An A."""\n    x = 1\n    def f(self): return 1  # one\n'
+    assert fingerprint.significant_tokens(said) == fingerprint.significant_tokens(bare)
+    # a text below an attribute is no docstring for Python: a program could not tell, so it counts
+    attribute = bare.replace("x = 1\n", 'x = 1\n    "about x"\n')
+    assert fingerprint.significant_tokens(attribute) != fingerprint.significant_tokens(bare)
+
+
+@pytest.mark.parametrize(
+    ("source", "token"),
+    [
+        ('f"a {b!r:>{w}} c"\n', 'f"a {b!r:>{w}} c"'),
+        ('f"{{no}} {x}"\n', 'f"{{no}} {x}"'),
+        ("rf'\\d{e:%H}'\n", "rf'\\d{e:%H}'"),
+        ("f\"{d['k']} # no comment\"\n", "f\"{d['k']} # no comment\""),
+        ("f\"outer {f'inner {x + 1}'}\"\n", "f\"outer {f'inner {x + 1}'}\""),
+        ('f"""first\n  {x\n  } é"""\n', 'f"""first\n  {x\n  } é"""'),
+    ],
+)
+def test_an_f_string_is_one_token_as_it_stands(source, token):
+    """So it was until Python 3.11; from 3.12 on it is put together from its parts."""
+    assert fingerprint.significant_tokens(f"y = {source}") == ["y", "=", token, "NEWLINE"]
+
+
+def test_f_string_parts_of_python_3_12_are_put_together(monkeypatch):
+    """The token stream that Python 3.12 gives for ``y = f"a {f'{b}'} c" + 1``, on any Python."""
+    line = "y = f\"a {f'{b}'} c\" + 1\n"
+    start, middle, end = 1001, 1002, 1003
+
+    def token(kind, text):
+        column = line.index(text)
+        return fingerprint.tokenize.TokenInfo(kind, text, (1, column), (1, column + len(text)), line)
+
+    def quote(kind, text, column):
+        return fingerprint.tokenize.TokenInfo(kind, text, (1, column), (1, column + len(text)), line)
+
+    name, operator, number = (getattr(fingerprint.tokenize, kind) for kind in ("NAME", "OP", "NUMBER"))
+    stream = [
+        token(name, "y"),
+        token(operator, "="),
+        quote(start, 'f"', 4),
+        token(middle, "a "),
+        token(operator, "{"),
+        quote(start, "f'", 9),
+        quote(operator, "{", 11),
+        token(name, "b"),
+        quote(operator, "}", 13),
+        quote(end, "'", 14),
+        quote(operator, "}", 15),
+        token(middle, " c"),
+        quote(end, '"', 18),
+        token(operator, "+"),
+        token(number, "1"),
+        quote(fingerprint.tokenize.NEWLINE, "\n", 23),
+    ]
+    monkeypatch.setattr(fingerprint.tokenize, "FSTRING_START", start, raising=False)
+    monkeypatch.setattr(fingerprint.tokenize, "FSTRING_END", end, raising=False)
+    monkeypatch.setattr(fingerprint.tokenize, "generate_tokens", lambda _: iter(stream))
+    assert fingerprint.significant_tokens(line) == ["y", "=", "f\"a {f'{b}'} c\"", "+", "1", "NEWLINE"]
+
+
+def test_other_python_versions_here_give_the_same_fingerprints(run_python):
+    """The tokens of the whole package, in every Python that this machine has."""
+    program = (
+        "import sys\nfrom pathlib import Path\nfrom calgrid import fingerprint\n"
+        "files = sorted(Path(fingerprint.__file__).parent.rglob('*.py'))\n"
+        "print(fingerprint.digest([fingerprint.significant_tokens(f.read_text('utf-8')) for f in files]))"
+    )
+    here = run_python(program)
+    others = [shutil.which(f"python3.{minor}") for minor in range(11, 20) if minor != sys.version_info.minor]
+    compared = 0
+    for other in filter(None, others):
+        env = {**os.environ, "PYTHONPATH": str(PACKAGE.parent)}
+        done = subprocess.run([other, "-c", program], capture_output=True, text=True, env=env, check=False)
+        if done.returncode == 0:
+            assert done.stdout == here, other
+            compared += 1
+    if not compared:
+        pytest.skip("no other Python from 3.11 on that runs here")
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+    lambda children: st.lists(children, max_size=3) | st.dictionaries(st.text(), children, max_size=4),
+    max_leaves=10,
+)
+
+
+def reversed_keys(value):
+    if isinstance(value, dict):
+        return {key: reversed_keys(item) for key, item in reversed(value.items())}
+    return [reversed_keys(item) for item in value] if isinstance(value, list) else value
+
+
+@settings(deadline=None, max_examples=50)
+@given(json_values)
+def test_the_order_of_keys_does_not_count(value):
+    assert fingerprint.digest(value) == fingerprint.digest(reversed_keys(value))
+
+
+def test_digests_are_short_hexadecimal_and_differ_with_the_value():
+    values = [{"a": 1}, {"a": 2}, {"b": 1}, {"a": "1"}, {"a": 1.5}, [1, 2], [2, 1], None, ""]
+    digests = {fingerprint.digest(value) for value in values}
+    assert len(digests) == len(values)
+    assert all(len(digest) == 16 and int(digest, 16) >= 0 for digest in digests)
+
+
+def test_roots_count_as_a_set():
+    one, two = "calgrid.losses.mbls", "calgrid.losses.ce"
+    assert fingerprint.of_stage({}, [one, two]) == fingerprint.of_stage({}, [two, one, two])
+    assert fingerprint.of_stage({}, [one]) != fingerprint.of_stage({}, [two])
+    assert fingerprint.of_stage({"seed": 1}, [one]) != fingerprint.of_stage({"seed": 2}, [one])
+
+
+def test_closure_of_training_is_what_training_uses():
+    roots = ["calgrid.stages.train", "calgrid.losses.mbls", "calgrid.procedures.tst", "calgrid.backbones.resnet8"]
+    used = fingerprint.closure(roots)
+    assert {
+        *roots,
+        "calgrid.training.engine",
+        "calgrid.training.seeds",
+        "calgrid.losses._base",
+        "calgrid.losses._terms",
+        "calgrid.procedures._second_stage",
+        "calgrid.backbones._resnet",
+        "calgrid.datasets._prepared",
+    } <= used
+    components = {
+        name
+        for name in used
+        if name.split(".")[1] in ("losses", "procedures", "backbones", "calibrators", "datasets")
+        and len(name.split(".")) == 3
+        and not name.split(".")[2].startswith("_")
+    }
+    assert components == {*roots} - {"calgrid.stages.train"}
+    assert not {name.split(".")[1] for name in used} & {*fingerprint.NEUTRAL, "metrics", "reporting", "statistics"}
+
+
+@pytest.mark.parametrize("stage", ["train", "predict", "calibrate", "external", "aggregate"])
+def test_neutral_modules_are_in_no_closure(stage):
+    used = {name.split(".")[1] for name in fingerprint.closure([f"calgrid.stages.{stage}"])}
+    assert not used & {"registry", "errors", "progress", "fingerprint", "configuration", "storage", "cli"}
+
+
+def test_a_stage_whose_module_does_not_exist_has_no_fingerprint():
+    with pytest.raises(FileNotFoundError, match=r"calgrid\.losses\.nothing"):
+        fingerprint.of_stage({}, ["calgrid.losses.mbls", "calgrid.losses.nothing"])
+
+
+@pytest.mark.parametrize("stage", sorted(REPORT_MODULES))
+def test_every_stage_after_calibration_has_a_fingerprint_of_its_own(stage, make_config, home):
+    plan = Plan(Study(make_config(), home))
+    others = {plan.stage(name) for name in REPORT_MODULES if name != stage}
+    assert plan.stage(stage) not in others
+
+
+def test_no_module_imports_in_a_way_that_the_closure_does_not_see():
+    relative = [
+        str(path.relative_to(PACKAGE))
+        for path in PACKAGE.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ImportFrom) and node.level
+    ]
+    assert relative == []
+
+
+# Edits of a copy of the package. Each edit is seen by a fresh process (a fork that has imported nothing of calgrid).
+METHODS = ("ce", "ls", "mbls", "tst", "tst+mbls")
+PROGRAM = """
+import json, os, sys
+from pathlib import Path
+import jsonschema, yaml  # slow to import, and no part of the package
+
+def fingerprints(config, home):
+    from calgrid.configuration.plan import REPORT_MODULES, Plan
+    from calgrid.configuration.study import Study
+    study = Study(config, home)
+    plan = Plan(study)
+    found = {"data": plan.data("digits"), "tables": plan.stage("tables"), "plots": plan.stage("plots")}
+    for key in study.runs:
+        for stage in ("train", "predict", "calibrate"):
+            found[f"{stage} {key.method}"] = getattr(plan, stage)(key)["fingerprint"]
+    return found
+
+task = json.loads(sys.stdin.read())
+for name, (file, extra) in task["edits"].items():
+    path = Path(task["package"], file)
+    old = path.read_text(encoding="utf-8")
+    path.write_text(old + extra, encoding="utf-8")
+    sys.stdout.flush()
+    if os.fork() == 0:
+        print(json.dumps([name, fingerprints(task["config"], Path(task["home"]))]), flush=True)
+        os._exit(0)
+    os.wait()
+    path.write_text(old, encoding="utf-8")
+"""
+ALL = "all"
+EDITS = {
+    "nothing": ("losses/mbls.py", ""),
+    "comment": ("losses/mbls.py", "\n\n# a remark\n"),
+    "loss": ("losses/mbls.py", "\nEDITED = 1\n"),
+    "loss of second stages": ("losses/ce.py", "\nEDITED = 1\n"),
+    "unused loss": ("losses/dfl.py", "\nEDITED = 1\n"),
+    "shared terms": ("losses/_base.py", "\nEDITED = 1\n"),
+    "second stage": ("procedures/tst.py", "\nEDITED = 1\n"),
+    "engine": ("training/engine.py", "\nEDITED = 1\n"),
+    "backbone": ("backbones/resnet8.py", "\nEDITED = 1\n"),
+    "other backbone": ("backbones/resnet20.py", "\nEDITED = 1\n"),
+    "data set": ("datasets/digits.py", "\nEDITED = 1\n"),
+    "prediction": ("stages/predict.py", "\nEDITED = 1\n"),
+    "calibrator": ("calibrators/ts.py", "\nEDITED = 1\n"),
+    "unused calibrator": ("calibrators/smart.py", "\nEDITED = 1\n"),
+    "metric": ("metrics/calibration.py", "\nEDITED = 1\n"),
+    "storage": ("storage/logits.py", "\nEDITED = 1\n"),
+    "command line": ("cli/main.py", "\nEDITED = 1\n"),
+    "registry": ("registry.py", "\nEDITED = 1\n"),
+    "configuration": ("configuration/plan.py", "\nEDITED = 1\n"),
+    "progress": ("progress.py", "\nEDITED = 1\n"),
+}
+BRANCH_OF_MBLS = {f"{stage} {method}" for stage in ("train", "predict", "calibrate") for method in ("mbls", "tst+mbls")}
+BRANCH_OF_TST = {f"{stage} {method}" for stage in ("train", "predict", "calibrate") for method in ("tst", "tst+mbls")}
+RUNS = {f"{stage} {method}" for stage in ("train", "predict", "calibrate") for method in METHODS}
+CHANGED = {
+    "nothing": set(),
+    "comment": set(),
+    "loss": BRANCH_OF_MBLS,
+    "loss of second stages": {name for name in RUNS if name.split()[1] in ("ce", "tst", "tst+mbls")},
+    "unused loss": set(),
+    "shared terms": RUNS,
+    "second stage": BRANCH_OF_TST,
+    "engine": RUNS,
+    "backbone": RUNS,
+    "other backbone": set(),
+    "data set": {*RUNS, "data"},
+    "prediction": {name for name in RUNS if not name.startswith("train")},
+    "calibrator": {name for name in RUNS if name.startswith("calibrate")},
+    "unused calibrator": set(),
+    "metric": {*(name for name in RUNS if name.startswith("calibrate")), "tables", "plots"},
+    "storage": set(),
+    "command line": set(),
+    "registry": set(),
+    "configuration": set(),
+    "progress": set(),
+}
+
+
+@pytest.fixture(scope="module")
+def edited(tmp_path_factory, home):
+    """Fingerprints after each edit of a copy of the package, and of the package itself."""
+    copy = tmp_path_factory.mktemp("copy") / "calgrid"
+    shutil.copytree(PACKAGE, copy, ignore=shutil.ignore_patterns("__pycache__"))
+    config = {
+        "study": "small",
+        "grids": [
+            {
+                "protocol": "digits",
+                "datasets": ["digits"],
+                "backbones": ["resnet8"],
+                "methods": list(METHODS),
+                "seeds": [1],
+                "calibrators": ["none", "ts"],
+            }
+        ],
+    }
+    task = {"edits": EDITS, "package": str(copy), "home": str(home), "config": config}
+    done = subprocess.run(
+        [sys.executable, "-B", "-c", PROGRAM],
+        input=json.dumps(task),
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(copy.parent)},
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    found = dict(json.loads(line) for line in done.stdout.splitlines())
+    assert found.keys() == EDITS.keys(), done.stderr
+    return found
+
+
+@pytest.mark.parametrize("edit", [name for name in EDITS if name != "nothing"])
+def test_an_edit_changes_what_uses_the_file_and_nothing_else(edited, edit):
+    before, after = edited["nothing"], edited[edit]
+    assert before.keys() == after.keys()
+    assert {name for name in before if before[name] != after[name]} == CHANGED[edit]
+
+
+def test_a_copy_elsewhere_has_the_same_fingerprints(edited, home, make_config):
+    plan = Plan(Study(make_config({"methods": list(METHODS), "calibrators": ["none", "ts"]}), home))
+    for key in plan.study.runs:
+        assert plan.train(key)["fingerprint"] == edited["nothing"][f"train {key.method}"]
+
+
+def test_the_device_and_the_folders_are_no_part_of_a_fingerprint(make_config, home, tmp_path):
+    def fingerprints(**changes):
+        plan = Plan(Study(make_config(**changes), home))
+        stages = (plan.train, plan.predict, plan.calibrate)
+        return [stage(key)["fingerprint"] for key in plan.study.runs for stage in stages]
+
+    plain = fingerprints()
+    assert fingerprints(device="cpu") == plain
+    assert fingerprints(results="elsewhere", data_root=str(tmp_path)) == plain
+    assert fingerprints(study="other") == plain

@@ -1,0 +1,243 @@
+"""The registry: one file is one component, read without running it."""
+
+import inspect
+import json
+import re
+
+import pytest
+
+from calgrid import registry
+from calgrid.errors import ConfigError
+from calgrid.registry import Option
+
+COMPONENTS = [(kind, name) for kind in registry.KINDS for name in registry.specs(kind)]
+LOSS = '''
+from calgrid.registry import register
+raise RuntimeError("a file must never be run to be listed")
+
+
+@register(
+    source="a paper, Eq. 3",
+    dataset_defaults={"cifar100": {"margin": 5.0}, "cifar100/resnet110": {"margin": 7.0}},
+    needs=("features",),
+)
+class Mine(Loss):
+    """A loss of our own.
+
+    More about it.
+    """
+
+    def __init__(
+        self, classes: int, *, margin: float = 10.0, steps: int = 3, form: Literal["a", "b"] = "a", fast: bool = True
+    ) -> None:
+        pass
+
+
+class Helper:
+    pass
+'''
+
+
+@pytest.fixture
+def losses(tmp_path, monkeypatch):
+    """Folder of an otherwise empty package whose files are its losses."""
+    monkeypatch.setattr(registry, "PACKAGE_ROOT", tmp_path)
+    registry.specs.cache_clear()
+    folder = tmp_path / "losses"
+    folder.mkdir()
+    yield folder
+    registry.specs.cache_clear()
+
+
+@pytest.fixture
+def mine(losses):
+    (losses / "mine.py").write_text(LOSS)
+    return registry.spec("loss", "mine")
+
+
+def test_all_components_are_listed_without_torch_or_numpy(run_python):
+    program = (
+        "import sys\nfrom calgrid import registry\n"
+        "print([len(registry.specs(kind)) for kind in registry.KINDS])\n"
+        "print({'torch', 'numpy', 'sklearn', 'scipy'} & set(sys.modules))"
+    )
+    counts, imported = run_python(program).splitlines()
+    assert 0 not in json.loads(counts)
+    assert imported == "set()"
+
+
+def test_a_file_is_read_and_not_run(mine):
+    assert (mine.id, mine.kind, mine.class_name) == ("mine", "loss", "Mine")
+    assert mine.module == "calgrid.losses.mine"
+    assert mine.summary == "A loss of our own."
+    assert mine.source == "a paper, Eq. 3"
+    assert mine.info == {"needs": ("features",)}
+    assert {name: option.default for name, option in mine.options.items()} == {
+        "margin": 10.0,
+        "steps": 3,
+        "form": "a",
+        "fast": True,
+        "reduction": "mean",
+    }
+    assert mine.options["form"].choices == ("a", "b")
+
+
+def test_helper_files_are_no_components(losses):
+    (losses / "_helper.py").write_text("x = 1\n")
+    (losses / "__init__.py").write_text("")
+    (losses / "mine.py").write_text(LOSS)
+    assert list(registry.specs("loss")) == ["mine"]
+
+
+def test_defaults_of_the_file_then_data_set_then_backbone_then_overrides(mine):
+    assert mine.resolve()["margin"] == 10.0
+    assert mine.resolve(dataset="cifar10", backbone="resnet110")["margin"] == 10.0
+    assert mine.resolve(dataset="cifar100")["margin"] == 5.0
+    assert mine.resolve(dataset="cifar100", backbone="resnet50")["margin"] == 5.0
+    assert mine.resolve(dataset="cifar100", backbone="resnet110")["margin"] == 7.0
+    assert mine.resolve({"margin": 8}, dataset="cifar100", backbone="resnet110")["margin"] == 8.0
+
+
+def test_an_override_leaves_the_other_hyper_parameters_alone(mine):
+    assert mine.resolve({"steps": 9}, dataset="cifar100") == {
+        "margin": 5.0,
+        "steps": 9,
+        "form": "a",
+        "fast": True,
+        "reduction": "mean",
+    }
+
+
+@pytest.mark.parametrize(
+    ("overrides", "parts"),
+    [
+        ({"margn": 1.0}, ["Unknown hyper-parameter 'margn'", "overrides[0]", "did you mean 'margin'?"]),
+        ({"margin": "wide"}, ["overrides[0]: margin must be float", "'wide'"]),
+        ({"margin": True}, ["overrides[0]: margin must be float", "True"]),
+        ({"steps": 2.5}, ["overrides[0]: steps must be int", "2.5"]),
+        ({"form": "c"}, ["overrides[0]: form must be one of ['a', 'b']", "'c'"]),
+        ({"fast": 1}, ["overrides[0]: fast must be bool", "1"]),
+    ],
+)
+def test_a_wrong_hyper_parameter_is_refused_by_name(mine, refuses, overrides, parts):
+    with refuses(ConfigError, *parts):
+        mine.resolve(overrides, where="overrides[0]")
+
+
+def test_a_component_without_hyper_parameters_says_so(refuses):
+    with refuses(ConfigError, "Unknown hyper-parameter 'n_bins' in calibrator 'none'", "it has none"):
+        registry.spec("calibrator", "none").resolve({"n_bins": 3})
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "result"),
+    [
+        ("float", 3, 3.0),
+        ("float", 0.5, 0.5),
+        ("int", 3, 3),
+        ("str", "x", "x"),
+        ("bool", False, False),
+        ("float | None", None, None),
+        ("int | float", 2, 2.0),
+        ("list[int]", (1, 2), [1, 2]),
+        ("tuple[float, ...]", [0.5], [0.5]),
+    ],
+)
+def test_values_are_taken_in_the_declared_type(kind, value, result):
+    taken = Option("x", None, kind).check(value, "here")
+    assert taken == result
+    assert type(taken) is type(result)
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        ("float", "1"),
+        ("float", True),
+        ("int", True),
+        ("int", 1.0),
+        ("str", 1),
+        ("bool", 0),
+        ("float", None),
+        ("int", [1]),
+    ],
+)
+def test_values_of_another_type_are_refused(kind, value, refuses):
+    with refuses(ConfigError, f"here must be {kind}, got {value!r}"):
+        Option("x", None, kind).check(value, "here")
+
+
+def test_an_unknown_identifier_suggests_the_nearest(refuses):
+    with refuses(ConfigError, "Unknown loss 'mbl' in grids[0].methods", "did you mean 'mbls'?"):
+        registry.spec("loss", "mbl", "grids[0].methods")
+
+
+def test_an_identifier_near_nothing_lists_all(refuses):
+    with refuses(ConfigError, "Unknown backbone 'zzz'", "valid: ", "resnet8"):
+        registry.spec("backbone", "zzz")
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("x = 1\n", ["calgrid/losses/bad.py must hold exactly one class with @register", "found 0"]),
+        (LOSS + '\n\n@register(source="b")\nclass Second:\n    pass\n', ["exactly one class", "found 2"]),
+        ("@register(needs=())\nclass A:\n    pass\n", ["calgrid/losses/bad.py: @register needs a source"]),
+        ("@register(source=NAME)\nclass A:\n    pass\n", ["calgrid/losses/bad.py: source must be a literal"]),
+        (
+            '@register(source="a")\nclass A:\n    def __init__(self, *, x: float = PI) -> None:\n        pass\n',
+            ["calgrid/losses/bad.py: default of x must be a literal"],
+        ),
+        ("class A:\n    def (\n", ["calgrid/losses/bad.py, line 2, is not valid Python"]),
+    ],
+    ids=["none", "two", "no source", "no literal", "default no literal", "syntax"],
+)
+def test_a_file_that_is_no_component_is_refused_by_name(losses, refuses, text, parts):
+    (losses / "bad.py").write_text(text)
+    with refuses(ConfigError, *parts):
+        registry.specs("loss")
+
+
+@pytest.mark.parametrize(("kind", "name"), COMPONENTS)
+class TestEveryComponent:
+    def test_has_a_name_that_fits_paths_and_configurations(self, kind, name):
+        assert re.fullmatch(r"[a-z][a-z0-9_]*", name)
+        assert registry.spec(kind, name).id == name
+
+    def test_says_what_it_is_and_where_it_comes_from(self, kind, name):
+        spec = registry.spec(kind, name)
+        assert spec.source.strip()
+        assert spec.summary.endswith((".", "]"))
+        assert len(spec.summary) > 10
+
+    def test_defaults_have_the_declared_types(self, kind, name):
+        """A default and the same value in a configuration give the same fingerprint: 3 and 3.0 would not."""
+        spec = registry.spec(kind, name)
+        for option in spec.options.values():
+            assert json.dumps(option.check(option.default, name)) == json.dumps(option.default), option
+
+    def test_data_set_defaults_are_hyper_parameters_of_the_declared_types(self, kind, name):
+        spec = registry.spec(kind, name)
+        for place, values in spec.dataset_defaults.items():
+            assert re.fullmatch(r"[a-z0-9_]+(/[a-z0-9_.]+)?", place)
+            for option, value in values.items():
+                assert json.dumps(spec.options[option].check(value, place)) == json.dumps(value), (place, option)
+
+    def test_the_imported_class_is_what_was_read(self, kind, name):
+        spec, cls = registry.spec(kind, name), registry.load(kind, name)
+        assert cls.__name__ == spec.class_name
+        assert cls.__module__ == f"calgrid.{registry.KINDS[kind][0]}.{name}"
+        assert cls.registered == {
+            "source": spec.source,
+            "dataset_defaults": dict(spec.dataset_defaults),
+            **spec.info,
+        }
+        accepted = inspect.signature(cls.__init__).parameters.values()
+        defaults = {p.name: p.default for p in accepted if p.kind is p.KEYWORD_ONLY}
+        common = registry.COMMON_OPTIONS.get(kind, {})
+        assert defaults == {key: o.default for key, o in spec.options.items() if key not in common}
+
+
+def test_losses_and_procedures_share_no_name():
+    """Both are methods: a name must mean one of them."""
+    assert not set(registry.specs("loss")) & set(registry.specs("procedure"))
