@@ -12,7 +12,8 @@ from calgrid.configuration import rules
 from calgrid.configuration.plan import Plan, as_json
 from calgrid.configuration.rules import RuleBook, alternatives
 from calgrid.configuration.runs import RunKey
-from calgrid.configuration.study import Study
+from calgrid.configuration.study import Study, known_families
+from calgrid.errors import ConfigError
 
 METHODS = ("ce", "mbls", "tst", "tst+mbls")
 STAGES = ("train", "predict", "calibrate")
@@ -56,10 +57,10 @@ CHANGES = {
     "a hyper-parameter": ({"overrides": OVERRIDE}, of(*STAGES, methods=("mbls", "tst+mbls"))),
     "a hyper-parameter of a second stage": ({"overrides": SECOND}, of(*STAGES, methods=("tst",))),
     "features too": ({"protocol": {"export_features": True}}, of("predict", "calibrate")),
-    "other learning rate": ({"protocol": {"optimizer": {"lr": 0.2}}}, ALL),
+    "other learning rate": ({"protocol": {"optimizer": {"lr": 0.123}}}, ALL),
     "other second stage": ({"protocol": {"second_stage": {"epochs": 9}}}, of(*STAGES, methods=("tst", "tst+mbls"))),
     "other description": ({"protocol": {"description": "the same, in other words"}}, set()),
-    "default given": ({"protocol": {"precision": "fp32", "optimizer": {"lr": 0.3}}}, set()),
+    "a default given": ({"protocol": {"export_features": False}}, set()),
     "other name of the study": ({"study": "other"}, set()),
 }
 
@@ -76,6 +77,11 @@ def test_a_stochastic_calibrator_is_fitted_for_every_calibrator_seed(fingerprint
     grid = {"calibrators": ["ts", "smart"]}
     before, after = fingerprints(grid), fingerprints({**grid, "calibrator_seeds": [0, 1]})
     assert {name for name in before if before[name] != after[name]} == of("calibrate")
+
+
+def test_the_order_of_calibrator_seeds_does_not_count(fingerprints):
+    grids = [{"calibrators": ["smart"], "calibrator_seeds": seeds} for seeds in ([1, 2], [2, 1])]
+    assert fingerprints(grids[0]) == fingerprints(grids[1])
 
 
 def test_an_override_with_the_default_value_changes_nothing(fingerprints):
@@ -121,7 +127,7 @@ class TestSpecifications:
 
     def test_of_a_prediction_names_all_families_whichever_are_wanted(self, plan, make_config, home):
         key = next(iter(plan.study.runs))
-        assert set(plan.predict(key)["families"]) == {"digits_c", "ood/photos"}
+        assert set(plan.predict(key)["families"]) == set(known_families("digits"))
         other = Plan(Study(make_config({"methods": ["ce"]}), home))
         assert other.predict(key) == plan.predict(key)
         assert plan.predict(key)["run_fingerprint"] == plan.train(key)["fingerprint"]
@@ -292,6 +298,17 @@ class TestRuleBook:
     def test_gpus_that_a_job_asks_for(self, make_config, home, monkeypatch, tmp_path, device, local, present, gpus):
         monkeypatch.setattr(rules, "GPU_DEVICES", (str(tmp_path),) if present else ())
         assert RuleBook(make_config(device=device), home, local=local).gpus == gpus
+
+
+def test_a_run_is_only_asked_for_stages_that_it_has(book, refuses):
+    first, second = RunKey("p", "digits", "resnet8", "ce", 1), RunKey("p", "digits", "resnet8", "tst", 1)
+    for stage in (book.plan.train, book.plan.predict):
+        with refuses(ConfigError, external(book).path, "is external: it is not trained here"):
+            stage(external(book))
+    with refuses(ConfigError, second.path, "is trained here: it is not imported"):
+        book.plan.external(second)
+    with refuses(ConfigError, first.path, "is only a first stage", "name its method in a grid"):
+        book.plan.calibrate(first)
 
 
 def test_what_jobs_inherit(book, home, monkeypatch):

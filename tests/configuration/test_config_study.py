@@ -78,7 +78,8 @@ def test_a_second_stage_has_its_own_protocol(study):
     protocols = {"p": {"base": "digits", "second_stage": {"epochs": 9, "checkpoints": ["best", "last"]}}}
     made = study({"methods": ["tst"], "protocol": "p"}, protocols=protocols)
     first, second = made.runs[key("ce", protocol="p")], made.runs[key("tst", protocol="p")]
-    assert (first.protocol["epochs"], second.protocol["epochs"]) == (60, 9)
+    assert first.protocol["epochs"] == made.protocols.get("digits", "here")["epochs"] != 9
+    assert second.protocol["epochs"] == 9
     assert (first.checkpoints, second.checkpoints) == (("last",), ("best", "last"))
     assert "second_stage" not in second.protocol
 
@@ -112,7 +113,7 @@ def test_data_that_must_be_prepared(study):
 
 
 def test_families_of_a_data_set():
-    assert known_families("digits") == ("digits_c", "ood/photos")
+    assert {"digits_c", "ood/photos"} <= set(known_families("digits"))
 
 
 class TestExternal:

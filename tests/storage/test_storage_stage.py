@@ -141,6 +141,21 @@ def test_a_missing_output_is_an_error_and_publishes_nothing(root, refuses):
     assert contents(root) == {}
 
 
+def test_an_optional_output_is_published_with_the_run_that_wrote_it(root):
+    def with_samples(folder):
+        write_all("one")(folder)
+        (folder / "samples").write_text("s")
+
+    def stage(fingerprint, produce):
+        return run_stage(root, "train", fingerprint, OUTPUTS, produce, optional=["samples"])
+
+    stage("f1", with_samples)
+    assert (root / "samples").read_text() == "s"
+    stage("f2", write_all("two"))
+    assert not (root / "samples").exists()  # it would be taken for the new run's
+    assert contents(root) == {name: f"two {name}" for name in OUTPUTS}
+
+
 def test_two_stages_of_a_run_do_not_touch_each_other(root):
     run_stage(root, "train", "f1", ["model"], lambda folder: (folder / "model").write_text("m"))
     run_stage(root, "predict", "f2", ["val"], lambda folder: (folder / "val").write_text("v"))

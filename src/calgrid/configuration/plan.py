@@ -83,13 +83,13 @@ class Plan:
         It names all shift families that exist for the data set, whichever the study wants, so that studies with
         different ones agree.
         """
-        run = self.study.runs[key]
+        run, training = self.study.runs[key], self.train(key)
         families = known_families(key.dataset)
         spec = {
             "key": key._asdict(),
             "checkpoints": list(run.checkpoints),
             "export_features": bool(run.protocol["export_features"]),
-            "run_fingerprint": self.train(key)["fingerprint"],
+            "run_fingerprint": training["fingerprint"],
             "families": {family: self.data(family_unit(family)) for family in families},
         }
         modules = [
@@ -102,9 +102,10 @@ class Plan:
     @functools.cache  # noqa: B019
     def external(self, key: RunKey) -> Mapping[str, Any]:
         """Specification of an import of logits made elsewhere."""
-        config = {
-            k: v for k, v in self.study.runs[key].external.items() if k not in ("calibrators", "calibrator_seeds")
-        }
+        external = self.study.runs[key].external
+        if external is None:
+            raise ConfigError(f"Run {key.path} is trained here: it is not imported.")
+        config = {k: v for k, v in external.items() if k not in ("calibrators", "calibrator_seeds")}
         spec = {"key": key._asdict(), "external": config}
         return {**spec, "fingerprint": fingerprint.of_stage(spec, ["calgrid.stages.external"])}
 
@@ -124,6 +125,8 @@ class Plan:
     @functools.cache  # noqa: B019
     def calibrate(self, key: RunKey) -> Mapping[str, Any]:
         """Specification of the calibration and scoring of a run in this study."""
+        if key not in self.study.evaluations:
+            raise ConfigError(f"Run {key.path} is only a first stage: name its method in a grid to calibrate it.")
         run, wanted = self.study.runs[key], self.study.evaluations[key]
         calibrators = [
             {
@@ -146,6 +149,12 @@ class Plan:
         }
         return {**spec, "fingerprint": fingerprint.of_stage(spec, ["calgrid.stages.calibrate"])}
 
+    def sees_validation(self, key: RunKey) -> bool:
+        """Does the loss of a run, or that of its first stage, look at validation data during training?"""
+        run = self.study.runs[key]
+        own = run.method is not None and registry.spec("loss", run.method.loss).info.get("sees_validation", False)
+        return bool(own) or (run.first_stage is not None and self.sees_validation(run.first_stage))
+
     def manifest(self) -> dict[str, Any]:
         """Everything that aggregation and the report need: parts with their fingerprints, and the configuration."""
         layout = self.study.layout
@@ -157,6 +166,7 @@ class Plan:
                 "fingerprint": self.calibrate(key)["fingerprint"],
                 "external": key.protocol == EXTERNAL,
                 "families": self.study.evaluations[key].families,
+                "sees_validation": self.sees_validation(key),
             }
             for key in self.study.evaluations
         ]

@@ -48,15 +48,30 @@ class Study:
             self._add_grid(grid, f"grids[{number}]")
         for name, external in self.config.get("external", {}).items():
             self._add_external(name, external)
+        # a baseline that was asked for must be there; the default one may be missing (then nothing is tested)
         if "baseline" in config.get("statistics", {}):
-            self._check_baseline()
+            self._check_compared(self.config["statistics"]["baseline"], "statistics.baseline")
+        for number, comparison in enumerate(self.config["statistics"]["comparisons"]):
+            self._check_comparison(comparison, f"statistics.comparisons[{number}]")
 
-    def _check_baseline(self) -> None:
-        """A baseline that was asked for must be there; the default one may be missing (then nothing is tested)."""
-        name = self.config["statistics"]["baseline"]
+    def _check_compared(self, method: str, where: str) -> None:
         known = {key.method for key in self.evaluations}
-        if name not in known:
-            raise unknown_id("method", name, known, "statistics.baseline")
+        if method not in known:
+            raise unknown_id("method", method, known, where)
+
+    def _check_comparison(self, comparison: Mapping[str, str], where: str) -> None:
+        """Both methods must be there, and somewhere with the same seed: else the question has no answer."""
+        method, against = comparison["method"], comparison["against"]
+        for role, name in (("method", method), ("against", against)):
+            self._check_compared(name, f"{where}.{role}")
+        if method == against:
+            raise ConfigError(f"{where}: '{method}' is compared with itself; name another method in 'against'.")
+        mine = [key for key in self.evaluations if key.method == method]
+        if not any(key._replace(method=against) in self.evaluations for key in mine):
+            raise ConfigError(
+                f"{where}: '{method}' and '{against}' share no protocol, data set, backbone and seed; "
+                "put both into one grid."
+            )
 
     def _check_folders(self) -> None:
         data_root = self.config["data_root"]

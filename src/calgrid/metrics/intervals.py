@@ -2,7 +2,7 @@
 
 Which interval a metric gets stands in ``METRICS``: percentile for accuracy, NLL, Brier, AUROC and FPR95. The binned
 errors are biased upwards in a resample as they are in the sample, so they get the basic interval [2 v - q_high,
-2 v - q_low] around the value v, cut off at 0 and 1; it may lie below v, which is the bias. ``ece_null`` is no estimate from
+2 v - q_low] around the value v, cut to [0, 1]; it may lie below v, which is the bias. ``ece_null`` is no estimate from
 the labels, and ``smce`` would cost a dynamic programme a resample: their intervals are NaN, and so are all intervals
 of a single sample.
 

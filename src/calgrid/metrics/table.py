@@ -23,7 +23,7 @@ class Metric:
     lower_is_better : None where the number is a reference value that ranks nobody.
     kind : ``labelled`` or ``ood``.
     unit : ``fraction``, ``nats`` or ``score``.
-    interval : of the bootstrap: ``percentile``; ``basic``, reflected at the value and cut off at 0 and 1, for errors that
+    interval : of the bootstrap: ``percentile``; ``basic``, reflected at the value and cut to [0, 1], for errors that
         resampling inflates; ``none``.
     score : of an out-of-distribution metric, ``score(probs) -> (N,)``, high on in-distribution samples.
     """

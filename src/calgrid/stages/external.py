@@ -1,5 +1,6 @@
 """Stage ``import``: logits made elsewhere become logits files of a run."""
 
+import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -82,10 +83,13 @@ def _load_arrays(path: Path) -> dict[str, np.ndarray]:
     try:
         if path.suffix.lower() == ".safetensors":
             return load_file(path)
+        if not zipfile.is_zipfile(path):  # numpy would speak of pickles
+            raise ValueError("no .npz archive")
         with np.load(path, allow_pickle=False) as stream:
             return {name: stream[name] for name in stream.files}
     except Exception as error:  # damaged archives raise many kinds
-        raise DataError(f"The file {path} cannot be read ({error}); write it again.") from None
+        reason = str(error).split(". ")[0]
+        raise DataError(f"The file {path} cannot be read ({reason}); write it again.") from None
 
 
 def _from_arrays(arrays: Mapping[str, np.ndarray], path: Path) -> Logits:

@@ -32,6 +32,7 @@ def run_stage(
     fingerprint: str,
     outputs: Sequence[str],
     produce: Callable[[Path], None],
+    optional: Sequence[str] = (),
 ) -> bool:
     """Run ``produce`` under an owner lock and publish what it wrote.
 
@@ -42,6 +43,7 @@ def run_stage(
     fingerprint : what determines the outputs; resume state of another fingerprint is never touched before success.
     outputs : paths relative to ``root`` that ``produce`` must have written, relative to the folder it is given.
     produce : called with the working folder; may find resume state there from an earlier, interrupted call.
+    optional : further paths that ``produce`` may have written; published when it did, else removed from ``root``.
 
     Returns
     -------
@@ -56,14 +58,21 @@ def run_stage(
     called = time.time()
     with OwnerLock(base.with_suffix(".lock"), f"{stage} stage of {root}"):
         done, partial = base / fingerprint, base / f"{fingerprint}.partial"
-        fresh = not _completed_since(done, planned_at(), called)
+        # another study may have wanted fewer files of the same stage
+        complete = all((done / name).is_file() for name in outputs)
+        fresh = not (complete and _completed_since(done, planned_at(), called))
         try:
             if fresh:
                 partial.mkdir(parents=True, exist_ok=True)
                 produce(partial)
-                _complete(partial, done, outputs)
+                _complete(partial, done, [*outputs, *(name for name in optional if (partial / name).is_file())])
             for name in outputs:
                 _link(done / name, root / name)
+            for name in optional:
+                if (done / name).is_file():
+                    _link(done / name, root / name)
+                else:
+                    (root / name).unlink(missing_ok=True)
         except OSError as error:
             raise disk_error(error, root) from error
         for other in base.iterdir():

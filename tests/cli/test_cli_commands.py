@@ -1,0 +1,250 @@
+"""The command line as a whole: quick to start, lists what exists, checks configurations, stops on mistakes."""
+
+import json
+import os
+import re
+
+import pytest
+import yaml
+
+import calgrid as package
+from calgrid import registry
+from calgrid.cli.main import EXIT_STOPPED, KINDS, build_parser
+from calgrid.configuration.methods import registered_methods
+from calgrid.configuration.plan import Plan
+from calgrid.configuration.study import Study
+from calgrid.errors import StateError
+from calgrid.metrics import METRICS
+
+COMMANDS = ("list", "calibrate", "metrics", "check", "data", "train", "predict", "import", "evaluate")
+REPORTS = ("aggregate", "tables", "plots", "report")
+IDS = {
+    "methods": registered_methods(),
+    "calibrators": list(registry.specs("calibrator")),
+    "datasets": list(registry.specs("dataset")),
+    "backbones": list(registry.specs("backbone")),
+    "procedures": list(registry.specs("procedure")),
+    "losses": list(registry.specs("loss")),
+    "metrics": list(METRICS),
+}
+
+
+def test_version(calgrid):
+    done = calgrid("--version")
+    assert (done.code, done.out) == (0, f"calgrid {package.__version__}\n")
+
+
+def test_help_names_every_command(calgrid):
+    done = calgrid("--help")
+    assert done.code == 0
+    for command in (*COMMANDS, *REPORTS):
+        assert re.search(rf"^ +{command}\b", done.out, re.MULTILINE), command
+
+
+@pytest.mark.parametrize("command", [*COMMANDS, *REPORTS])
+def test_every_command_has_help_for_every_option(calgrid, command):
+    assert calgrid(command, "--help").code == 0
+    (subparsers,) = (action for action in build_parser()._actions if action.dest == "command")
+    options = [
+        action for action in subparsers.choices[command]._actions if action.dest not in ("help", "device", "kind")
+    ]
+    assert all(action.help for action in options)
+
+
+def test_help_and_lists_import_no_heavy_library(run_python, home):
+    program = """
+import sys
+from calgrid.cli import main
+for arguments in (["list", kind] for kind in ("methods", "calibrators", "datasets", "backbones", "procedures")):
+    main(arguments)
+main(["check", sys.argv[1] + "/config/config.yaml", "--home", sys.argv[1]])
+try:
+    main(["--help"])
+except SystemExit:
+    pass
+print({"torch", "snakemake", "sklearn", "scipy", "pandas", "pyarrow", "numpy"} & set(sys.modules))
+"""
+    assert run_python(program, home).splitlines()[-1] == "set()"
+
+
+def test_python_minus_m(run_python):
+    program = "import runpy, sys\nsys.argv = ['calgrid', '--version']\nrunpy.run_module('calgrid', run_name='__main__')"
+    assert run_python(program) == f"calgrid {package.__version__}\n"
+
+
+def test_without_a_command_or_with_an_unknown_one(calgrid):
+    for arguments in ((), ("calibrat",), ("list", "method")):
+        done = calgrid(*arguments)
+        assert done.code == 2
+        assert done.err.startswith("usage: calgrid")
+        assert "Traceback" not in done.err
+
+
+@pytest.mark.parametrize("kind", KINDS)
+class TestList:
+    def test_as_json(self, calgrid, kind):
+        done = calgrid("list", kind, "--json")
+        assert done.code == 0, done.err
+        entries = json.loads(done.out)
+        assert [entry["id"] for entry in entries] == IDS[kind]
+        for entry in entries:
+            assert entry["source"]
+            assert entry["summary"]
+            if kind != "metrics":
+                assert {"defaults", "dataset_defaults", "facts"} <= entry.keys()
+
+    def test_for_people(self, calgrid, kind):
+        done = calgrid("list", kind)
+        assert done.code == 0, done.err
+        lines = done.out.splitlines()
+        assert [line for line in lines if not line.startswith(" ")] == IDS[kind]
+        assert sum(line.startswith("    source: ") for line in lines) == len(IDS[kind])
+
+
+def test_lists_show_defaults_and_those_of_data_sets(calgrid):
+    lines = calgrid("list", "losses").out.split("\nmbls\n")[1].splitlines()
+    assert "margin=6.0" in lines[2]
+    assert lines[2].startswith("    defaults: ")
+    assert "tiny_imagenet: (margin=10.0, lambda_=0.05)" in lines[3]
+    (entry,) = [entry for entry in json.loads(calgrid("list", "losses", "--json").out) if entry["id"] == "mbls"]
+    assert entry["defaults"] == {"margin": 6.0, "lambda_": 0.1, "reduction": "mean"}
+
+
+class TestCheck:
+    @pytest.fixture
+    def write(self, tmp_path, make_config):
+        def write(config):
+            path = tmp_path / "config.yaml"
+            path.write_text(config if isinstance(config, str) else yaml.safe_dump(config))
+            return path
+
+        return write
+
+    def test_says_what_would_run_with_fingerprints(self, calgrid, write, make_config, home):
+        config = make_config({"methods": ["tst", "ls"]})
+        done = calgrid("check", write(config), "--home", home)
+        assert done.code == 0, done.err
+        first, *runs = done.out.splitlines()
+        assert first == "study 'small': 3 runs to train, 0 external, 2 to evaluate"
+        plan = Plan(Study(config, home))
+        assert runs == [f"  {plan.train(key)['fingerprint']}  {key.path}" for key in plan.study.runs]
+
+    @pytest.mark.parametrize(
+        ("text", "parts"),
+        [
+            ("study: [a\n", ["config.yaml is not valid YAML"]),
+            ("- a\n", ["must be a mapping"]),
+            ("", ["must be a mapping"]),
+            ("study: x\n", ["it needs 'grids' or 'external'"]),
+            ("study: x\ngrid: []\n", ["Unknown key 'grid'", "did you mean 'grids'?"]),
+        ],
+    )
+    def test_mistakes(self, fails, write, home, text, parts):
+        fails("check", write(text), "--home", home, parts=["calgrid check: ", *parts])
+
+    def test_a_missing_file(self, fails, tmp_path, home):
+        parts = ["calgrid check: The configuration", "does not exist"]
+        fails("check", tmp_path / "no.yaml", "--home", home, parts=parts)
+
+
+class TestSpecifications:
+    """``--spec`` of the stages: JSON, a file, or a run of a configuration."""
+
+    @pytest.mark.parametrize(
+        ("spec", "parts"),
+        [
+            ("{bad", ["--spec is not valid JSON"]),
+            ("no.json", ["The specification no.json does not exist"]),
+            ("no.yaml#digits/digits/resnet8/ce/seed1", ["The configuration no.yaml does not exist"]),
+            ("config/config.yaml#digits/digits/resnet8/ce/seed9", ["Unknown run", "config.yaml", "did you mean"]),
+            ("config/config.yaml#digits/digits/resnet8/ce/seed1", ["is trained here: it is not imported"]),
+        ],
+    )
+    def test_mistakes(self, fails, home, monkeypatch, tmp_path, spec, parts):
+        monkeypatch.chdir(home)
+        out = tmp_path / "out"
+        fails("import", "--spec", spec, "--files", "x.npz", "--out", out, parts=["calgrid import: ", *parts])
+        assert not out.exists()
+
+    def test_a_missing_manifest(self, fails, tmp_path):
+        manifest, out = tmp_path / "manifest.json", tmp_path / "out"
+        for command in REPORTS:
+            parts = [f"calgrid {command}: The manifest {manifest} does not exist"]
+            fails(command, "--manifest", manifest, "--out", out, parts=parts)
+        assert not out.exists()
+
+
+class TestExit:
+    @pytest.fixture
+    def command(self, monkeypatch):
+        """``calgrid list methods`` does what the test says."""
+
+        def set_to(function):
+            monkeypatch.setattr("calgrid.cli.listing.list_kind", function)
+
+        return set_to
+
+    def test_a_run_that_was_stopped_has_a_code_of_its_own(self, calgrid, command):
+        class StoppedError(StateError):
+            pass
+
+        def stop(_):
+            raise StoppedError("Stopped by SIGTERM: run again to continue.")
+
+        command(stop)
+        done = calgrid("list", "methods")
+        assert (done.code, done.err) == (EXIT_STOPPED, "calgrid list: Stopped by SIGTERM: run again to continue.\n")
+
+    def test_a_fault_of_ours_shows_its_traceback(self, calgrid, command):
+        def fault(_):
+            raise KeyError("ours")
+
+        command(fault)
+        with pytest.raises(KeyError):
+            calgrid("list", "methods")
+
+    def test_an_error_of_the_file_system_that_is_no_path_of_the_user_shows_its_traceback(self, calgrid, command):
+        def fault(_):
+            raise TimeoutError(110, "timed out")
+
+        command(fault)
+        with pytest.raises(TimeoutError):
+            calgrid("list", "methods")
+
+    def test_a_full_disk_is_one_sentence(self, fails, command):
+        def full(_):
+            raise OSError(28, "No space left on device", "results/x")
+
+        command(full)
+        fails("list", "methods", parts=["calgrid list: The disk is full while writing results/x"])
+
+    def test_a_reader_that_has_seen_enough_is_no_error(self, start_python):
+        process = start_python("import sys\nfrom calgrid.cli import main\nsys.exit(main(['list', 'losses']))")
+        process.stdout.close()
+        assert process.stderr.read() == ""
+        assert process.wait() == 0
+
+
+def test_threads_are_set_before_libraries_are_imported(calgrid, monkeypatch):
+    seen = {}
+    monkeypatch.setattr("calgrid.cli.files.metrics", lambda _: seen.update(os.environ))
+    assert calgrid("metrics", "x.npz", "--threads", 3).code == 0
+    assert [seen[name] for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")] == ["3"] * 3
+
+
+def test_a_folder_is_replaced_as_a_whole_or_not_at_all(tmp_path):
+    from calgrid.cli.stages import _replace_folder
+
+    out = tmp_path / "tables"
+    _replace_folder(out, lambda folder: (folder / "old.csv").write_text("old"))
+    _replace_folder(out, lambda folder: (folder / "new.csv").write_text("new"))
+    assert [path.name for path in out.iterdir()] == ["new.csv"]
+
+    def fail(folder):
+        (folder / "half.csv").write_text("half")
+        raise ValueError
+
+    with pytest.raises(ValueError):
+        _replace_folder(out, fail)
+    assert [path.name for path in out.iterdir()] == ["new.csv"]
+    assert [path.name for path in tmp_path.iterdir()] == ["tables"]

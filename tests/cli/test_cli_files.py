@@ -1,0 +1,288 @@
+"""``calgrid calibrate`` and ``calgrid metrics``: what the Python interface gives, from files, or one clear sentence."""
+
+import json
+import re
+
+import numpy as np
+import pytest
+
+from calgrid.calibrators import build_calibrator
+from calgrid.metrics import bootstrap, evaluate
+from calgrid.storage.logits import read_logits
+
+FAST = ("--bootstrap", 0)
+KINDS = ("parquet", "npz", "safetensors", "probabilities")
+
+
+def kind_option(kind):
+    return ("--kind", "probabilities") if kind == "probabilities" else ()
+
+
+def softmax(logits):
+    exponentials = np.exp(logits.astype(np.float64) - logits.max(axis=1, keepdims=True))
+    return exponentials / exponentials.sum(axis=1, keepdims=True)
+
+
+def table(text):
+    """Printed comparison as {metric: (before, after)}."""
+    rows = [line.split() for line in text.splitlines()[1:]]
+    return {row[0]: [float(cell) for cell in row[1:] if re.fullmatch(r"[0-9.e+-]+", cell)] for row in rows}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_calibrate_gives_what_the_python_interface_gives(calgrid, files, data, tmp_path, kind):
+    val, test = files(kind)
+    out = tmp_path / "calibrated.parquet"
+    done = calgrid(
+        *("calibrate", "--calibrator", "ts", "--fit", val, "--apply", test, "--out", out),
+        *FAST,
+        *kind_option(kind),
+    )
+    assert done.code == 0, done.err
+    expected = build_calibrator("ts").fit(data.val, data.val_labels).predict_proba(data.test)
+    written = read_logits(out)
+    tolerance = 1e-5 if kind == "probabilities" else 1e-6
+    assert np.exp(written.logits.astype(np.float64)) == pytest.approx(expected, abs=tolerance)
+    assert written.label.tolist() == data.test_labels.tolist()
+    assert written.metadata["calibrator"] == "ts"
+    assert written.metadata["n_classes"] == 4
+
+
+def test_the_printed_comparison_is_before_and_after(calgrid, files, data):
+    val, test = files()
+    done = calgrid("calibrate", "--calibrator", "ts", "--fit", val, "--apply", test, *FAST)
+    assert done.code == 0, done.err
+    assert done.out.split()[:2] == ["none", "ts"]
+    before = evaluate(softmax(data.test), data.test_labels)
+    after = evaluate(build_calibrator("ts").fit(data.val, data.val_labels).predict_proba(data.test), data.test_labels)
+    shown = table(done.out)
+    assert {"nll", "brier", "accuracy", "ece", "ece_debiased", "ece_null"} <= shown.keys()
+    for name, (one, two) in shown.items():
+        assert one == pytest.approx(before[name], abs=6e-6)
+        assert two == pytest.approx(after[name], abs=6e-6)
+    assert shown["nll"][1] < shown["nll"][0]
+    assert shown["accuracy"][0] == shown["accuracy"][1]
+
+
+def test_intervals_are_printed_where_there_are_any(calgrid, files):
+    val, test = files()
+    done = calgrid("calibrate", "--calibrator", "ts", "--fit", val, "--apply", test, "--bootstrap", 50)
+    lines = {line.split()[0]: line for line in done.out.splitlines()[1:]}
+    assert lines["nll"].count("[") == 2
+    assert lines["ece_null"].count("[") == 0
+
+
+def test_a_saved_calibrator_gives_the_same_bytes(calgrid, files, tmp_path):
+    val, test = files()
+    fitted, one, two = (tmp_path / name for name in ("ts.safetensors", "one.parquet", "two.parquet"))
+    first = calgrid(
+        *("calibrate", "--calibrator", "ts", "--fit", val, "--apply", test, "--save", fitted, "--out", one), *FAST
+    )
+    second = calgrid("calibrate", "--load", fitted, "--apply", test, "--out", two, *FAST)
+    named = calgrid("calibrate", "--calibrator", "ts", "--load", fitted, "--apply", test, *FAST)
+    assert (first.code, second.code, named.code) == (0, 0, 0), second.err + named.err
+    assert first.out == second.out == named.out
+    assert one.read_bytes() == two.read_bytes()
+
+
+def test_hyper_parameters_and_the_seed(calgrid, files, data, tmp_path):
+    val, test = files()
+    out = tmp_path / "out.parquet"
+    options = ("--set", "max_epochs=3", "--set", "sigma=2", "--seed", 7)
+    done = calgrid(
+        *("calibrate", "--calibrator", "smart", "--fit", val, "--apply", test, "--out", out), *options, *FAST
+    )
+    assert done.code == 0, done.err
+    smart = build_calibrator("smart", max_epochs=3, sigma=2, seed=7).fit(data.val, data.val_labels)
+    calibrated = np.exp(read_logits(out).logits.astype(np.float64))
+    assert calibrated == pytest.approx(smart.predict_proba(data.test), abs=1e-6)
+
+
+def test_impossible_classes_are_written_as_finite_numbers(calgrid, files, tmp_path):
+    val, test = files()
+    out = tmp_path / "out.parquet"
+    assert calgrid("calibrate", "--calibrator", "iso", "--fit", val, "--apply", test, "--out", out, *FAST).code == 0
+    assert np.isfinite(read_logits(out).logits).all()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_metrics_are_those_of_the_python_interface(calgrid, files, data, kind):
+    _, test = files(kind)
+    done = calgrid("metrics", test, "--json", "--bootstrap", 100, "--bins", 10, *kind_option(kind))
+    assert done.code == 0, done.err
+    shown = json.loads(done.out, parse_constant=pytest.fail)  # NaN is no JSON
+    probabilities = softmax(data.test)
+    values = evaluate(probabilities, data.test_labels, n_bins=10)
+    intervals = bootstrap(probabilities, data.test_labels, n_resamples=100, n_bins=10)
+    assert shown.keys() == values.keys()
+    for name, cell in shown.items():
+        assert cell["value"] == pytest.approx(values[name], abs=1e-6), name
+        for bound, expected in zip(("ci_low", "ci_high"), intervals[name], strict=True):
+            if np.isnan(expected):
+                assert cell[bound] is None
+            else:
+                assert cell[bound] == pytest.approx(expected, abs=1e-5), name
+
+
+def test_metrics_for_people(calgrid, files, data):
+    _, test = files()
+    done = calgrid("metrics", test, *FAST)
+    lines = done.out.splitlines()
+    assert lines[0] == "300 rows, 4 classes"
+    accuracy = next(line for line in lines if line.startswith("accuracy"))
+    assert float(accuracy.split()[1]) == pytest.approx((data.test.argmax(axis=1) == data.test_labels).mean(), abs=1e-5)
+    assert len(lines) == 1 + len(evaluate(softmax(data.test), data.test_labels))
+
+
+class TestMistakes:
+    @pytest.fixture
+    def folder(self, tmp_path, data):
+        """One folder with every kind of bad file, named by what is wrong with it."""
+        good = {"logits": data.test, "label": data.test_labels}
+        nan = data.test.copy()
+        nan[5, 1] = np.nan
+        bad = {
+            "nan": {**good, "logits": nan},
+            "label_too_large": {**good, "label": np.where(np.arange(300) == 7, 4, data.test_labels)},
+            "label_wraps": {**good, "label": np.where(np.arange(300) == 7, 2**32, data.test_labels)},
+            "no_labels": {"logits": data.test},
+            "no_logits": {"label": data.test_labels},
+            "lengths": {**good, "label": data.test_labels[:10]},
+            "unlabelled": {**good, "label": np.where(np.arange(300) < 2, -1, data.test_labels)},
+            "float_labels": {**good, "label": data.test_labels.astype(float)},
+            "column_labels": {**good, "label": data.test_labels[:, None]},
+            "text": {**good, "logits": data.test.astype(str)},
+            "objects": {**good, "logits": data.test.astype(object)},
+            "vector": {**good, "logits": data.test[:, 0]},
+            "scalar": {**good, "logits": np.float32(1)},
+            "empty": {"logits": data.test[:0], "label": data.test_labels[:0]},
+            "huge": {**good, "logits": np.where(np.arange(300)[:, None] == 3, 1e300, data.test.astype(float))},
+            "three_classes": {"logits": data.test[:, :3], "label": data.test_labels % 3},
+        }
+        for name, arrays in bad.items():
+            np.savez(tmp_path / f"{name}.npz", **arrays)
+        (tmp_path / "no_archive.npz").write_bytes(b"logits")
+        (tmp_path / "no_tensors.safetensors").write_bytes(b"logits")
+        (tmp_path / "no_parquet.parquet").write_bytes(b"logits")
+        (tmp_path / "notes.csv").write_text("label,logits\n")
+        return tmp_path
+
+    CASES = (
+        ("nan.npz", ["1 rows of logits hold NaN", "row 5"]),
+        ("label_too_large.npz", ["label 4 is outside 0..3"]),
+        ("label_wraps.npz", ["label 4294967296 is outside 0..3"]),
+        ("no_labels.npz", ["must hold an array 'logits' (N, K) and an array 'label' (N,)", "it holds logits"]),
+        ("no_logits.npz", ["it holds label"]),
+        ("lengths.npz", ["10 values of 'label' for 300 rows"]),
+        ("unlabelled.npz", ["2 rows have no label (-1)"]),
+        ("float_labels.npz", ["labels must be integers, got float64"]),
+        ("column_labels.npz", ["'label' has the wrong shape (300, 1)"]),
+        ("text.npz", ["'logits' must be real numbers"]),
+        ("objects.npz", ["cannot be read"]),
+        ("vector.npz", ["logits must have shape (N, K)", "(300,)"]),
+        ("scalar.npz", ["logits must have shape (N, K)"]),
+        ("empty.npz", ["N >= 1", "(0, 4)"]),
+        ("huge.npz", ["hold NaN or infinity", "row 3"]),
+        ("no_archive.npz", ["cannot be read (no .npz archive)"]),
+        ("no_tensors.safetensors", ["cannot be read"]),
+        ("no_parquet.parquet", ["damaged or no Parquet file"]),
+        ("notes.csv", ["unknown file type '.csv'", "use .parquet, .npz or .safetensors"]),
+        ("absent.npz", ["does not exist"]),
+        ("absent.parquet", ["does not exist"]),
+    )
+
+    @pytest.mark.parametrize(("name", "parts"), CASES, ids=[name for name, _ in CASES])
+    def test_a_bad_file_is_refused_by_metrics(self, folder, fails, name, parts):
+        fails("metrics", folder / name, *FAST, parts=["calgrid metrics: ", name, *parts])
+
+    @pytest.mark.parametrize("role", ["--fit", "--apply"])
+    @pytest.mark.parametrize("name", ["nan.npz", "no_labels.npz", "absent.npz"])
+    def test_a_bad_file_writes_nothing(self, folder, files, fails, role, name):
+        val, test = files()
+        out, fitted = folder / "out.parquet", folder / "fitted.safetensors"
+        roles = {"--fit": val, "--apply": test, role: folder / name}
+        options = [part for pair in roles.items() for part in pair]
+        fails("calibrate", "--calibrator", "ts", *options, "--out", out, "--save", fitted, *FAST, parts=[name])
+        assert not out.exists()
+        assert not fitted.exists()
+
+    def test_files_that_do_not_fit_each_other(self, folder, files, fails):
+        val, _ = files()
+        out = folder / "out.parquet"
+        fails(
+            *("calibrate", "--calibrator", "ts", "--fit", val, "--apply", folder / "three_classes.npz", "--out", out),
+            *FAST,
+            parts=["3 classes", "fitted on 4"],
+        )
+        assert not out.exists()
+
+    def test_logits_stated_to_be_probabilities(self, files, fails):
+        _, test = files("npz")
+        parts = ["is stated to hold probabilities, but row", "sums to", "kind: logits"]
+        fails("metrics", test, "--kind", "probabilities", *FAST, parts=parts)
+
+    @pytest.mark.parametrize(
+        ("options", "parts"),
+        [
+            (("--calibrator", "tss"), ["Unknown calibrator 'tss' in --calibrator", "did you mean 'ts'?"]),
+            ((), ["Give --calibrator"]),
+            (("--calibrator", "smart", "--set", "sgma=1"), ["'sgma' in --set", "did you mean 'sigma'?"]),
+            (("--calibrator", "smart", "--set", "sigma=wide"), ["--set: sigma must be float, got 'wide'"]),
+            (("--calibrator", "smart", "--set", "sigma"), ["--set sigma: write NAME=VALUE"]),
+            (("--calibrator", "smart", "--set", "sigma=[1"), ["--set sigma=[1"]),
+            (("--calibrator", "smart", "--set", "sigma=-1"), ["sigma"]),
+            (("--calibrator", "ts", "--set", "id=3"), ["'id' in --set"]),
+            (("--calibrator", "ts", "--bins", 0), ["n_bins"]),
+            (("--calibrator", "ts", "--bootstrap", -1), ["n_resamples"]),
+            (("--calibrator", "ts", "--load", "x.safetensors"), ["Give either --fit", "or --load"]),
+        ],
+        ids=str,
+    )
+    def test_wrong_options_write_nothing(self, files, fails, tmp_path, options, parts):
+        val, test = files()
+        out = tmp_path / "out.parquet"
+        bootstrap_off = () if "--bootstrap" in options else FAST
+        fails("calibrate", "--fit", val, "--apply", test, "--out", out, *bootstrap_off, *options, parts=parts)
+        assert not out.exists()
+
+    def test_neither_fit_nor_load(self, files, fails):
+        _, test = files()
+        fails("calibrate", "--calibrator", "ts", "--apply", test, parts=["Give either --fit"])
+
+    def test_another_calibrator_than_the_saved_one(self, calgrid, files, fails, tmp_path):
+        val, test = files()
+        fitted = tmp_path / "ts.safetensors"
+        calgrid("calibrate", "--calibrator", "ts", "--fit", val, "--apply", test, "--save", fitted, *FAST)
+        parts = ["ts.safetensors holds 'ts', not 'smart'"]
+        fails("calibrate", "--calibrator", "smart", "--load", fitted, "--apply", test, *FAST, parts=parts)
+
+    def test_a_saved_calibrator_that_is_none(self, files, fails, tmp_path):
+        _, test = files()
+        (tmp_path / "x.safetensors").write_bytes(b"nothing")
+        for name, part in (("x", "is damaged"), ("y", "does not exist")):
+            fails("calibrate", "--load", tmp_path / f"{name}.safetensors", "--apply", test, *FAST, parts=[part])
+
+    def test_output_is_parquet(self, files, fails, tmp_path):
+        val, test = files()
+        out = tmp_path / "out.npz"
+        parts = ["--out", "out.npz", "ends in .parquet"]
+        fails("calibrate", "--calibrator", "ts", "--fit", val, "--apply", test, "--out", out, *FAST, parts=parts)
+        assert not out.exists()
+
+    def test_a_folder_that_cannot_be(self, files, fails, tmp_path):
+        val, test = files()
+        out = test / "out.parquet"  # below a file
+        parts = ["The path", "cannot be used (file exists)"]
+        fails("calibrate", "--calibrator", "ts", "--fit", val, "--apply", test, "--out", out, *FAST, parts=parts)
+
+    def test_a_full_disk(self, files, fails, monkeypatch, tmp_path):
+        val, test = files()
+
+        def full(*_args, **_options):
+            raise OSError(28, "No space left on device")
+
+        monkeypatch.setattr("calgrid.storage.atomic.flush", full)
+        out = tmp_path / "out.parquet"
+        parts = [f"The disk is full while writing {out}"]
+        fails("calibrate", "--calibrator", "ts", "--fit", val, "--apply", test, "--out", out, *FAST, parts=parts)
+        assert not out.exists()

@@ -1,0 +1,57 @@
+"""The two published lines of training on CIFAR, as their protocol files say."""
+
+import pytest
+
+from calgrid.configuration.protocols import ProtocolBook, for_stage
+from calgrid.training.schedule import learning_rate
+
+LINES = ("aclsline", "fcline")
+
+
+@pytest.fixture(scope="module")
+def book(home):
+    return ProtocolBook(home / "config" / "protocols", home / "workflow" / "schemas" / "protocol.schema.yaml", {})
+
+
+@pytest.fixture(params=LINES)
+def protocol(request, book):
+    return book.get(request.param, "the test")
+
+
+def rates(protocol, epochs):
+    return [learning_rate(protocol, epoch, step, 352) for epoch in epochs for step in (0, 351)]
+
+
+def test_the_rate_falls_to_a_tenth_at_epochs_150_and_250(protocol):
+    assert protocol["epochs"] == 350
+    expected = [rate for rate in (0.1, 0.1, 0.01, 0.01, 0.001, 0.001) for _ in range(2)]
+    assert rates(protocol, (0, 149, 150, 249, 250, 349)) == pytest.approx(expected)
+
+
+def test_optimiser_batch_and_augmentation_are_the_same_in_both(protocol):
+    optimizer = {"name": "sgd", "lr": 0.1, "momentum": 0.9, "weight_decay": 5e-4, "nesterov": False}
+    assert protocol["optimizer"] == optimizer
+    assert protocol["batch_size"] == 128
+    assert protocol["augmentation"] == {"crop_padding": 4, "flip": True}
+    assert protocol["clip_grad_norm"] == 2.0
+
+
+@pytest.mark.parametrize(("name", "reduction", "tested"), [("aclsline", "mean", "best"), ("fcline", "sum", "last")])
+def test_what_tells_the_lines_apart(book, name, reduction, tested):
+    protocol = book.get(name, "the test")
+    assert protocol["reduction"] == reduction
+    # the first one is what second stages start from, and what is ranked
+    assert protocol["checkpoints"][0] == tested
+
+
+def test_the_line_of_focal_calibration_never_picks_a_checkpoint_by_validation(book):
+    assert book.get("fcline", "the test")["checkpoints"] == ["last"]
+
+
+def test_second_stages_train_40_more_epochs_at_a_constant_rate(protocol):
+    second = for_stage(protocol, second=True)
+    assert second["epochs"] == 40
+    assert rates(second, (0, 20, 39)) == pytest.approx([0.1] * 6)
+    assert second["checkpoints"] == ["last"]
+    for key in ("batch_size", "optimizer", "reduction", "clip_grad_norm", "augmentation"):
+        assert second[key] == protocol[key]
