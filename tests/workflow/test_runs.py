@@ -180,6 +180,13 @@ def test_the_working_directory_may_be_elsewhere(finished, tmp_path):
     assert "train" in result.stdout + result.stderr
 
 
+def test_folders_with_a_space_in_their_names(fresh):
+    fresh.configure({**small("tiny", ["ce", "tst"], calibrators=["none", "ts"]), "results": "my results"})
+    fresh.run()
+    assert (fresh.root / "my results/tiny/report.html").is_file()
+    assert fresh.plan() == set()
+
+
 def test_slurm_profile_resolves_from_the_root_of_a_fresh_clone(fresh):
     pytest.importorskip("snakemake_executor_plugin_slurm")
     result = fresh.snakemake("--profile", "slurm", "-n")

@@ -19,5 +19,5 @@ rule calibrate:
         folder=PART,
         spec=BOOK.calibrate_spec,
     shell:
-        "python -m calgrid evaluate --spec {params.spec:q} --run {params.run} --out {params.folder}"
-        " --threads {threads} > {log} 2>&1"
+        "python -m calgrid evaluate --spec {params.spec:q} --run {params.run:q} --out {params.folder:q}"
+        " --threads {threads} > {log:q} 2>&1"

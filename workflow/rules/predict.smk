@@ -29,5 +29,5 @@ for group in BOOK.predict_groups():
             data=BOOK.data_folder(group),
             spec=BOOK.predict_spec(group),
         shell:
-            "python -m calgrid predict --spec {params.spec:q} --model {input.model} --data {params.data}"
-            " --out {params.folder} --threads {threads} --outputs {output} > {log} 2>&1"
+            "python -m calgrid predict --spec {params.spec:q} --model {input.model:q} --data {params.data:q}"
+            " --out {params.folder:q} --threads {threads} --outputs {output:q} > {log:q} 2>&1"

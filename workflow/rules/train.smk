@@ -22,5 +22,5 @@ rule train:
         data=f"{RESULTS}/data/{{dataset}}",
         spec=BOOK.train_spec,
     shell:
-        "python -m calgrid train --spec {params.spec:q} --data {params.data} --out {params.folder}"
-        " --first-stage {input.first_stage} --threads {threads} > {log} 2>&1"
+        "python -m calgrid train --spec {params.spec:q} --data {params.data:q} --out {params.folder:q}"
+        " --first-stage {input.first_stage:q} --threads {threads} > {log:q} 2>&1"

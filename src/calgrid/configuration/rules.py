@@ -5,6 +5,7 @@ Snakemake notices a changed parameter only if its function takes wildcards alone
 
 import os
 import re
+import shlex
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -101,8 +102,8 @@ class RuleBook:
     def data_options(self, wildcards: Any) -> str:
         """Further options of ``calgrid data``."""
         base = base_dataset(wildcards.unit)
-        options = [f"--base {Path(self.layout.data(base)).parent}"] if base else []
-        options += [f"--data-root '{self.data_root}'"] if self.data_root else []
+        options = [f"--base {shlex.quote(str(Path(self.layout.data(base)).parent))}"] if base else []
+        options += [f"--data-root {shlex.quote(self.data_root)}"] if self.data_root else []
         return " ".join(options)
 
     def data_fingerprint(self, wildcards: Any) -> str:
