@@ -27,6 +27,18 @@ METHODS = {
     "mixup": (3.65, 0.5),
     "mmce": (2.6, 1.0),
     "maccal+mbls": (3.7, 0.95),
+    "adafocal": (3.55, 1.1),
+    "fedlas_ls": (3.65, 0.8),
+    "fedlas_mbls": (3.68, 1.1),
+    "fedlas_ls_const": (3.6, 0.65),
+    "fedlas_ls_random": (3.6, 0.66),
+}
+#: indicators of the methods that have one
+INDICATORS = {
+    "fedlas_ls": "nci_l1",
+    "fedlas_mbls": "nci_l1",
+    "fedlas_ls_const": "const",
+    "fedlas_ls_random": "random",
 }
 COST_COLUMNS = ["protocol", "dataset", "backbone", "method", "seed", "stage", "item", "seconds", "peak_memory_mb"]
 COST_COLUMNS += ["device", "device_name", "threads", "epochs", "parameters"]
@@ -49,6 +61,9 @@ class Recipe:
     resamples: int = 50
     external: bool = False
     published: pd.DataFrame | None = None
+    comparisons: tuple[dict[str, str], ...] = ()
+    sees_validation: tuple[str, ...] = ()
+    n_train: int = 150
     epochs: int = 6
     drops: tuple[int, ...] = field(default=(3, 5))
 
@@ -88,6 +103,7 @@ def make_study(root: Path, recipe: Recipe) -> Written:
 def _write(folder, recipe, runs, rows, costs):
     metrics = pd.DataFrame([{"shift": "", "severity": 0, "ci_low": np.nan, "ci_high": np.nan, **row} for row in rows])
     statistics = {"bins": 15, "bootstrap": recipe.resamples, "level": 0.95, "seed": 0, "baseline": "ce"}
+    statistics["comparisons"] = list(recipe.comparisons)
     manifest = {
         "study": "synthetic",
         "statistics": statistics,
@@ -112,6 +128,7 @@ def _manifest_run(key, run, recipe):
         "fingerprint": f"{zlib.crc32(str(key).encode()):016x}",
         "external": recipe.external,
         "families": families,
+        "sees_validation": key["method"] in recipe.sees_validation,
     }
 
 
@@ -192,9 +209,17 @@ def _records(key, run, recipe):
         "device_name": "x86_64",
         "threads": 1,
     }
+    options = {"indicator": INDICATORS[key["method"]]} if key["method"] in INDICATORS else {}
+    spec = {"loss": {"id": key["method"], "options": options}}
     seconds = {"train": 20.0 + len(key["method"]) + key["seed"], "predict": 1.5}
     for stage, duration in seconds.items():
-        record = {"environment": environment, "fingerprint": "a" * 16, "seconds": duration, "peak_memory_mb": 512.0}
+        record = {
+            "spec": spec,
+            "environment": environment,
+            "fingerprint": "a" * 16,
+            "seconds": duration,
+            "peak_memory_mb": 512.0,
+        }
         (run / f"{stage}.json").write_text(json.dumps(record))
     common = {**key, "item": "", "peak_memory_mb": 512.0, "device": "cpu", "device_name": "x86_64", "threads": 1}
     stages = [
@@ -222,13 +247,87 @@ def _history(key, run, recipe):
             "val_nll": 7.0 / signal * (1.15 - rise) + 0.02 * rng.random(len(epochs)),
         }
     )
+    if key["method"] in INDICATORS:
+        history = history.assign(**_diagnostics(key, run, recipe))
     write_frame(run / "history.parquet", history)
+
+
+def _diagnostics(key, run, recipe):
+    """Columns of the history of a FeDLaS run, agreeing with its file of training samples."""
+    tables = [_samples(key, recipe, epoch) for epoch in range(recipe.epochs)]
+    write_frame(run / "samples.parquet", pd.concat(tables[::2]))
+    gates = np.stack([table["gate"] for table in tables])
+    return {
+        "positive_share": (gates > 0).mean(axis=1),
+        "flip_rate": np.concatenate([[np.nan], (gates[1:] != gates[:-1]).mean(axis=1)]),
+        "mean_smoothing": [table["smoothing"].mean() for table in tables],
+        "nci_correct_pearson": [_correlation(table, "correct") for table in tables],
+        "nci_correct_spearman": [_correlation(table.rank(), "correct") for table in tables],
+        "nci_correct_auroc": [0.5 if INDICATORS[key["method"]] != "const" else np.nan for _ in tables],
+        "nci_confidence_pearson": [_correlation(table, "confidence") for table in tables],
+        "nci_confidence_spearman": [_correlation(table.rank(), "confidence") for table in tables],
+    }
+
+
+def _correlation(table, column):
+    return table["nci"].corr(table[column])
+
+
+def _samples(key, recipe, epoch):
+    """Training samples of which confidence grows with the indicator and, over the epochs, with training."""
+    rng = np.random.default_rng([key["seed"], epoch, zlib.crc32(key["method"].encode())])
+    nci = rng.normal(size=recipe.n_train) if INDICATORS[key["method"]] != "const" else np.ones(recipe.n_train)
+    confidence = 1 / (1 + np.exp(-0.8 - 0.4 * epoch - nci - 0.6 * rng.normal(size=recipe.n_train)))
+    gate = np.where(rng.random(recipe.n_train) < 0.8 / (1 + 0.5 * epoch), 1, -1)
+    columns = {
+        "epoch": np.int32(epoch),
+        "index": np.arange(recipe.n_train),
+        "label": rng.integers(0, recipe.n_classes, recipe.n_train),
+        "correct": (rng.random(recipe.n_train) < confidence).astype(int),
+        "confidence": confidence,
+        "norm": 40 + 9 * nci,
+        "nci": nci,
+        "gate": gate,
+        "smoothing": 0.1 / (1 + np.exp(-4 * gate * nci)),
+    }
+    return pd.DataFrame(columns)
 
 
 @pytest.fixture(scope="session")
 def study(tmp_path_factory) -> Written:
     """Three methods, three seeds, two calibrators, corruptions and an OOD set."""
     return make_study(tmp_path_factory.mktemp("study"), Recipe())
+
+
+@pytest.fixture(scope="session")
+def ablation(tmp_path_factory) -> Written:
+    """FeDLaS with the norm and other indicators, a method that sees validation data, and questions."""
+    methods = ("ce", "ls", "adafocal", "fedlas_ls", "fedlas_mbls", "fedlas_ls_const", "fedlas_ls_random")
+    asked = [("Is the gain more than noise?", "fedlas_ls", "ls"), ("Are validation data of use?", "adafocal", "ce")]
+    recipe = Recipe(
+        methods=methods,
+        seeds=(0, 1, 2, 3),
+        shifts=(),
+        ood=(),
+        calibrators=("none", "iso", "ts"),
+        comparisons=tuple(dict(zip(("question", "method", "against"), each, strict=True)) for each in asked),
+        sees_validation=("adafocal",),
+    )
+    return make_study(tmp_path_factory.mktemp("ablation"), recipe)
+
+
+@pytest.fixture(scope="session")
+def ablation_tables(ablation) -> Path:
+    """Folder with the tables of the ablation."""
+    write_tables(ablation.folder, ablation.manifest, ablation.folder / "tables")
+    return ablation.folder / "tables"
+
+
+@pytest.fixture(scope="session")
+def ablation_figures(ablation) -> Path:
+    """Folder with the figures of the ablation."""
+    write_figures(ablation.folder, ablation.manifest, ablation.folder / "figures")
+    return ablation.folder / "figures"
 
 
 @pytest.fixture(scope="session")

@@ -77,7 +77,7 @@ def test_the_page_needs_nothing_else(text, page):
 def test_every_figure_is_embedded_with_its_caption_as_alternative_text(study, page):
     entries = read_index(study.folder / "figures")
     images = page.all("img")
-    assert len(images) == len(entries) == 6
+    assert len(images) == len(entries) == 7
     by_caption = {image["alt"]: image["src"] for image in images}
     for entry in entries:
         content = base64.b64decode(by_caption[entry["caption"]].removeprefix("data:image/png;base64,"))
@@ -153,7 +153,7 @@ def test_one_seed_and_external_logits(external, external_figures, tmp_path):
     write_tables(external.folder, external.manifest, external.folder / "tables")
     write_report(external.folder, external.manifest, tmp_path / "report.html")
     page = Page((tmp_path / "report.html").read_text())
-    assert len(page.all("img")) == len(read_index(external_figures)) == 4
+    assert len(page.all("img")) == len(read_index(external_figures)) == 5
     words = " ".join(" ".join(page.text).split())
     assert "1 of them from external logits" in words
     assert [section["id"] for section in page.all("section")] == [
@@ -221,3 +221,25 @@ def test_cells_can_be_sorted_by_their_full_value(study, page):
     summary = pd.read_parquet(study.folder / "summary.parquet")
     rows = summary[(summary["split"] == "test") & (summary["metric"] == "nll")]
     assert set(rows["mean"]) <= values
+
+
+def test_methods_that_see_validation_data_are_marked_everywhere(ablation, ablation_tables, ablation_figures):
+    write_report(ablation.folder, ablation.manifest, ablation.folder / "report.html")
+    words = " ".join(" ".join(Page((ablation.folder / "report.html").read_text()).text).split())
+    assert "† sees validation data during training, which the other methods do not" in words
+    assert "ce, ls, adafocal†, fedlas_ls" in words  # what was run
+    ablation.manifest["statistics"]["baseline"] = "adafocal"
+    data = StudyData(ablation.folder, ablation.manifest)
+    said = " ".join(findings(data, data.groups[0]))
+    ablation.manifest["statistics"]["baseline"] = "ce"
+    assert "`adafocal`†" in said
+    assert "`adafocal` " not in said
+
+
+def test_the_questions_of_a_study_come_first(ablation, ablation_tables, ablation_figures):
+    write_report(ablation.folder, ablation.manifest, ablation.folder / "report.html")
+    text = (ablation.folder / "report.html").read_text()
+    tables = re.findall(r'id="table-([a-z_]+)"', text)
+    assert tables[0] == "comparisons"
+    assert text.index('<section id="methods">') < text.index('id="table-comparisons"')
+    assert 'id="table-indicator"' in text.split('<section id="training">')[1]

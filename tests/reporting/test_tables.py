@@ -5,11 +5,12 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.stats import ttest_rel
 
 from calgrid.metrics import METRICS
 from calgrid.reporting.index import read_index
 from calgrid.reporting.study import StudyData
-from calgrid.reporting.tables import write_tables
+from calgrid.reporting.tables import questions, write_tables
 
 BESIDE_ECE = ("Accuracy", "NLL", "Brier", "ECE debiased", "ECE null")
 PUBLISHED = pd.DataFrame(
@@ -282,3 +283,94 @@ def test_every_metric_of_the_benchmark_has_a_column(tables):
     names = {"mce": "MCE", "aece": "AECE", "cece": "CECE", "o_ece": "O-ECE", "u_ece": "U-ECE", "auroc": "AUROC"}
     assert set(names) < set(METRICS)
     assert all(f'"{name} (%)' in shown for name in names.values())
+
+
+def test_studies_without_questions_or_fedlas_have_no_such_tables(tables):
+    assert not (tables / "comparisons.md").exists()
+    assert not (tables / "indicator.md").exists()
+
+
+def test_questions_are_answered_with_and_without_temperature_scaling(ablation_tables, read_markdown):
+    (rows,) = read_markdown(ablation_tables / "comparisons.md").values()
+    assert [(row["Question"], row["Calibrator"]) for row in rows] == [
+        ("Is the gain more than noise?", "none"),
+        ("Is the gain more than noise?", "ts"),
+        ("Are validation data of use?", "none"),
+        ("Are validation data of use?", "ts"),
+    ]
+    assert [(row["Method"], row["Against"]) for row in rows[1:3]] == [("fedlas_ls", "ls"), ("adafocal†", "ce")]
+    assert {row["Seeds"] for row in rows} == {"4"}
+
+
+def test_questions_show_difference_noise_interval_and_p_values(ablation, ablation_tables, read_markdown):
+    metrics = pd.read_parquet(ablation.folder / "metrics.parquet")
+    rows = metrics[(metrics["split"] == "test") & (metrics["metric"] == "nll") & (metrics["calibrator"] == "none")]
+    values = rows.pivot(index="seed", columns="method", values="value").astype(float)
+    difference = values["fedlas_ls"] - values["ls"]
+    test = ttest_rel(values["fedlas_ls"], values["ls"])
+    frame = pd.read_csv(ablation_tables / "comparisons.csv")
+    row = frame[(frame["method"] == "fedlas_ls") & (frame["calibrator"] == "none") & (frame["metric"] == "nll")].iloc[0]
+    assert row["difference"] == pytest.approx(difference.mean())
+    assert row["std"] == pytest.approx(difference.std())
+    assert row["p_value"] == pytest.approx(test.pvalue)
+    assert (row["ci_low"], row["ci_high"]) == pytest.approx(tuple(test.confidence_interval(0.95)))
+    cell = next(iter(read_markdown(ablation_tables / "comparisons.md").values()))[0]
+    shown = cell["Δ NLL (nats) ± noise, interval (p; Holm)"].replace("**", "")
+    assert shown.startswith(f"{difference.mean():+.4f} ± {difference.std():.4f} [{row['ci_low']:+.4f}, ")
+    assert shown.endswith(f"({row['p_value']:.3f}; {row['p_holm']:.3f})")
+
+
+def test_the_answer_says_what_was_found_and_what_was_not():
+    verdicts = {"nll": "lower", "brier": "no difference found", "ece": "higher", "accuracy": "no difference found"}
+    p_values = {"nll": 0.0004, "brier": 0.2, "ece": 0.031, "accuracy": 0.9}
+    rows = pd.DataFrame({"metric": verdicts.keys(), "verdict": verdicts.values(), "p_holm": p_values.values()})
+    expected = "lower NLL (Holm p < 0.001); higher ECE (Holm p 0.031); no difference found in Brier and Accuracy"
+    assert questions._answer(rows) == expected
+    assert questions._answer(rows.assign(verdict="no difference found")) == "no difference found"
+    assert questions._answer(rows.assign(verdict="equal")) == "equal"
+
+
+def test_a_single_seed_answers_nothing(build, tmp_path, read_markdown):
+    asked = {"question": "Is it?", "method": "ls", "against": "ce"}
+    study = build(seeds=(0,), shifts=(), ood=(), calibrators=("none",), comparisons=(asked,))
+    write_tables(study.folder, study.manifest, tmp_path / "out")
+    ((row,),) = read_markdown(tmp_path / "out" / "comparisons.md").values()
+    assert row["Answer"] == "not testable"
+    assert "±" not in row["Δ NLL (nats) ± noise, interval (p; Holm)"]
+
+
+def test_methods_that_see_validation_data_carry_a_dagger_and_a_footnote(ablation_tables, tables, read_markdown):
+    for entry in read_index(ablation_tables):
+        text = (ablation_tables / entry["markdown"]).read_text()
+        if "adafocal" in text:
+            assert entry["caption"].endswith("calibrators are fitted on the same data.")
+            methods = {
+                row["Method"] for rows in read_markdown(ablation_tables / entry["markdown"]).values() for row in rows
+            }
+            assert "adafocal†" in methods
+            assert "adafocal" not in methods
+    frame = pd.read_csv(ablation_tables / "methods.csv").set_index("method")
+    assert frame.index[frame["sees_validation"]].tolist() == ["adafocal"]
+    assert "†" not in "".join(path.read_text() for path in tables.iterdir())
+    assert "†" not in (ablation_tables / "indicator.md").read_text()
+
+
+def test_indicator_shows_the_last_epoch_over_seeds(ablation, ablation_tables, read_markdown):
+    (rows,) = read_markdown(ablation_tables / "indicator.md").values()
+    assert [row["Method"] for row in rows] == ["fedlas_ls", "fedlas_mbls", "fedlas_ls_const", "fedlas_ls_random"]
+    runs = [run for run in ablation.manifest["runs"] if run["key"]["method"] == "fedlas_ls"]
+    last = pd.concat([pd.read_parquet(f"{run['run']}/history.parquet").tail(1) for run in runs])
+    frame = pd.read_csv(ablation_tables / "indicator.csv").set_index("method")
+    for name in ("nci_correct_spearman", "nci_confidence_pearson", "positive_share", "flip_rate", "mean_smoothing"):
+        assert frame.loc["fedlas_ls", f"{name}_mean"] == pytest.approx(last[name].mean())
+        assert frame.loc["fedlas_ls", f"{name}_std"] == pytest.approx(last[name].std())
+    assert frame.loc["fedlas_ls", "n_seeds"] == 4
+    share, std = 100 * last["positive_share"].mean(), 100 * last["positive_share"].std()
+    assert plain(rows[0]["Positive mode (%)"]) == [f"{share:.2f}", f"{std:.2f}"]
+
+
+def test_a_constant_indicator_has_no_correlation(ablation_tables, read_markdown):
+    (rows,) = read_markdown(ablation_tables / "indicator.md").values()
+    constant = next(row for row in rows if row["Method"] == "fedlas_ls_const")
+    assert {constant[name] for name in constant if name.startswith("Indicator and")} == {"–"}
+    assert constant["Mean smoothing"] != "–"

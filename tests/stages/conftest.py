@@ -1,11 +1,11 @@
 """The small study, planned once, and its data, prepared once."""
 
 import pytest
+from tests.stages.small import HOME, small_study
 
 from calgrid.configuration.plan import Plan
 from calgrid.configuration.study import Study
 from calgrid.datasets import prepare
-from tests.stages.small import HOME, small_study
 
 
 @pytest.fixture(scope="session")

@@ -6,6 +6,7 @@ import shutil
 import numpy as np
 import pandas as pd
 import pytest
+from tests.stages.small import HOME, key, small_study
 
 from calgrid.calibrators import build_calibrator
 from calgrid.configuration.plan import Plan
@@ -19,7 +20,6 @@ from calgrid.stages.train import train
 from calgrid.storage.atomic import write_json
 from calgrid.storage.logits import read_logits
 from calgrid.storage.tables import read_frame
-from tests.stages.small import HOME, key, small_study
 
 
 @pytest.fixture(scope="module")
@@ -77,10 +77,11 @@ def test_values_are_recomputed_from_the_logits(calibrator, metrics, run):
 def test_each_shift_is_scored_on_its_own_rows(metrics, run):
     shifted = read_logits(run / "logits/last/digits_c.parquet")
     none = build_calibrator("none").fit(shifted.logits, shifted.label)
-    for shift, severity, rows in shifted.settings()[::7]:
+    for setting in shifted.settings()[::7]:
+        rows = setting[2]
         expected = evaluate(none.predict_proba(shifted.logits[rows]), shifted.label[rows])["ece"]
         found = metrics.query(
-            "checkpoint == 'last' and calibrator == 'none' and shift == @shift and severity == @severity"
+            "checkpoint == 'last' and calibrator == 'none' and shift == @setting[0] and severity == @setting[1]"
             " and metric == 'ece'"
         )
         assert found["value"].tolist() == pytest.approx([expected])

@@ -6,6 +6,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import torch
+from tests.stages.small import key
 
 from calgrid.datasets import open_prepared
 from calgrid.errors import DataError, StateError
@@ -13,7 +14,6 @@ from calgrid.stages.predict import families_of, outputs, predict
 from calgrid.stages.train import build_network, train
 from calgrid.storage.checkpoint import load_checkpoint
 from calgrid.storage.logits import read_logits
-from tests.stages.small import key
 
 FAMILIES = ("digits_c", "ood/photos")
 

@@ -6,12 +6,12 @@ import signal
 import time
 
 import pytest
+from tests.stages.small import command, key, train_arguments
 
 from calgrid.errors import StateError
 from calgrid.stages.train import train
 from calgrid.storage.checkpoint import load_checkpoint
 from calgrid.storage.tables import read_frame
-from tests.stages.small import command, key, train_arguments
 
 SAME = ("model.safetensors", "history.parquet")
 

@@ -1,7 +1,6 @@
 """One small grid, run once; tests plan changes of it and put things back."""
 
 import pytest
-
 from tests.workflow.dag import CONFIG, Repository
 
 

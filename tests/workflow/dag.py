@@ -48,7 +48,7 @@ class Repository:
         for part in PARTS:
             source = HOME / part
             if source.is_symlink():
-                (root / part).symlink_to(os.readlink(source))
+                (root / part).symlink_to(source.readlink())
             elif source.is_dir():
                 shutil.copytree(source, root / part, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
             else:

@@ -3,7 +3,6 @@
 import copy
 
 import pytest
-
 from tests.workflow.dag import AGGREGATION, CONFIG, branch
 
 pytestmark = pytest.mark.workflow
@@ -123,4 +122,6 @@ def test_an_ood_set_plans_predictions_but_no_training(finished, edit):
 def test_one_method_is_run_again_by_the_documented_command(finished):
     files = [str(p) for p in finished.root.glob("results/runs/*/*/*/mbls/*/model.safetensors")]
     relative = [path.removeprefix(f"{finished.root}/") for path in files]
-    assert finished.plan("tiny.yaml", "--forcerun", *relative) == branch("mbls", "tst+mbls") | AGGREGATION - {"manifest"}
+    assert finished.plan("tiny.yaml", "--forcerun", *relative) == branch("mbls", "tst+mbls") | AGGREGATION - {
+        "manifest"
+    }

@@ -5,7 +5,6 @@ import subprocess
 import sys
 
 import pytest
-
 from tests.workflow.dag import CONFIG, HOME, Repository
 
 pytestmark = pytest.mark.workflow
@@ -21,7 +20,9 @@ def test_one_liners_read_the_metrics(library, finished):
     code = next(block for block in blocks("python") if f"import {library}" in block)
     *setup, last = code.strip().splitlines()
     script = "\n".join([*setup, f"print({last})"]).replace("results/digits", "results/tiny")
-    done = subprocess.run([sys.executable, "-c", script], cwd=finished.root, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=finished.root, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
     assert "tst" in done.stdout
 

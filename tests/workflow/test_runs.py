@@ -10,7 +10,6 @@ import time
 
 import pandas as pd
 import pytest
-
 from tests.workflow.dag import AGGREGATION, CONFIG, HOME, Repository
 
 pytestmark = pytest.mark.workflow

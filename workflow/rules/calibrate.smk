@@ -13,7 +13,7 @@ rule calibrate:
     threads: 1
     resources:
         mem_mb=lambda wildcards, attempt: 4000 * attempt,
-        runtime=lambda wildcards, attempt: 60 * attempt,
+        runtime=60,
     params:
         run=RUN,
         folder=PART,

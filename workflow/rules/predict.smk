@@ -23,7 +23,7 @@ for group in BOOK.predict_groups():
         resources:
             gpu=BOOK.gpus,
             mem_mb=lambda wildcards, attempt: 4000 * attempt,
-            runtime=lambda wildcards, attempt: 60 * attempt,
+            runtime=60,
         params:
             folder=BOOK.run_folder(group),
             data=BOOK.data_folder(group),

@@ -16,7 +16,8 @@ rule train:
     resources:
         gpu=BOOK.gpus,
         mem_mb=lambda wildcards, attempt: 4000 * attempt,
-        runtime=lambda wildcards, attempt: 240 * attempt,
+        # a run that reaches its limit goes on from its resume state, so a retry needs no more time
+        runtime=240,
     params:
         folder=RUN,
         data=f"{RESULTS}/data/{{dataset}}",

@@ -2,11 +2,16 @@
 
 import pandas as pd
 
-from calgrid.reporting.study import StudyData
+from calgrid.reporting import text
+from calgrid.reporting.study import SEES_VALIDATION, Group, StudyData
 
 RANKING = (
     "Rows are ranked by NLL, then Brier score, among those whose accuracy is within 1 point of the best; the others "
     "follow without a rank."
+)
+DAGGER = (
+    f"{SEES_VALIDATION} sees validation data during training, which the other methods do not; calibrators are fitted "
+    "on the same data."
 )
 NULL = (
     "ECE null is what a perfectly calibrated network with the same confidences would score on as many images: an ECE "
@@ -53,10 +58,20 @@ def interval(data: StudyData, rows: pd.DataFrame) -> str:
     return f"Bars are {many}; where there is one seed, {single}."
 
 
+def sees_validation(data: StudyData, group: Group) -> str:
+    """Name the methods of a group that see validation data during training; empty where there are none."""
+    present = {run["key"]["method"] for run in data.runs(group)}
+    seeing = [method for method in data.validation_methods if method in present]
+    if not seeing:
+        return ""
+    return f"{text.listed(seeing)} {'see' if len(seeing) > 1 else 'sees'} validation data during training."
+
+
 def reading(data: StudyData) -> list[str]:
     """How to read the report's numbers: intervals, tests, ranking, null, shift."""
     level = f"{100 * data.level:g} %"
     return [
+        *([DAGGER] if data.validation_methods else []),
         "Accuracy, calibration errors, AUROC and FPR95 are in percent, NLL in nats; the Brier score is the sum over "
         "classes. Calibration errors use "
         f"{data.bins} bins. All numbers are on rows that fitted nothing.",

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pandas as pd
 
 from calgrid.reporting import text
-from calgrid.reporting.study import UNCALIBRATED, Group, StudyData, keeps_accuracy, rank_rows
+from calgrid.reporting.study import SEES_VALIDATION, UNCALIBRATED, Group, StudyData, keeps_accuracy, rank_rows
 from calgrid.reporting.text import amount
 
 WORDS = {"accuracy": "accuracy", "nll": "NLL", "brier": "Brier score"}
@@ -23,7 +23,14 @@ def findings(data: StudyData, group: Group) -> list[str]:
         _shift,
         _ood,
     )
-    return [sentence for make in makers if (sentence := make(data, group))]
+    return [_marked(data, sentence) for make in makers if (sentence := make(data, group))]
+
+
+def _marked(data: StudyData, sentence: str) -> str:
+    """Put a dagger behind the methods that see validation data during training."""
+    for method in data.validation_methods:
+        sentence = sentence.replace(_code(method), _code(method) + SEES_VALIDATION)
+    return sentence
 
 
 def _code(name: str) -> str:

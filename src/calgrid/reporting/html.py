@@ -83,7 +83,7 @@ def _grid_row(data: StudyData, group: Group) -> dict[str, Any]:
         "label": data.label(group),
         "protocol": group.protocol,
         "checkpoint": group.checkpoint,
-        "methods": ", ".join(dict.fromkeys(run["key"]["method"] for run in runs)),
+        "methods": ", ".join(dict.fromkeys(data.marked(run["key"]["method"]) for run in runs)),
         "seeds": ", ".join(str(seed) for seed in sorted({run["key"]["seed"] for run in runs})),
         "calibrators": ", ".join(name for name in data.calibrators if (rows["calibrator"] == name).any()),
         "families": ", ".join(dict.fromkeys(family for run in runs for family in run["families"])),

@@ -14,6 +14,10 @@ from calgrid.statistics import mean_over_shifts, summarise
 from calgrid.storage.tables import read_frame
 
 UNCALIBRATED = "none"
+#: the calibrator that is shown beside the uncalibrated networks where there is room for one only
+PREFERRED = "ts"
+#: stands behind the name of a method that sees validation data during training
+SEES_VALIDATION = "†"
 CONDITIONS = ["protocol", "dataset", "backbone"]
 GROUP = [*CONDITIONS, "checkpoint"]
 #: accuracy that a method may lose and still be ranked with those that keep it: one percentage point
@@ -51,6 +55,7 @@ class StudyData:
         self.baseline: str = statistics["baseline"]
         self.level: float = statistics["level"]
         self.bins: int = statistics["bins"]
+        self.comparisons: Sequence[Mapping[str, str]] = statistics.get("comparisons", ())
 
     @functools.cached_property
     def metrics(self) -> pd.DataFrame:
@@ -92,6 +97,16 @@ class StudyData:
         """Calibrators of the study, the uncalibrated network first, then in order of appearance."""
         found = [name for name in self.metrics["calibrator"].unique() if name != UNCALIBRATED]
         return [UNCALIBRATED, *found]
+
+    @functools.cached_property
+    def validation_methods(self) -> list[str]:
+        """Methods that see validation data during training, themselves or in their first stage."""
+        seeing = {run["key"]["method"] for run in self.manifest["runs"] if run.get("sees_validation", False)}
+        return [method for method in self.methods if method in seeing]
+
+    def marked(self, method: str) -> str:
+        """Name of a method with a dagger if it sees validation data during training."""
+        return method + SEES_VALIDATION if method in self.validation_methods else method
 
     @property
     def conditions(self) -> list[Group]:
@@ -140,7 +155,7 @@ class StudyData:
         severity; severity -1 is the mean over severities, severity 0 the shifts that have none, named in ``domain``.
         """
         table = wide(
-            self._select(self._shift_summary, group),
+            self.select(self._shift_summary, group),
             ["severity", "domain", "method", "calibrator", "fit_on", "n_shifts"],
         )
         return self.in_order(table, self.order(group))
@@ -189,12 +204,18 @@ class StudyData:
 
     def tidy(self, group: Group, split: str, calibrators: Iterable[str] | None = None) -> pd.DataFrame:
         """Rows of the summary of one group and split, of all calibrators or of those named."""
-        rows = self._select(self.summary, group)
+        rows = self.select(self.summary, group)
         rows = rows[rows["split"] == split]
         return rows if calibrators is None else rows[rows["calibrator"].isin(list(calibrators))]
 
+    def few_calibrators(self) -> list[str]:
+        """No calibration, and temperature scaling or else the first calibrator of the study."""
+        others = [name for name in self.calibrators if name != UNCALIBRATED]
+        return [UNCALIBRATED, *([PREFERRED] if PREFERRED in others else others[:1])]
+
     @staticmethod
-    def _select(table: pd.DataFrame, group: Group) -> pd.DataFrame:
+    def select(table: pd.DataFrame, group: Group) -> pd.DataFrame:
+        """Rows of a table with the columns ``GROUP`` that belong to a group."""
         return table[np.logical_and.reduce([table[name] == value for name, value in zip(GROUP, group, strict=True)])]
 
 

@@ -50,11 +50,15 @@ def heading(metric: str) -> str:
 
 def number(metric: str, value: float, signed: bool = False) -> str:
     """Write a value: shares in percent with two decimals, others with four; NaN is a dash."""
+    return decimal(*((100 * value, 2) if is_percent(metric) else (value, 4)), signed)
+
+
+def decimal(value: float, decimals: int, signed: bool = False) -> str:
+    """Write a number with fixed decimals; zero has no sign, NaN is a dash."""
     if math.isnan(value):
         return NOTHING
-    scaled, decimals = (100 * value, 2) if is_percent(metric) else (value, 4)
-    text = f"{scaled:{'+' if signed else ''}.{decimals}f}"
-    return text if text.strip("+-0.") else text.replace("-", "").replace("+", "")  # no -0.00
+    text = f"{value:{'+' if signed else ''}.{decimals}f}"
+    return text if text.strip("+-0.") else text.replace("-", "").replace("+", "")
 
 
 def amount(metric: str, value: float) -> str:

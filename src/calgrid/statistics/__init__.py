@@ -1,5 +1,6 @@
-"""Statistics over runs: summaries with tests against a baseline, ranks over settings, published numbers."""
+"""Statistics over runs: summaries, tests against a baseline, comparisons, ranks over settings, published numbers."""
 
+from calgrid.statistics.comparisons import compare
 from calgrid.statistics.holm import holm
 from calgrid.statistics.published import match_published
 from calgrid.statistics.ranks import FriedmanResult, friedman, mean_ranks, nemenyi_cd, setting_ranks, wilcoxon_holm
@@ -8,6 +9,7 @@ from calgrid.statistics.summary import summarise
 
 __all__ = [
     "FriedmanResult",
+    "compare",
     "friedman",
     "holm",
     "match_published",

@@ -2,13 +2,12 @@
 
 import math
 
-import numpy as np
 import pandas as pd
-from scipy import special
 
-from calgrid.errors import ConfigError, unknown_id
+from calgrid.errors import unknown_id
 from calgrid.metrics import METRICS
-from calgrid.statistics._frames import INTERVAL, KEYS, check_metrics
+from calgrid.statistics._frames import KEYS, check_metrics
+from calgrid.statistics._paired import average_fit_seeds, check_level, paired_tests, student_reach
 from calgrid.statistics.holm import holm
 from calgrid.statistics.published import match_published
 
@@ -16,8 +15,6 @@ from calgrid.statistics.published import match_published
 RANKED = [key for key in KEYS if key not in ("method", "calibrator", "fit_on")]
 #: rows whose differences from the baseline are one family of tests
 FAMILY = [*RANKED, "calibrator"]
-#: differences that vary by less than this share of the values vary only by rounding
-ROUNDING = 1e-12
 
 
 def summarise(
@@ -59,9 +56,8 @@ def summarise(
     DataError : if a column is missing or a number stands twice. ConfigError : for an unknown metric or a ``level``
         outside (0, 1).
     """
-    if not 0 < level < 1:
-        raise ConfigError(f"level must be between 0 and 1, got {level}.")
-    runs = _average_fit_seeds(check_metrics(metrics))
+    check_level(level)
+    runs = average_fit_seeds(check_metrics(metrics))
     summary = _over_seeds(runs, level)
     summary["rank"] = _ranks(summary)
     summary = summary.merge(_against_baseline(runs, baseline_method), on=list(KEYS), how="left")
@@ -70,15 +66,6 @@ def summarise(
     if published is None:
         return summary.assign(published=math.nan, published_source="")
     return summary.join(match_published(summary, published))
-
-
-def _average_fit_seeds(metrics: pd.DataFrame) -> pd.DataFrame:
-    """One row for each number of each run seed."""
-    return metrics.groupby([*KEYS, "seed"], as_index=False).agg(
-        **{column: (column, "mean") for column in ("value", *INTERVAL)},
-        std_fit=("value", "std"),
-        n_fits=("value", "count"),
-    )
 
 
 def _over_seeds(runs: pd.DataFrame, level: float) -> pd.DataFrame:
@@ -92,8 +79,7 @@ def _over_seeds(runs: pd.DataFrame, level: float) -> pd.DataFrame:
         ci_high=("ci_high", "mean"),
     )
     several = summary["n_seeds"] > 1
-    quantile = special.stdtrit(summary["n_seeds"].clip(lower=2) - 1, (1 + level) / 2)
-    reach = quantile * summary["std"] / np.sqrt(summary["n_seeds"])
+    reach = student_reach(summary["std"], summary["n_seeds"], level)
     summary["ci_low"] = summary["ci_low"].mask(several, summary["mean"] - reach)
     summary["ci_high"] = summary["ci_high"].mask(several, summary["mean"] + reach)
     return summary
@@ -115,24 +101,8 @@ def _against_baseline(runs: pd.DataFrame, baseline_method: str) -> pd.DataFrame:
     """Mean difference and paired t-test over the seeds that a method shares with the baseline."""
     pairing = [key for key in (*KEYS, "seed") if key != "method"]
     baseline = runs.loc[runs["method"] == baseline_method, [*pairing, "value"]]
-    pairs = runs.merge(baseline, on=pairing, suffixes=("", "_baseline"))
-    pairs["difference"] = pairs["value"] - pairs["value_baseline"]
-    pairs["size"] = pairs[["value", "value_baseline"]].abs().max(axis=1)
-    tests = pairs.groupby(list(KEYS), as_index=False).agg(
-        diff_vs_baseline=("difference", "mean"),
-        std=("difference", "std"),
-        n=("difference", "count"),
-        size=("size", "max"),
-    )
-    p_value = _paired_t_test(tests["diff_vs_baseline"], tests["std"], tests["n"], tests["size"])
-    tests["p_value"] = p_value.mask(tests["method"] == baseline_method)  # no test, nor one of a family of tests
+    pairs = runs.merge(baseline, on=pairing, suffixes=("", "_against"))
+    tests = paired_tests(pairs, KEYS).rename(columns={"difference": "diff_vs_baseline"})
+    # no test of the baseline itself, nor one of a family of tests
+    tests["p_value"] = tests["p_value"].mask(tests["method"] == baseline_method)
     return tests[[*KEYS, "diff_vs_baseline", "p_value"]]
-
-
-def _paired_t_test(mean: pd.Series, std: pd.Series, n: pd.Series, size: pd.Series) -> pd.Series:
-    """Two-sided p-value of a zero mean difference; ``size`` is the largest value that entered a difference."""
-    varies = (n > 1) & (std > ROUNDING * size)
-    t = mean / (std / np.sqrt(n)).where(varies)
-    p_value = pd.Series(2 * special.stdtr(n.clip(lower=2) - 1, -t.abs()), index=mean.index)
-    same = (n > 1) & ~varies & (mean.abs() <= ROUNDING * size)
-    return p_value.mask(same, 1.0)

@@ -8,7 +8,18 @@ from typing import Any
 import matplotlib as mpl
 from matplotlib.figure import Figure
 
-from calgrid.reporting.figures import _style, intervals, reliability, scatter, severity, training
+from calgrid.reporting import captions
+from calgrid.reporting.figures import (
+    _style,
+    gate,
+    intervals,
+    over_under,
+    reliability,
+    saturation,
+    scatter,
+    severity,
+    training,
+)
 from calgrid.reporting.index import write_index
 from calgrid.reporting.study import Group, StudyData
 from calgrid.storage.atomic import replacing
@@ -39,10 +50,20 @@ class FigureKind:
 FIGURES = (
     FigureKind("nll_intervals", "NLL and Brier score", "Methods", intervals.nll_caption, intervals.draw_nll),
     FigureKind("reliability", "Reliability diagrams", "Methods", reliability.caption, reliability.draw),
+    FigureKind("over_under", "Over- and under-confidence", "Methods", over_under.caption, over_under.draw),
     FigureKind("ece_intervals", "ECE and accuracy", "Calibrators", intervals.ece_caption, intervals.draw_ece),
     FigureKind("accuracy_ece", "Accuracy against ECE", "Calibrators", scatter.caption, scatter.draw),
     FigureKind("shift_severity", "Severity of corruptions", "Shift", severity.caption, severity.draw),
     FigureKind("training", "Training curves", "Training", training.caption, training.draw, per_checkpoint=False),
+    FigureKind("gate", "Gate of FeDLaS", "Training", gate.caption, gate.draw, per_checkpoint=False),
+    FigureKind(
+        "saturation",
+        "Softmax saturation",
+        "Training",
+        saturation.caption,
+        saturation.draw,
+        per_checkpoint=False,
+    ),
 )
 
 
@@ -81,7 +102,7 @@ def _entry(kind: FigureKind, data: StudyData, group: Group) -> dict[str, str]:
         "id": name,
         "file": f"{name}.png",
         "title": f"{kind.title}: {data.label(group, kind.per_checkpoint)}",
-        "caption": kind.caption(data, group),
+        "caption": f"{kind.caption(data, group)} {captions.sees_validation(data, group)}".strip(),
         "category": kind.category,
     }
 

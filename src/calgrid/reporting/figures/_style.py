@@ -20,6 +20,8 @@ PALETTE = [sns.color_palette("colorblind")[place] for place in (0, 3, 2, 4, 1, 9
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "<", ">")
 _LINES = ("-", "--", ":", "-.")
 GREY = "0.35"
+#: mark of the ECE that a perfectly calibrated network would score
+NULL_TICK = {"color": GREY, "marker": "|", "linestyle": "", "markeredgewidth": 1.6}
 RC = {
     **sns.axes_style("ticks"),
     "font.family": "DejaVu Sans",
@@ -69,6 +71,19 @@ def line_handles(names: Sequence[str], all_names: Sequence[str]) -> list[Line2D]
     return [
         Line2D([], [], color=colour(all_names, name), linestyle=line(all_names, name), label=name) for name in names
     ]
+
+
+def null_handle() -> Line2D:
+    """Legend entry for the marks of the ECE null."""
+    return Line2D([], [], label="ECE null (perfect calibration)", markersize=8, **NULL_TICK)
+
+
+def stripes(ax: Axes, count: int) -> None:
+    """Shade every other row of a plot with ``count`` rows at y = 0, 1, ..."""
+    for place in range(0, count, 2):
+        ax.axhspan(place - 0.5, place + 0.5, color="0.965", zorder=0)
+    ax.grid(axis="y", visible=False)
+    ax.tick_params(axis="y", length=0)
 
 
 def log_axis(ax: Axes, axis: str, first: float, last: float) -> None:

@@ -65,7 +65,7 @@ def _draw(data: StudyData, group: Group, metrics: Sequence[str]) -> Figure | Non
     figure = _style.new_figure(_style.WIDTH, height)
     axes = figure.subplots(1, 2, sharey=True, gridspec_kw={"width_ratios": [3, 2]})
     for ax, metric in zip(axes, metrics, strict=True):
-        _stripes(ax, len(methods))
+        _style.stripes(ax, len(methods))
         _intervals(ax, rows.assign(y=centre + offset * step), metric, calibrators)
         ax.set_xlabel(text.in_unit(metric))
     axes[0].set_yticks(range(len(methods)), methods)
@@ -73,13 +73,6 @@ def _draw(data: StudyData, group: Group, metrics: Sequence[str]) -> Figure | Non
     handles = _handles(calibrators, null="ece" in metrics)
     figure.legend(handles=handles, loc="outside upper center", ncols=min(len(handles), 6))
     return figure
-
-
-def _stripes(ax: Axes, count: int) -> None:
-    for place in range(0, count, 2):
-        ax.axhspan(place - 0.5, place + 0.5, color="0.965", zorder=0)
-    ax.grid(axis="y", visible=False)
-    ax.tick_params(axis="y", length=0)
 
 
 def _intervals(ax: Axes, rows: pd.DataFrame, metric: str, calibrators: Sequence[str]) -> None:
@@ -96,7 +89,7 @@ def _intervals(ax: Axes, rows: pd.DataFrame, metric: str, calibrators: Sequence[
         ax.plot(mean, part["y"], shape, color=shade, markersize=4.5, markeredgecolor="white", markeredgewidth=0.4)
     if metric == "ece":
         null = _style.scaled(metric, rows["ece_null_mean"].to_numpy(float))
-        ax.plot(null, rows["y"], "|", color=_style.GREY, markersize=7, markeredgewidth=1.6)
+        ax.plot(null, rows["y"], markersize=7, **_style.NULL_TICK)
     _frame(ax, metric, rows)
 
 
@@ -129,6 +122,5 @@ def _handles(calibrators: Sequence[str], null: bool) -> list[Line2D]:
         for name in calibrators
     ]
     if null:
-        tick = {"color": _style.GREY, "marker": "|", "linestyle": "", "markersize": 8, "markeredgewidth": 1.6}
-        handles.append(Line2D([], [], label="ECE null (perfect calibration)", **tick))
+        handles.append(_style.null_handle())
     return handles

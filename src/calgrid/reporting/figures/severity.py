@@ -9,8 +9,6 @@ from calgrid.reporting.figures import _style
 from calgrid.reporting.study import UNCALIBRATED, Group, StudyData
 
 METRICS = ("accuracy", "nll", "ece")
-#: the calibrator that is shown beside the uncalibrated networks, where the study has it
-PREFERRED = "ts"
 
 
 def caption(data: StudyData, group: Group) -> str:
@@ -30,7 +28,7 @@ def draw(data: StudyData, group: Group) -> Figure | None:
     rows = pd.concat([data.test(group).assign(severity=0), rows[rows["severity"] > 0]])
     if rows["severity"].max() == 0 or rows.empty:
         return None
-    shown = _calibrators(list(rows["calibrator"].unique()))
+    shown = [name for name in data.few_calibrators() if (rows["calibrator"] == name).any()]
     methods = [name for name in data.methods if (rows["method"] == name).any()]
     figure = _style.new_figure(_style.WIDTH, 7.0)
     axes = figure.subplots(len(METRICS), len(shown), sharex=True, sharey="row", squeeze=False)
@@ -45,12 +43,6 @@ def draw(data: StudyData, group: Group) -> Figure | None:
     handles = _style.line_handles(methods, methods)
     figure.legend(handles=handles, loc="outside right upper", title="method", alignment="left")
     return figure
-
-
-def _calibrators(found: list[str]) -> list[str]:
-    others = [name for name in found if name != UNCALIBRATED]
-    second = [PREFERRED] if PREFERRED in others else others[:1]
-    return [*([UNCALIBRATED] if UNCALIBRATED in found else []), *second]
 
 
 def _curves(ax: Axes, rows: pd.DataFrame, metric: str, methods: list[str]) -> None:

@@ -6,14 +6,15 @@ from typing import Any
 
 from calgrid.reporting.index import write_index
 from calgrid.reporting.study import StudyData
-from calgrid.reporting.tables import comparison, costs, methods, ranks, shift
-from calgrid.reporting.tables._model import Table
+from calgrid.reporting.tables import comparison, costs, indicator, methods, questions, ranks, shift
+from calgrid.reporting.tables._model import Table, marked
 from calgrid.storage.atomic import write_text
 
 __all__ = ["TABLES", "write_tables"]
 
 #: every table; one without rows returns None and is not written
 TABLES: tuple[Callable[[StudyData], Table | None], ...] = (
+    questions.comparisons,
     methods.methods,
     ranks.method_ranks,
     comparison.tests,
@@ -21,6 +22,7 @@ TABLES: tuple[Callable[[StudyData], Table | None], ...] = (
     ranks.calibrator_ranks,
     shift.shift,
     shift.ood,
+    indicator.indicator,
     costs.costs,
     comparison.published,
 )
@@ -44,7 +46,7 @@ def write_tables(study: Path, manifest: Mapping[str, Any], out: Path) -> list[Pa
     DataError : a file of the study is missing or damaged.
     """
     data = StudyData(study, manifest)
-    tables = [table for build in TABLES if (table := build(data)) is not None]
+    tables = [marked(table, data) for build in TABLES if (table := build(data)) is not None]
     paths = []
     for table in tables:
         csv, markdown = Path(out, f"{table.id}.csv"), Path(out, f"{table.id}.md")

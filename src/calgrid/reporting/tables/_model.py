@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 
 from calgrid.metrics import METRICS
-from calgrid.reporting import text
+from calgrid.reporting import captions, text
 from calgrid.reporting.study import GROUP, STATISTICS, Group, StudyData, keeps_accuracy
 
 
@@ -79,6 +79,34 @@ class Table:
             "markdown": f"{self.id}.md",
             "sections": [dataclasses.asdict(section) for section in self.sections],
         }
+
+
+#: headings of columns that name methods
+NAMING = ("Method", "Against")
+
+
+def marked(table: Table, data: StudyData) -> Table:
+    """Mark the methods that see validation data during training: a dagger and what it means, a column in the CSV."""
+    seeing = set(data.validation_methods)
+    sections = [_marked_section(section, data) for section in table.sections]
+    if sections == list(table.sections):
+        return table
+    columns = {"sees_validation": table.frame["method"].isin(seeing)} if "method" in table.frame else {}
+    return dataclasses.replace(
+        table, caption=f"{table.caption} {captions.DAGGER}", frame=table.frame.assign(**columns), sections=sections
+    )
+
+
+def _marked_section(section: Section, data: StudyData) -> Section:
+    naming = [name in NAMING for name in section.header]
+    rows = [
+        [
+            dataclasses.replace(cell, text=data.marked(cell.text)) if named else cell
+            for cell, named in zip(row, naming, strict=True)
+        ]
+        for row in section.rows
+    ]
+    return section if rows == [list(row) for row in section.rows] else dataclasses.replace(section, rows=rows)
 
 
 def words(value: Any) -> Cell:

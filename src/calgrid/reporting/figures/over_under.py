@@ -1,0 +1,76 @@
+"""Over- and under-confidence of the uncalibrated networks: O-ECE beside U-ECE, the two parts of the ECE."""
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+
+from calgrid.reporting import captions, text
+from calgrid.reporting.figures import _style
+from calgrid.reporting.study import UNCALIBRATED, Group, StudyData
+
+#: metric -> colour, what it means
+PARTS = {"o_ece": ("#d55e00", "O-ECE: over-confident bins"), "u_ece": ("#0173b2", "U-ECE: under-confident bins")}
+#: height of a bar; two lie side by side in a row of height 1
+BAR = 0.36
+#: how many times the longest bar the frame may reach for an interval; longer ones are cut
+REACH = 1.6
+SMALLEST_FRAME = 1e-6
+
+
+def caption(data: StudyData, group: Group) -> str:
+    """Say what the bars show."""
+    rows = data.test(group, [UNCALIBRATED])
+    return (
+        f"Over- and under-confidence error of the uncalibrated networks on {data.label(group)}, clean test split "
+        f"({data.test_samples(group):,} images), {data.bins} equal-width bins, {captions.seeds(rows)}; methods in the "
+        "order of their rank. O-ECE sums the gaps of the bins whose confidence is above their accuracy, U-ECE those of "
+        "the others: together they are the ECE. "
+        f"{captions.interval(data, rows).replace('Bars', 'Black lines')} Intervals that leave the frame are cut. Grey "
+        "ticks: the ECE that a perfectly calibrated network with the same confidences would score, to be compared with "
+        "the two bars together. Accuracy, NLL and Brier score of the same networks stand in the table."
+    )
+
+
+def draw(data: StudyData, group: Group) -> Figure | None:
+    """Draw two bars a method."""
+    rows = data.test(group, [UNCALIBRATED])
+    if rows.empty or "o_ece_mean" not in rows:
+        return None
+    figure = _style.new_figure(_style.WIDTH, 0.42 * len(rows) + 1.1)
+    ax = figure.subplots()
+    _style.stripes(ax, len(rows))
+    rows = rows.assign(y=np.arange(len(rows), dtype=float))
+    for place, (metric, (shade, _)) in enumerate(PARTS.items()):
+        _bars(ax, rows, metric, shade, (place - 0.5) * BAR)
+    null = _style.scaled("ece", rows["ece_null_mean"].to_numpy(float))
+    ax.plot(null, rows["y"], markersize=15, **_style.NULL_TICK)
+    ax.set_yticks(rows["y"], rows["method"])
+    ax.set_ylim(len(rows) - 0.5, -0.5)
+    ax.set_xlim(0, _right_end(rows, null))
+    ax.set_xlabel(" and ".join(text.name(metric) for metric in PARTS) + " (%)")
+    handles = [Patch(facecolor=shade, label=label) for shade, label in PARTS.values()]
+    figure.legend(handles=[*handles, _style.null_handle()], loc="outside upper center", ncols=3)
+    return figure
+
+
+def _bars(ax: Axes, rows: pd.DataFrame, metric: str, shade: str, offset: float) -> None:
+    mean, low, high = _statistics(rows, metric)
+    ax.barh(rows["y"] + offset, mean, BAR, color=shade, alpha=0.75)
+    known = ~np.isnan(low)
+    # drawn by their ends: the interval of a biased error need not contain the value
+    ax.hlines((rows["y"] + offset)[known], low[known].clip(0), high[known].clip(0), color="black", linewidth=1.1)
+
+
+def _right_end(rows: pd.DataFrame, null: np.ndarray) -> float:
+    means, _, high = (np.concatenate(part) for part in zip(*(_statistics(rows, m) for m in PARTS), strict=True))
+    longest = np.nanmax([*means, *null])
+    return max(1.05 * min(np.nanmax([longest, *high]), REACH * longest), SMALLEST_FRAME)
+
+
+def _statistics(rows: pd.DataFrame, metric: str) -> tuple[np.ndarray, ...]:
+    """Mean and both ends of the interval, each (M,), in percent."""
+    return tuple(
+        _style.scaled(metric, rows[f"{metric}_{name}"].to_numpy(float)) for name in ("mean", "ci_low", "ci_high")
+    )

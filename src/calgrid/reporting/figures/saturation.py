@@ -1,0 +1,98 @@
+"""Saturation of the softmax against the norm of the features, one point a training sample (FeDLaS, Figure 1c)."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from calgrid.reporting import text
+from calgrid.reporting.figures import _style
+from calgrid.reporting.study import Group, StudyData
+from calgrid.storage.atomic import read_json
+from calgrid.storage.tables import read_frame
+
+#: the indicator that is a norm of the features; the others are drawn from the outputs or from nothing
+INDICATOR = "nci_l1"
+#: points of a panel; of more samples every so many-th is drawn
+POINTS = 5000
+COLUMNS = 4
+#: value of ``correct`` -> colour, label, area, opacity; the wrong ones are few and drawn last
+LOOKS = {1: ("#0173b2", "correct", 7, 0.35), 0: ("#d55e00", "wrong", 14, 0.9)}
+
+
+def caption(data: StudyData, group: Group) -> str:
+    """Say what the points are."""
+    samples = _samples(data, group)
+    epochs = sorted({int(table["epoch"].iloc[0]) + 1 for tables in samples.values() for table in tables})
+    seeds = max(len(tables) for tables in samples.values())
+    pooled = f"samples of {seeds} seeds together" if seeds > 1 else "one seed"
+    spread = ", mean over seeds ± standard deviation" if seeds > 1 else ""
+    return (
+        f"Largest softmax probability of each training sample on {data.label(group, checkpoint=False)} against the L1 "
+        "norm of its features, standardised as the loss does it, in the last epoch that was sampled "
+        f"({text.listed([str(epoch) for epoch in epochs])}); {pooled}, at most {POINTS:,} evenly chosen points a "
+        f"panel. ρ: Spearman's rank correlation over all samples of a run{spread}."
+    )
+
+
+def draw(data: StudyData, group: Group) -> Figure | None:
+    """Draw one panel a method whose indicator is the norm."""
+    samples = _samples(data, group)
+    if not samples:
+        return None
+    columns = min(COLUMNS, len(samples))
+    lines = -(-len(samples) // columns)
+    figure = _style.new_figure(max(4.2, 2 * columns), 0.9 + 2.1 * lines)
+    axes = figure.subplots(lines, columns, sharex=True, sharey=True, squeeze=False).ravel()
+    for ax, (method, tables) in zip(axes, samples.items(), strict=False):
+        _points(ax, pd.concat(tables, ignore_index=True))
+        ax.set_title(f"{method}\nρ = {_correlation(tables)}", fontsize=8, linespacing=1.3)
+    for ax in axes[len(samples) :]:
+        ax.remove()
+    for place, ax in enumerate(axes[: len(samples)]):
+        ax.tick_params(labelbottom=place + columns >= len(samples))
+    handles = [
+        Line2D([], [], linestyle="", marker="o", markersize=5, color=shade, label=label)
+        for shade, label, *_ in LOOKS.values()
+    ]
+    figure.legend(handles=handles, loc="outside upper center", ncols=len(handles))
+    figure.supxlabel("Standardised norm of the features", fontsize=9)
+    figure.supylabel("Largest softmax probability (%)", fontsize=9)
+    return figure
+
+
+def _samples(data: StudyData, group: Group) -> dict[str, list[pd.DataFrame]]:
+    """Last sampled epoch of each run whose indicator is the norm, by method in the order of the study."""
+    found: dict[str, list[pd.DataFrame]] = {}
+    for run in data.runs(group):
+        path = Path(run["run"], "samples.parquet")
+        if not run["external"] and path.exists() and _indicator(run["run"]) == INDICATOR:
+            table = read_frame(path, "file of training samples")
+            last = table[table["epoch"] == table["epoch"].max()].sort_values("index")
+            found.setdefault(run["key"]["method"], []).append(last)
+    return {method: found[method] for method in data.methods if method in found}
+
+
+def _indicator(run: str) -> str | None:
+    """Indicator with which a run was trained."""
+    record = read_json(Path(run, "train.json"), "train record")
+    return record["spec"]["loss"]["options"].get("indicator")
+
+
+def _points(ax: Axes, samples: pd.DataFrame) -> None:
+    chosen = samples.iloc[np.linspace(0, len(samples) - 1, min(POINTS, len(samples))).round().astype(int)]
+    for correct, (shade, _, area, opacity) in LOOKS.items():
+        part = chosen[chosen["correct"] == correct]
+        style = {"color": shade, "alpha": opacity, "linewidths": 0, "rasterized": True}
+        ax.scatter(part["nci"], 100 * part["confidence"], area, **style)
+
+
+def _correlation(tables: Sequence[pd.DataFrame]) -> str:
+    """Spearman's correlation of norm and confidence, mean over the runs, with its deviation."""
+    each = pd.Series([table["nci"].rank().corr(table["confidence"].rank()) for table in tables])
+    spread = f" ± {text.decimal(each.std(), 2)}" if each.count() > 1 else ""
+    return text.decimal(each.mean(), 2) + spread

@@ -1,0 +1,87 @@
+"""Table of the comparisons that a study asks for: one row a question, its answer by rule, and the numbers."""
+
+import pandas as pd
+
+from calgrid.reporting import captions, text
+from calgrid.reporting.study import GROUP, Group, StudyData
+from calgrid.reporting.tables._model import Cell, Section, Table, by_group, whole, words
+from calgrid.statistics import compare
+
+METRICS = ("nll", "brier", "ece", "ece_debiased", "aece", "accuracy")
+CONSTANT = ["split", "shift", "severity"]
+FOUND = ("lower", "higher")
+
+
+def comparisons(data: StudyData) -> Table | None:
+    """Answers to the questions of ``statistics.comparisons``, without calibration and with one calibrator."""
+    if not data.comparisons:
+        return None
+    rows = data.metrics[(data.metrics["split"] == "test") & data.metrics["metric"].isin(METRICS)]
+    rows = rows[rows["calibrator"].isin(data.few_calibrators())]
+    answers = _in_order(data, compare(rows, data.comparisons, data.level))
+
+    def sections(group: Group, rows: pd.DataFrame) -> list[Section]:
+        header = ["Question", "Method", "Against", "Calibrator", "Seeds", "Answer"]
+        header += [f"Δ {text.in_unit(metric)} ± noise, interval (p; Holm)" for metric in METRICS]
+        keys = ["question", "method", "against", "calibrator", "fit_on"]
+        return [Section(data.label(group), header, [_row(part) for _, part in rows.groupby(keys, sort=False)])]
+
+    frame, formatted = by_group(data, lambda group: data.select(answers, group).drop(columns=GROUP), sections)
+    if frame.empty:
+        return None
+    return Table("comparisons", "Questions of the study", "Methods", _caption(data, frame), frame, formatted)
+
+
+def _in_order(data: StudyData, answers: pd.DataFrame) -> pd.DataFrame:
+    """Questions as the study asks them, then calibrators and metrics as they are shown."""
+    orders = {"calibrator": data.calibrators.index, "metric": METRICS.index}
+    asked = answers.groupby(["question", "method", "against"], sort=False).ngroup()
+    places = answers.assign(question=asked, **{key: answers[key].map(place) for key, place in orders.items()})
+    order = places.sort_values(["question", "calibrator", "metric"], kind="stable").index
+    return answers.loc[order].drop(columns=CONSTANT)
+
+
+def _caption(data: StudyData, frame: pd.DataFrame) -> str:
+    return (
+        "Differences (method minus the one it is compared with, same calibrator) on the "
+        f"{captions.test_split(data)}, paired over seeds; {captions.seeds(frame)}. ± is the standard deviation of the "
+        f"difference over seeds, the noise of a single run; brackets hold the {100 * data.level:g} % Student t "
+        "interval of the mean difference; in parentheses the p-value of the paired t-test and the one after Holm's "
+        f"correction for all questions of the same metric and calibrator. Bold: Holm p below {1 - data.level:.2g}, for "
+        "which the answer says lower or higher; 'equal' is a difference below 0.00001, as rounding "
+        "leaves it; 'no difference found' is no evidence of equality: the interval says which differences remain "
+        "possible. Differences of ECE are read beside NLL, Brier score and accuracy."
+    )
+
+
+def _row(rows: pd.DataFrame) -> list[Cell]:
+    by_metric = {row["metric"]: row for _, row in rows.iterrows()}
+    head = rows.iloc[0]
+    return [
+        *(words(head[name]) for name in ("question", "method", "against", "calibrator")),
+        whole(rows["n_seeds"].max()),
+        words(_answer(rows)),
+        *(_difference(by_metric[metric]) if metric in by_metric else Cell(text.NOTHING) for metric in METRICS),
+    ]
+
+
+def _answer(rows: pd.DataFrame) -> str:
+    """Verdicts of all metrics in one phrase: those with a difference first, equal ones said once."""
+    found = rows[rows["verdict"].isin(FOUND)]
+    said = [
+        f"{row['verdict']} {text.name(row['metric'])} (Holm p {text.p_value(row['p_holm'])})"
+        for _, row in found.iterrows()
+    ]
+    others = rows[~rows["verdict"].isin(FOUND)]
+    for verdict, part in others.groupby("verdict", sort=False):
+        where = f" in {text.listed([text.name(metric) for metric in part['metric']])}" if len(part) < len(rows) else ""
+        said.append(verdict + where)
+    return "; ".join(said)
+
+
+def _difference(row: pd.Series) -> Cell:
+    metric, difference = row["metric"], float(row["difference"])
+    std, low, high = (text.number(metric, row[name], name != "std") for name in ("std", "ci_low", "ci_high"))
+    p, holm = (text.p_value(row[name]) for name in ("p_value", "p_holm"))
+    spread = f"± {std} [{low}, {high}] ({p}; {holm})" if row["n_seeds"] > 1 else ""
+    return Cell(text.number(metric, difference, signed=True), spread, row["verdict"] in FOUND, difference)

@@ -1,0 +1,79 @@
+"""Questions that a study asks of two methods, answered by paired tests over seeds."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pandas as pd
+
+from calgrid.statistics._frames import KEYS, check_metrics
+from calgrid.statistics._paired import average_fit_seeds, check_level, paired_tests, student_reach
+from calgrid.statistics.holm import holm
+from calgrid.statistics.summary import FAMILY
+
+QUESTION = ("question", "method", "against")
+#: what both methods of a comparison have in common
+SHARED = tuple(key for key in KEYS if key != "method")
+#: differences that rounding leaves between runs that compute the same; one of 10,000 test images weighs 1e-4
+NEGLIGIBLE = 1e-5
+
+
+def compare(metrics: pd.DataFrame, comparisons: Sequence[Mapping[str, str]], level: float = 0.95) -> pd.DataFrame:
+    """Paired difference of two methods for each question, and what may be said about it.
+
+    Calibrator seeds are averaged within a run first. A question is answered wherever both methods share a seed: for
+    each protocol, data set, backbone, checkpoint, calibrator, split, shift and metric.
+
+    Parameters
+    ----------
+    metrics : tidy metrics frame, see :func:`calgrid.statistics.summarise`.
+    comparisons : questions, each {"question": text, "method": id, "against": id}.
+    level : nominal coverage of the intervals, in (0, 1); 1 - level is the level of the tests.
+
+    Returns
+    -------
+    Frame with the columns question, method, against, then what both share, in the order of ``comparisons``, and
+    n_seeds : seeds that both have;
+    difference : mean over them of method - against;
+    std : deviation of the difference over seeds (ddof 1), the noise that it must be seen through;
+    ci_low, ci_high : Student t interval of the mean difference; NaN for one seed;
+    p_value : paired t-test, as in :func:`calgrid.statistics.summarise`;
+    p_holm : after Holm over all questions of the same metric and calibrator in one setting;
+    verdict : ``lower`` or ``higher`` where p_holm < 1 - level, else ``no difference found``; ``equal`` where mean and
+        deviation of the difference are below 1e-5, whatever the test says; ``not testable`` with fewer than two seeds
+        or a difference without variance.
+
+    Raises
+    ------
+    DataError : as in :func:`calgrid.statistics.summarise`. ConfigError : for a ``level`` outside (0, 1).
+    """
+    check_level(level)
+    runs = average_fit_seeds(check_metrics(metrics))[[*KEYS, "seed", "value"]]
+    pairs = [_pairs(runs, asked).assign(**{name: asked[name] for name in QUESTION}) for asked in comparisons]
+    columns = [*QUESTION, *SHARED, "seed", "value", "value_against"]
+    table = pd.concat(pairs)[columns] if pairs else pd.DataFrame(columns=columns)
+    tests = paired_tests(table.astype({"value": float, "value_against": float}), [*QUESTION, *SHARED])
+    tests = tests[tests["n_seeds"] > 0].reset_index(drop=True)
+    reach = student_reach(tests["std"], tests["n_seeds"], level)
+    tests = tests.assign(ci_low=tests["difference"] - reach, ci_high=tests["difference"] + reach)
+    tests["p_holm"] = holm(tests["p_value"], tests.groupby(FAMILY, sort=False).ngroup())
+    tests["verdict"] = _verdicts(tests, 1 - level)
+    order = ["n_seeds", "difference", "std", "ci_low", "ci_high", "p_value", "p_holm", "verdict"]
+    return tests[[*QUESTION, *SHARED, *order]]
+
+
+def _pairs(runs: pd.DataFrame, asked: Mapping[str, str]) -> pd.DataFrame:
+    """Values of both methods at the seeds that they share."""
+    method, against = (runs[runs["method"] == asked[role]] for role in ("method", "against"))
+    return method.merge(against.drop(columns="method"), on=[*SHARED, "seed"], suffixes=("", "_against"))
+
+
+def _verdicts(tests: pd.DataFrame, alpha: float) -> np.ndarray:
+    """Verdict of each row, by the first rule that applies."""
+    found = tests["p_holm"] < alpha
+    rules = {
+        "equal": tests[["difference", "std"]].abs().max(axis=1, skipna=False) < NEGLIGIBLE,
+        "not testable": tests["p_value"].isna(),
+        "lower": found & (tests["difference"] < 0),
+        "higher": found & (tests["difference"] > 0),
+    }
+    return np.select([on.to_numpy() for on in rules.values()], list(rules), "no difference found")
