@@ -6,6 +6,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from safetensors.torch import load, save
 
 from calgrid import registry
 from calgrid.errors import ConfigError, DataError
@@ -112,13 +113,58 @@ class TestEveryLoss:
         resumed.load_state_dict(copy.deepcopy(loss.state_dict()))
         for seed in range(3, 6):
             assert torch.equal(self._step(loss, seed), self._step(resumed, seed))
-        assert loss.pop_diagnostics() == resumed.pop_diagnostics()
+        assert repr(loss.pop_diagnostics()) == repr(resumed.pop_diagnostics())
 
-    def _step(self, loss, seed):
-        batch = make_batch(seed)
+    @pytest.mark.parametrize("reserved", [0, N, 3 * N])
+    def test_continues_exactly_across_the_end_of_an_epoch_whatever_was_seen_or_reserved(self, name, reserved):
+        loss = build(name)
+        for seed in range(3):
+            self._step(loss, seed)
+        loss.on_epoch_end(0, make_batch(7)["logits"], make_batch(7)["labels"])
+        loss.on_epoch_end(1, make_batch(8)["logits"], make_batch(8)["labels"])
+        self._step(loss, 3)
+        resumed = build(name)
+        resumed.reserve(reserved if reserved <= N else 0)
+        if reserved > N:  # a loss that has already seen more samples than the state knows
+            self._step(resumed, 0, reserved)
+        resumed.load_state_dict(load(save(loss.state_dict())))
+        for seed in range(4, 6):
+            assert torch.equal(self._step(loss, seed), self._step(resumed, seed))
+        assert repr(loss.pop_diagnostics()) == repr(resumed.pop_diagnostics())
+        left, right = loss.state_dict(), resumed.state_dict()
+        assert left.keys() == right.keys()
+        assert all(torch.equal(left[key], right[key]) for key in left)
+
+    def _step(self, loss, seed, n=N):
+        batch = make_batch(seed, n)
         total, _ = gradient(loss, batch)
         loss.after_step(batch["logits"], batch["labels"], batch["index"])
         return total
+
+    def test_diagnostics_say_whether_it_sees_the_validation_split(self, name):
+        sees = registry.spec("loss", name).info["sees_validation"]
+        assert build(name).pop_diagnostics().get("sees_validation") == (1.0 if sees else None)
+
+    def test_asks_for_the_validation_split_when_it_needs_it(self, name):
+        loss = build(name)
+        if registry.spec("loss", name).info["sees_validation"]:
+            with pytest.raises(DataError, match=f"loss '{name}' reads the validation split"):
+                loss.on_epoch_end(0, None, None)
+        else:
+            assert loss.on_epoch_end(0, None, None) is None
+
+    def test_gradient_is_the_derivative_in_double_precision(self, name):
+        batch = make_batch(3, scale=2.0)
+        logits = batch["logits"].double().requires_grad_()
+        # the official form of acls stops the gradient of its largest logit
+        loss = build(name, **({"pos_gap": "maxmin"} if name == "acls" else {}))
+        self._step(loss, 4)
+        loss.double().eval()
+
+        def value(x):
+            return loss.compute(x, batch["labels"], batch["features"].double(), batch["index"])[0]
+
+        assert torch.autograd.gradcheck(value, [logits])
 
     def test_has_state_exactly_when_it_says_so(self, name):
         stateful = registry.spec("loss", name).info["state"] != "none"

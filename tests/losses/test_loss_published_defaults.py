@@ -29,6 +29,13 @@ TABLE = [
     ("acls", ("cifar10", "cifar100"), {"margin": 6.0, "alpha": 0.1, "lambda_pos": 1.0, "lambda_neg": 0.1}),
     ("acls", TINY, {"margin": 10.0, "alpha": 0.1, "lambda_pos": 1.0, "lambda_neg": 0.1}),
 ]
+ADAFOCAL = {"lambda_": 1.0, "gamma_init": 1.0, "num_bins": 15, "switch": 0.2, "gamma_max": 20.0, "inverse_max": 2.0}
+ALM = {"margin": 10.0, "lambda_init": 1e-6, "rho_init": 1.0, "rho_max": 10.0, "growth": 1.2, "tolerance": 0.9}
+TABLE += [
+    ("adafocal", ("cifar10", "cifar100", *TINY), ADAFOCAL),
+    ("crl", ("cifar10", "cifar100", *TINY), {"lambda_": 1.0, "indicator": "maxprob"}),
+    ("cals_alm", ("cifar10", "cifar100", *TINY), {**ALM, "period": 10}),
+]
 ROWS = [(name, dataset, values) for name, datasets, values in TABLE for dataset in datasets]
 DUAL_FOCAL = [
     ("cifar10", "resnet50", 5.0),

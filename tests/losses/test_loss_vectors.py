@@ -24,6 +24,7 @@ VECTORS = [
     ("acls", {"margin": 6.0, "alpha": 0.1}, 2.220837, 0.459901),
     ("acls", {"margin": 6.0, "alpha": 0.1, "pos_gap": "maxmin"}, 3.520837, 0.794741),
     ("cpc", {"lambda_d": 0.1, "lambda_e": 1.0}, 3.072198, 0.487598),
+    ("adafocal", {}, 1.747161, 0.452175),
 ]
 #: id, options, weight of the term, value of the term, its gradient norm
 TERM_VECTORS = [
@@ -31,6 +32,7 @@ TERM_VECTORS = [
     ("mmce_w", {"norm": "code"}, 2.0, 0.244895, 0.147850),
     ("mmce_w", {"norm": "paper"}, 2.0, 0.489791, 0.295699),
     ("mdca_nll", {}, 1.0, 0.149752, 0.048097),
+    ("cals_alm", {"lambda_init": 0.5, "rho_init": 1.0, "margin": 6.0}, 1.0, 0.057292, 0.045670),
 ]
 
 
@@ -63,6 +65,24 @@ def test_added_term_matches_the_reference(name, options, weight, value, gradient
     assert (term.item(), logits.grad.norm().item()) == (_close(value), _close(gradient))
 
 
+def test_inverse_focal_mode_of_adafocal_matches_the_reference(logits, labels):
+    loss = build_loss("adafocal", 4)
+    loss.gammas.fill_(-0.5)
+    total = loss(logits, labels)
+    total.backward()
+    assert (total.item(), logits.grad.norm().item()) == (_close(2.021777), _close(0.428346))
+
+
+def test_ranking_term_matches_the_reference(logits, labels):
+    loss = build_loss("crl", 4)
+    loss.counts.grow(4)
+    loss.counts.rows.copy_(torch.tensor([5, 3, 4, 0]))
+    loss.max_count.fill_(5)
+    term = loss(logits, labels, index=torch.arange(4)) - build_loss("ce", 4)(logits, labels)
+    term.backward()
+    assert (term.item(), logits.grad.norm().item()) == (_close(0.596756), _close(0.197772))
+
+
 @pytest.mark.parametrize(
     ("name", "options", "value", "gradient"),
     [
@@ -81,7 +101,7 @@ def test_fedlas_with_given_gate_matches_the_reference(name, options, value, grad
 def test_fedlas_intermediate_values_match_the_reference(logits, features):
     loss = build_loss("fedlas_ls", 4, alpha=0.05, beta=4.0, momentum=0.5)
     loss.gate = GivenGate(1.0, -1.0, 1.0, -1.0)
-    amounts = loss.smoothing(logits, features)
+    amounts = loss.modulate(logits, features).smoothing
     assert loss.indicator.mean.item() == _close(20.0)
     assert loss.indicator.std.item() == pytest.approx(54.16333, abs=1e-5)
     gamma = loss.eval().indicator(logits.detach(), features)

@@ -23,7 +23,9 @@ def prepared():
 
 @pytest.fixture
 def make_spec():
-    def make(loss="ce", procedure="standard", *, first_stage=None, loss_options=None, procedure_options=None, **changes):
+    def make(
+        loss="ce", procedure="standard", *, first_stage=None, loss_options=None, procedure_options=None, **changes
+    ):
         protocol = {
             "epochs": 3,
             "batch_size": 16,

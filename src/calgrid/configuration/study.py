@@ -176,7 +176,8 @@ class Study:
     def data_units(self) -> list[str]:
         """Data sets and shifts that must be prepared."""
         trained = [key for key, run in self.runs.items() if run.external is None]
-        families = {f for key in trained for f in self.families(key.protocol, key.dataset)}
+        places = {(key.protocol, key.dataset) for key in trained}
+        families = {family for place in places for family in self.families(*place)}
         return sorted({key.dataset for key in trained} | {family_unit(f) for f in families})
 
 

@@ -1,4 +1,4 @@
-"""What all training losses share: the call, its checks and precision, reduction, hooks and diagnostics."""
+"""What all training losses share: the call, its checks and precision, reduction and hooks."""
 
 import math
 from collections.abc import Mapping
@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from calgrid.errors import ConfigError, DataError
+from calgrid.losses._history import PerSample
 
 Parts = dict[str, Tensor]
 
@@ -35,7 +36,6 @@ class Loss(nn.Module):
     reduction : ``"mean"`` over the batch, or ``"sum"`` = N times the mean, batch-level terms included (the line of
         focal_calibration, where MMCE too is multiplied by N).
     last_parts : terms of the last call by name, detached scalars, always means over the batch.
-    diagnostic_names : per-sample quantities that :meth:`record` averages over an epoch.
 
     Raises
     ------
@@ -44,7 +44,6 @@ class Loss(nn.Module):
     """
 
     registered: Mapping[str, Any] = {}
-    diagnostic_names: tuple[str, ...] = ()
 
     def __init__(self, num_classes: int) -> None:
         super().__init__()
@@ -52,10 +51,6 @@ class Loss(nn.Module):
         self.reduction: Literal["mean", "sum"] = "mean"
         self.last_parts: Parts = {}
         self._labels_seen = False
-        if self.diagnostic_names:
-            sums = torch.zeros(len(self.diagnostic_names), dtype=torch.float64)
-            self.register_buffer("diagnostic_sums", sums)
-            self.register_buffer("diagnostic_count", torch.zeros((), dtype=torch.float64))
 
     @property
     def id(self) -> str:
@@ -97,7 +92,7 @@ class Loss(nn.Module):
             A shape, type or label does not fit, or a needed input is missing. On an accelerator the range of the
             labels is checked in the first call only, because the check waits for the device.
         """
-        self._check(logits, labels, features, index)
+        self._check(logits, labels, features, index, self.needs)
         features = None if features is None else features.float()
         with torch.autocast(device_type=logits.device.type, enabled=False):
             total, parts = self.compute(logits.float(), labels.long(), features, index)
@@ -116,23 +111,47 @@ class Loss(nn.Module):
     def on_epoch_end(self, epoch: int, val_logits: Tensor | None, val_labels: Tensor | None) -> None:
         """Update state after ``epoch`` (counted from 0), from the validation logits (M, C) and labels (M,)."""
 
-    def record(self, **values: Tensor) -> None:
-        """Add per-sample values (N,), one for each diagnostic name, to the averages of the running epoch."""
-        # float64: an epoch of ImageNet sums 1.3 million terms
-        sums = torch.stack([values[name].detach().double().sum() for name in self.diagnostic_names])
-        self.diagnostic_sums += sums
-        self.diagnostic_count += len(values[self.diagnostic_names[0]])
+    def sample_table(self, epoch: int) -> dict[str, Tensor] | None:
+        """Return what the running ``epoch`` recorded of each training sample, by column, each (S,) on the CPU.
+
+        Called at the end of sampled epochs, before :meth:`pop_diagnostics`; None where a loss records nothing.
+        """
+        return None
 
     def pop_diagnostics(self) -> dict[str, float]:
-        """Return the averages recorded since the last call (NaN when nothing was) and start anew."""
-        if not self.diagnostic_names:
-            return {}
-        means = (self.diagnostic_sums / self.diagnostic_count).tolist()
-        self.diagnostic_sums.zero_()
-        self.diagnostic_count.zero_()
-        return dict(zip(self.diagnostic_names, means, strict=True))
+        """Return the method's own columns of the history for the epoch that ends, and start anew.
 
-    def _check(self, logits: Tensor, labels: Tensor, features: Tensor | None, index: Tensor | None) -> None:
+        A loss that reads the validation split during training says so in a column of ones.
+        """
+        return {"sees_validation": 1.0} if self.registered.get("sees_validation") else {}
+
+    def reserve(self, samples: int) -> None:
+        """Say how many training samples there are: buffers a sample then never wait for the device to grow."""
+        for module in self.modules():
+            if isinstance(module, PerSample):
+                module.reserve(samples)
+
+    def validation(self, logits: Tensor | None, labels: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Return the validation logits (M, C) as float32 and labels (M,) of :meth:`on_epoch_end`, checked.
+
+        Raises
+        ------
+        DataError
+            They are missing, empty or do not fit.
+        """
+        if logits is None or labels is None:
+            raise DataError(f"loss '{self.id}' reads the validation split: pass its logits to on_epoch_end().")
+        self._check(logits, labels, None, None, ())
+        return logits.detach().float(), labels
+
+    def _check(
+        self,
+        logits: Tensor,
+        labels: Tensor,
+        features: Tensor | None,
+        index: Tensor | None,
+        needs: tuple[str, ...],
+    ) -> None:
         where = f"loss '{self.id}'"
         if logits.ndim != 2 or logits.shape[1] != self.num_classes or not logits.is_floating_point():
             shape, kind = tuple(logits.shape), logits.dtype
@@ -141,7 +160,7 @@ class Loss(nn.Module):
             raise DataError(f"{where}: the batch is empty; a loss needs at least one sample.")
         _check_integers(where, "labels", labels, len(logits))
         for name, value in (("features", features), ("index", index)):
-            if value is None and name in self.needs:
+            if value is None and name in needs:
                 raise DataError(f"{where} needs {name}: pass {name}= in the call.")
         if features is not None and (features.ndim != 2 or len(features) != len(logits)):
             raise DataError(f"{where}: features must be ({len(logits)}, d), got {tuple(features.shape)}.")

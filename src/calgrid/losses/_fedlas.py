@@ -10,12 +10,13 @@ The three modules of the paper, as in its official code (nadarasarbahavan/FEDLAS
 """
 
 from collections.abc import Callable, Mapping
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from calgrid.losses._base import Loss, Parts
+from calgrid.losses._samples import SampleRecord
 from calgrid.losses._terms import cross_entropy
 
 IndicatorName = Literal["nci_l1", "maxprob", "maxlogit", "const", "random"]
@@ -33,7 +34,23 @@ STATISTICS: Mapping[str, Callable[[Tensor, Tensor | None], Tensor]] = {
 }
 
 
-class StandardisedIndicator(nn.Module):
+class Indicator(nn.Module):
+    """Confidence indicator gamma of the samples of a batch, in two steps that the diagnostics tell apart."""
+
+    def raw(self, logits: Tensor, features: Tensor | None) -> Tensor:
+        """Return the indicator n (N,) before normalisation, of detached logits (N, C) and features (N, d)."""
+        raise NotImplementedError(f"{type(self).__name__} does not define raw().")
+
+    def normalise(self, values: Tensor) -> Tensor:
+        """Return gamma (N,) of n (N,)."""
+        return values
+
+    def forward(self, logits: Tensor, features: Tensor | None) -> Tensor:
+        """Return gamma (N,) of detached logits (N, C) and features (N, d)."""
+        return self.normalise(self.raw(logits, features))
+
+
+class StandardisedIndicator(Indicator):
     """Indicator ``gamma = (n - mu) / (sigma + eps)`` with moving averages mu, sigma over the training batches.
 
     In training mode the averages move first and then normalise the same batch, as in the official code:
@@ -57,9 +74,12 @@ class StandardisedIndicator(nn.Module):
         self.register_buffer("std", torch.tensor(OFFICIAL_STD if constants else 1.0))
         self.register_buffer("started", torch.tensor(constants))
 
-    def forward(self, logits: Tensor, features: Tensor | None) -> Tensor:
-        """Return gamma (N,) of detached logits (N, C) and features (N, d)."""
-        values = STATISTICS[self.name](logits, features)
+    def raw(self, logits: Tensor, features: Tensor | None) -> Tensor:
+        """Return the statistic n (N,)."""
+        return STATISTICS[self.name](logits, features)
+
+    def normalise(self, values: Tensor) -> Tensor:
+        """Move the averages (training mode) and return gamma (N,)."""
         if self.training and len(values) > 1:
             self._update(values)
         return torch.where(self.started, (values - self.mean) / (self.std + self.eps), 0.0)
@@ -71,15 +91,18 @@ class StandardisedIndicator(nn.Module):
         self.started.fill_(True)
 
 
-class ConstantIndicator(nn.Module):
-    """Indicator gamma = 1 for every sample: the gate alone decides."""
+class ConstantIndicator(Indicator):
+    """Indicator gamma = 1 for every sample, ``a = 2 alpha sigmoid(+-beta)``: the gate alone decides.
 
-    def forward(self, logits: Tensor, features: Tensor | None) -> Tensor:
+    It is 1 after normalisation. A constant that is normalised is 0: plain smoothing, and no gradient for the gate.
+    """
+
+    def raw(self, logits: Tensor, features: Tensor | None) -> Tensor:
         """Return ones (N,)."""
         return logits.new_ones(len(logits))
 
 
-class RandomIndicator(nn.Module):
+class RandomIndicator(Indicator):
     """Indicator gamma ~ N(0, 1), fresh in each step: the scale of a z-score without its information.
 
     It has a generator of its own on the CPU, seeded from torch's global one, so that all devices see the same
@@ -90,7 +113,7 @@ class RandomIndicator(nn.Module):
         super().__init__()
         self.generator = torch.Generator().manual_seed(int(torch.randint(2**62, ())))
 
-    def forward(self, logits: Tensor, features: Tensor | None) -> Tensor:
+    def raw(self, logits: Tensor, features: Tensor | None) -> Tensor:
         """Return standard normal draws (N,)."""
         return torch.randn(len(logits), generator=self.generator).to(logits.device, non_blocking=True)
 
@@ -138,7 +161,7 @@ class FixedGate(nn.Module):
         return logits.new_full((len(logits),), self.psi)
 
 
-def build_indicator(name: IndicatorName, momentum: float, start: StartName) -> nn.Module:
+def build_indicator(name: IndicatorName, momentum: float, start: StartName) -> Indicator:
     """Return the module that maps logits (N, C) and features (N, d) to gamma (N,).
 
     ``start="auto"`` uses the official constants for the L1 norm with momentum >= 0.5. Otherwise they would dominate
@@ -157,12 +180,23 @@ def build_gate(name: GateName, num_classes: int) -> nn.Module:
     return LearnedGate(num_classes) if name == "learned" else FixedGate(1.0 if name == "positive" else -1.0)
 
 
+class Modulation(NamedTuple):
+    """What the three modules make of a batch, each (N,): indicator n and gamma, gate psi, smoothing a."""
+
+    norm: Tensor
+    nci: Tensor
+    gate: Tensor
+    smoothing: Tensor
+
+
 class FeDLaS(Loss):
     """Loss ``mean((1 - a_i) CE_i + a_i Reg_i)``; a subclass defines the regulariser Reg.
 
     gamma is computed from detached features and logits, psi is not detached: the gate reduces the training loss, by
     ``dL/dpsi_i = (1/N) (Reg_i - CE_i) 2 alpha beta gamma_i sigmoid'(beta psi_i gamma_i)``. Its parameters belong in
     the optimiser of the network (official code: same group), not in the clipping of gradients.
+
+    Diagnostics are over the samples of an epoch and need the call to be given their ``index``: see ``_samples``.
 
     Parameters
     ----------
@@ -173,7 +207,6 @@ class FeDLaS(Loss):
     indicator, gate : variants of the modules NCI and BCG.
     """
 
-    diagnostic_names = ("positive_share", "mean_smoothing")
     #: what the subclass's file calls the strength, and the name of its regulariser in ``last_parts``
     strength_name: str
     regulariser_name: str
@@ -196,6 +229,7 @@ class FeDLaS(Loss):
         self.reads_features = indicator == "nci_l1"
         self.indicator = build_indicator(indicator, momentum, start)
         self.gate = build_gate(gate, num_classes)
+        self.samples = SampleRecord()
 
     @property
     def needs(self) -> tuple[str, ...]:
@@ -206,16 +240,14 @@ class FeDLaS(Loss):
         """Return Reg (N,) of logits and log-probabilities (N, C)."""
         raise NotImplementedError(f"{type(self).__name__} does not define regulariser().")
 
-    def smoothing(self, logits: Tensor, features: Tensor | None) -> Tensor:
-        """Return the smoothing a (N,) of a batch; in training mode the indicator's averages move."""
+    def modulate(self, logits: Tensor, features: Tensor | None) -> Modulation:
+        """Run the three modules on a batch; in training mode the indicator's averages move."""
         logits = logits.detach()
         with torch.no_grad():
-            gamma = self.indicator(logits, features)
-        psi = self.gate(logits)
-        amount = 2 * self.strength * (self.beta * psi * gamma).sigmoid()
-        if self.training:
-            self.record(positive_share=psi > 0, mean_smoothing=amount)
-        return amount
+            norm = self.indicator.raw(logits, features)
+            nci = self.indicator.normalise(norm)
+        gate = self.gate(logits)
+        return Modulation(norm, nci, gate, 2 * self.strength * (self.beta * gate * nci).sigmoid())
 
     def compute(
         self, logits: Tensor, labels: Tensor, features: Tensor | None, index: Tensor | None
@@ -223,10 +255,23 @@ class FeDLaS(Loss):
         """Return the adaptively smoothed loss of logits (N, C), labels (N,) and features (N, d)."""
         log_probs = logits.log_softmax(dim=1)
         ce, regulariser = cross_entropy(log_probs, labels), self.regulariser(logits, log_probs)
-        amount = self.smoothing(logits, features)
+        modulation = self.modulate(logits, features)
+        if self.training and index is not None:
+            largest, predicted = log_probs.detach().max(dim=1)
+            known = {"label": labels, "correct": predicted == labels, "confidence": largest.exp()}
+            self.samples.write(index, **known, **modulation._asdict())
+        amount = modulation.smoothing
         total = ((1 - amount) * ce + amount * regulariser).mean()
         return total, {
             "ce": ce.mean(),
             self.regulariser_name: regulariser.mean(),
             "smoothing": amount.mean(),
         }
+
+    def sample_table(self, epoch: int) -> dict[str, Tensor]:
+        """Return index, label, correct, confidence, norm, nci, gate and smoothing of the epoch's samples (S,)."""
+        return self.samples.table()
+
+    def pop_diagnostics(self) -> dict[str, float]:
+        """Return gate, smoothing and indicator statistics of the epoch that ends, and start anew."""
+        return {**super().pop_diagnostics(), **self.samples.pop()}

@@ -17,7 +17,7 @@ def kernel_form(left: Tensor, right: Tensor, pairs: Tensor) -> Tensor:
 
     Not a matrix product, which a GPU may compute in TF32.
     """
-    return (left.unsqueeze(1) * pairs * right.unsqueeze(0)).sum()
+    return (left * (pairs * right).sum(dim=1)).sum()
 
 
 def kernel(confidence: Tensor) -> Tensor:

@@ -54,7 +54,7 @@ def predict(
     False if another process had already written the same logits, else True.
     """
     where = environment.choose_device(device)
-    environment.prepare(where, threads)
+    environment.prepare(where, threads, training=False)
     states, description = load_checkpoint(model, spec["run_fingerprint"])
     prepared = open_prepared(data)
     shifted = {family: open_prepared(folder) for family, folder in families.items()}

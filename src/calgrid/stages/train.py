@@ -1,4 +1,7 @@
-"""Stage ``train``: one run from its specification to ``model.safetensors``, ``history.parquet`` and ``train.json``."""
+"""Stage ``train``: one run from its specification to ``model.safetensors``, ``history.parquet`` and ``train.json``.
+
+A loss that records its training samples adds ``samples.parquet``: one row a sample and sampled epoch.
+"""
 
 import time
 from collections.abc import Mapping
@@ -26,6 +29,7 @@ from calgrid.training.interrupt import StopRequest
 from calgrid.training.seeds import stream
 
 OUTPUTS = ("model.safetensors", "history.parquet", "train.json")
+SAMPLES = "samples.parquet"
 
 
 def train(
@@ -62,7 +66,7 @@ def train(
             position = trainer.run(stop)
         _write_outputs(folder, spec, trainer, position, where)
 
-    return run_stage(out, "train", spec["fingerprint"], OUTPUTS, produce)
+    return run_stage(out, "train", spec["fingerprint"], OUTPUTS, produce, optional=[SAMPLES])
 
 
 def build_network(
@@ -140,6 +144,9 @@ def _write_outputs(
     }
     save_checkpoint(folder / "model.safetensors", states, {"fingerprint": spec["fingerprint"], "spec": dict(spec)})
     write_frame(folder / "history.parquet", pd.DataFrame(position.history).astype({"epoch": "int32"}))
+    if position.samples:
+        epochs = pd.concat([pd.DataFrame(table) for table in position.samples], ignore_index=True)
+        write_frame(folder / SAMPLES, epochs.astype({"epoch": "int32"}))
     record = {
         "spec": dict(spec),
         "fingerprint": spec["fingerprint"],

@@ -1,8 +1,8 @@
 """The training loop, once for all methods.
 
 The state of a run at any step is: network, optimiser, loss, procedure, epoch, step, sums of the running epoch, best
-weights so far, history. All randomness is seeded by (seed, name, epoch, step), so this state and nothing else has to
-be saved for a run that is interrupted anywhere to end with the same bytes.
+weights so far, history, tables of training samples. All randomness is seeded by (seed, name, epoch, step), so this
+state and nothing else has to be saved for a run that is interrupted anywhere to end with the same bytes.
 """
 
 import copy
@@ -25,6 +25,8 @@ from calgrid.training.seeds import generator, stream
 
 EVALUATION_BATCH = 1024
 RESUME_FILE = "resume.pt"
+#: epochs of which a table of all training samples is kept, those after a drop of the learning rate not counted
+SAMPLED_EPOCHS = 12
 
 
 @dataclass
@@ -35,6 +37,7 @@ class Position:
     step: int = 0
     sums: dict[str, torch.Tensor] = field(default_factory=dict)
     history: list[dict[str, float]] = field(default_factory=list)
+    samples: list[dict[str, Any]] = field(default_factory=list)
     best_accuracy: float = -1.0
     best: dict[str, dict[str, torch.Tensor]] = field(default_factory=dict)
     seconds: float = 0.0
@@ -78,6 +81,8 @@ class Trainer:
         self.trained = [p for p in procedure.parameters(model) if p.requires_grad]
         self.optimizer = build_optimizer([*self.trained, *loss.parameters()], protocol["optimizer"])
         self.steps = -(-len(train) // protocol["batch_size"])
+        self.sampled = sampled_epochs(protocol)
+        self.loss.reserve(len(train))
         self.position = Position()
         self.resume_path, self.resume_every = folder / RESUME_FILE, resume_every
         self._restore()
@@ -140,6 +145,7 @@ class Trainer:
         labels = self.val_images.labels
         val_accuracy = float((val_logits.argmax(1) == labels).double().mean())
         val_nll = float(nn.functional.cross_entropy(val_logits.double(), labels))
+        self._sample()
         diagnostics = self.procedure.end_epoch(self.model, position.epoch, means["train_accuracy"])
         diagnostics.update(self.loss.pop_diagnostics())
         self.loss.on_epoch_end(position.epoch, val_logits, labels)
@@ -158,6 +164,13 @@ class Trainer:
                 position.best = copy.deepcopy(self.states())
         position.epoch, position.step, position.sums = position.epoch + 1, 0, {}
         return {"loss": means["train_loss"], "val_accuracy": val_accuracy}
+
+    def _sample(self) -> None:
+        """Keep what the loss recorded of each training sample, at sampled epochs."""
+        epoch = self.position.epoch
+        table = self.loss.sample_table(epoch) if epoch in self.sampled else None
+        if table is not None:
+            self.position.samples.append({"epoch": epoch, **table})
 
     @torch.no_grad()
     def _validation_logits(self) -> torch.Tensor:
@@ -197,6 +210,15 @@ class Trainer:
         self.position = Position(**state["position"])
         self.position.sums = {name: value.to(self.device) for name, value in self.position.sums.items()}
         self.position.interruptions += 1
+
+
+def sampled_epochs(protocol: Mapping[str, Any]) -> frozenset[int]:
+    """Epochs, counted from 0, of which samples are kept: first, last, evenly between them, first of each new rate."""
+    epochs, schedule = protocol["epochs"], protocol["schedule"]
+    count = min(SAMPLED_EPOCHS, epochs)
+    evenly = {round(k * (epochs - 1) / max(count - 1, 1)) for k in range(count)}
+    drops = schedule["milestones"] if schedule["name"] == "step" else ()
+    return frozenset(evenly | {milestone for milestone in drops if milestone < epochs})
 
 
 def build_optimizer(parameters: list[nn.Parameter], settings: Mapping[str, Any]) -> torch.optim.Optimizer:

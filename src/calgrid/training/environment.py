@@ -20,12 +20,15 @@ def choose_device(wanted: str) -> torch.device:
     return torch.device(wanted)
 
 
-def prepare(device: torch.device, threads: int) -> None:
-    """Set the threads of this process and, on CPU, insist on reproducible kernels."""
+def prepare(device: torch.device, threads: int, training: bool = True) -> None:
+    """Set the threads of this process and, for training on CPU, insist on reproducible kernels.
+
+    Forward passes on CPU are reproducible anyway, and the switch costs a second of imports.
+    """
     torch.set_num_threads(threads)
-    if device.type == "cpu":
+    if device.type == "cpu" and training:
         torch.use_deterministic_algorithms(True)
-    else:
+    if device.type == "cuda":
         torch.backends.cudnn.benchmark = True
         torch.backends.cuda.matmul.allow_tf32 = True
         torch.backends.cudnn.allow_tf32 = True

@@ -1,0 +1,73 @@
+# calgrid. `make` lists the targets; nothing is installed outside the folder $(VENV).
+# Other interpreter: make demo PYTHON=/path/to/python3.11        Fewer cores: make demo CORES=2
+
+PYTHON ?= python3
+CORES ?= all
+VENV ?= .venv
+STUDY := results/digits
+# processes that run the tests; each uses one thread, so that their numbers do not depend on the machine
+TEST_PROCESSES ?= 2
+PYTEST_ARGS ?=
+BENCH_ARGS ?=
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-builtin-rules --no-print-directory
+
+BIN := $(VENV)/bin
+LOCK := envs/requirements.lock
+READY := $(VENV)/.calgrid-ready
+NEW_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
+
+.PHONY: help setup venv demo test lint bench lock clean clean-results
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' Makefile
+
+setup: $(READY) ## install the pinned release into .venv (once; again when the pins change)
+
+demo: $(READY) ## run the default grid and write its report
+	"$(BIN)/snakemake" --cores $(CORES)
+	@printf '\nReport:  %s\nNumbers: %s\n' "$(CURDIR)/$(STUDY)/report.html" "$(CURDIR)/$(STUDY)/metrics.parquet"
+
+test: $(READY) ## run the tests
+	OMP_NUM_THREADS=1 "$(BIN)/python" -m pytest -n $(TEST_PROCESSES) --dist loadfile $(PYTEST_ARGS)
+
+lint: $(READY) ## check style, formatting and the workflow
+	"$(BIN)/ruff" check
+	"$(BIN)/ruff" format --check
+	"$(BIN)/snakefmt" --check Snakefile workflow
+	"$(BIN)/snakemake" --lint
+
+bench: $(READY) ## measure set-up, default grid and planning (see benchmarks/README.md)
+	"$(BIN)/python" benchmarks/speed.py --cores $(CORES) $(BENCH_ARGS)
+
+lock: ## write the versions that are installed in .venv into envs/requirements.lock
+	@pins="$$("$(BIN)/pip" freeze --all --exclude-editable --exclude pip --exclude wheel --exclude calgrid)"; \
+	{ sed -n '/^#/p' $(LOCK); sed -E '/^#/d; s/\+[a-z0-9.]+$$//' <<< "$$pins"; } > $(LOCK).new
+	@mv $(LOCK).new $(LOCK)
+
+clean: ## remove .venv and caches; results stay
+	[ ! -f "$(VENV)/pyvenv.cfg" ] || rm -rf "$(VENV)"
+	rm -rf .pytest_cache .ruff_cache .hypothesis build dist src/calgrid.egg-info
+	find Snakefile .ci benchmarks src tests workflow -name __pycache__ -type d -prune -exec rm -rf {} +
+
+clean-results: ## remove ALL results, trained models included, and what Snakemake knows about them
+	@echo "Removing results/ and .snakemake/ in $(CURDIR): all trained models, logits, tables and reports."
+	rm -rf results .snakemake
+
+$(READY): $(LOCK) pyproject.toml
+	@"$(BIN)/python" -c 'import pip; $(NEW_ENOUGH)' 2> /dev/null || $(MAKE) venv
+	@echo "Installing $$(grep -c == $(LOCK)) pinned packages into $(VENV): some minutes, about 6 GB; the large ones are:"
+	@"$(BIN)/python" -m pip install --disable-pip-version-check --progress-bar off -r $(LOCK) \
+	  | sed -unE 's/^ *(Downloading|Using cached) (.*\([0-9.]+ [MG]B\)).*/  \2/p'
+	@"$(BIN)/python" -m pip install --disable-pip-version-check --quiet --no-build-isolation --no-deps -e .
+	@touch "$(READY)"
+	@echo "Installed."
+
+venv:
+	@"$(PYTHON)" -c '$(NEW_ENOUGH)' 2> /dev/null || { \
+	  echo "calgrid needs Python 3.11 or newer, which '$(PYTHON)' is not: name another, make demo PYTHON=/path/to/python3.11" >&2; \
+	  exit 1; }
+	@"$(PYTHON)" -m venv $$([ ! -f "$(VENV)/pyvenv.cfg" ] || echo --clear) "$(VENV)"

@@ -1,0 +1,163 @@
+"""Measure the three speeds of calgrid and print them with the conditions they were measured under.
+
+::
+
+    python benchmarks/speed.py                     all three
+    python benchmarks/speed.py --only planning     one of them: setup, grid, planning
+
+``setup``     seconds of ``make setup`` into a new virtual environment, downloads included.
+``grid``      seconds of the default grid and its report, from nothing, in a new folder.
+``planning``  milliseconds that Snakemake needs to plan one job: the time of a dry run of 1,000 runs (3,000 jobs) minus
+              that of one run (3 jobs), divided by the difference in jobs; the median of the repeats. The seconds of
+              processor time are given, too: other work on the machine stretches the others.
+
+Everything is written to temporary folders, which are removed.
+"""
+
+import argparse
+import datetime
+import importlib.metadata
+import json
+import os
+import platform
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+HOME = Path(__file__).resolve().parents[1]
+JOBS_PER_RUN = 3  # train, predict, calibrate
+Figures = dict[str, Any]
+
+
+def main() -> None:
+    """Measure what was asked for and print it."""
+    options = parse()
+    conditions = describe_machine()
+    print_lines("conditions", conditions)
+    measured: dict[str, Figures] = {}
+    for name in options.only:
+        measured[name] = MEASUREMENTS[name](options)
+        print_lines(name, measured[name])
+    if options.json:
+        options.json.write_text(json.dumps({"conditions": conditions, **measured}, indent=2) + "\n", encoding="utf-8")
+
+
+def parse() -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(description="Measure set-up, default grid and planning.")
+    parser.add_argument("--only", nargs="+", choices=list(MEASUREMENTS), default=list(MEASUREMENTS))
+    parser.add_argument("--cores", default="all", help="cores for the default grid (all)")
+    parser.add_argument("--runs", type=int, default=1000, help="runs of the grid that is planned (1000)")
+    parser.add_argument("--repeats", type=int, default=3, help="repeats of the planning (3)")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures to a file, too")
+    return parser.parse_args()
+
+
+def print_lines(title: str, values: Mapping[str, Any]) -> None:
+    """Print one block of figures."""
+    print(title)
+    for name, value in values.items():
+        print(f"  {name:34s} {value:.2f}" if isinstance(value, float) else f"  {name:34s} {value}", flush=True)
+
+
+def describe_machine() -> dict[str, str]:
+    """What the figures depend on."""
+    cpu = [line.split(":", 1)[1].strip() for line in _lines(Path("/proc/cpuinfo")) if line.startswith("model name")]
+    versions = {name: importlib.metadata.version(name) for name in ("snakemake", "torch", "numpy", "pandas")}
+    return {
+        "date": datetime.date.today().isoformat(),
+        "cpu": cpu[0] if cpu else platform.processor(),
+        "cores": str(len(os.sched_getaffinity(0))),
+        "load of the minute before": f"{os.getloadavg()[0]:.1f}",
+        "python": platform.python_version(),
+        **versions,
+    }
+
+
+def _lines(path: Path) -> list[str]:
+    return path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
+
+
+# measurements -------------------------------------------------------------------------------------------------------
+
+
+def setup(options: argparse.Namespace) -> Figures:
+    """Install the pinned release into a new virtual environment."""
+    with tempfile.TemporaryDirectory() as folder:
+        command = ["make", "-C", str(HOME), "setup", f"VENV={folder}/venv", f"PYTHON={sys.executable}"]
+        seconds, _ = timed(command)
+        size = sum(path.lstat().st_size for path in Path(folder).rglob("*") if not path.is_dir())
+    return {"seconds": seconds, "size in GB": size / 1e9}
+
+
+def grid(options: argparse.Namespace) -> Figures:
+    """Run the default grid from nothing to the report."""
+    with tempfile.TemporaryDirectory() as folder:
+        seconds, cpu = timed([*snakemake(folder), "--cores", options.cores])
+        report = next(Path(folder).glob("results/*/report.html"))
+        size = report.stat().st_size / 1e6
+    return {"seconds": seconds, "processor seconds": cpu, "cores given": options.cores, "report in MB": size}
+
+
+def planning(options: argparse.Namespace) -> Figures:
+    """Plan a large grid and a grid of one run."""
+    with tempfile.TemporaryDirectory() as folder:
+        large, small = Path(folder, "large.yaml"), Path(folder, "small.yaml")
+        runs = write_grid(large, options.runs)
+        write_grid(small, 1)
+        plans = {path: [*snakemake(folder), "--configfile", str(path), "-n", "-q", "all"] for path in (small, large)}
+        # alternating, so that a busy moment of the machine does not fall on one of the two alone
+        times = [(timed(plans[small]), timed(plans[large])) for _ in range(options.repeats)]
+    jobs = JOBS_PER_RUN * runs
+    figures: Figures = {"jobs": jobs, "repeats": options.repeats}
+    for place, clock in enumerate(("seconds", "processor seconds")):
+        start, whole = (statistics.median(pair[grid][place] for pair in times) for grid in (0, 1))
+        figures[clock] = whole
+        figures[f"{clock}, grid of one run"] = start
+        figures[f"milliseconds a job, by {clock}"] = 1000 * (whole - start) / (jobs - JOBS_PER_RUN)
+    return figures
+
+
+MEASUREMENTS: Mapping[str, Callable[[argparse.Namespace], Figures]] = {
+    "setup": setup,
+    "grid": grid,
+    "planning": planning,
+}
+
+
+def snakemake(folder: str) -> list[str]:
+    """Command that runs the workflow in another folder."""
+    return [sys.executable, "-m", "snakemake", "--snakefile", str(HOME / "Snakefile"), "--directory", folder]
+
+
+def write_grid(path: Path, runs: int) -> int:
+    """Write the default study with as many seeds as give about ``runs`` runs; return how many there are."""
+    config = yaml.safe_load((HOME / "config" / "config.yaml").read_text(encoding="utf-8"))
+    block = config["grids"][0]
+    block["methods"] = block["methods"][:runs]
+    seeds = max(runs // len(block["methods"]), 1)
+    config["grids"] = [{**block, "seeds": list(range(1, seeds + 1))}]
+    path.write_text(yaml.safe_dump(config), encoding="utf-8")
+    return seeds * len(block["methods"])
+
+
+def timed(command: list[str]) -> tuple[float, float]:
+    """Run a command, which must succeed; return its seconds and the processor seconds of it and its children."""
+    before, begin = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    after, seconds = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter() - begin
+    if done.returncode:
+        sys.exit(f"{done.stdout}\nThe command failed with exit code {done.returncode}: {' '.join(command)}")
+    return seconds, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,101 @@
+"""Class-adaptive label smoothing by an augmented Lagrangian, CALS-ALM (Liu et al., CVPR 2023, arXiv 2211.15088)."""
+
+import torch
+from torch import Tensor
+
+from calgrid.losses._base import Loss, Parts
+from calgrid.losses._terms import cross_entropy
+from calgrid.registry import register
+
+#: range of the multipliers in the official code
+LAMBDA_MIN, LAMBDA_MAX = 1e-6, 1e6
+#: smallest margin and penalty weight, both of which are divided by
+POSITIVE = 1e-6
+
+
+@register(
+    source="Liu et al., CVPR 2023, arXiv 2211.15088; by-liu/CALS calibrate/lagrangian/aug_lagrangian_class.py",
+    needs=(),
+    sees_validation=True,
+    hard_labels=False,  # the penalty does not see the label, and state moves at the end of an epoch
+    state="epoch",
+)
+class AugmentedLagrangian(Loss):
+    """Cross-entropy under the margin constraint of each class, with multipliers that the validation split sets.
+
+    Constraint of class c: ``h_c = (max_l s_l - s_c - m) / m <= 0``. With ``x = lambda_c + rho_c h_c`` its PHR penalty
+    is ``P = (relu(x)^2 - lambda_c^2) / (2 rho_c)``, its slope ``P' = relu(x)``, and ``L = mean(CE) + mean_{i,c} P``.
+    After each epoch, over the validation logits: ``lambda_c <- mean_i P'`` (clamped to [1e-6, 1e6]), and every
+    ``period`` epochs ``rho_c <- min(growth rho_c, rho_max)`` where the mean of h_c exceeds ``tolerance`` times the
+    positive part of that of the epoch before. Only Tiny-ImageNet (margin 10) and ImageNet are official.
+
+    Parameters
+    ----------
+    num_classes : number of classes C.
+    margin : m, above 0.
+    lambda_init : first multiplier of each class, at least 0.
+    rho_init, rho_max : first and largest penalty weight, 0 < rho_init <= rho_max.
+    growth : factor of a penalty weight, at least 1.
+    tolerance : share of the previous violation that is no progress, at least 0.
+    period : epochs between two updates of the penalty weights, at least 1.
+
+    Attributes
+    ----------
+    lambdas, rhos : (C,). previous : (C,), mean constraint after the last epoch. has_previous : scalar bool.
+    """
+
+    def __init__(
+        self,
+        num_classes: int,
+        *,
+        margin: float = 10.0,
+        lambda_init: float = 1e-6,
+        rho_init: float = 1.0,
+        rho_max: float = 10.0,
+        growth: float = 1.2,
+        tolerance: float = 0.9,
+        period: int = 10,
+    ) -> None:
+        super().__init__(num_classes)
+        self.margin = self.in_range("margin", margin, low=POSITIVE)
+        self.rho_min = self.in_range("rho_init", rho_init, low=POSITIVE)
+        self.rho_max = self.in_range("rho_max", rho_max, low=rho_init)
+        self.growth = self.in_range("growth", growth, low=1.0)
+        self.tolerance = self.in_range("tolerance", tolerance)
+        self.period = int(self.in_range("period", period, low=1))
+        first = self.in_range("lambda_init", lambda_init)
+        self.register_buffer("lambdas", torch.full((num_classes,), first))
+        self.register_buffer("rhos", torch.full((num_classes,), rho_init))
+        self.register_buffer("previous", torch.zeros(num_classes))
+        self.register_buffer("has_previous", torch.tensor(False))
+
+    def compute(
+        self, logits: Tensor, labels: Tensor, features: Tensor | None, index: Tensor | None
+    ) -> tuple[Tensor, Parts]:
+        """Return the loss of logits (N, C) and labels (N,); parts ``ce``, ``penalty`` and mean ``constraint``."""
+        ce = cross_entropy(logits.log_softmax(dim=1), labels).mean()
+        constraint = self.constraint(logits)
+        slope = self._slope(constraint)
+        penalty = ((slope.square() - self.lambdas.square()) / (2 * self.rhos)).mean()
+        return ce + penalty, {"ce": ce, "penalty": penalty, "constraint": constraint.mean()}
+
+    def constraint(self, logits: Tensor) -> Tensor:
+        """Return h (N, C) of logits (N, C), at most 0 where the constraint is met; the largest logit has gradient."""
+        return (logits.max(dim=1, keepdim=True).values - logits - self.margin) / self.margin
+
+    @torch.no_grad()
+    def on_epoch_end(self, epoch: int, val_logits: Tensor | None, val_labels: Tensor | None) -> None:
+        """Set multipliers and penalty weights by the validation logits (M, C)."""
+        logits, _ = self.validation(val_logits, val_labels)
+        constraint = self.constraint(logits)
+        mean = constraint.mean(dim=0)
+        self.lambdas.copy_(self._slope(constraint).clamp(LAMBDA_MIN, LAMBDA_MAX).mean(dim=0))
+        if (epoch + 1) % self.period == 0:
+            stuck = self.has_previous & (mean > self.tolerance * self.previous.relu())
+            grown = torch.where(stuck, self.growth * self.rhos, self.rhos)
+            self.rhos.copy_(grown.clamp(self.rho_min, self.rho_max))
+        self.previous.copy_(mean)
+        self.has_previous.fill_(True)
+
+    def _slope(self, constraint: Tensor) -> Tensor:
+        return (self.lambdas + self.rhos * constraint).relu()

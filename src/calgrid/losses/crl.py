@@ -1,0 +1,93 @@
+"""Correctness ranking loss, CRL (Moon et al., ICML 2020, arXiv 2007.01458)."""
+
+import math
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from calgrid.errors import DataError
+from calgrid.losses._base import Loss, Parts
+from calgrid.losses._history import PerSample
+from calgrid.losses._terms import cross_entropy, entropy
+from calgrid.registry import register
+
+
+@register(
+    source="Moon et al., ICML 2020, arXiv 2007.01458; daintlab/confidence-aware-learning crl_utils.py, train.py",
+    needs=("index",),
+    sees_validation=False,
+    hard_labels=True,  # affine in the label, but a mixed label is neither right nor wrong
+    state="step",
+)
+class CorrectnessRanking(Loss):
+    """Cross-entropy plus a ranking of confidences by how often each sample was classified correctly so far.
+
+    Sample i is paired with j = i + 1 of its batch, the last with the first: with ``g = sign(c_i - c_j)``,
+    ``mean(CE) + lambda mean_i relu(-g (k_i - k_j) + |c_i - c_j|)``. Pairs with g = 0 add 0 and count in the mean.
+    ``c = (count - min) / (max_c - min)``, count the number of epochs in which the sample was right, min over all
+    training samples, max_c the number of epochs that are over, at least 1; so the term is 0 in the first epoch. The
+    paper has c = correct / examined, without the minimum. Confidences carry gradient, c does not. Where
+    max_c = min the code divides by zero; here c is 0.
+
+    Parameters
+    ----------
+    num_classes : number of classes C.
+    lambda_ : weight of the ranking term, at least 0.
+    indicator : confidence k: largest probability, negative entropy over its maximum ``-H / log C``, or the largest
+        probability minus the second (``margin``).
+
+    Attributes
+    ----------
+    counts : rows (S,) int32, one a training sample. max_count : scalar int64, max_c.
+    """
+
+    def __init__(
+        self,
+        num_classes: int,
+        *,
+        lambda_: float = 1.0,
+        indicator: Literal["maxprob", "entropy", "margin"] = "maxprob",
+    ) -> None:
+        super().__init__(num_classes)
+        self.lambda_ = self.in_range("lambda_", lambda_)
+        self.indicator = indicator
+        self.counts = PerSample(dtype=torch.int32)
+        self.register_buffer("max_count", torch.ones((), dtype=torch.int64))
+
+    def compute(
+        self, logits: Tensor, labels: Tensor, features: Tensor | None, index: Tensor | None
+    ) -> tuple[Tensor, Parts]:
+        """Return the loss of logits (N, C), labels and index (N,); parts ``ce`` and ``ranking``."""
+        log_probs = logits.log_softmax(dim=1)
+        ce = cross_entropy(log_probs, labels).mean()
+        gap = self._correctness_gap(self.counts.cover(index))
+        confidence = self._confidence(log_probs)
+        lead = confidence - confidence.roll(-1)
+        ranking = (gap.abs() - gap.sign() * lead).relu().mean()
+        return ce + self.lambda_ * ranking, {"ce": ce, "ranking": ranking}
+
+    def after_step(self, logits: Tensor, labels: Tensor, index: Tensor | None) -> None:
+        """Count who was right in the training-mode logits (N, C) of this batch."""
+        if index is None:
+            raise DataError("loss 'crl' needs index: pass index= to after_step().")
+        correct = (logits.argmax(dim=1) == labels).int()
+        index = self.counts.cover(index)
+        self.counts.rows.index_add_(0, index, correct)
+
+    def on_epoch_end(self, epoch: int, val_logits: Tensor | None, val_labels: Tensor | None) -> None:
+        """Set max_c to the number of epochs that are over; the official code has 1 in the second epoch, too."""
+        self.max_count.fill_(epoch + 1)
+
+    def _correctness_gap(self, index: Tensor) -> Tensor:
+        """``c_i - c_j`` (N,) of each sample and its partner."""
+        counts = self.counts.rows[index]
+        span = self.max_count - self.counts.rows.min()
+        difference = (counts - counts.roll(-1)) / span.clamp_min(1)
+        return torch.where(span > 0, difference, 0.0)
+
+    def _confidence(self, log_probs: Tensor) -> Tensor:
+        if self.indicator == "entropy":
+            return -entropy(log_probs) / math.log(self.num_classes)
+        first, second = log_probs.exp().topk(2, dim=1).values.unbind(dim=1)
+        return first if self.indicator == "maxprob" else first - second

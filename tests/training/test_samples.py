@@ -1,0 +1,186 @@
+"""Tables of training samples: which epochs, in which file, and that an interrupted run has the same."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+import torch
+from tests.training.test_engine import CPU, StopAfter
+
+from calgrid.stages import train as stage
+from calgrid.stages.train import _build_trainer, _write_outputs
+from calgrid.storage.stage import run_stage
+from calgrid.storage.tables import read_frame
+from calgrid.training.engine import sampled_epochs
+from calgrid.training.interrupt import StoppedError
+
+COLUMNS = ["epoch", "index", "label", "correct", "confidence", "norm", "nci", "gate", "smoothing"]
+NO_DROPS = {"name": "constant", "milestones": [], "gamma": 0.1, "warmup_epochs": 0}
+ABLATIONS = [
+    {},
+    {"indicator": "random"},
+    {"indicator": "maxprob"},
+    {"indicator": "const", "gate": "negative"},
+    {"beta": 0.0, "gate": "positive"},
+    {"momentum": 0.001},
+]
+
+
+def run(spec, prepared, folder, stops=()):
+    """Run to the end, stopped after each number of steps in ``stops``, and write the outputs."""
+    folder.mkdir(exist_ok=True)
+    for steps in stops:
+        with pytest.raises(StoppedError):
+            _build_trainer(spec, prepared, None, CPU, folder, 1e9).run(StopAfter(steps - 1))
+    trainer = _build_trainer(spec, prepared, None, CPU, folder, 1e9)
+    position = trainer.run(StopAfter(10**9))
+    _write_outputs(folder, spec, trainer, position, CPU)
+    return position
+
+
+class TestSampledEpochs:
+    def protocol(self, epochs, milestones=(), name="step"):
+        return {"epochs": epochs, "schedule": {"name": name, "milestones": list(milestones)}}
+
+    def test_all_of_a_short_run(self):
+        assert sampled_epochs(self.protocol(3)) == {0, 1, 2}
+        assert sampled_epochs(self.protocol(1)) == {0}
+
+    def test_first_last_and_evenly_between_and_the_first_of_each_lower_rate(self):
+        chosen = sorted(sampled_epochs(self.protocol(350, [150, 250])))
+        evenly = [epoch for epoch in chosen if epoch not in (150, 250)]
+        assert {150, 250} <= set(chosen)
+        assert len(evenly) == 12
+        assert (evenly[0], evenly[-1]) == (0, 349)
+        assert set(np.diff(evenly)) <= {31, 32}
+
+    def test_milestones_that_are_never_reached_or_not_used_do_not_count(self):
+        assert sampled_epochs(self.protocol(100, [40, 100])) == sampled_epochs(self.protocol(100, [40]))
+        assert sampled_epochs(self.protocol(100, [40], "cosine")) == sampled_epochs(self.protocol(100))
+
+
+class TestFile:
+    def test_has_one_row_a_sample_and_sampled_epoch(self, make_spec, prepared, tmp_path):
+        run(make_spec("fedlas_ls", epochs=14, schedule=NO_DROPS), prepared, tmp_path)
+        samples = read_frame(tmp_path / "samples.parquet")
+        assert list(samples.columns) == COLUMNS
+        assert samples["epoch"].nunique() == 12
+        assert {0, 13} <= set(samples["epoch"])
+        for _, epoch in samples.groupby("epoch"):
+            assert epoch["index"].tolist() == list(range(40))
+            assert epoch["label"].tolist() == prepared.splits["train"].labels.tolist()
+        assert set(samples["gate"]) <= {-1, 0, 1}
+        assert samples["smoothing"].between(0, 0.1).all()
+        assert (samples["norm"] >= 0).all()
+
+    def test_agrees_with_the_history(self, make_spec, prepared, tmp_path):
+        run(make_spec("fedlas_mbls"), prepared, tmp_path)
+        samples, history = read_frame(tmp_path / "samples.parquet"), read_frame(tmp_path / "history.parquet")
+        by_epoch = samples.groupby("epoch")
+        assert history["train_accuracy"].tolist() == pytest.approx(by_epoch["correct"].mean().tolist())
+        assert history["mean_smoothing"].tolist() == pytest.approx(by_epoch["smoothing"].mean().tolist(), rel=1e-5)
+        modes = samples.pivot_table(index="index", columns="epoch", values="gate")
+        assert math.isnan(history["flip_rate"][0])
+        assert history["flip_rate"][1] == (modes[1] != modes[0]).mean()
+        assert history["positive_share"].tolist() == by_epoch["gate"].agg(lambda gate: (gate > 0).mean()).tolist()
+
+    @pytest.mark.parametrize("options", ABLATIONS, ids=str)
+    @pytest.mark.parametrize("stops", [(1,), (2, 2, 1), (3,), (8,)], ids=str)
+    def test_has_the_same_bytes_after_interruptions(self, options, stops, make_spec, prepared, tmp_path):
+        """Three steps are an epoch: within the first, three times in a row, at its end, within the last."""
+        spec = make_spec("fedlas_ls", loss_options=options)
+        run(spec, prepared, tmp_path / "whole")
+        position = run(spec, prepared, tmp_path / "broken", stops)
+        assert position.interruptions == len(stops)
+        for name in ("samples.parquet", "history.parquet", "model.safetensors"):
+            assert (tmp_path / "whole" / name).read_bytes() == (tmp_path / "broken" / name).read_bytes(), name
+
+    def test_const_indicator_and_fixed_gate_smooth_all_samples_alike(self, make_spec, prepared, tmp_path):
+        options = {"indicator": "const", "gate": "negative", "alpha": 0.05, "beta": 4.0}
+        run(make_spec("fedlas_ls", loss_options=options), prepared, tmp_path)
+        samples = read_frame(tmp_path / "samples.parquet")
+        assert samples["smoothing"].tolist() == pytest.approx([0.1 / (1 + math.exp(4.0))] * len(samples))
+
+    def test_beta_zero_trains_like_label_smoothing(self, make_spec, prepared, tmp_path):
+        fedlas = run(make_spec("fedlas_ls", loss_options={"beta": 0.0, "alpha": 0.1}), prepared, tmp_path / "a")
+        plain = run(make_spec("ls", loss_options={"alpha": 0.1}), prepared, tmp_path / "b")
+        for row, other in zip(fedlas.history, plain.history, strict=True):
+            assert row["train_loss"] == pytest.approx(other["train_loss"], rel=1e-3)
+            assert row["smoothing_q05"] == row["smoothing_q95"] == pytest.approx(0.1)
+
+
+class TestStage:
+    @pytest.fixture
+    def train(self, prepared, tmp_path, monkeypatch):
+        monkeypatch.setattr(stage, "open_prepared", lambda _: prepared)
+        return lambda spec: stage.train(spec, tmp_path / "data", tmp_path / "run", device="cpu")
+
+    def test_publishes_the_file_of_a_method_that_has_it_and_removes_that_of_an_earlier_run(
+        self, train, make_spec, tmp_path
+    ):
+        train(make_spec("fedlas_ls"))
+        assert (tmp_path / "run" / "samples.parquet").is_file()
+        train(make_spec("ce"))
+        assert sorted(path.name for path in (tmp_path / "run").iterdir() if path.is_file()) == sorted(stage.OUTPUTS)
+
+    @pytest.mark.parametrize("method", ["adafocal", "cals_alm"])
+    def test_history_says_who_saw_the_validation_split(self, method, train, make_spec, tmp_path):
+        train(make_spec(method))
+        assert read_frame(tmp_path / "run" / "history.parquet")["sees_validation"].tolist() == [1.0] * 3
+
+    def test_history_of_others_has_no_such_column(self, train, make_spec, tmp_path):
+        train(make_spec("crl"))
+        assert "sees_validation" not in read_frame(tmp_path / "run" / "history.parquet").columns
+
+
+class TestOptionalOutputs:
+    def run(self, root, *names, fingerprint="f"):
+        def produce(folder):
+            for name in names:
+                (folder / name).write_text(f"{fingerprint} {name}")
+
+        return run_stage(root, "train", fingerprint, ["must"], produce, optional=["may"])
+
+    def test_are_published_when_they_exist(self, tmp_path):
+        self.run(tmp_path, "must", "may", "resume")
+        assert (tmp_path / "may").read_text() == "f may"
+        assert not list(tmp_path.rglob("resume"))
+
+    def test_are_removed_when_the_new_run_has_none(self, tmp_path):
+        self.run(tmp_path, "must", "may", fingerprint="old")
+        self.run(tmp_path, "must", fingerprint="new")
+        assert (tmp_path / "must").read_text() == "new must"
+        assert not list(tmp_path.rglob("may"))
+
+    def test_are_published_again_by_who_finds_the_stage_completed(self, tmp_path, monkeypatch):
+        monkeypatch.setenv("CALGRID_PLANNED_AT", "0")
+        assert self.run(tmp_path, "must", "may")
+        (tmp_path / "may").unlink()
+        assert not self.run(tmp_path)
+        assert (tmp_path / "may").read_text() == "f may"
+
+
+class TestStateOfNewLosses:
+    def test_history_of_correct_counts_covers_the_training_split(self, make_spec, prepared, tmp_path):
+        trainer = _build_trainer(make_spec("crl"), prepared, None, CPU, tmp_path, 1e9)
+        position = trainer.run(StopAfter(10**9))
+        right = sum(row["train_accuracy"] for row in position.history) * 40
+        assert trainer.loss.counts.rows.shape == (40,)
+        assert int(trainer.loss.counts.rows.sum()) == round(right)
+        assert trainer.loss.max_count.item() == 3
+
+    @pytest.mark.parametrize(("method", "buffer"), [("adafocal", "gammas"), ("cals_alm", "previous")])
+    def test_validation_moves_the_state_after_each_epoch(self, method, buffer, make_spec, prepared, tmp_path):
+        trainer = _build_trainer(make_spec(method), prepared, None, CPU, tmp_path, 1e9)
+        seen, hook = [getattr(trainer.loss, buffer).clone()], trainer.loss.on_epoch_end
+
+        def watch(*arguments):
+            assert not torch.is_grad_enabled() or not arguments[1].requires_grad
+            hook(*arguments)
+            seen.append(getattr(trainer.loss, buffer).clone())
+
+        trainer.loss.on_epoch_end = watch
+        trainer.run(StopAfter(10**9))
+        assert len(seen) == 4
+        assert all(not torch.equal(a, b) for a, b in itertools.pairwise(seen))
