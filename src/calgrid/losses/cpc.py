@@ -70,11 +70,15 @@ class PairSum(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, logits: Tensor, others: Tensor) -> Tensor:
         """Return the sum, scalar."""
+        others = others.to(logits)
+        # written in place: small results that are kept between large ones that are freed leave an allocator with holes
+        # into which nothing fits, and a process of gigabytes
+        values, slopes = torch.empty_like(logits), torch.empty_like(logits)
         rows = max(BLOCK_ENTRIES // logits.shape[1] ** 2, 1)
-        blocks = zip(logits.split(rows), others.to(logits).split(rows), strict=True)
-        values, slopes = zip(*(_pair_block(*block) for block in blocks), strict=True)
-        ctx.save_for_backward(torch.cat(slopes))
-        return torch.stack(values).sum()
+        for block in zip(*(tensor.split(rows) for tensor in (logits, others, values, slopes)), strict=True):
+            _pair_block(*block)
+        ctx.save_for_backward(slopes.mul_(others))
+        return (values * others).sum()
 
     @staticmethod
     @once_differentiable
@@ -84,11 +88,12 @@ class PairSum(torch.autograd.Function):
         return upstream * slopes, None
 
 
-def _pair_block(logits: Tensor, others: Tensor) -> tuple[Tensor, Tensor]:
+def _pair_block(logits: Tensor, others: Tensor, values: Tensor, slopes: Tensor) -> None:
+    """Write ``sum_j o_j softplus(s_k - s_j)`` and ``sum_j o_j tanh((s_k - s_j) / 2)`` of a block, each (n, C)."""
     gaps = logits.unsqueeze(1) - logits.unsqueeze(2)  # [i, j, k] = s_k - s_j
     weights = others.unsqueeze(2)
     # sums of products and no matrix product, which a GPU may compute in TF32
-    values = F.softplus(gaps).mul_(weights).sum(dim=1)
+    torch.sum(F.softplus(gaps).mul_(weights), dim=1, out=values)
     # tanh(x / 2) = 2 sigmoid(x) - 1, of which torch computes the latter ten times faster
-    slopes = 2 * gaps.sigmoid_().mul_(weights).sum(dim=1) - weights.sum(dim=1)
-    return (values * others).sum(), slopes * others
+    torch.sum(gaps.sigmoid_().mul_(weights), dim=1, out=slopes)
+    slopes.mul_(2).sub_(weights.sum(dim=1))
