@@ -13,7 +13,7 @@ from calgrid.stages.train import train
 from calgrid.storage.checkpoint import load_checkpoint
 from calgrid.storage.tables import read_frame
 
-SAME = ("model.safetensors", "history.parquet")
+SAME = ("model.safetensors", "history.parquet", "samples.parquet")
 
 
 @pytest.fixture(scope="module")

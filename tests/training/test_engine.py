@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from calgrid.errors import DataError
 from calgrid.stages.train import _build_trainer
 from calgrid.training.engine import RESUME_FILE
 from calgrid.training.interrupt import StoppedError, StopRequest
@@ -160,6 +161,13 @@ def test_sum_reduction_multiplies_the_gradient_by_the_batch_size(make_spec, prep
         trainer._train_step(torch.arange(40))
         gradients[reduction] = trainer.model.head.weight.grad.clone()
     assert torch.allclose(gradients["sum"], 16 * gradients["mean"], rtol=1e-4, atol=1e-5)
+
+
+def test_a_run_that_diverges_ends_with_one_sentence(make_spec, prepared, tmp_path, monkeypatch):
+    trainer = build(make_spec(), prepared, tmp_path)
+    monkeypatch.setattr(trainer.loss, "compute", lambda logits, *_: (logits.sum() * float("inf"), {}))
+    with pytest.raises(DataError, match=r"diverged in epoch 0.*lower the learning rate"):
+        trainer.run(StopAfter(10**9))
 
 
 def test_adamw_decouples_weight_decay(make_spec, prepared, tmp_path):

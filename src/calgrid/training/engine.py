@@ -6,6 +6,7 @@ state and nothing else has to be saved for a run that is interrupted anywhere to
 """
 
 import copy
+import math
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -15,6 +16,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from calgrid.errors import DataError
 from calgrid.procedures._base import Procedure
 from calgrid.progress import Progress
 from calgrid.storage.checkpoint import load_resume_state, save_resume_state
@@ -140,7 +142,7 @@ class Trainer:
 
     def _finish_epoch(self) -> dict[str, float]:
         position = self.position
-        means = {name: float(value) / len(self.train_images) for name, value in position.sums.items()}
+        means = self._epoch_means()
         val_logits = self._validation_logits()
         labels = self.val_images.labels
         val_accuracy = float((val_logits.argmax(1) == labels).double().mean())
@@ -164,6 +166,16 @@ class Trainer:
                 position.best = copy.deepcopy(self.states())
         position.epoch, position.step, position.sums = position.epoch + 1, 0, {}
         return {"loss": means["train_loss"], "val_accuracy": val_accuracy}
+
+    def _epoch_means(self) -> dict[str, float]:
+        means = {name: float(value) / len(self.train_images) for name, value in self.position.sums.items()}
+        if not math.isfinite(means["train_loss"]):
+            # found at the end of the epoch, because a look at each batch would make the device wait
+            raise DataError(
+                f"{self.title} diverged in epoch {self.position.epoch}: its mean loss is {means['train_loss']}; lower "
+                "the learning rate of the protocol or clip gradients."
+            )
+        return means
 
     def _sample(self) -> None:
         """Keep what the loss recorded of each training sample, at sampled epochs."""
