@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping
+from contextlib import nullcontext
 from typing import Any, Literal
 
 import torch
@@ -11,6 +12,7 @@ from calgrid.errors import ConfigError, DataError
 from calgrid.losses._history import PerSample
 
 Parts = dict[str, Tensor]
+INTEGERS = frozenset({torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64})
 
 
 class Loss(nn.Module):
@@ -89,12 +91,16 @@ class Loss(nn.Module):
         Raises
         ------
         DataError
-            A shape, type or label does not fit, or a needed input is missing. On an accelerator the range of the
-            labels is checked in the first call only, because the check waits for the device.
+            A shape, type or label does not fit, a needed input is missing, or a logit is not finite. On an accelerator
+            the range of the labels is checked in the first call only and logits not at all, because a look at values
+            waits for the device.
         """
         self._check(logits, labels, features, index, self.needs)
         features = None if features is None else features.float()
-        with torch.autocast(device_type=logits.device.type, enabled=False):
+        kind = logits.device.type
+        # entering autocast takes as long as five operations on a batch
+        autocast = torch.is_autocast_enabled(kind)
+        with torch.autocast(kind, enabled=False) if autocast else nullcontext():
             total, parts = self.compute(logits.float(), labels.long(), features, index)
         self.last_parts = {name: value.detach() for name, value in parts.items()}
         return total * len(labels) if self.reduction == "sum" else total
@@ -152,22 +158,24 @@ class Loss(nn.Module):
         index: Tensor | None,
         needs: tuple[str, ...],
     ) -> None:
-        where = f"loss '{self.id}'"
         if logits.ndim != 2 or logits.shape[1] != self.num_classes or not logits.is_floating_point():
             shape, kind = tuple(logits.shape), logits.dtype
-            raise DataError(f"{where}: logits must be floating (N, {self.num_classes}), got {kind} {shape}.")
-        if len(logits) == 0:
-            raise DataError(f"{where}: the batch is empty; a loss needs at least one sample.")
-        _check_integers(where, "labels", labels, len(logits))
+            raise DataError(f"loss '{self.id}': logits must be floating (N, {self.num_classes}), got {kind} {shape}.")
+        count = logits.shape[0]
+        if count == 0:
+            raise DataError(f"loss '{self.id}': the batch is empty; a loss needs at least one sample.")
+        self._check_integers("labels", labels, count)
         for name, value in (("features", features), ("index", index)):
             if value is None and name in needs:
-                raise DataError(f"{where} needs {name}: pass {name}= in the call.")
-        if features is not None and (features.ndim != 2 or len(features) != len(logits)):
-            raise DataError(f"{where}: features must be ({len(logits)}, d), got {tuple(features.shape)}.")
+                raise DataError(f"loss '{self.id}' needs {name}: pass {name}= in the call.")
+        if features is not None and (features.ndim != 2 or features.shape[0] != count):
+            raise DataError(f"loss '{self.id}': features must be ({count}, d), got {tuple(features.shape)}.")
         if index is not None:
-            _check_integers(where, "index", index, len(logits))
-        if labels.device.type == "cpu" or not self._labels_seen:
+            self._check_integers("index", index, count)
+        if labels.is_cpu or not self._labels_seen:
             self._check_label_range(labels)
+        if logits.is_cpu:
+            self._check_finite(logits.detach())
 
     def _check_label_range(self, labels: Tensor) -> None:
         low, high = (int(bound) for bound in labels.aminmax())
@@ -179,8 +187,19 @@ class Loss(nn.Module):
             )
         self._labels_seen = True
 
+    def _check_finite(self, logits: Tensor) -> None:
+        if math.isfinite(logits.sum()):  # one pass; the sum of finite logits may overflow too, hence a second look
+            return
+        wrong = (~logits.isfinite()).any(dim=1).nonzero()
+        if len(wrong) > 0:
+            raise DataError(
+                f"loss '{self.id}': logits of {len(wrong)} of {len(logits)} rows of the batch are not finite, first "
+                f"row {int(wrong[0])}; training diverged or the input is damaged: lower the learning rate or clip "
+                "gradients."
+            )
 
-def _check_integers(where: str, name: str, values: Tensor, count: int) -> None:
-    kind = values.dtype
-    if values.shape != (count,) or kind.is_floating_point or kind.is_complex or kind == torch.bool:
-        raise DataError(f"{where}: {name} must be integers ({count},), got {kind} {tuple(values.shape)}.")
+    def _check_integers(self, name: str, values: Tensor, count: int) -> None:
+        kind = values.dtype
+        if values.shape != (count,) or kind not in INTEGERS:
+            shape = tuple(values.shape)
+            raise DataError(f"loss '{self.id}': {name} must be integers ({count},), got {kind} {shape}.")

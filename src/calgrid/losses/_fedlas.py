@@ -80,14 +80,17 @@ class StandardisedIndicator(Indicator):
 
     def normalise(self, values: Tensor) -> Tensor:
         """Move the averages (training mode) and return gamma (N,)."""
-        if self.training and len(values) > 1:
+        moves = self.training and len(values) > 1
+        if moves:
             self._update(values)
-        return torch.where(self.started, (values - self.mean) / (self.std + self.eps), 0.0)
+        gamma = (values - self.mean) / (self.std + self.eps)
+        return gamma if moves else torch.where(self.started, gamma, 0.0)
 
     def _update(self, values: Tensor) -> None:
         weight = torch.where(self.started, self.momentum, 1.0)
-        self.mean.copy_(weight * values.mean() + (1 - weight) * self.mean)
-        self.std.copy_(weight * values.std(correction=1) + (1 - weight) * self.std)
+        std, mean = torch.std_mean(values, correction=1)
+        self.mean.lerp_(mean, weight)
+        self.std.lerp_(std, weight)
         self.started.fill_(True)
 
 
@@ -143,10 +146,11 @@ class LearnedGate(nn.Module):
 
     def forward(self, logits: Tensor) -> Tensor:
         """Return psi (N,) in {-1, 0, +1} of detached logits (N, C)."""
-        pi = self.mlp(logits).softmax(dim=1)
-        d = pi[:, 1] - pi[:, 0]
+        pi_0, pi_1 = self.mlp(logits).softmax(dim=1).unbind(dim=1)
+        d = pi_1 - pi_0
+        value = d.detach()
         # the bracket is exactly 0 forward and carries the gradient 1 backward
-        return d.sign().detach() + (d - d.detach())
+        return value.sign() + (d - value)
 
 
 class FixedGate(nn.Module):
@@ -247,7 +251,7 @@ class FeDLaS(Loss):
             norm = self.indicator.raw(logits, features)
             nci = self.indicator.normalise(norm)
         gate = self.gate(logits)
-        return Modulation(norm, nci, gate, 2 * self.strength * (self.beta * gate * nci).sigmoid())
+        return Modulation(norm, nci, gate, 2 * self.strength * (gate * (self.beta * nci)).sigmoid())
 
     def compute(
         self, logits: Tensor, labels: Tensor, features: Tensor | None, index: Tensor | None
@@ -261,11 +265,11 @@ class FeDLaS(Loss):
             known = {"label": labels, "correct": predicted == labels, "confidence": largest.exp()}
             self.samples.write(index, **known, **modulation._asdict())
         amount = modulation.smoothing
-        total = ((1 - amount) * ce + amount * regulariser).mean()
+        total = ce.lerp(regulariser, amount).mean()  # (1 - a) CE + a Reg
         return total, {
-            "ce": ce.mean(),
-            self.regulariser_name: regulariser.mean(),
-            "smoothing": amount.mean(),
+            "ce": ce.detach().mean(),
+            self.regulariser_name: regulariser.detach().mean(),
+            "smoothing": amount.detach().mean(),
         }
 
     def sample_table(self, epoch: int) -> dict[str, Tensor]:

@@ -8,8 +8,8 @@ WIDTH = 0.4
 
 def top_confidence(log_probs: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     """Return confidence ``max_c p_c`` (N,) and correctness (N,) as 0.0 or 1.0, which carries no gradient."""
-    confidence, predicted = log_probs.exp().max(dim=1)
-    return confidence, (predicted == labels).float()
+    largest, predicted = log_probs.max(dim=1)
+    return largest.exp(), (predicted == labels).float()
 
 
 def kernel_form(left: Tensor, right: Tensor, pairs: Tensor) -> Tensor:
@@ -22,4 +22,4 @@ def kernel_form(left: Tensor, right: Tensor, pairs: Tensor) -> Tensor:
 
 def kernel(confidence: Tensor) -> Tensor:
     """Laplacian kernel ``exp(-|k_i - k_j| / 0.4)`` (N, N) of confidences (N,); the gradient flows through it."""
-    return (-(confidence.unsqueeze(0) - confidence.unsqueeze(1)).abs() / WIDTH).exp()
+    return ((confidence.unsqueeze(0) - confidence.unsqueeze(1)).abs() / -WIDTH).exp()

@@ -33,22 +33,22 @@ class SampleRecord(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.running = PerSample(1 + len(COLUMNS), dtype=torch.float32)
+        self.running = PerSample(len(COLUMNS), dtype=torch.float32)
         self.previous = PerSample(dtype=torch.int8)
 
     def write(self, index: Tensor, **columns: Tensor) -> None:
         """Record the samples ``index`` (N,): a value (N,) for each of ``COLUMNS``; the last of a sample counts."""
-        values = [columns[name].detach().to(self.running.rows) for name in COLUMNS]
-        seen = torch.ones_like(values[0])
-        # one write into one buffer: eight of them would take longer than the loss itself
         index = self.running.cover(index)
-        self.running.rows[index] = torch.stack([seen, *values], dim=1)
+        # one write into one buffer: seven of them would take longer than the loss itself
+        values = torch.stack([columns[name].detach().to(self.running.rows) for name in COLUMNS], dim=1)
+        self.running.rows[index] = values
 
     def table(self) -> dict[str, Tensor]:
         """Return the running epoch: ``index`` int32 and ``COLUMNS``, each (S,) on the CPU, in the order of index."""
         rows = self.running.rows.cpu()
-        index = rows[:, 0].nonzero().squeeze(1)
-        chosen = rows[index, 1:].unbind(dim=1)
+        # a sample that was seen has a confidence of at least 1/C
+        index = rows[:, list(COLUMNS).index("confidence")].nonzero().squeeze(1)
+        chosen = rows[index].unbind(dim=1)
         columns = {name: values.to(dtype) for (name, dtype), values in zip(COLUMNS.items(), chosen, strict=True)}
         return {"index": index.int(), **columns}
 

@@ -31,4 +31,5 @@ def margin_excess(logits: Tensor, margin: float) -> Tensor:
 
 def one_hot(labels: Tensor, num_classes: int) -> Tensor:
     """Indicator ``1[c = y]`` in float32: (N,) -> (N, C)."""
-    return (labels.unsqueeze(1) == torch.arange(num_classes, device=labels.device)).float()
+    zeros = torch.zeros(len(labels), num_classes, device=labels.device)
+    return zeros.scatter_(1, labels.unsqueeze(1), 1.0)

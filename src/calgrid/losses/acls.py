@@ -2,6 +2,7 @@
 
 from typing import Literal
 
+import torch
 from torch import Tensor
 
 from calgrid.losses._base import Loss, Parts
@@ -68,8 +69,8 @@ class ACLS(Loss):
             gap, largest = logits, largest.detach()
         else:
             gap = logits - logits.min(dim=1, keepdim=True).values
-        positive = ((gap - self.margin).relu().square() * predicted).sum(dim=1).mean()
-        excess = (largest - logits - self.margin).relu().square() * ~predicted
-        negative = excess.sum(dim=1).mean() / (self.num_classes - 1)
+        excess = (torch.where(predicted, gap, largest - logits) - self.margin).relu().square()
+        positive = (excess * predicted).sum() / len(logits)
+        negative = (excess * ~predicted).sum() / (len(logits) * (self.num_classes - 1))
         total = ce + self.alpha * (self.lambda_pos * positive + self.lambda_neg * negative)
         return total, {"ce": ce, "positive": positive, "negative": negative}

@@ -83,11 +83,12 @@ class CorrectnessRanking(Loss):
         """``c_i - c_j`` (N,) of each sample and its partner."""
         counts = self.counts.rows[index]
         span = self.max_count - self.counts.rows.min()
-        difference = (counts - counts.roll(-1)) / span.clamp_min(1)
-        return torch.where(span > 0, difference, 0.0)
+        return (counts - counts.roll(-1)) / torch.where(span > 0, span, math.inf)
 
     def _confidence(self, log_probs: Tensor) -> Tensor:
         if self.indicator == "entropy":
             return -entropy(log_probs) / math.log(self.num_classes)
-        first, second = log_probs.exp().topk(2, dim=1).values.unbind(dim=1)
-        return first if self.indicator == "maxprob" else first - second
+        if self.indicator == "maxprob":
+            return log_probs.max(dim=1).values.exp()
+        first, second = log_probs.topk(2, dim=1).values.exp().unbind(dim=1)
+        return first - second
