@@ -2,7 +2,7 @@
 
 ::
 
-    python benchmarks/losses.py                          all losses, at three sizes
+    python benchmarks/losses.py                          all losses, at five sizes
     python benchmarks/losses.py --only cpc mmce_w        some of them
     python benchmarks/losses.py --sizes 64x200 256x1000  at other sizes, batch size x classes
 
@@ -24,16 +24,18 @@ import time
 from collections.abc import Callable, Sequence
 
 import torch
+import torch.nn.functional as F
 
 from calgrid import registry
 from calgrid.losses import build_loss
 from speed import describe_machine, print_lines
 
-SIZES = ("128x10", "128x100", "1024x1000")
+SIZES = ("128x10", "128x100", "64x200", "256x1000", "1024x1000")
 FEATURES = 512
 SAMPLES = 45_000  # rows of the buffers of losses that remember samples: the training split of CIFAR
 SECONDS = 1.0  # of timing for a loss at a size, at least three steps
 REFERENCE = "ce"
+PLAIN = "F.cross_entropy"  # the function of torch alone: what the checks and terms of ``ce`` add to it
 
 
 def main() -> None:
@@ -57,7 +59,7 @@ FORMS = (".2f", ".1f", ".0f")
 def parse() -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(description="Measure time and memory of the losses.")
-    known = list(registry.specs("loss"))
+    known = [PLAIN, *registry.specs("loss")]
     parser.add_argument("--only", nargs="+", choices=known, default=known, metavar="LOSS")
     parser.add_argument("--sizes", nargs="+", default=list(SIZES), metavar="NxC", help="ascending")
     parser.add_argument("--child", choices=known, help=argparse.SUPPRESS)
@@ -107,17 +109,27 @@ def training_step(name: str, count: int, classes: int) -> Callable[[], None]:
     labels = torch.randint(classes, (count,), generator=generator)
     features = torch.rand(count, FEATURES, generator=generator)
     index = torch.randint(SAMPLES, (count,), generator=generator)
+    if name == PLAIN:
+        return lambda: plain_step(logits, labels)
     loss = build_loss(name, classes)
     loss.reserve(SAMPLES)
     loss.on_epoch_end(1, logits.detach(), labels)
+    parameters = list(loss.parameters())
 
     def step() -> None:
         logits.grad = None
-        loss.zero_grad()
+        for parameter in parameters:
+            parameter.grad = None
         loss(logits, labels, features=features, index=index).backward()
         loss.after_step(logits.detach(), labels, index)
 
     return step
+
+
+def plain_step(logits: torch.Tensor, labels: torch.Tensor) -> None:
+    """Forward and backward of cross-entropy as torch has it, without a loss of ours around it."""
+    logits.grad = None
+    F.cross_entropy(logits, labels).backward()
 
 
 def timed(step: Callable[[], None]) -> float:

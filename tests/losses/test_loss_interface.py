@@ -1,6 +1,7 @@
 """What every training loss promises, whatever its formula."""
 
 import copy
+import re
 
 import pytest
 import torch
@@ -209,6 +210,26 @@ class TestEveryLoss:
     def test_refuses_a_batch_that_does_not_fit(self, name, change, message):
         with pytest.raises(DataError, match=message):
             build(name)(**{**make_batch(), **change})
+
+    @pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
+    @pytest.mark.parametrize("rows", [[0], [4, 2, 7]], ids=str)
+    def test_refuses_logits_that_are_not_finite(self, name, value, rows):
+        batch, loss = make_batch(), build(name)
+        before = copy.deepcopy(loss.state_dict())
+        batch["logits"][rows, 1] = value
+        message = (
+            f"loss '{name}': logits of {len(rows)} of {N} rows of the batch are not finite, first row {min(rows)}; "
+            "training diverged or the input is damaged: lower the learning rate or clip gradients."
+        )
+        with pytest.raises(DataError, match=f"^{re.escape(message)}$"):
+            loss(**batch)
+        assert all(torch.equal(state, before[key]) for key, state in loss.state_dict().items())
+
+    def test_does_not_take_an_overflowing_sum_of_finite_logits_for_a_divergence(self, name):
+        batch = make_batch()
+        loss = build(name)
+        loss.compute = lambda logits, *_: (logits[0, 0], {})
+        assert loss(**{**batch, "logits": torch.full((N, C), 3e38)}) == 3e38
 
     def test_does_not_change_its_inputs(self, name):
         batch = make_batch()

@@ -39,9 +39,9 @@ class SampleRecord(nn.Module):
     def write(self, index: Tensor, **columns: Tensor) -> None:
         """Record the samples ``index`` (N,): a value (N,) for each of ``COLUMNS``; the last of a sample counts."""
         index = self.running.cover(index)
+        rows = self.running.rows
         # one write into one buffer: seven of them would take longer than the loss itself
-        values = torch.stack([columns[name].detach().to(self.running.rows) for name in COLUMNS], dim=1)
-        self.running.rows[index] = values
+        rows[index] = torch.stack([columns[name].to(rows) for name in COLUMNS], dim=1).detach()
 
     def table(self) -> dict[str, Tensor]:
         """Return the running epoch: ``index`` int32 and ``COLUMNS``, each (S,) on the CPU, in the order of index."""

@@ -63,14 +63,14 @@ class ACLS(Loss):
     ) -> tuple[Tensor, Parts]:
         """Return the loss of logits (N, C) and labels (N,); parts ``ce``, ``positive`` and ``negative``."""
         ce = cross_entropy(logits.log_softmax(dim=1), labels).mean()
-        largest = logits.max(dim=1, keepdim=True).values
-        predicted = logits == largest
         if self.pos_gap == "raw":
-            gap, largest = logits, largest.detach()
+            gap, largest = logits, logits.detach().amax(dim=1, keepdim=True)
         else:
             gap = logits - logits.min(dim=1, keepdim=True).values
+            largest = logits.max(dim=1, keepdim=True).values
+        predicted = logits == largest
         excess = (torch.where(predicted, gap, largest - logits) - self.margin).relu().square()
         positive = (excess * predicted).sum() / len(logits)
         negative = (excess * ~predicted).sum() / (len(logits) * (self.num_classes - 1))
-        total = ce + self.alpha * (self.lambda_pos * positive + self.lambda_neg * negative)
+        total = ce + self.alpha * self.lambda_pos * positive + self.alpha * self.lambda_neg * negative
         return total, {"ce": ce, "positive": positive, "negative": negative}

@@ -54,18 +54,15 @@ class WeightedMMCE(Loss):
         return ce + self.lambda_ * mmce, {"ce": ce, "mmce": mmce}
 
     def _calibration_error(self, confidence: Tensor, correct: Tensor) -> Tensor:
-        m, n = correct.sum(), (1 - correct).sum()
-        doubt, belief = (1 - confidence) * correct, confidence * (1 - correct)
-        pairs = kernel(confidence)
-        square = (
-            self._block(kernel_form(doubt, doubt, pairs), m * m)
-            + self._block(kernel_form(belief, belief, pairs), n * n)
-            - 2 * self._block(kernel_form(doubt, belief, pairs), m * n)
-        )
+        m = correct.sum()
+        n = len(correct) - m
+        # 1 - q for a correct sample and -r for an incorrect one: the sum over all pairs then is A + B - 2D, if each
+        # pair is divided by the number of pairs in its block
+        gap = correct - confidence
+        size = torch.where(correct > 0, m, n)
+        count = size.unsqueeze(0) * size.unsqueeze(1)
+        divisor = count * (count + COUNT_GUARD) if self.norm == "code" else count
+        square = kernel_form(gap, gap, kernel(confidence) / divisor)
         # a squared distance, but rounding may leave it below zero where the groups coincide
         root = (square.clamp_min(0.0) + ROOT_FLOOR).sqrt()
-        return torch.where((m > 0) & (n > 0), root, 0.0)
-
-    def _block(self, total: Tensor, count: Tensor) -> Tensor:
-        mean = total / count.clamp_min(1.0)
-        return mean / (count + COUNT_GUARD) if self.norm == "code" else mean
+        return torch.where(m * n > 0, root, 0.0)
