@@ -2,11 +2,11 @@
 
 import pytest
 import yaml
+from tests.conftest import HOME
 
 from calgrid import registry
 from calgrid.configuration.plan import Plan
 from calgrid.configuration.study import Study
-from tests.conftest import HOME
 
 FILES = [HOME / "config/config.yaml", *sorted((HOME / "config/studies").glob("*.yaml"))]
 
