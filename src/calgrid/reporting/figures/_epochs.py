@@ -14,12 +14,15 @@ from calgrid.reporting.study import Group, StudyData
 
 #: a rate that falls below this share of a constant one has dropped
 DROP = 0.9
+#: bands of more methods than this would cover each other
+BANDS = 8
 
 
 def seeds_and_drops(data: StudyData, group: Group) -> str:
     """Say for a caption what lines, bands and dotted marks are."""
     seeds = {run["key"]["seed"] for run in data.runs(group)}
-    spread = f"means over {len(seeds)} seeds, bands from the lowest to the highest" if len(seeds) > 1 else "one seed"
+    spread = f"means over {len(seeds)} seeds, bands (of up to {BANDS} methods) from the lowest to the highest"
+    spread = spread if len(seeds) > 1 else "one seed"
     return f"{spread}. Dotted lines: the learning rate drops"
 
 
@@ -33,14 +36,18 @@ def drops(history: pd.DataFrame) -> list[int]:
 
 
 def curve(ax: Axes, history: pd.DataFrame, column: str, factor: float, methods: Sequence[str], method: str) -> None:
-    """Draw the mean over seeds of a column times ``factor`` by epoch, and a band from the lowest to the highest."""
+    """Draw the mean over seeds of a column times ``factor`` by epoch, and a band from the lowest to the highest.
+
+    With more than ``BANDS`` methods there are lines alone.
+    """
     by_epoch = history.groupby("epoch")[column].agg(["mean", "min", "max"]) * factor
     shade = _style.colour(methods, method)
     # a single epoch is a point, not a line
     dot = "o" if len(by_epoch) == 1 else None
     style = {"color": shade, "linestyle": _style.line(methods, method), "linewidth": 1.3, "marker": dot}
     ax.plot(by_epoch.index, by_epoch["mean"], **style)
-    ax.fill_between(by_epoch.index, by_epoch["min"], by_epoch["max"], color=shade, alpha=0.12, linewidth=0)
+    if len(methods) <= BANDS:
+        ax.fill_between(by_epoch.index, by_epoch["min"], by_epoch["max"], color=shade, alpha=0.12, linewidth=0)
 
 
 def finish(figure: Figure, histories: Mapping[str, pd.DataFrame], methods: Sequence[str]) -> None:
