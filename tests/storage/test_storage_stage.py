@@ -305,3 +305,20 @@ def test_it_works_on_a_file_system_without_hard_links(root, monkeypatch):
 def test_published_outputs_take_no_second_copy_of_the_disk(root):
     run(root)
     assert (root / "model").samefile(root / ".calgrid/train/f1/model")
+
+
+def test_killed_between_the_last_file_and_the_rename_nothing_is_computed_again(root, monkeypatch):
+    def killed(*_args, **_options):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr("calgrid.storage.stage.shutil.rmtree", killed)
+        with pytest.raises(KeyboardInterrupt):
+            run_stage(root, "train", "f1", ["model"], lambda folder: (folder / "model").write_text("weights"))
+    assert not (root / "model").exists()
+
+    def computed_again(_folder):
+        raise AssertionError("the work was done")
+
+    run_stage(root, "train", "f1", ["model"], computed_again)
+    assert (root / "model").read_text() == "weights"

@@ -19,6 +19,8 @@ from calgrid.storage.atomic import disk_error, flush, write_text
 from calgrid.storage.locks import OwnerLock
 
 HIDDEN = ".calgrid"
+#: file that says that all outputs in a folder are written
+COMPLETE = "complete"
 
 
 def planned_at() -> float:
@@ -59,12 +61,13 @@ def run_stage(
     with OwnerLock(base.with_suffix(".lock"), f"{stage} stage of {root}"):
         done, partial = base / fingerprint, base / f"{fingerprint}.partial"
         # another study may have wanted fewer files of the same stage
-        complete = all((done / name).is_file() for name in outputs)
-        fresh = not (complete and _completed_since(done, planned_at(), called))
+        fresh = not (_is_complete(done, outputs) and _completed_since(done, planned_at(), called))
         try:
             if fresh:
                 partial.mkdir(parents=True, exist_ok=True)
-                produce(partial)
+                if not _is_complete(partial, outputs):  # it is when a kill came just before the rename
+                    (partial / COMPLETE).unlink(missing_ok=True)
+                    produce(partial)
                 _complete(partial, done, [*outputs, *(name for name in optional if (partial / name).is_file())])
             for name in outputs:
                 _link(done / name, root / name)
@@ -81,24 +84,28 @@ def run_stage(
     return fresh
 
 
+def _is_complete(folder: Path, outputs: Sequence[str]) -> bool:
+    return all((folder / name).is_file() for name in (COMPLETE, *outputs))
+
+
 def _completed_since(done: Path, planned: float, called: float) -> bool:
     """Was the stage completed by somebody else after this grid was planned (or, outside a grid, this call began)?"""
-    marker = done / "complete"
+    marker = done / COMPLETE
     since = called if math.isnan(planned) else planned  # NaN: not inside a grid
-    return marker.exists() and marker.stat().st_mtime > since
+    return marker.stat().st_mtime > since
 
 
 def _complete(partial: Path, done: Path, outputs: Sequence[str]) -> None:
     missing = [name for name in outputs if not (partial / name).is_file()]
     if missing:
         raise StateError(f"The stage in {partial} did not write {', '.join(missing)}: please report this.")
-    kept = {partial / name for name in outputs}
+    kept = {partial / name for name in (*outputs, COMPLETE)}
+    for name in outputs:
+        flush(partial / name)
+    write_text(partial / COMPLETE, "")  # from here on a kill loses nothing
     for path in partial.rglob("*"):
         if path.is_file() and path not in kept:
             path.unlink()  # resume state has done its work
-    for path in kept:
-        flush(path)
-    write_text(partial / "complete", "")
     shutil.rmtree(done, ignore_errors=True)
     partial.rename(done)
 
