@@ -339,3 +339,24 @@ def test_an_external_run_is_imported_again_when_its_description_changes_but_not_
 
     assert fingerprint(calibrators=["ts"], calibrator_seeds=[1, 2]) == fingerprint()
     assert len({fingerprint(), fingerprint(split_seed=2), fingerprint(kind="probabilities"), fingerprint(seed=1)}) == 4
+
+
+class TestReductionOfTheProtocol:
+    """The focal_calibration line sums its losses: the protocol says so, and what is trained must follow."""
+
+    @staticmethod
+    def options(home, method, **changes):
+        grid = {"datasets": ["digits"], "backbones": ["resnet8"], "methods": ["mbls", "tst+mbls"], "seeds": [1]}
+        config = {"study": "s", "grids": [{"protocol": "fcline", **grid}], **changes}
+        plan = Plan(Study(config, home))
+        key = next(key for key in plan.study.runs if key.method == method)
+        return plan.train(key)["loss"]["options"]
+
+    @pytest.mark.parametrize("method", ["mbls", "tst+mbls"])
+    def test_reaches_the_loss(self, home, method):
+        assert self.options(home, method)["reduction"] == "sum"
+
+    def test_an_override_of_the_method_wins(self, home):
+        override = {"match": {"method": "mbls"}, "set": {"reduction": "mean"}}
+        assert self.options(home, "mbls", overrides=[override])["reduction"] == "mean"
+        assert self.options(home, "tst+mbls", overrides=[override])["reduction"] == "sum"

@@ -43,7 +43,7 @@ def make_spec():
             "key": {"protocol": "p", "dataset": "tiny", "backbone": "resnet8", "method": loss, "seed": 1},
             "protocol": protocol,
             "procedure": {"id": procedure, "options": procedure_options or {}},
-            "loss": {"id": loss, "options": loss_options or {}},
+            "loss": {"id": loss, "options": {"reduction": protocol["reduction"], **(loss_options or {})}},
             "first_stage": first_stage,
             "fingerprint": f"{loss}-{procedure}",
         }

@@ -163,6 +163,16 @@ def test_sum_reduction_multiplies_the_gradient_by_the_batch_size(make_spec, prep
     assert torch.allclose(gradients["sum"], 16 * gradients["mean"], rtol=1e-4, atol=1e-5)
 
 
+def test_history_holds_mean_losses_whatever_the_reduction(make_spec, prepared, tmp_path):
+    rows = {}
+    for reduction in ("mean", "sum"):
+        # a rate so small that both networks stay where they started
+        optimizer = {"name": "sgd", "lr": 1e-12, "momentum": 0.0, "weight_decay": 0.0, "nesterov": False}
+        spec = make_spec(reduction=reduction, epochs=1, optimizer=optimizer)
+        rows[reduction] = run(spec, prepared, tmp_path / reduction)[1].history[0]
+    assert rows["sum"]["train_loss"] == pytest.approx(rows["mean"]["train_loss"], rel=1e-5)
+
+
 def test_a_run_that_diverges_ends_with_one_sentence(make_spec, prepared, tmp_path, monkeypatch):
     trainer = build(make_spec(), prepared, tmp_path)
     monkeypatch.setattr(trainer.loss, "compute", lambda logits, *_: (logits.sum() * 0.0 + float("inf"), {}))

@@ -33,6 +33,8 @@ class Place:
     protocol: str
     dataset: str
     backbone: str
+    #: of the protocol; a default that a variant or override can change
+    reduction: str = "mean"
 
 
 @dataclass(frozen=True)
@@ -94,7 +96,7 @@ class MethodBook:
         return own, first
 
     def resolve(self, method: str, place: Place) -> Method:
-        """Resolve all hyper-parameters: file defaults < those of the data set < variant < overrides."""
+        """Resolve all hyper-parameters: file defaults < those of the data set < protocol < variant < overrides."""
         own, first = self.split(method, "the grid")
         base = self.base(own)
         chosen = {k: v for k, v in self.variants.get(own, {}).items() if k != "base"}
@@ -105,11 +107,14 @@ class MethodBook:
                 # an override without a method is for all methods that have such a hyper-parameter
                 named = "method" in override["match"]
                 chosen.update({k: v for k, v in values.items() if named or k in known})
-        values = _options_spec(base).resolve(chosen, place.dataset, place.backbone, f"method '{method}'")
+        reduction = {"reduction": place.reduction}
         if base in registry.specs("procedure"):
+            values = _options_spec(base).resolve(chosen, place.dataset, place.backbone, f"method '{method}'")
             loss = registry.spec("procedure", base).info.get("loss", "ce")
-            loss_options = registry.spec("loss", loss).resolve({}, place.dataset, place.backbone)
+            loss_options = registry.spec("loss", loss).resolve(reduction, place.dataset, place.backbone)
             return Method(method, base, values, loss, loss_options, first)
+        chosen = {**reduction, **chosen}
+        values = _options_spec(base).resolve(chosen, place.dataset, place.backbone, f"method '{method}'")
         return Method(method, "standard", {}, base, values, first)
 
     def _check_override(self, override: Mapping[str, Any], where: str) -> None:

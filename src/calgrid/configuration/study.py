@@ -115,7 +115,7 @@ class Study:
         if key in self.runs:
             return
         _, first = self.methods.split(key.method, f"{where}.methods")
-        method = self.methods.resolve(key.method, Place(key.protocol, key.dataset, key.backbone))
+        method = self.methods.resolve(key.method, Place(key.protocol, key.dataset, key.backbone, protocol["reduction"]))
         first_key = key._replace(method=first) if first else None
         if first_key:
             self._add_run(first_key, protocol, where)

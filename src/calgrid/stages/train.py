@@ -105,9 +105,8 @@ def _build_trainer(
     classes, seed = prepared.n_classes, key["seed"]
     torch.manual_seed(stream(seed, "weights"))
     model, procedure = build_network(spec, classes, first)
-    options = {"reduction": protocol["reduction"], **spec["loss"]["options"]}
     torch.manual_seed(stream(seed, "loss weights"))
-    loss = build_loss(spec["loss"]["id"], classes, **options).to(device)
+    loss = build_loss(spec["loss"]["id"], classes, **spec["loss"]["options"]).to(device)
     channels_last = protocol["channels_last"]
     model = model.to(device, memory_format=torch.channels_last if channels_last else torch.contiguous_format)
     train_images, val_images = (device_images(prepared, split, device, channels_last) for split in ("train", "val"))

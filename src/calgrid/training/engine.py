@@ -135,9 +135,10 @@ class Trainer:
     def _accumulate(self, batch: Batch, logits: torch.Tensor, total: torch.Tensor) -> None:
         """Add to the epoch's sums, on the device, so that no step waits for it."""
         count = len(batch)
+        weight = 1 if self.loss.reduction == "sum" else count  # the history holds means over samples either way
         parts = {f"train_{name}": value * count for name, value in self.loss.last_parts.items()}
         correct = (logits.argmax(1) == batch.labels).sum()
-        for name, value in {"train_loss": total * count, "train_accuracy": correct, **parts}.items():
+        for name, value in {"train_loss": total * weight, "train_accuracy": correct, **parts}.items():
             self.position.sums[name] = self.position.sums.get(name, 0.0) + value.double()
 
     def _finish_epoch(self) -> dict[str, float]:
