@@ -10,7 +10,9 @@ from calgrid.backbones import build_backbone
 from calgrid.errors import StateError
 from calgrid.losses import build_loss
 from calgrid.procedures import build_procedure
-from calgrid.training.data import Batch
+from calgrid.procedures._base import Training
+from calgrid.procedures._second_stage import FeatureTable
+from calgrid.training.data import Batch, DeviceImages
 
 
 @pytest.fixture
@@ -107,7 +109,45 @@ def test_prediction_needs_no_first_stage(first_stage, batch):
     rebuilt.load_state_dict(model.state_dict())
     model.eval()
     rebuilt.eval()
-    logits, features = procedure.predict(model, batch.images)
-    again, _ = procedure.predict(rebuilt, batch.images)
+    logits, features = procedure.predict(model, batch)
+    again, _ = procedure.predict(rebuilt, batch)
     assert torch.equal(logits, again)
     assert torch.equal(logits, model.head(features))
+
+
+@pytest.fixture
+def split():
+    pixels = torch.randint(0, 256, (40, 3, 8, 8), generator=torch.Generator().manual_seed(3)).to(torch.uint8)
+    cpu = torch.device("cpu")
+    return DeviceImages(pixels.numpy(), torch.arange(40).numpy() % 10, [0.5] * 3, [0.25] * 3, cpu, False)
+
+
+def training(augmented):
+    return Training(seed=1, epochs=2, samples=40, num_classes=10, augmented=augmented, device=torch.device("cpu"))
+
+
+@pytest.mark.parametrize(
+    ("augmented", "cached", "once"), [(False, False, True), (True, False, False), (True, True, True)]
+)
+def test_features_are_computed_once_where_that_changes_nothing_or_is_asked_for(
+    first_stage, split, augmented, cached, once
+):
+    procedure, model = second_stage(first_stage, cached=cached)
+    procedure.begin_training(model, training(augmented))
+    train, val = procedure.splits(model, split, split)
+    assert isinstance(train, FeatureTable) == once
+    assert isinstance(val, FeatureTable)
+
+
+def test_features_computed_once_give_the_logits_of_the_images(first_stage, split):
+    procedure, model = second_stage(first_stage)
+    procedure.begin_training(model, training(augmented=False))
+    table, _ = procedure.splits(model, split, split)
+    index = torch.tensor([7, 3, 39])
+    model.eval()
+    from_table, features = procedure.predict(model, table.batch(index))
+    from_images, expected = procedure.predict(model, split.batch(index))
+    torch.testing.assert_close(from_table, from_images)
+    torch.testing.assert_close(features, expected)
+    assert torch.equal(table.batch(index).labels, split.labels[index])
+    assert torch.equal(torch.cat([batch.index for batch in table.batches(16)]), torch.arange(40))

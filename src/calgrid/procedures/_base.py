@@ -1,30 +1,69 @@
 """What the training loop asks of a procedure. Each method here is a hook; the loop itself exists once."""
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import nn
 
-from calgrid.training.data import Batch
+from calgrid.training.data import Batch, Split
 
 State = Mapping[str, torch.Tensor]
 
 
+@dataclass(frozen=True)
+class Training:
+    """What a procedure is told of the run before it trains.
+
+    Attributes
+    ----------
+    seed : of the run; whatever a procedure draws derives from it, by name.
+    epochs : of this stage. samples : of the training split. num_classes : K.
+    augmented : whether the protocol augments the training images.
+    """
+
+    seed: int
+    epochs: int
+    samples: int
+    num_classes: int
+    augmented: bool
+    device: torch.device
+
+
 class Procedure:
-    """Plain training of the whole network; procedures override the hooks in which they differ."""
+    """Plain training of the whole network; procedures override the hooks in which they differ.
+
+    The global torch generator is seeded anew before each training step, from the run's seed, epoch and step: what a
+    hook draws there is the same after an interruption.
+
+    Attributes
+    ----------
+    last_parts : terms of the last step that the loss does not know, detached scalars, means over the batch; they
+        join the history as ``train_<name>``.
+    """
+
+    def __init__(self) -> None:
+        self.last_parts: dict[str, torch.Tensor] = {}
 
     def build_model(self, backbone: nn.Module, num_classes: int) -> nn.Module:
         """Return the network to train, with freshly drawn weights.
 
         Parameters
         ----------
-        backbone : ``features(x) -> (N, d)``, ``head``, ``num_features``.
+        backbone : ``features(x) -> (N, d)``, ``stages``, ``pool``, ``head``, ``num_features``.
         """
         return backbone
 
     def load_first_stage(self, model: nn.Module, state: State) -> None:
         """Take over what the procedure needs of a first stage's weights (second stages only)."""
+
+    def begin_training(self, model: nn.Module, training: Training) -> None:
+        """Prepare the run, once in a process, before state of an interrupted run is restored."""
+
+    def splits(self, model: nn.Module, train: Split, val: Split) -> tuple[Split, Split]:
+        """Return what is trained and validated on in place of the images."""
+        return train, val
 
     def parameters(self, model: nn.Module) -> Iterable[nn.Parameter]:
         """Parameters of the network that are trained (those of the loss come on top)."""
@@ -39,22 +78,49 @@ class Procedure:
 
     def forward_loss(self, model: nn.Module, loss: nn.Module, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
         """Return logits (B, K) and the scalar loss of a training batch."""
-        features = model.features(batch.images)
+        features = self.features(model, batch)
         logits = model.head(features)
         return logits, loss(logits, batch.labels, features=features, index=batch.index)
 
-    def end_epoch(self, model: nn.Module, epoch: int, accuracy: float) -> dict[str, float]:
-        """Update the procedure's state after an epoch; return diagnostics for the history."""
+    def hits(self, logits: torch.Tensor, batch: Batch) -> torch.Tensor:
+        """Return how right the arg max of each training sample is, (B,), for the training accuracy."""
+        return logits.argmax(dim=1) == batch.labels
+
+    def before_step(self, model: nn.Module) -> None:
+        """Change gradients after the backward pass, before they are clipped."""
+
+    def after_step(self, model: nn.Module) -> None:
+        """Change weights after the optimiser's step."""
+
+    def end_epoch(self, model: nn.Module, epoch: int, means: Mapping[str, float]) -> dict[str, float]:
+        """Update the procedure's state after an epoch; return diagnostics for the history.
+
+        Parameters
+        ----------
+        means : over the epoch's training samples: ``train_loss``, ``train_accuracy``, ``train_confidence``, terms.
+        """
         return {}
 
-    def predict(self, model: nn.Module, images: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def predict(self, model: nn.Module, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
         """Return logits (B, K) and penultimate features (B, d) of the network in evaluation mode."""
-        features = model.features(images)
+        features = self.features(model, batch)
         return model.head(features), features
 
+    @staticmethod
+    def features(model: nn.Module, batch: Batch) -> torch.Tensor:
+        """Penultimate features (B, d): those that the batch brings, or the network's."""
+        return model.features(batch.images) if batch.features is None else batch.features
+
     def state_dict(self) -> dict[str, Any]:
-        """State to save with resume state and checkpoint: tensors and numbers."""
+        """State that predictions depend on, saved with every checkpoint: tensors and numbers."""
         return {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take over what :meth:`state_dict` returned."""
+
+    def resume_state(self) -> dict[str, Any]:
+        """Further state that an interrupted run needs to go on, as tensors and numbers."""
+        return {}
+
+    def load_resume_state(self, state: Mapping[str, Any]) -> None:
+        """Take over what :meth:`resume_state` returned."""

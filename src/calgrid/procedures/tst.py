@@ -27,9 +27,11 @@ class TwoStageTraining(SecondStage):
     Parameters
     ----------
     hidden : Z; 128 (CIFAR-10) or 512 (CIFAR-100, Tiny-ImageNet) in the reproduction scripts.
+    cached : compute the training features once, without augmentation (a faster variant).
     """
 
-    def __init__(self, *, hidden: int = 128) -> None:
+    def __init__(self, *, hidden: int = 128, cached: bool = False) -> None:
+        super().__init__(cached=cached)
         self.hidden = hidden
 
     def build_head(self, num_features: int, num_classes: int) -> nn.Module:

@@ -167,7 +167,7 @@ class _Exporter:
                 chunk, np.zeros(len(chunk)), self.prepared.mean, self.prepared.std, self.device, self.channels_last
             )
             for batch in split.batches(BATCH):
-                z, h = self.procedure.predict(self.network, batch.images)
+                z, h = self.procedure.predict(self.network, batch)
                 logits.append(z.float().cpu())
                 if keep_features:
                     features.append(h.float().cpu())

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -10,17 +11,38 @@ from torch.nn import functional as F
 
 @dataclass
 class Batch:
-    """One training batch.
+    """One batch.
 
-    images : (B, C, H, W) float32, normalised. labels : (B,) int64. index : (B,) int64, position in the split.
+    images : (B, C, H, W) float32, normalised; None where a frozen network's features stand in their place.
+    labels : (B,) int64. index : (B,) int64, position in the split.
+    features : (B, d) float32, penultimate features that were computed before, or None.
     """
 
-    images: torch.Tensor
+    images: torch.Tensor | None
     labels: torch.Tensor
     index: torch.Tensor
+    features: torch.Tensor | None = None
 
     def __len__(self) -> int:
         return len(self.labels)
+
+
+class Split(Protocol):
+    """What the training loop needs of a split: images, or features in their place."""
+
+    labels: torch.Tensor
+
+    def __len__(self) -> int: ...
+
+    def batches(self, size: int) -> Iterator[Batch]:
+        """All samples in order, without augmentation."""
+        ...
+
+    def batch(
+        self, index: torch.Tensor, crop_padding: int = 0, flip: bool = False, rng: torch.Generator | None = None
+    ) -> Batch:
+        """Augmented batch of the samples at ``index``."""
+        ...
 
 
 class DeviceImages:

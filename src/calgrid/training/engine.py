@@ -17,10 +17,10 @@ import torch
 from torch import nn
 
 from calgrid.errors import DataError
-from calgrid.procedures._base import Procedure
+from calgrid.procedures._base import Procedure, Training
 from calgrid.progress import Progress
 from calgrid.storage.checkpoint import load_resume_state, save_resume_state
-from calgrid.training.data import Batch, DeviceImages
+from calgrid.training.data import Batch, Split
 from calgrid.training.interrupt import StopRequest
 from calgrid.training.schedule import learning_rate
 from calgrid.training.seeds import generator, stream
@@ -67,8 +67,8 @@ class Trainer:
         loss: nn.Module,
         procedure: Procedure,
         protocol: Mapping[str, Any],
-        train: DeviceImages,
-        val: DeviceImages,
+        train: Split,
+        val: Split,
         *,
         seed: int,
         autocast: bool,
@@ -77,9 +77,11 @@ class Trainer:
         title: str,
     ) -> None:
         self.model, self.loss, self.procedure, self.protocol = model, loss, procedure, protocol
-        self.train_images, self.val_images = train, val
         self.seed, self.autocast, self.title = seed, autocast, title
         self.device = train.labels.device
+        procedure.begin_training(model, _training(protocol, seed, train, loss))
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=autocast):
+            self.train_images, self.val_images = procedure.splits(model, train, val)
         self.trained = [p for p in procedure.parameters(model) if p.requires_grad]
         self.optimizer = build_optimizer([*self.trained, *loss.parameters()], protocol["optimizer"])
         self.steps = -(-len(train) // protocol["batch_size"])
@@ -126,9 +128,11 @@ class Trainer:
             logits, total = self.procedure.forward_loss(self.model, self.loss, batch)
         self.optimizer.zero_grad(set_to_none=True)
         total.backward()
+        self.procedure.before_step(self.model)
         if self.protocol["clip_grad_norm"] is not None:
             nn.utils.clip_grad_norm_(self.trained, self.protocol["clip_grad_norm"])
         self.optimizer.step()
+        self.procedure.after_step(self.model)
         self.loss.after_step(logits.detach(), batch.labels, batch.index)
         self._accumulate(batch, logits.detach(), total.detach())
 
@@ -136,9 +140,14 @@ class Trainer:
         """Add to the epoch's sums, on the device, so that no step waits for it."""
         count = len(batch)
         weight = 1 if self.loss.reduction == "sum" else count  # the history holds means over samples either way
-        parts = {f"train_{name}": value * count for name, value in self.loss.last_parts.items()}
-        correct = (logits.argmax(1) == batch.labels).sum()
-        for name, value in {"train_loss": total * weight, "train_accuracy": correct, **parts}.items():
+        parts = {**self.loss.last_parts, **self.procedure.last_parts}
+        sums = {
+            "train_loss": total * weight,
+            "train_accuracy": self.procedure.hits(logits, batch).sum(),
+            "train_confidence": logits.float().softmax(dim=1).amax(dim=1).sum(),
+            **{f"train_{name}": value * count for name, value in parts.items()},
+        }
+        for name, value in sums.items():
             self.position.sums[name] = self.position.sums.get(name, 0.0) + value.double()
 
     def _finish_epoch(self) -> dict[str, float]:
@@ -149,7 +158,7 @@ class Trainer:
         val_accuracy = float((val_logits.argmax(1) == labels).double().mean())
         val_nll = float(nn.functional.cross_entropy(val_logits.double(), labels))
         self._sample()
-        diagnostics = self.procedure.end_epoch(self.model, position.epoch, means["train_accuracy"])
+        diagnostics = self.procedure.end_epoch(self.model, position.epoch, means)
         diagnostics.update(self.loss.pop_diagnostics())
         self.loss.on_epoch_end(position.epoch, val_logits, labels)
         row = {
@@ -191,8 +200,7 @@ class Trainer:
         self.loss.eval()
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.autocast):
             logits = [
-                self.procedure.predict(self.model, batch.images)[0]
-                for batch in self.val_images.batches(EVALUATION_BATCH)
+                self.procedure.predict(self.model, batch)[0] for batch in self.val_images.batches(EVALUATION_BATCH)
             ]
         return torch.cat(logits).float()
 
@@ -208,6 +216,7 @@ class Trainer:
         state = {
             "position": vars(self.position),
             "states": self.states(),
+            "procedure": dict(self.procedure.resume_state()),
             "optimizer": self.optimizer.state_dict(),
         }
         save_resume_state(self.resume_path, state)
@@ -219,10 +228,23 @@ class Trainer:
         self.model.load_state_dict(state["states"]["model"])
         self.loss.load_state_dict(state["states"]["loss"])
         self.procedure.load_state_dict(state["states"]["procedure"])
+        self.procedure.load_resume_state(state["procedure"])
         self.optimizer.load_state_dict(state["optimizer"])
         self.position = Position(**state["position"])
         self.position.sums = {name: value.to(self.device) for name, value in self.position.sums.items()}
         self.position.interruptions += 1
+
+
+def _training(protocol: Mapping[str, Any], seed: int, train: Split, loss: nn.Module) -> Training:
+    augmentation = protocol["augmentation"]
+    return Training(
+        seed=seed,
+        epochs=protocol["epochs"],
+        samples=len(train),
+        num_classes=loss.num_classes,
+        augmented=bool(augmentation["crop_padding"] or augmentation["flip"]),
+        device=train.labels.device,
+    )
 
 
 def sampled_epochs(protocol: Mapping[str, Any]) -> frozenset[int]:
