@@ -175,6 +175,45 @@ def test_costs_are_relative_to_the_baseline(tables):
     assert "none" not in set(frame["item"].dropna())
 
 
+def with_first_stages(study, method, first, **changes):
+    """Give the runs of ``method`` the training of ``first`` as their first stage."""
+    path = study.folder / "costs.parquet"
+    costs = pd.read_parquet(path)
+    stage = costs[(costs["method"] == first) & (costs["stage"] == "train")]
+    pd.concat([costs, stage.assign(method=method, stage="first_stage", item=first, **changes)]).to_parquet(path)
+
+
+def test_training_time_of_a_second_stage_holds_its_first_stage(build, tmp_path, read_markdown):
+    study = build(methods=("ce", "maccal+mbls", "mbls"))
+    with_first_stages(study, "maccal+mbls", "mbls", peak_memory_mb=900.0)
+    write_tables(study.folder, study.manifest, tmp_path / "out")
+    frame = pd.read_csv(tmp_path / "out" / "training_time.csv").set_index("method")
+    # 20 s, one more for each letter of the name, and the number of the seed, which has the mean 1
+    assert frame.loc["maccal+mbls", "first_stage_seconds"] == pytest.approx(25)
+    assert frame.loc["maccal+mbls", "own_seconds"] == pytest.approx(32)
+    assert frame.loc["maccal+mbls", "seconds"] == pytest.approx(57)
+    assert frame.loc["maccal+mbls", "seconds_std"] == pytest.approx(2)  # both stages grow by a second a seed
+    assert frame.loc["maccal+mbls", "ratio_to_baseline"] == pytest.approx(57 / 23)
+    assert frame.loc["maccal+mbls", "peak_memory_mb"] == 900
+    assert frame.loc["mbls", "seconds"] == pytest.approx(25)
+    assert np.isnan(frame.loc["mbls", "first_stage_seconds"])
+    (rows,) = read_markdown(tmp_path / "out" / "training_time.md").values()
+    assert [row["First stage"] for row in rows] == ["–", "mbls", "–"]
+    costs = pd.read_csv(tmp_path / "out" / "costs.csv")
+    assert "first_stage" not in set(costs["stage"])
+
+
+def test_training_times_of_different_devices_have_no_ratio(build, tmp_path):
+    study = build(methods=("ce", "mbls"))
+    costs = pd.read_parquet(study.folder / "costs.parquet")
+    costs.loc[costs["method"] == "mbls", "device_name"] = "another"
+    costs.to_parquet(study.folder / "costs.parquet")
+    write_tables(study.folder, study.manifest, tmp_path / "out")
+    ratios = pd.read_csv(tmp_path / "out" / "training_time.csv").set_index("method")["ratio_to_baseline"]
+    assert ratios["ce"] == 1
+    assert np.isnan(ratios["mbls"])
+
+
 def test_seeds_of_a_calibrator_are_no_seeds_of_a_run(build, tmp_path):
     study = build(seeds=(0,))
     costs = pd.read_parquet(study.folder / "costs.parquet")

@@ -159,7 +159,7 @@ def _add_predict(commands: Commands) -> None:
 def _add_import(commands: Commands) -> None:
     parser = _command(commands, "import", "stages:import_run", "Take logits made elsewhere into a folder of runs.")
     parser.add_argument("--spec", required=True, help=SPEC_HELP)
-    parser.add_argument("--files", type=Path, nargs="+", required=True, metavar="FILE", help="val and test, or test")
+    parser.add_argument("--files", type=Path, nargs="+", required=True, metavar="FILE", help="val, test, head; or test")
     parser.add_argument("--out", type=Path, required=True, help="folder of the run")
 
 

@@ -1,7 +1,12 @@
-"""Methods: from an identifier such as ``tst+mbls`` to a procedure, a loss and all their hyper-parameters."""
+"""Methods: from an identifier such as ``maccal+mixup+ls`` to a procedure, a loss and all their hyper-parameters.
+
+An identifier is read from the left: a loss (``mbls``); a procedure with the loss that it trains (``mixup+ls``, plain
+``mixup`` for cross-entropy); a second stage with the method that it starts from (``maccal+mixup+ls``, plain ``maccal``
+over cross-entropy).
+"""
 
 import contextlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -9,6 +14,17 @@ from calgrid import registry
 from calgrid.errors import ConfigError, unknown_id
 
 SECOND_STAGE = "second_stage"
+#: loss and first stage where none is named
+PLAIN = "ce"
+#: which losses a one-stage procedure can train (what it registers as ``losses``): the rule, and why
+COMBINATIONS: Mapping[str, tuple[Callable[[Mapping[str, Any]], bool], str]] = {
+    "any": (lambda info: True, ""),
+    "affine": (lambda info: not info["hard_labels"], "mixes labels, and this loss needs hard ones"),
+    "stateless": (
+        lambda info: not info["needs"] and info["state"] == "none",
+        "computes its loss twice a step, on logits alone, and this loss keeps state or needs more",
+    ),
+}
 
 
 @dataclass(frozen=True)
@@ -74,54 +90,89 @@ class MethodBook:
             raise unknown_id("method", name, self.names(), where)
         return name
 
-    def split(self, method: str, where: str = "") -> tuple[str, str | None]:
-        """Own name and first stage: ``tst+mbls`` -> (tst, mbls), ``tst`` -> (tst, ce), ``mbls`` -> (mbls, None)."""
-        own, plus, first = method.partition("+")
-        second_stage = _is_second_stage(self.base(own, where))
-        if not second_stage:
+    def split(self, method: str, where: str = "") -> tuple[str, str | None, str | None]:
+        """Own name, loss, first stage: ``mixup+ls`` -> (mixup, ls, None), ``tst+mbls`` -> (tst, None, mbls).
+
+        Raises
+        ------
+        ConfigError : a part is unknown, or the parts cannot be combined.
+        """
+        own, plus, rest = method.partition("+")
+        at = f"'{method}' in {where}" if where else f"'{method}'"
+        base = self.base(own, at if plus else where)
+        if base in registry.specs("loss"):
             if plus:
-                raise ConfigError(
-                    f"'{method}' in {where}: '{own}' is no second stage, nothing can stand after its '+'."
-                )
-            return own, None
-        first = first if plus else "ce"
-        if first not in self.names():
-            raise unknown_id("first stage", first, self.names(), f"'{method}' in {where}" if where else f"'{method}'")
-        if _is_second_stage(self.base(first)):
+                raise ConfigError(f"{at}: '{own}' is a loss, nothing can stand after its '+'.")
+            return own, own, None
+        if plus and rest == PLAIN:
+            raise ConfigError(f"{at}: write '{own}', which is the same run over {PLAIN}.")
+        if _is_second_stage(base):
+            self._check_first_stage(rest if plus else PLAIN, at)
+            return own, None, rest if plus else PLAIN
+        self._check_loss(base, rest if plus else PLAIN, at)
+        return own, rest if plus else PLAIN, None
+
+    def _check_first_stage(self, first: str, at: str) -> None:
+        own, _, first_first = self.split(first, at)
+        if first_first is not None:
+            raise ConfigError(f"{at}: '{first}' is itself a second stage; use a one-stage method there.")
+        base = self.base(own)
+        if base in registry.specs("procedure") and not registry.spec("procedure", base).info.get("linear_head", True):
             raise ConfigError(
-                f"'{method}' in {where}: '{first}' is itself a second stage; use a one-stage method there."
+                f"{at}: '{own}' trains more than a linear head on its features, which a second stage would throw "
+                "away; use a method there that trains an ordinary network."
             )
-        if plus and first == "ce":
-            raise ConfigError(f"'{method}' in {where}: write '{own}', which is the same run over ce.")
-        return own, first
+
+    def _check_loss(self, procedure: str, loss: str, at: str) -> None:
+        base = self.base(loss, at)
+        losses = registry.specs("loss")
+        if base not in losses:
+            raise ConfigError(f"{at}: '{loss}' is no loss; after '{procedure}+' stands a loss.")
+        allows, why = COMBINATIONS[registry.spec("procedure", procedure).info["losses"]]
+        if not allows(losses[base].info):
+            possible = ", ".join(id for id, spec in losses.items() if allows(spec.info))
+            raise ConfigError(f"{at}: '{procedure}' {why}; it can train: {possible}.")
 
     def resolve(self, method: str, place: Place) -> Method:
-        """Resolve all hyper-parameters: file defaults < those of the data set < protocol < variant < overrides."""
-        own, first = self.split(method, "the grid")
+        """Resolve all hyper-parameters: file defaults < those of the data set < protocol < variant < overrides.
+
+        An override that names a method changes that method's own options: those of ``mixup`` in ``mixup+ls``, whose
+        loss is changed by a variant (``mixup+ls_strong``) or by an override that names no method.
+        """
+        own, loss, first = self.split(method, "the grid")
         base = self.base(own)
-        chosen = {k: v for k, v in self.variants.get(own, {}).items() if k != "base"}
+        if base in registry.specs("loss"):
+            options = self._loss_options(method, own, base, place)
+            return Method(method, "standard", {}, base, options)
+        values = self._options(method, own, base, place)
+        if loss is None:  # a second stage
+            loss = registry.spec("procedure", base).info.get("loss", PLAIN)
+            options = registry.spec("loss", loss).resolve({"reduction": place.reduction}, place.dataset, place.backbone)
+            return Method(method, base, values, loss, options, first)
+        return Method(method, base, values, self.base(loss), self._loss_options(None, loss, self.base(loss), place))
+
+    def _loss_options(self, method: str | None, name: str, base: str, place: Place) -> dict[str, Any]:
+        return self._options(method, name, base, place, {"reduction": place.reduction})
+
+    def _options(
+        self, method: str | None, name: str, base: str, place: Place, chosen: Mapping[str, Any] | None = None
+    ) -> dict[str, Any]:
+        """Options of the component behind ``name``; ``method`` is what overrides match, None for a procedure's loss."""
+        values = {**(chosen or {}), **{k: v for k, v in self.variants.get(name, {}).items() if k != "base"}}
         known = _options_spec(base).options
         for override in self.overrides:
-            if _matches(override["match"], method, place):
-                values = override["set"]
+            match = override["match"]
+            if _matches(match, method, place):
                 # an override without a method is for all methods that have such a hyper-parameter
-                named = "method" in override["match"]
-                chosen.update({k: v for k, v in values.items() if named or k in known})
-        reduction = {"reduction": place.reduction}
-        if base in registry.specs("procedure"):
-            values = _options_spec(base).resolve(chosen, place.dataset, place.backbone, f"method '{method}'")
-            loss = registry.spec("procedure", base).info.get("loss", "ce")
-            loss_options = registry.spec("loss", loss).resolve(reduction, place.dataset, place.backbone)
-            return Method(method, base, values, loss, loss_options, first)
-        chosen = {**reduction, **chosen}
-        values = _options_spec(base).resolve(chosen, place.dataset, place.backbone, f"method '{method}'")
-        return Method(method, "standard", {}, base, values, first)
+                named = "method" in match
+                values.update({k: v for k, v in override["set"].items() if named or k in known})
+        return _options_spec(base).resolve(values, place.dataset, place.backbone, f"method '{method or name}'")
 
     def _check_override(self, override: Mapping[str, Any], where: str) -> None:
         match = override["match"]
         methods = as_list(match.get("method", []))
         for method in methods:
-            own, _ = self.split(method, f"{where}.match")
+            own, _, _ = self.split(method, f"{where}.match")
             _options_spec(self.base(own)).resolve(override["set"], where=f"{where}.set for method '{method}'")
         for kind in ("dataset", "backbone"):
             for name in as_list(match.get(kind, [])):
@@ -167,6 +218,6 @@ def as_list(value: str | Iterable[str]) -> list[str]:
     return [value] if isinstance(value, str) else list(value)
 
 
-def _matches(match: Mapping[str, Any], method: str, place: Place) -> bool:
+def _matches(match: Mapping[str, Any], method: str | None, place: Place) -> bool:
     actual = {"method": method, "dataset": place.dataset, "backbone": place.backbone, "protocol": place.protocol}
     return all(actual[key] in as_list(wanted) for key, wanted in match.items())

@@ -88,7 +88,7 @@ class Plan:
         spec = {
             "key": key._asdict(),
             "checkpoints": list(run.checkpoints),
-            "export_features": bool(run.protocol["export_features"]),
+            "export_features": run.protocol["export_features"],
             "run_fingerprint": training["fingerprint"],
             "families": {family: self.data(family_unit(family)) for family in families},
         }
@@ -130,7 +130,7 @@ class Plan:
         run, wanted = self.study.runs[key], self.study.evaluations[key]
         calibrators = [
             {
-                **{k: entry[k] for k in ("name", "id", "options", "stochastic")},
+                **{k: entry[k] for k in ("name", "id", "options", "stochastic", "needs")},
                 "seeds": wanted.calibrator_seeds if entry["stochastic"] else wanted.calibrator_seeds[:1],
                 "fingerprint": self.calibrator(
                     entry["name"], entry["id"], json.dumps(entry["options"], sort_keys=True)
@@ -142,6 +142,8 @@ class Plan:
             "key": key._asdict(),
             "checkpoints": list(run.checkpoints),
             "families": wanted.families,
+            "fit_on": wanted.fit_on,
+            "draws": wanted.calibrator_seeds,
             "calibrators": calibrators,
             "statistics": {k: self.statistics[k] for k in ("bins", "bootstrap", "level", "seed")},
             "run_fingerprint": self.run_fingerprint(key),
@@ -162,6 +164,7 @@ class Plan:
             {
                 "key": key._asdict(),
                 "run": layout.run(key),
+                "first_stage": self._first_stage(key),
                 "part": layout.part(key),
                 "fingerprint": self.calibrate(key)["fingerprint"],
                 "external": key.protocol == EXTERNAL,
@@ -178,6 +181,11 @@ class Plan:
             "configuration": {k: v for k, v in self.study.config.items() if k != "device"},
         }
         return {**content, "fingerprint": fingerprint.digest({"content": content, "code": self.stage("aggregate")})}
+
+    def _first_stage(self, key: RunKey) -> dict[str, str] | None:
+        """Method and folder of the run that a second stage starts from."""
+        first = self.study.runs[key].first_stage
+        return None if first is None else {"method": first.method, "run": self.study.layout.run(first)}
 
     def stage(self, name: str) -> str:
         """Fingerprint of a stage after calibration: ``aggregate``, ``tables``, ``plots``, ``report``."""

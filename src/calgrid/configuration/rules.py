@@ -176,9 +176,9 @@ class RuleBook:
         return RunKey(EXTERNAL, wildcards.dataset, wildcards.backbone, wildcards.method, int(wildcards.seed))
 
     def external_files(self, wildcards: Any) -> list[str]:
-        """Files of an external run: val (where there is one) and test."""
+        """Files of an external run: val (where there is one), test, and the last layer (where it is given)."""
         external = self.runs[self._external_key(wildcards)].external
-        return [str(self._external_path(external[role])) for role in ("val", "test") if role in external]
+        return [str(self._external_path(external[role])) for role in ("val", "test", "head") if role in external]
 
     def external_spec(self, wildcards: Any) -> str:
         """Resolved import."""

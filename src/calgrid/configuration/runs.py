@@ -1,7 +1,7 @@
 """Runs: what is trained or brought along, and where its files lie."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Any, NamedTuple
 
@@ -48,16 +48,21 @@ class Run:
 
 @dataclass
 class Evaluation:
-    """What a study wants to know of one run: calibrators (name -> resolved), their seeds, shift families."""
+    """What a study wants to know of one run.
+
+    ``calibrators`` maps names to resolved calibrators; ``fit_on`` says what fits them: ``val``, ``same_shift``.
+    """
 
     calibrators: dict[str, dict[str, Any]]
     calibrator_seeds: list[int]
     families: list[str]
+    fit_on: list[str] = field(default_factory=lambda: ["val"])
 
     def add(self, other: "Evaluation") -> None:
         """Join what another block of the grid wants of the same run."""
         self.calibrators.update(other.calibrators)
         self.calibrator_seeds = sorted({*self.calibrator_seeds, *other.calibrator_seeds})
+        self.fit_on = [*self.fit_on, *(f for f in other.fit_on if f not in self.fit_on)]
         self.families = [*self.families, *(f for f in other.families if f not in self.families)]
 
 

@@ -96,38 +96,61 @@ class Study:
         for backbone in grid["backbones"]:
             registry.spec("backbone", backbone, f"{where}.backbones")
         self._check_shifts(grid, where)
-        calibrators = {name: self._calibrator(name, protocol, where) for name in grid["calibrators"]}
+        calibrators = {name: self._calibrator(name, where) for name in grid["calibrators"]}
+        self._check_features(calibrators, protocol, grid, where)
         places = itertools.product(grid["datasets"], grid["backbones"], grid["methods"], grid["seeds"])
         for dataset, backbone, method, seed in places:
             key = RunKey(grid["protocol"], dataset, backbone, method, seed)
             self._add_run(key, protocol, where)
-            wanted = Evaluation(calibrators, grid["calibrator_seeds"], self._families(dataset, grid["shifts"]))
+            families = self._families(dataset, grid["shifts"])
+            wanted = Evaluation(calibrators, grid["calibrator_seeds"], families, grid["fit_on"])
+            self._check_heads(key, calibrators, where)
             self._add_evaluation(key, wanted)
 
     def _add_evaluation(self, key: RunKey, wanted: Evaluation) -> None:
         if key in self.evaluations:
             self.evaluations[key].add(wanted)
         else:
-            copy = Evaluation(dict(wanted.calibrators), sorted(wanted.calibrator_seeds), list(wanted.families))
-            self.evaluations[key] = copy
+            self.evaluations[key] = Evaluation(
+                dict(wanted.calibrators), sorted(wanted.calibrator_seeds), list(wanted.families), list(wanted.fit_on)
+            )
 
     def _add_run(self, key: RunKey, protocol: Mapping[str, Any], where: str) -> None:
         if key in self.runs:
             return
-        _, first = self.methods.split(key.method, f"{where}.methods")
+        *_, first = self.methods.split(key.method, f"{where}.methods")
         method = self.methods.resolve(key.method, Place(key.protocol, key.dataset, key.backbone, protocol["reduction"]))
         first_key = key._replace(method=first) if first else None
         if first_key:
             self._add_run(first_key, protocol, where)
         self.runs[key] = Run(key, for_stage(protocol, second=first is not None), method, first_key)
 
-    def _calibrator(self, name: str, protocol: Mapping[str, Any] | None, where: str) -> dict[str, Any]:
-        resolved = self.calibrators.resolve(name, f"{where}.calibrators")
-        if "features" in resolved["needs"] and not (protocol or {}).get("export_features", False):
-            raise ConfigError(
-                f"{where}.calibrators: '{name}' needs features; set export_features: true in the protocol."
-            )
-        return resolved
+    def _calibrator(self, name: str, where: str) -> dict[str, Any]:
+        return self.calibrators.resolve(name, f"{where}.calibrators")
+
+    @staticmethod
+    def _check_features(
+        calibrators: Mapping[str, Mapping[str, Any]], protocol: Mapping[str, Any], grid: Mapping[str, Any], where: str
+    ) -> None:
+        """Calibrators that need features find them in the logits files, on shifts too where they are fitted there."""
+        wanted = [True, "all"] if grid["fit_on"] == ["val"] else ["all"]
+        for name, resolved in calibrators.items():
+            if "features" in resolved["needs"] and protocol["export_features"] not in wanted:
+                value = "true" if True in wanted else "all"
+                raise ConfigError(
+                    f"{where}.calibrators: '{name}' needs features; set export_features: {value} in the protocol."
+                )
+
+    def _check_heads(self, key: RunKey, calibrators: Mapping[str, Mapping[str, Any]], where: str) -> None:
+        procedure = registry.spec("procedure", self.runs[key].method.procedure)
+        if procedure.info.get("linear_head", True):
+            return
+        for name, resolved in calibrators.items():
+            if "head" in resolved["needs"]:
+                raise ConfigError(
+                    f"{where}.calibrators: '{name}' needs a linear last layer, which '{key.method}' does not have; put "
+                    "the method into a grid without this calibrator."
+                )
 
     def _check_shifts(self, grid: Mapping[str, Any], where: str) -> None:
         for shift in grid["shifts"]:
@@ -142,7 +165,7 @@ class Study:
 
     def _add_external(self, name: str, external: Mapping[str, Any]) -> None:
         where = f"external.{name}"
-        for role in ("val", "test"):
+        for role in ("val", "test", "head"):
             if role in external and not self.external_path(external[role]).is_file():
                 path = self.external_path(external[role])
                 raise ConfigError(f"{where}.{role}: the file '{path}' does not exist; correct it or data_root.")
@@ -150,13 +173,36 @@ class Study:
             raise ConfigError(f"{where}: give a 'val' file, or 'split_seed' to split the test rows at random.")
         if "val" in external and "split_seed" in external:
             raise ConfigError(f"{where}: 'val' and 'split_seed' exclude each other.")
+        calibrators = {each: self._calibrator(each, where) for each in external["calibrators"]}
+        for each, resolved in calibrators.items():
+            if "head" in resolved["needs"] and "head" not in external:
+                raise ConfigError(f"{where}.calibrators: '{each}' needs the last layer; give its file as 'head'.")
+        for rows, seed in self._val_subsets(external):
+            self._add_external_run(name, external, calibrators, rows, seed)
+
+    @staticmethod
+    def _val_subsets(external: Mapping[str, Any]) -> list[tuple[int | None, int | None]]:
+        """Sizes and seeds of the sets that fit the calibrators; ``(None, None)`` is all rows."""
+        if "val_rows" not in external:
+            return [(None, None)]
+        return list(itertools.product(external["val_rows"], external["val_seeds"]))
+
+    def _add_external_run(
+        self, name: str, external: Mapping[str, Any], calibrators: dict[str, Any], rows: int | None, seed: int | None
+    ) -> None:
+        dataset = external.get("dataset", name)
         key = RunKey(
-            EXTERNAL, external.get("dataset", name), external["backbone"], external["method"], external["seed"]
+            EXTERNAL,
+            dataset if rows is None else f"{dataset}_n{rows}",
+            external["backbone"],
+            external["method"],
+            external["seed"] if seed is None else seed,
         )
         if key in self.runs:
-            raise ConfigError(f"{where}: another external run has the same dataset, backbone, method and seed.")
-        self.runs[key] = Run(key, {}, None, None, {**external, "name": name})
-        calibrators = {each: self._calibrator(each, None, where) for each in external["calibrators"]}
+            raise ConfigError(f"external.{name}: another external run has the same dataset, backbone, method and seed.")
+        config = {k: v for k, v in external.items() if k not in ("val_rows", "val_seeds")}
+        subset = {} if rows is None else {"val_rows": rows, "val_seed": seed}
+        self.runs[key] = Run(key, {}, None, None, {**config, **subset, "name": name})
         self._add_evaluation(key, Evaluation(calibrators, external["calibrator_seeds"], []))
 
     def external_path(self, path: str) -> Path:

@@ -43,8 +43,15 @@ class Procedure:
         join the history as ``train_<name>``.
     """
 
+    registered: Mapping[str, Any] = {}
+
     def __init__(self) -> None:
         self.last_parts: dict[str, torch.Tensor] = {}
+
+    @property
+    def linear_head(self) -> bool:
+        """Whether the logits are a linear layer on the exported features."""
+        return bool(self.registered.get("linear_head", True))
 
     def build_model(self, backbone: nn.Module, num_classes: int) -> nn.Module:
         """Return the network to train, with freshly drawn weights.
@@ -93,7 +100,7 @@ class Procedure:
         """Change weights after the optimiser's step."""
 
     def end_epoch(self, model: nn.Module, epoch: int, means: Mapping[str, float]) -> dict[str, float]:
-        """Update the procedure's state after an epoch; return diagnostics for the history.
+        """Update the procedure's state after an epoch, before it is validated; return diagnostics for the history.
 
         Parameters
         ----------

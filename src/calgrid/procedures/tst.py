@@ -14,6 +14,7 @@ from calgrid.registry import register
     source="Jordahn & Olmos, ICML 2024, Sec. 3",
     second_stage=True,
     loss="ce",
+    linear_head=False,
     dataset_defaults={"cifar100": {"hidden": 512}, "tiny_imagenet": {"hidden": 512}},
 )
 class TwoStageTraining(SecondStage):

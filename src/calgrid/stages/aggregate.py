@@ -58,22 +58,25 @@ def _published(paths: list[str]) -> pd.DataFrame | None:
 
 
 def _costs(run: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Rows of what a run cost: training, prediction, and each fit of a calibrator."""
-    key = run["key"]
+    """Rows of what a run cost: its first stage, training, prediction, and each fit of a calibrator."""
+    key, first = run["key"], run["first_stage"]
+    if first is not None:
+        yield {**key, "stage": "first_stage", "item": first["method"], **_stage_cost(first["run"], "train")}
     if not run["external"]:
         for stage in ("train", "predict"):
-            record = read_json(Path(run["run"], f"{stage}.json"), f"{stage} record")
-            environment = record["environment"]
-            yield {
-                **key,
-                "stage": stage,
-                "item": "",
-                "seconds": record["seconds"],
-                "peak_memory_mb": record["peak_memory_mb"],
-                **{name: environment[name] for name in ("device", "device_name", "threads")},
-                "epochs": record.get("epochs"),
-                "parameters": record.get("parameters"),
-            }
+            yield {**key, "stage": stage, "item": "", **_stage_cost(run["run"], stage)}
     calibration = read_json(Path(run["part"], "calibrate.json"), "calibration record")
     for fit in calibration["fits"]:
         yield {**key, "stage": "calibrate", "item": fit["calibrator"], "seconds": fit["seconds"], "device": "cpu"}
+
+
+def _stage_cost(run: str, stage: str) -> dict[str, Any]:
+    record = read_json(Path(run, f"{stage}.json"), f"{stage} record")
+    environment = record["environment"]
+    return {
+        "seconds": record["seconds"],
+        "peak_memory_mb": record["peak_memory_mb"],
+        **{name: environment[name] for name in ("device", "device_name", "threads")},
+        "epochs": record.get("epochs"),
+        "parameters": record.get("parameters"),
+    }

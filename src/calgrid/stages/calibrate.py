@@ -1,5 +1,8 @@
 """Stage ``calibrate``: fit every calibrator on val, score it on test, shifts and out-of-distribution sets.
 
+Under ``fit_on: same_shift`` a calibrator is fitted again for each corruption and severity, on a random 20 % of its
+rows, and scored on the other 80 % (the protocol of SMART for the ImageNet family).
+
 All calibrators of a run are handled in one process: starting Python costs more than most fits. A fitted calibrator is
 kept beside the run under a fingerprint of its code, options, seed and data, so that one calibrator more, or another
 study, fits nothing again.
@@ -7,6 +10,7 @@ study, fits nothing again.
 
 import hashlib
 import time
+import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,11 +26,16 @@ from calgrid.errors import CalgridError, StateError
 from calgrid.metrics import bootstrap, bootstrap_ood, evaluate, evaluate_ood
 from calgrid.progress import Progress, log
 from calgrid.storage.atomic import read_json, write_json
+from calgrid.storage.head import FILE as HEAD_FILE
+from calgrid.storage.head import Head, read_head
 from calgrid.storage.logits import Logits, read_logits
 from calgrid.storage.stage import run_stage
 from calgrid.storage.tables import write_frame
 
 OUTPUTS = ("metrics.parquet", "calibrate.json")
+#: value of ``fit_on``: a part of each shifted set fits the calibrators that are scored on the rest of it
+SAME_SHIFT = "same_shift"
+SAME_SHIFT_SHARE = 0.2
 Row = dict[str, Any]
 Interval = tuple[float, float]
 NO_INTERVAL: Interval = (float("nan"), float("nan"))
@@ -52,13 +61,18 @@ def calibrate(spec: Mapping[str, Any], run: Path, out: Path) -> bool:
         total = len(spec["checkpoints"]) * sum(len(entry["seeds"]) for entry in spec["calibrators"])
         with Progress("calibrate", total, "calibrator") as progress:
             for checkpoint in spec["checkpoints"]:
-                scorer = _Scorer(spec, checkpoint, _read_all(spec, run, checkpoint))
+                data = _read_all(spec, run, checkpoint)
+                head = read_head(run / "logits" / checkpoint / HEAD_FILE, spec["logits_fingerprint"])
+                scorer = _Scorer(spec, checkpoint, data)
                 for entry in spec["calibrators"]:
                     for seed in entry["seeds"]:
-                        fitted = _fit(entry, seed, scorer.val, run / "calibrators" / checkpoint)
+                        fitted = _fit(entry, seed, scorer.val, head, run / "calibrators" / checkpoint)
                         fits.append({"checkpoint": checkpoint, "calibrator": entry["name"], **fitted.cost})
-                        rows.extend(scorer.score(entry["name"], seed, fitted.calibrator))
+                        rows.extend(scorer.score(entry, seed, fitted.calibrator))
                         progress.advance()
+                    if SAME_SHIFT in spec["fit_on"]:
+                        for draw in spec["draws"]:
+                            rows.extend(scorer.score_same_shift(entry, draw, head))
         write_frame(folder / "metrics.parquet", _tidy(rows), {"fingerprint": spec["fingerprint"]})
         record = {"spec": dict(spec), "fits": fits, "seconds": time.monotonic() - begin}
         write_json(folder / "calibrate.json", record)
@@ -86,11 +100,12 @@ class _Fitted:
     cost: Row
 
 
-def _fit(entry: Mapping[str, Any], seed: int, val: Logits, folder: Path) -> _Fitted:
+def _fit(entry: Mapping[str, Any], seed: int, val: Logits, head: Head | None, folder: Path) -> _Fitted:
     """Load the calibrator from its cache or fit and cache it."""
     content = hashlib.sha256(np.ascontiguousarray(val.logits).tobytes() + val.label.astype(np.int64).tobytes())
-    if val.features is not None:
-        content.update(np.ascontiguousarray(val.features).tobytes())
+    for array in (val.features, *(head or ())):
+        if array is not None:
+            content.update(np.ascontiguousarray(array).tobytes())
     identity = fingerprint.digest([entry["fingerprint"], seed, content.hexdigest()])
     path = folder / f"{entry['name']}-seed{seed}-{identity}.safetensors"
     record = path.with_suffix(".json")
@@ -99,14 +114,16 @@ def _fit(entry: Mapping[str, Any], seed: int, val: Logits, folder: Path) -> _Fit
             return _Fitted(load_calibrator(path), {**read_json(record), "cached": True})
         except CalgridError as error:
             log(f"{error} It is fitted again.")
-    options = dict(entry["options"])
-    if entry["stochastic"]:
-        options["seed"] = seed
-    calibrator = build_calibrator(entry["id"], **options).fit(val.logits, val.label, features=val.features)
+    calibrator = _fitted(entry, seed, val, head)
     cost: Row = {"fit_seed": seed, "seconds": calibrator.fit_seconds}
     write_json(record, cost)
     calibrator.save(path)
     return _Fitted(calibrator, {**cost, "cached": False})
+
+
+def _fitted(entry: Mapping[str, Any], seed: int, rows: Logits, head: Head | None) -> Calibrator:
+    options = {**entry["options"], **({"seed": seed} if entry["stochastic"] else {})}
+    return build_calibrator(entry["id"], **options).fit(rows.logits, rows.label, rows.features, head)
 
 
 class _Scorer:
@@ -117,30 +134,60 @@ class _Scorer:
         self.val = data["val"]
         self.statistics = spec["statistics"]
 
-    def score(self, name: str, seed: int, calibrator: Calibrator) -> Iterator[Row]:
-        """All rows of one fitted calibrator."""
-        base = {
+    def _base(self, entry: Mapping[str, Any], seed: int, fit_on: str) -> Row:
+        return {
             **self.spec["key"],
             "checkpoint": self.checkpoint,
-            "calibrator": name,
-            "fit_on": "val",
+            "calibrator": entry["name"],
+            "fit_on": fit_on,
             "fit_seed": seed,
             "fingerprint": self.spec["run_fingerprint"],
         }
-        if name == "none":  # every other calibrator has seen these rows
+
+    def score(self, entry: Mapping[str, Any], seed: int, calibrator: Calibrator) -> Iterator[Row]:
+        """All rows of a calibrator that was fitted on val."""
+        base = self._base(entry, seed, "val")
+        if entry["name"] == "none":  # every other calibrator has seen these rows
             yield from self._labelled({**base, "split": "val"}, self._predict(calibrator, self.val), self.val.label)
         test = self.data["test"]
         probs = self._predict(calibrator, test)
         yield from self._labelled({**base, "split": "test"}, probs, test.label, intervals=True)
         for family in self.spec["families"]:
             shifted = self.data[family]
-            shifted_probs = self._predict(calibrator, shifted)
+            if not self._can_score(entry, shifted, family):
+                continue
             if family.startswith(OOD_PREFIX):
-                yield from self._ood({**base, "split": "ood", "shift": family}, probs, shifted_probs)
+                place = {**base, "split": "ood", "shift": family}
+                yield from self._ood(place, probs, self._predict(calibrator, shifted))
+            elif "val" in self.spec["fit_on"]:
+                shifted_probs = self._predict(calibrator, shifted)
+                for shift, severity, rows in shifted.settings():
+                    place = {**base, "split": "shift", "shift": shift, "severity": severity}
+                    yield from self._labelled(place, shifted_probs[rows], shifted.label[rows])
+
+    def score_same_shift(self, entry: Mapping[str, Any], seed: int, head: Head | None) -> Iterator[Row]:
+        """Rows of a calibrator that is fitted anew on a part of each corruption and severity.
+
+        The draw depends on the seed and the setting alone, so that all calibrators are fitted and scored on the same
+        rows. These fits are not kept: there is one for each setting.
+        """
+        base = self._base(entry, seed, SAME_SHIFT)
+        for family in self.spec["families"]:
+            shifted = self.data[family]
+            if family.startswith(OOD_PREFIX) or not self._can_score(entry, shifted, family):
                 continue
             for shift, severity, rows in shifted.settings():
+                fit, rest = same_shift_rows(rows, seed, shift, severity)
+                calibrator = _fitted(entry, seed, shifted.rows(fit), head)
+                scored = shifted.rows(rest)
                 place = {**base, "split": "shift", "shift": shift, "severity": severity}
-                yield from self._labelled(place, shifted_probs[rows], shifted.label[rows])
+                yield from self._labelled(place, self._predict(calibrator, scored), scored.label)
+
+    def _can_score(self, entry: Mapping[str, Any], shifted: Logits, family: str) -> bool:
+        if "features" in entry["needs"] and shifted.features is None:
+            log(f"{entry['name']} is not scored on {family}: its logits file holds no features (export_features: all).")
+            return False
+        return True
 
     @staticmethod
     def _predict(calibrator: Calibrator, data: Logits) -> np.ndarray:
@@ -162,6 +209,13 @@ class _Scorer:
         if self.statistics["bootstrap"]:
             bounds = bootstrap_ood(probs, shifted, **self._bootstrap_options())
         yield from _rows(base, evaluate_ood(probs, shifted), bounds, len(shifted))
+
+
+def same_shift_rows(rows: np.ndarray, seed: int, shift: str, severity: int) -> tuple[np.ndarray, np.ndarray]:
+    """Split the rows ``(n,)`` of a setting at random into those that fit (20 %, at least one) and those that score."""
+    order = np.random.default_rng([seed, zlib.crc32(shift.encode()), severity]).permutation(rows)
+    count = max(1, round(SAME_SHIFT_SHARE * len(rows)))
+    return np.sort(order[:count]), np.sort(order[count:])
 
 
 def _rows(base: Row, values: Mapping[str, float], bounds: Mapping[str, Interval], count: int) -> Iterator[Row]:

@@ -11,10 +11,13 @@ from safetensors.numpy import load_file
 from calgrid.calibrators import logits_from_probabilities
 from calgrid.errors import DataError
 from calgrid.storage.atomic import write_json
+from calgrid.storage.head import FILE as HEAD_FILE
+from calgrid.storage.head import write_head
 from calgrid.storage.logits import Logits, read_logits, validate_logits, write_logits
 from calgrid.storage.stage import run_stage
 
 OUTPUTS = ("predict.json", "logits/last/val.parquet", "logits/last/test.parquet")
+HEAD = f"logits/last/{HEAD_FILE}"
 LABEL_NAMES = ("label", "labels", "y")
 PROBABILITY_TOLERANCE = 1e-3
 
@@ -25,13 +28,15 @@ def import_run(spec: Mapping[str, Any], files: Sequence[Path], out: Path) -> boo
     Parameters
     ----------
     spec : ``key``, ``external`` (kind, split_seed and val_fraction where there is no val file) and ``fingerprint``.
-    files : val and test, or test alone.
+    files : val (where there is one), test, and the last layer (where the specification names one).
 
     Raises
     ------
     DataError : a file is damaged, or val and test do not fit each other.
     """
-    external, test_file = spec["external"], files[-1]
+    external = spec["external"]
+    *files, head = files if "head" in external else [*files, None]
+    test_file = files[-1]
 
     def produce(folder: Path) -> None:
         test = read_any(test_file, external["kind"])
@@ -40,6 +45,8 @@ def import_run(spec: Mapping[str, Any], files: Sequence[Path], out: Path) -> boo
         else:
             val, test = split_rows(test, external["split_seed"], external["val_fraction"])
         validate_logits(val, str(files[0]), n_classes=test.logits.shape[1])
+        if "val_rows" in external:
+            val = first_rows(val, external["val_rows"], external["val_seed"])
         for name, data in (("val", val), ("test", test)):
             data.metadata = {
                 **spec["key"],
@@ -49,9 +56,12 @@ def import_run(spec: Mapping[str, Any], files: Sequence[Path], out: Path) -> boo
                 "fingerprint": spec["fingerprint"],
             }
             write_logits(folder / f"logits/last/{name}.parquet", data)
+        if head is not None:
+            weight, bias = read_head_arrays(head)
+            write_head(folder / HEAD, weight, bias, spec["fingerprint"])
         write_json(folder / "predict.json", {"spec": dict(spec), "fingerprint": spec["fingerprint"]})
 
-    return run_stage(out, "predict", spec["fingerprint"], OUTPUTS, produce)
+    return run_stage(out, "predict", spec["fingerprint"], OUTPUTS, produce, [HEAD])
 
 
 def read_any(path: Path, kind: str) -> Logits:
@@ -136,9 +146,25 @@ def split_rows(data: Logits, seed: int, val_fraction: float) -> tuple[Logits, Lo
     if not 0 < n_val < count:
         raise DataError(f"{count} rows cannot be split with val_fraction {val_fraction}: one side would be empty.")
     order = np.random.default_rng(seed).permutation(count)
-    return _rows(data, np.sort(order[:n_val])), _rows(data, np.sort(order[n_val:]))
+    return data.rows(np.sort(order[:n_val])), data.rows(np.sort(order[n_val:]))
 
 
-def _rows(data: Logits, rows: np.ndarray) -> Logits:
-    features = None if data.features is None else data.features[rows]
-    return Logits(data.index[rows], data.label[rows], data.logits[rows], features=features)
+def first_rows(data: Logits, rows: int, seed: int) -> Logits:
+    """Return the first rows of a random order, in their original order: smaller sets lie within larger ones."""
+    if rows > len(data):
+        raise DataError(f"val_rows {rows} is more than the {len(data)} rows that can fit calibrators: ask for fewer.")
+    return data.rows(np.sort(np.random.default_rng(seed).permutation(len(data))[:rows]))
+
+
+def read_head_arrays(path: Path) -> tuple[np.ndarray, np.ndarray]:
+    """Read weight (K, d) and bias (K,) of a last layer from ``.npz`` or ``.safetensors``.
+
+    Raises
+    ------
+    DataError : the file is damaged or does not hold both.
+    """
+    arrays = _load_arrays(path)
+    if not {"weight", "bias"} <= set(arrays):
+        held = ", ".join(sorted(arrays)) or "nothing"
+        raise DataError(f"{path} must hold 'weight' (K, d) and 'bias' (K,) of the last layer; it holds {held}.")
+    return _float32(arrays["weight"], "weight", path), _float32(arrays["bias"], "bias", path)

@@ -16,6 +16,8 @@ from calgrid.progress import Progress
 from calgrid.stages.train import build_network
 from calgrid.storage.atomic import write_json
 from calgrid.storage.checkpoint import load_checkpoint
+from calgrid.storage.head import FILE as HEAD_FILE
+from calgrid.storage.head import write_head
 from calgrid.storage.logits import Logits, write_logits
 from calgrid.storage.stage import run_stage
 from calgrid.training import environment
@@ -70,6 +72,7 @@ def predict(
             for checkpoint in checkpoints:
                 network.load_state_dict(states[f"{checkpoint}.model"])
                 procedure.load_state_dict(states.get(f"{checkpoint}.procedure", {}))
+                exporter.head(folder / "logits" / checkpoint / HEAD_FILE)
                 for name in SPLITS:
                     write_logits(folder / f"logits/{checkpoint}/{name}.parquet", exporter.split(name, checkpoint))
                     progress.advance()
@@ -79,7 +82,8 @@ def predict(
                     progress.advance()
         write_json(folder / "predict.json", _record(spec, where, time.monotonic() - begin))
 
-    return run_stage(out, "predict", spec["fingerprint"], outputs(checkpoints, list(shifted)), produce)
+    heads = [f"logits/{checkpoint}/{HEAD_FILE}" for checkpoint in checkpoints]
+    return run_stage(out, "predict", spec["fingerprint"], outputs(checkpoints, list(shifted)), produce, heads)
 
 
 def families_of(out: Path, files: Sequence[Path]) -> list[str]:
@@ -118,10 +122,17 @@ class _Exporter:
         self.spec, self.prepared, self.network, self.procedure = spec, prepared, network, procedure
         self.device, self.channels_last = device, channels_last
 
+    def head(self, path: Path) -> None:
+        """Write the linear layer that turns the exported features into logits, if that is what the network has."""
+        layer = getattr(self.network, "head", None)
+        if self.spec["export_features"] is not False and self.procedure.linear_head and type(layer) is torch.nn.Linear:
+            weight, bias = layer.weight.detach().cpu().numpy(), layer.bias.detach().cpu().numpy()
+            write_head(path, weight, bias, self.spec["fingerprint"])
+
     def split(self, name: str, checkpoint: str) -> Logits:
         split = self.prepared.splits[name]
         labels = split.labels
-        logits, features = self._run(split.images, self.spec["export_features"])
+        logits, features = self._run(split.images, self.spec["export_features"] is not False)
         index = np.arange(len(labels), dtype=np.int32)
         metadata = self._metadata(name, checkpoint)
         return Logits(index, labels, logits, features=features, metadata=metadata)
@@ -129,8 +140,9 @@ class _Exporter:
     def family(self, family: str, images: Prepared, checkpoint: str) -> Logits:
         """All settings of a shift family, or the test split of an OOD set (labels -1, severity 0)."""
         metadata = self._metadata(family, checkpoint)
+        everywhere = self.spec["export_features"] == "all"
         if family.startswith(OOD_PREFIX):
-            logits, _ = self._run(images.splits["test"].images)
+            logits, features = self._run(images.splits["test"].images, everywhere)
             rows = len(logits)
             return Logits(
                 np.arange(rows, dtype=np.int32),
@@ -138,10 +150,11 @@ class _Exporter:
                 logits,
                 shift=np.full(rows, family),
                 severity=np.zeros(rows, dtype=np.int8),
+                features=features,
                 metadata=metadata,
             )
         settings, split = images.settings, images.splits[SHIFT_SPLIT]
-        logits, _ = self._run(split.images)
+        logits, features = self._run(split.images, everywhere)
         sizes = [setting.stop - setting.start for setting in settings]
         return Logits(
             np.concatenate([np.arange(size, dtype=np.int32) for size in sizes]),
@@ -149,6 +162,7 @@ class _Exporter:
             logits,
             shift=np.repeat([setting.shift for setting in settings], sizes),
             severity=np.repeat(np.array([setting.severity for setting in settings], dtype=np.int8), sizes),
+            features=features,
             metadata=metadata,
         )
 

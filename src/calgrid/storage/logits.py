@@ -42,6 +42,12 @@ class Logits:
     def __len__(self) -> int:
         return len(self.index)
 
+    def rows(self, index: np.ndarray) -> "Logits":
+        """The samples at ``index`` (row numbers), without metadata."""
+        columns = ("index", "label", "logits", "shift", "severity", "features")
+        values = {name: getattr(self, name) for name in columns}
+        return Logits(**{name: None if value is None else value[index] for name, value in values.items()})
+
     def settings(self) -> list[tuple[str, int, np.ndarray]]:
         """Shift name, severity and row numbers of each setting of a family file, in order of appearance."""
         if self.shift is None or self.severity is None:

@@ -6,7 +6,7 @@ from typing import Any
 
 from calgrid.reporting.index import write_index
 from calgrid.reporting.study import StudyData
-from calgrid.reporting.tables import comparison, costs, indicator, methods, questions, ranks, shift
+from calgrid.reporting.tables import comparison, costs, indicator, methods, questions, ranks, shift, training_time
 from calgrid.reporting.tables._model import Table, marked
 from calgrid.storage.atomic import write_text
 
@@ -24,6 +24,7 @@ TABLES: tuple[Callable[[StudyData], Table | None], ...] = (
     shift.ood,
     indicator.indicator,
     costs.costs,
+    training_time.training_time,
     comparison.published,
 )
 

@@ -33,8 +33,9 @@ def costs(data: StudyData) -> Table | None:
     caption = (
         "Wall-clock seconds and peak memory of each stage, mean over seeds, ± the standard deviation over seeds. "
         "Memory is that of the GPU's allocator, or of the whole process on a CPU. A second stage counts without the "
-        f"first stage that it starts from. The ratio is to {data.baseline}, same stage and calibrator. Runs "
-        "that shared a machine with others took longer: compare only what ran on the same device."
+        "first stage that it starts from, which the table of training time adds. The ratio is to "
+        f"{data.baseline}, same stage and calibrator. Runs that shared a machine with others took longer: compare "
+        "only what ran on the same device."
     )
     return Table("costs", "Costs", "Costs", caption, frame, sections)
 
@@ -42,7 +43,7 @@ def costs(data: StudyData) -> Table | None:
 def _means(data: StudyData) -> pd.DataFrame:
     numbers = data.costs[NUMBERS].apply(pd.to_numeric)  # a column that is empty has no type in the file
     costs = data.costs.assign(item=data.costs["item"].fillna(""), **numbers)
-    known = costs[costs["seconds"].notna() & (costs["item"] != UNCALIBRATED)]
+    known = costs[costs["seconds"].notna() & (costs["item"] != UNCALIBRATED) & costs["stage"].isin(TITLES)]
     first = {name: (name, "first") for name in ("device", "device_name")}
     runs = known.groupby([*KEYS, "seed"], sort=False).agg(**{n: (n, "mean") for n in NUMBERS}, **first).reset_index()
     named = {

@@ -1,0 +1,101 @@
+"""Table of training time: what a method costs from random weights to the last checkpoint, first stage included."""
+
+import math
+
+import pandas as pd
+
+from calgrid.reporting import text
+from calgrid.reporting.study import CONDITIONS, StudyData
+from calgrid.reporting.tables._model import Cell, Section, Table, whole, words
+
+KEYS = [*CONDITIONS, "method"]
+STAGES = ("first_stage", "train")
+
+
+def training_time(data: StudyData) -> Table | None:
+    """Seconds of all stages of training by method, and their ratio to the baseline (MaC-Cal, Table 4)."""
+    frame = _totals(data)
+    if frame.empty:
+        return None
+    sections = [
+        Section(
+            f"{dataset}, {backbone}, protocol {protocol}", _header(data.baseline), [_row(r) for _, r in rows.iterrows()]
+        )
+        for (protocol, dataset, backbone), rows in frame.groupby(CONDITIONS, sort=False)
+    ]
+    caption = (
+        "Wall-clock seconds of training, mean over seeds, ± the standard deviation over seeds of the total. A second "
+        "stage counts with the first stage that it starts from, which is trained once for all second stages over it. "
+        f"The ratio is of totals, to {data.baseline}; it is left out where the two ran on different devices. Memory is "
+        "the larger of both stages."
+    )
+    return Table("training_time", "Training time", "Costs", caption, frame, sections)
+
+
+def _totals(data: StudyData) -> pd.DataFrame:
+    """One row a condition and method: seconds of each stage and in all, mean over seeds."""
+    costs = data.costs[data.costs["stage"].isin(STAGES)]
+    if costs.empty:
+        return pd.DataFrame()
+    numbers = {n: pd.to_numeric(costs[n]) for n in ("seconds", "peak_memory_mb", "epochs")}
+    costs = costs.assign(**numbers)
+    runs = costs.pivot_table(
+        index=[*KEYS, "seed"], columns="stage", values=["seconds", "epochs"], aggfunc="mean", sort=False
+    )
+    seconds, epochs = (runs[value].reindex(columns=STAGES) for value in ("seconds", "epochs"))
+    per_run = pd.DataFrame(
+        {
+            "first_stage_seconds": seconds["first_stage"],
+            "own_seconds": seconds["train"],
+            "seconds": seconds.sum(axis=1),
+            "first_stage_epochs": epochs["first_stage"],
+            "own_epochs": epochs["train"],
+        }
+    )
+    grouped = per_run.groupby(KEYS, sort=False)
+    others = costs.groupby(KEYS, sort=False)
+    frame = grouped.mean().assign(
+        seconds_std=grouped["seconds"].std(),
+        n_seeds=grouped.size(),
+        peak_memory_mb=others["peak_memory_mb"].max(),
+        device_name=others["device_name"].agg(lambda names: ", ".join(sorted(set(map(str, names))))),
+        first_stage=costs[costs["stage"] == "first_stage"].groupby(KEYS, sort=False)["item"].first(),
+    )
+    return _with_ratio(frame.reset_index(), data)
+
+
+def _with_ratio(frame: pd.DataFrame, data: StudyData) -> pd.DataFrame:
+    base = frame.loc[frame["method"] == data.baseline, [*CONDITIONS, "seconds", "device_name"]]
+    joined = frame.merge(base, on=CONDITIONS, how="left", suffixes=("", "_base"))
+    same = (joined["device_name"] == joined["device_name_base"]) & (joined["seconds_base"] > 0)
+    ratio = (joined["seconds"] / joined["seconds_base"]).where(same)
+    return joined.assign(ratio_to_baseline=ratio).drop(columns=["seconds_base", "device_name_base"])
+
+
+def _header(baseline: str) -> list[str]:
+    seconds = ["First stage (s)", "Own (s)", "Total (s)", f"Ratio to {baseline}"]
+    return ["Method", "First stage", "Seeds", *seconds, "Epochs", "Peak memory (MB)", "Device"]
+
+
+def _row(row: pd.Series) -> list[Cell]:
+    first = row["first_stage"] if isinstance(row["first_stage"], str) else ""
+    deviation = row["seconds_std"]
+    spread = "" if math.isnan(deviation) else f"± {text.seconds(deviation, like=row['seconds'])}"
+    epochs = [value for value in (row["first_stage_epochs"], row["own_epochs"]) if not math.isnan(value)]
+    ratio = row["ratio_to_baseline"]
+    return [
+        words(row["method"]),
+        words(first or text.NOTHING),
+        whole(row["n_seeds"]),
+        _seconds(row["first_stage_seconds"]),
+        _seconds(row["own_seconds"]),
+        Cell(text.seconds(row["seconds"]), spread, sort=float(row["seconds"])),
+        Cell(text.NOTHING) if math.isnan(ratio) else Cell(f"{ratio:.2f}", sort=float(ratio)),
+        Cell(" + ".join(str(int(value)) for value in epochs) or text.NOTHING),
+        whole(row["peak_memory_mb"]),
+        words(row["device_name"]),
+    ]
+
+
+def _seconds(value: float) -> Cell:
+    return Cell(text.NOTHING) if math.isnan(value) else Cell(text.seconds(value), sort=float(value))
