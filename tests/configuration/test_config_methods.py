@@ -51,6 +51,39 @@ def test_a_second_stage_stands_over_cross_entropy_or_what_follows_the_plus(metho
     assert book.resolve(method, PLACE).first_stage == parts[1]
 
 
+@pytest.mark.parametrize(
+    ("method", "procedure", "loss", "first"),
+    [
+        ("mixup", "mixup", "ce", None),
+        ("mixup+ls", "mixup", "ls", None),
+        ("plp+fedlas_ls", "plp", "fedlas_ls", None),
+        ("balcal+brier", "balcal", "brier", None),
+        ("maccal", "maccal", "ce", "ce"),
+        ("maccal+mixup", "maccal", "ce", "mixup"),
+        ("maccal+mixup+ls", "maccal", "ce", "mixup+ls"),
+        ("maccal+fedlas_ls", "maccal", "ce", "fedlas_ls"),
+    ],
+)
+def test_a_procedure_trains_the_loss_after_its_plus_and_a_second_stage_starts_from_it(method, procedure, loss, first):
+    resolved = resolve(method)
+    assert (resolved.procedure, resolved.loss, resolved.first_stage) == (procedure, loss, first)
+
+
+@pytest.mark.parametrize("base", ["acls", "ls", "mbls", "mixup", "mit_l", "fl3", "flsd53", "dfl", "cpc", "mmce_w"])
+def test_maccal_stands_over_each_first_stage_of_its_paper(base):
+    assert resolve(f"maccal+{base}").first_stage == base
+
+
+def test_the_loss_of_a_procedure_is_changed_by_a_variant_and_by_overrides_for_all_methods():
+    variants = {"mbls_m5": {"base": "mbls", "margin": 5}}
+    assert resolve("mixup+mbls_m5", variants=variants).loss_options["margin"] == 5.0
+    assert resolve("mixup+mbls", overrides=[override({"dataset": "digits"}, margin=3)]).loss_options["margin"] == 3.0
+    named = [override({"method": "mixup+mbls"}, alpha=0.5), override({"method": "mbls"}, margin=3)]
+    method = resolve("mixup+mbls", overrides=named)
+    assert method.procedure_options["alpha"] == 0.5
+    assert method.loss_options == resolve("mbls").loss_options
+
+
 class TestPrecedence:
     """Default of the file < of the data set < variant < override; later overrides win over earlier ones."""
 

@@ -34,12 +34,22 @@ GRIDS = [
     ({"seeds": ["1"]}, ["grids[0].seeds[0] must be of type integer, got '1'", "without quotes"]),
     ({"protocl": "digits"}, ["Unknown key 'protocl'", "grids[0]", "did you mean 'protocol'?"]),
     ({"seeds": None}, ["grids[0].seeds must be of type array, got None"]),
-    ({"methods": ["tst+mblss"]}, ["Unknown first stage 'mblss' in 'tst+mblss' in grids[0].methods", "'mbls'?"]),
-    ({"methods": ["tst+"]}, ["Unknown first stage '' in 'tst+'"]),
-    ({"methods": ["tst+mbls+ls"]}, ["Unknown first stage 'mbls+ls'", "did you mean 'mbls'?"]),
+    ({"methods": ["tst+mblss"]}, ["Unknown method 'mblss' in 'tst+mblss' in grids[0].methods", "'mbls'?"]),
+    ({"methods": ["tst+"]}, ["Unknown method '' in 'tst+'"]),
+    ({"methods": ["tst+mbls+ls"]}, ["'mbls+ls' in 'tst+mbls+ls' in grids[0].methods", "'mbls' is a loss, nothing"]),
     ({"methods": ["tst+tst"]}, ["'tst+tst' in grids[0].methods", "itself a second stage", "use a one-stage method"]),
-    ({"methods": ["ce+mbls"]}, ["'ce+mbls' in grids[0].methods", "'ce' is no second stage"]),
+    ({"methods": ["ce+mbls"]}, ["'ce+mbls' in grids[0].methods", "'ce' is a loss"]),
     ({"methods": ["tst+ce"]}, ["'tst+ce' in grids[0].methods: write 'tst'"]),
+    ({"methods": ["mixup+ce"]}, ["'mixup+ce' in grids[0].methods: write 'mixup'"]),
+    ({"methods": ["mixup+tst"]}, ["'mixup+tst' in grids[0].methods: 'tst' is no loss", "stands a loss"]),
+    (
+        {"methods": ["mixup+fl3"]},
+        ["'mixup' mixes labels", "needs hard ones", "it can train: acls, brier, cals_alm, ce"],
+    ),
+    ({"methods": ["mit_l+adafocal"]}, ["'mit_l' computes its loss twice a step", "it can train: acls, brier, ce"]),
+    ({"methods": ["maccal+mixup+fl3"]}, ["'mixup+fl3' in 'maccal+mixup+fl3' in grids[0].methods", "needs hard ones"]),
+    ({"methods": ["maccal+balcal"]}, ["'maccal+balcal'", "'balcal' trains more than a linear head"]),
+    ({"methods": ["maccal+tst"]}, ["'maccal+tst'", "itself a second stage"]),
     ({"methods": ["standard"]}, ["Unknown method 'standard' in grids[0].methods"]),
 ]
 TOP_LEVEL = [
@@ -216,6 +226,24 @@ def test_a_calibrator_that_needs_features_needs_them_exported(make_config, home,
     assert all("deep" in wanted.calibrators for wanted in study.evaluations.values())
 
 
+def test_features_must_be_exported_of_the_shifts_on_which_a_calibrator_is_fitted(make_config, home, refuses):
+    protocols = {"p": {"base": "digits", "export_features": True}}
+    grid = {"calibrators": ["gc_ts"], "protocol": "p", "fit_on": ["val", "same_shift"], "shifts": ["digits_c"]}
+    with refuses(ConfigError, "grids[0].calibrators: 'gc_ts' needs features", "export_features: all"):
+        Study(make_config(grid, protocols=protocols), home)
+    protocols["p"]["export_features"] = "all"
+    study = Study(make_config(grid, protocols=protocols), home)
+    assert all(wanted.fit_on == ["val", "same_shift"] for wanted in study.evaluations.values())
+
+
+def test_feature_clipping_is_refused_where_the_head_is_not_linear(make_config, home, refuses):
+    protocols = {"p": {"base": "digits", "export_features": True}}
+    grid = {"calibrators": ["fc"], "protocol": "p", "methods": ["ce", "tst"]}
+    with refuses(ConfigError, "'fc' needs a linear last layer, which 'tst' does not have"):
+        Study(make_config(grid, protocols=protocols), home)
+    assert Study(make_config({**grid, "methods": ["ce", "mixup"]}, protocols=protocols), home).evaluations
+
+
 class TestExternal:
     @pytest.fixture
     def files(self, tmp_path):
@@ -234,6 +262,11 @@ class TestExternal:
                 ["external.a: 'val' and 'split_seed' exclude each other"],
             ),
             ({"test": "test.npz", "split_seed": 1}, ["external.a: the key 'kind' is missing"]),
+            (
+                {"test": "test.npz", "split_seed": 1, "kind": "logits", "calibrators": ["fc"]},
+                ["external.a.calibrators: 'fc' needs the last layer", "'head'"],
+            ),
+            ({"test": "test.npz", "split_seed": 1, "kind": "logits", "head": "no.npz"}, ["external.a.head", "no.npz"]),
             ({"val": "val.npz", "kind": "logits"}, ["external.a: the key 'test' is missing"]),
             ({"test": "test.npz", "split_seed": 1, "kind": "probs"}, ["one of logits, probabilities, got 'probs'"]),
             ({"test": "test.npz", "split_seed": 1, "kind": "logits", "calibrators": ["tss"]}, ["external.a", "'ts'?"]),

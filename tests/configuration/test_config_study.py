@@ -184,3 +184,21 @@ print(len(book.runs), {"torch", "snakemake", "sklearn", "numpy", "pandas", "pyar
 """
     config = make_config({"calibrators": ["none", "ts", "smart"], "shifts": ["digits_c"]})
     assert run_python(program, json.dumps(config), home) == "2 set()\n"
+
+
+def test_sizes_of_the_validation_set_are_runs_of_their_own(study, tmp_path):
+    (tmp_path / "test.npz").touch()
+    external = {"test": "test.npz", "kind": "logits", "split_seed": 1, "val_rows": [50, 100], "val_seeds": [3, 4]}
+    made = study(external={"theirs": external}, data_root=str(tmp_path))
+    subsets = {
+        (each.dataset, each.seed): (run.external["val_rows"], run.external["val_seed"])
+        for each, run in made.runs.items()
+        if run.external
+    }
+    assert subsets == {(f"theirs_n{rows}", seed): (rows, seed) for rows in (50, 100) for seed in (3, 4)}
+
+
+def test_blocks_unite_what_their_calibrators_are_fitted_on(study):
+    shifted = {"methods": ["ce"], "shifts": ["digits_c"]}
+    made = study(shifted, {**shifted, "fit_on": ["same_shift"]})
+    assert made.evaluations[key("ce")].fit_on == ["val", "same_shift"]

@@ -14,7 +14,7 @@ from calgrid.configuration.study import Study
 from calgrid.errors import DataError, StateError
 from calgrid.metrics import auroc, evaluate
 from calgrid.stages.aggregate import aggregate
-from calgrid.stages.calibrate import COLUMNS, calibrate
+from calgrid.stages.calibrate import COLUMNS, calibrate, same_shift_rows
 from calgrid.stages.predict import predict
 from calgrid.stages.train import train
 from calgrid.storage.atomic import write_json
@@ -85,6 +85,52 @@ def test_each_shift_is_scored_on_its_own_rows(metrics, run):
             " and metric == 'ece'"
         )
         assert found["value"].tolist() == pytest.approx([expected])
+
+
+class TestSameShift:
+    """A part of each shifted set fits, the rest scores."""
+
+    @pytest.fixture(scope="class")
+    def same(self, run, tmp_path_factory):
+        study = small_study()
+        study["grids"][0].update(fit_on=["val", "same_shift"], calibrator_seeds=[0, 1], calibrators=["none", "ts"])
+        out = tmp_path_factory.mktemp("same")
+        calibrate(Plan(Study(study, HOME)).calibrate(key("ce")), run, out)
+        return read_frame(out / "metrics.parquet")
+
+    def test_every_corruption_is_fitted_and_scored_once_a_draw(self, same):
+        rows = same.query("checkpoint == 'last' and metric == 'nll' and split == 'shift'")
+        counts = rows.groupby(["fit_on", "calibrator", "fit_seed"]).size().to_dict()
+        settings = rows[["shift", "severity"]].drop_duplicates().shape[0]
+        assert counts == {
+            ("same_shift", "none", 0): settings,
+            ("same_shift", "none", 1): settings,
+            ("same_shift", "ts", 0): settings,
+            ("same_shift", "ts", 1): settings,
+            ("val", "none", 0): settings,
+            ("val", "ts", 0): settings,
+        }
+        shares = rows.groupby("fit_on")["n_samples"].first()
+        assert shares["same_shift"] == round(0.8 * shares["val"])
+
+    def test_values_are_recomputed_from_disjoint_rows(self, same, run):
+        shifted = read_logits(run / "logits/last/digits_c.parquet")
+        shift, severity, rows = shifted.settings()[-1]
+        fit, rest = same_shift_rows(rows, 1, shift, severity)
+        assert sorted([*fit, *rest]) == list(rows)
+        fitted = build_calibrator("ts").fit(shifted.logits[fit], shifted.label[fit])
+        expected = evaluate(fitted.predict_proba(shifted.logits[rest]), shifted.label[rest])
+        found = same.query(
+            "checkpoint == 'last' and calibrator == 'ts' and fit_on == 'same_shift' and fit_seed == 1 "
+            "and shift == @shift and severity == @severity"
+        )
+        assert dict(zip(found["metric"], found["value"], strict=True)) == pytest.approx(expected)
+
+    def test_draws_differ_between_seeds_and_settings(self):
+        rows = np.arange(100, 200)
+        draws = [same_shift_rows(rows, *where)[0] for where in ((0, "noise", 1), (1, "noise", 1), (0, "noise", 2))]
+        assert len({tuple(draw) for draw in draws}) == 3
+        assert all(len(draw) == 20 for draw in draws)
 
 
 def test_ood_rows_compare_test_with_the_ood_set(metrics, run):

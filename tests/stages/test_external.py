@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from safetensors.numpy import save_file
 
 from calgrid.calibrators import build_calibrator
-from calgrid.errors import DataError
+from calgrid.errors import DataError, StateError
 from calgrid.stages.external import OUTPUTS, import_run, read_any, split_rows
+from calgrid.storage.head import read_head
 from calgrid.storage.logits import Logits, read_logits, write_logits
 
 KEY = {"protocol": "external", "dataset": "cifar10", "backbone": "vit", "method": "ce", "seed": 1}
@@ -50,6 +51,47 @@ def spec(**external):
 
 def published(out):
     return [read_logits(out / f"logits/last/{name}.parquet") for name in ("val", "test")]
+
+
+class TestValidationRows:
+    def test_smaller_sets_lie_within_larger_ones(self, tmp_path, val_file, rows_file):
+        kept = {}
+        for rows in (3, 5):
+            out = tmp_path / f"run{rows}"
+            import_run(spec(val_rows=rows, val_seed=1), [val_file, rows_file], out)
+            val, test = published(out)
+            kept[rows] = set(val.index)
+            assert (len(val), len(test)) == (rows, 20)
+            assert list(val.index) == sorted(val.index)
+        assert kept[3] < kept[5]
+
+    def test_more_rows_than_there_are_is_refused(self, tmp_path, val_file, rows_file):
+        with pytest.raises(DataError, match="val_rows 9 is more than the 8 rows"):
+            import_run(spec(val_rows=9, val_seed=1), [val_file, rows_file], tmp_path / "run")
+
+
+class TestHead:
+    def test_the_last_layer_is_published_beside_the_logits(self, tmp_path, val_file, rows_file):
+        weight, bias = np.arange(12.0).reshape(4, 3), np.arange(4.0)
+        head = npz(tmp_path / "head.npz", weight=weight, bias=bias)
+        import_run(spec(head="head.npz"), [val_file, rows_file, head], tmp_path / "run")
+        found = read_head(tmp_path / "run" / "logits/last/head.safetensors", "f1")
+        assert np.array_equal(found[0], weight)
+        assert np.array_equal(found[1], bias)
+        with pytest.raises(StateError, match="belongs to another configuration"):
+            read_head(tmp_path / "run" / "logits/last/head.safetensors", "f2")
+
+    def test_a_file_without_weight_or_bias_is_refused(self, tmp_path, rows_file):
+        head = npz(tmp_path / "head.npz", weights=np.zeros((4, 3)))
+        with pytest.raises(DataError, match=r"must hold 'weight' .* it holds weights"):
+            import_run(spec(head="head.npz", split_seed=1, val_fraction=0.5), [rows_file, head], tmp_path / "run")
+        assert not (tmp_path / "run" / "predict.json").exists()
+
+    def test_no_file_is_no_head_and_a_damaged_one_is_named(self, tmp_path):
+        assert read_head(tmp_path / "head.safetensors", "f") is None
+        (tmp_path / "head.safetensors").write_bytes(b"no tensors")
+        with pytest.raises(StateError, match="is damaged"):
+            read_head(tmp_path / "head.safetensors", "f")
 
 
 class TestImport:

@@ -13,6 +13,7 @@ from calgrid.errors import DataError, StateError
 from calgrid.stages.predict import families_of, outputs, predict
 from calgrid.stages.train import build_network, train
 from calgrid.storage.checkpoint import load_checkpoint
+from calgrid.storage.head import read_head
 from calgrid.storage.logits import read_logits
 
 FAMILIES = ("digits_c", "ood/photos")
@@ -106,6 +107,25 @@ def test_features_are_exported_on_request_for_val_and_test(run, plan, data, tmp_
     logits = test.features @ head["head.weight"].numpy().T + head["head.bias"].numpy()
     assert logits == pytest.approx(test.logits, abs=1e-3)
     assert read_logits(out / "logits/last/ood/photos.parquet").features is None
+    weight, bias = read_head(out / "logits/last/head.safetensors", spec["fingerprint"])
+    assert np.array_equal(weight, head["head.weight"].numpy())
+    assert np.array_equal(bias, head["head.bias"].numpy())
+
+
+def test_features_of_shifts_are_exported_on_request(run, plan, data, tmp_path):
+    out = tmp_path / "run"
+    out.mkdir()
+    (out / "model.safetensors").write_bytes((run / "model.safetensors").read_bytes())
+    spec = {**plan.predict(key("ce")), "export_features": "all"}
+    export(plan, data, out, ["ood/photos", "digits_c"], spec)
+    weight, bias = read_head(out / "logits/last/head.safetensors", spec["fingerprint"])
+    for family in ("ood/photos", "digits_c"):
+        shifted = read_logits(out / f"logits/last/{family}.parquet")
+        assert shifted.features @ weight.T + bias == pytest.approx(shifted.logits, abs=1e-3)
+
+
+def test_without_features_there_is_no_head(run):
+    assert not (run / "logits/last/head.safetensors").exists()
 
 
 def test_model_of_another_fingerprint_is_refused(run, plan, data, tmp_path):

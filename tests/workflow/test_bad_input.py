@@ -22,7 +22,7 @@ def grid(**changes):
 CASES = {
     "unknown method": (grid(methods=["mblss"]), "did you mean 'mbls'"),
     "duplicate seed": (grid(seeds=[1, 1]), "holds 1 twice"),
-    "unknown first stage": (grid(methods=["tst+nothing"]), "first stage"),
+    "unknown first stage": (grid(methods=["tst+nothing"]), "Unknown method 'nothing'"),
     "data root": ({**CONFIG, "data_root": "no/such/folder"}, "does not exist"),
     "cuda without GPU": ({**CONFIG, "device": "cuda"}, "has no GPU"),
 }

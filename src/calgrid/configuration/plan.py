@@ -143,7 +143,7 @@ class Plan:
             "checkpoints": list(run.checkpoints),
             "families": wanted.families,
             "fit_on": wanted.fit_on,
-            "draws": wanted.calibrator_seeds,
+            "draws": wanted.calibrator_seeds if "same_shift" in wanted.fit_on else [],
             "calibrators": calibrators,
             "statistics": {k: self.statistics[k] for k in ("bins", "bootstrap", "level", "seed")},
             "run_fingerprint": self.run_fingerprint(key),
