@@ -153,12 +153,13 @@ class Trainer:
     def _finish_epoch(self) -> dict[str, float]:
         position = self.position
         means = self._epoch_means()
+        # before the validation, so that what is validated is what the checkpoint holds
+        diagnostics = self.procedure.end_epoch(self.model, position.epoch, means)
         val_logits = self._validation_logits()
         labels = self.val_images.labels
         val_accuracy = float((val_logits.argmax(1) == labels).double().mean())
         val_nll = float(nn.functional.cross_entropy(val_logits.double(), labels))
         self._sample()
-        diagnostics = self.procedure.end_epoch(self.model, position.epoch, means)
         diagnostics.update(self.loss.pop_diagnostics())
         self.loss.on_epoch_end(position.epoch, val_logits, labels)
         row = {

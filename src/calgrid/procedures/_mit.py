@@ -1,0 +1,86 @@
+"""Mixup inference in training (MIT): mix a pair twice, run both mixtures, and solve for the outputs of the pair.
+
+Wang et al., On the Pitfall of Mixup for Uncertainty Calibration, CVPR 2023 (official code
+dengbaowang/Mixup-Inference-in-Training, ``main.py``).
+"""
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from calgrid.errors import ConfigError
+from calgrid.procedures._base import Procedure
+from calgrid.procedures._mixing import draw_beta, draw_partners, mix, weighted_loss
+from calgrid.procedures._options import require
+from calgrid.training.data import Batch
+
+#: pairs of weights drawn at once, and how often, before a margin counts as out of reach
+DRAWS, ATTEMPTS = 64, 1000
+
+Pair = tuple[Tensor, Tensor]
+
+
+def decouple(mixed: Pair, weights: tuple[float, float]) -> Pair:
+    """Solve ``o_i = l_i a + (1 - l_i) b``, i = 1, 2, for a and b.
+
+    ``a = ((1 - l2) o1 - (1 - l1) o2) / (l1 - l2)`` and ``b = (l1 o2 - l2 o1) / (l1 - l2)``.
+    """
+    (o1, o2), (l1, l2) = mixed, weights
+    gap = l1 - l2
+    return (1 - l2) / gap * o1 - (1 - l1) / gap * o2, l1 / gap * o2 - l2 / gap * o1
+
+
+class MixupInference(Procedure):
+    """Training on the decoupled outputs of two mixtures of each pair, with the pair's own labels.
+
+    ``l1 = max(u, 1 - u)`` and ``l2 = min(v, 1 - v)``, u and v ~ Beta(alpha, alpha), drawn again while
+    ``l1 - l2 < margin``, because the noise of the decoupled outputs grows as 1 / (l1 - l2). With a partner j of each
+    sample i, ``L = 1/2 loss(o_i, y_i) + 1/2 loss(o_j, y_j)``. The mixtures go through the network one after the
+    other, as in the official code: BatchNorm sees each on its own.
+
+    Subclasses say in which units of the network the pair is decoupled.
+    """
+
+    def __init__(self, alpha: float, margin: float) -> None:
+        super().__init__()
+        self.id = type(self).__module__.rpartition(".")[2]
+        require(0 < alpha < math.inf, self.id, "alpha", "above 0", alpha)
+        require(0 <= margin < 1, self.id, "margin", "in [0, 1)", margin)
+        self.alpha, self.margin = alpha, margin
+
+    def decoupled_logits(self, model: nn.Module, pair: Pair) -> Pair:
+        """Return the decoupled logits, each (B, K), of a pair of images, each (B, C, H, W)."""
+        raise NotImplementedError
+
+    def forward_loss(self, model: nn.Module, loss: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Return the decoupled logits (B, K) of the batch's own images and the mean of both losses."""
+        partners = draw_partners(batch)
+        own, other = self.decoupled_logits(model, (batch.images, batch.images[partners]))
+        terms = [(0.5, own, batch.labels), (0.5, other, batch.labels[partners])]
+        return own, weighted_loss(loss, terms, index=batch.index)
+
+    def through(self, unit: nn.Module, pair: Pair) -> Pair:
+        """Mix a pair with fresh weights, run both mixtures through a unit, and decouple its outputs."""
+        weights = self.draw_weights()
+        first, second = (unit(mix(*pair, weight)) for weight in weights)
+        return decouple((first, second), weights)
+
+    def draw_weights(self) -> tuple[float, float]:
+        """Weights l1 > l2 of the first image in both mixtures.
+
+        Raises
+        ------
+        ConfigError : the weights that alpha gives hardly ever differ by the margin.
+        """
+        for _ in range(ATTEMPTS):
+            draws = draw_beta(self.alpha, 2 * DRAWS).view(2, DRAWS)
+            high = torch.maximum(draws, 1.0 - draws)
+            l1, l2 = high[0], 1.0 - high[1]
+            fits = ((l1 - l2 >= self.margin) & (l1 > l2)).nonzero()
+            if len(fits):
+                return float(l1[fits[0]]), float(l2[fits[0]])
+        raise ConfigError(
+            f"procedure '{self.id}': weights of Beta({self.alpha:g}, {self.alpha:g}) hardly ever differ by a margin of "
+            f"{self.margin:g}: lower margin or alpha."
+        )

@@ -1,0 +1,58 @@
+"""Mixtures of a batch with a permutation of itself: random weights, partners, and losses of several terms.
+
+Everything random is drawn from the global generator of the CPU, so that all devices mix the same pairs.
+"""
+
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor, nn
+from torch.distributions import Gamma
+
+from calgrid.training.data import Batch
+
+
+def draw_beta(alpha: float, count: int) -> Tensor:
+    """Independent draws (count,) in float64 of Beta(alpha, alpha), alpha > 0.
+
+    With G of Gamma(alpha + 1) and u uniform, ``log G + log(u) / alpha`` is the logarithm of a Gamma(alpha) variable,
+    and two of them give the draw. The plain quotient of Gamma variables is 0 / 0 for an alpha below about 0.01,
+    where both underflow.
+    """
+    shape = (2, count)
+    concentration = torch.tensor(alpha + 1.0, dtype=torch.float64)
+    uniform = 1.0 - torch.rand(shape, dtype=torch.float64)  # (0, 1]
+    logs = Gamma(concentration, 1.0).sample(shape).log() + uniform.log() / alpha
+    return torch.sigmoid(logs[0] - logs[1])
+
+
+def draw_partners(batch: Batch) -> Tensor:
+    """Random permutation (B,): the partner of each sample of the batch."""
+    return torch.randperm(len(batch)).to(batch.labels.device)
+
+
+def mix(first: Tensor, second: Tensor, weight: float) -> Tensor:
+    """Return ``weight first + (1 - weight) second``."""
+    return weight * first + (1.0 - weight) * second
+
+
+def weighted_loss(
+    loss: nn.Module,
+    terms: Iterable[tuple[float, Tensor, Tensor]],
+    features: Tensor | None = None,
+    index: Tensor | None = None,
+) -> Tensor:
+    """Return ``sum_j w_j loss(z_j, y_j)``; the loss's own terms for the history become the same sums.
+
+    Parameters
+    ----------
+    terms : weight, logits (B, K) and labels (B,) of each term.
+    features, index : given to every call.
+    """
+    total, parts = 0.0, {}
+    for weight, logits, labels in terms:
+        total = total + weight * loss(logits, labels, features=features, index=index)
+        for name, value in loss.last_parts.items():
+            parts[name] = parts.get(name, 0.0) + weight * value
+    loss.last_parts = parts
+    return total

@@ -1,0 +1,205 @@
+"""BalCAL: an over-confident learnable classifier balanced by an under-confident fixed one.
+
+Ni et al., Balancing Two Classifiers via A Simplex ETF Structure for Model Calibration, CVPR 2025, arXiv 2504.10007
+(official code JianiNi/BalCAL, ``WideResNet_BalCAL`` and ``BalCAL_models``).
+"""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from calgrid.backbones._base import he_normal_
+from calgrid.errors import ConfigError
+from calgrid.procedures._base import Procedure, Training
+from calgrid.procedures._mixing import mix, weighted_loss
+from calgrid.procedures._options import require
+from calgrid.procedures._simplex import accuracy_and_confidence, balancing_weight, class_scaling, simplex_frame
+from calgrid.registry import register
+from calgrid.training.data import Batch, Split
+
+WIDEST_ADAPTOR = 512
+
+
+class Adaptor(nn.Module):
+    """Residual block ``g + Conv(ReLU(BN(Conv(ReLU(BN(g))))))`` of 3x3 convolutions, narrower inside."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        inner = min(channels // 2, WIDEST_ADAPTOR)
+        self.branch = nn.Sequential(
+            nn.BatchNorm2d(channels),
+            nn.ReLU(),
+            nn.Conv2d(channels, inner, 3, padding=1, bias=False),
+            nn.BatchNorm2d(inner),
+            nn.ReLU(),
+            nn.Conv2d(inner, channels, 3, padding=1, bias=False),
+        )
+        he_normal_(self)
+
+    def forward(self, maps: Tensor) -> Tensor:
+        """Map (N, C, H, W) to the same shape."""
+        return maps + self.branch(maps)
+
+
+class BalancedHeads(nn.Module):
+    """A backbone with its linear head, and beside it an adaptor in front of a fixed simplex frame.
+
+    Attributes
+    ----------
+    frame : (d, K), the fixed classifier; a buffer, so that every checkpoint holds it.
+    """
+
+    def __init__(self, backbone: nn.Module, num_classes: int, scale: float) -> None:
+        super().__init__()
+        channels = map_channels(backbone)
+        self.backbone = backbone
+        self.adaptor = Adaptor(channels)
+        self.activation = nn.Sequential(nn.BatchNorm2d(channels), nn.ReLU())
+        self.register_buffer("frame", simplex_frame(backbone.num_features, num_classes, scale))
+
+    def forward(self, images: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return linear logits (N, K), unit vectors (N, d) for the frame, and penultimate features (N, d)."""
+        maps = images
+        for stage in self.backbone.stages:
+            maps = stage(maps)
+        adapted = self.backbone.pool(self.activation(self.adaptor(maps)))
+        features = self.backbone.pool(maps)
+        return self.backbone.head(features), F.normalize(adapted.float(), dim=1), features
+
+
+@torch.no_grad()
+def map_channels(backbone: nn.Module) -> int:
+    """Channels of a backbone's last feature map.
+
+    Raises
+    ------
+    ConfigError : the backbone has no feature maps with batch normalisation.
+    """
+    if not any(isinstance(module, nn.BatchNorm2d) for module in backbone.stages.modules()):
+        raise ConfigError(
+            "procedure 'balcal' puts a convolutional block on the last feature map, which this backbone does not "
+            "have: use a convolutional backbone."
+        )
+    training = backbone.training
+    backbone.eval()  # so that BatchNorm does not take the zeros for data
+    maps = torch.zeros(1, 3, 32, 32)
+    for stage in backbone.stages:
+        maps = stage(maps)
+    backbone.train(training)
+    return maps.shape[1]
+
+
+@register(
+    source="Ni et al., CVPR 2025, arXiv 2504.10007; JianiNi/BalCAL src/lightning_modules/One_Stage.py",
+    losses="stateless",
+    linear_head=False,
+)
+class BalancedClassifiers(Procedure):
+    """Linear head and fixed simplex head on one backbone, their logits mixed by a weight that is solved each epoch.
+
+    Simplex head: an adaptor on the last feature map, BN, ReLU and the backbone's pooling give e, and
+    ``z_etf = e / ||e|| M0`` with ``M0 = beta sqrt(K / (K - 1)) U (I - 1 1^T / K)``. In training each column of M0 is
+    scaled by ``E_c = sqrt((B / present classes) / n_c)`` of the batch (1 for absent classes)::
+
+        L = lambda loss(z_lin, y) + (1 - lambda) loss(z_etf, y)
+        z = lambda z_lin + (1 - lambda) e / ||e|| M0
+
+    After each epoch lambda is solved from the logits of both heads as training saw them: 1 where delta x accuracy of
+    the linear head exceeds its mean confidence, else by bisection to 1e-4 such that both are equal for the mixed
+    logits. The paper calls delta the target ratio and the weight gamma.
+
+    Differences. The official code returns the last midpoint whose gap is below that of the linear head; we return
+    the final one (the same limit). It keeps M0 outside the checkpoint; here it is a buffer. It is written for a
+    pre-activation WRN, whose linear branch has BN and ReLU of its own: our backbones end behind an activation, so
+    that branch is unchanged and the adaptor starts from activated maps. Inner width of the adaptor: half the
+    channels as in the official code, at most 512. BatchNorm keeps the momentum of the backbone (official: 0.01).
+
+    The logits of an epoch take 8 N K bytes on the device (160 MB for Tiny-ImageNet) and in the resume state.
+
+    Parameters
+    ----------
+    beta : length of the columns of M0, above 0.
+    delta : ratio of mean confidence to accuracy that is aimed at, in (0, 1].
+    lambda0 : weight of the linear head in the first epoch, in [0, 1].
+    """
+
+    def __init__(self, *, beta: float = 1.0, delta: float = 0.95, lambda0: float = 0.8) -> None:
+        super().__init__()
+        require(0 < beta < math.inf, "balcal", "beta", "above 0", beta)
+        require(0 < delta <= 1, "balcal", "delta", "in (0, 1]", delta)
+        require(0 <= lambda0 <= 1, "balcal", "lambda0", "in [0, 1]", lambda0)
+        self.beta, self.delta = beta, delta
+        self._weight = lambda0
+
+    def build_model(self, backbone: nn.Module, num_classes: int) -> BalancedHeads:
+        """Put adaptor and simplex frame beside the backbone's head.
+
+        Raises
+        ------
+        ConfigError : fewer features than classes, or no feature maps.
+        """
+        if backbone.num_features < num_classes:
+            raise ConfigError(
+                f"procedure 'balcal' needs at least as many features as classes, but the backbone has "
+                f"{backbone.num_features} features for {num_classes} classes: use a wider backbone."
+            )
+        return BalancedHeads(backbone, num_classes, self.beta)
+
+    def begin_training(self, model: BalancedHeads, training: Training) -> None:
+        """Make room for an epoch's logits of both heads."""
+        shape = (training.samples, training.num_classes)
+        self._linear, self._simplex = (torch.zeros(shape, device=training.device) for _ in range(2))
+
+    def splits(self, model: BalancedHeads, train: Split, val: Split) -> tuple[Split, Split]:
+        """Keep the training labels, which lambda is solved against."""
+        self._labels = train.labels
+        return train, val
+
+    def forward_loss(self, model: BalancedHeads, loss: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Return the mixed logits (B, K) and the weighted loss of both heads."""
+        linear, directions, _ = model(batch.images)
+        linear = linear.float()
+        simplex = project(directions, model.frame * class_scaling(batch.labels, model.frame.shape[1]))
+        self._linear.index_copy_(0, batch.index, linear.detach())
+        self._simplex.index_copy_(0, batch.index, simplex.detach())
+        terms = [(self._weight, linear, batch.labels), (1.0 - self._weight, simplex, batch.labels)]
+        total = weighted_loss(loss, terms, index=batch.index)
+        return mix(linear, project(directions, model.frame), self._weight), total
+
+    def end_epoch(self, model: BalancedHeads, epoch: int, means: Mapping[str, float]) -> dict[str, float]:
+        """Solve lambda; return it with accuracy and mean confidence of the linear head."""
+        accuracy, confidence = accuracy_and_confidence(self._linear, self._simplex, self._labels, 1.0)
+        self._weight = balancing_weight(self._linear, self._simplex, self._labels, self.delta)
+        return {"lambda": self._weight, "linear_accuracy": accuracy, "linear_confidence": confidence}
+
+    def predict(self, model: BalancedHeads, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Return the mixed logits (B, K) and the linear head's features (B, d)."""
+        linear, directions, features = model(batch.images)
+        return mix(linear.float(), project(directions, model.frame), self._weight), features
+
+    def state_dict(self) -> dict[str, Any]:
+        """Weight of the linear head, in double precision as it was solved."""
+        return {"lambda": torch.tensor(self._weight, dtype=torch.float64)}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take over what :meth:`state_dict` returned."""
+        self._weight = float(state["lambda"])
+
+    def resume_state(self) -> dict[str, Any]:
+        """Logits that the running epoch has seen, by training sample."""
+        return {"linear": self._linear, "simplex": self._simplex}
+
+    def load_resume_state(self, state: Mapping[str, Any]) -> None:
+        """Take over what :meth:`resume_state` returned."""
+        self._linear.copy_(state["linear"])
+        self._simplex.copy_(state["simplex"])
+
+
+def project(directions: Tensor, frame: Tensor) -> Tensor:
+    """Logits (N, K) of unit vectors (N, d), in float32: those of all classes lie within a few tenths."""
+    with torch.autocast(directions.device.type, enabled=False):
+        return directions @ frame

@@ -1,0 +1,30 @@
+"""MIT-A: mixup inference in training, decoupled and mixed anew in all blocks (see ``_mit``)."""
+
+from torch import nn
+
+from calgrid.procedures._mit import MixupInference, Pair
+from calgrid.registry import register
+
+
+@register(source="Wang et al., CVPR 2023, MIT-A; dengbaowang/Mixup-Inference-in-Training main.py", losses="stateless")
+class MixupInferenceAll(MixupInference):
+    """The pair is decoupled after each unit and mixed with fresh weights before the next.
+
+    Units of the official code, which has ResNets only: stem, residual levels, pool with classifier. Ours: the stages
+    of any backbone, pool with head. Decoupled activations may be negative although ReLU came last; as in the
+    official code they stay so.
+
+    Parameters
+    ----------
+    alpha : of the Beta distribution, above 0.
+    margin : least difference of the two weights, in [0, 1).
+    """
+
+    def __init__(self, *, alpha: float = 0.5, margin: float = 0.5) -> None:
+        super().__init__(alpha, margin)
+
+    def decoupled_logits(self, model: nn.Module, pair: Pair) -> Pair:
+        """Decoupled logits, each (B, K), of a pair of images."""
+        for unit in (*model.stages, nn.Sequential(model.pool, model.head)):
+            pair = self.through(unit, pair)
+        return pair

@@ -1,0 +1,122 @@
+"""V-TST, variational two-stage training: a stochastic head on frozen features.
+
+Jordahn & Olmos, Decoupling Feature Extraction and Classification Layers for Calibrated Neural Networks, ICML 2024
+(official code MJordahn/Decoupled-Layers-for-Calibrated-NNs, ``src/models/VTST.py``).
+"""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from calgrid.procedures._base import Training
+from calgrid.procedures._options import require
+from calgrid.procedures._second_stage import FrozenFeatures, SecondStage
+from calgrid.registry import register
+from calgrid.training.data import Batch
+from calgrid.training.seeds import generator
+
+
+class VariationalHead(nn.Module):
+    """Features h (N, d) to a Gaussian of Z independent latents, and a linear classifier of samples of it."""
+
+    def __init__(self, num_features: int, width: int, num_classes: int) -> None:
+        super().__init__()
+        self.mean, self.spread = (
+            nn.Sequential(nn.Linear(num_features, 3 * width), nn.ReLU(), nn.Linear(3 * width, width)) for _ in range(2)
+        )
+        self.classifier = nn.Linear(width, num_classes)
+
+    def forward(self, features: Tensor) -> tuple[Tensor, Tensor]:
+        """Return mean and log-variance, each (N, Z), of the latents; no variance exceeds 1."""
+        return self.mean(features).float(), F.logsigmoid(self.spread(features).float())
+
+    def classify(self, mean: Tensor, log_variance: Tensor, noise: Tensor) -> Tensor:
+        """Return logits (N, K) of the latents ``mean + sigma noise``, noise (N, Z) standard normal."""
+        return self.classifier(mean + (0.5 * log_variance).exp() * noise)
+
+
+def kl_to_standard_normal(mean: Tensor, log_variance: Tensor) -> Tensor:
+    """Mean over samples and latents, each (N, Z), of ``1/2 (mu^2 + sigma^2 - 1 - log sigma^2)``."""
+    return 0.5 * (mean.square() + log_variance.exp() - 1.0 - log_variance).mean()
+
+
+@register(
+    source="Jordahn & Olmos, ICML 2024; MJordahn/Decoupled-Layers-for-Calibrated-NNs src/models/VTST.py",
+    second_stage=True,
+    loss="ce",
+    linear_head=False,
+    dataset_defaults={"cifar100": {"hidden": 512}, "tiny_imagenet": {"hidden": 512}},
+)
+class VariationalTwoStageTraining(SecondStage):
+    """New variational head on the frozen features of a first stage, trained with cross-entropy and a KL term.
+
+    Two parallel networks Linear(d, 3Z) - ReLU - Linear(3Z, Z) give mu and s, with ``log sigma^2 = logsigmoid(s)``.
+    A latent ``u = mu + sigma eps``, eps ~ N(0, I), goes through Linear(Z, K). Training draws one latent a sample::
+
+        L = CE(z(u), y) + w / Z KL(N(mu, diag sigma^2) || N(0, I))
+
+    with the KL term divided by Z and w = 1 as in the official code (its argument ``beta`` is not used). Prediction
+    draws M latents and gives ``log 1/M sum_m softmax(z(u_m))``; adding a constant a row changes nothing, so post-hoc
+    methods take it for logits. Its noise comes from the CPU, seeded by the run's seed and the position of the batch
+    in its split: the same images in the same batches have the same prediction on each device.
+
+    Deviations are those of ``tst``: SGD at the second stage's constant rate, and a body in evaluation mode.
+
+    Parameters
+    ----------
+    hidden : Z; 128 (CIFAR-10) or 512 (CIFAR-100, Tiny-ImageNet) in the reproduction scripts with M = 10.
+    samples : M, at least 1.
+    kl_weight : w, at least 0.
+    cached : compute the training features once, without augmentation (a faster variant).
+    """
+
+    def __init__(self, *, hidden: int = 128, samples: int = 10, kl_weight: float = 1.0, cached: bool = False) -> None:
+        super().__init__(cached=cached)
+        require(hidden >= 1, "vtst", "hidden", "at least 1", hidden)
+        require(samples >= 1, "vtst", "samples", "at least 1", samples)
+        require(0 <= kl_weight < math.inf, "vtst", "kl_weight", "at least 0", kl_weight)
+        self.hidden, self.samples, self.kl_weight = hidden, samples, kl_weight
+        self._seed = 0
+
+    def build_head(self, num_features: int, num_classes: int) -> nn.Module:
+        """Variational head of features (N, d)."""
+        return VariationalHead(num_features, self.hidden, num_classes)
+
+    def begin_training(self, model: FrozenFeatures, training: Training) -> None:
+        """Remember the seed, which predictions depend on."""
+        super().begin_training(model, training)
+        self._seed = training.seed
+
+    def forward_loss(self, model: FrozenFeatures, loss: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Return logits (B, K) of one latent a sample and the loss with its KL term."""
+        mean, log_variance = model.head(self.features(model, batch))
+        logits = model.head.classify(mean, log_variance, torch.randn_like(mean))
+        kl = kl_to_standard_normal(mean, log_variance)
+        self.last_parts = {"kl": kl.detach()}
+        count = len(batch) if loss.reduction == "sum" else 1
+        return logits, loss(logits, batch.labels) + count * self.kl_weight * kl
+
+    def predict(self, model: FrozenFeatures, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Return the logarithm (B, K) of the mean probabilities, and the features (B, d)."""
+        features = self.features(model, batch)
+        mean, log_variance = model.head(features)
+        rng = generator("cpu", self._seed, "vtst", int(batch.index[0]))
+        log_probs = [
+            model.head.classify(mean, log_variance, torch.randn(mean.shape, generator=rng).to(mean.device))
+            .float()
+            .log_softmax(dim=1)
+            for _ in range(self.samples)
+        ]
+        return torch.stack(log_probs).logsumexp(dim=0) - math.log(self.samples), features
+
+    def state_dict(self) -> dict[str, Any]:
+        """Seed of the run."""
+        return {"seed": self._seed}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take over what :meth:`state_dict` returned."""
+        self._seed = int(state["seed"])

@@ -1,0 +1,209 @@
+"""BalCAL: the simplex, the batch's class scaling, both branches, and the weight that is solved each epoch."""
+
+import math
+
+import pytest
+import torch
+from tests.training.test_engine import run
+from torch import nn
+from torch.nn import functional as F
+
+from calgrid.backbones import build_backbone
+from calgrid.backbones._base import Backbone
+from calgrid.errors import ConfigError
+from calgrid.losses import build_loss
+from calgrid.procedures import _simplex, build_procedure
+from calgrid.procedures._base import Training
+from calgrid.procedures._simplex import accuracy_and_confidence, balancing_weight, class_scaling, simplex_frame
+from calgrid.procedures.balcal import Adaptor, map_channels
+from calgrid.training.data import Batch
+
+
+@pytest.fixture
+def batch():
+    torch.manual_seed(1)
+    return Batch(torch.randn(12, 3, 8, 8), torch.tensor([0, 0, 0, 0, 0, 1, 1, 1, 2, 2, 2, 2]), torch.arange(12))
+
+
+def balanced(classes=4, **options):
+    torch.manual_seed(0)
+    procedure = build_procedure("balcal", **options)
+    model = procedure.build_model(build_backbone("resnet8", classes), classes)
+    procedure.begin_training(
+        model,
+        Training(seed=1, epochs=2, samples=12, num_classes=classes, augmented=True, device=torch.device("cpu")),
+    )
+    return procedure, model
+
+
+@pytest.mark.parametrize(("features", "classes", "scale"), [(64, 10, 1.0), (7, 7, 2.5), (5, 2, 0.3)])
+def test_columns_form_a_simplex(features, classes, scale):
+    torch.manual_seed(0)
+    frame = simplex_frame(features, classes, scale)
+    gram = scale**2 * classes / (classes - 1) * (torch.eye(classes) - 1 / classes)
+    torch.testing.assert_close(frame.T @ frame, gram, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(frame.norm(dim=0), torch.full((classes,), scale))
+    torch.testing.assert_close(frame.sum(dim=1), torch.zeros(features), rtol=0, atol=1e-6)
+
+
+def test_class_scaling_by_hand():
+    """Six labels of three present classes: sqrt(2 / n_c); classes that are absent keep 1."""
+    scaling = class_scaling(torch.tensor([0, 0, 0, 1, 1, 3]), 5)
+    assert scaling.tolist() == pytest.approx([math.sqrt(2 / 3), 1.0, 1.0, math.sqrt(2.0), 1.0])
+    assert class_scaling(torch.tensor([0, 1, 2]), 3).tolist() == [1.0, 1.0, 1.0]
+
+
+def test_weight_is_one_where_the_linear_head_is_under_confident():
+    labels = torch.arange(40) % 4
+    linear = 0.5 * F.one_hot(labels, 4).float()  # all right, at confidence 0.35
+    assert balancing_weight(linear, torch.zeros(40, 4), labels, 0.95) == 1.0
+
+
+@pytest.mark.parametrize("ratio", [0.6, 0.9, 1.0])
+def test_solved_weight_balances_confidence_and_accuracy(ratio):
+    torch.manual_seed(0)
+    labels = torch.randint(0, 5, (400,))
+    signal = F.one_hot(torch.where(torch.rand(400) < 0.8, labels, (labels + 1) % 5), 5).float()
+    linear, simplex = 12 * signal + torch.randn(400, 5), 0.8 * signal
+    weight = balancing_weight(linear, simplex, labels, ratio)
+    assert 0 < weight < 1
+    gaps = []
+    for shift in (-2e-4, 0.0, 2e-4):
+        accuracy, confidence = accuracy_and_confidence(linear, simplex, labels, weight + shift)
+        gaps.append(confidence - ratio * accuracy)
+    assert gaps[0] < 0 < gaps[2]
+    assert abs(gaps[1]) < 2e-3
+
+
+def test_weight_goes_to_zero_where_both_heads_are_over_confident():
+    labels = torch.zeros(10, dtype=torch.long)
+    wrong = 9 * F.one_hot(torch.ones(10, dtype=torch.long), 3).float()
+    assert balancing_weight(wrong, wrong, labels, 0.95) <= 1e-4
+
+
+def test_accuracy_and_confidence_by_hand_and_in_chunks(monkeypatch):
+    first = torch.tensor([[math.log(3.0), 0.0], [0.0, 0.0], [0.0, math.log(4.0)]])
+    second = torch.zeros(3, 2)
+    labels = torch.tensor([0, 0, 0])
+    accuracy, confidence = accuracy_and_confidence(first, second, labels, 1.0)
+    assert (accuracy, confidence) == pytest.approx((2 / 3, (0.75 + 0.5 + 0.8) / 3))
+    accuracy, confidence = accuracy_and_confidence(first, second, labels, 0.5)
+    half = [math.sqrt(3) / (1 + math.sqrt(3)), 0.5, 2 / 3]
+    assert (accuracy, confidence) == pytest.approx((2 / 3, sum(half) / 3))
+    monkeypatch.setattr(_simplex, "CHUNK", 2)
+    assert accuracy_and_confidence(first, second, labels, 0.5) == pytest.approx((accuracy, confidence))
+
+
+def test_training_loss_and_logits_by_hand(batch):
+    procedure, model = balanced(lambda0=0.7, beta=2.0)
+    model.train()
+    logits, total = procedure.forward_loss(model, build_loss("ce", 4), batch)
+    _, fresh = balanced(lambda0=0.7, beta=2.0)  # BatchNorm of the first has moved, which training mode ignores
+    fresh.train()
+    maps = batch.images
+    for stage in fresh.backbone.stages:
+        maps = stage(maps)
+    linear = fresh.backbone.head(maps.mean(dim=(2, 3)))
+    adapted = fresh.activation(fresh.adaptor(maps)).mean(dim=(2, 3))
+    unit = adapted / adapted.norm(dim=1, keepdim=True)
+    scale = torch.tensor([math.sqrt(4 / 5), math.sqrt(4 / 3), 1.0, 1.0])
+    ce = F.cross_entropy
+    expected = 0.7 * ce(linear, batch.labels) + 0.3 * ce(unit @ (fresh.frame * scale), batch.labels)
+    assert total.item() == pytest.approx(expected.item(), rel=1e-5)
+    torch.testing.assert_close(logits, 0.7 * linear + 0.3 * unit @ fresh.frame, rtol=1e-4, atol=1e-5)
+
+
+def test_prediction_mixes_with_the_unscaled_frame(batch):
+    procedure, model = balanced()
+    model.eval()
+    procedure.load_state_dict({"lambda": torch.tensor(0.25, dtype=torch.float64)})
+    logits, features = procedure.predict(model, batch)
+    linear, directions, _ = model(batch.images)
+    torch.testing.assert_close(logits, 0.25 * linear + 0.75 * directions @ model.frame)
+    torch.testing.assert_close(directions.norm(dim=1), torch.ones(12))
+    assert torch.equal(features, model.backbone.features(batch.images))
+    torch.testing.assert_close(linear, model.backbone.head(features))
+
+
+def test_simplex_logits_are_bounded(batch):
+    _, model = balanced(beta=3.0)
+    _, directions, _ = model(batch.images)
+    assert (directions @ model.frame).abs().max() <= 3.0 + 1e-5
+
+
+def test_frame_is_no_parameter_and_is_saved():
+    procedure, model = balanced()
+    assert "frame" in model.state_dict()
+    assert all(parameter is not model.frame for parameter in procedure.parameters(model))
+    assert any(parameter is model.adaptor.branch[2].weight for parameter in procedure.parameters(model))
+    torch.manual_seed(77)
+    other = procedure.build_model(build_backbone("resnet8", 4), 4)
+    assert not torch.equal(other.frame, model.frame)
+    other.load_state_dict(model.state_dict())
+    assert torch.equal(other.frame, model.frame)
+
+
+def test_history_holds_weight_accuracy_and_confidence(make_spec, prepared, tmp_path):
+    trainer, position = run(make_spec("ce", "balcal", epochs=4), prepared, tmp_path)
+    for row in position.history:
+        assert 0 <= row["lambda"] <= 1
+        assert 0 < row["linear_accuracy"] <= 1
+        assert (row["lambda"] == 1.0) or row["linear_confidence"] >= 0.95 * row["linear_accuracy"]
+    assert float(trainer.states()["procedure"]["lambda"]) == position.history[-1]["lambda"]
+    best = max(position.history, key=lambda row: row["val_accuracy"])
+    assert float(position.best["procedure"]["lambda"]) == best["lambda"]
+
+
+def test_weight_is_solved_from_the_logits_of_every_training_sample(make_spec, prepared, tmp_path):
+    trainer, position = run(make_spec("ce", "balcal", epochs=1), prepared, tmp_path)
+    procedure = trainer.procedure
+    tables = procedure.resume_state()
+    assert all(table.shape == (40, 4) and table.dtype == torch.float32 for table in tables.values())
+    assert all((table.abs().sum(dim=1) > 0).all() for table in tables.values())
+    expected = balancing_weight(tables["linear"], tables["simplex"], trainer.train_images.labels, 0.95)
+    assert position.history[0]["lambda"] == expected
+
+
+def test_too_few_features_are_refused(refuses):
+    with refuses(ConfigError, "64 features for 65 classes", "wider backbone"):
+        build_procedure("balcal").build_model(build_backbone("resnet8", 65), 65)
+    assert build_procedure("balcal").build_model(build_backbone("resnet8", 64), 64).frame.shape == (64, 64)
+
+
+def test_a_backbone_without_feature_maps_is_refused(refuses):
+    tokens = Backbone([nn.Sequential(nn.Flatten(), nn.Linear(12, 8))], nn.Identity(), 8, 4)
+    with refuses(ConfigError, "feature map", "convolutional backbone"):
+        build_procedure("balcal").build_model(tokens, 4)
+
+
+def test_looking_for_the_channels_changes_nothing():
+    torch.manual_seed(0)
+    backbone = build_backbone("resnet8", 4).train()
+    before, state = {k: v.clone() for k, v in backbone.state_dict().items()}, torch.get_rng_state()
+    assert map_channels(backbone) == 64
+    assert backbone.training
+    assert torch.equal(torch.get_rng_state(), state)
+    assert all(torch.equal(value, before[name]) for name, value in backbone.state_dict().items())
+
+
+@pytest.mark.parametrize(("channels", "inner"), [(64, 32), (640, 320), (1024, 512), (2048, 512)])
+def test_width_inside_the_adaptor(channels, inner):
+    with torch.device("meta"):
+        adaptor = Adaptor(channels)
+        assert adaptor(torch.zeros(2, channels, 4, 4)).shape == (2, channels, 4, 4)
+    assert adaptor.branch[2].weight.shape == (inner, channels, 3, 3)
+    assert all(module.bias is None for module in adaptor.modules() if isinstance(module, nn.Conv2d))
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"beta": 0.0}, "beta must be above 0"),
+        ({"delta": 1.1}, "delta"),
+        ({"delta": 0.0}, "delta"),
+        ({"lambda0": -0.1}, "lambda0"),
+    ],
+)
+def test_options_out_of_range_are_refused(options, text, refuses):
+    with refuses(ConfigError, "procedure 'balcal'", text):
+        build_procedure("balcal", **options)

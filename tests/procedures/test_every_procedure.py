@@ -1,0 +1,141 @@
+"""Every registered procedure: resumes to the same bytes, predicts from its checkpoint alone, keeps its promises."""
+
+import math
+
+import pytest
+import torch
+from tests.training.test_engine import StopAfter, assert_same_result, build, run
+
+from calgrid import registry
+from calgrid.stages.train import build_network
+from calgrid.training.engine import RESUME_FILE
+from calgrid.training.interrupt import StoppedError
+
+SPECS = registry.specs("procedure")
+PROCEDURES = list(SPECS)
+ONE_STAGE = [name for name, spec in SPECS.items() if not spec.info.get("second_stage")]
+MIXED = [name for name in ONE_STAGE if name != "standard"]
+
+
+@pytest.fixture
+def trainer_of(make_spec, prepared, tmp_path_factory):
+    """Build a trainer of a procedure; second stages start from one trained network of plain cross-entropy."""
+    states = {}
+
+    def first_stage():
+        if not states:
+            trainer, _ = run(make_spec(epochs=1), prepared, tmp_path_factory.mktemp("first"))
+            states.update(trainer.model.state_dict())
+        return states
+
+    def make(procedure, folder=None, loss="ce", **changes):
+        first = first_stage() if SPECS[procedure].info.get("second_stage") else None
+        folder = folder or tmp_path_factory.mktemp(procedure)
+        return build(make_spec(loss, procedure, **changes), prepared, folder, first=first)
+
+    return make
+
+
+def finished(trainer):
+    return trainer, trainer.run(StopAfter(10**9))
+
+
+def losses_of(procedure):
+    """Losses that a procedure says it takes."""
+    losses = registry.specs("loss")
+    takes = {
+        "any": lambda info: True,
+        "affine": lambda info: not info["hard_labels"],
+        "stateless": lambda info: info["needs"] == () and info["state"] == "none",
+    }[SPECS[procedure].info["losses"]]
+    return [name for name, spec in losses.items() if takes(spec.info)]
+
+
+@pytest.mark.parametrize("procedure", PROCEDURES)
+def test_interrupted_at_any_step_the_run_ends_with_the_same_bytes(procedure, trainer_of, tmp_path):
+    """Step 3 of three an epoch is the end of one, the others lie within; the last epoch resumes twice."""
+    undisturbed = finished(trainer_of(procedure))
+    for number, steps in enumerate([(3,), (4,), (7, 8)]):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        done = 0
+        for step in steps:
+            with pytest.raises(StoppedError):
+                trainer_of(procedure, folder).run(StopAfter(step - done - 1))
+            assert (folder / RESUME_FILE).is_file()
+            done = step
+        torch.rand(17)  # a global generator that was used in between must not matter
+        resumed = trainer_of(procedure, folder)
+        assert resumed.position.epoch * 3 + resumed.position.step == done
+        assert_same_result(*undisturbed, *finished(resumed))
+
+
+@pytest.mark.parametrize("procedure", PROCEDURES)
+def test_a_checkpoint_is_all_that_its_predictions_need(procedure, trainer_of, make_spec, prepared):
+    """The checkpoint of the last epoch gives the very logits that the history's last row was validated with."""
+    trainer, position = finished(trainer_of(procedure))
+    states = trainer.states()
+    torch.manual_seed(99)
+    network, rebuilt = build_network(make_spec("ce", procedure), prepared.n_classes)
+    network.load_state_dict(states["model"])
+    rebuilt.load_state_dict(states["procedure"])
+    network.eval()
+    with torch.no_grad():
+        batch = next(iter(trainer.val_images.batches(1024)))
+        logits, features = rebuilt.predict(network, batch)
+        again, _ = trainer.procedure.predict(trainer.model, batch)
+    assert logits.shape == (30, 4)
+    assert features.shape == (30, 64)
+    assert torch.equal(logits, again)
+    nll = torch.nn.functional.cross_entropy(logits.double(), batch.labels)
+    assert float(nll) == position.history[-1]["val_nll"]
+
+
+@pytest.mark.parametrize("procedure", PROCEDURES)
+def test_sum_reduction_multiplies_every_gradient_by_the_batch_size(procedure, trainer_of, monkeypatch):
+    gradients = {}
+    for reduction in ("mean", "sum"):
+        trainer = trainer_of(procedure, reduction=reduction, clip_grad_norm=None)
+        monkeypatch.setattr(trainer.optimizer, "step", lambda closure=None: None)
+        trainer.procedure.begin_epoch(trainer.model, 0)
+        trainer._train_step(torch.arange(40))
+        gradients[reduction] = [parameter.grad.clone() for parameter in trainer.trained]
+    assert gradients["mean"]
+    for one, many in zip(gradients["mean"], gradients["sum"], strict=True):
+        torch.testing.assert_close(many, 16 * one, rtol=2e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("procedure", PROCEDURES)
+def test_reduced_precision_stays_finite_and_the_loss_gets_float32(procedure, trainer_of):
+    trainer = trainer_of(procedure, precision="bf16", epochs=1)
+    trainer.autocast = True  # also where the processor only emulates it
+    seen = []
+    trainer.loss.register_forward_hook(lambda _module, _inputs, output: seen.append(output.dtype))
+    _, position = finished(trainer)
+    assert set(seen) == {torch.float32}
+    assert all(math.isfinite(value) for value in position.history[0].values())
+
+
+@pytest.mark.parametrize("procedure", MIXED)
+def test_all_losses_that_it_takes_train(procedure, trainer_of):
+    losses = losses_of(procedure)
+    assert "ce" in losses
+    for loss in losses:
+        trainer = trainer_of(procedure, loss=loss)
+        trainer.procedure.begin_epoch(trainer.model, 0)
+        before = [parameter.detach().clone() for parameter in trainer.trained]
+        trainer._train_step(torch.arange(40))
+        assert math.isfinite(trainer.position.sums["train_loss"]), loss
+        assert all(parameter.isfinite().all() for parameter in trainer.trained), loss
+        assert not any(torch.equal(a, b) for a, b in zip(before, trainer.trained, strict=True)), loss
+
+
+@pytest.mark.parametrize("procedure", PROCEDURES)
+def test_what_a_procedure_declares(procedure):
+    info = SPECS[procedure].info
+    if procedure in MIXED:
+        assert info["losses"] in {"affine", "stateless", "any"}
+        assert "loss" not in info
+    elif procedure != "standard":
+        assert info["loss"] in registry.specs("loss")
+    assert info.get("linear_head", True) is (procedure not in {"tst", "vtst", "balcal", "maccal"})

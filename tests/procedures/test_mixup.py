@@ -1,0 +1,131 @@
+"""Mixup: the mixture, its loss and its accuracy by hand, and the draw of the weight."""
+
+import math
+
+import pytest
+import torch
+from scipy import stats
+from tests.training.test_engine import assert_same_result, run
+from torch.nn import functional as F
+
+from calgrid.backbones import build_backbone
+from calgrid.errors import ConfigError
+from calgrid.losses import build_loss
+from calgrid.procedures import build_procedure
+from calgrid.procedures._mixing import draw_beta, draw_partners, weighted_loss
+from calgrid.training.data import Batch
+
+
+@pytest.fixture
+def model():
+    torch.manual_seed(0)
+    return build_backbone("resnet8", 4).train()
+
+
+@pytest.fixture
+def batch():
+    torch.manual_seed(1)
+    return Batch(torch.randn(12, 3, 8, 8), torch.randint(0, 4, (12,)), torch.arange(12))
+
+
+def drawn(alpha, batch, seed=7):
+    """What a procedure draws after this seed."""
+    torch.manual_seed(seed)
+    weight = float(draw_beta(alpha, 1))
+    partners = draw_partners(batch)
+    torch.manual_seed(seed)
+    return weight, partners
+
+
+def test_loss_is_cross_entropy_against_the_mixed_label(model, batch):
+    weight, partners = drawn(0.5, batch)
+    logits, total = build_procedure("mixup", alpha=0.5).forward_loss(model, build_loss("ce", 4), batch)
+    torch.manual_seed(0)
+    expected = build_backbone("resnet8", 4).train()(weight * batch.images + (1 - weight) * batch.images[partners])
+    labels = F.one_hot(batch.labels, 4)
+    target = weight * labels + (1 - weight) * labels[partners]
+    assert torch.allclose(logits, expected)
+    assert total.item() == pytest.approx(-(target * expected.log_softmax(1)).sum(1).mean().item(), rel=1e-5)
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+def test_both_terms_are_weighted_under_either_reduction(reduction, model, batch):
+    weight, partners = drawn(0.5, batch)
+    loss = build_loss("ls", 4, alpha=0.3, reduction=reduction)
+    logits, total = build_procedure("mixup", alpha=0.5).forward_loss(model, loss, batch)
+    own, other = loss(logits, batch.labels), loss(logits, batch.labels[partners])
+    assert total.item() == pytest.approx((weight * own + (1 - weight) * other).item(), rel=1e-6)
+
+
+def test_terms_of_the_loss_in_the_history_are_weighted_too(model, batch):
+    weight, partners = drawn(0.5, batch)
+    loss = build_loss("ls", 4)
+    logits, _ = build_procedure("mixup", alpha=0.5).forward_loss(model, loss, batch)
+    recorded = dict(loss.last_parts)
+    ce = [F.cross_entropy(logits, labels).item() for labels in (batch.labels, batch.labels[partners])]
+    assert recorded["ce"].item() == pytest.approx(weight * ce[0] + (1 - weight) * ce[1], rel=1e-5)
+    assert recorded.keys() == {"ce", "uniform"}
+
+
+def test_accuracy_is_weighted_by_the_labels_that_are_met(model, batch):
+    procedure = build_procedure("mixup", alpha=0.5)
+    weight, partners = drawn(0.5, batch)
+    procedure.forward_loss(model, build_loss("ce", 4), batch)
+    labels, others = batch.labels, batch.labels[partners]
+    hits = procedure.hits(F.one_hot(labels, 4).float(), batch)
+    assert torch.allclose(hits, torch.where(labels == others, 1.0, weight))
+    neither = [next(c for c in range(4) if c not in pair) for pair in zip(labels, others, strict=True)]
+    assert procedure.hits(F.one_hot(torch.tensor(neither), 4).float(), batch).sum() == 0
+
+
+@pytest.mark.parametrize("loss", ["ce", "ls", "cals_alm"])
+def test_alpha_zero_is_plain_training_bit_for_bit(loss, make_spec, prepared, tmp_path):
+    plain = run(make_spec(loss), prepared, tmp_path / "plain")
+    mixed = run(make_spec(loss, "mixup", procedure_options={"alpha": 0.0}), prepared, tmp_path / "mixed")
+    assert_same_result(*plain, *mixed)
+
+
+def test_alpha_zero_draws_nothing(model, batch):
+    state = torch.get_rng_state()
+    build_procedure("mixup", alpha=0.0).forward_loss(model, build_loss("ce", 4), batch)
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_the_other_alpha_is_another_run(make_spec, prepared, tmp_path):
+    plain, _ = run(make_spec(), prepared, tmp_path / "plain")
+    mixed, _ = run(make_spec("ce", "mixup"), prepared, tmp_path / "mixed")
+    assert not torch.equal(plain.model.head.weight, mixed.model.head.weight)
+
+
+@pytest.mark.parametrize("alpha", [0.1, 0.2, 1.0, 5.0])
+def test_weights_are_beta_distributed(alpha):
+    torch.manual_seed(3)
+    draws = draw_beta(alpha, 20_000)
+    assert stats.kstest(draws.numpy(), stats.beta(alpha, alpha).cdf).pvalue > 0.001
+
+
+def test_a_tiny_alpha_gives_weights_of_zero_or_one():
+    """The quotient of two Gamma variables would be 0 / 0 here."""
+    torch.manual_seed(3)
+    draws = draw_beta(1e-4, 4000)
+    assert ((draws < 1e-6) | (draws > 1 - 1e-6)).double().mean() > 0.99
+    assert draws.mean().item() == pytest.approx(0.5, abs=0.03)
+
+
+def test_partners_are_a_permutation(batch):
+    torch.manual_seed(0)
+    assert draw_partners(batch).sort().values.tolist() == list(range(12))
+
+
+def test_weighted_loss_by_hand():
+    loss = build_loss("ce", 2)
+    zero, sure = torch.zeros(1, 2), torch.tensor([[math.log(3.0), 0.0]])
+    labels = torch.tensor([0])
+    total = weighted_loss(loss, [(0.25, zero, labels), (0.75, sure, labels)])
+    assert total.item() == pytest.approx(0.25 * math.log(2) + 0.75 * math.log(4 / 3))
+
+
+@pytest.mark.parametrize("alpha", [-0.1, float("nan"), float("inf")])
+def test_alpha_out_of_range_is_refused(alpha, refuses):
+    with refuses(ConfigError, "procedure 'mixup'", "alpha must be at least 0"):
+        build_procedure("mixup", alpha=alpha)

@@ -1,0 +1,138 @@
+"""PLP: when phases begin, what they freeze, and that what is frozen keeps its bits."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from calgrid import registry
+from calgrid.backbones import build_backbone
+from calgrid.errors import ConfigError
+from calgrid.losses import build_loss
+from calgrid.procedures import build_procedure
+from calgrid.procedures._base import Training
+from calgrid.procedures._peeling import CUTS, phase_starts, trained_tensors
+from calgrid.training.data import Batch
+
+
+def training(epochs):
+    return Training(seed=1, epochs=epochs, samples=40, num_classes=10, augmented=False, device=torch.device("cpu"))
+
+
+def peeled(epochs, backbone="resnet8", **options):
+    torch.manual_seed(0)
+    model, procedure = build_backbone(backbone, 10), build_procedure("plp", **options)
+    procedure.begin_training(model, training(epochs))
+    return model, procedure
+
+
+@pytest.mark.parametrize(
+    ("epochs", "starts"),
+    [
+        (350, [0, 31, 63, 95, 127, 159, 190, 222, 254, 286, 318]),
+        (100, [0, 9, 18, 27, 36, 45, 54, 63, 72, 81, 90]),
+    ],
+)
+def test_phases_of_the_papers_protocols(epochs, starts):
+    assert phase_starts(11, 1.0, epochs).tolist() == starts
+
+
+def test_gamma_below_one_delays_and_above_one_hastens():
+    plain, late, early = (phase_starts(11, gamma, 350) for gamma in (1.0, 0.5, 2.0))
+    assert (late[1:] > plain[1:]).all()
+    assert (early[1:] < plain[1:]).all()
+    assert early.tolist()[:3] == [0, 2, 11]
+
+
+@given(st.integers(1, 12), st.floats(0.2, 6.0), st.integers(1, 400))
+def test_the_first_epoch_trains_everything_whatever_the_length(phases, gamma, epochs):
+    starts = phase_starts(phases, gamma, epochs)
+    assert starts[0] == 0
+    assert (starts[1:] >= 1).all()
+    assert (np.diff(starts) >= 0).all()
+
+
+def test_lists_descend_from_all_tensors():
+    for total, cuts in CUTS.items():
+        assert cuts[0] == total
+        assert len(cuts) == 11
+        assert (np.diff(cuts) < 0).all()
+
+
+@pytest.mark.parametrize("backbone", list(registry.specs("backbone")))
+def test_cuts_lie_behind_a_module_of_every_backbone(backbone):
+    with torch.device("meta"):
+        model = build_backbone(backbone, 10)
+    place = {id(parameter): number for number, parameter in enumerate(model.parameters(), start=1)}
+    ends = {
+        max(place[id(parameter)] for parameter in module.parameters())
+        for module in model.modules()
+        if next(module.parameters(), None) is not None
+    }
+    cuts = trained_tensors(model, 11)
+    assert cuts[0] == len(place)
+    assert (np.diff(cuts) < 0).all()
+    assert 2 <= len(cuts) <= 11
+    assert set(cuts) <= ends
+
+
+def test_small_networks_are_cut_at_the_ends_of_their_blocks():
+    """resnet8: 3 tensors of the stem, three blocks of 6, 2 of the head; the first peel takes head and last block."""
+    assert trained_tensors(build_backbone("resnet8", 10), 11) == [23, 15, 9]
+    assert trained_tensors(build_backbone("resnet20", 10), 11) == [59, 51, 45, 39, 33, 27, 21, 15, 9]
+    assert trained_tensors(build_backbone("resnet20", 10), 3) == [59, 33, 9]
+    assert trained_tensors(build_backbone("resnet20", 10), 1) == [59]
+
+
+def test_frozen_tensors_keep_their_bits_while_batch_norm_moves():
+    """Weight decay and momentum would move a tensor with a gradient of zero."""
+    model, procedure = peeled(3)
+    torch.manual_seed(1)
+    batch = Batch(torch.randn(16, 3, 8, 8), torch.randint(0, 10, (16,)), torch.arange(16))
+    optimizer = torch.optim.SGD(procedure.parameters(model), lr=0.1, momentum=0.9, weight_decay=0.1)
+    loss = build_loss("ce", 10)
+    for epoch, trained in enumerate([23, 15, 9]):
+        procedure.begin_epoch(model, epoch)
+        assert all(module.training for module in model.modules())
+        for _ in range(2):
+            before = [parameter.detach().clone() for parameter in model.parameters()]
+            buffers = {name: value.clone() for name, value in model.named_buffers()}
+            momenta = [optimizer.state[p].get("momentum_buffer") for p in model.parameters()]
+            momenta = [None if value is None else value.clone() for value in momenta]
+            _, total = procedure.forward_loss(model, loss, batch)
+            optimizer.zero_grad(set_to_none=True)
+            total.backward()
+            procedure.before_step(model)
+            optimizer.step()
+            moved = [not torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True)]
+            assert moved == [True] * trained + [False] * (23 - trained)
+            assert all(not torch.equal(buffers[name], value) for name, value in model.named_buffers())
+            for parameter, momentum in list(zip(model.parameters(), momenta, strict=True))[trained:]:
+                assert torch.equal(optimizer.state[parameter]["momentum_buffer"], momentum)
+
+
+def test_the_phase_follows_from_the_epoch_alone():
+    _, procedure = peeled(30)
+    assert [procedure.trained_tensors(epoch) for epoch in (0, 9, 10, 19, 20, 29)] == [23, 23, 15, 15, 9, 9]
+    assert procedure.end_epoch(None, 10, {}) == {"trained_tensors": 15.0}
+    assert procedure.state_dict() == procedure.resume_state() == {}
+
+
+def test_parameters_of_the_loss_are_trained_to_the_end():
+    model, procedure = peeled(3)
+    loss = build_loss("fedlas_ls", 10).train()
+    batch = Batch(torch.randn(16, 3, 8, 8), torch.randint(0, 10, (16,)), torch.arange(16))
+    procedure.begin_epoch(model, 2)
+    _, total = procedure.forward_loss(model, loss, batch)
+    total.backward()
+    procedure.before_step(model)
+    assert all(parameter.grad is not None for parameter in loss.parameters())
+
+
+@pytest.mark.parametrize(
+    ("options", "text"), [({"gamma": 0.0}, "gamma must be above 0"), ({"cuts": 0}, "cuts must be")]
+)
+def test_options_out_of_range_are_refused(options, text, refuses):
+    with refuses(ConfigError, "procedure 'plp'", text):
+        build_procedure("plp", **options)

@@ -1,0 +1,164 @@
+"""V-TST: the Gaussian, its divergence from the prior, and predictions that are the mean of fixed samples."""
+
+import copy
+import math
+
+import pytest
+import torch
+from torch import nn
+from torch.distributions import Independent, Normal, kl_divergence
+
+from calgrid.backbones import build_backbone
+from calgrid.errors import ConfigError
+from calgrid.losses import build_loss
+from calgrid.procedures import build_procedure
+from calgrid.procedures._base import Training
+from calgrid.procedures.vtst import kl_to_standard_normal
+from calgrid.training.data import Batch
+from calgrid.training.seeds import generator
+
+
+def second_stage(seed=3, **options):
+    torch.manual_seed(2)
+    procedure = build_procedure("vtst", **{"hidden": 16, **options})
+    model = procedure.build_model(build_backbone("resnet8", 10), 10)
+    training = Training(seed=seed, epochs=2, samples=16, num_classes=10, augmented=True, device=torch.device("cpu"))
+    procedure.begin_training(model, training)
+    return procedure, model
+
+
+@pytest.fixture
+def batch():
+    torch.manual_seed(1)
+    return Batch(torch.randn(16, 3, 8, 8), torch.randint(0, 10, (16,)), torch.arange(16))
+
+
+def test_divergence_is_that_of_the_closed_form_over_the_latents():
+    torch.manual_seed(0)
+    mean, log_variance = torch.randn(7, 5), -torch.rand(7, 5) * 3
+    gaussian = Independent(Normal(mean, (0.5 * log_variance).exp()), 1)
+    prior = Independent(Normal(torch.zeros(7, 5), torch.ones(7, 5)), 1)
+    expected = kl_divergence(gaussian, prior).mean() / 5
+    assert kl_to_standard_normal(mean, log_variance).item() == pytest.approx(expected.item(), rel=1e-5)
+
+
+def test_divergence_of_the_prior_is_zero():
+    assert kl_to_standard_normal(torch.zeros(3, 4), torch.zeros(3, 4)).item() == 0.0
+    assert kl_to_standard_normal(torch.ones(3, 4), torch.zeros(3, 4)).item() == 0.5
+
+
+def test_head_is_two_networks_and_a_classifier():
+    _, model = second_stage()
+    shapes = {
+        name: tuple(parameter.shape) for name, parameter in model.head.named_parameters() if name.endswith("weight")
+    }
+    assert shapes == {
+        "mean.0.weight": (48, 64),
+        "mean.2.weight": (16, 48),
+        "spread.0.weight": (48, 64),
+        "spread.2.weight": (16, 48),
+        "classifier.weight": (10, 16),
+    }
+    assert build_procedure("vtst", dataset="cifar10").hidden == 128
+    assert build_procedure("vtst", dataset="tiny_imagenet").hidden == 512
+
+
+def test_log_variance_is_a_log_sigmoid():
+    _, model = second_stage()
+    features = 100 * torch.randn(50, 64)
+    _, log_variance = model.head(features)
+    torch.testing.assert_close(log_variance.exp(), model.head.spread(features).sigmoid())
+    assert (log_variance <= 0).all()
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+@pytest.mark.parametrize("weight", [0.0, 1.0, 0.3])
+def test_loss_is_cross_entropy_of_one_latent_and_the_weighted_divergence(weight, reduction, batch):
+    procedure, model = second_stage(kl_weight=weight)
+    mean, log_variance = model.head(model.features(batch.images))
+    torch.manual_seed(8)
+    logits = model.head.classifier(mean + (log_variance / 2).exp() * torch.randn(16, 16))
+    torch.manual_seed(8)
+    found, total = procedure.forward_loss(model, build_loss("ce", 10, reduction=reduction), batch)
+    kl = kl_to_standard_normal(mean, log_variance)
+    expected = nn.functional.cross_entropy(logits, batch.labels) + weight * kl
+    torch.testing.assert_close(found, logits)
+    assert total.item() == pytest.approx(expected.item() * (16 if reduction == "sum" else 1), rel=1e-5)
+    assert procedure.last_parts["kl"].item() == pytest.approx(kl.item())
+    assert not procedure.last_parts["kl"].requires_grad
+
+
+def test_prediction_is_the_mean_probability_of_the_samples(batch):
+    procedure, model = second_stage(seed=5, samples=4)
+    batch = Batch(batch.images, batch.labels, batch.index + 1024)
+    logits, features = procedure.predict(model, batch)
+    mean, log_variance = model.head(features)
+    rng = generator("cpu", 5, "vtst", 1024)
+    latents = [mean + (log_variance / 2).exp() * torch.randn(16, 16, generator=rng) for _ in range(4)]
+    expected = sum(model.head.classifier(latent).softmax(dim=1) for latent in latents) / 4
+    torch.testing.assert_close(logits.exp(), expected)
+    torch.testing.assert_close(logits.exp().sum(dim=1), torch.ones(16))
+
+
+def test_prediction_repeats_and_depends_on_seed_and_place(batch):
+    procedure, model = second_stage(seed=5)
+    logits, _ = procedure.predict(model, batch)
+    torch.rand(3)
+    assert torch.equal(procedure.predict(model, batch)[0], logits)
+    rebuilt = build_procedure("vtst", hidden=16)
+    rebuilt.load_state_dict({name: torch.as_tensor(value) for name, value in procedure.state_dict().items()})
+    assert torch.equal(rebuilt.predict(model, batch)[0], logits)
+    moved = Batch(batch.images, batch.labels, batch.index + 16)
+    assert not torch.equal(procedure.predict(model, moved)[0], logits)
+    other, _ = second_stage(seed=6)
+    assert not torch.equal(other.predict(model, batch)[0], logits)
+
+
+def test_without_variance_all_samples_are_the_mean(batch):
+    procedure, model = second_stage(samples=3)
+    with torch.no_grad():
+        model.head.spread[2].weight.zero_()
+        model.head.spread[2].bias.fill_(-1e4)
+    logits, features = procedure.predict(model, batch)
+    expected = model.head.classifier(model.head.mean(features)).log_softmax(dim=1)
+    torch.testing.assert_close(logits, expected)
+
+
+def test_many_samples_approach_the_expected_probability(batch):
+    """One latent with two classes: the expectation is an integral that quadrature gives."""
+    torch.manual_seed(0)
+    procedure = build_procedure("vtst", hidden=1, samples=4000)
+    model = procedure.build_model(build_backbone("resnet8", 2), 2)
+    with torch.no_grad():
+        logits, features = procedure.predict(model, batch)
+        mean, log_variance = model.head(features)
+        grid = torch.linspace(-8, 8, 4001)
+        density = (-0.5 * grid.square()).exp() / math.sqrt(2 * math.pi)
+        u = mean + (0.5 * log_variance).exp() * grid  # (16, grid)
+        probability = model.head.classifier(u.unsqueeze(2)).softmax(dim=2)[..., 0]
+        expected = torch.trapezoid(probability * density, grid, dim=1)
+    torch.testing.assert_close(logits[:, 0].exp(), expected, rtol=0, atol=0.02)
+
+
+def test_only_the_head_is_trained(batch):
+    procedure, model = second_stage()
+    body = copy.deepcopy(model.body.state_dict())
+    optimizer = torch.optim.SGD(procedure.parameters(model), lr=0.1, momentum=0.9, weight_decay=5e-4)
+    head = copy.deepcopy(model.head.state_dict())
+    for epoch in range(2):
+        procedure.begin_epoch(model, epoch)
+        _, total = procedure.forward_loss(model, build_loss("ce", 10), batch)
+        optimizer.zero_grad()
+        total.backward()
+        optimizer.step()
+    assert all(torch.equal(body[name], value) for name, value in model.body.state_dict().items())
+    assert all(not torch.equal(head[name], value) for name, value in model.head.state_dict().items())
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [({"hidden": 0}, "hidden"), ({"samples": 0}, "samples must be at least 1"), ({"kl_weight": -1.0}, "kl_weight")],
+)
+def test_options_out_of_range_are_refused(options, text, refuses):
+    with refuses(ConfigError, "procedure 'vtst'", text):
+        build_procedure("vtst", **options)
