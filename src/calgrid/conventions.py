@@ -4,3 +4,5 @@
 NO_LABEL = -1
 #: ``ood/svhn`` is the test split of the data set ``svhn``, used as an out-of-distribution set
 OOD_PREFIX = "ood/"
+#: a calibrator with more than this many times the NLL of the uncalibrated logits is warned of, wherever it is scored
+WORSE = 2.0

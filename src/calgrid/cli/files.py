@@ -10,25 +10,35 @@ import numpy as np
 import yaml
 
 from calgrid.calibrators import Calibrator, build_calibrator, load_calibrator
+from calgrid.cli.ranking import ranking_text
+from calgrid.conventions import WORSE
 from calgrid.errors import ConfigError
 from calgrid.metrics import METRICS, bootstrap, evaluate
+from calgrid.progress import log
 from calgrid.registry import spec
-from calgrid.stages.external import read_any
+from calgrid.selection import rank_calibrators
+from calgrid.stages.external import read_any, read_head_arrays
 from calgrid.storage.logits import Logits, write_logits
 
+#: value of --calibrator that ranks all calibrators whose inputs are at hand
+ALL = "all"
 #: smallest log-probability in a calibrated file: finite in float32, far below any probability that matters
 LOG_FLOOR = -1e4
 SHOWN = ("accuracy", "nll", "brier", "ece", "ece_debiased", "ece_null", "aece", "cece", "mce")
 
 
 def calibrate(options: argparse.Namespace) -> None:
-    """Fit (or load) a calibrator, apply it, print metrics before and after."""
+    """Fit (or load) a calibrator, apply it, print metrics before and after; of several, the best on the fit data."""
     if (options.fit is None) == (options.load is None):
         raise ConfigError("Give either --fit (a labelled file) or --load (a calibrator saved before).")
     if options.out and options.out.suffix.lower() != ".parquet":
         raise ConfigError(f"--out {options.out}: the calibrated file is Parquet; give it a name that ends in .parquet.")
-    target = read_any(options.apply, options.kind)
+    target = read_any(options.apply, options.kind) if options.apply else None
     calibrator = _loaded(options) if options.load else _fitted(options)
+    if calibrator is None:
+        return
+    if target is None:
+        raise ConfigError("Give --apply, the file to calibrate.")
     before = build_calibrator("none").fit(target.logits, target.label).predict_proba(target.logits)
     after = calibrator.predict_proba(target.logits, features=target.features)
     columns = {"none": before, calibrator.id: after}
@@ -42,6 +52,7 @@ def calibrate(options: argparse.Namespace) -> None:
         metadata = {**target.metadata, "calibrator": calibrator.id, "n_classes": log_probs.shape[1]}
         write_logits(options.out, Logits(target.index, target.label, log_probs, metadata=metadata))
     _print_comparison(scores)
+    _warn_if_worse(calibrator.id, scores)
 
 
 def _loaded(options: argparse.Namespace) -> Calibrator:
@@ -51,15 +62,44 @@ def _loaded(options: argparse.Namespace) -> Calibrator:
     return calibrator
 
 
-def _fitted(options: argparse.Namespace) -> Calibrator:
+def _fitted(options: argparse.Namespace) -> Calibrator | None:
+    """Fit what was asked for on all rows of --fit; None where only a ranking was wanted."""
     if options.calibrator is None:
-        raise ConfigError("Give --calibrator, the id of what to fit (see: calgrid list calibrators).")
-    entry = spec("calibrator", options.calibrator, "--calibrator")
+        raise ConfigError("Give --calibrator, the id of what to fit, or all (see: calgrid list calibrators).")
+    data = read_any(options.fit, options.kind)
+    head = read_head_arrays(options.head) if options.head else None
+    id = options.calibrator
+    if id == ALL or "," in id:
+        id = _best(options, data, head)
+        if options.apply is None:
+            return None
+    entry = spec("calibrator", id, "--calibrator")
+    if id != options.calibrator and options.set:
+        raise ConfigError("--set changes one calibrator; name that one in --calibrator.")
     overrides = entry.resolve(dict(_assignment(text) for text in options.set), where="--set")
     if "seed" in entry.options and not any(text.startswith("seed=") for text in options.set):
         overrides["seed"] = options.seed
-    data = read_any(options.fit, options.kind)
-    return build_calibrator(options.calibrator, **overrides).fit(data.logits, data.label, features=data.features)
+    return build_calibrator(id, **overrides).fit(data.logits, data.label, data.features, head)
+
+
+def _best(options: argparse.Namespace, data: Logits, head: tuple[np.ndarray, np.ndarray] | None) -> str:
+    """Rank calibrators by cross-validation on the fit data, print the ranking, return the first."""
+    names = None if options.calibrator == ALL else options.calibrator.split(",")
+    for name in names or ():
+        spec("calibrator", name, "--calibrator")
+    ranking, refused = rank_calibrators(
+        data.logits,
+        data.label,
+        data.features,
+        head,
+        candidates=names,
+        folds=options.folds,
+        seed=options.seed,
+        n_bins=options.bins,
+        n_resamples=options.bootstrap,
+    )
+    sys.stdout.write(ranking_text(ranking, refused, len(data), options.folds))
+    return ranking[0].id
 
 
 def _assignment(text: str) -> tuple[str, Any]:
@@ -102,6 +142,15 @@ def _json_number(value: float) -> float | None:
 
 def _interval(low: float, high: float) -> str:
     return "" if np.isnan(low) else f"[{low:.5f}, {high:.5f}]"
+
+
+def _warn_if_worse(name: str, scores: Mapping[str, Mapping[str, tuple[float, float, float]]]) -> None:
+    before, after = scores["none"]["nll"][0], scores[name]["nll"][0]
+    if after > WORSE * before:
+        log(
+            f"Warning: {name} has {after / before:.1f} times the NLL of the uncalibrated logits on the file that it "
+            "was applied to: it overfits, or the two files come from different models or data."
+        )
 
 
 def _print_comparison(scores: Mapping[str, Mapping[str, tuple[float, float, float]]]) -> None:

@@ -88,10 +88,16 @@ def _add_calibrate(commands: Commands) -> None:
     parser = _command(
         commands, "calibrate", "files:calibrate", "Fit a calibrator on one logits file and apply it to another."
     )
-    parser.add_argument("--calibrator", metavar="ID", help="what to fit; see: calgrid list calibrators")
+    parser.add_argument(
+        "--calibrator",
+        metavar="ID[,ID...]",
+        help="what to fit; all, or several with commas, are ranked by cross-validation on the fit file",
+    )
     parser.add_argument("--fit", type=Path, metavar="VAL", help="labelled file that fits the calibrator")
     parser.add_argument("--load", type=Path, metavar="FITTED", help="use a calibrator saved before instead of --fit")
-    parser.add_argument("--apply", type=Path, required=True, metavar="TEST", help="file to calibrate")
+    parser.add_argument("--apply", type=Path, metavar="TEST", help="file to calibrate; may be left out for a ranking")
+    parser.add_argument("--head", type=Path, metavar="FILE", help="weight and bias of the last layer, for fc")
+    parser.add_argument("--folds", type=int, default=5, help="folds of a ranking (5)")
     parser.add_argument("--out", type=Path, metavar="PARQUET", help="calibrated file: logits = log-probabilities")
     parser.add_argument("--save", type=Path, metavar="FITTED", help="keep the fitted calibrator (.safetensors)")
     parser.add_argument("--seed", type=int, default=0, help="seed of calibrators that start from random numbers")

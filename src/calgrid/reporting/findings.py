@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import pandas as pd
 
+from calgrid.conventions import WORSE
 from calgrid.reporting import text
 from calgrid.reporting.study import SEES_VALIDATION, UNCALIBRATED, Group, StudyData, keeps_accuracy, rank_rows
 from calgrid.reporting.text import amount
@@ -20,6 +21,7 @@ def findings(data: StudyData, group: Group) -> list[str]:
         _tests,
         _best_combination,
         _calibrators,
+        _far_worse,
         _shift,
         _ood,
     )
@@ -133,6 +135,23 @@ def _calibrators(data: StudyData, group: Group) -> str:
             lower = {m: int((part.loc[shared, m] < base.loc[shared, m]).sum()) for m in ("nll_mean", "ece_mean")}
             counts.append(f"{_code(name)} NLL for {lower['nll_mean']} and ECE for {lower['ece_mean']} of {len(shared)}")
     return f"Methods for which a calibrator lowers the mean over seeds: {'; '.join(counts)}." if counts else ""
+
+
+def _far_worse(data: StudyData, group: Group) -> str:
+    """A warning: calibrators that are far worse than none for some method."""
+    rows = data.test(group)
+    base = rows[rows["calibrator"] == UNCALIBRATED].set_index("method")["nll_mean"]
+    worse = rows[rows["nll_mean"] > WORSE * rows["method"].map(base)]
+    cases = [
+        f"{_code(row['calibrator'])} on {_code(row['method'])} ({text.number('nll', row['nll_mean'])} against "
+        f"{text.number('nll', base[row['method']])})"
+        for _, row in worse.iterrows()
+    ]
+    if not cases:
+        return ""
+    return (
+        f"Warning: calibrators with more than {WORSE:g} times the NLL of the uncalibrated network: {'; '.join(cases)}."
+    )
 
 
 def _shift(data: StudyData, group: Group) -> str:

@@ -21,7 +21,7 @@ import pandas as pd
 
 from calgrid import fingerprint
 from calgrid.calibrators import Calibrator, build_calibrator, load_calibrator
-from calgrid.conventions import OOD_PREFIX
+from calgrid.conventions import OOD_PREFIX, WORSE
 from calgrid.errors import CalgridError, StateError
 from calgrid.metrics import bootstrap, bootstrap_ood, evaluate, evaluate_ood
 from calgrid.progress import Progress, log
@@ -73,8 +73,12 @@ def calibrate(spec: Mapping[str, Any], run: Path, out: Path) -> bool:
                     if SAME_SHIFT in spec["fit_on"]:
                         for draw in spec["draws"]:
                             rows.extend(scorer.score_same_shift(entry, draw, head))
-        write_frame(folder / "metrics.parquet", _tidy(rows), {"fingerprint": spec["fingerprint"]})
-        record = {"spec": dict(spec), "fits": fits, "seconds": time.monotonic() - begin}
+        metrics = _tidy(rows)
+        warnings = _warnings(metrics)
+        for warning in warnings:
+            log(f"Warning: {warning}")
+        write_frame(folder / "metrics.parquet", metrics, {"fingerprint": spec["fingerprint"]})
+        record = {"spec": dict(spec), "fits": fits, "warnings": warnings, "seconds": time.monotonic() - begin}
         write_json(folder / "calibrate.json", record)
 
     return run_stage(out, "calibrate", spec["fingerprint"], OUTPUTS, produce)
@@ -222,6 +226,18 @@ def _rows(base: Row, values: Mapping[str, float], bounds: Mapping[str, Interval]
     for metric, value in values.items():
         low, high = bounds.get(metric, NO_INTERVAL)
         yield {**base, "metric": metric, "value": value, "ci_low": low, "ci_high": high, "n_samples": count}
+
+
+def _warnings(metrics: pd.DataFrame) -> list[str]:
+    """Calibrators that are far worse than none on the clean test split, in words."""
+    nll = metrics[(metrics["metric"] == "nll") & (metrics["split"] == "test")]
+    bare = nll[nll["calibrator"] == "none"].set_index("checkpoint")["value"]
+    worse = nll[nll["value"] > WORSE * nll["checkpoint"].map(bare)]
+    return [
+        f"{row.calibrator} (seed {row.fit_seed}, {row.checkpoint} checkpoint) has an NLL of {row.value:.4g}, more than "
+        f"{WORSE:g} times that of the uncalibrated logits, {bare[row.checkpoint]:.4g}."
+        for row in worse.itertuples()
+    ]
 
 
 COLUMNS = {

@@ -1,0 +1,187 @@
+"""Which calibrator is the best for given logits: cross-validation on the rows that may fit one, never on test."""
+
+import functools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calgrid import registry
+from calgrid.calibrators import build_calibrator
+from calgrid.errors import ConfigError, DataError
+from calgrid.metrics import bootstrap, check_probabilities, evaluate
+from calgrid.metrics.scoring import nll_per_sample
+from calgrid.progress import Progress
+
+Array = NDArray[np.float64]
+Interval = tuple[float, float]
+Head = tuple[Array, Array]
+
+
+@dataclass(frozen=True)
+class Ranked:
+    """A calibrator and how it scores on rows that did not fit it.
+
+    Attributes
+    ----------
+    id : calibrator. scores : metric -> (value, lower, upper) of the out-of-fold probabilities of all rows.
+    difference : mean NLL minus that of the best calibrator, with a paired bootstrap interval; (0, 0, 0) for the best.
+    seconds : of one fit, mean over folds.
+    changed : share of rows whose arg max the calibrator moved.
+    """
+
+    id: str
+    scores: dict[str, tuple[float, float, float]]
+    difference: tuple[float, float, float]
+    seconds: float
+    changed: float
+
+    @property
+    def tied(self) -> bool:
+        """Whether the rows cannot tell the calibrator from the best one: the interval of the difference holds 0."""
+        return self.difference[1] <= 0
+
+
+def usable(features: Any = None, head: Any = None) -> list[str]:
+    """Return the ids of all calibrators whose inputs are at hand, in alphabetical order, ``none`` first.
+
+    Those registered as slow, whose fit takes minutes, must be asked for by name.
+    """
+    given = {"logits", *(["features"] if features is not None else []), *(["head"] if head is not None else [])}
+    specs = registry.specs("calibrator")
+    ids = [id for id, spec in specs.items() if set(spec.info["needs"]) <= given and not spec.info.get("slow", False)]
+    return sorted(ids, key=lambda id: (id != "none", id))
+
+
+def rank_calibrators(
+    logits: Any,
+    labels: Any,
+    features: Any = None,
+    head: Head | None = None,
+    *,
+    candidates: Sequence[str] | None = None,
+    folds: int = 5,
+    seed: int = 0,
+    n_bins: int = 15,
+    n_resamples: int = 1000,
+    level: float = 0.95,
+) -> tuple[list[Ranked], dict[str, str]]:
+    """Rank calibrators by the NLL of cross-validation, the best first.
+
+    Every row is scored once, by a fit on the other folds; all calibrators see the same folds and the intervals the
+    same resamples, so that differences are paired. The folds' fits use fewer rows than a final fit on all of them:
+    calibrators with many parameters look a little worse here than they will be.
+
+    Parameters
+    ----------
+    logits : (N, K). labels : (N,). features : (N, d), head : weight (K, d) and bias (K,), where at hand.
+    candidates : ids; all that :func:`usable` names by default.
+    folds : at least 2 and at most N. seed : of the folds, the calibrators and the resamples.
+    n_resamples : of the bootstrap. level : nominal coverage of the intervals.
+
+    Returns
+    -------
+    The ranking, and the calibrators that refused these data with their reason.
+
+    Raises
+    ------
+    DataError : an input does not fit. ConfigError : ``folds`` does not fit, or no calibrator is left.
+    """
+    scores, targets = np.asarray(logits), np.asarray(labels)
+    if not 2 <= folds <= len(scores):
+        raise ConfigError(f"folds must be at least 2 and at most the {len(scores)} rows, got {folds}.")
+    fold = np.random.default_rng(seed).permutation(len(scores)) % folds
+    inputs = _Inputs(scores, targets, None if features is None else np.asarray(features), head, fold, seed)
+    measure = functools.partial(_measure, n_bins=n_bins, n_resamples=n_resamples, level=level, seed=seed)
+    found: dict[str, _Measured] = {}
+    refused: dict[str, str] = {}
+    ids = usable(features, head) if candidates is None else list(candidates)
+    with Progress("rank", len(ids), "calibrator") as progress:
+        for id in ids:
+            try:
+                found[id] = measure(inputs, id)
+            except DataError as error:
+                refused[id] = str(error)
+            progress.advance()
+    if not found:
+        raise ConfigError(f"No calibrator can be fitted on these data: {next(iter(refused.values()), 'none named')}")
+    order = sorted(found, key=lambda id: found[id].nll.mean())
+    best = found[order[0]].nll
+    ranking = [
+        Ranked(
+            id,
+            found[id].scores,
+            _difference(found[id].nll - best, n_resamples, level, seed),
+            found[id].seconds,
+            found[id].changed,
+        )
+        for id in order
+    ]
+    return ranking, refused
+
+
+@dataclass(frozen=True)
+class _Inputs:
+    logits: Array
+    labels: NDArray[np.int64]
+    features: Array | None
+    head: Head | None
+    fold: NDArray[np.int64]
+    seed: int
+
+    def out_of_fold(self, id: str) -> tuple[Array, float]:
+        """Probabilities (N, K), each row from a fit without its fold, and the mean seconds of a fit."""
+        probs, seconds = np.empty(self.logits.shape), []
+        options = {"seed": self.seed} if registry.spec("calibrator", id).info["stochastic"] else {}
+        for rest, held in self._splits():
+            calibrator = build_calibrator(id, **options)
+            calibrator.fit(self.logits[rest], self.labels[rest], self._features(rest), self.head)
+            probs[held] = calibrator.predict_proba(self.logits[held], self._features(held))
+            seconds.append(calibrator.fit_seconds)
+        return probs, float(np.mean(seconds))
+
+    def changed(self, probs: Array) -> float:
+        """Share of rows whose arg max is not that of the logits; a tie at the top that keeps it does not count."""
+        top = np.take_along_axis(probs, self.logits.argmax(axis=1)[:, None], axis=1)[:, 0]
+        return float((top < probs.max(axis=1)).mean())
+
+    def _splits(self) -> Iterator[tuple[NDArray[np.bool_], NDArray[np.bool_]]]:
+        for number in range(self.fold.max() + 1):
+            held = self.fold == number
+            yield ~held, held
+
+    def _features(self, rows: NDArray[np.bool_]) -> Array | None:
+        return None if self.features is None else self.features[rows]
+
+
+@dataclass(frozen=True)
+class _Measured:
+    nll: Array
+    scores: dict[str, tuple[float, float, float]]
+    seconds: float
+    changed: float
+
+
+def _measure(inputs: _Inputs, id: str, *, n_bins: int, n_resamples: int, level: float, seed: int) -> _Measured:
+    probs, seconds = inputs.out_of_fold(id)
+    predictions = check_probabilities(probs, inputs.labels)
+    bounds = {}
+    if n_resamples:
+        bounds = bootstrap(predictions, inputs.labels, n_resamples=n_resamples, n_bins=n_bins, level=level, seed=seed)
+    values = evaluate(predictions, inputs.labels, n_bins=n_bins)
+    scores = {name: (value, *bounds.get(name, (np.nan, np.nan))) for name, value in values.items()}
+    return _Measured(nll_per_sample(predictions), scores, seconds, inputs.changed(probs))
+
+
+def _difference(per_sample: Array, n_resamples: int, level: float, seed: int) -> tuple[float, float, float]:
+    """Mean of paired differences (N,), and its percentile interval under resampling of the rows."""
+    mean = float(per_sample.mean())
+    if not n_resamples:
+        return mean, np.nan, np.nan
+    generator = np.random.default_rng(seed)
+    count = len(per_sample)
+    means = [per_sample[generator.integers(0, count, count)].mean() for _ in range(n_resamples)]
+    tail = (1 - level) / 2
+    return mean, *(float(bound) for bound in np.quantile(means, [tail, 1 - tail]))
