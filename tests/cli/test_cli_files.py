@@ -6,8 +6,9 @@ import re
 import numpy as np
 import pytest
 
-from calgrid.calibrators import build_calibrator
+from calgrid.calibrators import build_calibrator, load_calibrator
 from calgrid.metrics import bootstrap, evaluate
+from calgrid.selection import usable
 from calgrid.storage.logits import read_logits
 
 FAST = ("--bootstrap", 0)
@@ -286,3 +287,51 @@ class TestMistakes:
         parts = [f"The disk is full while writing {out}"]
         fails("calibrate", "--calibrator", "ts", "--fit", val, "--apply", test, "--out", out, *FAST, parts=parts)
         assert not out.exists()
+
+
+class TestRanking:
+    """``--calibrator all`` or a list: cross-validation on the fit file, then the best on the other file."""
+
+    def test_the_best_of_a_list_is_applied(self, calgrid, files, data, tmp_path):
+        val, test = files()
+        out, saved = tmp_path / "out.parquet", tmp_path / "best.safetensors"
+        chosen = ("--calibrator", "none,ts", "--fit", val, "--apply", test, "--out", out, "--save", saved)
+        done = calgrid("calibrate", *chosen, "--bootstrap", 50)
+        assert done.code == 0, done.err
+        ranked = [line.split() for line in done.out.splitlines() if re.match(r" +\d+  ", line)]
+        assert [row[:2] for row in ranked] == [["1", "ts"], ["2", "none"]]
+        assert "Ranked by the NLL of 5-fold cross-validation on the 300 rows" in done.out
+        assert read_logits(out).metadata["calibrator"] == "ts"
+        assert load_calibrator(saved).id == "ts"
+
+    def test_a_ranking_needs_no_file_to_apply(self, calgrid, files):
+        val, _ = files()
+        done = calgrid("calibrate", "--calibrator", "ts,iso", "--fit", val, "--folds", 3, *FAST)
+        assert done.code == 0, done.err
+        assert "3-fold" in done.out
+        assert "accuracy  " not in done.out.splitlines()[-1]
+
+    def test_all_ranks_every_calibrator_whose_inputs_are_there(self, calgrid, files):
+        val, _ = files()
+        done = calgrid("calibrate", "--calibrator", "all", "--fit", val, "--folds", 2, *FAST)
+        assert done.code == 0, done.err
+        named = {line.split()[1] for line in done.out.splitlines() if re.match(r" +\d+  ", line)}
+        left_out = set(re.findall(r"^Left out: (\w+)", done.out, re.MULTILINE))
+        assert named | left_out == set(usable())
+        assert "ts" in named
+
+    def test_mistakes(self, fails, files):
+        val, _ = files()
+        fails("calibrate", "--calibrator", "ts,tss", "--fit", val, parts=["Unknown calibrator 'tss'", "--calibrator"])
+        fails("calibrate", "--calibrator", "ts", "--fit", val, parts=["Give --apply"])
+        fails("calibrate", "--calibrator", "ts,iso", "--fit", val, "--folds", 1, *FAST, parts=["folds must be", "300"])
+
+
+def test_a_calibrator_far_worse_than_none_is_warned_of(calgrid, files, data, tmp_path):
+    wrong = tmp_path / "val.npz"
+    np.savez(wrong, logits=data.val, label=data.val.argmax(axis=1))  # every prediction right: T at its lower bound
+    _, test = files()
+    done = calgrid("calibrate", "--calibrator", "ts", "--fit", wrong, "--apply", test, *FAST)
+    assert done.code == 0
+    assert "Warning: ts has" in done.err
+    assert "times the NLL of the uncalibrated logits" in done.err

@@ -24,6 +24,18 @@ def test_a_first_stage_is_trained_once_for_all_second_stages(finished):
     assert {job for job in plan if job.startswith("train")} == {f"train {method}/seed1" for method in ALL}
 
 
+def test_all_second_stages_over_cross_entropy_share_one_training(finished):
+    methods = ["ce", "tst", "vtst", "maccal", "maccal_linear"]
+    config = changed(methods=methods)
+    config["methods"] = {"maccal_linear": {"base": "maccal", "head": "linear", "sparsity": "fixed"}}
+    finished.configure(config, "second.yaml")
+    plan = finished.plan("second.yaml", "--forceall")
+    assert sorted(job for job in plan if job.startswith("train")) == sorted(f"train {m}/seed1" for m in methods)
+    planned = finished.plan("second.yaml")  # ce and tst are there
+    new = {"vtst", "maccal", "maccal_linear"}
+    assert {job for job in planned if job.startswith("train")} == {f"train {method}/seed1" for method in new}
+
+
 def test_three_jobs_a_run(finished):
     plan = finished.plan("tiny.yaml", "--forceall")
     assert {job for job in plan if "/" in job} == branch(*ALL)

@@ -33,12 +33,12 @@ def calibrate(options: argparse.Namespace) -> None:
         raise ConfigError("Give either --fit (a labelled file) or --load (a calibrator saved before).")
     if options.out and options.out.suffix.lower() != ".parquet":
         raise ConfigError(f"--out {options.out}: the calibrated file is Parquet; give it a name that ends in .parquet.")
-    target = read_any(options.apply, options.kind) if options.apply else None
-    calibrator = _loaded(options) if options.load else _fitted(options)
-    if calibrator is None:
-        return
-    if target is None:
+    if options.apply is None and (options.load or not _ranks(options.calibrator)):
         raise ConfigError("Give --apply, the file to calibrate.")
+    target = read_any(options.apply, options.kind) if options.apply else None
+    calibrator = _loaded(options) if options.load else _fitted(options, target is not None)
+    if calibrator is None or target is None:
+        return
     before = build_calibrator("none").fit(target.logits, target.label).predict_proba(target.logits)
     after = calibrator.predict_proba(target.logits, features=target.features)
     columns = {"none": before, calibrator.id: after}
@@ -62,16 +62,21 @@ def _loaded(options: argparse.Namespace) -> Calibrator:
     return calibrator
 
 
-def _fitted(options: argparse.Namespace) -> Calibrator | None:
-    """Fit what was asked for on all rows of --fit; None where only a ranking was wanted."""
+def _ranks(calibrator: str | None) -> bool:
+    """Does ``--calibrator`` name several, to be ranked?"""
+    return calibrator is not None and (calibrator == ALL or "," in calibrator)
+
+
+def _fitted(options: argparse.Namespace, applied: bool) -> Calibrator | None:
+    """Fit what was asked for on all rows of --fit; None where a ranking is all that was wanted."""
     if options.calibrator is None:
         raise ConfigError("Give --calibrator, the id of what to fit, or all (see: calgrid list calibrators).")
     data = read_any(options.fit, options.kind)
     head = read_head_arrays(options.head) if options.head else None
     id = options.calibrator
-    if id == ALL or "," in id:
+    if _ranks(id):
         id = _best(options, data, head)
-        if options.apply is None:
+        if not applied:
             return None
     entry = spec("calibrator", id, "--calibrator")
     if id != options.calibrator and options.set:

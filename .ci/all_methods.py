@@ -1,0 +1,42 @@
+"""Run every training-time method of ``config/all_methods.yaml`` with one seed and check that each has results.
+
+Usage: ``python .ci/all_methods.py``, from the root of the repository, with the environment's Python.
+"""
+
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pandas as pd
+import yaml
+
+STUDY = "all_methods_once"
+
+
+def main() -> int:
+    """Return 0 if all methods ran and the tables hold them all."""
+    config = yaml.safe_load(Path("config/all_methods.yaml").read_text())
+    config["study"] = STUDY
+    (grid,) = config["grids"]
+    grid["seeds"] = [1]
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "once.yaml")
+        path.write_text(yaml.safe_dump(config))
+        snakemake = Path(sys.executable).with_name("snakemake")
+        subprocess.run([snakemake, "--cores", "all", "--quiet", "all", "--configfile", path], check=True)
+    results = Path("results", STUDY)
+    metrics = pd.read_parquet(results / "metrics.parquet")
+    scored = set(metrics.query("split == 'test' and metric == 'nll' and value == value")["method"])
+    timed = set(pd.read_csv(results / "tables" / "training_time.csv")["method"])
+    wanted = set(grid["methods"])
+    for name, found in (("a result", scored), ("a training time", timed)):
+        if found != wanted:
+            sys.stderr.write(f"Methods without {name}: {', '.join(sorted(wanted - found))}\n")
+            return 1
+    sys.stdout.write(f"{len(wanted)} methods have results and a training time\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
