@@ -110,6 +110,12 @@ def test_lists_show_defaults_and_those_of_data_sets(calgrid):
     assert entry["defaults"] == {"margin": 6.0, "lambda_": 0.1, "reduction": "mean"}
 
 
+def test_calibrators_say_what_they_need_how_large_they_are_and_whether_they_keep_the_prediction(calgrid):
+    entry = calgrid("list", "calibrators").out.split("\nsmart\n")[1].split("\n    source: ")[1]
+    facts = next(line for line in entry.splitlines() if line.startswith("    facts: "))
+    assert {"needs=logits", "keeps_argmax=yes", "parameters=49"} <= set(facts.removeprefix("    facts: ").split(", "))
+
+
 class TestCheck:
     @pytest.fixture
     def write(self, tmp_path, make_config):

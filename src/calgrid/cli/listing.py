@@ -38,11 +38,17 @@ def list_kind(options: argparse.Namespace) -> None:
 
 
 def _pairs(values: Mapping[str, Any]) -> str:
-    parts = [
-        f"{name}: ({_pairs(value)})" if isinstance(value, Mapping) else f"{name}={value}"
-        for name, value in values.items()
-    ]
-    return ", ".join(parts)
+    return ", ".join(_pair(name, value) for name, value in values.items())
+
+
+def _pair(name: str, value: Any) -> str:
+    if isinstance(value, Mapping):
+        return f"{name}: ({_pairs(value)})"
+    if isinstance(value, bool):
+        return f"{name}={'yes' if value else 'no'}"
+    if isinstance(value, (tuple, list)):
+        return f"{name}={'+'.join(map(str, value)) or 'nothing more'}"
+    return f"{name}={value}"
 
 
 def _entries(kind: str) -> Iterable[dict[str, Any]]:
