@@ -1,7 +1,7 @@
 """Which calibrator is the best for given logits: cross-validation on the rows that may fit one, never on test."""
 
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -95,31 +95,16 @@ def rank_calibrators(
     fold = np.random.default_rng(seed).permutation(len(scores)) % folds
     inputs = _Inputs(scores, targets, None if features is None else np.asarray(features), head, fold, seed)
     measure = functools.partial(_measure, n_bins=n_bins, n_resamples=n_resamples, level=level, seed=seed)
-    found: dict[str, _Measured] = {}
-    refused: dict[str, str] = {}
-    ids = usable(features, head) if candidates is None else list(candidates)
-    with Progress("rank", len(ids), "calibrator") as progress:
-        for id in ids:
-            try:
-                found[id] = measure(inputs, id)
-            except DataError as error:
-                refused[id] = str(error)
-            progress.advance()
-    if not found:
-        raise ConfigError(f"No calibrator can be fitted on these data: {next(iter(refused.values()), 'none named')}")
+    found, refused = _measure_all(inputs, usable(features, head) if candidates is None else candidates, measure)
     order = sorted(found, key=lambda id: found[id].nll.mean())
     best = found[order[0]].nll
-    ranking = [
-        Ranked(
-            id,
-            found[id].scores,
-            _difference(found[id].nll - best, n_resamples, level, seed),
-            found[id].seconds,
-            found[id].changed,
-        )
-        for id in order
-    ]
-    return ranking, refused
+
+    def ranked(id: str) -> Ranked:
+        one = found[id]
+        difference = _difference(one.nll - best, n_resamples, level, seed)
+        return Ranked(id, one.scores, difference, one.seconds, one.changed)
+
+    return [ranked(id) for id in order], refused
 
 
 @dataclass(frozen=True)
@@ -173,6 +158,23 @@ def _measure(inputs: _Inputs, id: str, *, n_bins: int, n_resamples: int, level: 
     values = evaluate(predictions, inputs.labels, n_bins=n_bins)
     scores = {name: (value, *bounds.get(name, (np.nan, np.nan))) for name, value in values.items()}
     return _Measured(nll_per_sample(predictions), scores, seconds, inputs.changed(probs))
+
+
+def _measure_all(
+    inputs: _Inputs, ids: Sequence[str], measure: Callable[[_Inputs, str], _Measured]
+) -> tuple[dict[str, _Measured], dict[str, str]]:
+    found: dict[str, _Measured] = {}
+    refused: dict[str, str] = {}
+    with Progress("rank", len(ids), "calibrator") as progress:
+        for id in ids:
+            try:
+                found[id] = measure(inputs, id)
+            except DataError as error:
+                refused[id] = str(error)
+            progress.advance()
+    if not found:
+        raise ConfigError(f"No calibrator can be fitted on these data: {next(iter(refused.values()), 'none named')}")
+    return found, refused
 
 
 def _difference(per_sample: Array, n_resamples: int, level: float, seed: int) -> tuple[float, float, float]:
