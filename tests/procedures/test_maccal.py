@@ -1,0 +1,473 @@
+"""MaC-Cal: its equations by hand, what a mask leaves alone, and that runs of it are exact and resumable."""
+
+import hashlib
+import math
+
+import pytest
+import torch
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.conftest import HOME
+from tests.training.test_engine import CPU, StopAfter, assert_same_result, assert_same_states, build, run
+from torch import nn
+
+from calgrid.backbones import build_backbone
+from calgrid.configuration.methods import MethodBook, Place
+from calgrid.errors import ConfigError, StateError
+from calgrid.losses import build_loss
+from calgrid.procedures import build_procedure
+from calgrid.procedures._base import Training
+from calgrid.procedures._masked import MaskedLinear, masked_layers
+from calgrid.procedures._second_stage import SecondStage
+from calgrid.procedures.maccal import FLOOR_EPOCHS
+from calgrid.training.data import Batch
+from calgrid.training.engine import Trainer
+from calgrid.training.interrupt import StoppedError
+
+CLASSES, FEATURES = 4, 64
+
+
+@pytest.fixture
+def layer():
+    linear = MaskedLinear(3, 2)
+    with torch.no_grad():
+        linear.weight.copy_(torch.tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]))
+        linear.bias.copy_(torch.tensor([0.5, -0.5]))
+    return linear
+
+
+MASK = torch.tensor([[True, False, True], [False, True, True]])
+X = torch.tensor([[1.0, 10.0, 100.0]])
+
+
+def training(epochs=40, seed=1):
+    return Training(seed=seed, epochs=epochs, samples=40, num_classes=CLASSES, augmented=False, device=CPU)
+
+
+def begun(epochs=40, seed=1, **options):
+    """Procedure and model with random features' body, ready for its first epoch."""
+    torch.manual_seed(0)
+    procedure = build_procedure("maccal", **options)
+    model = procedure.build_model(build_backbone("resnet8", CLASSES), CLASSES)
+    procedure.begin_training(model, training(epochs, seed))
+    return procedure, model
+
+
+def feature_batch(count=32):
+    rng = torch.Generator().manual_seed(5)
+    labels = torch.randint(0, CLASSES, (count,), generator=rng)
+    return Batch(None, labels, torch.arange(count), torch.randn(count, FEATURES, generator=rng))
+
+
+def train_epoch(procedure, model, optimizer, epoch, steps=5):
+    loss, batch = build_loss("ce", CLASSES), feature_batch()
+    procedure.begin_epoch(model, epoch)
+    for _ in range(steps):
+        _, total = procedure.forward_loss(model, loss, batch)
+        optimizer.zero_grad(set_to_none=True)
+        total.backward()
+        procedure.before_step(model)
+        optimizer.step()
+        procedure.after_step(model)
+
+
+# masks: equations (8), (9), (11) -----------------------------------------------------------------------------------
+
+
+def test_masked_layer_by_hand(layer):
+    layer.mask_weights(MASK, 0.5, keep=True)
+    # 1 + 300 + 0.5 and 50 + 600 - 0.5: masked weights are left out, nothing is divided by 0.5, biases stay
+    assert layer(X).tolist() == [[301.5, 649.5]]
+
+
+@pytest.mark.parametrize(
+    ("straight_through", "expected"),
+    [(False, [[1.0, 0.0, 100.0], [0.0, 10.0, 100.0]]), (True, [[1.0, 10.0, 100.0]] * 2)],
+)
+def test_gradient_of_masked_weights(layer, straight_through, expected):
+    layer.straight_through = straight_through
+    layer.mask_weights(MASK, 0.5, keep=True)
+    output = layer(X)
+    output.sum().backward()
+    assert output.tolist() == [[301.5, 649.5]]
+    assert layer.weight.grad.tolist() == expected
+    assert layer.bias.grad.tolist() == [1.0, 1.0]
+
+
+@pytest.mark.parametrize(
+    ("eval_mask", "expected"),
+    [("last", [[301.5, 649.5]]), ("none", [[321.5, 653.5]]), ("expect", [[161.0, 326.5]])],
+)
+def test_masks_of_evaluation_by_hand(layer, eval_mask, expected):
+    layer.eval_mask = eval_mask
+    layer.mask_weights(MASK, 0.5, keep=True)
+    assert layer(X).tolist() == [[301.5, 649.5]]
+    layer.eval()
+    assert layer(X).tolist() == expected
+
+
+def test_masked_weights_come_back_as_they_were_or_as_zero(layer):
+    stored = layer.stored().clone()
+    layer.mask_weights(MASK, 0.5, keep=True)
+    assert torch.equal(layer.stored(), stored)
+    layer.mask_weights(~MASK, 0.5, keep=True)
+    assert torch.equal(layer.weight, stored * ~MASK)
+    layer.mask_weights(MASK, 0.5, keep=False)
+    assert torch.equal(layer.stored(), stored * MASK)
+    layer.mask_weights(~MASK, 0.5, keep=False)
+    assert not layer.stored().any()
+
+
+OPTIMIZERS = {
+    "sgd": lambda p: torch.optim.SGD(p, lr=0.3, momentum=0.9, weight_decay=0.1),
+    "nesterov": lambda p: torch.optim.SGD(p, lr=0.3, momentum=0.9, weight_decay=0.1, nesterov=True),
+    "adamw": lambda p: torch.optim.AdamW(p, lr=0.1, weight_decay=0.1),
+}
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@pytest.mark.parametrize("head", ["bottleneck", "linear"])
+def test_masked_weights_keep_their_bits_within_an_epoch(optimizer, head):
+    procedure, model = begun(head=head)
+    optimizer = OPTIMIZERS[optimizer](procedure.parameters(model))
+    for epoch in range(4):
+        procedure.begin_epoch(model, epoch)
+        layers = masked_layers(model.head)
+        before = [(layer.stored().clone(), layer.mask.clone()) for layer in layers]
+        train_epoch(procedure, model, optimizer, epoch)
+        for layer, (stored, mask) in zip(layers, before, strict=True):
+            assert torch.equal(layer.mask, mask)
+            assert torch.equal(layer.stored()[~mask], stored[~mask])
+            assert (layer.stored()[mask] != stored[mask]).any()
+            assert not layer.weight[~mask].any()
+
+
+def test_kept_weights_follow_sgd_on_the_masked_gradient():
+    procedure, model = begun(head="linear", sparsity="fixed")
+    optimizer = OPTIMIZERS["sgd"](procedure.parameters(model))
+    procedure.begin_epoch(model, 0)
+    layer, batch = model.head, feature_batch()
+    mask, weight, bias = layer.mask.clone(), layer.stored().clone(), layer.bias.detach().clone()
+    train_epoch(procedure, model, optimizer, 0, steps=2)
+    velocity, bias_velocity = torch.zeros_like(weight), torch.zeros_like(bias)
+    for _ in range(2):
+        probability = torch.softmax(batch.features @ (mask * weight).T + bias, dim=1)
+        error = (probability - nn.functional.one_hot(batch.labels, CLASSES)) / len(batch)
+        velocity = 0.9 * velocity + mask * (error.T @ batch.features + 0.1 * weight)
+        bias_velocity = 0.9 * bias_velocity + error.sum(0) + 0.1 * bias
+        weight, bias = weight - 0.3 * mask * velocity, bias - 0.3 * bias_velocity
+    torch.testing.assert_close(layer.stored(), weight)
+    torch.testing.assert_close(layer.bias.detach(), bias)
+
+
+def test_velocity_of_masked_weights_only_fades():
+    """Neither gradient nor weight decay reaches it, so that a weight is not pushed when it comes back."""
+    procedure, model = begun(head="linear")
+    optimizer = OPTIMIZERS["sgd"](procedure.parameters(model))
+    train_epoch(procedure, model, optimizer, 0)
+    velocity = optimizer.state[model.head.weight]["momentum_buffer"].clone()
+    train_epoch(procedure, model, optimizer, 1, steps=5)
+    masked = ~model.head.mask
+    faded = optimizer.state[model.head.weight]["momentum_buffer"]
+    torch.testing.assert_close(faded[masked], 0.9**5 * velocity[masked])
+
+
+def test_straight_through_moves_masked_weights():
+    procedure, model = begun(head="linear", gradient="straight_through", sparsity="fixed")
+    procedure.begin_epoch(model, 0)
+    before, mask = model.head.stored().clone(), model.head.mask.clone()
+    train_epoch(procedure, model, torch.optim.SGD(procedure.parameters(model), lr=0.3), 0)
+    assert (model.head.stored()[~mask] != before[~mask]).all()
+
+
+def test_one_mask_an_epoch_of_its_own_generator():
+    procedure, model = begun()
+    procedure.begin_epoch(model, 0)
+    first = [layer.mask.clone() for layer in masked_layers(model.head)]
+    torch.rand(11)  # the global generator must not matter
+    again, other = begun()
+    again.begin_epoch(other, 0)
+    assert all(torch.equal(a, b.mask) for a, b in zip(first, masked_layers(other.head), strict=True))
+    again.begin_epoch(other, 1)
+    assert not any(torch.equal(a, b.mask) for a, b in zip(first, masked_layers(other.head), strict=True))
+    seeded, third = begun(seed=2)
+    seeded.begin_epoch(third, 0)
+    assert not torch.equal(first[0], masked_layers(third.head)[0].mask)
+    square, fourth = begun(bottleneck=CLASSES)
+    fourth.head[0] = MaskedLinear(CLASSES, CLASSES)
+    square.begin_epoch(fourth, 0)
+    assert not torch.equal(fourth.head[0].mask, fourth.head[2].mask)
+
+
+@pytest.mark.parametrize("p0", [0.2, 0.5, 0.9])
+def test_share_of_kept_weights_is_the_retention_rate(p0):
+    procedure, model = begun(p0=p0, bottleneck=256)
+    procedure.begin_epoch(model, 0)
+    layer = masked_layers(model.head)[0]
+    deviation = math.sqrt(p0 * (1 - p0) / layer.mask.numel())
+    assert abs(layer.mask.double().mean() - p0) < 4 * deviation
+    assert layer.retention == pytest.approx(p0)
+
+
+# retention rate: equations (12), (13) ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("accuracy", "confidence", "expected"),
+    [
+        (1.0, 0.99, 0.45),  # 0.7 - 0.99 is clipped to -0.05: over-confident, sparser
+        (1.0, 0.72, 0.48),  # 0.7 - 0.72
+        (0.5, 0.34, 0.51),  # 0.35 - 0.34
+        (1.0, 0.2, 0.55),
+    ],
+)
+def test_retention_rate_by_hand(accuracy, confidence, expected):
+    procedure, model = begun()
+    row = procedure.end_epoch(model, 0, {"train_accuracy": accuracy, "train_confidence": confidence})
+    assert row == {"retention": 0.5, "masked_accuracy": accuracy, "masked_confidence": confidence, "clip": 0.05}
+    assert procedure.resume_state()["retention"] == pytest.approx(expected)
+
+
+def test_threshold_decays_exponentially_over_the_epochs():
+    procedure, _ = begun(tau0=0.08)
+    assert procedure.clip(0) == 0.08
+    assert procedure.clip(39) == pytest.approx(0.0076 * 0.08, rel=5e-3)  # exp(-5 * 39 / 40)
+    static, _ = begun(tau0=0.08, sparsity="static")
+    assert static.clip(39) == 0.08
+
+
+@given(
+    p=st.floats(0.1, 1.0),
+    accuracy=st.floats(0.0, 1.0),
+    confidence=st.floats(0.25, 1.0),
+    epoch=st.integers(0, 39),
+    sparsity=st.sampled_from(["decaying", "static", "fixed"]),
+)
+def test_retention_rate_moves_within_its_bounds_and_in_the_right_direction(p, accuracy, confidence, epoch, sparsity):
+    procedure = build_procedure("maccal", sparsity=sparsity)
+    procedure.begin_training(None, training())
+    clip = procedure.clip(epoch)
+    following = procedure.next_retention(p, accuracy, confidence, clip)
+    assert 0.1 <= following <= 1.0
+    assert abs(following - p) <= clip + 1e-15
+    assert (following - p) * (0.7 * accuracy - confidence) >= 0
+    assert sparsity != "fixed" or following == p
+
+
+def test_the_mask_of_an_epoch_is_drawn_with_the_rate_of_the_epoch_before():
+    procedure, model = begun()
+    procedure.begin_epoch(model, 0)
+    procedure.end_epoch(model, 0, {"train_accuracy": 1.0, "train_confidence": 1.0})
+    # predictions of epoch 0 still go with the rate of its mask
+    assert float(masked_layers(model.head)[0].retention) == pytest.approx(0.5)
+    procedure.begin_epoch(model, 1)
+    assert float(masked_layers(model.head)[0].retention) == pytest.approx(0.45)
+
+
+def test_the_log_says_once_that_the_rate_stays_at_its_floor(capsys):
+    procedure, model = begun(sparsity="static", tau0=1.0)
+    for epoch in range(FLOOR_EPOCHS + 3):
+        procedure.end_epoch(model, epoch, {"train_accuracy": 1.0, "train_confidence": 1.0})
+    message = capsys.readouterr().err
+    assert message.count("p_min = 0.1") == 1
+    assert f"for {FLOOR_EPOCHS} epochs" in message
+
+
+# heads -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("features", "classes", "bottleneck", "width"),
+    [(2048, 10, None, 512), (8192, 200, None, 512), (640, 100, None, 160), (64, 10, None, 16), (64, 100, None, 100),
+     (64, 10, 48, 48)],
+)  # fmt: skip
+def test_width_of_the_bottleneck(features, classes, bottleneck, width):
+    head = build_procedure("maccal", bottleneck=bottleneck).build_head(features, classes)
+    assert [type(part) for part in head] == [MaskedLinear, nn.ReLU, MaskedLinear]
+    assert (head[0].out_features, head[2].in_features, head[2].out_features) == (width, width, classes)
+
+
+def test_folded_head_gives_the_logits_of_the_masked_one():
+    procedure, model = begun()
+    train_epoch(procedure, model, OPTIMIZERS["sgd"](procedure.parameters(model)), 0)
+    folded = nn.Sequential(nn.Linear(FEATURES, 16), nn.ReLU(), nn.Linear(16, CLASSES))
+    for own, masked in zip((folded[0], folded[2]), masked_layers(model.head), strict=True):
+        own.load_state_dict({"weight": masked.mask * masked.stored(), "bias": masked.bias})
+    batch = feature_batch()
+    model.eval()
+    logits, _ = procedure.predict(model, batch)
+    assert torch.equal(logits, folded(batch.features))
+    model.train()
+    assert torch.equal(model.head(batch.features), logits)
+
+
+def test_linear_head_starts_from_that_of_the_first_stage():
+    first = build_backbone("resnet8", CLASSES)
+    procedure, model = begun(head="linear")
+    procedure.load_first_stage(model, first.state_dict())
+    assert torch.equal(model.head.stored(), first.head.weight)
+    assert torch.equal(model.head.bias, first.head.bias)
+
+
+@pytest.mark.parametrize(("head", "backbone", "classes", "what"), [
+    ("linear", "resnet8", 7, "linear head"),
+    ("linear", "resnet20", CLASSES, "backbone"),
+    ("bottleneck", "resnet20", CLASSES, "backbone"),
+])  # fmt: skip
+def test_first_stage_of_another_network_is_refused(head, backbone, classes, what, refuses):
+    procedure, model = begun(head=head)
+    with refuses(StateError, f"does not fit this {what}"):
+        procedure.load_first_stage(model, build_backbone(backbone, classes).state_dict())
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"p0": 1.2},
+        {"p0": 0.05},
+        {"p0": 0.0, "sparsity": "fixed"},
+        {"lambda_": math.nan},
+        {"kappa": math.inf},
+        {"p_min": -0.1},
+        {"tau0": -1.0},
+        {"kappa": -1.0},
+        {"lambda_": -0.1},
+        {"bottleneck": 0},
+    ],
+)
+def test_options_out_of_range_are_refused(options, refuses):
+    with refuses(ConfigError, "procedure 'maccal'", next(iter(options))):
+        build_procedure("maccal", **options)
+
+
+# whole runs --------------------------------------------------------------------------------------------------------
+
+OPTIONS = {
+    "wide": {"bottleneck": 64, "eval_mask": "expect", "sparsity": "static"},
+    "straight_through": {"head": "linear", "gradient": "straight_through", "mask_mode": "zero"},
+    "zero": {"mask_mode": "zero", "eval_mask": "none"},
+}
+
+
+@pytest.fixture
+def first(make_spec, prepared, tmp_path):
+    trainer, _ = run(make_spec(), prepared, tmp_path / "first")
+    return trainer.states()["model"]
+
+
+@pytest.fixture
+def spec(make_spec):
+    def make(**options):
+        return make_spec(procedure="maccal", procedure_options=options, first_stage={"checkpoint": "last"})
+
+    return make
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+@pytest.mark.parametrize("steps", [3, 4])
+def test_interrupted_at_any_step_the_run_ends_with_the_same_bits(options, steps, spec, first, prepared, tmp_path):
+    wanted = spec(**OPTIONS[options])
+    undisturbed = run(wanted, prepared, tmp_path / "whole", first=first)
+    folder = tmp_path / "broken"
+    folder.mkdir()
+    with pytest.raises(StoppedError):
+        build(wanted, prepared, folder, first=first).run(StopAfter(steps - 1))
+    resumed = build(wanted, prepared, folder, first=first)
+    assert resumed.position.epoch * 3 + resumed.position.step == steps
+    assert_same_result(*undisturbed, resumed, resumed.run(StopAfter(10**9)))
+    assert resumed.procedure.resume_state() == undisturbed[0].procedure.resume_state()
+
+
+def body_hash(model):
+    digest = hashlib.sha256()
+    for name, tensor in sorted(model.body.state_dict().items()):
+        digest.update(name.encode() + tensor.contiguous().numpy().tobytes())
+    return digest.hexdigest()
+
+
+@pytest.mark.parametrize("cached", [False, True])
+def test_the_body_and_its_batch_statistics_are_bit_identical_before_and_after(cached, spec, first, prepared, tmp_path):
+    trainer = build(spec(cached=cached), prepared, tmp_path, first=first)
+    before = body_hash(trainer.model)
+    head = trainer.model.head[0].stored().clone()
+    trainer.run(StopAfter(10**9))
+    assert body_hash(trainer.model) == before
+    assert not torch.equal(trainer.model.head[0].stored(), head)
+    assert all(torch.equal(first[name], tensor) for name, tensor in trainer.model.body.state_dict().items())
+
+
+def test_history_tells_how_the_rate_moved(spec, first, prepared, tmp_path):
+    _, position = run(spec(), prepared, tmp_path, first=first)
+    for before, after in zip(position.history, position.history[1:], strict=False):
+        assert before["masked_accuracy"] == before["train_accuracy"]
+        change = 0.7 * before["masked_accuracy"] - before["masked_confidence"]
+        expected = before["retention"] + min(max(change, -before["clip"]), before["clip"])
+        assert after["retention"] == pytest.approx(expected)
+    assert [row["clip"] for row in position.history] == pytest.approx([0.05 * math.exp(-5 * t / 3) for t in range(3)])
+
+
+class Plain(SecondStage):
+    """The same head without masks."""
+
+    def build_head(self, num_features, num_classes):
+        return nn.Sequential(nn.Linear(num_features, 16), nn.ReLU(), nn.Linear(16, num_classes))
+
+
+def test_keeping_every_weight_is_plain_retraining(spec, first, prepared, tmp_path):
+    masked = build(spec(p0=1.0, sparsity="fixed", cached=True), prepared, tmp_path / "masked", first=first)
+    model = Plain().build_model(build_backbone("resnet8", CLASSES), CLASSES)
+    model.body.load_state_dict(masked.model.body.state_dict())
+    for number in (0, 2):
+        source = masked.model.head[number]
+        model.head[number].load_state_dict({"weight": source.stored(), "bias": source.bias})
+    settings = {"seed": 1, "autocast": False, "folder": tmp_path, "resume_every": 1e9, "title": "plain"}
+    table, val = masked.train_images, masked.val_images
+    plain = Trainer(model, build_loss("ce", CLASSES), Uncached(), masked.protocol, table, val, **settings)
+    masked.run(StopAfter(10**9))
+    plain.run(StopAfter(10**9))
+    names = plain.model.head.state_dict()
+    assert_same_states({"head": names}, {"head": {name: masked.model.head.state_dict()[name] for name in names}})
+    assert [row["train_loss"] for row in plain.position.history] == [
+        row["train_loss"] for row in masked.position.history
+    ]
+
+
+class Uncached(Plain):
+    """Trains on tables of features that are there already."""
+
+    def splits(self, model, train, val):
+        return train, val
+
+
+@pytest.mark.parametrize("eval_mask", ["none", "expect"])
+def test_a_checkpoint_predicts_without_the_run_that_wrote_it(eval_mask, spec, first, prepared, tmp_path):
+    trainer, _ = run(spec(eval_mask=eval_mask), prepared, tmp_path, first=first)
+    procedure = build_procedure("maccal", eval_mask=eval_mask)
+    model = procedure.build_model(build_backbone("resnet8", CLASSES), CLASSES)
+    model.load_state_dict(trainer.states()["model"])
+    model.eval()
+    logits = torch.cat([procedure.predict(model, batch)[0] for batch in trainer.val_images.batches(1024)])
+    assert torch.equal(logits, trainer._validation_logits())
+
+
+# the ablation of the paper -----------------------------------------------------------------------------------------
+
+
+def test_rows_of_the_ablation_add_one_part_after_the_other():
+    config = yaml.safe_load((HOME / "config/studies/maccal_ablation.yaml").read_text())
+    place = Place("digits", "digits", "resnet8")
+    book = MethodBook(config["methods"])
+    rows = [book.resolve(name, place) for name in ("maccal_a1", "maccal_a2", "maccal_a3", "maccal_a4", "maccal")]
+    assert {row.first_stage for row in rows} == {"ce"}
+    parts = ("head", "gradient", "sparsity")
+    assert [tuple(row.procedure_options[part] for part in parts) for row in rows] == [
+        ("linear", "straight_through", "fixed"),
+        ("linear", "masked", "fixed"),
+        ("bottleneck", "masked", "fixed"),
+        ("bottleneck", "masked", "static"),
+        ("bottleneck", "masked", "decaying"),
+    ]
+    for row in rows:
+        rest = {name: value for name, value in row.procedure_options.items() if name not in parts}
+        assert rest == {name: value for name, value in rows[-1].procedure_options.items() if name not in parts}
