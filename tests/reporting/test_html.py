@@ -122,6 +122,21 @@ def test_findings_repeat_the_summary(study):
     clear = tests[(tests["metric"] == "nll") & (tests["p_holm"] < 0.05)]
     assert f"{len(clear)} of 2 differences in NLL survive Holm's correction" in said
     assert "Under corruption of severity 5" in said
+    assert "Warning" not in said
+
+
+def test_a_calibrator_far_worse_than_none_is_a_finding(build):
+    study = build(seeds=(0,))
+    path = study.folder / "summary.parquet"
+    summary = pd.read_parquet(path)
+    worse = (summary["calibrator"] == "ts") & (summary["method"] == "ls") & (summary["metric"] == "nll")
+    summary.loc[worse & (summary["split"] == "test"), "mean"] = 9.0
+    summary.to_parquet(path)
+    data = StudyData(study.folder, study.manifest)
+    (group,) = data.groups
+    (warning,) = [sentence for sentence in findings(data, group) if sentence.startswith("Warning")]
+    assert "more than 2 times the NLL" in warning
+    assert "`ts` on `ls` (9.0000 against" in warning
 
 
 def test_no_sentence_shows_an_ece_value_without_accuracy(study):

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -18,7 +19,7 @@ from calgrid.stages.calibrate import COLUMNS, calibrate, same_shift_rows
 from calgrid.stages.predict import predict
 from calgrid.stages.train import train
 from calgrid.storage.atomic import write_json
-from calgrid.storage.logits import read_logits
+from calgrid.storage.logits import read_logits, write_logits
 from calgrid.storage.tables import read_frame
 
 
@@ -85,6 +86,24 @@ def test_each_shift_is_scored_on_its_own_rows(metrics, run):
             " and metric == 'ece'"
         )
         assert found["value"].tolist() == pytest.approx([expected])
+
+
+def test_a_calibrator_far_worse_than_none_is_recorded(run, plan, tmp_path, capsys):
+    """All validation labels agree with the network, so that temperature scaling makes it certain."""
+    out = tmp_path / "run"
+    shutil.copytree(run, out, ignore=shutil.ignore_patterns("calibrators", ".calgrid"))
+    for checkpoint in ("best", "last"):
+        path = out / f"logits/{checkpoint}/val.parquet"
+        val = read_logits(path)
+        write_logits(path, replace(val, label=val.logits.argmax(axis=1).astype(np.int32)))
+    calibrate(plan.calibrate(key("ce")), out, tmp_path / "part")
+    warnings = json.loads((tmp_path / "part" / "calibrate.json").read_text())["warnings"]
+    assert any(warning.startswith("ts (seed 0, last checkpoint) has an NLL of") for warning in warnings)
+    assert "Warning: ts (seed 0" in capsys.readouterr().err
+
+
+def test_nothing_is_warned_of_where_calibrators_help(part):
+    assert json.loads((part / "calibrate.json").read_text())["warnings"] == []
 
 
 class TestSameShift:
