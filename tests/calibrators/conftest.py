@@ -9,6 +9,8 @@ from calgrid.calibrators import build_calibrator
 from calgrid.calibrators._probabilities import softmax
 
 N_FEATURES = 8
+#: hyper-parameters for tests that ask no more than a fit of reasonable quality, where the default takes many seconds
+QUICK = {"pts_paper": {"steps": 2000, "learning_rate": 2e-3}}
 
 
 @dataclass(frozen=True)
@@ -21,17 +23,18 @@ class Problem:
     head: tuple[np.ndarray, np.ndarray]
 
     def fit(self, id, **overrides):
-        return build_calibrator(id, **overrides).fit(self.logits, self.labels, self.features, self.head)
+        options = {**QUICK.get(id, {}), **overrides}
+        return build_calibrator(id, **options).fit(self.logits, self.labels, self.features, self.head)
 
     def predict(self, calibrator):
         return calibrator.predict_proba(self.logits, self.features)
 
-    def replace(self, logits=None, labels=None):
+    def replace(self, logits=None, labels=None, head=None):
         return Problem(
             self.logits if logits is None else logits,
             self.labels if labels is None else labels,
             self.features,
-            self.head,
+            self.head if head is None else head,
         )
 
     def rows(self, index):
@@ -53,6 +56,11 @@ def make_problem(n_samples, n_classes=5, temperature=2.0, seed=0):
 @pytest.fixture(scope="session")
 def make():
     return make_problem
+
+
+@pytest.fixture(scope="session")
+def quick():
+    return QUICK
 
 
 @pytest.fixture(scope="session")

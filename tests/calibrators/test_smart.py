@@ -1,16 +1,21 @@
 """`smart`: size and loss of the paper, exact gradients, a temperature that follows the margin."""
 
+import functools
+
 import numpy as np
 import pytest
 import torch
 
 from calgrid.calibrators import build_calibrator, load_calibrator
 from calgrid.calibrators._confidence import RestTable, confidence, log_rest, margin_and_excess
+from calgrid.calibrators._guard import top_label_log_loss
 from calgrid.calibrators._network import MLP
+from calgrid.calibrators._objectives import Evidence, build_objective
 from calgrid.calibrators._probabilities import softmax
 from calgrid.calibrators._soft_binning import SoftBinning
+from calgrid.calibrators._temperature_network import T_MAX, NetworkObjective, bounded_temperature
 from calgrid.calibrators._validation import check_logits
-from calgrid.calibrators.smart import T_MAX, T_MIN, MarginObjective, temperature_of
+from calgrid.calibrators.smart import Smart
 from calgrid.errors import ConfigError, StateError
 
 # worked example: ten confidences and whether the prediction was right
@@ -67,9 +72,10 @@ def test_the_gradient_of_the_whole_objective_is_that_of_automatic_differentiatio
     network = MLP((1, *[16] * hidden_layers, 1))
     parameters = network.initial(np.random.default_rng(5))
     inputs = ((margin - margin.mean()) / margin.std())[None]
-    objective = MarginObjective(
-        network, inputs, margin, lambda beta: log_rest(excess, beta), correct, SoftBinning(0.05, 1e-3)
-    )
+    evidence = Evidence(margin, lambda beta: log_rest(excess, beta), correct, margin, margin, n_classes=5)
+    charbonnier = build_objective("charbonnier", sigma=0.05, delta=1e-3, alpha=0.0)
+    link = functools.partial(bounded_temperature, floor=Smart.floor)
+    objective = NetworkObjective(network, inputs, link, evidence, charbonnier)
 
     model = torch_network(network, parameters)
     temperature = torch.nn.functional.softplus(model(torch.tensor(inputs.T))) + 0.1
@@ -119,8 +125,8 @@ def test_beyond_its_nodes_the_table_is_constant(make):
 
 
 def test_temperatures_stay_between_their_bounds():
-    temperature, slope = temperature_of(np.array([-1e4, 0.0, 1e4]))
-    np.testing.assert_allclose(temperature, [T_MIN, np.log(2.0) + 0.1, T_MAX])
+    temperature, slope = bounded_temperature(np.array([-1e4, 0.0, 1e4]), floor=0.1)
+    np.testing.assert_allclose(temperature, [0.1, np.log(2.0) + 0.1, T_MAX])
     np.testing.assert_allclose(slope, [0.0, 0.5, 0.0])
 
 
@@ -178,7 +184,7 @@ def test_margins_beyond_the_fit_are_clamped_and_counted_on_request(problem, caps
     clamped = problem.fit("smart", clamp_margin=True)
     clamped.predict_proba(logits)
     assert clamped.share_clamped == 0.5
-    assert "smart: 50.00% of 4 margins lie outside" in capsys.readouterr().err
+    assert "smart: 50.00% of 4 inputs lie outside" in capsys.readouterr().err
     used = clamped.temperature(np.minimum(outside, margins.max()))
     np.testing.assert_array_equal(clamped.temperature(outside), used)
     free = problem.fit("smart")
@@ -210,3 +216,129 @@ def test_a_file_with_other_weights_than_its_network_is_refused(problem, tmp_path
     calibrator.save(tmp_path / "x")
     with pytest.raises(StateError, match="does not fit this version of calgrid"):
         load_calibrator(tmp_path / "x")
+
+
+INDICATORS = ["margin", "entropy", "confidence", "max_logit", "max_minus_mean", "all_logits"]
+OBJECTIVES = ["nll", "ls", "mse", "brier", "softece", "charbonnier", "pointwise"]
+
+
+def read(indicator, logits):
+    """The raw inputs of the network for these logits."""
+    calibrator = build_calibrator("smart", indicator=indicator)
+    calibrator._note_level(logits)
+    return calibrator._inputs(check_logits(logits))
+
+
+def test_indicators_of_a_row_that_can_be_computed_by_hand():
+    logits = np.array([[1.0, 1.0 + np.log(2.0), 1.0], [5.0, -np.inf, -np.inf]])
+    np.testing.assert_allclose(read("margin", logits), [[np.log(2.0), np.inf]])
+    np.testing.assert_allclose(read("entropy", logits), [[1.5 * np.log(2.0), 0.0]], atol=1e-15)
+    np.testing.assert_allclose(read("confidence", logits), [[0.5, 1.0]])
+    np.testing.assert_allclose(read("max_logit", logits), [[1.0 + np.log(2.0), 5.0]])
+    np.testing.assert_allclose(read("max_minus_mean", logits), [[2 / 3 * np.log(2.0), 0.0]], atol=1e-15)
+    third = np.log(2.0) / 3
+    np.testing.assert_allclose(
+        read("all_logits", logits), [[-third, 0.0], [2 * third, -np.inf], [-third, -np.inf]], atol=1e-15
+    )
+
+
+@pytest.mark.parametrize("indicator", INDICATORS)
+def test_only_the_largest_logit_depends_on_the_level_of_a_row(problem, indicator):
+    shifted = problem.logits + np.arange(len(problem.logits))[:, None]
+    same = np.allclose(read(indicator, problem.logits), read(indicator, shifted))
+    assert same == (indicator != "max_logit")
+
+
+@pytest.mark.parametrize(
+    ("indicator", "hidden_layers", "weights"), [("all_logits", 1, 16 * 5 + 33), ("entropy", 2, 321)]
+)
+def test_the_network_of_another_indicator_has_its_number_of_weights(problem, indicator, hidden_layers, weights):
+    calibrator = problem.fit("smart", indicator=indicator, hidden_layers=hidden_layers, max_epochs=2)
+    assert calibrator.network.n_parameters == len(calibrator._parameters) == weights
+
+
+@pytest.mark.parametrize("indicator", INDICATORS)
+def test_every_indicator_lowers_its_objective_keeps_the_top_class_and_survives_a_file(
+    problem, held_out, indicator, tmp_path
+):
+    calibrator = problem.fit("smart", indicator=indicator, max_epochs=200)
+    assert calibrator.fit_history["best_loss"] < calibrator.fit_history["initial_loss"]
+    probabilities = held_out.predict(calibrator)
+    np.testing.assert_array_equal(probabilities.argmax(axis=1), held_out.logits.argmax(axis=1))
+    calibrator.save(tmp_path / "x")
+    np.testing.assert_array_equal(held_out.predict(load_calibrator(tmp_path / "x")), probabilities)
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_each_objective_is_lower_than_at_the_single_temperature_and_keeps_the_top_class(problem, held_out, objective):
+    calibrator = problem.fit("smart", objective=objective, max_epochs=150)
+    single = problem.fit("ts")
+    value, one = (objective_of(calibrator, objective, problem, beta) for beta in (None, single.fit_history["beta"]))
+    assert value < one + 1e-9
+    np.testing.assert_array_equal(held_out.predict(calibrator).argmax(axis=1), held_out.logits.argmax(axis=1))
+
+
+def objective_of(calibrator, name, data, beta=None):
+    """The objective at the fitted temperatures, or at one inverse temperature."""
+    logits = check_logits(data.logits)
+    function = build_objective(name, sigma=0.05, delta=1e-3, alpha=0.05)
+    evidence = Evidence.gather(logits, data.labels, 0.01, 20.0)
+    fitted = 1.0 / calibrator.temperature(calibrator._inputs(logits))
+    return function(evidence, fitted if beta is None else np.full(len(logits), beta))[0]
+
+
+def test_squared_losses_differ_by_the_number_of_classes_only(problem):
+    mse, brier = (problem.fit("smart", objective=name, max_epochs=1).fit_history for name in ("mse", "brier"))
+    assert mse["initial_loss"] * 5 == pytest.approx(brier["initial_loss"], rel=1e-12)
+
+
+def test_the_pointwise_reading_leaves_the_temperature_at_its_limits():
+    """It prefers certainty wherever accuracy exceeds one half, and the opposite elsewhere."""
+    data, test = margin_dependent(1500, 0), margin_dependent(4000, 1)
+    binned, pointwise = (build_calibrator("smart", objective=name).fit(*data) for name in ("charbonnier", "pointwise"))
+    assert pointwise.fit_history["temperature_min"] < 0.5
+    assert binned.fit_history["temperature_mean"] > 1.0
+    assert ece(pointwise.predict_proba(test[0]), test[1]) > 0.08
+
+
+def test_the_trace_holds_what_the_metrics_say_of_the_fit(problem):
+    history = problem.fit("smart", objective="nll", max_epochs=50, trace=True).fit_history
+    assert history["trace_epoch"] == [0, 20, 40]
+    np.testing.assert_allclose(history["trace_nll"], np.array(history["loss"])[::20])
+    first = problem.fit("smart", objective="nll", max_epochs=1)
+    assert history["trace_ece"][0] == pytest.approx(ece(problem.predict(first), problem.labels), abs=1e-4)
+    assert "trace_nll" not in first.fit_history
+
+
+def test_watching_a_fit_does_not_change_it(problem, held_out):
+    one, other = (problem.fit("smart", max_epochs=60, trace=trace) for trace in (False, True))
+    np.testing.assert_array_equal(held_out.predict(one), held_out.predict(other))
+
+
+def test_the_guard_keeps_a_network_that_helps_on_samples_it_has_not_seen():
+    data, options = margin_dependent(1000, 0), {"max_epochs": 300, "learning_rate": 0.02}
+    guarded, free = (
+        build_calibrator("smart", guard=guard, **options).fit(*data) for guard in ("cross_validation", "none")
+    )
+    assert guarded.fit_history["guard_kept"] is True
+    assert guarded.fit_history["guard_gain"] > guarded.fit_history["guard_error"] > 0.0
+    np.testing.assert_array_equal(guarded.predict_proba(data[0]), free.predict_proba(data[0]))
+
+
+@pytest.mark.parametrize("indicator", ["margin", "max_logit", "all_logits"])
+def test_the_guard_falls_back_to_one_temperature_where_the_network_learns_noise(make, indicator):
+    data = make(150, temperature=2.0, seed=5)
+    guarded = data.fit("smart", guard="cross_validation", indicator=indicator, objective="nll", max_epochs=300)
+    assert guarded.fit_history["guard_kept"] is False
+    np.testing.assert_allclose(data.predict(guarded), data.predict(data.fit("ts")), rtol=1e-9)
+
+
+def test_too_few_samples_for_cross_validation_get_one_temperature(problem):
+    few = problem.rows(slice(9))
+    assert few.fit("smart", guard="cross_validation").fit_history["guard_kept"] is False
+
+
+def test_the_log_loss_of_a_confidence_is_that_of_a_coin():
+    probabilities = np.array([[0.7, 0.2, 0.1], [0.7, 0.2, 0.1], [1.0, 0.0, 0.0]])
+    losses = top_label_log_loss(probabilities, np.array([0, 2, 1]))
+    np.testing.assert_allclose(losses, [-np.log(0.7), -np.log(0.3), -np.log(1e-12)])

@@ -9,7 +9,9 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize_scalar
 
 from calgrid.calibrators import build_calibrator
-from calgrid.errors import DataError
+from calgrid.calibrators._objectives import Evidence, build_objective
+from calgrid.calibrators._validation import check_logits
+from calgrid.errors import ConfigError, DataError
 
 
 def fit(logits, labels):
@@ -88,3 +90,47 @@ def test_one_wildly_wrong_sample_does_not_break_the_fit():
 def test_prediction_is_the_softmax_at_that_temperature():
     calibrator = build_calibrator("ts").fit(np.array([[2.0, 0.0]] * 4), np.array([0, 0, 0, 1]))
     np.testing.assert_allclose(calibrator.predict_proba([[2.0, 0.0], [0.0, 4.0]]), [[0.75, 0.25], [0.1, 0.9]])
+
+
+OTHERS = ["ls", "mse", "brier", "softece", "charbonnier", "pointwise"]
+
+
+@pytest.mark.parametrize("objective", OTHERS)
+def test_no_other_temperature_has_a_lower_value_of_the_chosen_objective(problem, objective):
+    history = build_calibrator("ts", objective=objective).fit(problem.logits, problem.labels).fit_history
+    logits = check_logits(problem.logits)
+    function = build_objective(objective, sigma=0.05, delta=1e-3, alpha=0.05)
+    evidence = Evidence.gather(logits, problem.labels, 0.01, 20.0 * function.reach)
+    others = [function(evidence, np.full(len(logits), beta))[0] for beta in np.geomspace(0.01, 20.0, 2000)]
+    assert min(history["loss"]) <= min(others) + 1e-7
+    assert function(evidence, np.full(len(logits), history["beta"]))[0] == pytest.approx(min(history["loss"]), abs=1e-9)
+
+
+def test_objectives_with_one_minimiser_give_one_temperature(problem):
+    def temperature(**options):
+        return build_calibrator("ts", **options).fit(problem.logits, problem.labels).fit_history["temperature"]
+
+    assert temperature(objective="mse") == pytest.approx(temperature(objective="brier"), rel=1e-6)
+    assert temperature(objective="ls", alpha=0.0) == pytest.approx(temperature(), rel=1e-4)
+    assert temperature(objective="ls", alpha=0.2) > temperature()
+
+
+@pytest.mark.parametrize("objective", OTHERS)
+def test_a_flat_objective_changes_nothing(objective):
+    history = build_calibrator("ts", objective=objective).fit(np.ones((4, 3)), np.array([0, 1, 2, 0])).fit_history
+    assert history["temperature"] == 1.0
+
+
+@pytest.mark.parametrize(("label", "bound", "temperature"), [(0, "upper", 0.05), (1, "lower", 100.0)])
+def test_a_squared_loss_without_minimum_stops_at_a_flagged_bound(label, bound, temperature):
+    logits, labels = np.array([[0.02, 0.0]] * 4), np.array([label] * 4)
+    history = build_calibrator("ts", objective="brier").fit(logits, labels).fit_history
+    assert history["temperature"] == pytest.approx(temperature, rel=1e-6)
+    assert history[f"at_{bound}_bound"] is True
+    assert history[f"at_{'lower' if bound == 'upper' else 'upper'}_bound"] is False
+
+
+@pytest.mark.parametrize("bad", [{"sigma": 0.0}, {"delta": 0.0}, {"alpha": 1.0}, {"alpha": -0.1}])
+def test_hyperparameters_out_of_range_are_refused_by_name(bad):
+    with pytest.raises(ConfigError, match=f"calibrator 'ts': {next(iter(bad))} must be"):
+        build_calibrator("ts", **bad)

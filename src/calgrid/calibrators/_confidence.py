@@ -6,8 +6,12 @@ With gaps ``g_k = z_top - z_k`` of the other classes and the margin ``m = min g_
     confidence = sigmoid(beta m - rest(beta))
 
 An objective that sees only confidences needs nothing else of the logits. ``rest`` is smooth in ln beta, so one table
-a sample replaces its K logits; the margin, which carries the steep part, stays exact.
+a sample replaces its K logits; the margin, which carries the steep part, stays exact. The log-likelihood and the sum of
+squared probabilities follow from the same table (:mod:`calgrid.calibrators._objectives`).
 """
+
+import copy
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +21,7 @@ from calgrid.calibrators._network import sigmoid
 Array = NDArray[np.float64]
 #: -inf stands for a gap that no temperature closes; this number does the same and can be multiplied by 0
 _WIDE = 1e100
+_NODES_PER_DECADE = 21
 #: values of one block of samples in the tabulation, chosen to stay in the processor's cache
 _BLOCK = 1 << 15
 
@@ -53,17 +58,24 @@ class RestTable:
     Parameters
     ----------
     excess : ``(N, K)`` from :func:`margin_and_excess`.
-    lower, upper : range of beta.
-    n_nodes : nodes, spaced evenly in ln beta.
+    lower, upper : range of beta; nodes are spaced evenly in ln beta, 21 a factor of ten.
     """
 
-    def __init__(self, excess: Array, lower: float, upper: float, n_nodes: int = 64) -> None:
+    def __init__(self, excess: Array, lower: float, upper: float) -> None:
+        n_nodes = round(_NODES_PER_DECADE * np.log10(upper / lower)) + 1
         grid = np.linspace(np.log(lower), np.log(upper), n_nodes)
         self._first, self._step, self._last = grid[0], grid[1] - grid[0], n_nodes - 1
         self._values, self._slopes = _tabulate(excess, np.exp(grid))
         # derivative in units of the node spacing, as the Hermite form wants it
         self._slopes *= (np.exp(grid) * self._step)[:, None]
-        self._samples = np.arange(len(excess))
+        self._count = len(excess)
+        self._samples = np.arange(self._count)
+
+    def rows(self, samples: NDArray[np.intp]) -> Self:
+        """Return a table of the chosen samples only, which shares this one's memory."""
+        chosen = copy.copy(self)
+        chosen._samples = self._samples[samples]
+        return chosen
 
     def __call__(self, beta: Array) -> tuple[Array, Array]:
         """Return rest(beta) ``(N,)`` and its derivative in beta ``(N,)``, for one beta a sample."""
@@ -71,8 +83,8 @@ class RestTable:
         inside = np.clip(position, 0.0, self._last)
         node = np.minimum(inside.astype(np.intp), self._last - 1)
         x = inside - node
-        here = node * len(self._samples) + self._samples
-        there = here + len(self._samples)
+        here = node * self._count + self._samples
+        there = here + self._count
         value, slope = self._values.take(here), self._slopes.take(here)
         rise, slope_there = self._values.take(there) - value, self._slopes.take(there)
         quadratic = 3.0 * rise - 2.0 * slope - slope_there

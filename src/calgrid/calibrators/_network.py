@@ -56,6 +56,13 @@ class MLP:
         ]
         return np.concatenate(draws)
 
+    def glorot(self, generator: np.random.Generator) -> Array:
+        """Draw a parameter vector ``(P,)``: weights uniform in ±sqrt(6 / (fan_in + fan_out)), biases 0, as Keras."""
+        parameters = np.zeros(self.n_parameters)
+        for weight, _ in self.layers(parameters):
+            weight[...] = generator.uniform(-1.0, 1.0, weight.shape) * np.sqrt(6.0 / sum(weight.shape))
+        return parameters
+
     def layers(self, parameters: Array) -> list[tuple[Array, Array]]:
         """Return weight ``(fan_out, fan_in)`` and bias ``(fan_out, 1)`` of each layer, as views of the vector."""
         views, begin = [], 0

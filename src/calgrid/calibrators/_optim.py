@@ -1,4 +1,4 @@
-"""Full-batch Adam with early stopping on the training loss, for objectives that give their own gradient."""
+"""Adam, full-batch with early stopping or on shuffled batches, for objectives that give their own gradient."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -9,6 +9,8 @@ from numpy.typing import NDArray
 Array = NDArray[np.float64]
 #: parameters (P,) -> loss, d loss / d parameters (P,)
 Objective = Callable[[Array], tuple[float, Array]]
+#: epoch, parameters (P,) before its step -> nothing; must not change the parameters
+Watch = Callable[[int, Array], None]
 
 
 class Adam:
@@ -66,7 +68,14 @@ class Minimum:
 
 
 def minimise(
-    objective: Objective, start: Array, *, learning_rate: float, max_epochs: int, patience: int, min_delta: float
+    objective: Objective,
+    start: Array,
+    *,
+    learning_rate: float,
+    max_epochs: int,
+    patience: int,
+    min_delta: float,
+    watch: Watch | None = None,
 ) -> Minimum:
     """Run full-batch Adam from ``start`` and return the parameters of the lowest loss.
 
@@ -75,6 +84,7 @@ def minimise(
     objective : parameters ``(P,)`` to loss and gradient ``(P,)``.
     max_epochs : most evaluations of the objective, at least 1.
     patience : stop after this many epochs in a row without a decrease of more than ``min_delta``.
+    watch : sees every epoch.
     """
     parameters, adam = start.copy(), Adam(start.size, learning_rate)
     best, best_epoch, losses = start.copy(), 0, []
@@ -82,6 +92,8 @@ def minimise(
     for epoch in range(max_epochs):
         loss, gradient = objective(parameters)
         losses.append(float(loss))
+        if watch is not None:
+            watch(epoch, parameters)
         if loss < losses[best_epoch]:
             best, best_epoch = parameters.copy(), epoch
         waited = 0 if loss < reference - min_delta else waited + 1
@@ -90,3 +102,38 @@ def minimise(
             break
         adam.step(parameters, gradient)
     return Minimum(best, losses, best_epoch)
+
+
+def minimise_in_batches(
+    objective_of: Callable[[NDArray[np.intp]], Objective],
+    start: Array,
+    n_samples: int,
+    *,
+    generator: np.random.Generator,
+    learning_rate: float,
+    batch_size: int,
+    steps: int,
+    epsilon: float,
+) -> tuple[Array, list[float]]:
+    """Run Adam on shuffled batches; return the last parameters ``(P,)`` and the mean loss of each epoch.
+
+    Parameters
+    ----------
+    objective_of : indices of a batch's samples to the objective on them.
+    generator : shuffles the samples before each epoch.
+    batch_size : samples of a batch; the last of an epoch may have fewer.
+    epsilon : of Adam.
+    """
+    parameters, adam = start.copy(), Adam(start.size, learning_rate, epsilon=epsilon)
+    losses, done = [], 0
+    while done < steps:
+        order = generator.permutation(n_samples)
+        batches = [order[begin : begin + batch_size] for begin in range(0, n_samples, batch_size)][: steps - done]
+        total = 0.0
+        for batch in batches:
+            loss, gradient = objective_of(batch)(parameters)
+            total += float(loss)
+            adam.step(parameters, gradient)
+        losses.append(total / len(batches))
+        done += len(batches)
+    return parameters, losses

@@ -12,6 +12,46 @@ Array = NDArray[np.float64]
 ROW_SUM_TOLERANCE = 1e-2
 #: below this the others' probabilities carry no information on how to share what the top label gives up
 NOTHING_LEFT = 1e-12
+#: values of one block of rows, chosen so that a few arrays of that size stay in the processor's cache
+BLOCK = 1 << 16
+#: exp of anything below is lost in a sum that holds exp(0), and soon a denormal number, several times as slow
+LEAST_EXPONENT = -700.0
+
+
+def row_blocks(n_samples: int, n_classes: int, size: int = BLOCK) -> list[slice]:
+    """Cut N rows into slices of at most ``size`` values each, at least one row."""
+    rows = max(1, size // n_classes)
+    return [slice(begin, min(begin + rows, n_samples)) for begin in range(0, n_samples, rows)]
+
+
+def possible_labels(logits: Array, labels: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Return which samples ``(N,)`` have a label of finite logit; the loss of others is infinite at every temperature.
+
+    Raises
+    ------
+    DataError : none has.
+    """
+    possible = logits[np.arange(len(labels)), labels] > -np.inf
+    if not possible.any():
+        raise DataError("every label's logit is -inf: the labels do not belong to these logits.")
+    return possible
+
+
+def centred(logits: Array) -> Array:
+    """Return logits ``(N, K)`` minus the mean of each row's finite values; -inf stays.
+
+    Maps that treat classes differently are not invariant to a constant added to a row, which means nothing; this
+    choice of the constant makes them so.
+    """
+    finite = logits > -np.inf
+    mean = logits.sum(axis=1, keepdims=True, where=finite) / finite.sum(axis=1, keepdims=True)
+    return logits - mean
+
+
+def log_softmax(logits: Array, floor: float) -> Array:
+    """Return ``max(ln p, floor)`` ``(N, K)`` of logits whose row maximum is 0."""
+    result = logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
+    return np.maximum(result, floor, out=result)
 
 
 def softmax(logits: Array) -> Array:
@@ -24,6 +64,12 @@ def softmax(logits: Array) -> Array:
 def top_label(logits: Array) -> tuple[NDArray[np.intp], Array]:
     """Return predicted class ``(N,)`` (the first among ties) and its probability ``(N,)``; row maximum is 0."""
     return logits.argmax(axis=1), 1.0 / np.exp(logits).sum(axis=1)
+
+
+def never_certain(values: Array, n_samples: int) -> Array:
+    """Keep probabilities estimated from N samples in ``[1 / (N + 1), N / (N + 1)]``: 0 and 1 make an NLL infinite."""
+    floor = 1.0 / (n_samples + 1)
+    return np.clip(values, floor, 1.0 - floor)
 
 
 def top_label_map(logits: Array, target: Array) -> Array:

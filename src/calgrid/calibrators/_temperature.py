@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from calgrid.errors import DataError
+from calgrid.calibrators._probabilities import LEAST_EXPONENT, possible_labels, row_blocks
 
 Array = NDArray[np.float64]
 #: bounds of the inverse temperature: T from 0.05 to 100
@@ -40,30 +40,51 @@ class TemperatureFit:
         return 1.0 / self.beta
 
 
+def moments(logits: Array, beta: float | Array) -> tuple[Array, Array, Array]:
+    """Return, for each sample, ``ln sum_k exp(beta z_k)``, and mean and variance of z under ``softmax(beta z)``.
+
+    The mean is the first derivative in beta of the first, the variance the second. One pass over the logits, in
+    blocks that stay in the processor's cache.
+
+    Parameters
+    ----------
+    logits : ``(N, K)`` with row maximum 0; -inf allowed.
+    beta : inverse temperature, one for all samples or ``(N,)``.
+    """
+    n_samples, n_classes = logits.shape
+    total, first, second = np.empty((3, n_samples))
+    each = np.broadcast_to(np.asarray(beta, dtype=np.float64).reshape(-1, 1), (n_samples, 1))
+    floor, ones = LEAST_EXPONENT / each, np.ones(n_classes)
+    for block in row_blocks(n_samples, n_classes):
+        # smaller terms are lost in the sum anyhow; -inf times 0 would be NaN, and denormal numbers are slow
+        finite = np.maximum(logits[block], floor[block])
+        weights = finite * each[block]
+        np.exp(weights, out=weights)
+        np.matmul(weights, ones, out=total[block])
+        weights *= finite
+        np.matmul(weights, ones, out=first[block])
+        np.vecdot(weights, finite, out=second[block])
+    first /= total
+    second /= total
+    second -= first**2
+    return np.log(total, out=total), first, second
+
+
 class _Likelihood:
     """Mean NLL of ``softmax(beta z)`` and its first two derivatives in beta; convex in beta (not in T)."""
 
     def __init__(self, logits: Array, labels: NDArray[np.int64]) -> None:
-        true = logits[np.arange(len(labels)), labels]
-        usable = true > -np.inf
-        if not usable.any():
-            raise DataError("every label's logit is -inf: the labels do not belong to these logits.")
+        usable = possible_labels(logits, labels)
         self.n_left_out = int((~usable).sum())
-        self.true_mean = float(true[usable].mean())
-        kept = logits if self.n_left_out == 0 else logits[usable]
-        # -inf times probability 0 would be NaN; any number with exp(beta z) = 0 gives the same moments
-        self.logits = np.where(np.isneginf(kept), -1e100, kept) if np.isneginf(kept).any() else kept
+        self.logits = logits if self.n_left_out == 0 else logits[usable]
+        self.true_mean = float(logits[np.arange(len(labels)), labels][usable].mean())
         self.losses: list[float] = []
 
     def derivatives(self, beta: float) -> tuple[float, float]:
         """Return the mean of E_p[z] - z_y and the mean variance of z under p; keep the loss."""
-        weights = np.exp(beta * self.logits)
-        total = weights.sum(axis=1)
-        weights *= self.logits
-        first = weights.sum(axis=1) / total
-        second = np.einsum("nk,nk->n", weights, self.logits) / total
-        self.losses.append(float(np.log(total).mean() - beta * self.true_mean))
-        return float(first.mean() - self.true_mean), float((second - first**2).mean())
+        log_total, first, second = moments(self.logits, beta)
+        self.losses.append(float(log_total.mean() - beta * self.true_mean))
+        return float(first.mean() - self.true_mean), float(second.mean())
 
 
 def fit_temperature(logits: Array, labels: NDArray[np.int64]) -> TemperatureFit:

@@ -123,3 +123,10 @@ def check_at_least(calibrator: str, least: float, **values: float) -> None:
     for name, value in values.items():
         if not value >= least:
             raise ConfigError(f"calibrator '{calibrator}': {name} must be at least {least}, got {value!r}.")
+
+
+def check_share(calibrator: str, **values: float) -> None:
+    """Raise ConfigError for the first hyper-parameter outside [0, 1)."""
+    for name, value in values.items():
+        if not 0.0 <= value < 1.0:
+            raise ConfigError(f"calibrator '{calibrator}': {name} must be at least 0 and below 1, got {value!r}.")

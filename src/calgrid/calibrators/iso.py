@@ -1,6 +1,5 @@
 """Isotonic regression of correctness on confidence, applied to the predicted class."""
 
-import importlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -8,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calgrid.calibrators._base import Array, Calibrator, Head, Labels
+from calgrid.calibrators._isotonic import fit_isotonic, import_isotonic
 from calgrid.calibrators._probabilities import top_label, top_label_map
 from calgrid.registry import register
 
@@ -31,19 +31,13 @@ class TopLabelIsotonic(Calibrator):
     """
 
     def _import_libraries(self) -> None:
-        importlib.import_module("sklearn.isotonic")
+        import_isotonic()
 
     def _fit(self, logits: Array, labels: Labels, features: Array | None, head: Head | None) -> dict[str, Any]:
-        # a second of import, which neither a prediction nor any other calibrator needs
-        from sklearn.isotonic import IsotonicRegression  # noqa: PLC0415
-
         predicted, confidence = top_label(logits)
-        model = IsotonicRegression(y_min=0.0, y_max=1.0, out_of_bounds="clip")
-        model.fit(confidence, (predicted == labels).astype(np.float64))
-        floor = 1.0 / (len(labels) + 1)
-        self._confidence = model.X_thresholds_.astype(np.float64)
-        self._accuracy = np.clip(model.y_thresholds_.astype(np.float64), floor, 1.0 - floor)
-        return {"n_points": len(self._confidence), "floor": floor}
+        correct = (predicted == labels).astype(np.float64)
+        self._confidence, self._accuracy = fit_isotonic(confidence, correct, len(labels))
+        return {"n_points": len(self._confidence), "floor": 1.0 / (len(labels) + 1)}
 
     def _transform(self, logits: Array, features: Array | None) -> Array:
         _, confidence = top_label(logits)

@@ -1,62 +1,20 @@
 """SMART: a temperature for each sample, read from its logit margin by a network of 49 weights."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
-from calgrid.calibrators._base import Array, Calibrator, Head, Labels
-from calgrid.calibrators._confidence import RestTable, confidence, margin_and_excess
-from calgrid.calibrators._network import MLP, inverse_softplus, sigmoid, softplus
-from calgrid.calibrators._optim import minimise
-from calgrid.calibrators._probabilities import softmax
-from calgrid.calibrators._soft_binning import SoftBinning
+from calgrid.calibrators._base import Array, Head, Labels
+from calgrid.calibrators._guard import FOLDS, cross_validated_gain
+from calgrid.calibrators._indicators import INDICATORS
+from calgrid.calibrators._network import inverse_softplus
 from calgrid.calibrators._temperature import fit_temperature
-from calgrid.calibrators._validation import check_at_least, check_positive
+from calgrid.calibrators._temperature_network import T_MAX, FullBatchNetwork
+from calgrid.calibrators._validation import check_at_least, check_logits, check_positive, check_share
 from calgrid.progress import log
 from calgrid.registry import register
 
 HIDDEN_UNITS = 16
-#: the smallest temperature, added to the softplus (Sec. 3.5), and the largest, which keeps extrapolation finite
-T_MIN, T_MAX = 0.1, 100.0
-
-
-def temperature_of(output: Array) -> tuple[Array, Array]:
-    """Return ``T = softplus(output) + 0.1``, at most 100, and its derivative in the output; all ``(N,)``."""
-    value = softplus(output) + T_MIN
-    return np.minimum(value, T_MAX), sigmoid(output) * (value < T_MAX)
-
-
-@dataclass(frozen=True)
-class MarginObjective:
-    """Charbonnier SoftECE as a function of the network's weights, with its gradient.
-
-    Attributes
-    ----------
-    network, inputs : the network and its input ``(1, N)``, the normalised margins.
-    margin : ``(N,)`` finite margins.
-    rest : beta ``(N,)`` to ``ln sum_k exp(-beta (g_k - m))`` and its derivative in beta.
-    correct : ``(N,)`` 1.0 where the prediction is right.
-    binning : the loss on confidences.
-    """
-
-    network: MLP
-    inputs: Array
-    margin: Array
-    rest: Callable[[Array], tuple[Array, Array]]
-    correct: Array
-    binning: SoftBinning
-
-    def __call__(self, parameters: Array) -> tuple[float, Array]:
-        """Return the loss and d loss / d parameters ``(P,)``."""
-        output, kept = self.network.forward(parameters, self.inputs)
-        temperature, d_output = temperature_of(output)
-        beta = 1.0 / temperature
-        probability, d_beta = confidence(self.margin, beta, *self.rest(beta))
-        loss, d_probability = self.binning(probability, self.correct)
-        return loss, self.network.gradient(parameters, kept, -d_probability * d_beta * beta**2 * d_output)
 
 
 @register(
@@ -66,7 +24,7 @@ class MarginObjective:
     parameters="49",
     stochastic=True,
 )
-class Smart(Calibrator):
+class Smart(FullBatchNetwork):
     """Sample margin-aware recalibration of temperature (SMART).
 
     The margin ``m = z_(1) - z_(2)``, normalised by its validation mean and population standard deviation, goes
@@ -76,7 +34,8 @@ class Smart(Calibrator):
     That is near an absolute loss, at its least at confidence 1 wherever accuracy exceeds one half: on CIFAR-10
     ResNet-50 it leaves a test ECE of 4.07 ± 0.04 % (uncalibrated 4.35 %) with T between 0.1 and 10. Used here is the
     batch-binned reading, that of the authors' group's public loss: residuals are first averaged within soft bins over
-    all samples, then penalised (:class:`~calgrid.calibrators._soft_binning.SoftBinning`).
+    all samples, then penalised (:class:`~calgrid.calibrators._soft_binning.SoftBinning`). ``objective="pointwise"`` is
+    Eq. 6 as printed; the others are those of the paper's Table 3 (see :mod:`calgrid.calibrators._objectives`).
     ``sigma`` is the bandwidth of Sec. 3.4, whose ``lambda`` is ``1 / (2 sigma^2)`` = 200.
 
     Full-batch Adam, at most 2000 epochs, patience 200 on the training loss; the weights of the lowest loss are kept
@@ -89,128 +48,127 @@ class Smart(Calibrator):
     - CIFAR-10 LeNet-5, 5 seeds: ECE 1.78 ± 0.10, 2.06 ± 0.31, 2.02; NLL 1.301 ± 0.000, 1.319 ± 0.031, 1.300;
     - CIFAR-100 DenseNet, 5 seeds: ECE 1.42 ± 0.28, 1.27 ± 0.08, 1.39; NLL 0.886 ± 0.003, 0.896 ± 0.019, 0.876.
 
+    ``indicator`` replaces the margin by another input of Table 4: the softmax's entropy or confidence, the largest
+    logit, the largest minus the mean logit, or all logits (network K-16-1, 16 K + 33 weights); each input is
+    standardised. The paper does not say how it computed them. ``all_logits`` and ``max_minus_mean`` subtract the mean
+    of the row's finite logits. ``max_logit`` reads the level of the logits: it alone gives another result when a
+    constant is added to a row.
+
+    Few validation samples are not enough for 49 weights (measured: docs/smart.md). ``guard="cross_validation"`` is our
+    addition: five folds compare network and single temperature by the log loss of the confidence as a forecast of
+    correctness, and the network is replaced by the constant one of temperature scaling unless its gain exceeds one
+    standard error.
+
     Samples with one possible class (all other logits -inf) have confidence 1 at every T and do not enter the
     statistics of the margin. T is kept below 100, where the network would extrapolate to infinity.
 
     ``fit_history``: ``loss`` (each epoch), ``epochs``, ``best_epoch``, ``initial_loss``, ``best_loss``,
     ``start_temperature`` (not with a random start), and ``temperature_min``, ``_mean``, ``_max`` over the
-    validation samples.
+    validation samples; with ``trace`` also ``trace_epoch``, ``trace_nll`` and ``trace_ece`` of the validation samples;
+    with ``guard`` also ``guard_gain`` and ``guard_error`` (nats), and ``guard_kept``.
 
     Parameters
     ----------
     seed : of the initial weights.
     hidden_layers : 1 (49 weights, the paper) or 2 (321 weights, the group's code).
-    sigma : width of a soft bin, in units of confidence.
-    delta : half-width of the smooth part of the Charbonnier penalty; towards 0 the loss is SoftECE.
+    indicator : what the network reads.
+    objective : what the fit minimises.
+    sigma : width of a soft bin of ``charbonnier``, ``softece`` and ``pointwise``, in units of confidence.
+    delta : half-width of the smooth part of the penalty of ``charbonnier`` and ``pointwise``.
+    alpha : label smoothing of ``ls``.
     learning_rate, max_epochs, patience, min_delta : of Adam and its early stopping.
-    clamp_margin : keep normalised margins within the range seen in the fit, instead of extrapolating the network
-        beyond it; the share of samples it touched is logged and kept in ``share_clamped``.
+    clamp_margin : keep normalised margins (or what else is read) within the range seen in the fit, instead of
+        extrapolating the network beyond it; the share of samples it touched is logged and kept in ``share_clamped``.
     start : where the fit begins.
+    guard : whether cross-validation must confirm the network; it costs five more fits.
+    trace : note NLL and ECE of the validation samples every 20th epoch, as in the paper's Fig. 2.
     """
+
+    #: the smallest temperature (Sec. 3.5)
+    floor = 0.1
+    tabulated = (1.0 / T_MAX, 1.0 / 0.1)
 
     def __init__(
         self,
         *,
         seed: int = 0,
         hidden_layers: Literal[1, 2] = 1,
+        indicator: Literal["margin", "entropy", "confidence", "max_logit", "max_minus_mean", "all_logits"] = "margin",
+        objective: Literal["nll", "ls", "mse", "brier", "softece", "charbonnier", "pointwise"] = "charbonnier",
         sigma: float = 0.05,
         delta: float = 1e-3,
+        alpha: float = 0.05,
         learning_rate: float = 5e-3,
         max_epochs: int = 2000,
         patience: int = 200,
         min_delta: float = 1e-4,
         clamp_margin: bool = False,
         start: Literal["temperature", "random"] = "temperature",
+        guard: Literal["none", "cross_validation"] = "none",
+        trace: bool = False,
     ) -> None:
         super().__init__()
         check_positive("smart", sigma=sigma, delta=delta, learning_rate=learning_rate)
         check_at_least("smart", 1, max_epochs=max_epochs, patience=patience)
         check_at_least("smart", 0, seed=seed, min_delta=min_delta)
+        check_share("smart", alpha=alpha)
         self.seed, self.hidden_layers, self.start = seed, hidden_layers, start
-        self.sigma, self.delta = sigma, delta
+        self.indicator, self.objective = indicator, objective
+        self.sigma, self.delta, self.alpha = sigma, delta, alpha
         self.learning_rate, self.max_epochs = learning_rate, max_epochs
         self.patience, self.min_delta = patience, min_delta
-        self.clamp_margin = clamp_margin
-        #: share of the samples of the last prediction whose margin was clamped
-        self.share_clamped = 0.0
-        self.network = MLP((1, *[HIDDEN_UNITS] * hidden_layers, 1))
+        self.clamp_margin, self.guard, self.trace = clamp_margin, guard, trace
 
-    def temperature(self, margin: Array) -> Array:
-        """Return the temperature ``(N,)`` that samples with margins ``(N,)`` get; inf margins get the mean's."""
-        inputs, self.share_clamped = self._normalised(margin)
-        return temperature_of(self.network.forward(self._parameters, inputs)[0])[0]
+    def fit(self, logits: Any, labels: Any, features: Any = None, head: Any = None) -> Self:
+        """Fit on validation data; see :meth:`Calibrator.fit`."""
+        self._note_level(logits)
+        return super().fit(logits, labels, features, head)
 
-    def _fit(self, logits: Array, labels: Labels, features: Array | None, head: Head | None) -> dict[str, Any]:
-        margin, excess = margin_and_excess(logits)
-        self._scaling = _scaling(margin[np.isfinite(margin)])
-        start, start_history = self._start(logits, labels)
-        objective = MarginObjective(
-            network=self.network,
-            inputs=self._normalised(margin)[0],
-            margin=np.where(np.isfinite(margin), margin, 1.0 / np.finfo(np.float64).eps),
-            rest=RestTable(excess, 1.0 / T_MAX, 1.0 / T_MIN),
-            correct=(logits.argmax(axis=1) == labels).astype(np.float64),
-            binning=SoftBinning(self.sigma, self.delta),
-        )
-        result = minimise(
-            objective,
-            start,
-            learning_rate=self.learning_rate,
-            max_epochs=self.max_epochs,
-            patience=self.patience,
-            min_delta=self.min_delta,
-        )
-        self._parameters = result.parameters
-        return {**result.history(), **start_history, **_summary(self.temperature(margin))}
+    def predict_proba(self, logits: Any, features: Any = None) -> Array:
+        """Return calibrated probabilities ``(N, K)``; see :meth:`Calibrator.predict_proba`."""
+        self._note_level(logits)
+        return super().predict_proba(logits, features)
+
+    def _note_level(self, logits: Any) -> None:
+        """Keep the largest logits ``(1, N)``, which the base class subtracts, for the one indicator that reads them."""
+        if self.indicator == "max_logit":
+            check_logits(logits)
+            self._largest = np.asarray(logits).max(axis=1).astype(np.float64)[None, :]
+
+    def _inputs(self, logits: Array) -> Array:
+        return self._largest if self.indicator == "max_logit" else INDICATORS[self.indicator](logits)
+
+    def _sizes(self, n_inputs: int) -> tuple[int, ...]:
+        return (n_inputs, *[HIDDEN_UNITS] * self.hidden_layers, 1)
 
     def _start(self, logits: Array, labels: Labels) -> tuple[Array, dict[str, float]]:
-        """Return initial weights, and what the history says of them."""
         parameters = self.network.initial(np.random.default_rng(self.seed))
         if self.start == "random":
             return parameters, {}
-        temperature = float(np.clip(fit_temperature(logits, labels).temperature, 2 * T_MIN, T_MAX / 10))
+        temperature = self._single_temperature(logits, labels)
         # the output bias is the last weight
-        parameters[-1] = inverse_softplus(temperature - T_MIN)
+        parameters[-1] = inverse_softplus(temperature - self.floor)
         return parameters, {"start_temperature": temperature}
 
-    def _normalised(self, margin: Array) -> tuple[Array, float]:
-        """Return normalised margins ``(1, N)`` and the share of them that was clamped."""
-        mean, deviation, lowest, highest = self._scaling
-        used = np.where(np.isfinite(margin), margin, mean)
-        share = 0.0
-        if self.clamp_margin:
-            share = float(((used < lowest) | (used > highest)).mean())
-            used = np.clip(used, lowest, highest)
-        return ((used - mean) / deviation)[None, :], share
+    def _single_temperature(self, logits: Array, labels: Labels) -> float:
+        return float(np.clip(fit_temperature(logits, labels).temperature, 2 * self.floor, T_MAX / 10))
+
+    def _fit(self, logits: Array, labels: Labels, features: Array | None, head: Head | None) -> dict[str, Any]:
+        history = super()._fit(logits, labels, features, head)
+        if self.guard == "none":
+            return history
+        options = {**self.hyperparameters, "guard": "none", "trace": False}
+        level = self._largest.T if self.indicator == "max_logit" else 0.0
+        generator = np.random.default_rng([self.seed, FOLDS])
+        gain = cross_validated_gain(lambda: type(self)(**options), logits + level, labels, generator)
+        if not gain.is_real:
+            self._parameters = np.zeros_like(self._parameters)
+            self._parameters[-1] = inverse_softplus(self._single_temperature(logits, labels) - self.floor)
+            history.update(self._temperature_history(self._inputs(logits)))
+        return {**history, "guard_gain": gain.mean, "guard_error": gain.error, "guard_kept": gain.is_real}
 
     def _transform(self, logits: Array, features: Array | None) -> Array:
-        temperature = self.temperature(margin_and_excess(logits)[0])
+        probabilities = super()._transform(logits, features)
         if self.share_clamped > 0.0:
-            log(f"smart: {self.share_clamped:.2%} of {len(logits)} margins lie outside those of the fit: clamped.")
-        return softmax(logits / temperature[:, None])
-
-    def _state(self) -> dict[str, NDArray[Any]]:
-        return {"parameters": self._parameters, "scaling": self._scaling}
-
-    def _load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
-        self._parameters, self._scaling = state["parameters"], state["scaling"]
-        if self._parameters.shape != (self.network.n_parameters,):
-            raise ValueError(f"{self._parameters.shape} weights, expected ({self.network.n_parameters},)")
-
-
-def _scaling(margin: Array) -> Array:
-    """Return mean, population standard deviation, minimum and maximum ``(4,)`` of finite margins ``(N,)``."""
-    if not len(margin):
-        return np.array([0.0, 1.0, 0.0, 0.0])
-    mean, deviation = margin.mean(), margin.std()
-    # one sample, or equal margins up to rounding: only the mean can be removed
-    varies = deviation > 1e-9 * max(1.0, abs(mean))
-    return np.array([mean, deviation if varies else 1.0, margin.min(), margin.max()])
-
-
-def _summary(temperature: Array) -> dict[str, float]:
-    return {
-        "temperature_min": float(temperature.min()),
-        "temperature_mean": float(temperature.mean()),
-        "temperature_max": float(temperature.max()),
-    }
+            log(f"smart: {self.share_clamped:.2%} of {len(logits)} inputs lie outside those of the fit: clamped.")
+        return probabilities

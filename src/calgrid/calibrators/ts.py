@@ -1,14 +1,17 @@
-"""Temperature scaling: one temperature for all samples, at the minimum of the negative log-likelihood."""
+"""Temperature scaling: one temperature for all samples, at the minimum of the NLL or of another objective."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from calgrid.calibrators._base import Array, Calibrator, Head, Labels
+from calgrid.calibrators._objectives import build_objective
 from calgrid.calibrators._probabilities import softmax
 from calgrid.calibrators._temperature import fit_temperature
+from calgrid.calibrators._temperature_search import search_temperature
+from calgrid.calibrators._validation import check_positive, check_share
 from calgrid.registry import register
 
 
@@ -25,20 +28,51 @@ class TemperatureScaling(Calibrator):
     The authors' code runs L-BFGS without line search on T for at most 200 steps and can stop short; the loss is
     convex in ``beta = 1 / T``, where Newton iterations reach the minimum to 1e-10.
 
-    ``fit_history``: ``temperature``, ``beta``, ``loss`` (NLL in nats at each beta tried), ``at_lower_bound`` and
-    ``at_upper_bound`` (beta stopped at 0.01 or 20), ``n_infinite_loss`` (samples left out, label's logit -inf).
+    ``objective`` replaces the NLL by one of those of the SMART paper's Table 3 (see
+    :mod:`calgrid.calibrators._objectives`). Most are not convex: 100 temperatures, evenly spaced in ln T from 0.05 to
+    100, are tried, and golden section refines the best between its neighbours.
+
+    ``fit_history``: ``temperature``, ``beta``, ``loss`` (the objective at each temperature tried), ``at_lower_bound``
+    and ``at_upper_bound`` (beta stopped at 0.01 or 20), and for the NLL ``n_infinite_loss`` (samples left out, label's
+    logit -inf).
+
+    Parameters
+    ----------
+    objective : what the temperature minimises.
+    sigma : width of a soft bin of ``softece``, ``charbonnier`` and ``pointwise``, in units of confidence.
+    delta : half-width of the smooth part of the penalty of ``charbonnier`` and ``pointwise``.
+    alpha : label smoothing of ``ls``.
     """
 
+    def __init__(
+        self,
+        *,
+        objective: Literal["nll", "ls", "mse", "brier", "softece", "charbonnier", "pointwise"] = "nll",
+        sigma: float = 0.05,
+        delta: float = 1e-3,
+        alpha: float = 0.05,
+    ) -> None:
+        super().__init__()
+        check_positive("ts", sigma=sigma, delta=delta)
+        check_share("ts", alpha=alpha)
+        self.objective, self.sigma, self.delta, self.alpha = objective, sigma, delta, alpha
+
     def _fit(self, logits: Array, labels: Labels, features: Array | None, head: Head | None) -> dict[str, Any]:
-        result = fit_temperature(logits, labels)
+        history: dict[str, Any] = {}
+        if self.objective == "nll":
+            result = fit_temperature(logits, labels)
+            history["n_infinite_loss"] = result.n_infinite_loss
+        else:
+            objective = build_objective(self.objective, sigma=self.sigma, delta=self.delta, alpha=self.alpha)
+            result = search_temperature(logits, labels, objective)
         self._beta = result.beta
         return {
-            "temperature": result.temperature,
+            "temperature": 1.0 / result.beta,
             "beta": result.beta,
             "loss": result.losses,
             "at_lower_bound": result.at_lower_bound,
             "at_upper_bound": result.at_upper_bound,
-            "n_infinite_loss": result.n_infinite_loss,
+            **history,
         }
 
     def _transform(self, logits: Array, features: Array | None) -> Array:

@@ -1,0 +1,63 @@
+"""Bins of scores in [0, 1] with equal numbers of samples or equal widths, each a sorted array of inner cuts.
+
+Bins are (low, high]; B - 1 cuts make B bins, the outer two of which reach to 0 and 1.
+"""
+
+from typing import Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+Spacing = Literal["quantile", "width"]
+
+
+class Counts(NamedTuple):
+    """Sums over the samples of each bin, each float64 (B,): number, hits, scores."""
+
+    n: Array
+    hits: Array
+    scores: Array
+
+
+def equal_count_cuts(ordered: Array, n_bins: int) -> Array:
+    """Return at most ``n_bins - 1`` cuts that split ascending scores ``(N,)`` into nearly equal counts.
+
+    A cut lies midway between neighbours and never splits equal scores: one that would moves to below them, so that
+    many ties leave fewer bins. No bin is empty.
+    """
+    below = np.arange(1, n_bins) * len(ordered) // n_bins
+    below = np.unique(np.searchsorted(ordered, ordered[below], side="left"))
+    below = below[below > 0]
+    return np.unique((ordered[below - 1] + ordered[below]) / 2.0)
+
+
+def make_cuts(scores: Array, n_bins: int, spacing: Spacing) -> Array:
+    """Return cuts ``(<= n_bins - 1,)`` for scores ``(N,)`` in any order."""
+    if spacing == "width":
+        return np.linspace(0.0, 1.0, n_bins + 1)[1:-1]
+    return equal_count_cuts(np.sort(scores), n_bins)
+
+
+def bin_of(cuts: Array, scores: Array) -> NDArray[np.intp]:
+    """Return the bin ``(N,)`` of each score: (low, high]."""
+    return np.searchsorted(cuts, scores, side="left")
+
+
+def count(cuts: Array, scores: Array, hits: Array) -> Counts:
+    """Sum numbers, hits and scores ``(N,)`` in each bin."""
+    index, n_bins = bin_of(cuts, scores), len(cuts) + 1
+    return Counts(*(np.bincount(index, weight, n_bins).astype(np.float64) for weight in (None, hits, scores)))
+
+
+def centres(cuts: Array) -> Array:
+    """Return the middle ``(B,)`` of each bin."""
+    edges = np.concatenate([[0.0], cuts, [1.0]])
+    return (edges[:-1] + edges[1:]) / 2.0
+
+
+def smoothed_rate(counts: Counts, cuts: Array, prior_mean: Array | float, prior_count: float) -> Array:
+    """Return ``(hits + s m) / (n + s)`` ``(B,)`` with s = ``prior_count``, m = ``prior_mean``; empty: bin centre."""
+    total = counts.n + prior_count
+    rate = np.divide(counts.hits + prior_count * prior_mean, total, out=np.zeros_like(total), where=total > 0)
+    return np.where(counts.n > 0, rate, centres(cuts))

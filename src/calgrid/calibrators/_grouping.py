@@ -1,0 +1,192 @@
+"""Group calibration: learned partitions of the feature space, a calibrator for each group, an average over partitions.
+
+Shared by ``gc_ts`` and ``gc_ets``, which differ in the calibrator of a group.
+"""
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calgrid.calibrators._base import Array, Calibrator, Head, Labels
+from calgrid.calibrators._lbfgs import minimise_each
+from calgrid.calibrators._objectives import Evidence
+from calgrid.calibrators._probabilities import possible_labels, row_blocks
+from calgrid.calibrators._temperature import BETA_BOUNDS
+from calgrid.calibrators._validation import check_at_least, check_share
+
+#: temperature of every group where the search for a partition starts, and the most iterations of the search
+START_TEMPERATURE = 1.5
+MAX_ITERATIONS = 100
+
+
+def _softmax_groups(scores: Array) -> tuple[Array, Array]:
+    """Return the softmax of ``(V, G, N)`` over G, and the log of its denominator ``(V, 1, N)``."""
+    largest = scores.max(axis=1, keepdims=True)
+    weights = np.exp(scores - largest)
+    total = weights.sum(axis=1, keepdims=True)
+    weights /= total
+    return weights, largest + np.log(total)
+
+
+@dataclass(frozen=True)
+class PartitionLoss:
+    """NLL of soft mixtures of temperature-scaled softmaxes, for U partitions at once, with gradients.
+
+    With shares ``s = softmax(W f)`` over groups and an inverse temperature beta_g for each, over the samples i that
+    shape the partition::
+
+        -mean_i ln sum_g s_ig softmax(beta_g z_i)[y_i] + penalty mean(W^2)
+
+    Attributes
+    ----------
+    features : ``(N, d)``.
+    evidence : the logits and labels of the N samples.
+    weights : ``(U, N)``, the weight of each sample in each partition's mean.
+    n_groups : G.
+    penalty : weight of the mean square of W.
+    """
+
+    features: Array
+    evidence: Evidence
+    weights: Array
+    n_groups: int
+    penalty: float
+
+    def __call__(self, parameters: Array, which: NDArray[np.intp]) -> tuple[Array, Array]:
+        """Return losses ``(V,)`` and gradients for W ``(G, d)`` and ln beta ``(G,)`` of the partitions ``which``."""
+        weight, log_beta = parameters[:, : -self.n_groups], parameters[:, -self.n_groups :]
+        stacked = weight.reshape(log_beta.size, -1)
+        # (V, G, N): each group's samples are contiguous
+        joint = (stacked @ self.features.T).reshape(*log_beta.shape, -1)
+        share, log_sum = _softmax_groups(joint)
+        joint -= log_sum
+        log_true, slope = self._log_true(log_beta)
+        joint += log_true
+        posterior, total = _softmax_groups(joint)
+        share -= posterior
+        share *= self.weights[which, None]
+        slope *= posterior
+        d_weight = (share.reshape(log_beta.size, -1) @ self.features).reshape(weight.shape)
+        d_weight += 2.0 * self.penalty / weight.shape[1] * weight
+        d_log_beta = -(slope @ self.weights[which, :, None])[..., 0]
+        loss = self.penalty * np.square(weight).mean(axis=1) - np.vecdot(total[:, 0], self.weights[which])
+        return loss, np.concatenate([d_weight, d_log_beta], axis=1)
+
+    def _log_true(self, log_beta: Array) -> tuple[Array, Array]:
+        """Return ``ln softmax(beta z)[y]`` and its derivative in ln beta, ``(V, G, N)``, for ln beta ``(V, G)``."""
+        value, slope = np.empty((2, *log_beta.shape, len(self.features)))
+        # far beyond the bounds the loss has no slope left, but must stay finite
+        for place, beta in np.ndenumerate(np.exp(np.clip(log_beta, -50.0, 50.0))):
+            log_sum, d_log_sum = self.evidence.log_sum(np.full(len(self.features), beta))
+            value[place] = -beta * self.evidence.label_gap - log_sum
+            slope[place] = -beta * (self.evidence.label_gap + d_log_sum)
+        return value, slope
+
+    def minimum(self, generator: np.random.Generator) -> tuple[Array, Array]:
+        """Return W ``(U, G, d)`` at minima, and the losses there; W starts as PyTorch's Linear does."""
+        shape = (len(self.weights), self.n_groups, self.features.shape[1])
+        weight = generator.uniform(-1.0, 1.0, shape).reshape(shape[0], -1) / np.sqrt(shape[2])
+        log_beta = np.full(shape[:2], -np.log(START_TEMPERATURE))
+        found, loss = minimise_each(self, np.concatenate([weight, log_beta], axis=1), MAX_ITERATIONS)
+        return found[:, : -self.n_groups].reshape(shape), loss
+
+
+class GroupCalibrator(Calibrator):
+    """Group calibration with hard groups; a subclass says how a group is calibrated.
+
+    Each of the ``n_partitions`` partitions learns W from a random start, by L-BFGS on :class:`PartitionLoss` over
+    standardised features. Its temperatures are then discarded: samples belong to the group of their largest ``W f``,
+    each group gets a calibrator of its own, and the probabilities are averaged over partitions. A group with fewer
+    than ``min_group`` samples gets the calibrator of all samples.
+
+    ``fit_history``: ``partition_loss`` (mean over partitions), ``n_groups_fitted``, ``n_groups_too_small``.
+
+    Parameters
+    ----------
+    n_partitions, n_groups : partitions, and groups in each.
+    penalty : weight of the mean square of W.
+    held_out : share of the samples, drawn for each partition, that calibrate its groups and do not shape it; with 0
+        all samples do both.
+    min_group : least samples of a group with a calibrator of its own.
+    seed : of the starts of W and of the draws.
+    """
+
+    def __init__(
+        self, *, n_partitions: int, n_groups: int, penalty: float, held_out: float, min_group: int, seed: int
+    ) -> None:
+        super().__init__()
+        check_at_least(self.id, 1, n_partitions=n_partitions, n_groups=n_groups, min_group=min_group)
+        check_at_least(self.id, 0, penalty=penalty, seed=seed)
+        check_share(self.id, held_out=held_out)
+        self.n_partitions, self.n_groups, self.penalty = n_partitions, n_groups, penalty
+        self.held_out, self.min_group, self.seed = held_out, min_group, seed
+
+    @abstractmethod
+    def _fit_group(self, logits: Array, labels: Labels) -> Array:
+        """Return the parameters ``(P,)`` of one group's calibrator."""
+
+    @abstractmethod
+    def _average(self, logits: Array, parameters: Array) -> Array:
+        """Return the mean over partitions ``(N, K)`` for each sample's parameters ``(U, N, P)``."""
+
+    def _fit(self, logits: Array, labels: Labels, features: Array | None, head: Head | None) -> dict[str, Any]:
+        possible = np.flatnonzero(possible_labels(logits, labels))
+        self._centre, spread = features.mean(axis=0), features.std(axis=0)
+        # a feature that is constant up to rounding carries nothing but the rounding
+        self._spread = np.where(spread > 1e-9 * (1.0 + np.abs(self._centre)), spread, np.inf)
+        standard = ((features - self._centre) / self._spread)[possible]
+        evidence = Evidence.gather(logits, labels, *BETA_BOUNDS).rows(possible)
+        generator = np.random.default_rng(self.seed)
+        held = self._held(len(possible), generator)
+        shapes = ~held if self.held_out > 0.0 else held
+        weights = shapes / shapes.sum(axis=1, keepdims=True)
+        self._weight, loss = PartitionLoss(standard, evidence, weights, self.n_groups, self.penalty).minimum(generator)
+        fitted = self._fit_groups(logits[possible], labels[possible], self._groups(standard), held)
+        return {
+            "partition_loss": float(loss.mean()),
+            "n_groups_fitted": fitted,
+            "n_groups_too_small": self.n_partitions * self.n_groups - fitted,
+        }
+
+    def _held(self, n_samples: int, generator: np.random.Generator) -> NDArray[np.bool_]:
+        """Return which samples ``(U, N)`` calibrate the groups of each partition."""
+        if self.held_out == 0.0:
+            return np.ones((self.n_partitions, n_samples), dtype=bool)
+        first = np.arange(n_samples) < int(self.held_out * n_samples)
+        return generator.permuted(np.tile(first, (self.n_partitions, 1)), axis=1)
+
+    def _fit_groups(self, logits: Array, labels: Labels, groups: NDArray[np.intp], held: NDArray[np.bool_]) -> int:
+        """Set the parameters ``(U, G, P)`` of the groups' calibrators; return how many groups have one of their own."""
+        self._parameters = np.tile(self._fit_group(logits, labels), (self.n_partitions, self.n_groups, 1))
+        fitted = 0
+        for partition, group in np.ndindex(self.n_partitions, self.n_groups):
+            rows = np.flatnonzero(held[partition] & (groups[partition] == group))
+            if len(rows) >= self.min_group:
+                self._parameters[partition, group] = self._fit_group(logits[rows], labels[rows])
+                fitted += 1
+        return fitted
+
+    def _groups(self, standard: Array) -> NDArray[np.intp]:
+        """Return the group ``(U, N)`` of standardised features ``(N, d)`` in each partition."""
+        score = standard @ self._weight.reshape(-1, self._weight.shape[2]).T
+        return score.reshape(len(standard), self.n_partitions, self.n_groups).argmax(axis=2).T
+
+    def _transform(self, logits: Array, features: Array | None) -> Array:
+        groups = self._groups((features - self._centre) / self._spread)
+        partitions = np.arange(self.n_partitions)[:, None]
+        result = np.empty_like(logits)
+        for block in row_blocks(*logits.shape):
+            result[block] = self._average(logits[block], self._parameters[partitions, groups[:, block]])
+        return result
+
+    def _state(self) -> dict[str, NDArray[Any]]:
+        scaling = {"centre": self._centre, "spread": self._spread}
+        return {**scaling, "weight": self._weight, "parameters": self._parameters}
+
+    def _load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
+        self._centre, self._spread = state["centre"], state["spread"]
+        self._weight, self._parameters = state["weight"], state["parameters"]

@@ -1,0 +1,106 @@
+"""L-BFGS for many independent problems of one shape at once.
+
+Where the problems share data, one matrix product serves all of them; each still has its own steps and history.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+Problems = NDArray[np.intp]
+#: parameters (V, P) of the problems (V,) -> their losses (V,) and gradients (V, P)
+Objective = Callable[[Array, Problems], tuple[Array, Array]]
+
+#: steps and gradient changes that are remembered
+MEMORY = 10
+#: least decrease that a step must give, as a share of what the slope promises; most halvings of a step
+SUFFICIENT, HALVINGS = 1e-4, 20
+#: a problem is solved when its loss falls by less than this share, or its largest gradient component is below the other
+LOSS_TOLERANCE, GRADIENT_TOLERANCE = 1e-9, 1e-6
+
+
+class _History:
+    """The last steps and gradient changes of U problems, and the direction they give."""
+
+    def __init__(self, n_problems: int, size: int) -> None:
+        self._steps, self._changes = np.zeros((2, MEMORY, n_problems, size))
+        #: 1 / (step . change), 0 where the pair is empty or its curvature is not positive
+        self._weights = np.zeros((MEMORY, n_problems))
+        self._scale = np.zeros(n_problems)
+        self._count = 0
+
+    def add(self, which: Problems, step: Array, change: Array) -> None:
+        """Remember a step ``(V, P)`` and the change of the gradient along it."""
+        slot = self._count % MEMORY
+        self._count += 1
+        curvature, square = np.vecdot(step, change), np.vecdot(change, change)
+        usable = curvature > np.finfo(np.float64).eps * square
+        self._weights[slot] = 0.0
+        self._weights[slot, which] = np.divide(1.0, curvature, out=np.zeros_like(curvature), where=usable)
+        self._steps[slot, which], self._changes[slot, which] = step, change
+        self._scale[which[usable]] = (curvature / square)[usable]
+
+    def direction(self, which: Problems, gradient: Array) -> Array:
+        """Return a descent direction ``(V, P)``."""
+        recent = [(self._count - 1 - back) % MEMORY for back in range(min(self._count, MEMORY))]
+        result, shares = -gradient, {}
+        for slot in recent:
+            weight = self._weights[slot, which]
+            shares[slot] = weight * np.vecdot(self._steps[slot, which], result)
+            result -= shares[slot][:, None] * self._changes[slot, which]
+        # before the first usable pair: a step of length at most 1
+        first = 1.0 / np.maximum(1.0, np.linalg.norm(gradient, axis=1))
+        scale = self._scale[which]
+        result *= np.where(scale > 0.0, scale, first)[:, None]
+        for slot in reversed(recent):
+            weight = self._weights[slot, which]
+            correction = shares[slot] - weight * np.vecdot(self._changes[slot, which], result)
+            result += correction[:, None] * self._steps[slot, which]
+        return result
+
+
+def minimise_each(objective: Objective, start: Array, max_iterations: int) -> tuple[Array, Array]:
+    """Minimise U problems from ``start`` ``(U, P)`` by L-BFGS with backtracking.
+
+    Returns
+    -------
+    Parameters ``(U, P)`` and losses ``(U,)`` where each problem stopped.
+    """
+    parameters, which = start.copy(), np.arange(len(start))
+    loss, gradient = objective(parameters, which)
+    history = _History(*start.shape)
+    for _ in range(max_iterations):
+        which = which[np.abs(gradient[which]).max(axis=1) > GRADIENT_TOLERANCE]
+        if not len(which):
+            break
+        before, slope_before = loss[which], gradient[which]
+        direction = history.direction(which, slope_before)
+        step = _backtrack(objective, which, direction, parameters, loss, gradient)
+        history.add(which, step[:, None] * direction, gradient[which] - slope_before)
+        which = which[before - loss[which] > LOSS_TOLERANCE * np.maximum(1.0, np.abs(before))]
+    return parameters, loss
+
+
+def _backtrack(
+    objective: Objective, which: Problems, direction: Array, parameters: Array, loss: Array, gradient: Array
+) -> Array:
+    """Move the problems along ``direction`` in place, halving steps until the loss falls; return the steps ``(V,)``.
+
+    A problem whose loss does not fall stays where it is, with step 0.
+    """
+    slope = np.vecdot(gradient[which], direction)
+    step, trying, taken = np.ones(len(which)), np.arange(len(which)), np.zeros(len(which))
+    for _ in range(HALVINGS):
+        trial = parameters[which[trying]] + step[trying, None] * direction[trying]
+        trial_loss, trial_gradient = objective(trial, which[trying])
+        good = trial_loss <= loss[which[trying]] + SUFFICIENT * step[trying] * slope[trying]
+        rows, problems = trying[good], which[trying[good]]
+        parameters[problems], loss[problems], gradient[problems] = trial[good], trial_loss[good], trial_gradient[good]
+        taken[rows] = step[rows]
+        trying = trying[~good]
+        if not len(trying):
+            break
+        step[trying] *= 0.5
+    return taken

@@ -1,0 +1,115 @@
+"""Matrix scaling with off-diagonal and intercept regularisation (ODIR), its strength chosen by cross-validation."""
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calgrid.calibrators._base import Array, Calibrator, Head, Labels
+from calgrid.calibrators._linear import LinearLikelihood, LinearMap, check_classes, fit_linear
+from calgrid.calibrators._temperature import BETA_BOUNDS, fit_temperature
+from calgrid.calibrators._validation import check_positive
+
+#: strengths that cross-validation compares, strongest first
+STRENGTHS = (1e2, 1e1, 1.0, 1e-1, 1e-2, 1e-3, 1e-4)
+N_FOLDS = 3
+#: cross-validation ends after this many strengths in a row that are worse than the best
+PATIENCE = 2
+#: gradient at which the fits of the folds end; they only have to rank strengths
+FOLD_TOLERANCE, FOLD_ITERATIONS = 1e-5, 200
+
+
+def folds(labels: Labels) -> NDArray[np.intp]:
+    """Return a fold ``(N,)`` for each sample, the samples of each class spread evenly."""
+    fold = np.empty(len(labels), dtype=np.intp)
+    fold[np.argsort(labels, kind="stable")] = np.arange(len(labels)) % N_FOLDS
+    return fold
+
+
+def fit_odir(
+    inputs: Array, labels: Labels, temperature: LinearMap, start: LinearMap, strength: float, **options: Any
+) -> tuple[LinearMap, dict[str, Any]]:
+    """Minimise ``mean NLL + strength (sum_{i != j} W_ij^2 + sum b^2)`` from ``start``.
+
+    The diagonal is not penalised but bounded; classes without samples keep that of ``temperature``.
+    """
+    n_classes = inputs.shape[1]
+    off_diagonal = 1.0 - np.eye(n_classes)
+    present = np.bincount(labels, minlength=n_classes) > 0
+    fixed, free = temperature.weight.diagonal(), np.where(off_diagonal > 0.0, np.inf, 0.0)
+    lower = np.diag(np.where(present, BETA_BOUNDS[0], fixed)) - free
+    upper = np.diag(np.where(present, BETA_BOUNDS[1], fixed)) + free
+    return fit_linear(
+        inputs,
+        labels,
+        start,
+        weight_ridge=strength * off_diagonal,
+        bias_ridge=strength,
+        target=np.zeros_like(off_diagonal),
+        bounds=(lower, upper),
+        **options,
+    )
+
+
+def cross_validate(inputs: Array, labels: Labels, temperature: LinearMap) -> tuple[float, list[float]]:
+    """Return the strength of lowest mean NLL over folds, and the NLL of each that was tried, strongest first.
+
+    Each fit starts from that of the strength before, and the search ends when two in a row are worse. With fewer
+    samples than folds the strongest is taken.
+    """
+    if len(labels) < N_FOLDS:
+        return STRENGTHS[0], []
+    fold, maps, scores = folds(labels), [temperature] * N_FOLDS, []
+    limits = {"tolerance": FOLD_TOLERANCE, "max_iterations": FOLD_ITERATIONS}
+    for strength in STRENGTHS:
+        total = 0.0
+        for number in range(N_FOLDS):
+            out = fold == number
+            maps[number], _ = fit_odir(inputs[~out], labels[~out], temperature, maps[number], strength, **limits)
+            nll, _, _ = LinearLikelihood(inputs[out], labels[out])(maps[number].weight, maps[number].bias)
+            total += nll * out.sum()
+        scores.append(float(total) / len(labels))
+        if len(scores) - 1 - int(np.argmin(scores)) >= PATIENCE:
+            break
+    return STRENGTHS[int(np.argmin(scores))], scores
+
+
+class MatrixScaling(Calibrator):
+    """What ``ms_odir`` and ``dirichlet`` share; they differ in :meth:`_inputs`."""
+
+    def __init__(self, *, strength: float | None = None) -> None:
+        super().__init__()
+        if strength is not None:
+            check_positive(self.id, strength=strength)
+        self.strength = strength
+
+    @abstractmethod
+    def _inputs(self, logits: Array) -> Array:
+        """Return the finite x ``(N, K)`` that the matrix multiplies."""
+
+    @abstractmethod
+    def _usable(self, logits: Array, labels: Labels) -> NDArray[np.bool_]:
+        """Return which samples ``(N,)`` the fit uses."""
+
+    def _fit(self, logits: Array, labels: Labels, features: Array | None, head: Head | None) -> dict[str, Any]:
+        check_classes(self.id, logits.shape[1])
+        kept = self._usable(logits, labels)
+        used, targets = (logits, labels) if kept.all() else (logits[kept], labels[kept])
+        inputs, n_classes = self._inputs(used), logits.shape[1]
+        start = LinearMap(fit_temperature(used, targets).beta * np.eye(n_classes), np.zeros(n_classes))
+        strength, scores = self.strength, []
+        if strength is None:
+            strength, scores = cross_validate(inputs, targets, start)
+        self._map, history = fit_odir(inputs, targets, start, start, strength)
+        return {**history, "strength": strength, "fold_nll": scores, "n_infinite_loss": int((~kept).sum())}
+
+    def _transform(self, logits: Array, features: Array | None) -> Array:
+        return self._map.probabilities(self._inputs(logits))
+
+    def _state(self) -> dict[str, NDArray[Any]]:
+        return {"weight": self._map.weight, "bias": self._map.bias}
+
+    def _load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
+        self._map = LinearMap(state["weight"], state["bias"])

@@ -1,0 +1,75 @@
+"""How close samples lie to the validation samples in feature space."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calgrid.calibrators._probabilities import row_blocks
+
+Array = NDArray[np.float64]
+#: distances that are held at once
+_BLOCK = 1 << 22
+
+
+def unit_rows(features: Array) -> Array:
+    """Divide each row ``(N, d)`` by its L2 norm; a row of zeros stays."""
+    norms = np.linalg.norm(features, axis=1, keepdims=True)
+    return features / np.where(norms > 0.0, norms, 1.0)
+
+
+@dataclass(frozen=True)
+class Neighbours:
+    """Validation features, and the proximity of other samples to them.
+
+    The proximity of x is the mean of ``exp(-|x - x_j|^2)`` over its k nearest validation features, all of unit norm:
+    exact search, one matrix product for a block of rows.
+
+    Attributes
+    ----------
+    points : ``(N, d)`` unit rows in float32, which halves the file of a fit.
+    k : neighbours, at most N - 1.
+    """
+
+    points: NDArray[np.float32]
+    k: int
+
+    @classmethod
+    def of(cls, features: Array, k: int) -> Self:
+        """Keep validation features ``(N, d)``; fewer than k others leave fewer neighbours."""
+        return cls(unit_rows(features).astype(np.float32), min(k, len(features) - 1))
+
+    def own_proximity(self) -> Array:
+        """Return the proximity ``(N,)`` of each validation sample to the others; 1 for a single one."""
+        return self._proximity(self.points.astype(np.float64), own=True)
+
+    def proximity(self, features: Array) -> Array:
+        """Return the proximity ``(M,)`` of features ``(M, d)``."""
+        return self._proximity(unit_rows(features), own=False)
+
+    def _proximity(self, queries: Array, own: bool) -> Array:
+        if self.k == 0:
+            return np.ones(len(queries))
+        points = self.points.astype(np.float64)
+        squares = np.einsum("nd,nd->n", points, points)
+        result = np.empty(len(queries))
+        for block in row_blocks(len(queries), len(points), _BLOCK):
+            rows = queries[block]
+            distance = squares - 2.0 * (rows @ points.T)
+            distance += np.einsum("nd,nd->n", rows, rows)[:, None]
+            if own:
+                np.fill_diagonal(distance[:, block], np.inf)
+            nearest = np.partition(distance, self.k - 1, axis=1)[:, : self.k]
+            result[block] = np.exp(-np.maximum(nearest, 0.0)).mean(axis=1)
+        return result
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """Return the arrays that :meth:`from_state` needs."""
+        return {"points": self.points, "k": np.array([self.k])}
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, NDArray[Any]]) -> Self:
+        """Rebuild from :meth:`state`."""
+        return cls(state["points"], int(state["k"].item()))

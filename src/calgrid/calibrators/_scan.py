@@ -1,0 +1,90 @@
+"""The inverse temperature of lowest loss where the loss has a derivative but may have several minima."""
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import brentq
+
+from calgrid.calibrators._temperature import BETA_BOUNDS
+
+Array = NDArray[np.float64]
+#: beta, which samples -> mean loss over them and its derivative in beta
+Objective = Callable[[float, slice], tuple[float, float]]
+
+#: intervals of the scan, equal in ln beta; beta = 1 is looked at too
+N_SCANNED = 50
+#: samples that the scan looks at; it only has to find the right valley, the end of which is found on all
+N_ROWS = 1000
+#: first width, as a factor, of the bracket around the result of the scan
+FINE_STEP = 1.01
+#: losses and derivatives closer than this are equal
+TOLERANCE = 1e-12
+
+
+@dataclass(frozen=True)
+class Scan:
+    """Result of :func:`lowest_beta`.
+
+    Attributes
+    ----------
+    beta : inverse temperature 1/T.
+    loss : mean loss there, over all samples.
+    at_lower_bound, at_upper_bound : beta is the smallest or the largest allowed.
+    """
+
+    beta: float
+    loss: float
+    at_lower_bound: bool
+    at_upper_bound: bool
+
+    def history(self) -> dict[str, float | bool]:
+        """Return what a calibrator's ``fit_history`` says of a temperature."""
+        return {
+            "temperature": 1.0 / self.beta,
+            "beta": self.beta,
+            "loss": self.loss,
+            "at_lower_bound": self.at_lower_bound,
+            "at_upper_bound": self.at_upper_bound,
+        }
+
+
+def lowest_beta(objective: Objective, n_samples: int) -> Scan:
+    """Minimise over beta in [0.01, 20]: a scan and a root of the derivative on some samples, then the root on all.
+
+    The first search looks at every ``ceil(N / 1000)``-th sample. From there a bracket grows until the derivative over
+    all samples changes its sign between its ends; Brent's method finds the root to 1e-10. Where the loss is flat at
+    beta = 1, beta stays 1.
+
+    Parameters
+    ----------
+    objective : as :data:`Objective`.
+    n_samples : N, samples that ``slice(None)`` stands for.
+    """
+    step, some = (BETA_BOUNDS[1] / BETA_BOUNDS[0]) ** (1.0 / N_SCANNED), -(-n_samples // N_ROWS)
+    grid = np.sort(np.append(np.geomspace(*BETA_BOUNDS, N_SCANNED + 1), 1.0))
+    partial = functools.cache(lambda beta: objective(beta, slice(None, None, max(1, some))))
+    losses = np.array([partial(beta)[0] for beta in grid.tolist()])
+    # among equal losses the one that changes least
+    start = float(min(grid[losses <= losses.min() + TOLERANCE], key=lambda beta: abs(np.log(beta))))
+    beta = _root(partial, start, step)
+    if some > 1:
+        partial = functools.cache(lambda beta: objective(beta, slice(None)))
+        beta = _root(partial, beta, FINE_STEP)
+    return Scan(beta, partial(beta)[0], beta == BETA_BOUNDS[0], beta == BETA_BOUNDS[1])
+
+
+def _root(objective: Callable[[float], tuple[float, float]], start: float, ratio: float) -> float:
+    """Return the zero next to ``start`` where the derivative rises, or the bound that the loss falls towards."""
+    here, begin = objective(start)[1], start
+    if abs(here) <= TOLERANCE:
+        return start
+    bound = BETA_BOUNDS[int(here < 0.0)]
+    while begin != bound:
+        end = max(begin / ratio, bound) if here > 0.0 else min(begin * ratio, bound)
+        if objective(end)[1] * here <= 0.0:
+            return float(brentq(lambda beta: objective(beta)[1], *sorted((begin, end)), xtol=1e-300, rtol=1e-10))
+        begin, ratio = end, ratio**2
+    return bound

@@ -1,0 +1,241 @@
+"""Calibrators whose temperature is the output of a small network of a few numbers a sample."""
+
+from abc import abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calgrid.calibrators._base import Array, Calibrator, Head, Labels
+from calgrid.calibrators._binning import count, make_cuts
+from calgrid.calibrators._network import MLP, sigmoid, softplus
+from calgrid.calibrators._objectives import Evidence, LogLoss, Objective, build_objective
+from calgrid.calibrators._optim import minimise
+from calgrid.calibrators._probabilities import softmax
+
+#: the largest temperature, which keeps extrapolation finite
+T_MAX = 100.0
+#: epochs from one entry of a trace to the next, and the bins of its ECE
+TRACE_INTERVAL, TRACE_BINS = 20, 15
+
+
+def fit_scaling(values: Array) -> Array:
+    """Return mean, population standard deviation, minimum and maximum ``(4, D)`` of the finite of values ``(D, N)``."""
+    return np.array([_scaling(row[np.isfinite(row)]) for row in values]).T
+
+
+def _scaling(values: Array) -> tuple[float, float, float, float]:
+    if not len(values):
+        return 0.0, 1.0, 0.0, 0.0
+    mean, deviation = values.mean(), values.std()
+    # one sample, or equal values up to rounding: only the mean can be removed
+    varies = deviation > 1e-9 * max(1.0, abs(mean))
+    return mean, deviation if varies else 1.0, values.min(), values.max()
+
+
+def standardise(values: Array, scaling: Array, clamp: bool = False) -> tuple[Array, float]:
+    """Return ``(values - mean) / deviation`` ``(D, N)``, and the share of samples with a value that was clamped.
+
+    Parameters
+    ----------
+    values : ``(D, N)``; what is not finite becomes the mean.
+    scaling : ``(4, D)`` from :func:`fit_scaling`.
+    clamp : keep values within the range of the fit.
+    """
+    mean, deviation, lowest, highest = scaling[:, :, None]
+    used, share = np.where(np.isfinite(values), values, mean), 0.0
+    if clamp:
+        share = float(((used < lowest) | (used > highest)).any(axis=0).mean())
+        used = np.clip(used, lowest, highest)
+    return (used - mean) / deviation, share
+
+
+def bounded_temperature(output: Array, floor: float) -> tuple[Array, Array]:
+    """Return ``T = softplus(output) + floor``, at most 100, and its derivative in the output; all ``(N,)``."""
+    value = softplus(output) + floor
+    return np.minimum(value, T_MAX), sigmoid(output) * (value < T_MAX)
+
+
+Link = Callable[[Array], tuple[Array, Array]]
+
+
+@dataclass(frozen=True)
+class NetworkObjective:
+    """An objective as a function of the network's weights, with its gradient.
+
+    Attributes
+    ----------
+    network, inputs : the network and its input ``(D, N)``.
+    link : output ``(N,)`` to temperature and its derivative, each ``(N,)``.
+    evidence, objective : what is minimised.
+    """
+
+    network: MLP
+    inputs: Array
+    link: Link
+    evidence: Evidence
+    objective: Objective
+
+    def __call__(self, parameters: Array) -> tuple[float, Array]:
+        """Return the loss and d loss / d parameters ``(P,)``."""
+        output, kept = self.network.forward(parameters, self.inputs)
+        temperature, d_output = self.link(output)
+        beta = 1.0 / temperature
+        loss, d_beta = self.objective(self.evidence, beta)
+        return loss, self.network.gradient(parameters, kept, -d_beta * beta**2 * d_output)
+
+    def rows(self, samples: NDArray[np.intp]) -> Self:
+        """Return the same for the chosen samples only."""
+        return replace(self, inputs=self.inputs[:, samples], evidence=self.evidence.rows(samples))
+
+
+@dataclass
+class Trace:
+    """NLL and ECE of the fit's samples as the fit goes on: what Fig. 2 of the SMART paper plots.
+
+    Attributes
+    ----------
+    problem : whose parameters are watched.
+    epochs, nll, ece : an entry every 20th epoch; ECE with 15 bins.
+    """
+
+    problem: NetworkObjective
+    epochs: list[int] = field(default_factory=list)
+    nll: list[float] = field(default_factory=list)
+    ece: list[float] = field(default_factory=list)
+
+    def __call__(self, epoch: int, parameters: Array) -> None:
+        """Note the state before the step of this epoch."""
+        if epoch % TRACE_INTERVAL:
+            return
+        evidence = self.problem.evidence
+        output, _ = self.problem.network.forward(parameters, self.problem.inputs)
+        beta = 1.0 / self.problem.link(output)[0]
+        probability, _ = evidence.confidence(beta)
+        sums = count(make_cuts(probability, TRACE_BINS, "width"), probability, evidence.correct)
+        self.epochs.append(epoch)
+        self.nll.append(LogLoss()(evidence, beta)[0])
+        self.ece.append(float(np.abs(sums.scores - sums.hits).sum()) / len(beta))
+
+    def history(self) -> dict[str, list[Any]]:
+        """Return the entries as part of a ``fit_history``."""
+        return {"trace_epoch": self.epochs, "trace_nll": self.nll, "trace_ece": self.ece}
+
+
+class TemperatureNetwork(Calibrator):
+    """``softmax(z / T)`` with T from a network of a few numbers a sample.
+
+    A subclass sets :attr:`tabulated` and overrides :meth:`_inputs`, :meth:`_sizes`, :meth:`_link` and :meth:`_fit`,
+    which sets :attr:`network`, :attr:`_scaling` and :attr:`_parameters`.
+    """
+
+    #: inverse temperatures between which the fit's table is exact; rest(beta) is taken as constant beyond
+    tabulated: ClassVar[tuple[float, float]]
+    clamp_margin: bool = False
+
+    network: MLP
+    #: share of the samples of the last prediction that were clamped
+    share_clamped: float = 0.0
+    _scaling: Array
+    _parameters: Array
+
+    @abstractmethod
+    def _inputs(self, logits: Array) -> Array:
+        """Return what the network reads ``(D, N)``, not yet standardised."""
+
+    @abstractmethod
+    def _sizes(self, n_inputs: int) -> tuple[int, ...]:
+        """Return the units of each layer."""
+
+    @abstractmethod
+    def _link(self, output: Array) -> tuple[Array, Array]:
+        """Return temperatures and their derivatives in the network's output, all ``(N,)``."""
+
+    def _scaling_of(self, values: Array) -> Array:
+        """Return the scaling ``(4, D)`` of inputs ``(D, N)`` for :func:`standardise`."""
+        return fit_scaling(values)
+
+    def _scaled(self, logits: Array) -> Array:
+        """Return the logits ``(N, K)`` that are divided by T, with row maximum 0."""
+        return logits
+
+    def temperature(self, values: Array) -> Array:
+        """Return the temperature ``(N,)`` for inputs ``(D, N)``, or ``(N,)`` where D is 1; inf gets the mean's."""
+        inputs, self.share_clamped = standardise(np.atleast_2d(values), self._scaling, self.clamp_margin)
+        return self._link(self.network.forward(self._parameters, inputs)[0])[0]
+
+    def _problem(self, logits: Array, labels: Labels, values: Array, objective: Objective) -> NetworkObjective:
+        """Return what the fit minimises, for inputs ``(D, N)`` that :attr:`_scaling` standardises."""
+        lower, upper = self.tabulated
+        evidence = Evidence.gather(self._scaled(logits), labels, lower, objective.reach * upper)
+        return NetworkObjective(self.network, standardise(values, self._scaling)[0], self._link, evidence, objective)
+
+    def _temperature_history(self, values: Array) -> dict[str, float]:
+        """Return the range of the temperatures for inputs ``(D, N)`` as part of a ``fit_history``."""
+        temperature = self.temperature(values)
+        return {
+            "temperature_min": float(temperature.min()),
+            "temperature_mean": float(temperature.mean()),
+            "temperature_max": float(temperature.max()),
+        }
+
+    def _transform(self, logits: Array, features: Array | None) -> Array:
+        return softmax(self._scaled(logits) / self.temperature(self._inputs(logits))[:, None])
+
+    def _state(self) -> dict[str, NDArray[Any]]:
+        return {"parameters": self._parameters, "scaling": self._scaling}
+
+    def _load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
+        self._parameters, self._scaling = state["parameters"], state["scaling"].reshape(4, -1)
+        self.network = MLP(self._sizes(self._scaling.shape[1]))
+        if self._parameters.shape != (self.network.n_parameters,):
+            raise ValueError(f"{self._parameters.shape} weights, expected ({self.network.n_parameters},)")
+
+
+class FullBatchNetwork(TemperatureNetwork):
+    """A network of standardised inputs with ``T = softplus(.) + floor``, fitted by full-batch Adam.
+
+    A subclass sets the hyper-parameters named below and overrides :meth:`_inputs`, :meth:`_sizes` and :meth:`_start`.
+    """
+
+    #: the smallest temperature
+    floor: ClassVar[float]
+    objective: str
+    sigma: float
+    delta: float
+    alpha: float
+    learning_rate: float
+    max_epochs: int
+    patience: int
+    min_delta: float
+    trace: bool
+
+    @abstractmethod
+    def _start(self, logits: Array, labels: Labels) -> tuple[Array, dict[str, float]]:
+        """Return initial weights ``(P,)``, and what the history says of them."""
+
+    def _link(self, output: Array) -> tuple[Array, Array]:
+        return bounded_temperature(output, self.floor)
+
+    def _fit(self, logits: Array, labels: Labels, features: Array | None, head: Head | None) -> dict[str, Any]:
+        values = self._inputs(logits)
+        self._scaling = self._scaling_of(values)
+        self.network = MLP(self._sizes(len(values)))
+        start, start_history = self._start(logits, labels)
+        objective = build_objective(self.objective, sigma=self.sigma, delta=self.delta, alpha=self.alpha)
+        problem = self._problem(logits, labels, values, objective)
+        trace = Trace(problem) if self.trace else None
+        result = minimise(
+            problem,
+            start,
+            learning_rate=self.learning_rate,
+            max_epochs=self.max_epochs,
+            patience=self.patience,
+            min_delta=self.min_delta,
+            watch=trace,
+        )
+        self._parameters = result.parameters
+        history = {**result.history(), **start_history, **(trace.history() if trace else {})}
+        return {**history, **self._temperature_history(values)}

@@ -1,0 +1,105 @@
+"""Bayesian binning into quantiles: an average over binnings, applied to the predicted class."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import betaln
+
+from calgrid.calibrators._base import Array, Calibrator, Head, Labels
+from calgrid.calibrators._binning import bin_of, centres, equal_count_cuts
+from calgrid.calibrators._probabilities import top_label, top_label_map
+from calgrid.registry import register
+
+#: samples that the prior of a bin is worth, and the range of its mean, in the score of a binning
+PRIOR_COUNT = 2.0
+PRIOR_RANGE = (0.005, 0.995)
+
+
+def binning_sizes(n_samples: int) -> range:
+    """Return the numbers of bins that are averaged over."""
+    root = float(np.cbrt(n_samples))
+    return range(max(1, int(root / 10)), min(-(-n_samples // 5), int(np.ceil(10 * root))) + 1)
+
+
+class Binnings:
+    """Scores and values of equal-count binnings of one sample, each at a cost that grows with its bins only.
+
+    Parameters
+    ----------
+    scores, hits : ``(N,)``, hits 1.0 or 0.0.
+    """
+
+    def __init__(self, scores: Array, hits: Array) -> None:
+        order = np.argsort(scores, kind="stable")
+        self._scores, hits = scores[order], hits[order]
+        self._hits = np.concatenate([[0.0], np.cumsum(hits)])
+        self._hit_scores = np.concatenate([[0.0], np.cumsum(hits * self._scores)])
+
+    def binning(self, n_bins: int) -> tuple[Array, Array, float]:
+        """Return cuts ``(B - 1,)``, values ``(B,)`` and the log marginal likelihood of a binning."""
+        cuts = equal_count_cuts(self._scores, n_bins)
+        ends = np.concatenate([[0], np.searchsorted(self._scores, cuts, side="right"), [len(self._scores)]])
+        n, n1, score1 = np.diff(ends), np.diff(self._hits[ends]), np.diff(self._hit_scores[ends])
+        middle = centres(cuts)
+        values = (n1 + (score1 + middle) / (n1 + 1.0)) / (n + 1.0)
+        yes = PRIOR_COUNT * np.clip(middle, *PRIOR_RANGE)
+        no = PRIOR_COUNT - yes
+        return cuts, values, float((betaln(n1 + yes, n - n1 + no) - betaln(yes, no)).sum())
+
+
+@register(
+    source="Naeini, Cooper, Hauskrecht, Obtaining Well Calibrated Probabilities Using Bayesian Binning, AAAI 2015; "
+    "code pakdaman/calibration, BBQ/build.m",
+    needs=("logits",),
+    keeps_argmax=False,
+    parameters="<= 10 N^(1/3) (5 N^(1/3) + 1)",
+    stochastic=False,
+)
+class BayesianBinningIntoQuantiles(Calibrator):
+    """Top-label BBQ: binnings of the confidence into equal counts, averaged by their marginal likelihood.
+
+    All numbers of bins from ``max(1, floor(N^(1/3) / 10))`` to ``min(ceil(N / 5), ceil(10 N^(1/3)))`` are averaged.
+    With n samples in a bin, n_1 right, n_0 wrong, c its middle and pi that middle clipped to [0.005, 0.995]::
+
+        ln w  = sum over bins of  ln B(n_1 + 2 pi, n_0 + 2 (1 - pi)) - ln B(2 pi, 2 (1 - pi))
+        value = (n_1 + p_0) / (n + 1),  p_0 = (sum of right samples' confidences + c) / (n_1 + 1)
+
+    with B the beta function and weights proportional to w. This is the authors' code; the paper's values are
+    posterior means under the prior of the score. Not taken over: the code's default elbow rule that prunes models of
+    small weight, and its last bin that takes all of the remainder of N over the bins, which is spread here. Equal
+    confidences are never separated.
+
+    The average is one step function, which is what is stored. The other classes share the rest in proportion to their
+    softmax, so that the predicted class may change.
+
+    ``fit_history``: ``n_models``, ``best_n_bins`` (bins of the model of largest weight, before ties merge some),
+    ``n_steps`` (of the averaged function).
+    """
+
+    def _fit(self, logits: Array, labels: Labels, features: Array | None, head: Head | None) -> dict[str, Any]:
+        predicted, confidence = top_label(logits)
+        binnings = Binnings(confidence, (predicted == labels).astype(np.float64))
+        sizes = binning_sizes(len(labels))
+        cuts, values, scores = zip(*(binnings.binning(size) for size in sizes), strict=True)
+        weights = np.exp(np.array(scores) - max(scores))
+        weights /= weights.sum()
+        # the average of step functions rises by the weighted rise of each of them at its own cuts
+        rises = np.concatenate([weight * np.diff(value) for weight, value in zip(weights, values, strict=True)])
+        self._cuts, index = np.unique(np.concatenate(cuts), return_inverse=True)
+        first = weights @ [value[0] for value in values]
+        steps = first + np.cumsum(np.bincount(index, rises, len(self._cuts)))
+        self._accuracy = np.clip(np.concatenate([[first], steps]), 0.0, 1.0)
+        best = sizes[int(np.argmax(scores))]
+        return {"n_models": len(sizes), "best_n_bins": best, "n_steps": len(self._accuracy)}
+
+    def _transform(self, logits: Array, features: Array | None) -> Array:
+        _, confidence = top_label(logits)
+        return top_label_map(logits, self._accuracy[bin_of(self._cuts, confidence)])
+
+    def _state(self) -> dict[str, NDArray[Any]]:
+        return {"cuts": self._cuts, "accuracy": self._accuracy}
+
+    def _load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
+        self._cuts, self._accuracy = state["cuts"], state["accuracy"]

@@ -1,0 +1,170 @@
+"""Ensemble temperature scaling: a mixture of the tempered softmax, the plain softmax and the uniform distribution."""
+
+from collections.abc import Mapping
+from itertools import combinations
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import minimize
+
+from calgrid.calibrators._base import Array, Calibrator, Head, Labels
+from calgrid.calibrators._probabilities import LEAST_EXPONENT, row_blocks, softmax
+from calgrid.calibrators._scan import lowest_beta
+from calgrid.calibrators._temperature import fit_temperature
+from calgrid.calibrators._validation import IMPOSSIBLE
+from calgrid.registry import register
+
+#: probabilities of 0 are raised to this inside a logarithm only
+LEAST = 1e-300
+
+
+class SquaredError:
+    """Mean over samples of ``sum_k (p_k - y_k)^2`` of ``softmax(beta z)``, as a function of beta; not convex."""
+
+    def __init__(self, logits: Array, labels: NDArray[np.int64]) -> None:
+        self._logits = logits
+        self._true = np.maximum(logits[np.arange(len(labels)), labels], -IMPOSSIBLE)
+
+    def __call__(self, beta: float, rows: slice) -> tuple[float, float]:
+        """Return the mean loss over ``rows`` and its derivative in beta."""
+        logits, true = self._logits[rows], self._true[rows]
+        total, first, square, square_first = np.empty((4, len(logits)))
+        ones = np.ones(logits.shape[1])
+        for block in row_blocks(*logits.shape):
+            # half, because the weights are squared
+            finite = np.maximum(logits[block], 0.5 * LEAST_EXPONENT / beta)
+            weights = np.exp(beta * finite)
+            np.matmul(weights, ones, out=total[block])
+            np.vecdot(weights, weights, out=square[block])
+            finite *= weights
+            np.matmul(finite, ones, out=first[block])
+            np.vecdot(weights, finite, out=square_first[block])
+        mean, p_true = first / total, np.exp(beta * true) / total
+        square, square_first = square / total**2, square_first / total**2
+        slope = 2.0 * (square_first - mean * square) - 2.0 * p_true * (true - mean)
+        return float((square - 2.0 * p_true).mean()) + 1.0, float(slope.mean())
+
+
+def quadratic_on_simplex(matrix: Array, vector: Array) -> Array:
+    """Return the w ``(n,)`` on the simplex that minimises ``w^T A w - 2 b^T w``, A ``(n, n)`` positive semidefinite.
+
+    On each face of the simplex (n is small) the minimum over its plane solves a linear system; the best of those
+    that lie in the simplex is the answer.
+    """
+    n, best, lowest = len(vector), np.eye(len(vector))[0], np.inf
+    for size in range(1, n + 1):
+        for face in map(list, combinations(range(n), size)):
+            system = np.ones((size + 1, size + 1))
+            system[:size, :size], system[size, size] = matrix[np.ix_(face, face)], 0.0
+            # least squares: members that are equal leave the system singular
+            solution = np.linalg.lstsq(system, np.append(vector[face], 1.0), rcond=None)[0][:size]
+            weights = np.zeros(n)
+            weights[face] = np.maximum(solution, 0.0)
+            weights /= weights.sum()
+            value = weights @ matrix @ weights - 2.0 * vector @ weights
+            # rounding must not trade a vertex for a mixture of the same value
+            if value < lowest - 1e-14:
+                best, lowest = weights, value
+    return best
+
+
+def likelihood_on_simplex(members: Array) -> Array:
+    """Return the w ``(n,)`` on the simplex of highest mean ``ln sum_j w_j p_j[y]``; ``members`` is ``(N, n)``.
+
+    Over all w >= 0, ``mean ln(P w) - sum w`` is concave and is largest at the same point, where ``sum w = 1``.
+    """
+
+    def objective(weights: Array) -> tuple[float, Array]:
+        mixture = np.maximum(members @ weights, LEAST)
+        slope = 1.0 - (1.0 / mixture) @ members / len(members)
+        return float(weights.sum() - np.log(mixture).mean()), slope
+
+    n_members = members.shape[1]
+    options = {"ftol": 0.0, "gtol": 1e-10, "maxiter": 1000}
+    start = np.full(n_members, 1.0 / n_members)
+    found = minimize(objective, start, jac=True, method="L-BFGS-B", bounds=[(0.0, None)] * n_members, options=options)
+    return found.x / found.x.sum()
+
+
+@register(
+    source="Zhang, Kailkhura, Han, Mix-n-Match, ICML 2020; official code Mix-n-Match-Calibration",
+    needs=("logits",),
+    keeps_argmax=True,
+    parameters="3",
+    stochastic=False,
+)
+class EnsembleTemperatureScaling(Calibrator):
+    """Ensemble temperature scaling, ``w_0 softmax(z / T) + w_1 softmax(z) + w_2 / K`` with w on the simplex.
+
+    T first, alone; then w, both by the same loss on the validation samples. The official code minimises the mean
+    squared error over N K entries by L-BFGS-B over T in [0.05, 5], then by SLSQP from w = (1, 0, 0), where the factor
+    1/K in the loss makes it stop early for large K. Here T in [0.05, 100] comes from a scan and a root search, and w
+    is exact: the squared error is a quadratic form of w, solved on each face of the simplex.
+
+    ``fit_history``: ``temperature``, ``beta``, ``w_tempered``, ``w_plain``, ``w_uniform``, ``loss`` (of the mixture;
+    squared errors are sums over classes, likelihoods in nats), ``temperature_loss`` (of T alone).
+
+    Parameters
+    ----------
+    objective : ``"mse"``, as published, or ``"nll"``, where T is that of ``ts`` and w has the highest likelihood.
+    """
+
+    def __init__(self, *, objective: Literal["mse", "nll"] = "mse") -> None:
+        super().__init__()
+        self.objective = objective
+
+    def _fit(self, logits: Array, labels: Labels, features: Array | None, head: Head | None) -> dict[str, Any]:
+        if self.objective == "mse":
+            self._beta = lowest_beta(SquaredError(logits, labels), len(labels)).beta
+        else:
+            self._beta = fit_temperature(logits, labels).beta
+        matrix, members = self._inner_products(logits, labels)
+        vector, alone = members.mean(axis=0), np.array([1.0, 0.0, 0.0])
+
+        if self.objective == "mse":
+            self._weights = quadratic_on_simplex(matrix, vector)
+        else:
+            self._weights = likelihood_on_simplex(members)
+
+        def loss(weights: Array) -> float:
+            if self.objective == "mse":
+                return float(weights @ matrix @ weights - 2.0 * vector @ weights + 1.0)
+            return float(-np.log(np.maximum(members @ weights, LEAST)).mean())
+
+        names = ("w_tempered", "w_plain", "w_uniform")
+        return {
+            "temperature": 1.0 / self._beta,
+            "beta": self._beta,
+            **dict(zip(names, self._weights.tolist(), strict=True)),
+            "loss": loss(self._weights),
+            "temperature_loss": loss(alone),
+        }
+
+    def _inner_products(self, logits: Array, labels: Labels) -> tuple[Array, Array]:
+        """Return the mean inner products ``(3, 3)`` of the members' rows, and their probability of the label."""
+        n_samples, n_classes = logits.shape
+        matrix = np.full((3, 3), 1.0 / n_classes)
+        members = np.full((n_samples, 3), 1.0 / n_classes)
+        products = np.zeros((2, 2))
+        for block in row_blocks(n_samples, n_classes):
+            pair = (softmax(self._beta * logits[block]), softmax(logits[block]))
+            for row in range(2):
+                members[block, row] = np.take_along_axis(pair[row], labels[block, None], axis=1)[:, 0]
+                for column in range(row, 2):
+                    products[row, column] += np.vdot(pair[row], pair[column])
+        matrix[:2, :2] = (products + np.triu(products, 1).T) / n_samples
+        return matrix, members
+
+    def _transform(self, logits: Array, features: Array | None) -> Array:
+        tempered, plain, uniform = self._weights
+        mixture = tempered * softmax(logits * self._beta)
+        mixture += plain * softmax(logits)
+        mixture += uniform / logits.shape[1]
+        return mixture
+
+    def _state(self) -> dict[str, NDArray[Any]]:
+        return {"beta": np.array([self._beta]), "weights": self._weights}
+
+    def _load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
+        self._beta, self._weights = state["beta"].item(), state["weights"]

@@ -1,0 +1,133 @@
+"""Feature clipping: the penultimate features are cut off at one threshold before the last layer."""
+
+from collections.abc import Mapping
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calgrid.calibrators._base import Array, Calibrator, Head, Labels
+from calgrid.calibrators._probabilities import row_blocks, softmax
+from calgrid.errors import DataError
+from calgrid.metrics import Predictions, accuracy, ece, nll
+from calgrid.registry import register
+
+#: thresholds of the first search (quantiles of |feature|) and of the second (between the best one's neighbours)
+COARSE, FINE = 64, 32
+N_BINS = 15
+#: share of the accuracy that a threshold must exceed
+KEPT_ACCURACY = 0.99
+#: how far the head's logits may be from the given ones, as a share of their largest gap: float32 sums need 1e-5, and
+#: a network run in bfloat16 rounds by 4e-3
+TOLERANCE = 1e-2
+#: features that are held at once
+_BLOCK = 1 << 22
+
+
+class Trial(NamedTuple):
+    """What one threshold does to the validation samples."""
+
+    threshold: float
+    accuracy: float
+    objective: float
+
+    def order(self) -> tuple[float, float]:
+        """Sort key: the lowest objective, among equals the largest threshold."""
+        return self.objective, -self.threshold
+
+
+def clipped_logits(features: Array, head: Head, threshold: float) -> Array:
+    """Return the head's logits ``(N, K)`` of features clipped to ``[-threshold, threshold]``, row maximum 0."""
+    weight, bias = head
+    logits = np.empty((len(features), len(bias)))
+    for block in row_blocks(len(features), features.shape[1], _BLOCK):
+        np.matmul(np.clip(features[block], -threshold, threshold), weight.T, out=logits[block])
+    logits += bias
+    logits -= logits.max(axis=1, keepdims=True)
+    return logits
+
+
+def check_reproduces(logits: Array, features: Array, head: Head) -> None:
+    """Raise DataError unless features and head give the logits ``(N, K)`` (row maximum 0) up to a constant a row."""
+    gap = float(np.abs(clipped_logits(features, head, np.inf) - logits).max())
+    # an impossible class (-inf) is infinitely far from any head
+    if not (np.isfinite(gap) and gap <= 1e-6 - TOLERANCE * logits.min()):
+        raise DataError(
+            f"features and head do not give these logits (features @ weight.T + bias is off by up to {gap:.3g}): "
+            "export features, head and logits from the same checkpoint, without masking classes."
+        )
+
+
+@register(
+    source="Tao et al., Feature Clipping for Uncertainty Calibration, AAAI 2025; code "
+    "Linwei94/AAAI2025-FC, calibration/feature_clipping.py",
+    needs=("logits", "features", "head"),
+    keeps_argmax=False,
+    parameters="1",
+    stochastic=False,
+)
+class FeatureClipping(Calibrator):
+    """FC: ``softmax(W clip(f, -c, c) + b)`` with the c of lowest validation error.
+
+    Among thresholds that keep more than 99 % of the accuracy, the c of lowest ECE (15 bins; or NLL) is taken; if there
+    is none, features are not clipped. The code tries 0.01, 0.02, ..., 20, which may miss the range of the features;
+    here 64 quantiles of |f| and then 32 values between the neighbours of the best one are tried, the larger of two
+    equals first. The clip has two sides, which matters where features can be negative.
+
+    A prediction uses features and the head of the fit; its logits give only their shape. The fit compares the logits
+    with what features and head give.
+
+    ``fit_history``: ``n_tried``, ``accuracy`` and ``accuracy_unclipped`` on the validation samples, ``clipped``, and
+    if so ``threshold`` and ``objective`` (the lowest ECE or NLL).
+
+    Parameters
+    ----------
+    criterion : what the threshold minimises.
+    """
+
+    def __init__(self, *, criterion: Literal["ece", "nll"] = "ece") -> None:
+        super().__init__()
+        self.criterion = criterion
+
+    def _fit(self, logits: Array, labels: Labels, features: Array | None, head: Head | None) -> dict[str, Any]:
+        check_reproduces(logits, features, head)
+        self._head = head
+        unclipped = accuracy(self._predictions(features, labels, np.inf), labels)
+        least = KEPT_ACCURACY * unclipped
+        coarse = np.unique(np.quantile(np.abs(features), np.arange(1, COARSE + 1) / COARSE))
+        coarse = coarse[coarse > 0.0]
+        tried = [trial for c in coarse if (trial := self._trial(features, labels, c)).accuracy > least]
+        if not tried:
+            self._threshold = np.inf
+            return {"n_tried": len(coarse), "accuracy_unclipped": unclipped, "accuracy": unclipped, "clipped": False}
+        edges = np.concatenate([[0.0], coarse, coarse[-1:]])
+        below = int(np.searchsorted(coarse, min(tried, key=Trial.order).threshold))
+        fine = np.linspace(edges[below], edges[below + 2], FINE + 2)[1:-1]
+        tried += [trial for c in fine if (trial := self._trial(features, labels, c)).accuracy > least]
+        best = min(tried, key=Trial.order)
+        self._threshold = best.threshold
+        return {
+            "n_tried": len(coarse) + len(fine),
+            "accuracy_unclipped": unclipped,
+            "accuracy": best.accuracy,
+            "clipped": True,
+            "threshold": best.threshold,
+            "objective": best.objective,
+        }
+
+    def _predictions(self, features: Array, labels: Labels, threshold: float) -> Predictions:
+        return Predictions(softmax(clipped_logits(features, self._head, threshold)), labels)
+
+    def _trial(self, features: Array, labels: Labels, threshold: float) -> Trial:
+        predictions = self._predictions(features, labels, threshold)
+        objective = ece(predictions, labels, N_BINS) if self.criterion == "ece" else nll(predictions, labels)
+        return Trial(float(threshold), accuracy(predictions, labels), objective)
+
+    def _transform(self, logits: Array, features: Array | None) -> Array:
+        return softmax(clipped_logits(features, self._head, self._threshold))
+
+    def _state(self) -> dict[str, NDArray[Any]]:
+        return {"threshold": np.array([self._threshold]), "weight": self._head[0], "bias": self._head[1]}
+
+    def _load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
+        self._threshold, self._head = state["threshold"].item(), (state["weight"], state["bias"])

@@ -1,0 +1,68 @@
+"""Histogram binning of the confidence, applied to the predicted class."""
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calgrid.calibrators._base import Array, Calibrator, Head, Labels
+from calgrid.calibrators._binning import bin_of, count, make_cuts, smoothed_rate
+from calgrid.calibrators._probabilities import top_label, top_label_map
+from calgrid.calibrators._validation import check_at_least
+from calgrid.registry import register
+
+
+@register(
+    source="Zadrozny & Elkan, Obtaining Calibrated Probability Estimates from Decision Trees and Naive Bayesian "
+    "Classifiers, ICML 2001",
+    needs=("logits",),
+    keeps_argmax=False,
+    parameters="n_bins",
+    stochastic=False,
+)
+class TopLabelHistogramBinning(Calibrator):
+    """Top-label histogram binning: the confidence becomes the smoothed accuracy of its bin.
+
+    With n samples in a bin, n_1 of them right, and s = ``prior_count``::
+
+        q = (n_1 + s / 2) / (n + s)
+
+    An empty bin gives its centre. The other classes share 1 - q in proportion to their softmax, so that the predicted
+    class may change. The original bins each class by itself (``hb_ova``), with equal counts; common re-implementations
+    take 10 or 15 bins of equal width and the raw accuracy, which is 0 or 1 in small bins and makes the NLL infinite.
+    Default here: equal counts and Laplace's rule, s = 2.
+
+    ``fit_history``: ``n_bins`` (ties can leave fewer than were asked for), ``n_empty``.
+
+    Parameters
+    ----------
+    n_bins : bins.
+    spacing : bins of equal counts (``quantile``) or equal width.
+    prior_count : s, the weight of accuracy 1/2 in samples; 0 for the raw accuracy.
+    """
+
+    def __init__(
+        self, *, n_bins: int = 15, spacing: Literal["quantile", "width"] = "quantile", prior_count: float = 2.0
+    ) -> None:
+        super().__init__()
+        check_at_least("hb", 1, n_bins=n_bins)
+        check_at_least("hb", 0, prior_count=prior_count)
+        self.n_bins, self.spacing, self.prior_count = n_bins, spacing, prior_count
+
+    def _fit(self, logits: Array, labels: Labels, features: Array | None, head: Head | None) -> dict[str, Any]:
+        predicted, confidence = top_label(logits)
+        self._cuts = make_cuts(confidence, self.n_bins, self.spacing)
+        counts = count(self._cuts, confidence, (predicted == labels).astype(np.float64))
+        self._accuracy = smoothed_rate(counts, self._cuts, 0.5, self.prior_count)
+        return {"n_bins": len(self._accuracy), "n_empty": int((counts.n == 0).sum())}
+
+    def _transform(self, logits: Array, features: Array | None) -> Array:
+        _, confidence = top_label(logits)
+        return top_label_map(logits, self._accuracy[bin_of(self._cuts, confidence)])
+
+    def _state(self) -> dict[str, NDArray[Any]]:
+        return {"cuts": self._cuts, "accuracy": self._accuracy}
+
+    def _load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
+        self._cuts, self._accuracy = state["cuts"], state["accuracy"]

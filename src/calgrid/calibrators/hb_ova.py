@@ -1,0 +1,79 @@
+"""Histogram binning of each class's probability, one class against the others."""
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calgrid.calibrators._base import Array, Calibrator, Head, Labels
+from calgrid.calibrators._binning import bin_of, count, make_cuts, smoothed_rate
+from calgrid.calibrators._one_vs_all import map_classes
+from calgrid.calibrators._probabilities import softmax
+from calgrid.calibrators._validation import check_at_least
+from calgrid.registry import register
+
+
+@register(
+    source="Zadrozny & Elkan, Obtaining Calibrated Probability Estimates from Decision Trees and Naive Bayesian "
+    "Classifiers, ICML 2001; Guo, Pleiss, Sun, Weinberger, ICML 2017",
+    needs=("logits",),
+    keeps_argmax=False,
+    parameters="K n_bins",
+    stochastic=False,
+)
+class HistogramBinning(Calibrator):
+    """One-vs-all histogram binning: each class's probability becomes the smoothed frequency of the class in its bin.
+
+    With n samples in a bin, n_1 of the class, m the mean probability there, and s = ``prior_count``::
+
+        q = (n_1 + s m) / (n + s)
+
+    and rows are divided by their sums. An empty bin gives its centre, a row of zeros its softmax, and a class without
+    validation samples keeps its probability. Re-implementations use the raw frequency (s = 0), which is 0 or 1 in
+    small bins; s > 0 is ours. Poor for many classes: most samples of a class then share one bin with its rivals.
+
+    ``fit_history``: ``n_absent`` (classes without validation samples).
+
+    Parameters
+    ----------
+    n_bins : bins of each class.
+    spacing : bins of equal width, which the probabilities of one class need because most of them are near 0, or of
+        equal counts (``quantile``).
+    prior_count : s, the weight of the uncalibrated probability in samples.
+    """
+
+    def __init__(
+        self, *, n_bins: int = 15, spacing: Literal["quantile", "width"] = "width", prior_count: float = 2.0
+    ) -> None:
+        super().__init__()
+        check_at_least("hb_ova", 1, n_bins=n_bins)
+        check_at_least("hb_ova", 0, prior_count=prior_count)
+        self.n_bins, self.spacing, self.prior_count = n_bins, spacing, prior_count
+
+    def _fit(self, logits: Array, labels: Labels, features: Array | None, head: Head | None) -> dict[str, Any]:
+        probabilities = softmax(logits)
+        self._classes = np.unique(labels)
+        # ties leave some classes fewer bins: cuts at infinity, with values nobody reads, fill their rows
+        self._cuts = np.full((len(self._classes), self.n_bins - 1), np.inf)
+        self._rates = np.zeros((len(self._classes), self.n_bins))
+        for position, label in enumerate(self._classes):
+            scores = np.ascontiguousarray(probabilities[:, label])
+            cuts = make_cuts(scores, self.n_bins, self.spacing)
+            counts = count(cuts, scores, (labels == label).astype(np.float64))
+            mean = counts.scores / np.maximum(counts.n, 1.0)
+            self._cuts[position, : len(cuts)] = cuts
+            self._rates[position, : len(cuts) + 1] = smoothed_rate(counts, cuts, mean, self.prior_count)
+        return {"n_absent": logits.shape[1] - len(self._classes)}
+
+    def _transform(self, logits: Array, features: Array | None) -> Array:
+        def rate(position: int, scores: Array) -> Array:
+            return self._rates[position, bin_of(self._cuts[position], scores)]
+
+        return map_classes(logits, self._classes, rate)
+
+    def _state(self) -> dict[str, NDArray[Any]]:
+        return {"classes": self._classes, "cuts": self._cuts, "rates": self._rates}
+
+    def _load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
+        self._classes, self._cuts, self._rates = state["classes"], state["cuts"], state["rates"]

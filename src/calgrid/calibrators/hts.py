@@ -1,0 +1,92 @@
+"""HTS: a temperature for each sample, read from the entropy of its softmax by two weights."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import minimize
+
+from calgrid.calibrators._base import Array, Calibrator, Head, Labels
+from calgrid.calibrators._network import inverse_softplus, sigmoid, softplus
+from calgrid.calibrators._probabilities import possible_labels, softmax
+from calgrid.calibrators._temperature import BETA_BOUNDS, fit_temperature, moments
+from calgrid.registry import register
+
+#: entropy in nats below which a softmax is as certain as it gets
+LEAST_ENTROPY = 1e-12
+
+
+def log_entropy(logits: Array) -> Array:
+    """Return ``ln(H / ln K)`` ``(N,)`` of the softmax of logits ``(N, K)`` with row maximum 0; H is at least 1e-12."""
+    log_total, mean, _ = moments(logits, 1.0)
+    return np.log(np.maximum(log_total - mean, LEAST_ENTROPY) / np.log(logits.shape[1]))
+
+
+def inverse_temperature(weights: Array, inputs: Array) -> tuple[Array, Array]:
+    """Return beta ``(N,)`` and its derivative in ``w x + b`` ``(N,)``; T is kept in [0.05, 100]."""
+    output = weights[0] * inputs + weights[1]
+    temperature = np.clip(softplus(output), 1.0 / BETA_BOUNDS[1], 1.0 / BETA_BOUNDS[0])
+    inside = temperature == softplus(output)
+    return 1.0 / temperature, -sigmoid(output) * inside / temperature**2
+
+
+@register(
+    source="Balanya, Maroñas, Ramos, Adaptive Temperature Scaling for Robust Calibration, 2022, arXiv 2208.00461",
+    needs=("logits",),
+    keeps_argmax=True,
+    parameters="2",
+    stochastic=False,
+)
+class EntropyTemperatureScaling(Calibrator):
+    """Entropy-based temperature scaling (HTS), ``softmax(z / T)`` with ``T = softplus(w ln(H / ln K) + b)``.
+
+    H is the entropy of ``softmax(z)`` in nats, at least 1e-12. Both weights minimise the validation NLL by BFGS with
+    the exact gradient. It starts from the fitted single temperature (w = 0), so that the NLL is at most that of
+    ``ts``; the authors start from w = 0.01, b = 0.1. T is kept in [0.05, 100].
+
+    ``fit_history``: ``w``, ``b``, ``loss`` (NLL in nats), ``start_loss`` (that of the single temperature),
+    ``evaluations``, ``n_infinite_loss`` (samples left out, label's logit -inf), ``temperature_min``, ``_mean``,
+    ``_max`` over the validation samples.
+    """
+
+    def temperature(self, logits: Array) -> Array:
+        """Return the temperature ``(N,)`` of samples with logits ``(N, K)``, row maximum 0."""
+        return 1.0 / inverse_temperature(self._weights, log_entropy(logits))[0]
+
+    def _fit(self, logits: Array, labels: Labels, features: Array | None, head: Head | None) -> dict[str, Any]:
+        kept = possible_labels(logits, labels)
+        used, targets = (logits, labels) if kept.all() else (logits[kept], labels[kept])
+        inputs, true = log_entropy(used), used[np.arange(len(targets)), targets]
+
+        def objective(weights: Array) -> tuple[float, Array]:
+            beta, d_output = inverse_temperature(weights, inputs)
+            log_total, mean, _ = moments(used, beta)
+            slope = (mean - true) * d_output / len(true)
+            return float((log_total - beta * true).mean()), np.array([slope @ inputs, slope.sum()])
+
+        start = np.array([0.0, inverse_softplus(fit_temperature(used, targets).temperature)])
+        start_loss = objective(start)[0]
+        result = minimize(objective, start, jac=True, method="BFGS", options={"gtol": 1e-9})
+        self._weights = result.x if result.fun < start_loss else start
+        temperature = self.temperature(used)
+        return {
+            "w": float(self._weights[0]),
+            "b": float(self._weights[1]),
+            "loss": min(float(result.fun), start_loss),
+            "start_loss": start_loss,
+            "evaluations": int(result.nfev),
+            "n_infinite_loss": int((~kept).sum()),
+            "temperature_min": float(temperature.min()),
+            "temperature_mean": float(temperature.mean()),
+            "temperature_max": float(temperature.max()),
+        }
+
+    def _transform(self, logits: Array, features: Array | None) -> Array:
+        return softmax(logits / self.temperature(logits)[:, None])
+
+    def _state(self) -> dict[str, NDArray[Any]]:
+        return {"weights": self._weights}
+
+    def _load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
+        self._weights = state["weights"]

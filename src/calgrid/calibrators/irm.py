@@ -1,0 +1,58 @@
+"""Multi-class isotonic regression: one non-decreasing map for the probabilities of all classes."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calgrid.calibrators._base import Array, Calibrator, Head, Labels
+from calgrid.calibrators._isotonic import fit_isotonic, import_isotonic
+from calgrid.calibrators._one_vs_all import renormalised
+from calgrid.calibrators._probabilities import softmax
+from calgrid.registry import register
+
+#: weight of the uncalibrated probability, which orders classes that the map makes equal (the authors' code)
+TIE_BREAK = 1e-9
+
+
+@register(
+    source="Zhang, Kailkhura, Han, Mix-n-Match: Ensemble and Compositional Methods for Uncertainty Calibration in "
+    "Deep Learning, ICML 2020; code zhang64-llnl/Mix-n-Match-Calibration, util_calibration.py",
+    needs=("logits",),
+    keeps_argmax=True,
+    parameters="<= N K",
+    stochastic=False,
+)
+class MultiClassIsotonicRegression(Calibrator):
+    """IRM, accuracy-preserving isotonic regression for many classes.
+
+    One isotonic regression g on all N K pairs ``(p_ik, 1[y_i = k])``; the output is ``g(p_k) + 1e-9 p_k`` divided by
+    its sum over classes, as in the authors' code, which keeps the order of the classes. Values of g are kept in
+    ``[1 / (N K + 1), N K / (N K + 1)]``: the code's zeros make the NLL infinite, and the pooled map has seen N K pairs.
+
+    ``fit_history``: ``n_points`` (points that define the map).
+    """
+
+    def _import_libraries(self) -> None:
+        import_isotonic()
+
+    def _fit(self, logits: Array, labels: Labels, features: Array | None, head: Head | None) -> dict[str, Any]:
+        hits = np.zeros_like(logits)
+        hits[np.arange(len(labels)), labels] = 1.0
+        self._scores, self._rates = fit_isotonic(softmax(logits).ravel(), hits.ravel(), hits.size)
+        return {"n_points": len(self._scores)}
+
+    def _transform(self, logits: Array, features: Array | None) -> Array:
+        probabilities = softmax(logits)
+        mapped = np.interp(probabilities, self._scores, self._rates) + TIE_BREAK * probabilities
+        # interpolation may round a value past its right neighbour's
+        rows, top = np.arange(len(logits)), logits.argmax(axis=1)
+        mapped[rows, top] = mapped.max(axis=1)
+        return renormalised(mapped, probabilities)
+
+    def _state(self) -> dict[str, NDArray[Any]]:
+        return {"scores": self._scores, "rates": self._rates}
+
+    def _load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
+        self._scores, self._rates = state["scores"], state["rates"]

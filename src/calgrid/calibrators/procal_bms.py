@@ -1,0 +1,100 @@
+"""ProCal by bin-mean shift: a calibrator of its own for each range of proximity."""
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calgrid.calibrators._base import Array, Calibrator, Head, Labels
+from calgrid.calibrators._binning import bin_of, equal_count_cuts
+from calgrid.calibrators._proximity import Neighbours
+from calgrid.calibrators._validation import check_at_least
+from calgrid.calibrators.hb import TopLabelHistogramBinning
+from calgrid.calibrators.hb_ova import HistogramBinning
+from calgrid.calibrators.irm import MultiClassIsotonicRegression
+from calgrid.calibrators.iso import TopLabelIsotonic
+from calgrid.calibrators.iso_ova import IsotonicRegressionOneVsAll
+from calgrid.registry import register
+
+#: bins of histogram binning within a range of proximity (the authors' code)
+BASE_BINS = 10
+
+
+def _build(base: str) -> Calibrator:
+    if base in ("hb", "hb_ova"):
+        return (TopLabelHistogramBinning if base == "hb" else HistogramBinning)(n_bins=BASE_BINS)
+    plain = {"iso": TopLabelIsotonic, "iso_ova": IsotonicRegressionOneVsAll, "irm": MultiClassIsotonicRegression}
+    return plain[base]()
+
+
+@register(
+    source="Xiong, Deng, Koh, Wu, Li, Xu, Hooi, Proximity-Informed Calibration for Deep Neural Networks, NeurIPS 2023; "
+    "code MiaoXiong2320/ProximityBias-Calibration, utils/multi_proximity_isotonic.py",
+    needs=("logits", "features"),
+    keeps_argmax=False,
+    parameters="n_bins times those of the base",
+    stochastic=False,
+)
+class ProximityBinMeanShift(Calibrator):
+    """ProCal-BMS in the form of its code: samples are split by proximity, each part has a calibrator of its own.
+
+    The proximity is that of ``procal_dr``; the parts hold equal numbers of validation samples. The bases of the code
+    are one-vs-all histogram binning with 10 bins (``hb_ova``), one-vs-all isotonic regression (``iso_ova``) and
+    multi-class isotonic regression (``irm``); the top-label forms ``hb`` and ``iso`` are offered as well. The paper
+    describes another map, a shift of the confidence in cells of proximity and confidence.
+
+    ``fit_history``: ``n_bins`` (ties can leave fewer than were asked for), ``mean_proximity``.
+
+    Parameters
+    ----------
+    base : identifier of the calibrator of each part.
+    n_bins : parts.
+    n_neighbours : nearest validation samples that make the proximity.
+    """
+
+    def __init__(
+        self,
+        *,
+        base: Literal["irm", "iso", "iso_ova", "hb", "hb_ova"] = "irm",
+        n_bins: int = 5,
+        n_neighbours: int = 10,
+    ) -> None:
+        super().__init__()
+        check_at_least("procal_bms", 1, n_bins=n_bins, n_neighbours=n_neighbours)
+        self.base, self.n_bins, self.n_neighbours = base, n_bins, n_neighbours
+
+    def _import_libraries(self) -> None:
+        _build(self.base)._import_libraries()
+
+    def _fit(self, logits: Array, labels: Labels, features: Array | None, head: Head | None) -> dict[str, Any]:
+        self._neighbours = Neighbours.of(features, self.n_neighbours)
+        proximity = self._neighbours.own_proximity()
+        self._cuts = equal_count_cuts(np.sort(proximity), self.n_bins)
+        part = bin_of(self._cuts, proximity)
+        self._bases = [_build(self.base) for _ in range(len(self._cuts) + 1)]
+        for number, base in enumerate(self._bases):
+            base._fit(logits[part == number], labels[part == number], None, None)
+        return {"n_bins": len(self._bases), "mean_proximity": float(proximity.mean())}
+
+    def _transform(self, logits: Array, features: Array | None) -> Array:
+        part = bin_of(self._cuts, self._neighbours.proximity(features))
+        result = np.empty_like(logits)
+        for number, base in enumerate(self._bases):
+            result[part == number] = base._transform(logits[part == number], None)
+        return result
+
+    def _state(self) -> dict[str, NDArray[Any]]:
+        parts = [
+            {f"{number}.{name}": value for name, value in base._state().items()}
+            for number, base in enumerate(self._bases)
+        ]
+        fitted = {name: value for part in parts for name, value in part.items()}
+        return {**fitted, **self._neighbours.state(), "proximity_cuts": self._cuts}
+
+    def _load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
+        self._neighbours, self._cuts = Neighbours.from_state(state), state["proximity_cuts"]
+        self._bases = [_build(self.base) for _ in range(len(self._cuts) + 1)]
+        for number, base in enumerate(self._bases):
+            prefix = f"{number}."
+            base._load_state({name[len(prefix) :]: state[name] for name in state if name.startswith(prefix)})

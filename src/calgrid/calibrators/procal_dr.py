@@ -1,0 +1,113 @@
+"""ProCal by density ratio: confidence and proximity of right and of wrong samples, compared by Bayes' rule."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calgrid.calibrators._base import Array, Calibrator, Head, Labels
+from calgrid.calibrators._network import sigmoid
+from calgrid.calibrators._probabilities import never_certain, row_blocks, softmax, top_label, top_label_map
+from calgrid.calibrators._proximity import Neighbours
+from calgrid.calibrators._temperature import fit_temperature
+from calgrid.calibrators._validation import check_at_least
+from calgrid.registry import register
+
+#: right or wrong samples below which their density is not estimated
+FEWEST = 5
+#: standard deviation below which an axis is taken as constant
+SMALLEST_SPREAD = 1e-4
+#: kernels that are held at once
+_BLOCK = 1 << 22
+
+
+def bandwidths(points: Array) -> Array:
+    """Return the normal-reference bandwidths ``(2,)`` of points ``(n, 2)``: ``1.06 sd n^(-1/6)`` an axis."""
+    return 1.06 * np.maximum(points.std(axis=0), SMALLEST_SPREAD) * len(points) ** (-1.0 / 6.0)
+
+
+def log_density(queries: Array, points: Array) -> Array:
+    """Return the log of a Gaussian product-kernel density estimate ``(M,)`` at ``(M, 2)`` from points ``(n, 2)``."""
+    widths = bandwidths(points)
+    queries, points = queries / widths, points / widths
+    result = np.empty(len(queries))
+    for block in row_blocks(len(queries), len(points), _BLOCK):
+        exponent = np.square(queries[block, :1] - points[:, 0])
+        exponent += np.square(queries[block, 1:] - points[:, 1])
+        exponent *= -0.5
+        largest = exponent.max(axis=1)
+        exponent -= largest[:, None]
+        result[block] = largest + np.log(np.exp(exponent, out=exponent).sum(axis=1))
+    return result - np.log(2.0 * np.pi * len(points) * widths.prod())
+
+
+@register(
+    source="Xiong, Deng, Koh, Wu, Li, Xu, Hooi, Proximity-Informed Calibration for Deep Neural Networks, NeurIPS 2023; "
+    "code MiaoXiong2320/ProximityBias-Calibration, utils/density_ratio_calibration.py",
+    needs=("logits", "features"),
+    keeps_argmax=False,
+    parameters="N (d + 2)",
+    stochastic=False,
+)
+class ProximityDensityRatio(Calibrator):
+    """ProCal-DR: the confidence p becomes the chance of being right, given p and the proximity D.
+
+    D is the mean of ``exp(-distance^2)`` to the 10 nearest validation features, rows of unit norm (the paper's text
+    has ``exp(-mean distance)``; this is its code, whose search returns squared distances). Gaussian product-kernel
+    densities f_1 and f_0 of (p, D) over the n_1 right and the n_0 wrong validation samples, bandwidths
+    ``1.06 sd n^(-1/6)`` an axis, give::
+
+        q = f_1 / (f_1 + f_0 n_0 / n_1) = sigmoid(ln f_1 - ln f_0 + ln(n_1 / n_0))
+
+    and the other classes share 1 - q in proportion to their softmax, so that the predicted class may change. The code
+    divides densities, which underflow far from the data and give q = 0 there; the logarithms do not. Its division of
+    test features by the norms of validation features is taken as a slip.
+
+    Ours: q is kept in ``[1 / (N + 1), N / (N + 1)]``, where it cannot make the NLL infinite; an axis that does not
+    vary has sd 1e-4; with fewer than 5 right or wrong samples the output is that of temperature scaling.
+
+    ``fit_history``: ``n_right``, ``n_wrong``, ``mean_proximity``, and ``temperature`` where it is used.
+
+    Parameters
+    ----------
+    n_neighbours : nearest validation samples that make the proximity.
+    """
+
+    def __init__(self, *, n_neighbours: int = 10) -> None:
+        super().__init__()
+        check_at_least("procal_dr", 1, n_neighbours=n_neighbours)
+        self.n_neighbours = n_neighbours
+
+    def _fit(self, logits: Array, labels: Labels, features: Array | None, head: Head | None) -> dict[str, Any]:
+        predicted, confidence = top_label(logits)
+        right = predicted == labels
+        self._neighbours = Neighbours.of(features, self.n_neighbours)
+        points = np.column_stack([confidence, self._neighbours.own_proximity()])
+        self._right, self._wrong, self._beta = points[right], points[~right], np.nan
+        history = {
+            "n_right": len(self._right),
+            "n_wrong": len(self._wrong),
+            "mean_proximity": float(points[:, 1].mean()),
+        }
+        if min(len(self._right), len(self._wrong)) < FEWEST:
+            self._beta = fit_temperature(logits, labels).beta
+            history["temperature"] = 1.0 / self._beta
+        return history
+
+    def _transform(self, logits: Array, features: Array | None) -> Array:
+        if np.isfinite(self._beta):
+            return softmax(logits * self._beta)
+        _, confidence = top_label(logits)
+        points = np.column_stack([confidence, self._neighbours.proximity(features)])
+        n_right, n_wrong = len(self._right), len(self._wrong)
+        ratio = log_density(points, self._right) - log_density(points, self._wrong) + np.log(n_right / n_wrong)
+        return top_label_map(logits, never_certain(sigmoid(ratio), n_right + n_wrong))
+
+    def _state(self) -> dict[str, NDArray[Any]]:
+        fitted = {"right": self._right, "wrong": self._wrong, "beta": np.array([self._beta])}
+        return {**fitted, **self._neighbours.state()}
+
+    def _load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
+        self._right, self._wrong, self._beta = state["right"], state["wrong"], state["beta"].item()
+        self._neighbours = Neighbours.from_state(state)

@@ -1,0 +1,94 @@
+"""Parameterised temperature scaling with the settings that its authors published."""
+
+from typing import Any
+
+import numpy as np
+
+from calgrid.calibrators._base import Array, Head, Labels
+from calgrid.calibrators._network import MLP
+from calgrid.calibrators._objectives import SquaredLoss
+from calgrid.calibrators._optim import minimise_in_batches
+from calgrid.calibrators._probabilities import centred
+from calgrid.calibrators._top_logits import BOUND, TopLogitsNetwork
+from calgrid.calibrators._validation import check_at_least, check_positive
+from calgrid.registry import register
+
+#: temperatures are clamped to this range
+T_BOUNDS = (1e-12, 1e12)
+#: of Keras's Adam
+EPSILON = 1e-7
+
+
+@register(
+    source="Tomani, Cremers, Buettner, Parameterized Temperature Scaling, ECCV 2022, arXiv 2102.12182",
+    needs=("logits",),
+    keeps_argmax=True,
+    parameters="91",
+    stochastic=True,
+)
+class PublishedParameterisedTemperature(TopLogitsNetwork):
+    """Parameterised temperature scaling (PTS) as published.
+
+    The ten largest logits of a sample (all of them if K < 10), clipped to ±100, go through Linear(10, 5), ReLU,
+    Linear(5, 5), ReLU, Linear(5, 1) to t; the output is ``softmax(z / T)`` of the clipped logits with ``T = |t|``
+    clamped to [1e-12, 1e12]. Objective: the mean of ``(p_k - y_k)^2`` over samples and classes. Adam with learning
+    rate 5e-5 on batches of 1000, 100,000 steps; Glorot-uniform weights and zero biases (Keras's default); the last
+    weights are kept. Network, clamps and loss are those of the authors' code (github.com/tochris/pts-uncertainty); it
+    leaves learning rate, batch and steps to its user: these are the values of independent ports, no weight decay.
+
+    One deviation: logits are first reduced by the mean of the row's finite values, so that a constant added to a row
+    changes nothing; the authors take them as they come. An impossible class (logit -inf) is clipped like any other and
+    gets a small probability.
+
+    ``|t|`` near 0 makes ``z / T`` explode and its gradient vanish. For the fit rest(beta) is tabulated for T in [0.001,
+    1000] and taken as constant beyond; the output is exact.
+
+    ``fit_history``: ``loss`` (mean over the batches of each epoch), ``epochs``, and ``temperature_min``, ``_mean``,
+    ``_max`` over the validation samples.
+
+    Parameters
+    ----------
+    seed : of the initial weights and the order of the samples.
+    learning_rate, batch_size, steps : of Adam.
+    """
+
+    tabulated = (1e-3, 1e3)
+
+    def __init__(
+        self, *, seed: int = 0, learning_rate: float = 5e-5, batch_size: int = 1000, steps: int = 100_000
+    ) -> None:
+        super().__init__()
+        check_positive("pts_paper", learning_rate=learning_rate)
+        check_at_least("pts_paper", 1, batch_size=batch_size, steps=steps)
+        check_at_least("pts_paper", 0, seed=seed)
+        self.seed, self.learning_rate, self.batch_size, self.steps = seed, learning_rate, batch_size, steps
+
+    def _scaling_of(self, values: Array) -> Array:
+        # mean 0, deviation 1: nothing is standardised
+        return np.array([[0.0], [1.0], [-BOUND], [BOUND]]) * np.ones(len(values))
+
+    def _scaled(self, logits: Array) -> Array:
+        clipped = np.clip(centred(logits), -BOUND, BOUND)
+        return clipped - clipped.max(axis=1, keepdims=True)
+
+    def _link(self, output: Array) -> tuple[Array, Array]:
+        value = np.abs(output)
+        temperature = np.clip(value, *T_BOUNDS)
+        return temperature, np.sign(output) * (temperature == value)
+
+    def _fit(self, logits: Array, labels: Labels, features: Array | None, head: Head | None) -> dict[str, Any]:
+        values = self._inputs(logits)
+        self._scaling = self._scaling_of(values)
+        self.network = MLP(self._sizes(len(values)))
+        generator = np.random.default_rng(self.seed)
+        self._parameters, losses = minimise_in_batches(
+            self._problem(logits, labels, values, SquaredLoss(per_class=True)).rows,
+            self.network.glorot(generator),
+            len(labels),
+            generator=generator,
+            learning_rate=self.learning_rate,
+            batch_size=self.batch_size,
+            steps=self.steps,
+            epsilon=EPSILON,
+        )
+        return {"loss": losses, "epochs": len(losses), **self._temperature_history(values)}

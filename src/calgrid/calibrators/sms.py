@@ -1,0 +1,39 @@
+"""Structured matrix scaling: smoothed temperature scaling, then a linear map of ln p, shrunk to identity."""
+
+import numpy as np
+
+from calgrid.calibrators._base import Array
+from calgrid.calibrators._linear import check_classes
+from calgrid.calibrators._structured import StructuredScaling
+from calgrid.registry import register
+
+
+@register(
+    source="Berta, Holzmüller, Jordan, Bach, Structured Matrix Scaling, AISTATS 2026, arXiv 2511.03685; probmetrics",
+    needs=("logits",),
+    keeps_argmax=False,
+    parameters="K^2 + K + 1",
+    stochastic=False,
+)
+class StructuredMatrixScaling(StructuredScaling):
+    """Structured matrix scaling (SMS), ``softmax((I + M) x + b)`` with x = ln p after ``ts_mix``.
+
+    ``mean NLL + K/N (sum M_ii^2 + sum b^2) + K(K-1)/N sum_{i != j} M_ij^2`` is minimised from M = b = 0; it is
+    strictly convex. x is at least ln of the smallest normal float32. At most 200 classes.
+
+    ``fit_history``: ``temperature``, ``beta``, ``at_lower_bound``, ``at_upper_bound``, ``n_infinite_loss`` and
+    ``epsilon`` of ``ts_mix``; ``loss`` (mean NLL plus penalty), ``nll``, ``iterations``, ``gradient_norm``.
+
+    Parameters
+    ----------
+    ridge : factor of the penalty; large values give ``ts_mix``.
+    """
+
+    def __init__(self, *, ridge: float = 1.0) -> None:
+        super().__init__(ridge=ridge)
+
+    def _start(self, n_classes: int) -> tuple[Array, Array]:
+        check_classes(self.id, n_classes)
+        penalty = np.full((n_classes, n_classes), float(n_classes * (n_classes - 1)))
+        np.fill_diagonal(penalty, float(n_classes))
+        return np.eye(n_classes), penalty

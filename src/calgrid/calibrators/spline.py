@@ -1,0 +1,77 @@
+"""Spline calibration: the confidence moves by the slope of a spline through the cumulative calibration error."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.interpolate import CubicSpline
+
+from calgrid.calibrators._base import Array, Calibrator, Head, Labels
+from calgrid.calibrators._probabilities import never_certain, top_label, top_label_map
+from calgrid.calibrators._validation import check_at_least
+from calgrid.registry import register
+
+
+def spline_accuracy(confidence: Array, correct: Array, n_knots: int) -> Array:
+    """Return the estimated accuracy ``(N,)``, unbounded, at ascending confidences ``(N,)``."""
+    position = np.linspace(0.0, 1.0, len(confidence))
+    residual = np.cumsum(correct - confidence) / len(confidence)
+    spline = CubicSpline(np.linspace(0.0, 1.0, n_knots), np.eye(n_knots), bc_type="natural")
+    at_knots = np.linalg.lstsq(spline(position), residual, rcond=None)[0]
+    return confidence + spline(position, 1) @ at_knots
+
+
+@register(
+    source="Gupta, Rahimi, Ajanthan, Mensink, Sminchisescu, Hartley, Calibration of Neural Networks using Splines, "
+    "ICLR 2021; code kartikgupta-at-anu/spline-calibration",
+    needs=("logits",),
+    keeps_argmax=False,
+    parameters="n_knots",
+    stochastic=False,
+)
+class SplineCalibration(Calibrator):
+    """Spline calibration of the top label, without bins.
+
+    Validation samples in ascending order of confidence p, with correctness a, give the cumulative error
+    ``h_i = sum_{j <= i} (a_j - p_j) / N`` at ``t_i = (i - 1) / (N - 1)``. A natural cubic spline with equally spaced
+    knots is fitted to h by least squares, and ``q_i = p_i + h'(t_i)``. New confidences are interpolated linearly
+    between the ``(p_i, q_i)``, constantly outside. The published setting is six knots and the natural run-out.
+
+    Ours: equal confidences share their mean correctness and their mean q, so that the order of the samples does not
+    matter; q is kept in ``[1 / (N + 1), N / (N + 1)]`` instead of [0, 1], where the NLL would be infinite; with fewer
+    samples than knots, which determine no spline, the confidences stay as they are. q need not rise with p.
+
+    ``fit_history``: ``n_points`` (distinct confidences; 0 if they stay as they are).
+
+    Parameters
+    ----------
+    n_knots : knots of the spline, equally spaced over [0, 1].
+    """
+
+    def __init__(self, *, n_knots: int = 6) -> None:
+        super().__init__()
+        check_at_least("spline", 2, n_knots=n_knots)
+        self.n_knots = n_knots
+
+    def _fit(self, logits: Array, labels: Labels, features: Array | None, head: Head | None) -> dict[str, Any]:
+        predicted, confidence = top_label(logits)
+        if len(labels) < self.n_knots:
+            self._confidence = self._accuracy = np.array([0.0, 1.0])
+            return {"n_points": 0}
+        self._confidence, index, number = np.unique(confidence, return_inverse=True, return_counts=True)
+        right = np.bincount(index, predicted == labels) / number
+        index.sort()
+        moved = spline_accuracy(self._confidence[index], right[index], self.n_knots)
+        self._accuracy = never_certain(np.bincount(index, moved) / number, len(labels))
+        return {"n_points": len(self._confidence)}
+
+    def _transform(self, logits: Array, features: Array | None) -> Array:
+        _, confidence = top_label(logits)
+        return top_label_map(logits, np.interp(confidence, self._confidence, self._accuracy))
+
+    def _state(self) -> dict[str, NDArray[Any]]:
+        return {"confidence": self._confidence, "accuracy": self._accuracy}
+
+    def _load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
+        self._confidence, self._accuracy = state["confidence"], state["accuracy"]

@@ -1,0 +1,76 @@
+"""TvA temperature scaling: one temperature, fitted to whether the prediction is right."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calgrid.calibrators._base import Array, Calibrator, Head, Labels
+from calgrid.calibrators._confidence import log_rest, margin_and_excess
+from calgrid.calibrators._network import sigmoid, softplus
+from calgrid.calibrators._probabilities import row_blocks, softmax
+from calgrid.calibrators._scan import lowest_beta
+from calgrid.registry import register
+
+
+class TopVersusAll:
+    """Binary cross-entropy of confidence against correctness, as a function of beta; it need not be convex.
+
+    Samples with one possible class have confidence 1 at every temperature and are left out.
+    """
+
+    def __init__(self, logits: Array, labels: NDArray[np.int64]) -> None:
+        varies = (logits > -np.inf).sum(axis=1) > 1
+        used = logits if varies.all() else logits[varies]
+        self._margin, self._excess = margin_and_excess(used)
+        self._right = used.argmax(axis=1) == labels[varies]
+
+    @property
+    def n_samples(self) -> int:
+        """Samples that have a say."""
+        return len(self._right)
+
+    def __call__(self, beta: float, rows: slice) -> tuple[float, float]:
+        """Return the mean loss over ``rows`` and its derivative in beta."""
+        margin, excess, right = self._margin[rows], self._excess[rows], self._right[rows]
+        rest, d_rest = np.empty((2, len(right)))
+        for block in row_blocks(*excess.shape):
+            rest[block], d_rest[block] = log_rest(excess[block], np.array([beta]))
+        score, n_samples = beta * margin - rest, max(1, len(right))
+        loss = softplus(np.where(right, -score, score)).sum()
+        slope = ((sigmoid(score) - right) * (margin - d_rest)).sum()
+        return float(loss) / n_samples, float(slope) / n_samples
+
+
+@register(
+    source="Le Coz, Herbin, Adjed, Confidence Calibration of Classifiers with Many Classes, NeurIPS 2024",
+    needs=("logits",),
+    keeps_argmax=True,
+    parameters="1",
+    stochastic=False,
+)
+class TopVersusAllTemperature(Calibrator):
+    """Temperature scaling by the top-versus-all loss.
+
+    ``softmax(z / T)`` with the T of lowest binary cross-entropy of the confidence against whether the prediction is
+    right. The authors' code (allglc/tva-calibration) runs Adam on T, from 1.5, for 200 epochs with step 1e-3; here a
+    scan and a root search find the minimum over T in [0.05, 100].
+
+    ``fit_history``: ``temperature``, ``beta``, ``loss`` (nats), ``at_lower_bound``, ``at_upper_bound``.
+    """
+
+    def _fit(self, logits: Array, labels: Labels, features: Array | None, head: Head | None) -> dict[str, Any]:
+        objective = TopVersusAll(logits, labels)
+        scan = lowest_beta(objective, objective.n_samples)
+        self._beta = scan.beta
+        return scan.history()
+
+    def _transform(self, logits: Array, features: Array | None) -> Array:
+        return softmax(logits * self._beta)
+
+    def _state(self) -> dict[str, NDArray[Any]]:
+        return {"beta": np.array([self._beta])}
+
+    def _load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
+        self._beta = state["beta"].item()

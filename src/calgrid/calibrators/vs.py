@@ -1,0 +1,76 @@
+"""Vector scaling: a scale and a bias for each class."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calgrid.calibrators._base import Array, Calibrator, Head, Labels
+from calgrid.calibrators._linear import LinearMap, fit_linear
+from calgrid.calibrators._probabilities import centred, possible_labels
+from calgrid.calibrators._temperature import BETA_BOUNDS, fit_temperature
+from calgrid.calibrators._validation import IMPOSSIBLE
+from calgrid.registry import register
+
+
+@register(
+    source="Guo, Pleiss, Sun, Weinberger, On Calibration of Modern Neural Networks, ICML 2017, Sec. 4.2",
+    needs=("logits",),
+    keeps_argmax=False,
+    parameters="2K",
+    stochastic=False,
+)
+class VectorScaling(Calibrator):
+    """Vector scaling, ``softmax(w * z + b)``, by validation NLL, which is convex.
+
+    Started from ``w = 1 / T`` of ``ts``; at most 300 iterations of L-BFGS-B (``gradient_norm`` says how far they came
+    on nearly separable data). Deviations from the paper, which leaves these cases open:
+
+    - z is the logits minus the mean of their row: the map is not invariant to a constant added to a row, and that
+      constant means nothing. Public codes use the logits as they come.
+    - w is kept in [0.01, 20], as the inverse temperatures elsewhere: the loss of separable data has no minimum.
+    - a class without validation samples keeps ``w = 1 / T``, ``b = 0``; the other biases sum to 0. Nothing else would
+      keep its probability from going to 0.
+
+    Samples whose label has a logit of -inf are left out.
+
+    ``fit_history``: ``loss`` and ``nll`` (equal; nats), ``iterations``, ``gradient_norm``, ``temperature`` (of the
+    start), ``n_absent`` (classes without samples), ``n_infinite_loss`` (samples left out).
+    """
+
+    def _inputs(self, logits: Array) -> Array:
+        # -inf times a gradient of 0 would be NaN; with w > 0 any number that far below has probability 0
+        return np.maximum(centred(logits), -IMPOSSIBLE)
+
+    def _fit(self, logits: Array, labels: Labels, features: Array | None, head: Head | None) -> dict[str, Any]:
+        kept, n_classes = possible_labels(logits, labels), logits.shape[1]
+        used, targets = (logits, labels) if kept.all() else (logits[kept], labels[kept])
+        beta = fit_temperature(used, targets).beta
+        present = np.bincount(targets, minlength=n_classes) > 0
+
+        def centre(bias: Array) -> Array:
+            return np.where(present, bias - bias[present].mean(), 0.0)
+
+        self._map, history = fit_linear(
+            self._inputs(used),
+            targets,
+            LinearMap(np.full(n_classes, beta), np.zeros(n_classes)),
+            bounds=(np.where(present, BETA_BOUNDS[0], beta), np.where(present, BETA_BOUNDS[1], beta)),
+            centre=centre,
+        )
+        return {
+            **history,
+            "temperature": 1.0 / beta,
+            "n_absent": int((~present).sum()),
+            "n_infinite_loss": int((~kept).sum()),
+        }
+
+    def _transform(self, logits: Array, features: Array | None) -> Array:
+        return self._map.probabilities(self._inputs(logits))
+
+    def _state(self) -> dict[str, NDArray[Any]]:
+        return {"weight": self._map.weight, "bias": self._map.bias}
+
+    def _load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
+        self._map = LinearMap(state["weight"], state["bias"])

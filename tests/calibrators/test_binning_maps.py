@@ -1,0 +1,273 @@
+"""Histogram binning, BBQ and isotonic maps: worked examples, bins under ties, one-vs-all forms."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.special import gammaln
+
+from calgrid.calibrators import build_calibrator, logits_from_probabilities
+from calgrid.calibrators._binning import bin_of, count, equal_count_cuts, make_cuts
+from calgrid.calibrators._isotonic import fit_isotonic
+from calgrid.calibrators._one_vs_all import renormalised
+from calgrid.calibrators._probabilities import softmax
+from calgrid.calibrators._validation import check_logits
+from calgrid.calibrators.bbq import Binnings, binning_sizes
+from calgrid.errors import ConfigError
+
+# worked example: ten confidences and whether the prediction was right
+CONFIDENCE = np.array([0.95, 0.92, 0.85, 0.77, 0.71, 0.65, 0.58, 0.53, 0.46, 0.38])
+CORRECT = np.array([1, 1, 1, 0, 1, 1, 0, 1, 0, 0], dtype=float)
+ONE_VS_ALL = ("hb_ova", "iso_ova")
+
+
+def top_heavy(confidence, n_classes=4):
+    """Logits whose softmax gives class 0 the confidence and shares the rest evenly."""
+    rest = np.repeat((1.0 - confidence)[:, None] / (n_classes - 1), n_classes - 1, axis=1)
+    return logits_from_probabilities(np.column_stack([confidence, rest]))
+
+
+def fit_example(id, **overrides):
+    return build_calibrator(id, **overrides).fit(top_heavy(CONFIDENCE), np.where(CORRECT == 1, 0, 1))
+
+
+def top_after(calibrator, confidence):
+    return calibrator.predict_proba(top_heavy(np.asarray(confidence)))[:, 0]
+
+
+@pytest.mark.parametrize(("prior_count", "accuracies"), [(0.0, [0, 1 / 3, 2 / 3, 1]), (2.0, [1 / 3, 0.4, 0.6, 0.8])])
+def test_equal_width_bins_give_the_accuracies_of_the_worked_example(prior_count, accuracies):
+    calibrator = fit_example("hb", n_bins=5, spacing="width", prior_count=prior_count)
+    np.testing.assert_allclose(top_after(calibrator, [0.38, 0.5, 0.7, 0.9]), accuracies, atol=1e-12)
+    assert calibrator.fit_history == {"n_bins": 5, "n_empty": 1}
+
+
+def test_bins_are_open_below_and_closed_above_and_an_empty_one_gives_its_centre():
+    calibrator = fit_example("hb", n_bins=10, spacing="width", prior_count=0.0)
+    assert calibrator.fit_history["n_empty"] == 3
+    # below (0.3, 0.4], and the bins above 0.9 and below 0.5 hold samples
+    np.testing.assert_allclose(top_after(calibrator, [0.28, 0.39, 0.92]), [0.25, 0.0, 1.0])
+    np.testing.assert_array_equal(bin_of(make_cuts(CONFIDENCE, 4, "width"), [0.0, 0.25, 0.2500001, 1.0]), [0, 0, 1, 3])
+
+
+def test_equal_count_bins_hold_their_smoothed_accuracy():
+    calibrator = fit_example("hb", n_bins=2)
+    # five samples below (0.65 + 0.71) / 2, of which two are right, and five above, of which four are
+    np.testing.assert_allclose(top_after(calibrator, [0.3, 0.679, 0.681, 1.0]), [3 / 7, 3 / 7, 5 / 7, 5 / 7])
+
+
+@settings(deadline=None, max_examples=100)
+@given(
+    scores=st.lists(st.sampled_from([0.0, 0.1, 0.25, 0.5, 0.9, 1.0]) | st.floats(0, 1), min_size=1, max_size=60),
+    n_bins=st.integers(1, 20),
+)
+def test_equal_count_bins_are_not_empty_and_never_part_equal_scores(scores, n_bins):
+    ordered = np.sort(scores)
+    cuts = equal_count_cuts(ordered, n_bins)
+    assert len(cuts) <= n_bins - 1
+    assert (np.diff(cuts) > 0).all()
+    # neighbours so close that nothing lies between them may share a bin
+    if (np.diff(np.unique(ordered)) > 1e-12).all():
+        number = count(cuts, ordered, ordered).n
+        assert number.min() >= 1
+        largest_tie = np.unique(ordered, return_counts=True)[1].max()
+        assert number.max() <= -(-len(ordered) // n_bins) + largest_tie
+
+
+def test_without_ties_bins_differ_by_one_sample_at_most():
+    scores = np.random.default_rng(0).permutation(np.linspace(0, 1, 101))
+    number = count(make_cuts(scores, 15, "quantile"), scores, scores).n
+    assert set(number) <= {6, 7}
+    assert number.sum() == 101
+
+
+def test_bbq_scores_values_and_outputs_of_the_worked_example():
+    binnings = Binnings(CONFIDENCE, CORRECT)
+    assert list(binning_sizes(10)) == [1, 2]
+    cuts, values, score = binnings.binning(1)
+    assert (len(cuts), score) == (0, pytest.approx(-7.74500280, abs=1e-8))
+    np.testing.assert_allclose(values, [0.6118182], atol=5e-8)
+    cuts, values, score = binnings.binning(2)
+    np.testing.assert_allclose(cuts, [0.68])
+    np.testing.assert_allclose(values, [0.4177778, 0.809], atol=5e-8)
+    assert score == pytest.approx(-7.49482024, abs=1e-8)
+    calibrator = fit_example("bbq")
+    np.testing.assert_allclose(top_after(calibrator, [0.6, 0.9]), [0.5027245, 0.7226780], atol=5e-8)
+    assert calibrator.fit_history == {"n_models": 2, "best_n_bins": 2, "n_steps": 2}
+
+
+@pytest.mark.parametrize(
+    ("n_samples", "sizes"), [(1, (1, 1)), (50, (1, 10)), (5000, (1, 171)), (50_000, (3, 369)), (10**6, (10, 1000))]
+)
+def test_bbq_averages_over_the_published_range_of_bins(n_samples, sizes):
+    found = binning_sizes(n_samples)
+    assert (found[0], found[-1]) == sizes
+
+
+def test_bbq_equals_a_plain_loop_over_bins(problem):
+    logits = check_logits(problem.logits)
+    confidence, right = softmax(logits).max(axis=1), (logits.argmax(axis=1) == problem.labels).astype(float)
+    scores, functions = [], []
+    for size in binning_sizes(len(right)):
+        edges = [0.0, *equal_count_cuts(np.sort(confidence), size), 1.0]
+        score, values = 0.0, []
+        for low, high in pairwise(edges):
+            inside = (confidence > low) & (confidence <= high)
+            n, n1, middle = inside.sum(), right[inside].sum(), (low + high) / 2
+            pi = min(max(middle, 0.005), 0.995)
+            score += gammaln(n1 + 2 * pi) + gammaln(n - n1 + 2 * (1 - pi)) - gammaln(n + 2)
+            score -= gammaln(2 * pi) + gammaln(2 * (1 - pi))
+            p0 = (confidence[inside & (right == 1)].sum() + middle) / (n1 + 1)
+            values.append((n1 + p0) / (n + 1))
+        scores.append(score)
+        functions.append(np.array(values)[bin_of(np.array(edges[1:-1]), confidence)])
+    weights = softmax(np.array([scores]) - max(scores))[0]
+    predicted = problem.predict(problem.fit("bbq"))[np.arange(len(right)), logits.argmax(axis=1)]
+    np.testing.assert_allclose(predicted, weights @ np.array(functions), rtol=1e-10)
+
+
+@pytest.mark.parametrize("id", ["hb", "bbq", "iso", "spline"])
+def test_saturated_confidences_share_one_value_and_no_probability_is_certain(id):
+    confidence = np.concatenate([np.ones(60), np.linspace(0.3, 0.95, 40)])
+    labels = np.zeros(100, dtype=int)
+    labels[50:60] = labels[-20:] = 1
+    calibrator = build_calibrator(id).fit(top_heavy(confidence), labels)
+    top = top_after(calibrator, confidence)
+    assert len(np.unique(top[:60])) == 1
+    assert top[0] == pytest.approx(50 / 60, abs=0.08)
+    assert top.min() > 0.0
+    assert top.max() < 1.0
+
+
+def test_isotonic_values_solve_the_least_squares_problem():
+    generator = np.random.default_rng(1)
+    scores, hits = generator.uniform(size=200), (generator.uniform(size=200) < 0.5).astype(float)
+    points, values = fit_isotonic(scores, hits, 10**9)
+    order = np.argsort(scores)
+    fitted, target = np.interp(scores[order], points, values), hits[order]
+    assert (np.diff(fitted) >= -1e-12).all()
+    # optimal iff on every block of equal values the value is the mean, and no prefix of a block lies below it
+    for value in np.unique(fitted.round(12)):
+        block = target[np.abs(fitted - value) < 1e-9]
+        assert block.mean() == pytest.approx(value, abs=1e-6)
+        assert (np.cumsum(block - value) >= -1e-6).all()
+
+
+def test_one_vs_all_bins_are_those_of_each_class_alone(problem):
+    probabilities = softmax(check_logits(problem.logits))
+    fitted = problem.fit("hb_ova", n_bins=4, prior_count=0.0)
+    expected = np.empty_like(probabilities)
+    for k in range(5):
+        index = np.minimum((probabilities[:, k] * 4).astype(int), 3)
+        for b in range(4):
+            inside = index == b
+            expected[inside, k] = (problem.labels[inside] == k).mean() if inside.any() else (b + 0.5) / 4
+    expected /= expected.sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(problem.predict(fitted), expected, rtol=1e-12)
+
+
+def test_the_prior_of_one_vs_all_bins_is_the_uncalibrated_probability(problem):
+    strong = problem.predict(problem.fit("hb_ova", n_bins=200, prior_count=1e9))
+    np.testing.assert_allclose(strong, problem.predict(problem.fit("none")), atol=0.01)
+
+
+def test_one_vs_all_isotonic_regression_is_that_of_each_class_alone(problem):
+    probabilities = softmax(check_logits(problem.logits))
+    expected = np.empty_like(probabilities)
+    for k in range(5):
+        points, values = fit_isotonic(probabilities[:, k], (problem.labels == k).astype(float), len(problem.labels))
+        expected[:, k] = np.interp(probabilities[:, k], points, values)
+    expected /= expected.sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(problem.predict(problem.fit("iso_ova")), expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize("id", ONE_VS_ALL)
+def test_a_class_without_samples_keeps_its_odds_against_the_sum_of_the_others(id, problem):
+    without = problem.rows(problem.labels != 2)
+    calibrator = without.fit(id)
+    assert calibrator.fit_history["n_absent"] == 1
+    before, after = without.predict(without.fit("none")), without.predict(calibrator)
+    others = np.delete(after, 2, axis=1).sum(axis=1)
+    # p_2 entered the normalisation as it was: p_2 / (p_2 + others before normalisation)
+    np.testing.assert_allclose(after[:, 2] / others * _mapped_others(calibrator, without), before[:, 2], rtol=1e-9)
+
+
+def _mapped_others(calibrator, problem):
+    """Sum of the calibrated classes before rows are normalised, from the saved state."""
+    state, probabilities = calibrator._state(), softmax(check_logits(problem.logits))
+    total = np.zeros(len(probabilities))
+    for position, label in enumerate(state["classes"]):
+        if "cuts" in state:
+            total += state["rates"][position, bin_of(state["cuts"][position], probabilities[:, label])]
+        else:
+            begin, end = np.concatenate([[0], state["ends"]])[position : position + 2]
+            total += np.interp(probabilities[:, label], state["scores"][begin:end], state["rates"][begin:end])
+    return total
+
+
+def test_rows_of_zeros_fall_back():
+    values, otherwise = np.array([[0.0, 0.0], [1.0, 3.0]]), np.array([[0.4, 0.6], [0.5, 0.5]])
+    np.testing.assert_allclose(renormalised(values, otherwise), [[0.4, 0.6], [0.25, 0.75]])
+
+
+def test_raw_one_vs_all_bins_that_rule_every_class_out_keep_the_softmax():
+    logits = np.log(np.array([[0.6, 0.4], [0.6, 0.4], [0.3, 0.7], [0.3, 0.7]]))
+    fitted = build_calibrator("hb_ova", n_bins=2, prior_count=0.0).fit(logits, [1, 1, 0, 0])
+    # class 0 is never right above 1/2, always below; class 1 likewise
+    np.testing.assert_allclose(fitted.predict_proba(logits), [[0, 1], [0, 1], [1, 0], [1, 0]])
+    one = build_calibrator("hb_ova", n_bins=1, prior_count=0.0).fit(logits, [1, 1, 1, 1])
+    np.testing.assert_allclose(one.predict_proba(logits).sum(axis=1), 1.0)
+
+
+def test_irm_is_one_isotonic_map_for_all_classes_and_keeps_their_order(problem, held_out):
+    calibrator = problem.fit("irm")
+    probabilities, after = softmax(check_logits(held_out.logits)), held_out.predict(calibrator)
+    state = calibrator._state()
+    assert (np.diff(state["rates"]) >= 0.0).all()
+    order = np.argsort(probabilities, axis=1)
+    assert (np.diff(np.take_along_axis(after, order, axis=1), axis=1) >= -1e-15).all()
+    # classes on one step of the map are still told apart by the tie break
+    same = np.interp(probabilities, state["scores"], state["rates"]) + 1e-9 * probabilities
+    np.testing.assert_allclose(after, same / same.sum(axis=1, keepdims=True), rtol=1e-9)
+    assert (after.argmax(axis=1) == held_out.logits.argmax(axis=1)).all()
+
+
+@pytest.mark.parametrize("id", ["hb", "hb_ova", "bbq", "iso_ova", "irm", "spline"])
+def test_a_thousand_classes_and_twenty_samples(id, make):
+    few = make(60, n_classes=1000)
+    after = few.rows(slice(20, 60)).predict(few.rows(slice(20)).fit(id))
+    assert np.isfinite(after).all()
+    np.testing.assert_allclose(after.sum(axis=1), 1.0, atol=1e-9)
+
+
+@pytest.mark.parametrize("id", ["hb", "hb_ova", "bbq", "iso_ova", "irm", "spline"])
+def test_the_order_of_the_validation_samples_does_not_matter(id, problem, held_out):
+    tied = problem.replace(logits=problem.logits.round(0))
+    order = np.random.default_rng(2).permutation(len(tied.labels))
+    one, other = (held_out.predict(data.fit(id)) for data in (tied, tied.rows(order)))
+    np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("id", "options"), [("hb", {"n_bins": 0}), ("hb_ova", {"n_bins": 0}), ("hb", {"prior_count": -1.0})]
+)
+def test_impossible_settings_are_refused(id, options):
+    with pytest.raises(ConfigError, match=f"calibrator '{id}'"):
+        build_calibrator(id, **options)
+
+
+@pytest.mark.parametrize("id", ["hb", "bbq", "irm", "spline"])
+def test_overconfidence_is_removed(id, make):
+    data = make(8000, temperature=3.0, seed=5)
+    val, test = data.rows(slice(4000)), data.rows(slice(4000, 8000))
+
+    predicted, rows = test.logits.argmax(axis=1), np.arange(4000)
+
+    # a top-label map may lower the prediction below another class: what it calibrates is the original prediction
+    def gap(probabilities):
+        return abs(probabilities[rows, predicted].mean() - (predicted == test.labels).mean())
+
+    assert gap(test.predict(val.fit("none"))) > 0.1
+    assert gap(test.predict(val.fit(id))) < 0.03

@@ -1,0 +1,119 @@
+"""`cts`: a temperature for each class, as a search over all logits would choose it."""
+
+import numpy as np
+import pytest
+
+from calgrid.calibrators import build_calibrator
+from calgrid.calibrators._class_temperatures import ClassTemperatures, two_largest
+from calgrid.calibrators._probabilities import centred, softmax
+from calgrid.calibrators.cts import GRID, LEAST_GAIN
+from calgrid.metrics import ece
+
+
+def score(logits, labels, temperatures, n_bins=15):
+    scaled = logits / temperatures
+    probabilities = softmax(scaled - scaled.max(axis=1, keepdims=True))
+    return ece(probabilities, labels, n_bins), int((probabilities.argmax(axis=1) == labels).sum())
+
+
+def brute_force(logits, labels, start, keep_accuracy, sweeps=5):
+    """The greedy search with a pass over all logits for each candidate."""
+    temperatures = np.full(logits.shape[1], start)
+    lowest, correct = score(logits, labels, temperatures)
+    for _ in range(sweeps):
+        before = temperatures.copy()
+        for label in np.unique(labels):
+            errors = []
+            for candidate in GRID:
+                trial = np.where(np.arange(len(temperatures)) == label, candidate, temperatures)
+                error, right = score(logits, labels, trial)
+                errors.append(error if right >= correct or not keep_accuracy else np.inf)
+            if min(errors) < lowest - LEAST_GAIN:
+                temperatures[label] = GRID[int(np.argmin(errors))]
+                lowest, correct = score(logits, labels, temperatures)
+        if (before == temperatures).all():
+            break
+    return temperatures
+
+
+def make(seed, case, n_samples=400, n_classes=8):
+    generator = np.random.default_rng(seed)
+    logits = generator.choice([1.0, 3.0, 8.0]) * generator.normal(size=(n_samples, n_classes))
+    if case == "ties":
+        logits = np.round(2.0 * logits) / 2.0
+    labels = np.where(
+        generator.uniform(size=n_samples) < 0.5, logits.argmax(axis=1), generator.integers(0, n_classes, n_samples)
+    )
+    if case == "absent":
+        labels[labels == 2] = 3
+    if case == "impossible":
+        logits[generator.uniform(size=logits.shape) < 0.3] = -np.inf
+        logits[np.arange(n_samples), labels] = generator.normal(size=n_samples)
+    return logits, labels
+
+
+@pytest.mark.parametrize("keep_accuracy", [True, False])
+@pytest.mark.parametrize(("seed", "case"), [(0, ""), (2, ""), (3, "ties"), (4, "impossible"), (5, "absent")])
+def test_temperatures_are_those_of_the_search_over_all_logits(seed, case, keep_accuracy):
+    logits, labels = make(seed, case)
+    calibrator = build_calibrator("cts", keep_accuracy=keep_accuracy).fit(logits, labels)
+    history, found = calibrator.fit_history, calibrator._state()["temperatures"]
+    expected = brute_force(centred(logits), labels, history["start_temperature"], keep_accuracy)
+    np.testing.assert_array_equal(found, expected)
+    assert history["loss"][-1] == pytest.approx(ece(calibrator.predict_proba(logits), labels), abs=1e-12)
+    assert history["loss"][-1] <= history["loss"][0]
+
+
+@pytest.mark.parametrize("case", ["", "ties", "impossible"])
+def test_errors_stay_exact_while_temperatures_change(case):
+    logits, labels = make(7, case)
+    search = ClassTemperatures(centred(logits), labels, np.full(8, 1.3), GRID, 15)
+    generator = np.random.default_rng(1)
+    for _ in range(30):
+        label, temperature = int(generator.integers(8)), float(generator.choice(GRID))
+        errors, correct = search.errors(label)
+        expected = [
+            score(centred(logits), labels, np.where(np.arange(8) == label, candidate, search.temperatures))
+            for candidate in GRID
+        ]
+        np.testing.assert_allclose(errors, [error for error, _ in expected], atol=1e-12)
+        np.testing.assert_array_equal(correct, [right for _, right in expected])
+        search.accept(label, temperature)
+        assert search.current()[0] == pytest.approx(expected[int(np.argmin(np.abs(GRID - temperature)))][0], abs=1e-12)
+
+
+def test_classes_without_samples_keep_the_start():
+    logits, labels = make(5, "absent")
+    calibrator = build_calibrator("cts").fit(logits, labels)
+    assert calibrator._state()["temperatures"][2] == calibrator.fit_history["start_temperature"]
+
+
+def test_accuracy_is_kept_where_asked():
+    logits, labels = make(0, "")
+    before = (logits.argmax(axis=1) == labels).mean()
+    probabilities = build_calibrator("cts").fit(logits, labels).predict_proba(logits)
+    assert (probabilities.argmax(axis=1) == labels).mean() >= before
+
+
+def test_sweeps_end_with_one_that_changes_nothing_or_at_their_number():
+    logits, labels = make(3, "ties")
+    one, all_of_them = (build_calibrator("cts", sweeps=n).fit(logits, labels).fit_history for n in (1, 50))
+    assert one["sweeps"] == 1
+    assert all_of_them["changed"][-1] == 0
+    assert all(all_of_them["changed"][:-1])
+    assert len(all_of_them["loss"]) == all_of_them["sweeps"] + 1
+
+
+def test_constants_added_to_rows_of_the_validation_data_change_nothing(problem, held_out):
+    moved = problem.replace(logits=problem.logits + np.arange(600)[:, None] % 7)
+    np.testing.assert_allclose(held_out.predict(moved.fit("cts")), held_out.predict(problem.fit("cts")), atol=1e-9)
+
+
+def test_the_two_largest_are_the_first_among_ties():
+    top, first, runner_up, second = two_largest(np.array([[1.0, 3.0, 3.0], [-np.inf, 0.0, -np.inf], [2.0, 5.0, 2.0]]))
+    np.testing.assert_array_equal(top, [3.0, 0.0, 5.0])
+    np.testing.assert_array_equal(first, [1, 1, 1])
+    np.testing.assert_array_equal(runner_up, [3.0, -np.inf, 2.0])
+    assert second[0] == 2
+    assert second[1] != 1
+    assert second[2] == 0

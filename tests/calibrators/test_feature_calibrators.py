@@ -1,0 +1,245 @@
+"""Calibrators that read features: proximity, density ratio, parts by proximity, feature clipping."""
+
+import numpy as np
+import pytest
+from scipy.stats import multivariate_normal
+
+from calgrid.calibrators import _proximity as proximity_module
+from calgrid.calibrators import build_calibrator
+from calgrid.calibrators import procal_dr as procal_module
+from calgrid.calibrators._probabilities import softmax
+from calgrid.calibrators._proximity import Neighbours
+from calgrid.calibrators._validation import check_logits
+from calgrid.calibrators.fc import clipped_logits
+from calgrid.calibrators.procal_dr import bandwidths, log_density
+from calgrid.errors import ConfigError, DataError
+from calgrid.metrics import accuracy, ece, nll
+
+
+def plain_proximity(queries, points, k, leave_out=False):
+    values = []
+    for row, query in enumerate(queries):
+        distance = [
+            np.square(query - point).sum() for column, point in enumerate(points) if not leave_out or column != row
+        ]
+        values.append(np.exp(-np.sort(distance)[:k]).mean())
+    return np.array(values)
+
+
+def unit(features):
+    return features / np.linalg.norm(features, axis=1, keepdims=True)
+
+
+# proximity --------------------------------------------------------------------------------------------------------
+
+
+def test_proximity_of_hand_computed_points():
+    points = np.array([[2.0, 0.0], [0.0, 1.0], [-3.0, 0.0]])
+    neighbours = Neighbours.of(points, 2)
+    # squared distances of unit vectors: 0, 2 and 4
+    np.testing.assert_allclose(neighbours.proximity(np.array([[5.0, 0.0]])), (1.0 + np.exp(-2.0)) / 2.0)
+    corner, side = (np.exp(-2.0) + np.exp(-4.0)) / 2.0, np.exp(-2.0)
+    np.testing.assert_allclose(neighbours.own_proximity(), [corner, side, corner])
+
+
+@pytest.mark.parametrize("block", [1 << 22, 700])
+def test_proximity_equals_a_plain_search_whatever_the_block(problem, held_out, monkeypatch, block):
+    monkeypatch.setattr(proximity_module, "_BLOCK", block)
+    points, queries = unit(problem.features[:150]), unit(held_out.features[:40])
+    neighbours = Neighbours.of(problem.features[:150], 10)
+    np.testing.assert_allclose(
+        neighbours.proximity(held_out.features[:40]), plain_proximity(queries, points, 10), rtol=1e-6
+    )
+    np.testing.assert_allclose(neighbours.own_proximity(), plain_proximity(points, points, 10, True), rtol=1e-6)
+
+
+def test_the_length_of_features_does_not_matter_and_zero_features_are_allowed(problem, held_out):
+    neighbours = Neighbours.of(problem.features, 10)
+    scaled = held_out.features * np.linspace(0.1, 50.0, len(held_out.labels))[:, None]
+    np.testing.assert_allclose(neighbours.proximity(scaled), neighbours.proximity(held_out.features), rtol=1e-9)
+    # the origin is at distance 1 from every unit vector
+    np.testing.assert_allclose(neighbours.proximity(np.zeros((1, 8))), np.exp(-1.0), rtol=1e-6)
+
+
+# density ratio ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("block", [1 << 22, 100])
+def test_the_density_estimate_is_a_mean_of_gaussians(monkeypatch, block):
+    monkeypatch.setattr(procal_module, "_BLOCK", block)
+    generator = np.random.default_rng(0)
+    points, queries = generator.normal(size=(60, 2)) * [0.2, 0.05], generator.normal(size=(9, 2)) * 0.3
+    widths = 1.06 * points.std(axis=0) * 60 ** (-1 / 6)
+    np.testing.assert_allclose(bandwidths(points), widths)
+    expected = np.mean([multivariate_normal(point, np.diag(widths**2)).pdf(queries) for point in points], axis=0)
+    np.testing.assert_allclose(np.exp(log_density(queries, points)), expected, rtol=1e-9, atol=1e-300)
+
+
+def test_density_ratio_is_the_rule_of_bayes(problem, held_out):
+    logits = check_logits(problem.logits)
+    right = logits.argmax(axis=1) == problem.labels
+    confidence, queries = softmax(logits).max(axis=1), check_logits(held_out.logits)
+    known = np.column_stack([confidence, plain_proximity(unit(problem.features), unit(problem.features), 10, True)])
+    asked = np.column_stack(
+        [softmax(queries).max(axis=1), plain_proximity(unit(held_out.features), unit(problem.features), 10)]
+    )
+    f1, f0 = np.exp(log_density(asked, known[right])), np.exp(log_density(asked, known[~right]))
+    expected = f1 / (f1 + f0 * (~right).sum() / right.sum())
+    found = held_out.predict(problem.fit("procal_dr"))[np.arange(len(asked)), queries.argmax(axis=1)]
+    np.testing.assert_allclose(found, np.clip(expected, 1 / 601, 600 / 601), rtol=1e-4)
+
+
+def test_a_constant_accuracy_is_found_wherever_a_sample_lies(make):
+    data = make(3000, seed=4)
+    random = np.random.default_rng(0).uniform(size=3000) < 0.7
+    labels = np.where(random, data.logits.argmax(axis=1), data.logits.argmin(axis=1))
+    fitted = data.replace(labels=labels).fit("procal_dr")
+    fresh = make(3500, seed=9).rows(slice(3000, 3500))
+    top = fresh.predict(fitted)[np.arange(500), fresh.logits.argmax(axis=1)]
+    assert top.mean() == pytest.approx(0.7, abs=0.03)
+    assert np.quantile(top, 0.05) > 0.55
+
+
+def test_far_from_all_data_the_output_is_no_division_by_zero(problem):
+    fitted = problem.fit("procal_dr")
+    far = fitted.predict_proba(np.array([[0.0, -1e-9, 0.0, 0.0, 0.0]]), -np.abs(problem.features[:1]))
+    assert np.isfinite(far).all()
+    assert far.max() > 0.2
+
+
+@pytest.mark.parametrize("wrong", [0, 4])
+def test_too_few_wrong_samples_mean_temperature_scaling(problem, held_out, wrong):
+    labels = problem.logits.argmax(axis=1)
+    labels[:wrong] = problem.logits[:wrong].argmin(axis=1)
+    data = problem.replace(labels=labels)
+    fitted, single = data.fit("procal_dr"), data.fit("ts")
+    np.testing.assert_array_equal(held_out.predict(fitted), held_out.predict(single))
+    assert fitted.fit_history["temperature"] == pytest.approx(single.fit_history["temperature"])
+
+
+def proximity_biased(n_samples, seed):
+    """Two-cluster data of equal confidence where samples of the wide cluster are often wrong."""
+    generator = np.random.default_rng(seed)
+    wide = generator.uniform(size=n_samples) < 0.5
+    spread = np.where(wide, 1.0, 0.02)[:, None]
+    features = np.array([1.0] + [0.0] * 5) + spread * generator.normal(size=(n_samples, 6))
+    confidence = generator.uniform(0.7, 0.9, n_samples)
+    logits = np.log(np.column_stack([confidence, *[(1 - confidence) / 2] * 2]))
+    right = generator.uniform(size=n_samples) < np.where(wide, 0.6, 0.95)
+    return logits, np.where(right, 0, generator.integers(1, 3, n_samples)), features, wide
+
+
+@pytest.mark.parametrize(
+    ("id", "options"),
+    [("procal_dr", {}), *(("procal_bms", {"base": b, "n_bins": 4}) for b in ("irm", "iso", "hb", "iso_ova", "hb_ova"))],
+)
+def test_accuracy_that_depends_on_proximity_is_learned(id, options):
+    logits, labels, features, _ = proximity_biased(3000, 0)
+    fitted = build_calibrator(id, **options).fit(logits, labels, features)
+    fresh, _, where, wide = proximity_biased(1000, 1)
+    top = fitted.predict_proba(fresh, where)[:, 0]
+    assert top[wide].mean() == pytest.approx(0.6, abs=0.06)
+    assert top[~wide].mean() == pytest.approx(0.95, abs=0.04)
+
+
+# parts by proximity -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("base", ["irm", "iso", "iso_ova", "hb", "hb_ova"])
+def test_one_part_is_its_base(problem, held_out, base):
+    alone = problem.fit(base, **({"n_bins": 10} if base.startswith("hb") else {}))
+    parts = problem.fit("procal_bms", base=base, n_bins=1)
+    np.testing.assert_array_equal(held_out.predict(parts), held_out.predict(alone))
+
+
+def test_each_part_is_fitted_to_its_samples_only(problem, held_out):
+    own = Neighbours.of(problem.features, 10).own_proximity()
+    asked = Neighbours.of(problem.features, 10).proximity(held_out.features)
+    ordered = np.sort(own)
+    cut = (ordered[299] + ordered[300]) / 2
+    found = held_out.predict(problem.fit("procal_bms", base="iso", n_bins=2))
+    for low in (True, False):
+        alone = problem.rows((own <= cut) == low).fit("iso")
+        there = (asked <= cut) == low
+        np.testing.assert_array_equal(found[there], held_out.rows(there).predict(alone))
+
+
+# feature clipping -------------------------------------------------------------------------------------------------
+
+
+def clip_by_hand(problem, threshold):
+    weight, bias = problem.head
+    return softmax(check_logits(np.clip(problem.features, -threshold, threshold) @ weight.T + bias))
+
+
+@pytest.mark.parametrize(("criterion", "metric"), [("ece", ece), ("nll", nll)])
+def test_the_threshold_beats_every_quantile_that_keeps_the_accuracy(problem, criterion, metric):
+    fitted = problem.fit("fc", criterion=criterion)
+    history, labels = fitted.fit_history, problem.labels
+    before = accuracy(problem.predict(problem.fit("none")), labels)
+    assert history["accuracy_unclipped"] == before
+    assert history["accuracy"] > 0.99 * before
+    assert history["n_tried"] == 96
+    after = clip_by_hand(problem, history["threshold"])
+    np.testing.assert_allclose(problem.predict(fitted), after, rtol=1e-12)
+    assert history["objective"] == pytest.approx(metric(after, labels))
+    for threshold in np.quantile(np.abs(problem.features), np.arange(1, 65) / 64):
+        clipped = clip_by_hand(problem, threshold)
+        if accuracy(clipped, labels) > 0.99 * before:
+            assert metric(clipped, labels) >= history["objective"] - 1e-12
+
+
+def test_clipping_has_two_sides(problem):
+    signed = np.array([[-3.0, 0.5], [0.1, 4.0]])
+    head = np.eye(2), np.zeros(2)
+    np.testing.assert_allclose(clipped_logits(signed, head, 1.0), [[-1.5, 0.0], [-0.9, 0.0]])
+    np.testing.assert_allclose(clipped_logits(signed, head, np.inf), [[-3.5, 0.0], [-3.9, 0.0]])
+
+
+def test_nothing_is_clipped_where_every_sample_is_wrong(problem, held_out):
+    wrong = problem.replace(labels=problem.logits.argmin(axis=1))
+    fitted = wrong.fit("fc")
+    assert fitted.fit_history["clipped"] is False
+    np.testing.assert_allclose(held_out.predict(fitted), held_out.predict(problem.fit("none")), rtol=1e-9)
+
+
+def test_prediction_reads_features_not_logits(problem, held_out):
+    fitted = problem.fit("fc")
+    other = held_out.replace(logits=np.zeros_like(held_out.logits))
+    np.testing.assert_array_equal(other.predict(fitted), held_out.predict(fitted))
+
+
+def test_logits_of_another_head_are_refused_and_rounded_ones_are_not(problem):
+    weight, bias = problem.head
+    rounded = problem.replace(logits=problem.logits.astype(np.float32) + 7.0, head=(weight.astype(np.float32), bias))
+    assert rounded.fit("fc").fit_history["accuracy"] == problem.fit("fc").fit_history["accuracy"]
+    for head in ((weight[::-1], bias), (weight, bias + np.arange(5)), (2.0 * weight, bias)):
+        with pytest.raises(DataError, match=r"do not give these logits .* off by up to"):
+            problem.replace(head=head).fit("fc")
+
+
+def test_the_head_is_required(problem):
+    with pytest.raises(DataError, match="needs head"):
+        build_calibrator("fc").fit(problem.logits, problem.labels, problem.features)
+
+
+@pytest.mark.parametrize("id", ["procal_dr", "procal_bms", "fc", "gc_ts", "gc_ets"])
+def test_a_thousand_classes_and_twenty_samples(id, make):
+    few = make(60, n_classes=1000)
+    after = few.rows(slice(20, 60)).predict(few.rows(slice(20)).fit(id))
+    assert np.isfinite(after).all()
+    np.testing.assert_allclose(after.sum(axis=1), 1.0, atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("id", "options"),
+    [
+        ("procal_dr", {"n_neighbours": 0}),
+        ("procal_bms", {"n_bins": 0}),
+        ("procal_bms", {"base": "ts"}),
+        ("fc", {"criterion": "mse"}),
+    ],
+)
+def test_impossible_settings_are_refused(id, options):
+    with pytest.raises(ConfigError, match=f"calibrator '{id}'"):
+        build_calibrator(id, **options)

@@ -1,0 +1,180 @@
+"""`gc_ts` and `gc_ets`: the loss of a partition, its minimiser, and what groups gain."""
+
+import numpy as np
+import pytest
+import torch
+from scipy.optimize import check_grad, minimize, rosen, rosen_der
+
+from calgrid.calibrators import build_calibrator
+from calgrid.calibrators._grouping import PartitionLoss
+from calgrid.calibrators._lbfgs import minimise_each
+from calgrid.calibrators._objectives import Evidence
+from calgrid.calibrators._probabilities import softmax
+from calgrid.calibrators._temperature import BETA_BOUNDS
+from calgrid.calibrators._validation import check_logits
+from calgrid.errors import ConfigError
+from calgrid.metrics import nll
+
+
+@pytest.fixture(scope="module")
+def loss(problem):
+    generator = np.random.default_rng(3)
+    weights = generator.uniform(size=(3, 600)) * (generator.uniform(size=(3, 600)) < 0.6)
+    features = (problem.features - problem.features.mean(axis=0)) / problem.features.std(axis=0)
+    evidence = Evidence.gather(check_logits(problem.logits), problem.labels, *BETA_BOUNDS)
+    return PartitionLoss(features, evidence, weights / weights.sum(axis=1, keepdims=True), n_groups=2, penalty=0.1)
+
+
+def parameters_of(loss, seed=0):
+    generator = np.random.default_rng(seed)
+    return np.hstack([generator.normal(size=(3, 16)), generator.uniform(-1.5, 0.5, (3, 2))])
+
+
+def test_the_loss_of_a_partition_is_the_likelihood_of_its_mixture_plus_the_penalty(problem, loss):
+    parameters = parameters_of(loss)
+    values, _ = loss(parameters, np.arange(3))
+    for row in range(3):
+        weight, beta = torch.tensor(parameters[row, :16]).reshape(2, 8), torch.exp(torch.tensor(parameters[row, 16:]))
+        share = torch.log_softmax(torch.tensor(loss.features) @ weight.T, dim=1)
+        scaled = torch.log_softmax(torch.tensor(problem.logits)[:, None] * beta[:, None], dim=2)
+        mixture = torch.logsumexp(share[:, :, None] + scaled, dim=1)
+        true = mixture[torch.arange(600), torch.tensor(problem.labels)]
+        expected = -(torch.tensor(loss.weights[row]) * true).sum() + 0.1 * (weight**2).mean()
+        assert values[row] == pytest.approx(expected.item(), abs=1e-5)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_its_gradient_is_that_of_finite_differences(loss, seed):
+    start = parameters_of(loss, seed)[1]
+
+    def single(x):
+        return loss(x[None], np.array([1]))[0][0]
+
+    assert check_grad(single, lambda x: loss(x[None], np.array([1]))[1][0], start) < 1e-5
+
+
+def test_partitions_do_not_influence_each_other(loss):
+    parameters = parameters_of(loss)
+    together = loss(parameters, np.arange(3))
+    for row in range(3):
+        alone = loss(parameters[row : row + 1], np.array([row]))
+        np.testing.assert_allclose(alone[0][0], together[0][row], rtol=1e-12)
+        np.testing.assert_allclose(alone[1][0], together[1][row], rtol=1e-9, atol=1e-12)
+
+
+def test_joint_minima_are_those_of_each_problem(loss):
+    start = parameters_of(loss)
+    _, found = minimise_each(loss, start, 200)
+    for row in range(3):
+
+        def single(x, which=row):
+            value, slope = loss(x[None], np.array([which]))
+            return value[0], slope[0]
+
+        expected = minimize(single, start[row], jac=True, method="BFGS", options={"maxiter": 500})
+        assert found[row] == pytest.approx(expected.fun, abs=2e-4)
+
+
+def test_many_problems_at_once_reach_known_minima():
+    def valleys(x, which):
+        return np.array([rosen(row) for row in x]), np.array([rosen_der(row) for row in x])
+
+    start = np.random.default_rng(0).uniform(-1.0, 1.5, (6, 2))
+    found, value = minimise_each(valleys, start, 300)
+    np.testing.assert_allclose(found, 1.0, atol=1e-3)
+    assert value.max() < 1e-6
+    curvature = np.arange(1.0, 9.0)
+
+    def bowls(x, which):
+        return 0.5 * (curvature * np.square(x - which[:, None])).sum(axis=1), curvature * (x - which[:, None])
+
+    found, _ = minimise_each(bowls, np.zeros((4, 8)), 100)
+    np.testing.assert_allclose(found, np.repeat(np.arange(4.0)[:, None], 8, axis=1), atol=1e-4)
+
+
+@pytest.mark.parametrize(("id", "base"), [("gc_ts", "ts"), ("gc_ets", "ets")])
+def test_one_group_of_all_samples_is_its_calibrator(problem, held_out, id, base):
+    grouped, plain = problem.fit(id, n_groups=1, held_out=0.0, n_partitions=3), problem.fit(base)
+    np.testing.assert_allclose(held_out.predict(grouped), held_out.predict(plain), rtol=1e-12)
+
+
+def test_groups_that_are_too_small_get_the_calibrator_of_all(problem, held_out):
+    few = problem.rows(slice(80))
+    grouped = few.fit("gc_ts")
+    assert grouped.fit_history["n_groups_fitted"] == 0
+    np.testing.assert_allclose(held_out.predict(grouped), held_out.predict(few.fit("ts")), rtol=1e-12)
+
+
+def test_output_is_the_mean_over_partitions_of_each_groups_temperature(problem, held_out):
+    state = problem.fit("gc_ts", n_partitions=3)._state()
+    standard = (held_out.features - state["centre"]) / state["spread"]
+    logits, expected = check_logits(held_out.logits), np.zeros_like(held_out.logits)
+    for weight, beta in zip(state["weight"], state["parameters"], strict=True):
+        expected += softmax(logits * beta[(standard @ weight.T).argmax(axis=1)]) / 3
+    np.testing.assert_allclose(held_out.predict(problem.fit("gc_ts", n_partitions=3)), expected, rtol=1e-12)
+
+
+def feature_dependent(n_samples, seed):
+    """Ten-class logits of which the true temperature is 4 or 1, by the sign of the first of six features."""
+    generator = np.random.default_rng(seed)
+    features, logits = generator.normal(size=(n_samples, 6)), 3.0 * generator.normal(size=(n_samples, 10))
+    temperature = np.where(features[:, 0] > 0.0, 4.0, 1.0)
+    true = softmax((logits - logits.max(axis=1, keepdims=True)) / temperature[:, None])
+    labels = (true.cumsum(axis=1) < generator.uniform(size=(n_samples, 1))).sum(axis=1).clip(max=9)
+    return logits, labels, features
+
+
+@pytest.mark.parametrize("id", ["gc_ts", "gc_ets"])
+def test_a_temperature_that_depends_on_the_features_is_found(id):
+    val, test = feature_dependent(4000, 0), feature_dependent(4000, 1)
+    single = nll(build_calibrator("ts").fit(*val).predict_proba(test[0]), test[1])
+    grouped = build_calibrator(id, n_partitions=5).fit(*val)
+    ideal = np.where(test[2][:, 0] > 0.0, 4.0, 1.0)[:, None]
+    best = nll(softmax(check_logits(test[0]) / ideal), test[1])
+    assert nll(grouped.predict_proba(test[0], test[2]), test[1]) < best + 0.1 * (single - best)
+    assert grouped.fit_history["n_groups_fitted"] == 10
+
+
+def test_groups_learned_and_calibrated_on_other_samples_do_not_overfit_noise(make):
+    generator = np.random.default_rng(0)
+    data = make(2000, seed=6)
+    noise = generator.normal(size=(2000, 100))
+    val, test = slice(1000), slice(1000, 2000)
+
+    def score(id, **options):
+        fitted = build_calibrator(id, **options).fit(data.logits[val], data.labels[val], noise[val])
+        return nll(fitted.predict_proba(data.logits[test], noise[test]), data.labels[test])
+
+    single, halves, same = (
+        score("ts"),
+        score("gc_ts", n_partitions=5),
+        score("gc_ts", n_partitions=5, held_out=0.0),
+    )
+    assert halves < single + 0.005
+    assert same > single + 0.02
+
+
+def test_only_the_seed_makes_two_fits_differ(problem, held_out):
+    first, same, other = (problem.fit("gc_ts", seed=seed, n_partitions=2) for seed in (0, 0, 1))
+    np.testing.assert_array_equal(held_out.predict(first), held_out.predict(same))
+    assert (held_out.predict(first) != held_out.predict(other)).any()
+
+
+def test_a_constant_feature_changes_nothing(problem, held_out):
+    def widened(data):
+        return np.column_stack([data.features, np.full(len(data.labels), 0.1)])
+
+    fitted = build_calibrator("gc_ts", n_partitions=2).fit(problem.logits, problem.labels, widened(problem))
+    assert np.isfinite(fitted.predict_proba(held_out.logits, widened(held_out))).all()
+    shifted = widened(held_out)
+    shifted[:, -1] = 1e6
+    np.testing.assert_array_equal(
+        fitted.predict_proba(held_out.logits, shifted), fitted.predict_proba(held_out.logits, widened(held_out))
+    )
+
+
+@pytest.mark.parametrize("option", ["n_partitions", "n_groups", "min_group", "held_out", "penalty"])
+def test_impossible_settings_are_refused(option):
+    value = {"held_out": 1.0, "penalty": -0.1}.get(option, 0)
+    with pytest.raises(ConfigError, match=f"calibrator 'gc_ts': {option}"):
+        build_calibrator("gc_ts", **{option: value})

@@ -1,0 +1,272 @@
+"""Calibrators with a scale a class or a full matrix: optimality, penalties, limits."""
+
+import numpy as np
+import pytest
+from scipy.optimize import check_grad, minimize
+from sklearn.linear_model import LogisticRegression
+
+from calgrid.calibrators import build_calibrator
+from calgrid.calibrators._linear import LinearLikelihood, LinearMap, fit_linear
+from calgrid.calibrators._odir import N_FOLDS, STRENGTHS, cross_validate, fit_odir, folds
+from calgrid.calibrators._probabilities import centred, log_softmax, softmax
+from calgrid.errors import ConfigError, DataError
+
+
+def shifted(problem):
+    return problem.logits - problem.logits.max(axis=1, keepdims=True)
+
+
+def log_probabilities(problem):
+    return log_softmax(shifted(problem), -np.inf)
+
+
+def nll(scores, labels):
+    return (np.logaddexp.reduce(scores, axis=1) - scores[np.arange(len(labels)), labels]).mean()
+
+
+def smoothed(problem):
+    return np.log(problem.predict(problem.fit("ts_mix")))
+
+
+# ------------------------------------------------------------------------------------------------ shared parts
+
+
+@pytest.mark.parametrize("shape", [(5,), (5, 5)])
+def test_the_likelihood_comes_with_its_derivatives(problem, shape):
+    generator = np.random.default_rng(0)
+    inputs, labels = centred(problem.logits[:80]), problem.labels[:80]
+    likelihood, size = LinearLikelihood(inputs, labels), int(np.prod(shape))
+    point = generator.normal(size=size + 5)
+
+    def parts(x):
+        return likelihood(x[:size].reshape(shape), x[size:])
+
+    def gradient(x):
+        return np.append(parts(x)[1].ravel(), parts(x)[2])
+
+    weight, bias = point[:size].reshape(shape), point[size:]
+    scores = inputs * weight if len(shape) == 1 else inputs @ weight.T
+    assert parts(point)[0] == pytest.approx(nll(scores + bias, labels), abs=1e-12)
+    assert check_grad(lambda x: parts(x)[0], gradient, point) < 1e-5
+    steps = 1e-5 * np.eye(len(point))
+    second = [(gradient(point + step) - gradient(point - step)) @ step / 2e-10 for step in steps]
+    curvature = likelihood.curvature(weight, bias)
+    np.testing.assert_allclose(np.append(curvature[0].ravel(), curvature[1]), second, atol=1e-5)
+
+
+def test_blocks_of_rows_add_up():
+    generator = np.random.default_rng(0)
+    inputs, labels = generator.normal(size=(4000, 40)), generator.integers(0, 40, 4000)
+    weight, bias = generator.normal(size=(2, 40))
+    loss, d_weight, d_bias = LinearLikelihood(inputs, labels)(weight, bias)
+    residual = softmax(inputs * weight + bias) - np.eye(40)[labels]
+    assert loss == pytest.approx(nll(inputs * weight + bias, labels))
+    np.testing.assert_allclose(d_weight, (residual * inputs).mean(axis=0), atol=1e-12)
+    np.testing.assert_allclose(d_bias, residual.mean(axis=0), atol=1e-12)
+
+
+def test_fixed_entries_do_not_move_and_bounds_hold(problem):
+    start = LinearMap(np.ones(5), np.zeros(5))
+    lower, upper = np.array([1.0, 0.9, 0.0, 0.0, 0.0]), np.array([1.0, 1.1, 9.0, 9.0, 9.0])
+    found, history = fit_linear(centred(problem.logits), problem.labels, start, bounds=(lower, upper), bias_ridge=1e-3)
+    assert found.weight[0] == 1.0
+    assert 0.9 <= found.weight[1] <= 1.1
+    assert history["gradient_norm"] < 1e-6
+    assert history["loss"] >= history["nll"]
+
+
+# ------------------------------------------------------------------------------------------------ vs
+
+
+def test_vector_scaling_is_a_stationary_point_and_better_than_one_temperature(problem):
+    calibrator = problem.fit("vs")
+    state, inputs = calibrator._state(), centred(problem.logits)
+    residual = problem.predict(calibrator) - np.eye(5)[problem.labels]
+    np.testing.assert_allclose((residual * inputs).mean(axis=0), 0.0, atol=1e-6)
+    np.testing.assert_allclose(residual.mean(axis=0), 0.0, atol=1e-6)
+    assert state["bias"].sum() == pytest.approx(0.0, abs=1e-12)
+    assert calibrator.fit_history["nll"] < problem.fit("ts").fit_history["loss"][-1]
+    assert calibrator.fit_history["gradient_norm"] < 1e-6
+
+
+def test_with_two_classes_vector_scaling_is_logistic_regression(make):
+    data = make(800, n_classes=2, seed=3)
+    difference = (data.logits[:, 1] - data.logits[:, 0])[:, None]
+    model = LogisticRegression(C=np.inf, tol=1e-10, max_iter=1000).fit(difference, data.labels)
+    np.testing.assert_allclose(data.predict(data.fit("vs")), model.predict_proba(difference), atol=1e-5)
+
+
+def test_vector_scaling_leaves_absent_classes_at_the_temperature(problem):
+    absent = problem.replace(labels=np.where(problem.labels == 2, 3, problem.labels))
+    calibrator = absent.fit("vs")
+    state, history = calibrator._state(), calibrator.fit_history
+    assert history["n_absent"] == 1
+    assert state["weight"][2] == pytest.approx(1.0 / history["temperature"], rel=1e-12)
+    assert state["bias"][2] == 0.0
+    assert state["bias"].sum() == pytest.approx(0.0, abs=1e-12)
+    assert absent.predict(calibrator)[:, 2].mean() > 1e-3
+
+
+def test_vector_scaling_keeps_impossible_classes_impossible(problem):
+    logits = problem.logits.copy()
+    lowest = logits.argmin(axis=1)
+    logits[np.arange(600), lowest] = -np.inf
+    data = problem.replace(logits, np.where(problem.labels == lowest, logits.argmax(axis=1), problem.labels))
+    assert (data.predict(data.fit("vs"))[np.arange(600), lowest] == 0.0).all()
+
+
+@pytest.mark.parametrize("id", ["vs", "ms_odir"])
+def test_samples_with_an_impossible_label_are_left_out_and_counted(problem, id):
+    logits = problem.logits.copy()
+    logits[:3, :] = [1.0, 2.0, -np.inf, 0.0, 0.0]
+    labels = np.append([2, 2, 2], problem.labels[3:])
+    with_them, without = (problem.replace(logits, labels).rows(rows).fit(id) for rows in (slice(None), slice(3, None)))
+    assert with_them.fit_history["n_infinite_loss"] == 3
+    np.testing.assert_array_equal(problem.predict(with_them), problem.predict(without))
+
+
+@pytest.mark.parametrize("id", ["vs", "ms_odir", "dirichlet", "svs", "sms"])
+def test_constants_added_to_rows_of_the_validation_data_change_nothing(problem, held_out, id):
+    moved = problem.replace(logits=problem.logits + np.arange(600)[:, None] % 7)
+    np.testing.assert_allclose(held_out.predict(moved.fit(id)), held_out.predict(problem.fit(id)), atol=1e-5)
+
+
+# ------------------------------------------------------------------------------------------------ svs, sms
+
+
+def structured_loss(inputs, labels, full):
+    """The penalised loss of the paper, written out, as a function of all parameters."""
+    n, k = inputs.shape
+
+    def loss(x):
+        change, bias = x[:-k], x[-k:]
+        if not full:
+            return nll(inputs * (1.0 + change) + bias, labels) + k / n * (change @ change + bias @ bias)
+        matrix = change.reshape(k, k)
+        diagonal = matrix.diagonal() @ matrix.diagonal()
+        penalty = k / n * (diagonal + bias @ bias) + k * (k - 1) / n * ((matrix**2).sum() - diagonal)
+        return nll(inputs @ (np.eye(k) + matrix).T + bias, labels) + penalty
+
+    return loss
+
+
+@pytest.mark.parametrize(("id", "full"), [("svs", False), ("sms", True)])
+def test_structured_scaling_minimises_the_loss_of_the_paper(problem, id, full):
+    few = problem.rows(slice(120))
+    calibrator = few.fit(id)
+    state = calibrator._state()
+    identity = np.eye(5) if full else np.ones(5)
+    found = np.append((state["weight"] - identity).ravel(), state["bias"])
+    loss = structured_loss(smoothed(few), few.labels, full)
+    reference = minimize(loss, np.zeros_like(found), method="BFGS", options={"gtol": 1e-7})
+    assert calibrator.fit_history["loss"] == pytest.approx(loss(found), abs=1e-12)
+    assert loss(found) <= reference.fun + 1e-10
+    np.testing.assert_allclose(found, reference.x, atol=1e-4)
+    assert calibrator.fit_history["gradient_norm"] < 1e-6
+
+
+@pytest.mark.parametrize("id", ["svs", "sms"])
+def test_a_huge_ridge_leaves_the_smoothed_temperature(problem, held_out, id):
+    expected = held_out.predict(problem.fit("ts_mix"))
+    np.testing.assert_allclose(held_out.predict(problem.fit(id, ridge=1e9)), expected, atol=1e-7)
+
+
+def test_a_ridge_must_be_positive():
+    with pytest.raises(ConfigError, match="'sms': ridge must be above 0"):
+        build_calibrator("sms", ridge=0.0)
+
+
+# ------------------------------------------------------------------------------------------------ ms_odir, dirichlet
+
+
+def inputs_of(id, problem):
+    return centred(problem.logits) if id == "ms_odir" else log_probabilities(problem)
+
+
+@pytest.mark.parametrize("id", ["ms_odir", "dirichlet"])
+def test_odir_is_a_stationary_point_of_its_penalised_loss(problem, id):
+    calibrator = problem.fit(id, strength=0.01)
+    state, inputs = calibrator._state(), inputs_of(id, problem)
+    residual = problem.predict(calibrator) - np.eye(5)[problem.labels]
+    off_diagonal = state["weight"] * (1.0 - np.eye(5))
+    np.testing.assert_allclose(residual.T @ inputs / 600 + 0.02 * off_diagonal, 0.0, atol=1e-6)
+    np.testing.assert_allclose(residual.mean(axis=0) + 0.02 * state["bias"], 0.0, atol=1e-6)
+    penalty = 0.01 * ((off_diagonal**2).sum() + state["bias"] @ state["bias"])
+    scores = inputs @ state["weight"].T + state["bias"]
+    assert calibrator.fit_history["loss"] == pytest.approx(nll(scores, problem.labels) + penalty, abs=1e-10)
+
+
+@pytest.mark.parametrize("id", ["ms_odir", "dirichlet"])
+def test_without_penalty_odir_is_multinomial_logistic_regression(make, id):
+    data = make(3000, n_classes=3, seed=2)
+    inputs = inputs_of(id, data)
+    model = LogisticRegression(C=np.inf, tol=1e-10, max_iter=5000).fit(inputs, data.labels)
+    ours = data.predict(data.fit(id, strength=1e-8))
+    np.testing.assert_allclose(ours, model.predict_proba(inputs), atol=1e-3)
+
+
+@pytest.mark.parametrize("id", ["ms_odir", "dirichlet"])
+def test_a_huge_strength_leaves_one_scale_a_class(problem, id):
+    state = problem.fit(id, strength=1e8)._state()
+    np.testing.assert_allclose(state["weight"], np.diag(state["weight"].diagonal()), atol=1e-6)
+    np.testing.assert_allclose(state["bias"], 0.0, atol=1e-6)
+
+
+def test_a_multiple_of_the_identity_is_a_temperature(problem, held_out):
+    temperature = problem.fit("ts")
+    scaled = LinearMap(temperature.fit_history["beta"] * np.eye(5), np.zeros(5))
+    np.testing.assert_allclose(
+        scaled.probabilities(log_probabilities(held_out)), held_out.predict(temperature), atol=1e-12
+    )
+
+
+@pytest.mark.parametrize("id", ["ms_odir", "dirichlet"])
+def test_the_strength_of_lowest_cross_validated_loss_is_taken(problem, id):
+    calibrator = problem.fit(id)
+    history, inputs = calibrator.fit_history, inputs_of(id, problem)
+    start = LinearMap(problem.fit("ts").fit_history["beta"] * np.eye(5), np.zeros(5))
+    scores = []
+    for strength in STRENGTHS[: len(history["fold_nll"])]:
+        total = 0.0
+        for number in range(N_FOLDS):
+            out = folds(problem.labels) == number
+            found, _ = fit_odir(inputs[~out], problem.labels[~out], start, start, strength)
+            total += nll(inputs[out] @ found.weight.T + found.bias, problem.labels[out]) * out.sum()
+        scores.append(total / 600)
+    np.testing.assert_allclose(history["fold_nll"], scores, rtol=1e-4)
+    assert history["strength"] == STRENGTHS[int(np.argmin(scores))]
+    np.testing.assert_array_equal(
+        problem.predict(calibrator), problem.predict(problem.fit(id, strength=history["strength"]))
+    )
+
+
+def test_folds_share_each_class_evenly():
+    labels = np.random.default_rng(0).permutation(np.repeat([0, 1, 2], [9, 30, 6]))
+    fold = folds(labels)
+    for label, count in ((0, 3), (1, 10), (2, 2)):
+        np.testing.assert_array_equal(np.bincount(fold[labels == label]), [count] * 3)
+
+
+def test_fewer_samples_than_folds_get_the_strongest_penalty():
+    start = LinearMap(np.eye(2), np.zeros(2))
+    assert cross_validate(np.zeros((2, 2)), np.array([0, 1]), start) == (STRENGTHS[0], [])
+
+
+@pytest.mark.parametrize("id", ["ms_odir", "dirichlet", "sms"])
+def test_many_classes_are_refused_with_an_alternative(id):
+    with pytest.raises(DataError, match="at most 200 classes, got 201: use 'svs'"):
+        build_calibrator(id).fit(np.zeros((3, 201)), np.array([0, 1, 2]))
+
+
+def test_many_classes_are_fine_for_vectors():
+    generator = np.random.default_rng(0)
+    logits = generator.normal(size=(20, 1000))
+    labels = logits.argmax(axis=1)
+    for id in ("vs", "svs", "cts"):
+        probabilities = build_calibrator(id).fit(logits, labels).predict_proba(logits)
+        np.testing.assert_allclose(probabilities.sum(axis=1), 1.0, atol=1e-9)
+
+
+def test_a_strength_must_be_positive():
+    with pytest.raises(ConfigError, match="'dirichlet': strength must be above 0"):
+        build_calibrator("dirichlet", strength=-1.0)

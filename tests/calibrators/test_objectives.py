@@ -1,0 +1,178 @@
+"""Objectives of temperatures: hand-computed values, the textbook formulas on the full softmax, exact gradients."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional
+
+from calgrid.calibrators._confidence import log_rest, margin_and_excess
+from calgrid.calibrators._objectives import Evidence, build_objective
+from calgrid.calibrators._soft_binning import PointwiseBinning, SoftBinning
+from calgrid.calibrators._validation import check_logits
+from calgrid.errors import DataError
+
+NAMES = ["nll", "ls", "mse", "brier", "softece", "charbonnier", "pointwise"]
+SIGMA, DELTA, ALPHA = 0.05, 1e-3, 0.05
+# worked examples: ten confidences and whether the prediction was right; three-class probabilities and labels
+CONFIDENCE = np.array([0.95, 0.92, 0.85, 0.77, 0.71, 0.65, 0.58, 0.53, 0.46, 0.38])
+CORRECT = np.array([1, 1, 1, 0, 1, 1, 0, 1, 0, 0], dtype=float)
+PROBABILITIES = np.array(
+    [
+        [0.70, 0.19, 0.11],
+        [0.10, 0.75, 0.15],
+        [0.25, 0.25, 0.50],
+        [0.45, 0.30, 0.25],
+        [0.05, 0.05, 0.90],
+        [0.55, 0.35, 0.10],
+    ]
+)
+LABELS = np.array([0, 1, 1, 2, 2, 0])
+
+
+def build(name, **changes):
+    return build_objective(name, **{"sigma": SIGMA, "delta": DELTA, "alpha": ALPHA, **changes})
+
+
+def exact_evidence(logits, labels):
+    """Evidence without interpolation."""
+    scores = check_logits(logits)
+    _, excess = margin_and_excess(scores)
+    evidence = Evidence.gather(scores, labels, 0.01, 20.0)
+    return dataclasses.replace(evidence, rest=lambda beta: log_rest(excess, beta))
+
+
+def soft_bins(confidence, sigma, n_bins=15):
+    centres = (torch.arange(n_bins, dtype=torch.float64) + 0.5) / n_bins
+    weights = torch.exp(-((confidence[:, None] - centres) ** 2) / (2 * sigma**2))
+    return centres, weights / (weights.sum(dim=1, keepdim=True) + 1e-6)
+
+
+def torch_confidence_loss(name, confidence, correct):
+    centres, weights = soft_bins(confidence, SIGMA)
+    if name == "pointwise":
+        return (weights * torch.sqrt((correct[:, None] - centres) ** 2 + DELTA**2)).sum(dim=1).mean()
+    mass = weights.sum(dim=0)
+    mean = (weights * (confidence - correct)[:, None]).sum(dim=0) / (mass + 1e-6)
+    penalty = mean.abs() if name == "softece" else torch.sqrt(mean**2 + DELTA**2) - DELTA
+    return (mass / len(confidence) * penalty).sum()
+
+
+def torch_loss(name, scaled, labels):
+    """The objective as its formula is usually written, on scaled logits ``(N, K)``."""
+    if name in ("nll", "ls"):
+        return functional.cross_entropy(scaled, labels, label_smoothing=ALPHA if name == "ls" else 0.0)
+    probabilities = torch.softmax(scaled, dim=1)
+    if name in ("mse", "brier"):
+        squares = (probabilities - functional.one_hot(labels, scaled.shape[1])) ** 2
+        return squares.mean() if name == "mse" else squares.sum(dim=1).mean()
+    top, predicted = probabilities.max(dim=1)
+    return torch_confidence_loss(name, top, (predicted == labels).double())
+
+
+@pytest.mark.parametrize("n_classes", [2, 7])
+@pytest.mark.parametrize("name", NAMES)
+def test_loss_and_gradient_are_those_of_the_formula_under_automatic_differentiation(make, name, n_classes):
+    data = make(300, n_classes)
+    beta = np.random.default_rng(0).uniform(0.1, 3.0, 300)
+    leaf = torch.tensor(beta, requires_grad=True)
+    expected = torch_loss(name, torch.tensor(data.logits) * leaf[:, None], torch.tensor(data.labels))
+    expected.backward()
+    loss, gradient = build(name)(exact_evidence(data.logits, data.labels), beta)
+    assert loss == pytest.approx(expected.item(), rel=1e-10)
+    np.testing.assert_allclose(gradient, leaf.grad.numpy(), rtol=1e-7, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_table_gives_nearly_the_exact_loss_and_the_gradient_of_what_it_gives(make, name):
+    data = make(200, 50)
+    objective = build(name)
+    table = Evidence.gather(check_logits(data.logits), data.labels, 0.01, objective.reach * 10.0)
+    beta = np.exp(np.random.default_rng(1).uniform(np.log(0.02), np.log(9.0), 200))
+    assert objective(table, beta)[0] == pytest.approx(
+        objective(exact_evidence(data.logits, data.labels), beta)[0], abs=1e-5
+    )
+    direction, step = np.random.default_rng(2).normal(size=200) * beta, 1e-6
+    slope = (objective(table, beta + step * direction)[0] - objective(table, beta - step * direction)[0]) / (2 * step)
+    assert objective(table, beta)[1] @ direction == pytest.approx(slope, rel=1e-5, abs=1e-9)
+
+
+@pytest.mark.parametrize(("name", "loss"), [("nll", 0.6866905425), ("brier", 0.3855333333), ("mse", 0.3855333333 / 3)])
+def test_the_proper_scores_of_the_worked_example(name, loss):
+    evidence = exact_evidence(np.log(PROBABILITIES), LABELS)
+    assert build(name)(evidence, np.ones(6))[0] == pytest.approx(loss, abs=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("binning", "loss"),
+    [(SoftBinning(delta=0.0), 0.1440570), (SoftBinning(), 0.1430625), (PointwiseBinning(), 0.3598993)],
+)
+def test_the_soft_binned_losses_of_the_worked_example(binning, loss):
+    assert binning(CONFIDENCE, CORRECT)[0] == pytest.approx(loss, abs=5e-8)
+
+
+def test_softece_has_no_slope_where_all_residuals_vanish():
+    loss, slope = SoftBinning(delta=0.0)(np.ones(4), np.ones(4))
+    assert loss == 0.0
+    np.testing.assert_array_equal(slope, 0.0)
+
+
+def test_the_pointwise_reading_prefers_certainty_to_calibration():
+    """At accuracy 0.7, confidence 1 scores better than 0.7, whatever the binned loss says."""
+    correct = np.array([1.0] * 7 + [0.0] * 3)
+    at = {loss: [loss(np.full(10, p), correct)[0] for p in (0.7, 1.0)] for loss in (PointwiseBinning(), SoftBinning())}
+    assert at[PointwiseBinning()][1] < at[PointwiseBinning()][0]
+    assert at[SoftBinning()][0] < at[SoftBinning()][1]
+
+
+def test_samples_whose_label_is_impossible_do_not_change_the_log_losses():
+    logits = np.array([[2.0, 0.0, -1.0], [1.0, -np.inf, 0.5], [0.0, 3.0, 1.0]])
+    beta = np.array([0.5, 1.0, 2.0])
+    for name in ("nll", "ls"):
+        loss, gradient = build(name)(exact_evidence(logits, np.array([0, 1, 1])), beta)
+        kept = build(name)(exact_evidence(logits[[0, 2]], np.array([0, 1])), beta[[0, 2]])
+        assert loss == pytest.approx(kept[0])
+        np.testing.assert_allclose(gradient[[0, 2]], kept[1])
+        assert gradient[1] == 0.0
+
+
+def test_an_impossible_label_has_probability_zero_in_the_squared_losses():
+    logits = np.array([[1.0, -np.inf, 0.5], [0.0, -np.inf, -np.inf]])
+    p = 1.0 / (1.0 + np.exp(-0.5))
+    loss, gradient = build("brier")(exact_evidence(logits, np.array([1, 0])), np.ones(2))
+    assert loss == pytest.approx((1.0 + p**2 + (1 - p) ** 2) / 2)
+    assert gradient[0] == pytest.approx(0.5 * (2 * p - 2 * (1 - p)) * 0.5 * p * (1 - p))
+
+
+def test_smoothed_labels_go_to_possible_classes_only():
+    evidence = exact_evidence(np.array([[2.0, 0.0, -np.inf]]), np.array([0]))
+    p = 1.0 / (1.0 + np.exp(-2.0))
+    smoothed = -(1 - ALPHA / 2) * np.log(p) - ALPHA / 2 * np.log(1 - p)
+    assert build("ls")(evidence, np.ones(1))[0] == pytest.approx(smoothed)
+
+
+def test_impossible_labels_alone_are_refused():
+    with pytest.raises(DataError, match="every label's logit is -inf"):
+        exact_evidence(np.array([[0.0, 1.0, -np.inf]]), np.array([2]))
+
+
+def test_a_sample_with_one_possible_class_has_no_gradient():
+    evidence = exact_evidence(np.array([[0.0, -np.inf, -np.inf]]), np.array([0]))
+    for name in NAMES:
+        loss, gradient = build(name)(evidence, np.array([0.7]))
+        assert np.isfinite(loss)
+        assert gradient[0] == 0.0
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_evidence_of_some_rows_is_that_of_their_logits(make, name):
+    data = make(60, 6)
+    rows, beta = np.array([3, 59, 7, 7]), np.array([0.3, 0.9, 1.5, 4.0])
+    whole = Evidence.gather(check_logits(data.logits), data.labels, 0.01, 20.0)
+    part = Evidence.gather(check_logits(data.logits[rows]), data.labels[rows], 0.01, 20.0)
+    one, other = build(name)(whole.rows(rows), beta), build(name)(part, beta)
+    assert one[0] == pytest.approx(other[0], rel=1e-12)
+    np.testing.assert_allclose(one[1], other[1], rtol=1e-12)
+    twice = build(name)(whole.rows(np.arange(10, 20)).rows(np.array([2, 5])), beta[:2])
+    assert twice[0] == pytest.approx(build(name)(whole.rows(np.array([12, 15])), beta[:2])[0], rel=1e-12)

@@ -1,0 +1,143 @@
+"""`pts` and `pts_paper`: size and inputs of the paper's network, its loss, and what each starts and ends with."""
+
+import numpy as np
+import pytest
+import torch
+
+from calgrid.calibrators import build_calibrator
+from calgrid.calibrators._indicators import top_logits
+from calgrid.calibrators._validation import check_logits
+from calgrid.calibrators.pts_paper import T_BOUNDS
+from calgrid.errors import ConfigError
+
+
+@pytest.mark.parametrize("id", ["pts", "pts_paper"])
+@pytest.mark.parametrize(("n_classes", "weights"), [(10, 91), (30, 91), (4, 61)])
+def test_the_network_has_the_published_number_of_weights(make, id, n_classes, weights):
+    short = {"max_epochs": 2} if id == "pts" else {"steps": 2}
+    assert make(40, n_classes).fit(id, **short).network.n_parameters == weights
+
+
+def test_inputs_are_the_largest_logits_in_descending_order_whatever_their_level():
+    logits = np.array([[1.0, 5.0, 3.0, -1.0], [0.0, 2.0, -np.inf, 7.0]])
+    np.testing.assert_allclose(top_logits(check_logits(logits), 2), [[3.0, 4.0], [1.0, -1.0]])
+    np.testing.assert_allclose(top_logits(check_logits(logits + 9.0), 2), [[3.0, 4.0], [1.0, -1.0]])
+
+
+@pytest.mark.parametrize("id", ["pts", "pts_paper"])
+def test_only_the_ten_largest_logits_set_the_temperature(make, id):
+    data = make(80, 14)
+    calibrator = data.fit(id)
+    values = calibrator._inputs(check_logits(data.logits))
+    assert values.shape == (10, 80)
+    order = np.random.default_rng(0).permutation(14)
+    np.testing.assert_allclose(
+        calibrator.predict_proba(data.logits[:, order]), calibrator.predict_proba(data.logits)[:, order], rtol=1e-9
+    )
+
+
+def test_the_fit_starts_at_the_single_temperature_for_every_sample(problem):
+    single = problem.fit("ts").fit_history["temperature"]
+    history = problem.fit("pts", max_epochs=1).fit_history
+    assert history["start_temperature"] == single
+    for name in ("temperature_min", "temperature_max"):
+        assert history[name] == pytest.approx(single, rel=1e-12)
+
+
+@pytest.mark.parametrize("objective", ["nll", "brier", "charbonnier"])
+def test_no_fit_ends_above_the_loss_of_the_single_temperature(problem, objective):
+    history = problem.fit("pts", objective=objective, max_epochs=300).fit_history
+    assert history["best_loss"] < history["initial_loss"]
+
+
+def test_temperatures_that_depend_on_the_largest_logits_are_found(make):
+    """Labels follow softmax(z / T) with T = 1 or 4 as the second logit is near the first or far."""
+    generator = np.random.default_rng(0)
+    logits = 3.0 * generator.normal(size=(6000, 6))
+    ordered = np.sort(logits, axis=1)
+    true = np.where(ordered[:, -1] - ordered[:, -2] < 1.5, 1.0, 4.0)
+    weights = np.exp((logits - ordered[:, -1:]) / true[:, None])
+    cumulated = (weights / weights.sum(axis=1, keepdims=True)).cumsum(axis=1)
+    labels = (cumulated < generator.uniform(size=(6000, 1))).sum(axis=1).clip(max=5)
+    calibrator = build_calibrator("pts", learning_rate=5e-3).fit(logits[:4000], labels[:4000])
+    temperature = calibrator.temperature(calibrator._inputs(check_logits(logits[4000:])))
+    assert np.median(temperature[true[4000:] == 1.0]) < 2.0
+    assert np.median(temperature[true[4000:] == 4.0]) > 3.0
+
+
+def test_only_the_seed_makes_two_fits_differ(problem, held_out):
+    for id, short in (("pts", {"max_epochs": 30}), ("pts_paper", {"steps": 30})):
+        first, same, other = (problem.fit(id, seed=seed, **short) for seed in (0, 0, 1))
+        np.testing.assert_array_equal(held_out.predict(first), held_out.predict(same))
+        assert (held_out.predict(first) != held_out.predict(other)).any()
+
+
+def test_the_trace_follows_the_fit_every_twentieth_epoch(problem):
+    history = problem.fit("pts", objective="nll", max_epochs=90, trace=True).fit_history
+    assert history["trace_epoch"] == [0, 20, 40, 60, 80]
+    np.testing.assert_allclose(history["trace_nll"], np.array(history["loss"])[::20])
+
+
+def paper_reference(logits, labels, start, layers, steps, learning_rate):
+    """The published loop on one batch, in PyTorch: |t| clamped, mean square over N x K, Adam with epsilon 1e-7."""
+    model, scores = layers, torch.tensor(logits).clip(-100.0, 100.0)
+    with torch.no_grad():
+        torch.nn.utils.vector_to_parameters(torch.tensor(start), model.parameters())
+    inputs = scores.sort(dim=1, descending=True).values[:, :10]
+    target = torch.nn.functional.one_hot(torch.tensor(labels), logits.shape[1]).double()
+    adam = torch.optim.Adam(model.parameters(), lr=learning_rate, eps=1e-7)
+    for _ in range(steps):
+        temperature = model(inputs).abs().clip(*T_BOUNDS)
+        loss = ((torch.softmax(scores / temperature, dim=1) - target) ** 2).mean()
+        adam.zero_grad()
+        loss.backward()
+        adam.step()
+    return torch.nn.utils.parameters_to_vector(model.parameters()).detach().numpy()
+
+
+def test_the_published_loop_takes_the_steps_of_its_formula(make, torch_network):
+    data = make(200, 12)
+    centred = data.logits - data.logits.mean(axis=1, keepdims=True)
+    options = {"seed": 3, "learning_rate": 1e-2, "batch_size": 500}
+    calibrator = data.fit("pts_paper", steps=60, **options)
+    start = calibrator.network.glorot(np.random.default_rng(3))
+    model = torch_network(calibrator.network, start)
+    expected = paper_reference(centred, data.labels, start, model, 60, 1e-2)
+    np.testing.assert_allclose(calibrator._parameters, expected, rtol=0, atol=2e-4)
+    assert np.abs(calibrator._parameters - start).max() > 0.1
+
+
+def test_batches_cover_all_samples_of_an_epoch_and_stop_at_the_last_step(problem):
+    history = problem.fit("pts_paper", batch_size=250, steps=7).fit_history
+    # 600 samples are three batches: two epochs and one batch
+    assert history["epochs"] == 3
+    assert len(history["loss"]) == 3
+
+
+def test_published_temperatures_are_absolute_values_within_their_bounds():
+    temperature, slope = build_calibrator("pts_paper")._link(np.array([-3.0, 0.0, 2.0, 1e15]))
+    np.testing.assert_array_equal(temperature, [3.0, 1e-12, 2.0, 1e12])
+    np.testing.assert_array_equal(slope, [-1.0, 0.0, 1.0, 0.0])
+
+
+def test_published_logits_are_clipped_at_100(problem):
+    calibrator = problem.fit("pts_paper")
+    far, clipped = np.array([[300.0, -100.0, -100.0, -100.0, 0.0]]), np.array([[100.0, -100.0, -100.0, -100.0, 0.0]])
+    values = calibrator._scaled(check_logits(far))
+    np.testing.assert_array_equal(values, check_logits(clipped))
+
+
+@pytest.mark.parametrize(
+    ("id", "bad"),
+    [
+        ("pts", {"learning_rate": 0.0}),
+        ("pts", {"patience": 0}),
+        ("pts", {"alpha": 1.0}),
+        ("pts_paper", {"steps": 0}),
+        ("pts_paper", {"batch_size": 0}),
+        ("pts_paper", {"seed": -1}),
+    ],
+)
+def test_hyperparameters_out_of_range_are_refused_by_name(id, bad):
+    with pytest.raises(ConfigError, match=f"calibrator '{id}': {next(iter(bad))} must be"):
+        build_calibrator(id, **bad)

@@ -1,0 +1,85 @@
+"""`spline`: the worked example, the basis, and what it does to calibrated and to few data."""
+
+import numpy as np
+import pytest
+from scipy.interpolate import CubicSpline
+from scipy.optimize import minimize
+
+from calgrid.calibrators import build_calibrator, logits_from_probabilities
+from calgrid.calibrators.spline import spline_accuracy
+from calgrid.errors import ConfigError
+
+# worked example in ascending order of confidence, and the accuracy of the published setting
+CONFIDENCE = np.array([0.38, 0.46, 0.53, 0.58, 0.65, 0.71, 0.77, 0.85, 0.92, 0.95])
+CORRECT = np.array([0, 0, 1, 0, 1, 1, 0, 1, 1, 1], dtype=float)
+ACCURACY = np.array(
+    [0.238254, 0.344568, 0.491889, 0.616697, 0.721511, 0.669688, 0.537056, 0.720889, 1.063625, 1.188045]
+)
+
+
+def two_class(confidence):
+    return logits_from_probabilities(np.column_stack([confidence, 1.0 - confidence]))
+
+
+def test_accuracies_of_the_worked_example_before_they_are_bounded():
+    np.testing.assert_allclose(spline_accuracy(CONFIDENCE, CORRECT, 6), ACCURACY, atol=5e-7)
+
+
+def test_the_map_interpolates_the_worked_example_within_its_bounds():
+    # three classes: confidences below one half are possible
+    rest = (1.0 - CONFIDENCE) / 2.0
+    logits = logits_from_probabilities(np.column_stack([CONFIDENCE, rest, rest]))
+    calibrator = build_calibrator("spline").fit(logits, np.where(CORRECT == 1, 0, 1))
+    expected = np.clip(ACCURACY, 1 / 11, 10 / 11)
+    np.testing.assert_allclose(calibrator.predict_proba(logits)[:, 0], expected, atol=5e-7)
+    between = np.array([[0.62, 0.19, 0.19], [0.34, 0.33, 0.33], [0.99, 0.005, 0.005]])
+    found = calibrator.predict_proba(logits_from_probabilities(between))[:, 0]
+    wanted = [expected[3] + (0.62 - 0.58) / (0.65 - 0.58) * (expected[4] - expected[3]), expected[0], expected[-1]]
+    np.testing.assert_allclose(found, wanted, atol=5e-7)
+
+
+def test_the_spline_is_the_least_squares_natural_spline():
+    generator = np.random.default_rng(0)
+    confidence = np.sort(generator.uniform(size=300))
+    correct = (generator.uniform(size=300) < confidence**2).astype(float)
+    position, knots = np.linspace(0, 1, 300), np.linspace(0, 1, 6)
+    residual = np.cumsum(correct - confidence) / 300
+
+    def spline(values):
+        return CubicSpline(knots, values, bc_type="natural")
+
+    best = minimize(lambda values: np.square(spline(values)(position) - residual).sum() * 1e4, np.zeros(6), tol=1e-14)
+    expected = confidence + spline(best.x)(position, 1)
+    np.testing.assert_allclose(spline_accuracy(confidence, correct, 6), expected, atol=1e-4)
+
+
+def test_calibrated_confidences_move_by_the_order_of_the_noise():
+    generator = np.random.default_rng(1)
+    moves = []
+    for n_samples in (500, 50_000):
+        confidence = np.sort(generator.uniform(0.5, 1.0, n_samples))
+        correct = (generator.uniform(size=n_samples) < confidence).astype(float)
+        moves.append(np.abs(spline_accuracy(confidence, correct, 6) - confidence).mean())
+    assert moves[0] < 3.0 / np.sqrt(500)
+    assert moves[1] < 3.0 / np.sqrt(50_000)
+
+
+def test_equal_confidences_get_their_accuracy():
+    confidence = np.full(100, 0.8)
+    labels = (np.arange(100) >= 60).astype(int)
+    calibrator = build_calibrator("spline").fit(two_class(confidence), labels)
+    # the error -0.2 i / N is read over t = (i - 1) / (N - 1): the slope is -0.2 (N - 1) / N
+    np.testing.assert_allclose(calibrator.predict_proba(two_class(confidence))[:, 0], 0.8 - 0.2 * 0.99, atol=1e-9)
+    assert calibrator.fit_history == {"n_points": 1}
+
+
+def test_fewer_samples_than_knots_leave_the_confidences_as_they_are():
+    logits = two_class(np.array([0.6, 0.7, 0.9, 0.99, 0.8]))
+    calibrator = build_calibrator("spline").fit(logits, [0, 1, 1, 0, 0])
+    np.testing.assert_allclose(calibrator.predict_proba(logits), np.exp(logits), rtol=1e-12)
+    assert calibrator.fit_history == {"n_points": 0}
+
+
+def test_a_spline_needs_two_knots():
+    with pytest.raises(ConfigError, match="n_knots must be at least 2"):
+        build_calibrator("spline", n_knots=1)

@@ -1,0 +1,297 @@
+"""Calibrators with a temperature: the grid, the mixtures, entropy and top-versus-all temperatures."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import check_grad, minimize
+
+from calgrid.calibrators import build_calibrator
+from calgrid.calibrators._probabilities import BLOCK, centred, row_blocks, softmax
+from calgrid.calibrators._scan import lowest_beta
+from calgrid.calibrators._temperature import BETA_BOUNDS, moments
+from calgrid.calibrators.ets import SquaredError, likelihood_on_simplex, quadratic_on_simplex
+from calgrid.calibrators.hts import log_entropy
+from calgrid.calibrators.ts_ece_grid import N_TEMPERATURES, STEP, confidences
+from calgrid.calibrators.tva_ts import TopVersusAll
+from calgrid.errors import ConfigError
+from calgrid.metrics import ece
+
+#: sigmoid(2 / T) is the accuracy 3/4 at T = 2 / ln 3
+PAIR = np.array([[2.0, 0.0]] * 4), np.array([0, 0, 0, 1])
+
+
+def shifted(problem):
+    return problem.logits - problem.logits.max(axis=1, keepdims=True)
+
+
+def nll(probabilities, labels):
+    return -np.log(probabilities[np.arange(len(labels)), labels]).mean()
+
+
+# ------------------------------------------------------------------------------------------------ shared parts
+
+
+def test_row_blocks_cover_all_rows_once():
+    for n_samples, n_classes in ((1, 3), (10, 4), (1000, 1000), (3, 10 * BLOCK)):
+        rows = np.concatenate([np.arange(n_samples)[block] for block in row_blocks(n_samples, n_classes)])
+        np.testing.assert_array_equal(rows, np.arange(n_samples))
+
+
+def test_centring_uses_the_finite_logits_of_each_row():
+    np.testing.assert_allclose(
+        centred(np.array([[3.0, 1.0, -np.inf], [4.0, 4.0, 1.0]])), [[1.0, -1.0, -np.inf], [1.0, 1.0, -2.0]]
+    )
+
+
+@pytest.mark.parametrize("n_samples", [7, 3 * BLOCK // 40])
+@pytest.mark.parametrize("each", [False, True])
+def test_moments_are_those_of_the_softmax(n_samples, each):
+    generator = np.random.default_rng(0)
+    logits = 3.0 * generator.normal(size=(n_samples, 40))
+    logits -= logits.max(axis=1, keepdims=True)
+    beta = generator.uniform(0.05, 15.0, n_samples) if each else 0.7
+    scores = logits * np.reshape(beta, (-1, 1))
+    weights = softmax(scores)
+    mean = (weights * logits).sum(axis=1)
+    expected = np.log(np.exp(scores).sum(axis=1)), mean, (weights * (logits - mean[:, None]) ** 2).sum(axis=1)
+    for found, wanted in zip(moments(logits, beta), expected, strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=1e-8, atol=1e-10)
+
+
+def test_impossible_classes_add_nothing_to_moments():
+    logits = np.array([[0.0, -1.0, -2.5], [0.0, -0.5, -4.0]])
+    padded = np.concatenate([logits, np.full((2, 3), -np.inf)], axis=1)
+    np.testing.assert_allclose(moments(padded, 1.3), moments(logits, 1.3), rtol=1e-14)
+
+
+def as_objective(function):
+    """A function of ln beta with its derivative, as a loss of beta that is equal for all samples."""
+    return lambda beta, rows: (function(np.log(beta))[0], function(np.log(beta))[1] / beta)
+
+
+def test_the_scan_finds_the_lower_of_two_valleys():
+    # (x^2 - 1)^2 + x / 5: valleys near -1 and 1, the left one is lower
+    function = as_objective(lambda x: ((x * x - 1.0) ** 2 + 0.2 * x, 4.0 * x * (x * x - 1.0) + 0.2))
+    root = min(np.roots([4.0, 0.0, -4.0, 0.2]).real)
+    for n_samples in (10, 100_000):
+        assert np.log(lowest_beta(function, n_samples).beta) == pytest.approx(root, abs=1e-9)
+
+
+@pytest.mark.parametrize(("slope", "bound"), [(1.0, 0), (-1.0, 1)])
+def test_the_scan_stops_at_a_flagged_bound(slope, bound):
+    scan = lowest_beta(as_objective(lambda x: (slope * x, slope)), 10)
+    assert scan.beta == BETA_BOUNDS[bound]
+    assert (scan.at_lower_bound, scan.at_upper_bound) == (bound == 0, bound == 1)
+
+
+def test_a_flat_loss_leaves_the_temperature_at_one():
+    assert lowest_beta(as_objective(lambda x: (0.3, 0.0)), 10).beta == 1.0
+
+
+@settings(deadline=None, max_examples=20)
+@given(beta=st.floats(0.05, 15.0), seed=st.integers(0, 99))
+def test_losses_of_one_temperature_come_with_their_derivative(make, beta, seed):
+    data = make(60, seed=seed)
+    for loss in (SquaredError(shifted(data), data.labels), TopVersusAll(shifted(data), data.labels)):
+        error = check_grad(
+            lambda x, loss=loss: loss(float(x[0]), slice(None))[0],
+            lambda x, loss=loss: np.array([loss(float(x[0]), slice(None))[1]]),
+            [beta],
+        )
+        assert error < 1e-5
+
+
+# ------------------------------------------------------------------------------------------------ ts_ece_grid
+
+
+def test_confidences_by_squaring_are_those_of_the_softmax(problem):
+    logits = shifted(problem)
+    found = confidences(logits)
+    for step in range(1, N_TEMPERATURES + 1):
+        np.testing.assert_allclose(found[step - 1], softmax(logits / (STEP * step)).max(axis=1), rtol=1e-12)
+
+
+def test_the_grid_gives_the_temperature_of_lowest_calibration_error(problem):
+    calibrator = problem.fit("ts_ece_grid")
+    errors = [ece(softmax(shifted(problem) / (0.1 * step)), problem.labels) for step in range(1, 101)]
+    np.testing.assert_allclose(calibrator.fit_history["loss"], errors, atol=1e-12)
+    assert calibrator.fit_history["temperature"] == pytest.approx(0.1 * (np.argmin(errors) + 1))
+    assert calibrator.fit_history["ece"] == pytest.approx(min(errors))
+
+
+def test_the_first_of_equal_errors_wins():
+    equal = build_calibrator("ts_ece_grid").fit(np.zeros((4, 2)), np.array([0, 0, 1, 1]))
+    assert equal.fit_history["temperature"] == pytest.approx(0.1)
+
+
+def test_bins_of_the_grid_search_are_checked():
+    with pytest.raises(ConfigError, match="n_bins must be at least 1"):
+        build_calibrator("ts_ece_grid", n_bins=0)
+
+
+# ------------------------------------------------------------------------------------------------ ts_mix
+
+
+def test_smoothing_by_hand():
+    # softmax (3/4, 1/4) and epsilon 1 / (4 + 1)
+    calibrator = build_calibrator("ts_mix").fit(*PAIR)
+    np.testing.assert_allclose(calibrator.predict_proba([[2.0, 0.0]]), [[0.7, 0.3]])
+
+
+def test_smoothing_bounds_the_loss(problem, held_out):
+    calibrator = problem.fit("ts_mix")
+    impossible = np.full((1, 5), -np.inf)
+    impossible[0, 3] = 0.0
+    assert calibrator.predict_proba(impossible).min() == pytest.approx(1.0 / (5 * 601))
+    mixed = held_out.predict(problem.fit("ts")) * 600 / 601 + 1.0 / (5 * 601)
+    np.testing.assert_allclose(held_out.predict(calibrator), mixed, rtol=1e-12)
+
+
+# ------------------------------------------------------------------------------------------------ hts
+
+
+def test_entropy_is_relative_to_its_largest_value():
+    logits = np.array([[0.0, 0.0, 0.0], [0.0, -np.inf, -np.inf], [0.0, 0.0, -np.inf]])
+    expected = [0.0, math.log(1e-12 / math.log(3)), math.log(math.log(2) / math.log(3))]
+    np.testing.assert_allclose(log_entropy(logits), expected, atol=1e-12)
+
+
+def test_entropy_temperatures_are_at_least_as_good_as_one_temperature(problem):
+    calibrator = problem.fit("hts")
+    history = calibrator.fit_history
+    assert history["start_loss"] == pytest.approx(problem.fit("ts").fit_history["loss"][-1], abs=1e-12)
+    assert history["loss"] == pytest.approx(nll(problem.predict(calibrator), problem.labels), abs=1e-12)
+    assert history["loss"] < history["start_loss"]
+
+
+def test_entropy_weights_are_a_minimum_of_the_likelihood(problem):
+    history = problem.fit("hts").fit_history
+    logits, inputs = shifted(problem), log_entropy(shifted(problem))
+
+    def loss(weights):
+        temperature = np.logaddexp(0.0, weights[0] * inputs + weights[1])
+        return nll(softmax(logits / temperature[:, None]), problem.labels)
+
+    best = np.array([history["w"], history["b"]])
+    assert loss(best) == pytest.approx(history["loss"], abs=1e-12)
+    for step in np.random.default_rng(0).normal(size=(20, 2)):
+        assert loss(best + 1e-3 * step) > loss(best)
+
+
+def test_weights_that_made_the_labels_are_found():
+    generator = np.random.default_rng(0)
+    logits = 6.0 * generator.normal(size=(40_000, 4))
+    logits -= logits.max(axis=1, keepdims=True)
+    true = softmax(logits / np.logaddexp(0.0, 0.6 * log_entropy(logits) + 3.0)[:, None])
+    labels = (true.cumsum(axis=1) < generator.uniform(size=(len(true), 1))).sum(axis=1)
+    history = build_calibrator("hts").fit(logits, np.minimum(labels, 3)).fit_history
+    assert history["w"] == pytest.approx(0.6, abs=0.06)
+    assert history["b"] == pytest.approx(3.0, abs=0.1)
+
+
+# ------------------------------------------------------------------------------------------------ tva_ts
+
+
+def test_with_two_classes_top_versus_all_is_the_likelihood():
+    assert build_calibrator("tva_ts").fit(*PAIR).fit_history["temperature"] == pytest.approx(2 / math.log(3), abs=1e-9)
+
+
+def test_top_versus_all_is_the_lowest_binary_cross_entropy(make):
+    data = make(3000, temperature=1.7, seed=4)
+    history = data.fit("tva_ts").fit_history
+
+    def loss(temperature):
+        confidence = softmax(shifted(data) / temperature).max(axis=1)
+        right = data.logits.argmax(axis=1) == data.labels
+        return -np.log(np.where(right, confidence, 1.0 - confidence)).mean()
+
+    assert history["loss"] == pytest.approx(loss(history["temperature"]), abs=1e-10)
+    assert all(loss(temperature) >= history["loss"] for temperature in np.geomspace(0.3, 20.0, 200))
+    assert loss(history["temperature"] * 1.001) > history["loss"] < loss(history["temperature"] / 1.001)
+
+
+def test_certain_samples_have_no_say_in_top_versus_all():
+    logits, labels = PAIR
+    padded = np.concatenate([logits, np.zeros((4, 1)) - np.inf], axis=1)
+    certain = np.array([[0.0, -np.inf, -np.inf]] * 3)
+    fit = build_calibrator("tva_ts").fit(np.concatenate([padded, certain]), np.append(labels, [0, 1, 2]))
+    assert fit.fit_history["temperature"] == pytest.approx(2 / math.log(3), abs=1e-9)
+    alone = build_calibrator("tva_ts").fit(certain, np.array([0, 1, 2]))
+    assert alone.fit_history["temperature"] == 1.0
+
+
+# ------------------------------------------------------------------------------------------------ ets
+
+
+@settings(deadline=None, max_examples=50)
+@given(seed=st.integers(0, 10_000), rank=st.integers(1, 4))
+def test_the_quadratic_minimum_on_the_simplex_is_not_beaten(seed, rank):
+    generator = np.random.default_rng(seed)
+    root = generator.normal(size=(3, rank))
+    matrix, vector = root @ root.T, root @ generator.normal(size=rank)
+    best = quadratic_on_simplex(matrix, vector)
+    assert best.min() >= 0.0
+    assert best.sum() == pytest.approx(1.0)
+    others = np.concatenate([generator.dirichlet(np.full(3, 0.4), size=300), np.eye(3)])
+    values = np.einsum("ni,ij,nj->n", others, matrix, others) - 2.0 * others @ vector
+    assert best @ matrix @ best - 2.0 * vector @ best <= values.min() + 1e-9
+
+
+def test_the_likelihood_weights_satisfy_the_optimality_conditions(problem):
+    for seed in range(5):
+        members = np.random.default_rng(seed).uniform(0.01, 1.0, size=(200, 3)) * [1.0, 0.3 * seed, 0.9]
+        weights = likelihood_on_simplex(members)
+        slope = (members / (members @ weights)[:, None]).mean(axis=0)
+        np.testing.assert_allclose(slope[weights > 0.0], 1.0, atol=1e-6)
+        assert (slope <= 1.0 + 1e-6).all()
+        assert weights.sum() == pytest.approx(1.0)
+
+
+def member_rows(problem, beta):
+    logits = shifted(problem)
+    return np.stack([softmax(logits * beta), softmax(logits), np.full(logits.shape, 0.2)])
+
+
+@pytest.mark.parametrize("objective", ["mse", "nll"])
+def test_the_ensemble_is_at_least_as_good_as_sequential_programming_finds(problem, objective):
+    history = problem.fit("ets", objective=objective).fit_history
+    members, truth = member_rows(problem, history["beta"]), np.eye(5)[problem.labels]
+
+    def loss(weights):
+        mixture = np.tensordot(weights, members, axes=1)
+        return ((mixture - truth) ** 2).sum(axis=1).mean() if objective == "mse" else nll(mixture, problem.labels)
+
+    simplex = {"type": "eq", "fun": lambda weights: weights.sum() - 1.0}
+    # the sum over classes: with their mean the reference stops early
+    found = minimize(loss, np.full(3, 1 / 3), method="SLSQP", bounds=[(0, 1)] * 3, constraints=simplex, tol=1e-12)
+    weights = np.array([history["w_tempered"], history["w_plain"], history["w_uniform"]])
+    assert loss(weights) == pytest.approx(history["loss"], abs=1e-10)
+    assert history["loss"] <= found.fun + 1e-10
+    assert history["loss"] <= history["temperature_loss"] == pytest.approx(loss(np.array([1.0, 0.0, 0.0])), abs=1e-10)
+
+
+def test_the_ensembles_temperature_has_the_lowest_squared_error(make):
+    data = make(2500, seed=5)
+    history = data.fit("ets").fit_history
+    truth = np.eye(5)[data.labels]
+
+    def loss(beta):
+        return ((softmax(shifted(data) * beta) - truth) ** 2).sum(axis=1).mean()
+
+    assert history["temperature_loss"] == pytest.approx(loss(history["beta"]), abs=1e-12)
+    assert all(loss(beta) >= history["temperature_loss"] for beta in np.geomspace(0.02, 15.0, 200))
+
+
+def test_labels_of_a_mixture_give_its_weights():
+    generator = np.random.default_rng(0)
+    logits = 4.0 * generator.normal(size=(60_000, 5))
+    logits -= logits.max(axis=1, keepdims=True)
+    true = 0.7 * softmax(logits) + 0.3 / 5
+    labels = np.minimum((true.cumsum(axis=1) < generator.uniform(size=(len(true), 1))).sum(axis=1), 4)
+    for objective in ("mse", "nll"):
+        calibrator = build_calibrator("ets", objective=objective).fit(logits, labels)
+        assert np.abs(calibrator.predict_proba(logits) - true).mean() < 0.01
+        assert calibrator.fit_history["w_uniform"] > 0.15
