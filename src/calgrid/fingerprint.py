@@ -20,8 +20,8 @@ PACKAGE_ROOT = Path(__file__).parent
 LENGTH = 16
 #: version of the files that stages hand to each other; raise it when their meaning changes
 FORMAT_VERSION = 1
-#: modules that cannot change a number: how things are found, stored, locked, shown or reported
-NEUTRAL = ("registry", "errors", "progress", "fingerprint", "configuration", "storage", "cli")
+#: modules that cannot change a number: how things are found, fetched (by checksum), stored, locked, shown or reported
+NEUTRAL = ("registry", "errors", "progress", "fingerprint", "configuration", "storage", "cli", "datasets._download")
 _DROPPED = {tokenize.COMMENT, tokenize.NL, tokenize.ENCODING, tokenize.ENDMARKER}
 
 
@@ -67,8 +67,8 @@ def closure(roots: Iterable[str]) -> set[str]:
 
 
 def _is_neutral(name: str) -> bool:
-    parts = name.split(".")
-    return len(parts) < 2 or parts[1] in NEUTRAL
+    below = name.partition(".")[2]
+    return not below or any(below == neutral or below.startswith(f"{neutral}.") for neutral in NEUTRAL)
 
 
 def _path(name: str) -> Path | None:

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from calgrid.calibrators import build_calibrator, load_calibrator
-from calgrid.metrics import bootstrap, evaluate
+from calgrid.metrics import bootstrap, evaluate, evaluate_soft
 from calgrid.selection import usable
-from calgrid.storage.logits import read_logits
+from calgrid.storage.logits import read_logits, write_logits
 
 FAST = ("--bootstrap", 0)
 KINDS = ("parquet", "npz", "safetensors", "probabilities")
@@ -133,6 +133,23 @@ def test_metrics_for_people(calgrid, files, data):
     accuracy = next(line for line in lines if line.startswith("accuracy"))
     assert float(accuracy.split()[1]) == pytest.approx((data.test.argmax(axis=1) == data.test_labels).mean(), abs=1e-5)
     assert len(lines) == 1 + len(evaluate(softmax(data.test), data.test_labels))
+
+
+def test_metrics_of_a_file_that_knows_the_distribution(calgrid, files, data, tmp_path):
+    val, test = files()
+    known = read_logits(test)
+    known.distribution = softmax(data.test / 3).astype(np.float32)
+    write_logits(tmp_path / "known.parquet", known)
+    plain, soft = (
+        json.loads(calgrid("metrics", path, "--json", *FAST).out) for path in (test, tmp_path / "known.parquet")
+    )
+    expected = evaluate_soft(softmax(data.test), known.distribution)
+    assert {name: soft[name]["value"] for name in soft.keys() - plain.keys()} == pytest.approx(expected, abs=1e-6)
+    assert {name: soft[name] for name in plain} == plain
+    out = tmp_path / "calibrated.parquet"
+    fit = ("--calibrator", "ts", "--fit", val, "--apply", tmp_path / "known.parquet", "--out", out, *FAST)
+    assert calgrid("calibrate", *fit).code == 0
+    assert np.array_equal(read_logits(out).distribution, known.distribution)
 
 
 class TestMistakes:

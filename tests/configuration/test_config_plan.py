@@ -12,7 +12,7 @@ from calgrid.configuration import rules
 from calgrid.configuration.plan import Plan, as_json
 from calgrid.configuration.rules import RuleBook, alternatives
 from calgrid.configuration.runs import RunKey
-from calgrid.configuration.study import Study, known_families
+from calgrid.configuration.study import Study
 from calgrid.errors import ConfigError
 
 METHODS = ("ce", "mbls", "tst", "tst+mbls")
@@ -127,7 +127,7 @@ class TestSpecifications:
 
     def test_of_a_prediction_names_all_families_whichever_are_wanted(self, plan, make_config, home):
         key = next(iter(plan.study.runs))
-        assert set(plan.predict(key)["families"]) == set(known_families("digits"))
+        assert set(plan.predict(key)["families"]) == set(plan.study.datasets.families("digits"))
         other = Plan(Study(make_config({"methods": ["ce"]}), home))
         assert other.predict(key) == plan.predict(key)
         assert plan.predict(key)["run_fingerprint"] == plan.train(key)["fingerprint"]

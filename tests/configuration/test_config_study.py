@@ -5,7 +5,7 @@ import json
 import pytest
 
 from calgrid.configuration.runs import Layout, RunKey
-from calgrid.configuration.study import Study, known_families
+from calgrid.configuration.study import Study
 
 
 def key(method, seed=1, **changes):
@@ -112,8 +112,8 @@ def test_data_that_must_be_prepared(study):
     assert made.families("digits", "other") == []
 
 
-def test_families_of_a_data_set():
-    assert {"digits_c", "ood/photos"} <= set(known_families("digits"))
+def test_families_of_a_data_set(study):
+    assert {"digits_c", "ood/photos"} <= set(study().datasets.families("digits"))
 
 
 class TestExternal:

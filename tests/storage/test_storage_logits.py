@@ -19,6 +19,9 @@ from calgrid.storage.logits import Logits, read_logits, read_metadata, read_tabl
 METADATA = {"protocol": "digits", "method": "ce", "seed": 1, "split": "test", "n_classes": 3, "fingerprint": "f1"}
 
 
+SHARES = np.array([[0.5, 0.25, 0.25], [1, 0, 0], [0, 0.75, 0.25], [0.1, 0.2, 0.7]], dtype=np.float32)
+
+
 def make(rows=4, classes=3, **changes):
     rng = np.random.default_rng(0)
     fields = {
@@ -49,7 +52,7 @@ def foreign(path, **columns):
 
 
 def assert_same(left, right):
-    for name in ("index", "label", "logits", "shift", "severity", "features"):
+    for name in ("index", "label", "logits", "shift", "severity", "features", "distribution"):
         one, two = getattr(left, name), getattr(right, name)
         assert (one is None) == (two is None), name
         if one is not None:
@@ -67,13 +70,40 @@ def assert_same(left, right):
         {**family(), "features": np.ones((4, 1), dtype=np.float32)},
         {"label": np.full(4, -1, dtype=np.int32)},
         {"metadata": {}},
+        {"distribution": SHARES},
+        {"distribution": SHARES, "features": np.ones((4, 1), dtype=np.float32)},
     ],
-    ids=["plain", "features", "family", "family with features", "no labels", "no metadata"],
+    ids=["plain", "features", "family", "family with features", "no labels", "no metadata", "distribution", "all"],
 )
 def test_round_trip(path, changes):
     data = make(**changes)
     write_logits(path, data)
     assert_same(read_logits(path), data)
+
+
+def test_a_distribution_has_one_number_a_class_and_goes_with_its_rows(path):
+    write_logits(path, make(distribution=SHARES))
+    schema = pq.read_schema(path)
+    assert schema.names == ["index", "label", "logits", "distribution"]
+    assert schema.field("distribution").type == pa.list_(pa.float32(), 3)
+    assert np.array_equal(read_logits(path).rows(np.array([3, 1])).distribution, SHARES[[3, 1]])
+
+
+@pytest.mark.parametrize(
+    ("shares", "message"),
+    [
+        (SHARES[:, :2], r"'distribution' must have the shape \(4, 3\), one column a class, got \(4, 2\)"),
+        (SHARES[:3], "3 values of 'distribution' for 4 rows"),
+        (SHARES[0], "'distribution' has the wrong shape"),
+        (SHARES * [[1], [1], [2], [0.5]], "2 rows of 'distribution' .* the first is row 2"),
+        (SHARES + np.array([1, -1, 0]), "negative somewhere or do not sum to 1"),
+        (np.where(SHARES == 0.75, np.nan, SHARES), "the first is row 2"),
+    ],
+)
+def test_what_is_no_distribution_is_refused(path, shares, message):
+    with pytest.raises(DataError, match=message):
+        write_logits(path, make(distribution=shares.astype(np.float32)))
+    assert not path.exists()
 
 
 @settings(deadline=None, max_examples=30)

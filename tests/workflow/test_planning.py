@@ -2,6 +2,7 @@
 
 import copy
 
+import numpy as np
 import pytest
 from tests.workflow.dag import AGGREGATION, CONFIG, branch
 
@@ -118,6 +119,12 @@ def test_a_method_less_plans_aggregation_only(finished):
 def test_the_device_plans_nothing(finished):
     finished.configure({**CONFIG, "device": "auto"}, "device.yaml")
     assert finished.plan("device.yaml") == set()
+
+
+def test_label_counts_plan_calibration_only(finished):
+    np.save(finished.root / "counts.npy", np.ones((1200, 10)))
+    finished.configure({**CONFIG, "label_counts": {"digits": "counts.npy"}}, "counted.yaml")
+    assert finished.plan("counted.yaml") == branch(*ALL, stages=("calibrate",)) | AGGREGATION
 
 
 def test_the_data_set_plans_everything(finished, edit):

@@ -3,7 +3,7 @@
 import argparse
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ from calgrid.calibrators import Calibrator, build_calibrator, load_calibrator
 from calgrid.cli.ranking import ranking_text
 from calgrid.conventions import WORSE
 from calgrid.errors import ConfigError
-from calgrid.metrics import METRICS, bootstrap, evaluate
+from calgrid.metrics import METRICS, bootstrap, bootstrap_soft, evaluate, evaluate_soft
 from calgrid.progress import log
 from calgrid.registry import spec
 from calgrid.selection import rank_calibrators
@@ -50,7 +50,8 @@ def calibrate(options: argparse.Namespace) -> None:
         with np.errstate(divide="ignore"):
             log_probs = np.maximum(np.log(after), LOG_FLOOR).astype(np.float32)
         metadata = {**target.metadata, "calibrator": calibrator.id, "n_classes": log_probs.shape[1]}
-        write_logits(options.out, Logits(target.index, target.label, log_probs, metadata=metadata))
+        known = {"distribution": target.distribution, "metadata": metadata}
+        write_logits(options.out, Logits(target.index, target.label, log_probs, **known))
     _print_comparison(scores)
     _warn_if_worse(calibrator.id, scores)
 
@@ -122,6 +123,8 @@ def metrics(options: argparse.Namespace) -> None:
     data = read_any(options.file, options.kind)
     probs = build_calibrator("none").fit(data.logits, data.label).predict_proba(data.logits)
     scores = _scores(probs, data.label, options)
+    if data.distribution is not None:
+        scores |= _scores(probs, data.distribution, options, evaluate_soft, bootstrap_soft)
     if options.json:
         keys = ("value", "ci_low", "ci_high")
         content = {name: dict(zip(keys, map(_json_number, cell), strict=True)) for name, cell in scores.items()}
@@ -133,10 +136,15 @@ def metrics(options: argparse.Namespace) -> None:
 
 
 def _scores(
-    probs: np.ndarray, labels: np.ndarray, options: argparse.Namespace
+    probs: np.ndarray,
+    truth: np.ndarray,
+    options: argparse.Namespace,
+    measure: Callable[..., Mapping[str, float]] = evaluate,
+    resample: Callable[..., Mapping[str, tuple[float, float]]] = bootstrap,
 ) -> dict[str, tuple[float, float, float]]:
-    values = evaluate(probs, labels, n_bins=options.bins)
-    bounds = bootstrap(probs, labels, n_resamples=options.bootstrap, n_bins=options.bins) if options.bootstrap else {}
+    """Value and interval of each metric; ``truth`` is labels, or what else ``measure`` and ``resample`` take."""
+    values = measure(probs, truth, n_bins=options.bins)
+    bounds = resample(probs, truth, n_resamples=options.bootstrap, n_bins=options.bins) if options.bootstrap else {}
     return {name: (value, *bounds.get(name, (np.nan, np.nan))) for name, value in values.items()}
 
 

@@ -122,6 +122,7 @@ def _add_data(commands: Commands) -> None:
     parser = _command(commands, "data", "stages:data", "Prepare a data set or shift family (memory-mapped arrays).")
     parser.add_argument("--unit", required=True, help="data set or shift id")
     parser.add_argument("--out", type=Path, required=True, help="folder for the arrays")
+    parser.add_argument("--spec", help="a configured data set: JSON, a file that holds it, or CONFIG#NAME")
     parser.add_argument("--base", type=Path, help="prepared data set that a shift family corrupts")
     parser.add_argument("--data-root", type=Path, help="folder with downloaded data")
 

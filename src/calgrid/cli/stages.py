@@ -24,11 +24,15 @@ def _spec(text: str, stage: str) -> Mapping[str, Any]:
 
 
 def _from_configuration(config: Path, run: str, stage: str) -> Mapping[str, Any]:
-    """Resolve ``protocol/dataset/backbone/method/seed1`` of a configuration, in the root of the workflow."""
+    """Resolve ``protocol/dataset/backbone/method/seed1``, or a data set, of a configuration in the workflow's root."""
     from calgrid.cli.listing import read_study
     from calgrid.configuration.plan import Plan
 
     plan = Plan(read_study(config, Path()))
+    if stage == "data":
+        if run not in plan.study.datasets.configured:
+            raise unknown_id("configured data set", run, plan.study.datasets.configured, str(config))
+        return plan.data_spec(run)
     runs = {key.path: key for key in plan.study.runs}
     if run not in runs:
         raise unknown_id("run", run, runs, str(config))
@@ -39,7 +43,8 @@ def data(options: argparse.Namespace) -> None:
     """Prepare a data set or shift family."""
     from calgrid.datasets import prepare
 
-    prepare(options.unit, options.out, data_root=options.data_root, base_dir=options.base)
+    configured = _spec(options.spec, "data") if options.spec else None
+    prepare(options.unit, options.out, options.data_root, options.base, configured)
 
 
 def train(options: argparse.Namespace) -> None:

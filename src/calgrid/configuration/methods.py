@@ -6,11 +6,12 @@ over cross-entropy).
 """
 
 import contextlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from calgrid import registry
+from calgrid.configuration.datasets import DatasetBook, as_list
 from calgrid.errors import ConfigError, unknown_id
 
 SECOND_STAGE = "second_stage"
@@ -51,6 +52,12 @@ class Place:
     backbone: str
     #: of the protocol; a default that a variant or override can change
     reduction: str = "mean"
+    #: data set whose defaults of hyper-parameters hold, where that is not ``dataset`` itself
+    defaults_of: str | None = None
+
+    def resolve(self, spec: registry.Spec, values: Mapping[str, Any], where: str = "") -> dict[str, Any]:
+        """Return all hyper-parameters of a component here; see :meth:`calgrid.registry.Spec.resolve`."""
+        return spec.resolve(values, self.defaults_of or self.dataset, self.backbone, where)
 
 
 @dataclass(frozen=True)
@@ -61,10 +68,12 @@ class MethodBook:
     ----------
     variants : name -> {"base": registered id, hyper-parameter: value, ...}.
     overrides : list of {"match": {...}, "set": {...}} as in the configuration.
+    datasets : data sets that overrides can match.
     """
 
     variants: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     overrides: tuple[Mapping[str, Any], ...] = ()
+    datasets: DatasetBook = field(default_factory=lambda: DatasetBook({}))
 
     def __post_init__(self) -> None:
         for name, variant in self.variants.items():
@@ -147,7 +156,7 @@ class MethodBook:
         values = self._options(method, own, base, place)
         if loss is None:  # a second stage
             loss = registry.spec("procedure", base).info.get("loss", PLAIN)
-            options = registry.spec("loss", loss).resolve({"reduction": place.reduction}, place.dataset, place.backbone)
+            options = place.resolve(registry.spec("loss", loss), {"reduction": place.reduction})
             return Method(method, base, values, loss, options, first)
         return Method(method, base, values, self.base(loss), self._loss_options(None, loss, self.base(loss), place))
 
@@ -166,7 +175,7 @@ class MethodBook:
                 # an override without a method is for all methods that have such a hyper-parameter
                 named = "method" in match
                 values.update({k: v for k, v in override["set"].items() if named or k in known})
-        return _options_spec(base).resolve(values, place.dataset, place.backbone, f"method '{method or name}'")
+        return place.resolve(_options_spec(base), values, f"method '{method or name}'")
 
     def _check_override(self, override: Mapping[str, Any], where: str) -> None:
         match = override["match"]
@@ -174,9 +183,10 @@ class MethodBook:
         for method in methods:
             own, _, _ = self.split(method, f"{where}.match")
             _options_spec(self.base(own)).resolve(override["set"], where=f"{where}.set for method '{method}'")
-        for kind in ("dataset", "backbone"):
-            for name in as_list(match.get(kind, [])):
-                check_component(kind, name, f"{where}.match")
+        for name in as_list(match.get("dataset", [])):
+            self.datasets.spec(name, f"{where}.match")
+        for name in as_list(match.get("backbone", [])):
+            registry.spec("backbone", name, f"{where}.match")
         for name, value in {} if methods else override["set"].items():
             _check_for_any_method(name, value, f"{where}.set")
 
@@ -206,16 +216,6 @@ def _options_spec(base: str) -> registry.Spec:
 def _is_second_stage(base: str) -> bool:
     procedures = registry.specs("procedure")
     return base in procedures and bool(procedures[base].info.get(SECOND_STAGE, False))
-
-
-def check_component(kind: str, name: str, where: str) -> None:
-    """Raise ConfigError if ``name`` is no component of the kind."""
-    registry.spec(kind, name, where)
-
-
-def as_list(value: str | Iterable[str]) -> list[str]:
-    """One value or several, as a list."""
-    return [value] if isinstance(value, str) else list(value)
 
 
 def _matches(match: Mapping[str, Any], method: str | None, place: Place) -> bool:

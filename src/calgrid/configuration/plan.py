@@ -1,13 +1,16 @@
 """What each job of a study is told: specifications and fingerprints, as strings for the rules of the workflow."""
 
 import functools
+import hashlib
 import json
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 from calgrid import fingerprint, registry
+from calgrid.configuration.datasets import FACTS
 from calgrid.configuration.runs import EXTERNAL, RunKey, family_unit
-from calgrid.configuration.study import Study, base_dataset, known_families
+from calgrid.configuration.study import Study
 from calgrid.errors import ConfigError
 
 #: keys of a protocol that matter after training only
@@ -35,9 +38,19 @@ class Plan:
     @functools.cache  # noqa: B019  (a plan lives as long as its process)
     def data(self, unit: str) -> str:
         """Fingerprint of a prepared data set or shift family."""
-        base = base_dataset(unit)
-        settings = {"unit": unit, "base": self.data(base) if base else None}
-        return fingerprint.of_stage(settings, [registry.spec("dataset", unit).module, "calgrid.datasets._prepared"])
+        base = self.study.datasets.base(unit)
+        settings = {"unit": unit, "base": self.data(base) if base else None, **self.study.data_settings(unit)}
+        return fingerprint.of_stage(settings, [self.study.datasets.spec(unit).module, "calgrid.datasets._prepared"])
+
+    @functools.cache  # noqa: B019
+    def data_spec(self, unit: str) -> Mapping[str, Any]:
+        """Specification of a configured data set; nothing for a registered one, whose file says all."""
+        settings = self.study.data_settings(unit)
+        if not settings:
+            return {}
+        info = self.study.datasets.spec(unit).info
+        facts = {name: info[name] for name in ("role", "image_shape", *FACTS)}
+        return {"unit": unit, **settings, "info": facts, "fingerprint": self.data(unit)}
 
     def train(self, key: RunKey) -> Mapping[str, Any]:
         """Specification of a training run; its ``fingerprint`` covers everything that determines the weights."""
@@ -84,7 +97,7 @@ class Plan:
         different ones agree.
         """
         run, training = self.study.runs[key], self.train(key)
-        families = known_families(key.dataset)
+        families = self.study.datasets.families(key.dataset)
         spec = {
             "key": key._asdict(),
             "checkpoints": list(run.checkpoints),
@@ -148,8 +161,18 @@ class Plan:
             "statistics": {k: self.statistics[k] for k in ("bins", "bootstrap", "level", "seed")},
             "run_fingerprint": self.run_fingerprint(key),
             "logits_fingerprint": self.logits_fingerprint(key),
+            "label_counts": self._label_counts(key),
         }
         return {**spec, "fingerprint": fingerprint.of_stage(spec, ["calgrid.stages.calibrate"])}
+
+    def _label_counts(self, key: RunKey) -> dict[str, str] | None:
+        """File with the label counts of a run's test split and what it holds now; None where there is none."""
+        path = self.study.label_counts(key)
+        return None if path is None else {"file": str(path), "sha256": self._file_digest(path)}
+
+    @functools.cache  # noqa: B019
+    def _file_digest(self, path: Path) -> str:
+        return hashlib.sha256(path.read_bytes()).hexdigest()
 
     def sees_validation(self, key: RunKey) -> bool:
         """Does the loss of a run, or that of its first stage, look at validation data during training?"""

@@ -15,7 +15,7 @@ from typing import Any
 
 from calgrid.configuration.plan import Plan, as_json
 from calgrid.configuration.runs import EXTERNAL, RunKey, family_unit
-from calgrid.configuration.study import Study, base_dataset
+from calgrid.configuration.study import Study
 from calgrid.errors import ConfigError
 
 #: device files of the GPU drivers: looked at because asking torch takes seconds
@@ -55,6 +55,7 @@ class RuleBook:
         self.home = home
         self.layout = (study := Study(config, home)).layout
         self.plan = Plan(study)
+        self._base = study.datasets.base
         self.runs, self.evaluations, self.families = study.runs, study.evaluations, study.families
         self.data_root: str | None = study.config["data_root"]
         self.device: str = study.config["device"]
@@ -96,13 +97,14 @@ class RuleBook:
 
     def data_base(self, wildcards: Any) -> list[str]:
         """Manifest of the data set that a shift family corrupts."""
-        base = base_dataset(wildcards.unit)
+        base = self._base(wildcards.unit)
         return [self.layout.data(base)] if base else []
 
     def data_options(self, wildcards: Any) -> str:
         """Further options of ``calgrid data``."""
-        base = base_dataset(wildcards.unit)
+        base, spec = self._base(wildcards.unit), self.plan.data_spec(wildcards.unit)
         options = [f"--base {shlex.quote(str(Path(self.layout.data(base)).parent))}"] if base else []
+        options += [f"--spec {shlex.quote(as_json(spec))}"] if spec else []
         options += [f"--data-root {shlex.quote(self.data_root)}"] if self.data_root else []
         return " ".join(options)
 

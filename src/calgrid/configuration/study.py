@@ -1,5 +1,6 @@
 """A study: the configuration, checked and expanded into runs and what is wanted of each."""
 
+import functools
 import itertools
 from collections.abc import Mapping
 from pathlib import Path
@@ -7,6 +8,7 @@ from typing import Any
 
 from calgrid import registry
 from calgrid.configuration.calibrators import CalibratorBook
+from calgrid.configuration.datasets import DatasetBook
 from calgrid.configuration.methods import MethodBook, Place
 from calgrid.configuration.protocols import ProtocolBook, for_stage
 from calgrid.configuration.runs import EXTERNAL, Evaluation, Layout, Run, RunKey, family_unit
@@ -38,7 +40,9 @@ class Study:
         self.protocols = ProtocolBook(
             self.home / "config" / "protocols", schemas / "protocol.schema.yaml", self.config.get("protocols", {})
         )
-        self.methods = MethodBook(self.config.get("methods", {}), tuple(self.config.get("overrides", ())))
+        self.datasets = DatasetBook(self.config.get("datasets", {}))
+        overrides = tuple(self.config.get("overrides", ()))
+        self.methods = MethodBook(self.config.get("methods", {}), overrides, self.datasets)
         self.calibrators = CalibratorBook(self.config.get("calibrators", {}))
         self.runs: dict[RunKey, Run] = {}
         self.evaluations: dict[RunKey, Evaluation] = {}
@@ -46,8 +50,11 @@ class Study:
         self._check_override_protocols()
         for number, grid in enumerate(self.config.get("grids", ())):
             self._add_grid(grid, f"grids[{number}]")
+        for unit in self.data_units():
+            self._check_source(unit)
         for name, external in self.config.get("external", {}).items():
             self._add_external(name, external)
+        self._check_label_counts()
         # a baseline that was asked for must be there; the default one may be missing (then nothing is tested)
         if "baseline" in config.get("statistics", {}):
             self._check_compared(self.config["statistics"]["baseline"], "statistics.baseline")
@@ -81,6 +88,12 @@ class Study:
             if not (self.home / path).is_file():
                 raise ConfigError(f"published: the file '{path}' does not exist below the workflow's folder.")
 
+    def _check_source(self, unit: str) -> None:
+        """Files of configured data sets must be there before any job, and a folder for what is downloaded."""
+        self.data_settings(unit)
+        if self.config["data_root"] is None and self.datasets.spec(unit).info.get("download", False):
+            raise ConfigError(f"data_root: '{unit}' is downloaded; give a folder for its files.")
+
     def _check_override_protocols(self) -> None:
         for number, override in enumerate(self.config.get("overrides", ())):
             wanted = override["match"].get("protocol", [])
@@ -90,7 +103,7 @@ class Study:
     def _add_grid(self, grid: Mapping[str, Any], where: str) -> None:
         protocol = self.protocols.get(grid["protocol"], f"{where}.protocol")
         for dataset in grid["datasets"]:
-            spec = registry.spec("dataset", dataset, f"{where}.datasets")
+            spec = self.datasets.spec(dataset, f"{where}.datasets")
             if spec.info.get("role") != "dataset":
                 raise ConfigError(f"{where}.datasets: '{dataset}' can only be tested on; name it in shifts.")
         for backbone in grid["backbones"]:
@@ -119,7 +132,9 @@ class Study:
         if key in self.runs:
             return
         *_, first = self.methods.split(key.method, f"{where}.methods")
-        method = self.methods.resolve(key.method, Place(key.protocol, key.dataset, key.backbone, protocol["reduction"]))
+        defaults_of = self.datasets.defaults_of(key.dataset)
+        place = Place(key.protocol, key.dataset, key.backbone, protocol["reduction"], defaults_of)
+        method = self.methods.resolve(key.method, place)
         first_key = key._replace(method=first) if first else None
         if first_key:
             self._add_run(first_key, protocol, where)
@@ -156,12 +171,11 @@ class Study:
         for shift in grid["shifts"]:
             homes = [dataset for dataset in grid["datasets"] if self._families(dataset, [shift])]
             if not homes:
-                known = {family for d in grid["datasets"] for family in known_families(d)}
+                known = {family for d in grid["datasets"] for family in self.datasets.families(d)}
                 raise unknown_id("shift", shift, known or {"(none)"}, f"{where}.shifts")
 
-    @staticmethod
-    def _families(dataset: str, shifts: list[str]) -> list[str]:
-        return [shift for shift in shifts if shift in known_families(dataset)]
+    def _families(self, dataset: str, shifts: list[str]) -> list[str]:
+        return [shift for shift in shifts if shift in self.datasets.families(dataset)]
 
     def _add_external(self, name: str, external: Mapping[str, Any]) -> None:
         where = f"external.{name}"
@@ -205,9 +219,35 @@ class Study:
         self.runs[key] = Run(key, {}, None, None, {**config, **subset, "name": name})
         self._add_evaluation(key, Evaluation(calibrators, external["calibrator_seeds"], []))
 
+    def label_counts(self, key: RunKey) -> Path | None:
+        """File with how many people chose each class for each test image of a run's data set, or None."""
+        path = self.config["label_counts"].get(self._source(key))
+        return None if path is None else self.external_path(path)
+
+    def _source(self, key: RunKey) -> str:
+        """Data set that the test rows of a run come from; an external run on few val rows has a name of its own."""
+        external = self.runs[key].external
+        return key.dataset if external is None else external.get("dataset", external["name"])
+
+    def _check_label_counts(self) -> None:
+        known = {self._source(key) for key in self.evaluations}
+        for dataset, path in self.config["label_counts"].items():
+            if dataset not in known:
+                raise unknown_id("data set", dataset, known, "label_counts")
+            if not self.external_path(path).is_file():
+                raise ConfigError(
+                    f"label_counts.{dataset}: the file '{self.external_path(path)}' does not exist; correct it or "
+                    "data_root."
+                )
+
     def external_path(self, path: str) -> Path:
         """Path of an external file, which the configuration gives relative to data_root where there is one."""
         return Path(self.config["data_root"] or "", path)
+
+    @functools.cache  # noqa: B019  (a study lives as long as its process)
+    def data_settings(self, unit: str) -> Mapping[str, Any]:
+        """What the prepared arrays of a configured data set depend on; nothing for a registered one."""
+        return self.datasets.settings(unit, self.config["data_root"])
 
     def families(self, protocol: str, dataset: str) -> list[str]:
         """All shift families that the study wants of any run of this protocol and data set, in a stable order."""
@@ -225,13 +265,3 @@ class Study:
         places = {(key.protocol, key.dataset) for key in trained}
         families = {family for place in places for family in self.families(*place)}
         return sorted({key.dataset for key in trained} | {family_unit(f) for f in families})
-
-
-def known_families(dataset: str) -> tuple[str, ...]:
-    """Shift families that exist for a data set; any data set of role ``ood`` must be named by it."""
-    return tuple(registry.spec("dataset", dataset).info.get("families", ()))
-
-
-def base_dataset(unit: str) -> str | None:
-    """Data set whose test images a shift family corrupts (None for data sets and OOD sets)."""
-    return registry.spec("dataset", unit).info.get("base")

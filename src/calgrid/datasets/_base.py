@@ -1,6 +1,8 @@
 """What a data set and a shift family give: uint8 images with integer labels, in named splits or settings."""
 
-from collections.abc import Mapping
+import math
+import tempfile
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -9,6 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calgrid.errors import DataError
+
+#: values of images that are computed with at once: 16 MB in 64 bits
+CHUNK_VALUES = 2**21
 
 
 @dataclass(frozen=True)
@@ -21,6 +26,7 @@ class ImageSplit:
     labels : int64 ``(N,)``, classes from 0, or -1 where there is none.
     rows : int64 ``(N,)``, position of each image in the source it was taken from; None where it has no source
         rows (generated or already prepared images).
+    distribution : float32 ``(N, K)``, probability of each class given the image; None where it is not known.
 
     Raises
     ------
@@ -30,6 +36,7 @@ class ImageSplit:
     images: NDArray[np.uint8]
     labels: NDArray[np.int64]
     rows: NDArray[np.int64] | None = None
+    distribution: NDArray[np.float32] | None = None
 
     def __post_init__(self) -> None:
         if self.images.dtype != np.uint8 or self.images.ndim != 4 or self.images.shape[1] != 3:
@@ -41,6 +48,12 @@ class ImageSplit:
                     f"{name} must be int64 of shape ({len(self.images)},), one for each image, "
                     f"got {values.dtype} {values.shape}."
                 )
+        given = self.distribution
+        if given is not None and (given.dtype != np.float32 or given.ndim != 2 or len(given) != len(self.images)):
+            raise DataError(
+                f"distribution must be float32 of shape ({len(self.images)}, K), one row for each image, "
+                f"got {given.dtype} {given.shape}."
+            )
 
     def __len__(self) -> int:
         return len(self.images)
@@ -55,10 +68,20 @@ class ShiftSetting:
     split: ImageSplit
 
 
-class Dataset:
-    """Base of data sets (role ``dataset``) and of out-of-distribution sets (role ``ood``)."""
+class Images:
+    """What data sets and shift families share."""
 
     registered: ClassVar[Mapping[str, Any]]
+    #: folder on whose disk :func:`scratch_array` may lie, set by the preparation; None: in memory
+    scratch: Path | None = None
+
+    def found(self) -> Mapping[str, Any]:
+        """Return facts that only :meth:`build` could tell, for the manifest; they win over registered ones."""
+        return {}
+
+
+class Dataset(Images):
+    """Base of data sets (role ``dataset``) and of out-of-distribution sets (role ``ood``)."""
 
     def build(self, data_root: Path | None) -> dict[str, ImageSplit]:
         """Return the splits: ``train``, ``val`` and ``test``, or ``test`` alone for an out-of-distribution set.
@@ -70,10 +93,8 @@ class Dataset:
         raise NotImplementedError(f"{type(self).__name__} must define build().")
 
 
-class ShiftFamily:
+class ShiftFamily(Images):
     """Base of shift families (role ``shift``): further test sets tied to a data set."""
-
-    registered: ClassVar[Mapping[str, Any]]
 
     def build(self, data_root: Path | None, base: Mapping[str, ImageSplit]) -> list[ShiftSetting]:
         """Return all settings in a fixed order.
@@ -107,16 +128,48 @@ def stratified_split(labels: NDArray[np.int64], sizes: Mapping[str, int], seed: 
     ------
     DataError : the sizes do not add up to N.
     """
-    if sum(sizes.values()) != len(labels):
-        raise DataError(f"Split sizes {dict(sizes)} must add up to the {len(labels)} rows of the source.")
+    return deal_rows(stratified_order(labels, seed), sizes)
+
+
+def stratified_order(labels: NDArray[np.int64], seed: int) -> NDArray[np.int64]:
+    """Return all rows in a random order of which every beginning has nearly the class shares of the whole.
+
+    It is the order in which :func:`stratified_split` deals rows out, so that smaller subsets lie within larger ones.
+    """
     shuffled = np.random.RandomState(seed).permutation(len(labels))
     by_class = shuffled[np.argsort(labels[shuffled], kind="stable")]
     counts = np.bincount(labels)
     rank = np.arange(len(labels)) - np.repeat(np.cumsum(counts) - counts, counts)
     position = (rank + 0.5) / np.repeat(counts, counts)
-    dealt = by_class[np.argsort(position, kind="stable")]
-    parts = np.split(dealt, np.cumsum(list(sizes.values()))[:-1])
-    return {name: np.sort(part).astype(np.int64) for name, part in zip(sizes, parts, strict=True)}
+    return by_class[np.argsort(position, kind="stable")].astype(np.int64)
+
+
+def shuffled_order(count: int, seed: int) -> NDArray[np.int64]:
+    """Return all rows in the order of NumPy's legacy shuffle, whatever their classes."""
+    return np.random.RandomState(seed).permutation(count).astype(np.int64)
+
+
+def deal_rows(order: NDArray[np.int64], sizes: Mapping[str, int]) -> dict[str, NDArray[np.int64]]:
+    """Cut an order of all rows into splits of exact sizes, in the order of ``sizes``; each holds ascending rows."""
+    if sum(sizes.values()) != len(order):
+        raise DataError(f"Split sizes {dict(sizes)} must add up to the {len(order)} rows of the source.")
+    parts = np.split(order, np.cumsum(list(sizes.values()))[:-1])
+    return {name: np.sort(part) for name, part in zip(sizes, parts, strict=True)}
+
+
+def scratch_array(shape: tuple[int, ...], folder: Path | None) -> NDArray[np.uint8]:
+    """Return an array to be filled; with a folder, in a file on its disk that vanishes with the array or process."""
+    if folder is None or 0 in shape:
+        return np.empty(shape, dtype=np.uint8)
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryFile(dir=folder) as file:
+        return np.memmap(file, dtype=np.uint8, mode="w+", shape=shape)
+
+
+def chunked(images: NDArray[np.uint8]) -> Iterator[NDArray[np.uint8]]:
+    """Yield consecutive parts of ``(N, C, H, W)`` that are small enough to compute with in 64 bits."""
+    step = max(1, CHUNK_VALUES // max(1, math.prod(images.shape[1:])))
+    yield from (images[begin : begin + step] for begin in range(0, len(images), step))
 
 
 def grey_to_rgb(grey: NDArray[np.uint8]) -> NDArray[np.uint8]:

@@ -3,6 +3,7 @@
 ::
 
     digits/     train_images.npy  train_labels.npy  val_*.npy  test_*.npy  manifest.json
+    digits_ambiguous/   the same and train_distribution.npy ...: where the truth about each image is known
     digits_c/   images.npy  labels.npy  manifest.json      all settings, one after another
     photos/     test_images.npy  test_labels.npy  manifest.json
 
@@ -19,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calgrid.datasets._base import ImageSplit
-from calgrid.errors import DataError
+from calgrid.errors import DataError, StateError
 from calgrid.storage.atomic import read_json
 
 FORMAT = 1
@@ -64,20 +65,28 @@ class Prepared:
     manifest: Mapping[str, Any]
 
 
-def open_prepared(folder: Path | str, verify: bool = False) -> Prepared:
+def open_prepared(folder: Path | str, verify: bool = False, fingerprint: str | None = None) -> Prepared:
     """Open a prepared folder; its arrays are memory-mapped read-only.
 
     Parameters
     ----------
     folder : what :func:`prepare` wrote.
     verify : also read every array and compare its SHA-256 with the manifest.
+    fingerprint : what a configured data set must have been prepared for.
 
     Raises
     ------
     DataError : no or unreadable manifest, or an array that is missing or differs from the manifest.
+    StateError : the folder holds a configured data set of another configuration.
     """
     folder = Path(folder)
     manifest = _read_manifest(folder)
+    found = manifest.get("fingerprint")
+    if fingerprint is not None and found not in (None, fingerprint):
+        raise StateError(
+            f"{folder} holds '{manifest['id']}' of another configuration or code version (fingerprint {found}, "
+            f"expected {fingerprint}): prepare it again, and give data sets of different options different names."
+        )
     splits = {name: _open_split(folder, facts, verify) for name, facts in manifest["splits"].items()}
     return Prepared(
         id=manifest["id"],
@@ -102,7 +111,8 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
 
 
 def _open_split(folder: Path, facts: Mapping[str, Any], verify: bool) -> ImageSplit:
-    return ImageSplit(_open_array(folder, facts["images"], verify), _open_array(folder, facts["labels"], verify))
+    names = ("images", "labels", *(["distribution"] if "distribution" in facts else []))
+    return ImageSplit(**{name: _open_array(folder, facts[name], verify) for name in names})
 
 
 def _open_array(folder: Path, facts: Mapping[str, Any], verify: bool) -> NDArray[Any]:

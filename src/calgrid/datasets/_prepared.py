@@ -1,7 +1,9 @@
 """Build a data set once, check it against its registration and write it to a prepared folder."""
 
 import contextlib
+import dataclasses
 import hashlib
+import math
 from collections.abc import Mapping, Sequence
 from itertools import combinations
 from pathlib import Path
@@ -11,14 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calgrid.conventions import NO_LABEL
-from calgrid.datasets._base import ImageSplit, ShiftSetting
+from calgrid.datasets._base import Dataset, ImageSplit, ShiftFamily, ShiftSetting, chunked
 from calgrid.datasets._manifest import FORMAT, MANIFEST, SHIFT_SPLIT, Prepared, open_prepared
 from calgrid.errors import ConfigError, DataError
 from calgrid.registry import Spec, load, spec
 from calgrid.storage.atomic import read_json, replacing, write_json
-
-#: images hashed at once: bounds the memory of the 64-bit products
-HASH_CHUNK = 512
+from calgrid.storage.logits import validate_distribution
+from calgrid.storage.sources import identity
 
 
 def prepare(
@@ -26,6 +27,7 @@ def prepare(
     out_dir: Path | str,
     data_root: Path | str | None = None,
     base_dir: Path | str | None = None,
+    configured: Mapping[str, Any] | None = None,
 ) -> Path:
     """Build a data set, shift family or out-of-distribution set and write it to a folder.
 
@@ -34,11 +36,13 @@ def prepare(
 
     Parameters
     ----------
-    dataset_id : registered identifier (without ``ood/``).
+    dataset_id : registered identifier (without ``ood/``), or the name of a configured data set.
     out_dir : folder to write.
     data_root : folder with downloaded source files.
     base_dir : prepared folder of the base data set; required for a shift family, optional for an
         out-of-distribution set (gives it the normalisation constants and checks the image size).
+    configured : what a configuration says of the data set ``dataset_id`` (``calgrid.configuration.plan``): its kind,
+        options, facts, the identity of its sources, and a fingerprint.
 
     Returns
     -------
@@ -47,28 +51,60 @@ def prepare(
     Raises
     ------
     ConfigError : unknown identifier, or a base that is missing, needless or does not fit.
-    DataError : what was built differs from its registration, or splits share images.
+    DataError : what was built differs from its registration or from the plan, or splits share images.
     """
-    entry = spec("dataset", dataset_id)
-    base = _open_base(entry, base_dir)
-    component = load("dataset", dataset_id)()
     root = Path(data_root) if data_root is not None else None
+    entry, component = _component(dataset_id, configured, root)
+    component.scratch = Path(out_dir)
+    base = _open_base(entry, base_dir)
     if entry.info["role"] == "shift":
         settings = component.build(root, base.splits)
         parts = {SHIFT_SPLIT: [setting.split for setting in settings]}
     else:
         settings = []
         parts = {name: [split] for name, split in component.build(root).items()}
-    _check_built(entry, parts, settings)
+    found = component.found()
+    entry = dataclasses.replace(entry, info={**entry.info, **found})
+    twins = _check_built(entry, parts, settings)
     path = Path(out_dir) / MANIFEST
     with contextlib.ExitStack() as pending:  # all arrays take their places when it closes
-        manifest = _describe(entry, base) | {
-            "splits": {name: _write_split(pending, path.parent, name, splits) for name, splits in parts.items()},
-            "settings": _setting_ranges(settings),
-        }
+        manifest = (
+            _describe(entry, base)
+            | _origin(configured, found, twins)
+            | {
+                "splits": {name: _write_split(pending, path.parent, name, splits) for name, splits in parts.items()},
+                "settings": _setting_ranges(settings),
+            }
+        )
         _withdraw_unless_equal(path, manifest)
     write_json(path, manifest)
     return path
+
+
+def _component(
+    dataset_id: str, configured: Mapping[str, Any] | None, data_root: Path | None
+) -> tuple[Spec, Dataset | ShiftFamily]:
+    """Return what is known of a data set beforehand, under its own id, and what builds it."""
+    if configured is None:
+        entry = spec("dataset", dataset_id)
+        if entry.info.get("configurable", False):
+            raise ConfigError(f"'{dataset_id}' is a kind of data set: configure one and give its specification.")
+        return entry, load("dataset", dataset_id)()
+    if configured["unit"] != dataset_id:
+        raise ConfigError(f"The specification is that of '{configured['unit']}', not of '{dataset_id}'.")
+    for name, planned in configured["sources"].items():
+        if identity(data_root, name) != planned:
+            raise DataError(f"The source {name} of '{dataset_id}' has changed since it was planned: run again.")
+    entry = dataclasses.replace(spec("dataset", configured["kind"]), id=dataset_id, info=configured["info"])
+    return entry, load("dataset", configured["kind"])(**configured["options"])
+
+
+def _origin(configured: Mapping[str, Any] | None, found: Mapping[str, Any], twins: Mapping[str, int]) -> dict[str, Any]:
+    """Return the manifest's facts on where the images are from, as far as there are any."""
+    facts: dict[str, Any] = {name: found[name] for name in ("sources", "classes") if name in found}
+    if configured is not None:
+        facts |= {name: configured[name] for name in ("kind", "options", "fingerprint")}
+    return facts | ({"twins": dict(twins)} if twins else {})
 
 
 def image_hashes(images: NDArray[np.uint8]) -> NDArray[np.uint64]:
@@ -77,10 +113,8 @@ def image_hashes(images: NDArray[np.uint8]) -> NDArray[np.uint64]:
     Multilinear hashing modulo 2^64 with fixed odd weights. Two different images collide with a chance below 2^-56,
     which is some 10^-7 for any pair among 100,000 images.
     """
-    flat = images.reshape(len(images), -1)
-    weights = np.random.RandomState(0).randint(0, 2**63, flat.shape[1], dtype=np.uint64) * 2 + 1
-    chunks = range(0, len(flat), HASH_CHUNK)
-    parts = [flat[start : start + HASH_CHUNK].astype(np.uint64) @ weights for start in chunks]
+    weights = np.random.RandomState(0).randint(0, 2**63, math.prod(images.shape[1:]), dtype=np.uint64) * 2 + 1
+    parts = [chunk.reshape(len(chunk), -1).astype(np.uint64) @ weights for chunk in chunked(images)]
     return np.concatenate([np.empty(0, np.uint64), *parts])
 
 
@@ -106,8 +140,14 @@ def _open_base(entry: Spec, base_dir: Path | str | None) -> Prepared | None:
     return base
 
 
-def _check_built(entry: Spec, parts: Mapping[str, Sequence[ImageSplit]], settings: Sequence[ShiftSetting]) -> None:
-    """Raise DataError unless sizes, shapes, labels and settings are as registered and splits are disjoint."""
+def _check_built(
+    entry: Spec, parts: Mapping[str, Sequence[ImageSplit]], settings: Sequence[ShiftSetting]
+) -> dict[str, int]:
+    """Raise DataError unless sizes, shapes, labels and settings are as registered and splits are disjoint.
+
+    Returns the number of images of equal content in two splits, where that is to be counted and not refused.
+    """
+    twins: dict[str, int] = {}
     if entry.info["role"] == "shift":
         named = [(setting.shift, setting.severity) for setting in settings]
         registered = [(s, severity) for s in entry.info["shifts"] for severity in entry.info["severities"]]
@@ -115,22 +155,23 @@ def _check_built(entry: Spec, parts: Mapping[str, Sequence[ImageSplit]], setting
             raise DataError(f"Settings built for '{entry.id}' are {named}, registered are {registered}.")
     else:
         sizes = {name: len(split) for name, (split,) in parts.items()}
-        if sizes != entry.info["sizes"]:
+        if sizes != entry.info.get("sizes", sizes):
             raise DataError(
                 f"Splits built for '{entry.id}' hold {sizes} images, registered are {entry.info['sizes']}: "
                 f"the source is incomplete or of another version."
             )
-        _check_disjoint(entry.id, {name: split for name, (split,) in parts.items()})
+        twins = _check_disjoint(entry, {name: split for name, (split,) in parts.items()})
     for name, splits in parts.items():
         for split in splits:
             _check_split(entry, name, split)
+    return twins
 
 
 def _check_split(entry: Spec, name: str, split: ImageSplit) -> None:
-    if split.images.shape[1:] != entry.info["image_shape"]:
+    if split.images.shape[1:] != tuple(entry.info["image_shape"]):
         raise DataError(
             f"Images of '{entry.id}' ({name}) have the shape {split.images.shape[1:]}, "
-            f"registered is {entry.info['image_shape']}."
+            f"registered is {tuple(entry.info['image_shape'])}."
         )
     low, high = (NO_LABEL, NO_LABEL) if entry.info["role"] == "ood" else (0, entry.info["n_classes"] - 1)
     if len(split) and not (low <= split.labels.min() and split.labels.max() <= high):
@@ -138,20 +179,38 @@ def _check_split(entry: Spec, name: str, split: ImageSplit) -> None:
             f"Labels of '{entry.id}' ({name}) must lie in {low}..{high}, "
             f"found {split.labels.min()}..{split.labels.max()}."
         )
+    if split.distribution is not None:
+        shape = (len(split), entry.info["n_classes"])
+        validate_distribution(split.distribution, shape, f"'{entry.id}' ({name})")
 
 
-def _check_disjoint(dataset_id: str, splits: Mapping[str, ImageSplit]) -> None:
-    """Raise DataError if two splits share a source row or an image of equal content."""
+def _check_disjoint(entry: Spec, splits: Mapping[str, ImageSplit]) -> dict[str, int]:
+    """Raise DataError if two splits share a source row, or an image of equal content unless those are to be counted."""
+    twins = {}
     hashes = {name: image_hashes(split.images) for name, split in splits.items()}
     for first, second in combinations(splits, 2):
         rows = (splits[first].rows, splits[second].rows)
         if rows[0] is not None and rows[1] is not None and (shared := len(np.intersect1d(*rows))):
-            raise DataError(f"Splits {first} and {second} of '{dataset_id}' share {shared} source rows.")
-        if twins := len(np.intersect1d(hashes[first], hashes[second])):
+            raise DataError(f"Splits {first} and {second} of '{entry.id}' share {shared} source rows.")
+        equal = np.intersect1d(hashes[first], hashes[second])
+        if len(equal) and entry.info.get("duplicates", "refuse") == "refuse":
             raise DataError(
-                f"Splits {first} and {second} of '{dataset_id}' share {twins} images of equal content: "
-                f"remove the duplicates from one of them."
+                f"Splits {first} and {second} of '{entry.id}' share {len(equal)} images of equal content: "
+                f"remove the duplicates from one of them{_where(entry, splits, hashes, equal[0])}."
             )
+        if len(equal):
+            twins[f"{first}/{second}"] = len(equal)
+    return twins
+
+
+def _where(
+    entry: Spec, splits: Mapping[str, ImageSplit], hashes: Mapping[str, NDArray[np.uint64]], twin: np.uint64
+) -> str:
+    """Say where the first duplicate of a configured data set stands, and how to go on with duplicates."""
+    if "sources" not in entry.info:
+        return ""
+    rows = [splits[name].rows[each == twin][0] for name, each in hashes.items() if (each == twin).any()]
+    return f" (the first: rows {rows[0]} and {rows[1]}, counted through all files), or set duplicates: count"
 
 
 def _describe(entry: Spec, base: Prepared | None) -> dict[str, Any]:
@@ -180,13 +239,17 @@ def _setting_ranges(settings: Sequence[ShiftSetting]) -> list[dict[str, Any]]:
 def _write_split(
     pending: contextlib.ExitStack, folder: Path, name: str, splits: Sequence[ImageSplit]
 ) -> dict[str, Any]:
-    """Write images and labels of ``splits``, one after another, under names that ``pending`` makes final."""
+    """Write the arrays of ``splits``, one after another, under names that ``pending`` makes final."""
     prefix = "" if name == SHIFT_SPLIT else f"{name}_"
     rows = [split.rows for split in splits if split.rows is not None]
+    names = ("images", "labels", *(["distribution"] if splits[0].distribution is not None else []))
+    arrays = {
+        each: _write_array(pending, folder / f"{prefix}{each}.npy", [getattr(split, each) for split in splits])
+        for each in names
+    }
     return {
         "size": sum(len(split) for split in splits),
-        "images": _write_array(pending, folder / f"{prefix}images.npy", [split.images for split in splits]),
-        "labels": _write_array(pending, folder / f"{prefix}labels.npy", [split.labels for split in splits]),
+        **arrays,
         "rows_sha256": hashlib.sha256(np.concatenate(rows).astype("<i8")).hexdigest() if rows else None,
     }
 

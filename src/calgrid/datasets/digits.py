@@ -9,15 +9,11 @@ Grey pictures are repeated to three channels. No two of the pictures are equal.
 
 from pathlib import Path
 
-import numpy as np
-from numpy.typing import NDArray
-
 from calgrid.datasets._base import Dataset, ImageSplit, grey_to_rgb, stratified_split
+from calgrid.datasets._digit_bank import digit_bank
 from calgrid.registry import register
 
 SPLIT_SEED = 1
-#: the source counts inked pixels of a 4x4 block: 0 to 16
-SOURCE_MAXIMUM = 16
 
 
 @register(
@@ -37,14 +33,7 @@ class Digits(Dataset):
 
     def build(self, data_root: Path | None) -> dict[str, ImageSplit]:
         """Return the three splits, drawn once for all runs and stratified by class; see :class:`Dataset`."""
-        from sklearn.datasets import load_digits  # noqa: PLC0415  (a second to import, needed here only)
-
-        source = load_digits()
-        images = grey_to_rgb(_to_uint8(source.images))
-        labels = source.target.astype(np.int64)
+        images, labels = digit_bank()
+        images = grey_to_rgb(images)
         splits = stratified_split(labels, self.registered["sizes"], SPLIT_SEED)
         return {name: ImageSplit(images[rows], labels[rows], rows) for name, rows in splits.items()}
-
-
-def _to_uint8(counts: NDArray[np.float64]) -> NDArray[np.uint8]:
-    return np.rint(counts * (255 / SOURCE_MAXIMUM)).astype(np.uint8)

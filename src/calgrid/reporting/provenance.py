@@ -52,7 +52,7 @@ def _sources(data: StudyData) -> list[tuple[str, str, str]]:
     configuration = data.manifest["configuration"]
     methods = {part for key in keys for part in key["method"].split("+")}
     return [
-        *_look_up("data set", {key["dataset"] for key in keys}, ("dataset",), {}),
+        *_look_up("data set", {key["dataset"] for key in keys}, ("dataset",), configuration.get("datasets", {})),
         *_look_up("backbone", {key["backbone"] for key in keys}, ("backbone",), {}),
         *_look_up("method", methods, METHOD_KINDS, configuration.get("methods", {})),
         *_look_up("calibrator", set(data.calibrators), ("calibrator",), configuration.get("calibrators", {})),

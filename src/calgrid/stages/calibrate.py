@@ -23,8 +23,9 @@ from calgrid import fingerprint
 from calgrid.calibrators import Calibrator, build_calibrator, load_calibrator
 from calgrid.conventions import OOD_PREFIX, WORSE
 from calgrid.errors import CalgridError, StateError
-from calgrid.metrics import bootstrap, bootstrap_ood, evaluate, evaluate_ood
+from calgrid.metrics import bootstrap, bootstrap_ood, bootstrap_soft, evaluate, evaluate_ood, evaluate_soft
 from calgrid.progress import Progress, log
+from calgrid.stages.label_counts import label_distribution
 from calgrid.storage.atomic import read_json, write_json
 from calgrid.storage.head import FILE as HEAD_FILE
 from calgrid.storage.head import Head, read_head
@@ -95,6 +96,8 @@ def _read_all(spec: Mapping[str, Any], run: Path, checkpoint: str) -> dict[str, 
                 f"The logits file {path} belongs to another configuration or code version (fingerprint {found}, "
                 f"expected {spec['logits_fingerprint']}): delete it and run again."
             )
+    if spec["label_counts"]:
+        data["test"].distribution = label_distribution(spec["label_counts"], data["test"])
     return data
 
 
@@ -156,6 +159,8 @@ class _Scorer:
         test = self.data["test"]
         probs = self._predict(calibrator, test)
         yield from self._labelled({**base, "split": "test"}, probs, test.label, intervals=True)
+        if test.distribution is not None:
+            yield from self._soft({**base, "split": "test"}, probs, test.distribution)
         for family in self.spec["families"]:
             shifted = self.data[family]
             if not self._can_score(entry, shifted, family):
@@ -207,6 +212,12 @@ class _Scorer:
         if intervals and self.statistics["bootstrap"]:
             bounds = bootstrap(probs, labels, n_bins=self.statistics["bins"], **self._bootstrap_options())
         yield from _rows(base, values, bounds, len(labels))
+
+    def _soft(self, base: Row, probs: np.ndarray, distribution: np.ndarray) -> Iterator[Row]:
+        bins, bounds = self.statistics["bins"], {}
+        if self.statistics["bootstrap"]:
+            bounds = bootstrap_soft(probs, distribution, n_bins=bins, **self._bootstrap_options())
+        yield from _rows(base, evaluate_soft(probs, distribution, n_bins=bins), bounds, len(probs))
 
     def _ood(self, base: Row, probs: np.ndarray, shifted: np.ndarray) -> Iterator[Row]:
         bounds: Mapping[str, Interval] = {}

@@ -110,12 +110,13 @@ def _from_arrays(arrays: Mapping[str, np.ndarray], path: Path) -> Logits:
             f"{path} must hold an array 'logits' (N, K) and an array 'label' (N,); it holds "
             f"{', '.join(sorted(arrays)) or 'nothing'}."
         )
-    labels, features = arrays[label_name], arrays.get("features")
+    labels = arrays[label_name]
+    known = {name: _float32(arrays[name], name, path) for name in ("features", "distribution") if name in arrays}
     data = Logits(
         index=np.arange(labels.size, dtype=np.int32),
         label=labels,
         logits=_float32(arrays[value_name], value_name, path),
-        features=None if features is None else _float32(features, "features", path),
+        **known,
     )
     validate_logits(data, str(path))
     data.label = labels.astype(np.int32)  # only now: a cast could turn a wrong label into a valid one

@@ -58,7 +58,7 @@ def predict(
     where = environment.choose_device(device)
     environment.prepare(where, threads, training=False)
     states, description = load_checkpoint(model, spec["run_fingerprint"])
-    prepared = open_prepared(data)
+    prepared = open_prepared(data, fingerprint=description["spec"].get("data"))
     shifted = {family: open_prepared(folder) for family, folder in families.items()}
     checkpoints = spec["checkpoints"]
 
@@ -135,12 +135,15 @@ class _Exporter:
         logits, features = self._run(split.images, self.spec["export_features"] is not False)
         index = np.arange(len(labels), dtype=np.int32)
         metadata = self._metadata(name, checkpoint)
-        return Logits(index, labels, logits, features=features, metadata=metadata)
+        return Logits(index, labels, logits, features=features, distribution=split.distribution, metadata=metadata)
 
     def family(self, family: str, images: Prepared, checkpoint: str) -> Logits:
         """All settings of a shift family, or the test split of an OOD set (labels -1, severity 0)."""
         metadata = self._metadata(family, checkpoint)
         everywhere = self.spec["export_features"] == "all"
+        ours, theirs = (facts.manifest["image_shape"] for facts in (self.prepared, images))
+        if ours != theirs:
+            raise DataError(f"Images of '{family}' are {theirs}, those of '{self.prepared.id}' {ours}: leave it out.")
         if family.startswith(OOD_PREFIX):
             logits, features = self._run(images.splits["test"].images, everywhere)
             rows = len(logits)

@@ -58,7 +58,7 @@ def train(
     where = environment.choose_device(device)
     environment.prepare(where, threads)
     first = _first_stage_state(spec, first_stage)
-    prepared = open_prepared(data)
+    prepared = open_prepared(data, fingerprint=spec.get("data"))
 
     def produce(folder: Path) -> None:
         trainer = _build_trainer(spec, prepared, first, where, folder, resume_every)

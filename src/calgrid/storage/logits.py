@@ -1,4 +1,8 @@
-"""Logits files: Parquet with ``index``, ``label``, ``logits`` and, in family files, ``shift`` and ``severity``."""
+"""Logits files: Parquet with ``index``, ``label`` and ``logits``.
+
+Family files also hold ``shift`` and ``severity``; files may hold ``features``, and ``distribution``, the probability of
+each class given the image, where that is known.
+"""
 
 import json
 from collections.abc import Mapping
@@ -15,6 +19,8 @@ from calgrid.errors import DataError
 from calgrid.storage.atomic import replacing
 
 METADATA_KEY = b"calgrid"
+#: largest distance of the sum of a row of ``distribution`` from 1
+SUM_TOLERANCE = 1e-4
 
 
 @dataclass
@@ -28,6 +34,7 @@ class Logits:
     logits : (N, K) float32.
     shift, severity : (N,) names and int8, only in family files.
     features : (N, d) float32, penultimate features, optional.
+    distribution : (N, K) float32, probability of each class given the image, optional.
     metadata : protocol, dataset, backbone, method, seed, split, n_classes, fingerprint.
     """
 
@@ -37,6 +44,7 @@ class Logits:
     shift: np.ndarray | None = None
     severity: np.ndarray | None = None
     features: np.ndarray | None = None
+    distribution: np.ndarray | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict)
 
     def __len__(self) -> int:
@@ -44,7 +52,7 @@ class Logits:
 
     def rows(self, index: np.ndarray) -> "Logits":
         """The samples at ``index`` (row numbers), without metadata."""
-        columns = ("index", "label", "logits", "shift", "severity", "features")
+        columns = ("index", "label", "logits", "shift", "severity", "features", "distribution")
         values = {name: getattr(self, name) for name in columns}
         return Logits(**{name: None if value is None else value[index] for name, value in values.items()})
 
@@ -75,9 +83,10 @@ def write_logits(path: Path, data: Logits) -> None:
         columns["shift"] = pa.array(data.shift.astype(str)).dictionary_encode()
         columns["severity"] = pa.array(data.severity.astype(np.int8))
     floats = ["logits.list.element"]
-    if data.features is not None:
-        columns["features"] = _fixed_size_list(data.features)
-        floats.append("features.list.element")
+    for name in ("features", "distribution"):
+        if (values := getattr(data, name)) is not None:
+            columns[name] = _fixed_size_list(values)
+            floats.append(f"{name}.list.element")
     table = pa.table(columns)
     table = table.replace_schema_metadata({METADATA_KEY: json.dumps(dict(data.metadata), sort_keys=True)})
     with replacing(path) as temporary:
@@ -108,10 +117,11 @@ def read_logits(path: Path) -> Logits:
     data = Logits(
         index=_plain(table, "index") if "index" in names else np.arange(rows, dtype=np.int32),
         label=_plain(table, "label"),
-        logits=_matrix(table, "logits", path),
+        logits=read_matrix(table, "logits", path),
         shift=_plain(table, "shift").astype(str) if "shift" in names else None,
         severity=_plain(table, "severity") if "severity" in names else None,
-        features=_matrix(table, "features", path) if "features" in names else None,
+        features=read_matrix(table, "features", path) if "features" in names else None,
+        distribution=read_matrix(table, "distribution", path) if "distribution" in names else None,
         metadata=read_metadata(table),
     )
     validate_logits(data, str(path))
@@ -142,7 +152,8 @@ def _plain(table: pa.Table, column: str) -> np.ndarray:
     return table.column(column).combine_chunks().to_numpy(zero_copy_only=False)
 
 
-def _matrix(table: pa.Table, column: str, path: Path) -> np.ndarray:
+def read_matrix(table: pa.Table, column: str, path: Path) -> np.ndarray:
+    """Return a column of equally long lists of numbers as float32 (N, width); DataError for any other column."""
     chunked = table.column(column)
     kind = chunked.type
     is_list = pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
@@ -171,21 +182,36 @@ def validate_logits(data: Logits, where: str, n_classes: int | None = None) -> N
     if width < 2 or (n_classes is not None and width != n_classes):
         expected = f"{n_classes} as in the other files" if n_classes else "at least 2"
         raise DataError(f"{where}: logits have {width} columns, expected {expected}.")
-    for name in ("label", "index", "shift", "severity", "features"):
+    for name in ("label", "index", "shift", "severity", "features", "distribution"):
         values = getattr(data, name)
         if values is None:
             continue
-        if values.ndim != (2 if name == "features" else 1):
+        if values.ndim != (2 if name in ("features", "distribution") else 1):
             raise DataError(f"{where}: '{name}' has the wrong shape {values.shape} for {rows} rows of logits.")
         if len(values) != rows:
             raise DataError(f"{where}: {len(values)} values of '{name}' for {rows} rows of logits.")
     _validate_values(data.logits, where)
+    if data.distribution is not None:
+        validate_distribution(data.distribution, data.logits.shape, where)
     if not np.issubdtype(data.label.dtype, np.integer):
         raise DataError(f"{where}: labels must be integers, got {data.label.dtype}.")
     low, high = int(data.label.min()), int(data.label.max())
     if low < NO_LABEL or high >= width:
         wrong = low if low < NO_LABEL else high
         raise DataError(f"{where}: label {wrong} is outside 0..{width - 1} (or {NO_LABEL} for none).")
+
+
+def validate_distribution(values: np.ndarray, shape: tuple[int, int], where: str) -> None:
+    """Raise DataError unless ``values`` are probabilities of the given shape (N, K), each row summing to 1."""
+    if values.shape != shape:
+        raise DataError(f"{where}: 'distribution' must have the shape {shape}, one column a class, got {values.shape}.")
+    off = np.abs(values.sum(axis=1, dtype=np.float64) - 1)
+    bad = (values < 0).any(axis=1) | ~(off <= SUM_TOLERANCE)
+    if bad.any():
+        raise DataError(
+            f"{where}: {int(bad.sum())} rows of 'distribution' are negative somewhere or do not sum to 1, the first "
+            f"is row {int(bad.argmax())}."
+        )
 
 
 def _validate_values(logits: np.ndarray, where: str) -> None:

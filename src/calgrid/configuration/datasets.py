@@ -1,0 +1,185 @@
+"""Data sets of a configuration: registered ones, and those that the user makes of files of their own."""
+
+import dataclasses
+import math
+from collections.abc import Iterable, Mapping
+from pathlib import Path, PurePosixPath
+from types import MappingProxyType
+from typing import Any
+
+from calgrid import registry
+from calgrid.conventions import OOD_PREFIX
+from calgrid.errors import ConfigError, unknown_id
+from calgrid.storage.sources import identity
+
+#: keys of a configured data set that are no options of its kind
+KEYS = ("base", "like", "families")
+#: options that name files or folders below data_root
+SOURCES = ("train", "test", "val")
+#: options that are facts of the data set; what is None here is read from the source when it is prepared
+FACTS = ("n_classes", "mean", "std", "duplicates")
+#: option -> least value
+LEAST = MappingProxyType({"n_classes": 2, "val_size": 1, "subset": 1, "image_size": 1, "resize": 1, "split_seed": 0})
+
+
+class DatasetBook:
+    """All data sets, shift families and out-of-distribution sets that a configuration can name.
+
+    Parameters
+    ----------
+    configured : name -> {"base": registered kind, "like": registered data set, "families": [...], option: value, ...}.
+    """
+
+    def __init__(self, configured: Mapping[str, Mapping[str, Any]]) -> None:
+        self.configured = configured
+        self._specs: dict[str, registry.Spec] = {}
+        self._options: dict[str, dict[str, Any]] = {}
+        for name in configured:
+            self._add(name, f"datasets.{name}")
+        for name in configured:
+            self._check_families(name, f"datasets.{name}.families")
+
+    def spec(self, name: str, where: str = "") -> registry.Spec:
+        """Return what is known of a data set before it is prepared; the id of a configured one is its name.
+
+        Raises ConfigError for an unknown name, or a kind of data set that must first be told its files.
+        """
+        if name in self._specs:
+            return self._specs[name]
+        known = registry.specs("dataset")
+        if name not in known:
+            fixed = [id for id, spec in known.items() if not _is_kind(spec)]
+            raise unknown_id(registry.KINDS["dataset"][1], name, [*fixed, *self.configured], where)
+        if _is_kind(known[name]):
+            raise ConfigError(
+                f"{where or name}: '{name}' is a kind of data set; give one of your own a name under 'datasets', with "
+                f"base: {name}."
+            )
+        return known[name]
+
+    def families(self, name: str) -> tuple[str, ...]:
+        """Shift families that exist for a data set; any data set of role ``ood`` must be named by it."""
+        return tuple(self.spec(name).info.get("families", ()))
+
+    def base(self, unit: str) -> str | None:
+        """Data set whose test images a shift family corrupts (None for data sets and OOD sets)."""
+        return self.spec(unit).info.get("base")
+
+    def defaults_of(self, name: str) -> str:
+        """Data set whose defaults of hyper-parameters hold: the one that a configured data set is like, or itself."""
+        return self.configured.get(name, {}).get("like", name)
+
+    def options(self, name: str) -> dict[str, Any]:
+        """Return all options of a configured data set."""
+        return self._options[name]
+
+    def settings(self, unit: str, data_root: str | None) -> dict[str, Any]:
+        """Return what the prepared arrays of a configured data set depend on; nothing for a registered one.
+
+        Raises ConfigError for a source that does not exist.
+        """
+        if unit not in self.configured:
+            return {}
+        options = self.options(unit)
+        sources = {}
+        for role in SOURCES:
+            for name in as_list(options[role]):
+                try:
+                    sources[name] = identity(data_root, name)
+                except ConfigError as error:
+                    raise ConfigError(f"datasets.{unit}.{role}: {error}") from None
+        return {"kind": self.configured[unit]["base"], "options": options, "sources": sources}
+
+    def _add(self, name: str, where: str) -> None:
+        given = self.configured[name]
+        known = registry.specs("dataset")
+        if name in known:
+            raise ConfigError(f"{where}: '{name}' is a registered data set; choose another name.")
+        base = registry.spec("dataset", given["base"], f"{where}.base")
+        if not _is_kind(base):
+            kinds = ", ".join(id for id, spec in known.items() if _is_kind(spec))
+            raise ConfigError(f"{where}.base: '{base.id}' has its own files; kinds for files of yours: {kinds}.")
+        like = self._like(given, where)
+        own = {key: value for key, value in given.items() if key not in KEYS}
+        options = base.resolve({**_taken(like, own), **own}, where=where)
+        _check(options, where)
+        size = options["image_size"]
+        info = {
+            "role": "dataset",
+            "label": name,
+            **{fact: options[fact] for fact in FACTS},
+            "image_shape": None if size is None else (3, size, size),
+            "families": tuple(dict.fromkeys([*like.get("families", ()), *given.get("families", ())])),
+            "download": False,
+        }
+        self._options[name] = options
+        self._specs[name] = dataclasses.replace(base, id=name, info=MappingProxyType(info))
+
+    def _like(self, given: Mapping[str, Any], where: str) -> Mapping[str, Any]:
+        """Facts of the registered data set that a configured one is like."""
+        if "like" not in given:
+            return {}
+        like = registry.spec("dataset", given["like"], f"{where}.like")
+        if like.info.get("role") != "dataset" or _is_kind(like):
+            raise ConfigError(f"{where}.like: '{like.id}' is no data set with splits of its own.")
+        return like.info
+
+    def _check_families(self, name: str, where: str) -> None:
+        for family in self.configured[name].get("families", ()):
+            role = self.spec(family.removeprefix(OOD_PREFIX), where).info["role"]
+            if (role == "shift") == family.startswith(OOD_PREFIX):
+                raise ConfigError(
+                    f"{where}: write '{OOD_PREFIX}' before data sets, and only before them, in '{family}'."
+                )
+            if family == f"{OOD_PREFIX}{name}":
+                raise ConfigError(f"{where}: '{name}' cannot be out of its own distribution.")
+
+
+def as_list(value: str | Iterable[str] | None) -> list[str]:
+    """One value, several or none, as a list."""
+    if value is None:
+        return []
+    return [value] if isinstance(value, str) else list(value)
+
+
+def _is_kind(spec: registry.Spec) -> bool:
+    return bool(spec.info.get("configurable", False))
+
+
+def _taken(like: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+    """Options that follow from being like a registered data set: its facts, and its rule for drawing val."""
+    taken = {fact: like[fact] for fact in FACTS if fact in like}
+    if "image_shape" in like:
+        taken["image_size"] = like["image_shape"][1]
+    return taken if "val" in own else {**taken, **like.get("drawn_val", {})}
+
+
+def _check(options: dict[str, Any], where: str) -> None:
+    """Raise ConfigError unless the options that all kinds share fit together; numbers become floats in place."""
+    for role in SOURCES:
+        for path in as_list(options[role]):
+            if not isinstance(path, str) or not path or PurePosixPath(path).is_absolute() or ".." in Path(path).parts:
+                raise ConfigError(f"{where}.{role} must be a path below data_root, got {path!r}.")
+    for role in ("train", "test"):
+        if not as_list(options[role]):
+            raise ConfigError(f"{where}.{role} must not be empty.")
+    if bool(as_list(options["val"])) == (options["val_size"] is not None):
+        raise ConfigError(f"{where}: give either 'val' or 'val_size', the number of training rows to draw for it.")
+    for name, least in LEAST.items():
+        if options[name] is not None and options[name] < least:
+            raise ConfigError(f"{where}.{name} must be at least {least}, got {options[name]}.")
+    if options["resize"] is not None and options["resize"] < (options["image_size"] or math.inf):
+        raise ConfigError(f"{where}.resize must be at least image_size, which is cut out of the resized image.")
+    if (options["mean"] is None) != (options["std"] is None):
+        raise ConfigError(f"{where}: give both 'mean' and 'std' or neither (then the training images tell).")
+    for name in ("mean", "std"):
+        options[name] = _channels(options[name], f"{where}.{name}", positive=name == "std")
+
+
+def _channels(values: Any, where: str, positive: bool) -> list[float] | None:
+    if values is None:
+        return None
+    numbers = all(isinstance(v, (int, float)) and not isinstance(v, bool) and math.isfinite(v) for v in values)
+    if len(values) != 3 or not numbers or (positive and min(values) <= 0):
+        raise ConfigError(f"{where} must be three {'positive ' if positive else ''}numbers, got {values!r}.")
+    return [float(value) for value in values]

@@ -1,0 +1,175 @@
+"""Published files below data_root: taken as they lie there if they are the right ones, else downloaded.
+
+A file is known by its size and checksum, which are written in the file of its data set. A download goes to a hidden
+``.part`` file, which the next attempt or the next call continues, and gets its name when the checksum is right. A file
+that is there already is never replaced or removed, and never fetched again. Connections are encrypted, unless a data
+set says of a file that its publisher offers it in the clear only; then the checksum alone vouches for it.
+"""
+
+import hashlib
+import http.client
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, BinaryIO
+from urllib.parse import urlsplit
+
+from calgrid.errors import DataError
+from calgrid.progress import Progress, log
+from calgrid.storage.atomic import disk_error, flush
+from calgrid.storage.locks import OwnerLock
+
+#: attempts without a new byte, and seconds before the second one; each further pause is twice as long
+ATTEMPTS, PAUSE = 5, 2.0
+#: seconds without a byte after which a connection counts as broken
+TIMEOUT = 60.0
+MEGABYTE = 1_000_000
+#: answers that a later attempt may change; any other refusal is final
+PASSING = (408, 425, 429, 500, 502, 503, 504)
+
+
+def obtain(file: Mapping[str, Any], folder: Path | None) -> Path:
+    """Return the path of a published file, after downloading it if it is not there.
+
+    Parameters
+    ----------
+    file : ``name``, ``url``, ``size`` in bytes, ``sha256`` or ``md5``; ``insecure`` allows a connection in the clear.
+    folder : where the file lies or is put: data_root.
+
+    Raises
+    ------
+    DataError : what lies there is another file, or it could not be downloaded; says what to do by hand.
+    """
+    if folder is None:
+        raise DataError(f"Give a data_root, the folder for {_wanted(file)}.")
+    path = folder / file["name"]
+    if path.exists():
+        if difference := _difference(path, file):
+            raise DataError(
+                f"{path} is not the published file ({difference}): remove it or replace it by {_wanted(file)}."
+            )
+        return path
+    folder.mkdir(parents=True, exist_ok=True)
+    part = folder / f".{file['name']}.part"
+    with OwnerLock(part.with_suffix(".lock"), f"download of {path}"):
+        if not path.exists():  # another process may have been faster
+            _complete(file, part, path)
+            flush(part)
+            part.replace(path)
+    return path
+
+
+def _wanted(file: Mapping[str, Any]) -> str:
+    kind = _checksum(file)
+    return f"{file['name']} of {file['size']:,} bytes ({kind} {file[kind]}) from {file['url']}"
+
+
+def _checksum(file: Mapping[str, Any]) -> str:
+    return "sha256" if "sha256" in file else "md5"
+
+
+def _difference(path: Path, file: Mapping[str, Any]) -> str:
+    """Say how a file differs from the published one; empty if it does not."""
+    size = path.stat().st_size
+    if size != file["size"]:
+        return f"{size:,} bytes instead of {file['size']:,}"
+    kind = _checksum(file)
+    with path.open("rb") as stream:
+        found = hashlib.file_digest(stream, kind).hexdigest()
+    return "" if found == file[kind] else f"{kind} {found} instead of {file[kind]}"
+
+
+def _complete(file: Mapping[str, Any], part: Path, path: Path) -> None:
+    """Fill ``part`` until it is the published file."""
+    _check_scheme(file["url"], file)
+    continued = part.is_file() and part.stat().st_size > 0
+    _fetch(file, part, path)
+    difference = _difference(part, file)
+    if difference and continued:  # the beginning may be that of another file
+        log(f"The part of {path} that was there did not fit ({difference}): it is downloaded from the beginning.")
+        part.unlink()
+        _fetch(file, part, path)
+        difference = _difference(part, file)
+    if difference:
+        part.unlink()
+        raise DataError(
+            f"What {file['url']} sends is not the published file ({difference}): put {_wanted(file)} into "
+            f"{path.parent} by hand."
+        )
+
+
+def _fetch(file: Mapping[str, Any], part: Path, path: Path) -> None:
+    """Download what is missing of ``part``, in as many attempts as bring something."""
+    failures, reason, most = 0, "", 0
+    while (have := _size(part)) < file["size"]:
+        most = max(most, have)
+        try:
+            _attempt(file, part, have)
+            reason = "the connection ended early"
+        except urllib.error.HTTPError as error:
+            reason = f"HTTP {error.code} {error.reason}"
+            failures += 0 if error.code in PASSING else ATTEMPTS
+        except (http.client.HTTPException, TimeoutError, urllib.error.URLError, ConnectionError) as error:
+            reason = str(getattr(error, "reason", error)) or type(error).__name__
+        except OSError as error:
+            raise disk_error(error, part) from error
+        now = _size(part)
+        failures = 0 if now > most else failures + 1
+        if failures >= ATTEMPTS:
+            raise DataError(
+                f"{file['url']} could not be downloaded ({reason}): run again to go on, or put {_wanted(file)} into "
+                f"{path.parent} by hand."
+            )
+        if now < file["size"]:
+            log(f"{file['name']}: {reason} after {now:,} of {file['size']:,} bytes, trying again.")
+            time.sleep(PAUSE * 2 ** max(0, failures - 1))
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.is_file() else 0
+
+
+def _attempt(file: Mapping[str, Any], part: Path, have: int) -> None:
+    """Ask once for the bytes from ``have`` on and append what comes."""
+    headers = {"User-Agent": "calgrid", "Accept-Encoding": "identity", **({"Range": f"bytes={have}-"} if have else {})}
+    request = urllib.request.Request(file["url"], headers=headers)
+    opener = urllib.request.build_opener(_Redirects(file))
+    with opener.open(request, timeout=TIMEOUT) as answer:
+        goes_on = answer.status == 206 and answer.headers.get("Content-Range", "").startswith(f"bytes {have}-")
+        begin = have if goes_on else 0
+        with part.open("ab" if goes_on else "wb") as target:
+            _copy(answer, target, file, begin)
+
+
+def _copy(answer: http.client.HTTPResponse, target: BinaryIO, file: Mapping[str, Any], begin: int) -> None:
+    """Append an answer to a file, never more than the published size."""
+    left = file["size"] - begin
+    total = -(-file["size"] // MEGABYTE)
+    with Progress(f"download {file['name']}", total, "MB", done=begin // MEGABYTE) as progress:
+        while left > 0 and (block := answer.read1(min(MEGABYTE, left))):
+            target.write(block)
+            left -= len(block)
+            while progress.done < (file["size"] - left) // MEGABYTE:
+                progress.advance()
+
+
+def _check_scheme(url: str, file: Mapping[str, Any]) -> None:
+    allowed = ("https", "http") if file.get("insecure", False) else ("https",)
+    if urlsplit(url).scheme not in allowed:
+        raise DataError(
+            f"{file['name']} would come over an unprotected connection ({url}): get {_wanted(file)} by hand."
+        )
+
+
+class _Redirects(urllib.request.HTTPRedirectHandler):
+    """Follows redirections, but never from an encrypted connection to one in the clear."""
+
+    def __init__(self, file: Mapping[str, Any]) -> None:
+        self.file = file
+
+    def redirect_request(self, req: Any, fp: Any, code: int, msg: str, headers: Any, newurl: str) -> Any:
+        """Return the request for the new address, or raise DataError; see the base class."""
+        _check_scheme(newurl, self.file)
+        return super().redirect_request(req, fp, code, msg, headers, newurl)

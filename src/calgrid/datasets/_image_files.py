@@ -1,0 +1,199 @@
+"""Data sets that users configure: pictures in files of their own, with a rule for what is missing.
+
+Splits. ``test`` has files of its own. ``val`` has files too, or ``val_size`` rows are drawn from the training rows by
+``split_seed``: ``stratified`` by class (see :func:`calgrid.datasets._base.stratified_order`), or ``shuffled``, the
+first rows of NumPy's legacy shuffle, as the CIFAR splits of focal_calibration are drawn. ``subset`` keeps the first
+rows of a stratified order of the remaining training rows, so that smaller subsets lie within larger ones.
+
+What is not given is read from the source: the number of classes, the size of the pictures (which must then all be
+equal), and the mean and standard deviation of each channel over the training images.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calgrid.datasets._base import (
+    Dataset,
+    ImageSplit,
+    chunked,
+    deal_rows,
+    scratch_array,
+    shuffled_order,
+    stratified_order,
+)
+from calgrid.datasets._pictures import decode
+from calgrid.errors import DataError
+from calgrid.progress import Progress
+
+Rows = NDArray[np.int64]
+#: images between two steps of the progress
+STEP = 512
+
+
+@dataclass(frozen=True)
+class Source:
+    """Pictures of one split's files, in the order of the files and of the rows in them.
+
+    Attributes
+    ----------
+    labels : int64 ``(N,)``.
+    read : from ascending rows to (what to call the picture in a message, its encoded bytes), one by one.
+    files : size and SHA-256 of what was read, for the manifest.
+    classes : names of the classes, where the source has them.
+    """
+
+    labels: Rows
+    read: Callable[[Rows], Iterator[tuple[str, bytes]]]
+    files: Sequence[Mapping[str, Any]]
+    classes: tuple[str, ...] | None = None
+
+
+class ImageFiles(Dataset):
+    """Base of the kinds of data sets that users configure; a kind defines :meth:`open`."""
+
+    def __init__(
+        self,
+        *,
+        train: str | list[str],
+        test: str | list[str],
+        val: str | list[str] | None,
+        val_size: int | None,
+        split: str,
+        split_seed: int,
+        subset: int | None,
+        image_size: int | None,
+        resize: int | None,
+        n_classes: int | None,
+        mean: list[float] | None,
+        std: list[float] | None,
+    ) -> None:
+        named = {"train": train, "val": val or [], "test": test}
+        self.paths = {role: [paths] if isinstance(paths, str) else list(paths) for role, paths in named.items()}
+        self.val_size, self.split, self.split_seed, self.subset = val_size, split, split_seed, subset
+        self.image_size, self.resize = image_size, resize
+        self.n_classes, self.mean, self.std = n_classes, mean, std
+        self._found: dict[str, Any] = {}
+
+    def open(self, data_root: Path | None, names: Sequence[str], train: Source | None) -> Source:
+        """Open the files of one split; ``train`` is the source of the training split when another one is opened."""
+        raise NotImplementedError(f"{type(self).__name__} must define open().")
+
+    def build(self, data_root: Path | None) -> dict[str, ImageSplit]:
+        """Return ``train``, ``val`` and ``test``; see :class:`Dataset`."""
+        train = self.open(data_root, self.paths["train"], None)
+        sources = {"train": train}
+        for role in ("val", "test"):
+            if self.paths[role]:
+                sources[role] = self.open(data_root, self.paths[role], train)
+        self.n_classes = self.n_classes or _count_classes(train)
+        for role, source in sources.items():
+            self._check_labels(source.labels, ", ".join(self.paths[role]))
+        rows = self._rows(train.labels)
+        splits, offset = {}, 0
+        for source, roles in ((train, tuple(rows)), *((sources[r], (r,)) for r in sources if r != "train")):
+            for role in roles:
+                chosen = rows[role] if source is train else np.arange(len(source.labels))
+                # rows count through all files, so that those of two files are never taken for the same
+                splits[role] = ImageSplit(self._decode(role, source, chosen), source.labels[chosen], chosen + offset)
+            offset += len(source.labels)
+        self._found = self._facts(splits["train"].images, sources)
+        return {role: splits[role] for role in ("train", "val", "test")}
+
+    def found(self) -> Mapping[str, Any]:
+        """Return the facts that were read, and the files; see :class:`Dataset`."""
+        return self._found
+
+    def _rows(self, labels: Rows) -> dict[str, Rows]:
+        """Rows of the training source that go to ``train`` and, where it has no files, to ``val``."""
+        rows = {"train": np.arange(len(labels))}
+        if not self.paths["val"]:
+            size = self.val_size or 0
+            if size >= len(labels):
+                raise DataError(f"val_size is {size}, but the training files hold {len(labels)} rows: ask for fewer.")
+            stratified = self.split == "stratified"
+            order = (
+                stratified_order(labels, self.split_seed)
+                if stratified
+                else shuffled_order(len(labels), self.split_seed)
+            )
+            rows = deal_rows(order, {"val": size, "train": len(labels) - size})
+        if self.subset is not None:
+            left = rows["train"]
+            if self.subset > len(left):
+                raise DataError(f"subset is {self.subset}, but {len(left)} training rows are left: ask for fewer.")
+            rows["train"] = left[np.sort(stratified_order(labels[left], self.split_seed)[: self.subset])]
+        return rows
+
+    def _check_labels(self, labels: Rows, files: str) -> None:
+        wrong = np.flatnonzero((labels < 0) | (labels >= self.n_classes))
+        if not len(labels):
+            raise DataError(f"{files} holds no images: correct the path.")
+        if len(wrong):
+            raise DataError(
+                f"Row {wrong[0]} of {files} has the label {labels[wrong[0]]}, but there are {self.n_classes} classes, "
+                f"0..{self.n_classes - 1}: correct it, or give n_classes."
+            )
+
+    def _decode(self, role: str, source: Source, rows: Rows) -> NDArray[np.uint8]:
+        """Decode the pictures at ``rows`` one by one into an array on the disk."""
+        images: NDArray[np.uint8] | None = None
+        with Progress(f"decode {role}", -(-len(rows) // STEP), f"{STEP} images") as progress:
+            for number, (where, content) in enumerate(source.read(rows)):
+                picture = decode(content, self.image_size, self.resize, where)
+                if images is None:
+                    images = scratch_array((len(rows), *picture.shape), self.scratch)
+                if picture.shape != images.shape[1:]:
+                    height, width = picture.shape[1:]
+                    raise DataError(
+                        f"{where} has {height}x{width} pixels, images before it {images.shape[2]}x{images.shape[3]}: "
+                        "give image_size."
+                    )
+                images[number] = picture
+                if (number + 1) % STEP == 0 or number + 1 == len(rows):
+                    progress.advance()
+        if images is None:
+            raise DataError(f"The split '{role}' has no images: correct its files or sizes.")
+        return images
+
+    def _facts(self, images: NDArray[np.uint8], sources: Mapping[str, Source]) -> dict[str, Any]:
+        mean, std = (self.mean, self.std) if self.mean is not None else channel_statistics(images)
+        classes = sources["train"].classes
+        return {
+            "n_classes": self.n_classes,
+            "image_shape": images.shape[1:],
+            "mean": mean,
+            "std": std,
+            "sources": [dict(file) for source in sources.values() for file in source.files],
+            **({} if classes is None else {"classes": list(classes)}),
+        }
+
+
+def channel_statistics(images: NDArray[np.uint8]) -> tuple[list[float], list[float]]:
+    """Mean and standard deviation of each channel, of pixels in [0, 1], from exact sums; four decimals.
+
+    Raises
+    ------
+    DataError : a channel is constant.
+    """
+    total, squares = np.zeros(images.shape[1], np.int64), np.zeros(images.shape[1], np.int64)
+    for part in chunked(images):
+        chunk = part.astype(np.int64)
+        total += chunk.sum(axis=(0, 2, 3))
+        squares += (chunk**2).sum(axis=(0, 2, 3))
+    count = images.size // images.shape[1]
+    mean = total / count
+    std = np.sqrt(np.maximum(squares / count - mean**2, 0))
+    if (std < 0.01).any():
+        raise DataError("A channel of the training images is constant: give mean and std.")
+    return [round(float(value) / 255, 4) for value in mean], [round(float(value) / 255, 4) for value in std]
+
+
+def _count_classes(train: Source) -> int:
+    if train.classes is not None:
+        return len(train.classes)
+    return int(train.labels.max(initial=0)) + 1

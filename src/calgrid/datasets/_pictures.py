@@ -1,0 +1,59 @@
+"""Encoded pictures: from the bytes of a JPEG, PNG, ... file to red, green and blue pixels of one size."""
+
+import io
+import warnings
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, UnidentifiedImageError
+
+from calgrid.errors import DataError
+
+#: what Pillow may take a file for; others (PostScript, for one) start foreign programs or are no photographs
+FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
+SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
+#: modes of which an 8-bit conversion would keep only the lowest values
+DEEP_MODES = ("I", "F")
+
+
+def decode(content: bytes, size: int | None, resize: int | None, where: str) -> NDArray[np.uint8]:
+    """Decode a picture to ``(3, H, W)``; grey pictures get three equal channels, transparency is dropped.
+
+    A picture of ``size`` x ``size`` pixels is left as it is, unless ``resize`` asks for more. Any other is scaled
+    (bilinear, with antialiasing) until its shorter side has ``resize`` pixels (``size`` if None), the longer one in
+    proportion, rounded down, and then cut to ``size`` x ``size`` pixels around its centre. This is what torchvision's
+    ``Resize`` and ``CenterCrop`` do. An orientation noted in the file is not applied.
+
+    Parameters
+    ----------
+    content : bytes of an image file. size : pixels of a side; None takes the picture in its own size.
+    where : what to call the picture in a message.
+
+    Raises
+    ------
+    DataError : the bytes are no picture, are cut off, or hold more than 8 bits a channel.
+    """
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", Image.DecompressionBombWarning)
+            picture = Image.open(io.BytesIO(content), formats=FORMATS)
+            picture.load()
+    except UnidentifiedImageError:
+        raise DataError(f"{where} is no picture ({', '.join(FORMATS)} can be read): replace or remove it.") from None
+    except (OSError, SyntaxError, ValueError, EOFError, Image.DecompressionBombError, Warning) as error:
+        raise DataError(f"{where} cannot be decoded ({error}): replace or remove it.") from None
+    if picture.mode.split(";")[0] in DEEP_MODES:
+        raise DataError(f"{where} has more than 8 bits a channel (mode {picture.mode}): convert it to 8 bits.")
+    fitted = _fit(picture.convert("RGB"), size, resize)
+    return np.asarray(fitted).transpose(2, 0, 1)
+
+
+def _fit(picture: Image.Image, size: int | None, resize: int | None) -> Image.Image:
+    if size is None:
+        return picture
+    shorter = resize or size
+    if min(picture.size) != shorter:
+        width, height = (max(shorter, int(side * shorter / min(picture.size))) for side in picture.size)
+        picture = picture.resize((width, height), Image.Resampling.BILINEAR)
+    left, top = (round((side - size) / 2.0) for side in picture.size)
+    return picture.crop((left, top, left + size, top + size))

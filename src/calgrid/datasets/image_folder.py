@@ -1,0 +1,117 @@
+"""Images in folders, one folder a class: ``train/cat/001.jpg``, ``train/dog/...``, ``test/cat/...``.
+
+Classes are the folders of the training split in sorted order, images the files with the suffix of a picture anywhere
+below them, in sorted order of their paths, as torchvision's ``ImageFolder`` has them. Hidden files are left out.
+"""
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from calgrid.datasets._image_files import ImageFiles, Rows, Source
+from calgrid.datasets._pictures import SUFFIXES
+from calgrid.errors import DataError
+from calgrid.registry import register
+from calgrid.storage.sources import files_below
+
+
+@register(
+    source="the layout of torchvision's ImageFolder",
+    role="dataset",
+    label="Image folders",
+    configurable=True,
+    download=False,
+)
+class ImageFolder(ImageFiles):
+    """Pictures of your own in one folder a class; configured under a name of your own.
+
+    Parameters
+    ----------
+    train, test, val : folders below data_root that hold one folder a class, one or a list each.
+    val_size : images drawn from the training folders where there are none for ``val``.
+    split, split_seed : how they are drawn (see ``_image_files.py``); the seed also orders the ``subset``.
+    subset : number of training images to keep.
+    image_size, resize : pixels of a side, and of the shorter side before the cut (see ``_pictures.py``).
+    n_classes : number of classes; the number of training folders if None.
+    mean, std : normalisation constants for pixels in [0, 1]; those of the training images if None.
+    duplicates : what to do about images of equal content in two splits: refuse them, or count them in the manifest.
+    """
+
+    def __init__(
+        self,
+        *,
+        train: str | list[str] = "train",
+        test: str | list[str] = "test",
+        val: str | list[str] | None = None,
+        val_size: int | None = None,
+        split: Literal["stratified", "shuffled"] = "stratified",
+        split_seed: int = 1,
+        subset: int | None = None,
+        image_size: int | None = None,
+        resize: int | None = None,
+        n_classes: int | None = None,
+        mean: list[float] | None = None,
+        std: list[float] | None = None,
+        duplicates: Literal["refuse", "count"] = "refuse",
+    ) -> None:
+        super().__init__(
+            train=train,
+            test=test,
+            val=val,
+            val_size=val_size,
+            split=split,
+            split_seed=split_seed,
+            subset=subset,
+            image_size=image_size,
+            resize=resize,
+            n_classes=n_classes,
+            mean=mean,
+            std=std,
+        )
+
+    def open(self, data_root: Path | None, names: Sequence[str], train: Source | None) -> Source:
+        """List the images of one split; see :class:`ImageFiles`."""
+        folders = [Path(data_root or "", name) for name in names]
+        pictures = [_pictures(folder) for folder in folders]
+        found = {file.split("/")[0] for part in pictures for file in part}
+        classes = tuple(sorted(found)) if train is None else train.classes or ()
+        if unknown := sorted(found - set(classes)):
+            raise DataError(
+                f"{', '.join(map(str, folders))}: the class '{unknown[0]}' has no folder in the training split."
+            )
+        number = {name: index for index, name in enumerate(classes)}
+        # classes first: the images of a class stand together even where it is spread over several folders
+        listed = sorted((file.split("/")[0], place, file) for place, part in enumerate(pictures) for file in part)
+        paths = [folders[place] / file for _, place, file in listed]
+        labels = np.array([number[name] for name, _, _ in listed], dtype=np.int64)
+
+        def read(rows: Rows) -> Iterator[tuple[str, bytes]]:
+            for row in rows:
+                yield str(paths[row]), paths[row].read_bytes()
+
+        files = [_record(folder, name, part) for folder, name, part in zip(folders, names, pictures, strict=True)]
+        return Source(labels, read, files, classes)
+
+
+def _pictures(folder: Path) -> list[str]:
+    """Relative paths of all images below the class folders; an empty class folder is an error."""
+    if not folder.is_dir():
+        raise DataError(f"{folder} must be a folder that holds one folder a class.")
+    found = [file for file, _ in files_below(folder) if "/" in file and file.lower().endswith(SUFFIXES)]
+    classes = {path.name for path in folder.iterdir() if path.is_dir() and not path.name.startswith(".")}
+    if empty := sorted(classes - {file.split("/")[0] for file in found}):
+        raise DataError(f"{folder / empty[0]} holds no image ({', '.join(SUFFIXES)}): fill or remove the folder.")
+    return found
+
+
+def _record(folder: Path, name: str, pictures: Sequence[str]) -> dict[str, Any]:
+    """Number, size and one SHA-256 of all images of a folder: over their paths and contents, in sorted order."""
+    sha256, size = hashlib.sha256(), 0
+    for picture in pictures:
+        content = (folder / picture).read_bytes()
+        size += len(content)
+        sha256.update(f"{picture}\0{len(content)}\0".encode() + content)
+    return {"path": name, "files": len(pictures), "size": size, "sha256": sha256.hexdigest()}

@@ -1,0 +1,172 @@
+"""Images in Parquet files, in the form that dataset hubs give out.
+
+A column of structs ``{bytes, path}`` (or of plain bytes) with an encoded picture a row, and a column of integer labels
+from 0. Nothing is unpickled. The columns are found by their usual names unless they are named.
+"""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from calgrid.datasets._image_files import ImageFiles, Rows, Source
+from calgrid.errors import DataError
+from calgrid.registry import register
+from calgrid.storage.sources import record
+
+IMAGE_COLUMNS = ("image", "img")
+LABEL_COLUMNS = ("label", "labels", "fine_label")
+#: rows read at once
+BATCH = 256
+
+
+@register(
+    source="the Parquet layout of the datasets library: features Image and ClassLabel",
+    role="dataset",
+    label="Parquet images",
+    configurable=True,
+    download=False,
+)
+class ImageParquet(ImageFiles):
+    """Pictures of your own in Parquet files; configured under a name of your own.
+
+    Parameters
+    ----------
+    train, test, val : files below data_root, one or a list each.
+    val_size : rows drawn from the training files where there are no files for ``val``.
+    split, split_seed : how they are drawn (see ``_image_files.py``); the seed also orders the ``subset``.
+    subset : number of training rows to keep.
+    image_size, resize : pixels of a side, and of the shorter side before the cut (see ``_pictures.py``).
+    n_classes : number of classes; the largest training label + 1 if None.
+    mean, std : normalisation constants for pixels in [0, 1]; those of the training images if None.
+    duplicates : what to do about images of equal content in two splits: refuse them, or count them in the manifest.
+    image_column, label_column : names of the columns; the usual ones if None.
+    """
+
+    def __init__(
+        self,
+        *,
+        train: str | list[str] = "train.parquet",
+        test: str | list[str] = "test.parquet",
+        val: str | list[str] | None = None,
+        val_size: int | None = None,
+        split: Literal["stratified", "shuffled"] = "stratified",
+        split_seed: int = 1,
+        subset: int | None = None,
+        image_size: int | None = None,
+        resize: int | None = None,
+        n_classes: int | None = None,
+        mean: list[float] | None = None,
+        std: list[float] | None = None,
+        duplicates: Literal["refuse", "count"] = "refuse",
+        image_column: str | None = None,
+        label_column: str | None = None,
+    ) -> None:
+        super().__init__(
+            train=train,
+            test=test,
+            val=val,
+            val_size=val_size,
+            split=split,
+            split_seed=split_seed,
+            subset=subset,
+            image_size=image_size,
+            resize=resize,
+            n_classes=n_classes,
+            mean=mean,
+            std=std,
+        )
+        self.image_columns = IMAGE_COLUMNS if image_column is None else (image_column,)
+        self.label_columns = LABEL_COLUMNS if label_column is None else (label_column,)
+
+    def open(self, data_root: Path | None, names: Sequence[str], train: Source | None) -> Source:
+        """Open the Parquet files of one split; see :class:`ImageFiles`."""
+        paths = [Path(data_root or "", name) for name in names]
+        labels = [self._labels(path) for path in paths]
+
+        def read(rows: Rows) -> Iterator[tuple[str, bytes]]:
+            start = 0
+            for path, own in zip(paths, labels, strict=True):
+                inside = rows[(rows >= start) & (rows < start + len(own))] - start
+                yield from self._pictures(path, inside)
+                start += len(own)
+
+        files = [record(path, name) for path, name in zip(paths, names, strict=True)]
+        return Source(np.concatenate(labels), read, files)
+
+    def _labels(self, path: Path) -> Rows:
+        with _opened(path) as file:
+            name = _column(file, self.label_columns, path)
+            column = _guarded(path, lambda: file.read(columns=[name]).column(name))
+        if not pa.types.is_integer(column.type) or column.null_count:
+            raise DataError(
+                f"The column '{name}' of {path} must hold an integer label in every row, it is {column.type}."
+            )
+        return column.to_numpy().astype(np.int64)
+
+    def _pictures(self, path: Path, rows: Rows) -> Iterator[tuple[str, bytes]]:
+        """Encoded pictures at ascending rows of one file; row groups without such rows are not read."""
+        with _opened(path) as file:
+            name = _column(file, self.image_columns, path)
+            leaf = _leaf(file, name, path)
+            begin = 0
+            for group in range(file.num_row_groups):
+                end = begin + file.metadata.row_group(group).num_rows
+                if np.searchsorted(rows, begin) == np.searchsorted(rows, end):
+                    begin = end
+                    continue
+                for batch in _batches(file, path, leaf, group):
+                    column = batch.column(0)
+                    values = column.field("bytes") if pa.types.is_struct(column.type) else column
+                    first, last = np.searchsorted(rows, (begin, begin + len(values)))
+                    for row in rows[first:last]:
+                        content = values[int(row) - begin].as_py()
+                        if content is None:
+                            raise DataError(
+                                f"Row {row} of {path} has no picture in '{name}': files by path are not read."
+                            )
+                        yield f"Row {row} of {path}", content
+                    begin += len(values)
+
+
+def _guarded(path: Path, action: Any) -> Any:
+    try:
+        return action()
+    except (pa.ArrowException, OSError) as error:
+        reason = " ".join(str(error).split())
+        raise DataError(f"{path} is no readable Parquet file ({reason}): replace it.") from None
+
+
+def _opened(path: Path) -> pq.ParquetFile:
+    return _guarded(path, lambda: pq.ParquetFile(path))
+
+
+def _batches(file: pq.ParquetFile, path: Path, leaf: str, group: int) -> Iterator[pa.RecordBatch]:
+    batches = _guarded(path, lambda: file.iter_batches(BATCH, row_groups=[group], columns=[leaf]))
+    while (batch := _guarded(path, lambda: next(batches, None))) is not None:
+        yield batch
+
+
+def _column(file: pq.ParquetFile, names: Sequence[str], path: Path) -> str:
+    """Name of the one column of the file that is among ``names``."""
+    present = file.schema_arrow.names
+    found = [name for name in names if name in present]
+    if len(found) == 1:
+        return found[0]
+    option = "image_column" if set(names) & set(IMAGE_COLUMNS) else "label_column"
+    wanted = " or ".join(f"'{name}'" for name in names)
+    problem = "has several of the columns" if found else "has no column"
+    raise DataError(f"{path} {problem} {wanted} (it holds {', '.join(present)}): name it as {option}.")
+
+
+def _leaf(file: pq.ParquetFile, name: str, path: Path) -> str:
+    """What to read of the image column: the bytes of its structs, or the column itself."""
+    kind = file.schema_arrow.field(name).type
+    if pa.types.is_struct(kind) and kind.get_field_index("bytes") >= 0:
+        return f"{name}.bytes"
+    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
+        return name
+    raise DataError(f"The column '{name}' of {path} must hold bytes or structs with a field 'bytes', it is {kind}.")

@@ -1,0 +1,72 @@
+"""Label counts: how many people chose each class for each test image, brought along as a file."""
+
+import hashlib
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+
+from calgrid.errors import DataError, StateError
+from calgrid.storage.logits import Logits, read_matrix, read_table
+
+COLUMN = "counts"
+
+
+def label_distribution(spec: Mapping[str, str], data: Logits) -> np.ndarray:
+    """Shares of the classes among the people asked, float32 (N, K), one row for each row of ``data``.
+
+    Parameters
+    ----------
+    spec : ``file`` and the ``sha256`` of its content at the time of planning.
+    data : test rows; their ``index`` is the row of the file that belongs to them. Rows that are all of a test set
+        need a file of as many rows, a part of one a file that holds their positions.
+
+    Raises
+    ------
+    StateError : the file has changed since.
+    DataError : it is missing or damaged, or does not fit the rows.
+    """
+    path = Path(spec["file"])
+    if not path.is_file():
+        raise DataError(f"The label counts {path} do not exist: correct label_counts or data_root.")
+    if hashlib.sha256(path.read_bytes()).hexdigest() != spec["sha256"]:
+        raise StateError(f"The label counts {path} have changed since the work was planned: start again.")
+    counts = _read(path)
+    _check(counts, data, path)
+    chosen = counts[data.index]
+    return (chosen / chosen.sum(axis=1, keepdims=True)).astype(np.float32)
+
+
+def _read(path: Path) -> np.ndarray:
+    suffix = path.suffix.lower()
+    if suffix == ".parquet":
+        table = read_table(path, "file of label counts")
+        if COLUMN not in table.column_names:
+            raise DataError(f"{path} has no column '{COLUMN}' with a list of numbers for each image.")
+        return read_matrix(table, COLUMN, path).astype(np.float64)
+    if suffix != ".npy":
+        raise DataError(f"{path}: label counts are read from .npy or .parquet, not from '{suffix}'.")
+    try:
+        counts = np.load(path, allow_pickle=False)
+    except (ValueError, EOFError) as error:
+        reason = str(error).split(". ")[0]
+        raise DataError(f"The label counts {path} are damaged or no .npy file ({reason}): write them again.") from None
+    if counts.ndim != 2 or counts.dtype.kind not in "iuf":
+        raise DataError(f"{path} must hold numbers of shape (N, K), it holds {counts.dtype} {counts.shape}.")
+    return counts.astype(np.float64)
+
+
+def _check(counts: np.ndarray, data: Logits, path: Path) -> None:
+    rows, n_classes = data.logits.shape
+    if counts.shape[1] != n_classes:
+        raise DataError(f"{path} has {counts.shape[1]} columns, the data set has {n_classes} classes.")
+    whole = np.array_equal(np.sort(data.index), np.arange(rows))
+    needed = rows if whole else int(data.index.max()) + 1
+    if len(counts) < needed or (whole and len(counts) != rows) or data.index.min() < 0:
+        raise DataError(f"{path} has {len(counts)} rows, the test split needs {needed}: one for each of its images.")
+    bad = ~(np.isfinite(counts).all(axis=1) & (counts >= 0).all(axis=1) & (counts.sum(axis=1) > 0))
+    if bad.any():
+        raise DataError(
+            f"{path}: {int(bad.sum())} rows hold a count that is negative or not finite, or no count at all, the "
+            f"first is row {int(bad.argmax())}."
+        )

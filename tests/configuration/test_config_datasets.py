@@ -1,0 +1,242 @@
+"""Data sets that a configuration makes of its own files: what they take over, what they depend on, what is refused."""
+
+import json
+
+import pytest
+
+from calgrid import registry
+from calgrid.configuration.datasets import DatasetBook
+from calgrid.configuration.plan import Plan, as_json
+from calgrid.configuration.rules import RuleBook
+from calgrid.configuration.study import Study
+from calgrid.errors import ConfigError
+
+PARQUET = {"base": "image_parquet", "train": "mine/train.parquet", "test": "mine/test.parquet", "val_size": 30}
+
+
+@pytest.fixture
+def root(tmp_path):
+    for name in ("train", "test", "val"):
+        path = tmp_path / "mine" / f"{name}.parquet"
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(name.encode() * 100)
+    return tmp_path
+
+
+@pytest.fixture
+def study(make_config, home, root):
+    def make(datasets, grid=None, **changes):
+        grid = {"datasets": list(datasets), "methods": ["ce"], **(grid or {})}
+        return Study(make_config(grid, datasets=datasets, data_root=str(root), **changes), home)
+
+    return make
+
+
+# what is known of a configured data set
+
+
+def test_its_name_is_its_identifier(study):
+    made = study({"mine": PARQUET})
+    (key,) = made.runs
+    assert key.dataset == "mine"
+    assert made.data_units() == ["mine"]
+    assert made.datasets.spec("mine").id == "mine"
+    assert made.datasets.spec("mine").info["role"] == "dataset"
+
+
+def test_facts_that_nobody_gives_are_left_to_the_preparation():
+    info = DatasetBook({"mine": PARQUET}).spec("mine").info
+    assert {info[name] for name in ("n_classes", "mean", "std", "image_shape")} == {None}
+    assert info["families"] == ()
+
+
+def test_like_takes_over_facts_families_and_the_rule_for_val():
+    original = registry.spec("dataset", "cifar10").info
+    book = DatasetBook({"mine": {"base": "image_parquet", "like": "cifar10"}})
+    info, options = book.spec("mine").info, book.options("mine")
+    assert (info["n_classes"], info["image_shape"], tuple(info["mean"]), tuple(info["std"])) == (
+        10,
+        (3, 32, 32),
+        original["mean"],
+        original["std"],
+    )
+    assert info["families"] == original.get("families", ())
+    assert (options["split"], options["val_size"], options["split_seed"]) == ("shuffled", 5000, 1)
+
+
+def test_options_win_over_what_the_data_set_is_like():
+    mine = {"base": "image_parquet", "like": "cifar10", "val_size": 7, "split": "stratified", "mean": [0, 0, 0]}
+    mine["std"] = [1, 1, 1]
+    options = DatasetBook({"mine": mine}).options("mine")
+    assert (options["val_size"], options["split"], options["mean"]) == (7, "stratified", [0.0, 0.0, 0.0])
+
+
+def test_files_for_val_take_the_place_of_the_rule_for_drawing_it():
+    mine = {"base": "image_parquet", "like": "cifar10", "val": "mine/val.parquet"}
+    options = DatasetBook({"mine": mine}).options("mine")
+    assert (options["val"], options["val_size"]) == ("mine/val.parquet", None)
+
+
+def test_hyper_parameters_are_those_of_the_data_set_that_it_is_like(study):
+    plain = study({"mine": PARQUET}, {"methods": ["ls"]})
+    alike = study({"mine": {**PARQUET, "like": "cifar100"}}, {"methods": ["ls"]})
+    (first,), (second,) = plain.runs.values(), alike.runs.values()
+    assert first.method.loss_options["alpha"] == registry.spec("loss", "ls").resolve()["alpha"]
+    assert second.method.loss_options["alpha"] == registry.spec("loss", "ls").resolve(dataset="cifar100")["alpha"]
+    assert first.method.loss_options != second.method.loss_options
+
+
+def test_overrides_match_it_by_its_own_name_only(study):
+    def margin(name):
+        overrides = [{"match": {"dataset": name}, "set": {"margin": 3.5}}]
+        (run,) = study(
+            {"mine": {**PARQUET, "like": "cifar10"}}, {"methods": ["mbls"]}, overrides=overrides
+        ).runs.values()
+        return run.method.loss_options["margin"]
+
+    assert margin("mine") == 3.5
+    assert margin("cifar10") != 3.5
+
+
+def test_a_configured_set_can_be_the_out_of_distribution_set_of_another(study):
+    datasets = {"mine": {**PARQUET, "families": ["ood/other"]}, "other": PARQUET}
+    made = study(datasets, {"datasets": ["mine"], "shifts": ["ood/other"]})
+    assert made.data_units() == ["mine", "other"]
+    (evaluation,) = made.evaluations.values()
+    assert evaluation.families == ["ood/other"]
+
+
+# what its fingerprint depends on
+
+
+def fingerprint(study, **changes):
+    return Plan(study({"mine": {**PARQUET, **changes}})).data("mine")
+
+
+@pytest.mark.parametrize(
+    "change", [{"subset": 50}, {"val_size": 31}, {"image_size": 8}, {"label_column": "y"}], ids=str
+)
+def test_an_option_changes_the_fingerprint_of_the_data(study, change):
+    assert fingerprint(study, **change) != fingerprint(study)
+
+
+def test_a_further_family_changes_predictions_but_not_the_data(study):
+    plans = [Plan(study({"mine": {**PARQUET, **more}})) for more in ({}, {"families": ["ood/photos"]})]
+    first, second = (
+        {stage: getattr(p, stage)(next(iter(p.study.runs))) for stage in ("train", "predict")} for p in plans
+    )
+    assert plans[0].data("mine") == plans[1].data("mine")
+    assert first["train"] == second["train"]
+    assert first["predict"]["fingerprint"] != second["predict"]["fingerprint"]
+
+
+def test_the_content_of_a_source_counts_and_its_time_and_place_do_not(study, root, tmp_path_factory):
+    before = fingerprint(study)
+    path = root / "mine" / "train.parquet"
+    content = path.read_bytes()
+    path.write_bytes(content)
+    assert fingerprint(study) == before
+    path.write_bytes(content[:-1] + b"x")
+    assert fingerprint(study) != before
+
+
+def test_registered_data_sets_have_the_fingerprint_that_they_had(make_config, home):
+    plan = Plan(Study(make_config(), home))
+    assert plan.data_spec("digits") == {}
+    assert plan.study.data_settings("digits") == {}
+
+
+def test_a_training_names_the_fingerprint_that_the_prepared_folder_must_have(study):
+    plan = Plan(study({"mine": PARQUET}))
+    (key,) = plan.study.runs
+    assert plan.train(key)["data"] == plan.data_spec("mine")["fingerprint"]
+
+
+def test_the_specification_for_the_preparation_is_json_and_complete(study):
+    spec = Plan(study({"mine": PARQUET})).data_spec("mine")
+    assert json.loads(as_json(spec)) == json.loads(json.dumps(spec))
+    assert (spec["unit"], spec["kind"], set(spec["sources"])) == (
+        "mine",
+        "image_parquet",
+        {PARQUET["train"], PARQUET["test"]},
+    )
+    assert spec["options"] == registry.spec("dataset", "image_parquet").resolve(
+        {name: value for name, value in PARQUET.items() if name != "base"}
+    )
+
+
+def test_only_configured_sets_hand_a_specification_to_the_preparation(make_config, home, root):
+    grid = {"datasets": ["mine", "digits"], "methods": ["ce"]}
+    book = RuleBook(make_config(grid, datasets={"mine": PARQUET}, data_root=str(root), device="cpu"), home, local=True)
+
+    class Unit:
+        def __init__(self, unit):
+            self.unit = unit
+
+    assert "--spec '{" in book.data_options(Unit("mine"))
+    assert book.data_options(Unit("digits")) == f"--data-root {root}"
+
+
+# refusals
+
+
+REFUSED = [
+    ({"base": "image_parqet"}, ["Unknown dataset 'image_parqet' in datasets.mine.base", "'image_parquet'?"]),
+    ({"base": "digits"}, ["datasets.mine.base: 'digits' has its own files", "image_folder, image_parquet"]),
+    ({"like": "cifar1"}, ["Unknown dataset 'cifar1' in datasets.mine.like", "did you mean 'cifar10'?"]),
+    ({"like": "photos"}, ["datasets.mine.like: 'photos' is no data set with splits"]),
+    ({"trian": "x"}, ["Unknown hyper-parameter 'trian' in datasets.mine", "did you mean 'train'?"]),
+    ({"val_size": "30"}, ["datasets.mine: val_size must be int | None, got '30'"]),
+    ({"val_size": None}, ["datasets.mine: give either 'val' or 'val_size'"]),
+    ({"val": "mine/val.parquet"}, ["datasets.mine: give either 'val' or 'val_size'"]),
+    ({"val_size": 0}, ["datasets.mine.val_size must be at least 1, got 0"]),
+    ({"subset": 0}, ["datasets.mine.subset must be at least 1, got 0"]),
+    ({"n_classes": 1}, ["datasets.mine.n_classes must be at least 2"]),
+    ({"train": "/etc/train.parquet"}, ["datasets.mine.train must be a path below data_root, got '/etc/train.parquet'"]),
+    ({"test": "../test.parquet"}, ["datasets.mine.test must be a path below data_root"]),
+    ({"train": [3]}, ["datasets.mine.train must be a path below data_root, got 3"]),
+    ({"train": []}, ["datasets.mine.train must not be empty"]),
+    ({"mean": [0.5, 0.5, 0.5]}, ["datasets.mine: give both 'mean' and 'std' or neither"]),
+    ({"mean": [0.5], "std": [1, 1, 1]}, ["datasets.mine.mean must be three numbers, got [0.5]"]),
+    ({"mean": [0.5, 0.5, 0.5], "std": [1, 1, 0]}, ["datasets.mine.std must be three positive numbers"]),
+    ({"mean": ["a", "b", "c"], "std": [1, 1, 1]}, ["datasets.mine.mean must be three numbers"]),
+    ({"split": "random"}, ["datasets.mine: split must be one of ['stratified', 'shuffled'], got 'random'"]),
+    ({"resize": 40}, ["datasets.mine.resize must be at least image_size"]),
+    ({"resize": 30, "image_size": 32}, ["datasets.mine.resize must be at least image_size"]),
+    ({"families": ["ood/foto"]}, ["Unknown dataset 'foto' in datasets.mine.families", "did you mean 'photos'?"]),
+    ({"families": ["photos"]}, ["datasets.mine.families: write 'ood/' before data sets"]),
+    ({"families": ["ood/digits_c"]}, ["datasets.mine.families: write 'ood/' before data sets, and only before them"]),
+    ({"families": ["ood/mine"]}, ["datasets.mine.families: 'mine' cannot be out of its own distribution"]),
+    ({"train": "mine/trian.parquet"}, ["datasets.mine.train: the file or folder", "trian.parquet' does not exist"]),
+]
+
+
+@pytest.mark.parametrize(("change", "parts"), REFUSED, ids=[json.dumps(change)[:60] for change, _ in REFUSED])
+def test_mistakes_are_refused_before_any_job(study, refuses, change, parts):
+    with refuses(ConfigError, *parts):
+        study({"mine": {**PARQUET, **change}})
+
+
+def test_a_missing_base_is_said(study, refuses):
+    with refuses(ConfigError, "datasets.mine: the key 'base' is missing"):
+        study({"mine": {"train": "mine/train.parquet"}})
+
+
+def test_the_name_of_a_registered_data_set_is_taken(study, refuses):
+    with refuses(ConfigError, "datasets.digits: 'digits' is a registered data set; choose another name"):
+        study({"digits": PARQUET})
+
+
+def test_a_kind_cannot_stand_in_a_grid(make_config, home, refuses):
+    with refuses(ConfigError, "grids[0].datasets: 'image_parquet' is a kind of data set", "under 'datasets'"):
+        Study(make_config({"datasets": ["image_parquet"]}), home)
+
+
+def test_an_unknown_data_set_suggests_configured_names(study, refuses):
+    with refuses(ConfigError, "Unknown dataset 'mien' in grids[0].datasets: did you mean 'mine'?"):
+        study({"mine": PARQUET}, {"datasets": ["mien"]})
+
+
+def test_sources_of_sets_that_no_grid_names_may_be_missing(study):
+    made = study({"mine": PARQUET, "later": {**PARQUET, "train": "not/yet.parquet"}}, {"datasets": ["mine"]})
+    assert made.data_units() == ["mine"]

@@ -1,0 +1,83 @@
+"""Label counts: which runs they belong to, that their content enters the fingerprint, and mistakes in naming them."""
+
+import hashlib
+
+import numpy as np
+import pytest
+
+from calgrid.configuration.plan import Plan
+from calgrid.configuration.study import Study
+from calgrid.errors import ConfigError
+
+
+@pytest.fixture
+def data_root(tmp_path):
+    np.save(tmp_path / "counts.npy", np.ones((4, 10)))
+    for name in ("val.npz", "test.npz"):
+        (tmp_path / name).touch()
+    return tmp_path
+
+
+def calibration(config, home):
+    """Specification of the calibration of every run, by the path of the run."""
+    plan = Plan(Study(config, home))
+    return {key.path: plan.calibrate(key) for key in plan.study.evaluations}
+
+
+def test_without_label_counts_there_are_none(make_config, home):
+    assert {spec["label_counts"] for spec in calibration(make_config(), home).values()} == {None}
+
+
+def test_they_belong_to_all_runs_of_their_data_set_and_to_no_other(make_config, home, data_root):
+    file = data_root / "counts.npy"
+    grid = {"datasets": ["digits", "digits_ambiguous"], "methods": ["ce"]}
+    config = make_config(grid, data_root=str(data_root), label_counts={"digits": "counts.npy"})
+    found = {path: spec["label_counts"] for path, spec in calibration(config, home).items()}
+    expected = {"file": str(file), "sha256": hashlib.sha256(file.read_bytes()).hexdigest()}
+    assert found == {"digits/digits/resnet8/ce/seed1": expected, "digits/digits_ambiguous/resnet8/ce/seed1": None}
+
+
+@pytest.mark.parametrize("dataset", [{"dataset": "cifar10"}, {}])
+def test_external_runs_have_them_by_their_data_set_or_name_whatever_val_rows_do(home, data_root, dataset):
+    external = {"val": "val.npz", "test": "test.npz", "kind": "logits", **dataset}
+    config = {
+        "study": "s",
+        "data_root": str(data_root),
+        "external": {"brought": external, "few": {**external, "dataset": "cifar10", "val_rows": [5], "method": "few"}},
+        "label_counts": {dataset.get("dataset", "brought"): "counts.npy"},
+    }
+    found = {path.split("/")[1]: spec["label_counts"] for path, spec in calibration(config, home).items()}
+    assert found["cifar10" if dataset else "brought"] is not None
+    assert (found["cifar10_n5"] is not None) == bool(dataset)
+
+
+def test_content_and_path_enter_the_fingerprint_of_calibration_only(make_config, home, data_root):
+    def fingerprints(**changes):
+        plan = Plan(Study(make_config({"methods": ["ce"]}, data_root=str(data_root), **changes), home))
+        (key,) = plan.study.runs
+        return [getattr(plan, stage)(key)["fingerprint"] for stage in ("train", "predict", "calibrate")]
+
+    counted = {"label_counts": {"digits": "counts.npy"}}
+    seen = [fingerprints(), fingerprints(**counted)]
+    assert fingerprints(**counted) == seen[-1]
+    np.save(data_root / "counts.npy", np.full((4, 10), 2))
+    seen.append(fingerprints(**counted))
+    (data_root / "counts.npy").rename(data_root / "other.npy")
+    seen.append(fingerprints(label_counts={"digits": "other.npy"}))
+    train, predict, calibrate = (set(stage) for stage in zip(*seen, strict=True))
+    assert (len(train), len(predict), len(calibrate)) == (1, 1, 4)
+
+
+@pytest.mark.parametrize(
+    ("counts", "parts"),
+    [
+        ({"digits": "no.npy"}, ["label_counts.digits", "no.npy' does not exist", "data_root"]),
+        ({"digts": "counts.npy"}, ["data set 'digts' in label_counts", "'digits'?"]),
+        ({"digits_ambiguous": "counts.npy"}, ["data set 'digits_ambiguous' in label_counts", "'digits'"]),
+        ({"digits": 3}, ["label_counts.digits must be of type string, got 3"]),
+        (["counts.npy"], ["label_counts must be of type object"]),
+    ],
+)
+def test_mistakes(make_config, home, data_root, refuses, counts, parts):
+    with refuses(ConfigError, *parts):
+        Study(make_config(data_root=str(data_root), label_counts=counts), home)

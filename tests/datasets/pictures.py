@@ -1,0 +1,54 @@
+"""Tiny data sets of encoded pictures, as users have them: Parquet files and folders."""
+
+import io
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from PIL import Image
+
+from calgrid.configuration.datasets import FACTS, DatasetBook
+from calgrid.datasets import open_prepared, prepare
+
+
+def encoded(pixels, kind="PNG", **options):
+    """Bytes of a picture; ``pixels`` (H, W, 3) or (H, W) uint8."""
+    stream = io.BytesIO()
+    Image.fromarray(pixels).save(stream, kind, **options)
+    return stream.getvalue()
+
+
+def draw(count, classes=3, size=8, seed=0):
+    """Random pictures (N, size, size, 3) and labels that go round the classes."""
+    pixels = np.random.default_rng(seed).integers(0, 256, (count, size, size, 3), dtype=np.uint8)
+    return pixels, np.arange(count) % classes
+
+
+def write_parquet(path, contents, labels, image="image", label="label", row_group_size=None):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    structs = [{"bytes": content, "path": f"{row}.png"} for row, content in enumerate(contents)]
+    kind = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
+    table = pa.table({image: pa.array(structs, kind), label: pa.array(labels)})
+    pq.write_table(table, path, row_group_size=row_group_size)
+    return path
+
+
+def write_folder(root, pixels, labels, names):
+    for row, (picture, label) in enumerate(zip(pixels, labels, strict=True)):
+        path = root / names[label] / f"{row:03d}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(encoded(picture))
+    return root
+
+
+def specification(data_root, name="mine", **options):
+    """What the workflow would hand to the preparation."""
+    book = DatasetBook({name: options})
+    info = book.spec(name).info
+    facts = {fact: info[fact] for fact in ("role", "image_shape", *FACTS)}
+    return {"unit": name, **book.settings(name, str(data_root)), "info": facts, "fingerprint": "0" * 16}
+
+
+def prepared(data_root, out, name="mine", **options):
+    prepare(name, out, data_root=data_root, configured=specification(data_root, name, **options))
+    return open_prepared(out, verify=True)

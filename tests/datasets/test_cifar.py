@@ -1,0 +1,280 @@
+"""CIFAR from tiny archives in the original format, and archives that attack the reader."""
+
+import dataclasses
+import hashlib
+import io
+import os
+import pickle
+import struct
+import tarfile
+from types import MappingProxyType
+from typing import ClassVar
+
+import numpy as np
+import pytest
+
+from calgrid import registry
+from calgrid.datasets import _prepared, open_prepared, prepare
+from calgrid.datasets._archives import read_members, unpickle_arrays
+from calgrid.datasets._base import shuffled_order
+from calgrid.datasets.cifar10 import Cifar10
+from calgrid.datasets.cifar100 import Cifar100
+from calgrid.errors import DataError
+
+TEN, HUNDRED = "cifar-10-batches-py", "cifar-100-python"
+
+
+class Python2Pickler(pickle._Pickler):
+    """Writes text and bytes as Python 2 wrote its strings."""
+
+    dispatch: ClassVar = dict(pickle._Pickler.dispatch)
+
+    def save_string(self, value):
+        content = value.encode("latin1") if isinstance(value, str) else value
+        self.write(pickle.BINSTRING + struct.pack("<i", len(content)) + content)
+        self.memoize(value)
+
+    dispatch[str] = dispatch[bytes] = save_string
+
+
+def pickled(value):
+    stream = io.BytesIO()
+    Python2Pickler(stream, protocol=2).dump(value)
+    return stream.getvalue().replace(b"numpy._core.multiarray", b"numpy.core.multiarray")
+
+
+def batch(count, seed, key="labels", classes=10):
+    rng = np.random.default_rng(seed)
+    images = rng.integers(0, 256, (count, 3072), dtype=np.uint8)
+    labels = [int(label) for label in rng.integers(0, classes, count)]
+    return {"batch_label": "a batch", "data": images, key: labels, "filenames": ["a.png"] * count}
+
+
+def write_tar(path, members):
+    with tarfile.open(path, "w:gz") as tar:
+        for name, content in members.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(content)
+            tar.addfile(info, io.BytesIO(content))
+    return path
+
+
+def facts(path):
+    content = path.read_bytes()
+    return {
+        "name": path.name,
+        "url": "https://no.where",
+        "size": len(content),
+        "sha256": hashlib.sha256(content).hexdigest(),
+    }
+
+
+def shrink(monkeypatch, cls, path, sizes):
+    """Let the data set expect the tiny archive at ``path``."""
+    val = {**cls.registered["drawn_val"], "val_size": sizes["val"]}
+    changes = {"files": (facts(path),), "sizes": sizes, "drawn_val": val}
+    monkeypatch.setattr(cls, "registered", MappingProxyType({**cls.registered, **changes}))
+    known = registry.spec
+
+    def spec(kind, name, where=""):
+        entry = known(kind, name, where)
+        return dataclasses.replace(entry, info=MappingProxyType({**entry.info, "sizes": sizes}))
+
+    monkeypatch.setattr(_prepared, "spec", spec)
+
+
+@pytest.fixture
+def ten(tmp_path, monkeypatch):
+    batches = [batch(8, seed) for seed in range(6)]
+    names = [*(f"{TEN}/data_batch_{n}" for n in range(1, 6)), f"{TEN}/test_batch"]
+    members = {f"{TEN}/batches.meta": pickled({"label_names": ["cat"]})}
+    # the archive's own order is not that of the numbers
+    members |= {name: pickled(part) for name, part in sorted(zip(names, batches, strict=True), reverse=True)}
+    path = write_tar(tmp_path / "cifar-10-python.tar.gz", members)
+    shrink(monkeypatch, Cifar10, path, {"train": 30, "val": 10, "test": 8})
+    return batches
+
+
+def chw(images):
+    return images.reshape(-1, 3, 32, 32)
+
+
+def test_cifar10_has_the_batches_in_order_and_the_published_kind_of_split(ten, tmp_path):
+    prepare("cifar10", tmp_path / "out", data_root=tmp_path)
+    made = open_prepared(tmp_path / "out", verify=True)
+    images = chw(np.concatenate([part["data"] for part in ten[:5]]))
+    labels = np.concatenate([part["labels"] for part in ten[:5]])
+    order = np.random.RandomState(1).permutation(40)
+    for name, rows in (("val", np.sort(order[:10])), ("train", np.sort(order[10:]))):
+        assert np.array_equal(made.splits[name].images, images[rows])
+        assert np.array_equal(made.splits[name].labels, labels[rows])
+    assert np.array_equal(made.splits["test"].images, chw(ten[5]["data"]))
+    assert np.array_equal(made.splits["test"].labels, ten[5]["labels"])
+
+
+def test_train_and_val_share_no_row(ten, tmp_path):
+    splits = Cifar10().build(tmp_path)
+    rows = np.concatenate([split.rows for split in splits.values()])
+    assert np.array_equal(np.sort(rows), np.arange(48))
+
+
+def test_cifar100_has_fine_labels(tmp_path, monkeypatch):
+    train = batch(20, 1, "fine_labels", 100) | {"coarse_labels": [0] * 20}
+    test = batch(6, 2, "fine_labels", 100) | {"coarse_labels": [0] * 6}
+    members = {f"{HUNDRED}/meta": b"", f"{HUNDRED}/test": pickled(test), f"{HUNDRED}/train": pickled(train)}
+    path = write_tar(tmp_path / "cifar-100-python.tar.gz", members)
+    shrink(monkeypatch, Cifar100, path, {"train": 15, "val": 5, "test": 6})
+    splits = Cifar100().build(tmp_path)
+    assert splits["test"].labels.tolist() == test["fine_labels"]
+    assert {name: len(split) for name, split in splits.items()} == {"train": 15, "val": 5, "test": 6}
+
+
+def test_validation_rows_are_the_published_ones():
+    """SHA-256 of the 5,000 rows as little-endian int32, in the order of the shuffle."""
+    rule = Cifar10.registered["drawn_val"]
+    rows = shuffled_order(50_000, rule["split_seed"])[: rule["val_size"]]
+    assert hashlib.sha256(rows.astype("<i4")).hexdigest() == (
+        "e48b242c5c971494deab721de758cd64ad6c95479663759e0a091fed8fcaee84"
+    )
+
+
+def test_images_of_equal_content_are_counted(ten, tmp_path, monkeypatch):
+    ten[5]["data"][2] = ten[0]["data"][3]
+    names = [*(f"{TEN}/data_batch_{n}" for n in range(1, 6)), f"{TEN}/test_batch"]
+    path = write_tar(tmp_path / "cifar-10-python.tar.gz", dict(zip(names, map(pickled, ten), strict=True)))
+    shrink(monkeypatch, Cifar10, path, {"train": 30, "val": 10, "test": 8})
+    prepare("cifar10", tmp_path / "out", data_root=tmp_path)
+    assert sum(open_prepared(tmp_path / "out").manifest["twins"].values()) == 1
+
+
+def test_another_archive_is_refused_and_the_right_one_named(tmp_path):
+    (tmp_path / "cifar-10-python.tar.gz").write_bytes(b"not it")
+    with pytest.raises(DataError, match=r"is not the published file \(6 bytes instead of 170,498,071\).*kriz"):
+        prepare("cifar10", tmp_path / "out", data_root=tmp_path)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"data": np.zeros((8, 3071), np.uint8)},
+        {"data": np.zeros((8, 3072))},
+        {"labels": [1]},
+        {"labels": None},
+        {"data": 3},
+    ],
+    ids=["width", "type", "count", "none", "scalar"],
+)
+def test_a_batch_of_another_form_is_refused(ten, tmp_path, monkeypatch, change):
+    names = [*(f"{TEN}/data_batch_{n}" for n in range(1, 6)), f"{TEN}/test_batch"]
+    contents = [pickled(part) for part in ten]
+    contents[1] = pickled({**ten[1], **change})
+    path = write_tar(tmp_path / "cifar-10-python.tar.gz", dict(zip(names, contents, strict=True)))
+    shrink(monkeypatch, Cifar10, path, {"train": 30, "val": 10, "test": 8})
+    with pytest.raises(DataError, match=r"'cifar-10-batches-py/data_batch_2' in .* does not hold uint8 rows of 3072"):
+        Cifar10().build(tmp_path)
+
+
+# pickles that would run something
+
+
+class Evil:
+    def __init__(self, function, *arguments):
+        self.what = (function, arguments)
+
+    def __reduce__(self):
+        return self.what
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        Evil(os.system, "touch hacked"),
+        {"data": Evil(eval, "1+1")},
+        {"data": Evil(getattr, "text", "upper")},
+        {"data": Evil(np.load, "x.npy")},
+        {"data": Evil(np.frombuffer, b"12")},
+        {"data": np.float64(1.0)},
+    ],
+    ids=["system", "eval", "getattr", "load", "frombuffer", "scalar"],
+)
+@pytest.mark.parametrize("protocol", [0, 2, 4])
+def test_a_pickle_of_anything_but_arrays_is_refused(value, protocol, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(DataError, match=r"is no pickle of plain arrays .*is not allowed"):
+        unpickle_arrays(io.BytesIO(pickle.dumps(value, protocol=protocol)), "a batch")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("content", [b"", b"garbage", pickled({"data": 1})[:-3], b"\x80\x02cnumpy\nndarray\n)R."])
+def test_a_damaged_pickle_is_refused(content):
+    with pytest.raises(DataError, match=r"a batch (is no pickle|holds no dictionary)"):
+        unpickle_arrays(io.BytesIO(content), "a batch")
+
+
+def test_a_pickle_of_something_else_is_refused():
+    with pytest.raises(DataError, match="a batch holds no dictionary"):
+        unpickle_arrays(io.BytesIO(pickled([1, 2])), "a batch")
+
+
+def test_an_array_comes_back_as_it_was():
+    value = np.arange(12, dtype=np.uint8).reshape(3, 4)
+    found = unpickle_arrays(io.BytesIO(pickled({"data": value})), "a batch")["data"]
+    assert np.array_equal(found, value)
+    assert type(found) is np.ndarray
+
+
+# archives that would write or read elsewhere
+
+
+def special(kind, name="wanted", link="/etc/passwd"):
+    info = tarfile.TarInfo(name)
+    info.type, info.linkname = kind, link
+    return info
+
+
+@pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.FIFOTYPE, tarfile.CHRTYPE, tarfile.DIRTYPE])
+def test_a_member_that_is_no_regular_file_is_refused(tmp_path, kind):
+    with tarfile.open(tmp_path / "a.tar", "w") as tar:
+        tar.addfile(special(kind))
+    with pytest.raises(DataError, match=r"'wanted' in .*a.tar is no regular file"):
+        read_members(tmp_path / "a.tar", {"wanted": 100})
+
+
+def test_members_outside_the_folder_are_never_written(tmp_path):
+    inside = tmp_path / "inside"
+    inside.mkdir()
+    names = ("../outside", "/tmp/outside-of-all", "wanted", "a/../../outside")
+    path = write_tar(inside / "a.tar.gz", {name: name.encode() for name in names})
+    assert read_members(path, {"wanted": 100}) == {"wanted": b"wanted"}
+    assert [each.name for each in tmp_path.iterdir()] == ["inside"]
+    assert [each.name for each in inside.iterdir()] == ["a.tar.gz"]
+
+
+def test_a_member_that_is_too_large_is_not_read(tmp_path):
+    path = write_tar(tmp_path / "bomb.tar.gz", {"wanted": bytes(1_000_000)})
+    with pytest.raises(DataError, match="no regular file of at most 999,999 bytes"):
+        read_members(path, {"wanted": 999_999})
+
+
+def test_a_member_that_is_there_twice_is_refused(tmp_path):
+    with tarfile.open(tmp_path / "a.tar", "w") as tar:
+        for content in (b"one", b"two"):
+            info = tarfile.TarInfo("wanted")
+            info.size = 3
+            tar.addfile(info, io.BytesIO(content))
+    with pytest.raises(DataError, match="is there twice"):
+        read_members(tmp_path / "a.tar", {"wanted": 3})
+
+
+def test_a_missing_member_is_named(tmp_path):
+    path = write_tar(tmp_path / "a.tar.gz", {"other": b""})
+    with pytest.raises(DataError, match=r"The archive .*a.tar.gz has no member 'wanted'"):
+        read_members(path, {"wanted": 3})
+
+
+@pytest.mark.parametrize("keep", [0, 30, -400])
+def test_a_damaged_archive_is_named(tmp_path, keep):
+    path = write_tar(tmp_path / "a.tar.gz", {"wanted": np.random.default_rng(0).bytes(100_000)})
+    path.write_bytes(path.read_bytes()[:keep])
+    with pytest.raises(DataError, match=r"The archive .*a.tar.gz is damaged"):
+        read_members(path, {"wanted": 100_000})

@@ -1,0 +1,159 @@
+"""CIFAR-C and SVHN from tiny files in the original format."""
+
+import hashlib
+import io
+import tarfile
+from types import MappingProxyType
+
+import numpy as np
+import pytest
+import scipy.io
+
+from calgrid import registry
+from calgrid.datasets._archives import map_arrays
+from calgrid.datasets._base import ImageSplit
+from calgrid.datasets.cifar10_c import Cifar10C
+from calgrid.datasets.svhn import Svhn
+from calgrid.errors import DataError
+
+COUNT = 4
+SHIFTS = Cifar10C.registered["shifts"]
+
+
+def npy(array, **options):
+    stream = io.BytesIO()
+    np.save(stream, array, **options)
+    return stream.getvalue()
+
+
+def write_tar(path, members, mode="w"):
+    with tarfile.open(path, mode) as tar:
+        for name, content in members.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(content)
+            tar.addfile(info, io.BytesIO(content))
+    return path
+
+
+def expect(monkeypatch, cls, path):
+    """Let the data set expect the tiny file at ``path``."""
+    content = path.read_bytes()
+    file = {"name": path.name, "url": "https://no.where", "size": len(content), "md5": hashlib.md5(content).hexdigest()}
+    monkeypatch.setattr(cls, "registered", MappingProxyType({**cls.registered, "files": (file,)}))
+
+
+@pytest.fixture
+def arrays():
+    rng = np.random.default_rng(0)
+    return {shift: rng.integers(0, 256, (5 * COUNT, 32, 32, 3), dtype=np.uint8) for shift in SHIFTS}
+
+
+@pytest.fixture
+def base():
+    images = np.zeros((COUNT, 3, 32, 32), dtype=np.uint8)
+    return {"test": ImageSplit(images, np.arange(COUNT, dtype=np.int64))}
+
+
+def write(tmp_path, monkeypatch, arrays, labels):
+    members = {f"CIFAR-10-C/{name}.npy": npy(array) for name, array in {**arrays, "speckle_noise": labels}.items()}
+    path = write_tar(tmp_path / "CIFAR-10-C.tar", {**members, "CIFAR-10-C/labels.npy": npy(labels)})
+    expect(monkeypatch, Cifar10C, path)
+
+
+def test_rows_go_by_corruption_and_severity(tmp_path, monkeypatch, arrays, base):
+    write(tmp_path, monkeypatch, arrays, np.tile(np.arange(COUNT, dtype=np.uint8), 5))
+    settings = Cifar10C().build(tmp_path, base)
+    assert [(setting.shift, setting.severity) for setting in settings] == [(s, n) for s in SHIFTS for n in range(1, 6)]
+    fog = next(setting for setting in settings if (setting.shift, setting.severity) == ("fog", 3))
+    assert np.array_equal(fog.split.images, arrays["fog"][2 * COUNT : 3 * COUNT].transpose(0, 3, 1, 2))
+    assert fog.split.labels.tolist() == [0, 1, 2, 3]
+    assert isinstance(fog.split.images, np.memmap)
+
+
+def test_labels_of_another_test_split_are_refused(tmp_path, monkeypatch, arrays, base):
+    write(tmp_path, monkeypatch, arrays, np.zeros(5 * COUNT, np.uint8))
+    with pytest.raises(DataError, match=r"labels in .*CIFAR-10-C.tar are not those of the test split"):
+        Cifar10C().build(tmp_path, base)
+
+
+def test_an_array_of_another_form_is_refused(tmp_path, monkeypatch, arrays, base):
+    write(tmp_path, monkeypatch, {**arrays, "fog": arrays["fog"][:-1]}, np.tile(np.arange(COUNT), 5))
+    with pytest.raises(DataError, match=r"'fog.npy' in .*CIFAR-10-C.tar has another form"):
+        Cifar10C().build(tmp_path, base)
+
+
+def test_both_archives_hold_the_15_standard_corruptions_in_one_order():
+    first, second = (registry.spec("dataset", f"cifar{n}_c").info for n in (10, 100))
+    assert len(first["shifts"]) == 15
+    assert first["shifts"] == second["shifts"]
+    assert (first["base"], second["base"]) == ("cifar10", "cifar100")
+
+
+# arrays in archives
+
+
+def test_arrays_are_mapped_where_they_lie(tmp_path):
+    values = {"a.npy": np.arange(6, dtype=np.float32).reshape(2, 3), "b.npy": np.arange(3, dtype=np.uint8)}
+    path = write_tar(tmp_path / "x.tar", {f"deep/{name}": npy(array) for name, array in values.items()})
+    found = map_arrays(path, values)
+    assert all(np.array_equal(found[name], array) for name, array in values.items())
+    with pytest.raises(ValueError, match="read-only"):
+        found["b.npy"][0] = 1
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (npy(np.array([{}], dtype=object), allow_pickle=True), "no array of plain numbers"),
+        (npy(np.asfortranarray(np.zeros((2, 3)))), "no array of plain numbers"),
+        (npy(np.zeros(9))[:-8], "no array of plain numbers"),
+        (b"nothing", "is damaged"),
+    ],
+    ids=["objects", "order", "cut off", "no array"],
+)
+def test_a_member_that_is_no_plain_array_is_refused(tmp_path, content, message):
+    path = write_tar(tmp_path / "x.tar", {"a.npy": content, "after": b"0" * 100})
+    with pytest.raises(DataError, match=message):
+        map_arrays(path, ["a.npy"])
+
+
+def test_missing_double_linked_and_compressed_members_are_refused(tmp_path):
+    content = npy(np.zeros(3))
+    path = write_tar(tmp_path / "x.tar", {"one/a.npy": content, "two/a.npy": content})
+    with pytest.raises(DataError, match="there twice"):
+        map_arrays(path, ["a.npy"])
+    with pytest.raises(DataError, match=r"has no member 'c.npy'"):
+        map_arrays(path, ["c.npy"])
+    with pytest.raises(DataError, match="is damaged"):
+        map_arrays(write_tar(tmp_path / "x.tar.gz", {"a.npy": content}, "w:gz"), ["a.npy"])
+    with tarfile.open(tmp_path / "link.tar", "w") as tar:
+        info = tarfile.TarInfo("a.npy")
+        info.type, info.linkname = tarfile.SYMTYPE, "x.tar"
+        tar.addfile(info)
+    with pytest.raises(DataError, match="no regular file"):
+        map_arrays(tmp_path / "link.tar", ["a.npy"])
+
+
+# SVHN
+
+
+def test_svhn_images_come_out_of_the_matlab_array(tmp_path, monkeypatch):
+    images = np.random.default_rng(0).integers(0, 256, (32, 32, 3, 7), dtype=np.uint8)
+    scipy.io.savemat(tmp_path / "test_32x32.mat", {"X": images, "y": np.arange(1, 8)[:, None]})
+    expect(monkeypatch, Svhn, tmp_path / "test_32x32.mat")
+    split = Svhn().build(tmp_path)["test"]
+    assert split.images.shape == (7, 3, 32, 32)
+    assert np.array_equal(split.images[5, 1], images[:, :, 1, 5])
+    assert split.labels.tolist() == [-1] * 7
+
+
+@pytest.mark.parametrize("content", [{"Y": np.zeros(3)}, {"X": np.zeros((32, 32, 3, 7))}, None])
+def test_another_matlab_file_is_refused(tmp_path, monkeypatch, content):
+    path = tmp_path / "test_32x32.mat"
+    if content is None:
+        path.write_bytes(b"MATLAB 5.0 MAT-file" + bytes(300))
+    else:
+        scipy.io.savemat(path, content)
+    expect(monkeypatch, Svhn, path)
+    with pytest.raises(DataError, match=r"test_32x32.mat"):
+        Svhn().build(tmp_path)

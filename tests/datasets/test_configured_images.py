@@ -1,0 +1,481 @@
+"""Data sets of a user's own pictures: Parquet files and folders, splits, normalisation, damaged sources."""
+
+import json
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from PIL import Image
+from tests.datasets.pictures import draw, encoded, prepared, specification, write_folder, write_parquet
+
+from calgrid.datasets import _base, _image_files, image_parquet, open_prepared, prepare
+from calgrid.datasets._base import shuffled_order, stratified_order
+from calgrid.errors import ConfigError, DataError, StateError
+
+NAMES = ("ant", "bee", "cat")
+PARQUET = {"base": "image_parquet", "val_size": 9}
+FOLDERS = {"base": "image_folder", "val_size": 9}
+
+
+@pytest.fixture(scope="module")
+def pictures():
+    return {"train": draw(60, seed=1), "test": draw(30, seed=2), "val": draw(12, seed=3)}
+
+
+@pytest.fixture
+def files(tmp_path, pictures):
+    """A folder with the same pictures as Parquet files and as folders."""
+    for role, (pixels, labels) in pictures.items():
+        write_parquet(tmp_path / f"{role}.parquet", map(encoded, pixels), labels, row_group_size=17)
+        write_folder(tmp_path / role, pixels, labels, NAMES)
+    return tmp_path
+
+
+def chw(pixels):
+    return pixels.transpose(0, 3, 1, 2)
+
+
+def identities(images):
+    return {image.tobytes() for image in images}
+
+
+def test_parquet_files_give_the_pixels_and_labels_that_were_written(files, pictures, tmp_path):
+    made = prepared(files, tmp_path / "out", **PARQUET)
+    assert np.array_equal(made.splits["test"].images, chw(pictures["test"][0]))
+    assert np.array_equal(made.splits["test"].labels, pictures["test"][1])
+    assert {name: len(split) for name, split in made.splits.items()} == {"train": 51, "val": 9, "test": 30}
+    order = stratified_order(pictures["train"][1], 1)
+    for name, rows in (("val", order[:9]), ("train", order[9:])):
+        assert np.array_equal(made.splits[name].images, chw(pictures["train"][0])[np.sort(rows)])
+        assert np.array_equal(made.splits[name].labels, pictures["train"][1][np.sort(rows)])
+    assert (made.id, made.role, made.n_classes) == ("mine", "dataset", 3)
+
+
+def test_folders_give_the_same_pictures_sorted_by_class(files, pictures, tmp_path):
+    made = prepared(files, tmp_path / "out", **FOLDERS)
+    pixels, labels = pictures["test"]
+    order = np.argsort(labels, kind="stable")
+    assert np.array_equal(made.splits["test"].images, chw(pixels)[order])
+    assert np.array_equal(made.splits["test"].labels, labels[order])
+    assert made.manifest["classes"] == list(NAMES)
+
+
+def test_train_and_val_hold_every_training_row_once(files, pictures, tmp_path):
+    splits = prepared(files, tmp_path / "out", **PARQUET).splits
+    train, val = identities(splits["train"].images), identities(splits["val"].images)
+    assert not train & val
+    assert train | val == identities(chw(pictures["train"][0]))
+
+
+def test_val_is_stratified_or_the_beginning_of_the_shuffle(files, pictures, tmp_path):
+    labels = pictures["train"][1]
+    stratified = prepared(files, tmp_path / "a", **PARQUET).splits["val"]
+    assert np.bincount(stratified.labels).tolist() == [3, 3, 3]
+    shuffled = prepared(files, tmp_path / "b", **PARQUET, split="shuffled", split_seed=5).splits["val"]
+    rows = np.sort(np.random.RandomState(5).permutation(60)[:9])
+    assert np.array_equal(shuffled.images, chw(pictures["train"][0])[rows])
+    assert np.array_equal(shuffled.labels, labels[rows])
+
+
+def test_the_shuffle_is_that_of_the_published_cifar_split():
+    """The first and the later indices of focal_calibration's split: NumPy's generator seeded by 1 over 50,000 rows."""
+    order = shuffled_order(50_000, 1)
+    assert order[:5].tolist() == [26247, 35067, 34590, 16668, 12196]
+    assert order[5000:5003].tolist() == [45573, 39021, 36044]
+    assert order[:5000].sum() == 122592196
+
+
+def test_val_has_files_of_its_own_where_they_are_given(files, pictures, tmp_path):
+    made = prepared(files, tmp_path / "out", base="image_parquet", val="val.parquet")
+    assert {name: len(split) for name, split in made.splits.items()} == {"train": 60, "val": 12, "test": 30}
+    assert np.array_equal(made.splits["val"].images, chw(pictures["val"][0]))
+
+
+def test_smaller_subsets_lie_within_larger_ones_and_leave_val_and_test_alone(files, tmp_path):
+    whole, larger, smaller = (
+        prepared(files, tmp_path / str(size), **PARQUET, **({"subset": size} if size else {})).splits
+        for size in (None, 30, 12)
+    )
+    parts = [identities(splits["train"].images) for splits in (smaller, larger, whole)]
+    assert [len(part) for part in parts] == [12, 30, 51]
+    assert parts[0] < parts[1] < parts[2]
+    assert np.bincount(smaller["train"].labels).tolist() == [4, 4, 4]
+    for name in ("val", "test"):
+        assert np.array_equal(smaller[name].images, whole[name].images)
+
+
+def test_several_files_of_a_split_follow_one_another(files, pictures, tmp_path):
+    pixels, labels = pictures["train"]
+    write_parquet(tmp_path / "a.parquet", map(encoded, pixels[:20]), labels[:20])
+    write_parquet(tmp_path / "b.parquet", map(encoded, pixels[20:]), labels[20:])
+    one = prepared(files, tmp_path / "one", **PARQUET)
+    two = prepared(files, tmp_path / "two", **PARQUET, train=["a.parquet", "b.parquet"])
+    for name in ("train", "val", "test"):
+        assert np.array_equal(one.splits[name].images, two.splits[name].images)
+        assert np.array_equal(one.splits[name].labels, two.splits[name].labels)
+
+
+@pytest.mark.parametrize(("image", "label"), [("img", "labels"), ("image", "fine_label"), ("picture", "kind")])
+def test_columns_are_found_by_their_usual_names_or_named(pictures, tmp_path, image, label):
+    for role in ("train", "test"):
+        pixels, labels = pictures[role]
+        write_parquet(tmp_path / f"{role}.parquet", map(encoded, pixels), labels, image, label)
+    named = {"image_column": image, "label_column": label} if image == "picture" else {}
+    made = prepared(tmp_path, tmp_path / "out", **PARQUET, **named)
+    assert np.array_equal(made.splits["test"].images, chw(pictures["test"][0]))
+
+
+def test_plain_bytes_are_pictures_too(files, pictures, tmp_path):
+    pixels, labels = pictures["test"]
+    table = pa.table(
+        {"image": pa.array(list(map(encoded, pixels)), pa.large_binary()), "label": labels.astype(np.int8)}
+    )
+    pq.write_table(table, files / "test.parquet")
+    assert np.array_equal(prepared(files, tmp_path / "out", **PARQUET).splits["test"].images, chw(pixels))
+
+
+# facts
+
+
+def test_normalisation_is_that_of_the_training_images_unless_given(files, tmp_path):
+    made = prepared(files, tmp_path / "own", **PARQUET)
+    images = made.splits["train"].images / 255
+    assert made.mean == pytest.approx(images.mean(axis=(0, 2, 3)), abs=6e-5)
+    assert made.std == pytest.approx(images.std(axis=(0, 2, 3)), abs=6e-5)
+    given = prepared(files, tmp_path / "given", **PARQUET, mean=[0.1, 0.2, 0.3], std=[1, 2, 3])
+    assert (given.mean, given.std) == ((0.1, 0.2, 0.3), (1.0, 2.0, 3.0))
+
+
+def test_sums_over_chunks_are_exact(monkeypatch):
+    images = np.random.default_rng(0).integers(0, 256, (50, 3, 4, 4), dtype=np.uint8)
+    whole = _image_files.channel_statistics(images)
+    monkeypatch.setattr(_base, "CHUNK_VALUES", 7 * 48)
+    assert _image_files.channel_statistics(images) == whole
+
+
+def test_a_set_like_a_registered_one_has_its_facts(tmp_path):
+    for role, seed in (("train", 1), ("test", 2)):
+        pixels, labels = draw(40, classes=10, size=32, seed=seed)
+        write_parquet(tmp_path / f"{role}.parquet", map(encoded, pixels), labels)
+    made = prepared(tmp_path, tmp_path / "out", base="image_parquet", like="cifar10", val_size=10)
+    assert (made.id, made.n_classes, made.mean) == ("mine", 10, (0.4914, 0.4822, 0.4465))
+
+
+def test_classes_may_be_more_than_the_labels_show(files, tmp_path):
+    assert prepared(files, tmp_path / "out", **PARQUET, n_classes=7).n_classes == 7
+
+
+def test_the_manifest_records_options_files_and_fingerprint(files, tmp_path):
+    manifest = prepared(files, tmp_path / "out", **PARQUET).manifest
+    assert (manifest["kind"], manifest["options"]["val_size"], manifest["fingerprint"]) == (
+        "image_parquet",
+        9,
+        "0" * 16,
+    )
+    assert [file["path"] for file in manifest["sources"]] == ["train.parquet", "test.parquet"]
+    assert manifest["sources"][0]["size"] == (files / "train.parquet").stat().st_size
+    folders = prepared(files, tmp_path / "folders", **FOLDERS).manifest["sources"]
+    assert [(file["path"], file["files"]) for file in folders] == [("train", 60), ("test", 30)]
+
+
+def test_content_of_equal_size_changes_the_record(files, tmp_path):
+    before = prepared(files, tmp_path / "a", **FOLDERS).manifest
+    path = files / "train" / "ant" / "000.png"
+    pixels = np.asarray(Image.open(path)).copy()
+    pixels[0, 0, 0] ^= 1
+    path.write_bytes(encoded(pixels))
+    after = prepared(files, tmp_path / "b", **FOLDERS).manifest
+    assert before["sources"][0]["sha256"] != after["sources"][0]["sha256"]
+    assert before["sources"][1] == after["sources"][1]
+
+
+def test_preparing_twice_gives_the_same_bytes_and_no_scratch(files, tmp_path):
+    folders = [tmp_path / "one", tmp_path / "two"]
+    for folder in folders:
+        prepared(files, folder, **PARQUET)
+    first, second = ({path.name: path.read_bytes() for path in folder.iterdir()} for folder in folders)
+    assert first == second
+    assert len(first) == 7
+
+
+def test_an_interrupted_preparation_leaves_nothing_behind(files, tmp_path, monkeypatch):
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(_image_files, "channel_statistics", stop)
+    with pytest.raises(KeyboardInterrupt):
+        prepared(files, tmp_path / "out", **PARQUET)
+    assert list((tmp_path / "out").iterdir()) == []
+
+
+def test_pictures_are_decoded_into_a_file_and_not_into_memory(files, tmp_path, monkeypatch):
+    made = []
+    monkeypatch.setattr(_image_files, "scratch_array", lambda *a: made.append(_scratch(*a)) or made[-1])
+    prepared(files, tmp_path / "out", **PARQUET)
+    assert all(isinstance(array, np.memmap) for array in made)
+    assert len(made) == 3
+
+
+_scratch = _image_files.scratch_array
+
+
+# sizes and formats of pictures
+
+
+def one(tmp_path, content, **options):
+    """The first test image of a data set whose first test picture has this content."""
+    pixels, labels = draw(12, seed=4)
+    rest = [encoded(picture) for picture in pixels]
+    write_parquet(tmp_path / "train.parquet", rest, labels)
+    others = [encoded(picture) for picture in draw(12, seed=5)[0]]
+    write_parquet(tmp_path / "test.parquet", [content, *others[1:]], labels)
+    made = prepared(tmp_path, tmp_path / "out", base="image_parquet", val_size=3, image_size=8, **options)
+    return made.splits["test"].images[0]
+
+
+def test_grey_pictures_get_three_equal_channels(tmp_path):
+    grey = np.arange(64, dtype=np.uint8).reshape(8, 8)
+    image = one(tmp_path, encoded(grey))
+    assert all(np.array_equal(channel, grey) for channel in image)
+
+
+def test_transparency_and_palettes_become_colours(tmp_path):
+    colours = np.zeros((8, 8, 4), dtype=np.uint8)
+    colours[..., 0], colours[..., 3] = 200, 7
+    assert np.array_equal(one(tmp_path, encoded(colours))[:, 0, 0], [200, 0, 0])
+    palette = Image.fromarray(colours[..., :3]).quantize(4)
+    palette.save(tmp_path / "p.png")
+    assert np.array_equal(one(tmp_path, (tmp_path / "p.png").read_bytes())[:, 0, 0], [200, 0, 0])
+
+
+def test_a_larger_picture_is_shrunk_and_cut_around_its_centre(tmp_path):
+    wide = np.zeros((16, 48, 3), dtype=np.uint8)
+    wide[:, 16:32] = 90  # the middle third, which is what is left
+    image = one(tmp_path, encoded(wide))
+    assert image.shape == (3, 8, 8)
+    assert (image[:, :, 1:-1] == 90).all()
+
+
+@pytest.mark.parametrize(("size", "resize"), [((13, 31), 10), ((31, 13), 8), ((7, 9), 9), ((8, 8), None)])
+def test_scaling_and_cutting_are_those_of_torchvision(tmp_path, size, resize):
+    transforms = pytest.importorskip("torchvision.transforms")
+    pixels = np.random.default_rng(3).integers(0, 256, (*size, 3), dtype=np.uint8)
+    image = one(tmp_path, encoded(pixels), **({"resize": resize} if resize else {}))
+    theirs = transforms.CenterCrop(8)(transforms.Resize(resize or 8)(Image.fromarray(pixels)))
+    assert np.array_equal(image, np.asarray(theirs).transpose(2, 0, 1))
+
+
+def test_pictures_of_several_sizes_need_a_size(files, tmp_path):
+    pixels, labels = draw(30, size=9, seed=6)
+    contents = [*map(encoded, draw(29, seed=2)[0]), encoded(pixels[0])]
+    write_parquet(files / "test.parquet", contents, labels)
+    with pytest.raises(
+        DataError, match=r"Row 29 of .*test.parquet has 9x9 pixels, images before it 8x8: give image_size"
+    ):
+        prepared(files, tmp_path / "out", **PARQUET)
+
+
+# refusals
+
+
+def spoil(files, content, row=3):
+    pixels, labels = draw(30, seed=2)
+    contents = list(map(encoded, pixels))
+    contents[row] = content
+    write_parquet(files / "test.parquet", contents, labels)
+
+
+DEEP = Image.fromarray(np.full((8, 8), 40_000, dtype=np.uint16))
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"not a picture", r"Row 3 of .*test.parquet is no picture \(BMP, GIF, JPEG"),
+        (b"", "Row 3 of .*test.parquet is no picture"),
+        (encoded(draw(1)[0][0])[:60], "Row 3 of .*test.parquet cannot be decoded"),
+        (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 8 8\n", "Row 3 of .*test.parquet is no picture"),
+        (None, "Row 3 of .*test.parquet has no picture in 'image'"),
+    ],
+    ids=["text", "empty", "cut off", "postscript", "null"],
+)
+def test_pictures_that_cannot_be_decoded_are_named(files, tmp_path, content, message):
+    spoil(files, content)
+    with pytest.raises(DataError, match=message):
+        prepared(files, tmp_path / "out", **PARQUET)
+    assert not (tmp_path / "out" / "manifest.json").exists()
+
+
+def test_deep_pictures_are_refused(files, tmp_path):
+    DEEP.save(files / "deep.png")
+    spoil(files, (files / "deep.png").read_bytes())
+    with pytest.raises(DataError, match=r"Row 3 of .*test.parquet has more than 8 bits a channel"):
+        prepared(files, tmp_path / "out", **PARQUET)
+
+
+def test_a_decompression_bomb_is_refused(files, tmp_path, monkeypatch):
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 50)
+    with pytest.raises(DataError, match="cannot be decoded"):
+        prepared(files, tmp_path / "out", **PARQUET)
+
+
+def test_a_damaged_picture_in_a_folder_is_named(files, tmp_path):
+    (files / "test" / "bee" / "001.png").write_bytes(b"broken")
+    with pytest.raises(DataError, match=r"test/bee/001.png is no picture"):
+        prepared(files, tmp_path / "out", **FOLDERS)
+
+
+@pytest.mark.parametrize("keep", [0, 10, -20])
+def test_a_damaged_parquet_file_is_named(files, tmp_path, keep):
+    path = files / "test.parquet"
+    path.write_bytes(path.read_bytes()[:keep])
+    with pytest.raises(DataError, match=r"test.parquet is no readable Parquet file"):
+        prepared(files, tmp_path / "out", **PARQUET)
+
+
+def columns(files, table):
+    pq.write_table(pa.table(table), files / "test.parquet")
+
+
+PNG = encoded(draw(1, seed=9)[0][0])
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        (
+            {"picture": [PNG], "label": [0]},
+            r"has no column 'image' or 'img' \(it holds picture, label\): .* image_column",
+        ),
+        ({"image": [PNG], "img": [PNG], "label": [0]}, "has several of the columns 'image' or 'img'"),
+        ({"image": [PNG], "kind": [0]}, "has no column 'label' or 'labels' or 'fine_label'.* name it as label_column"),
+        ({"image": ["a.png"], "label": [0]}, "column 'image' .* must hold bytes or structs with a field 'bytes'"),
+        ({"image": [{"path": "a.png"}], "label": [0]}, "must hold bytes or structs with a field 'bytes'"),
+        ({"image": [PNG], "label": ["cat"]}, "column 'label' .* must hold an integer label in every row"),
+        ({"image": [PNG, PNG], "label": [0, None]}, "column 'label' .* must hold an integer label in every row"),
+        ({"image": [PNG], "label": [-1]}, r"Row 0 of test.parquet has the label -1, but there are 3 classes, 0..2"),
+        ({"image": [PNG], "label": [3]}, r"Row 0 of test.parquet has the label 3, but there are 3 classes, 0..2"),
+    ],
+)
+def test_columns_that_do_not_fit_are_named(files, tmp_path, table, message):
+    columns(files, table)
+    with pytest.raises(DataError, match=message):
+        prepared(files, tmp_path / "out", **PARQUET)
+
+
+def test_an_empty_split_is_refused(files, tmp_path):
+    write_parquet(files / "test.parquet", [], pa.array([], pa.int64()))
+    with pytest.raises(DataError, match=r"test.parquet holds no images"):
+        prepared(files, tmp_path / "out", **PARQUET)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"val_size": 60}, "val_size is 60, but the training files hold 60 rows"),
+        ({"val_size": 9, "subset": 52}, "subset is 52, but 51 training rows are left"),
+    ],
+)
+def test_more_rows_than_there_are_cannot_be_asked_for(files, tmp_path, options, message):
+    with pytest.raises(DataError, match=message):
+        prepared(files, tmp_path / "out", base="image_parquet", **options)
+
+
+def test_classes_that_only_the_test_folders_have_are_refused(files, tmp_path):
+    (files / "test" / "ant").rename(files / "test" / "dog")
+    with pytest.raises(DataError, match="the class 'dog' has no folder in the training split"):
+        prepared(files, tmp_path / "out", **FOLDERS)
+
+
+def test_an_empty_class_folder_is_refused(files, tmp_path):
+    (files / "train" / "dog").mkdir()
+    with pytest.raises(DataError, match="dog holds no image"):
+        prepared(files, tmp_path / "out", **FOLDERS)
+
+
+def test_other_files_beside_the_pictures_are_left_out(files, pictures, tmp_path):
+    (files / "train" / "ant" / "boxes.txt").write_text("0 0 8 8")
+    (files / "train" / ".cache").mkdir()
+    (files / "train" / "README.md").write_text("about")
+    made = prepared(files, tmp_path / "out", **FOLDERS)
+    assert sum(len(made.splits[name]) for name in ("train", "val")) == 60
+
+
+def test_a_file_where_a_folder_should_be_is_refused(files, tmp_path):
+    with pytest.raises(DataError, match=r"test.parquet must be a folder that holds one folder a class"):
+        prepared(files, tmp_path / "out", **FOLDERS, test="test.parquet")
+
+
+def test_a_constant_channel_needs_constants(files, tmp_path):
+    black = np.zeros((12, 8, 8, 3), dtype=np.uint8)
+    black[:, 0, 0, 0] = np.arange(12)
+    write_parquet(files / "train.parquet", map(encoded, black), np.arange(12) % 3)
+    with pytest.raises(DataError, match="A channel of the training images is constant: give mean and std"):
+        prepared(files, tmp_path / "out", **PARQUET)
+
+
+def test_duplicates_are_refused_with_their_rows_or_counted(files, pictures, tmp_path):
+    pixels, labels = draw(30, seed=2)
+    pixels[4] = pictures["train"][0][11]
+    write_parquet(files / "test.parquet", map(encoded, pixels), labels)
+    with pytest.raises(DataError, match=r"share 1 images of equal content: .*rows 11 and 64.* set duplicates: count"):
+        prepared(files, tmp_path / "out", **PARQUET)
+    made = prepared(files, tmp_path / "out", **PARQUET, duplicates="count")
+    (pair,) = made.manifest["twins"]
+    assert (pair in ("train/test", "val/test"), made.manifest["twins"][pair]) == (True, 1)
+
+
+# between planning, preparation and training
+
+
+def test_a_source_that_changed_after_planning_is_refused(files, tmp_path):
+    spec = specification(files, **PARQUET)
+    write_parquet(files / "test.parquet", map(encoded, draw(30, seed=7)[0]), np.arange(30) % 3)
+    with pytest.raises(DataError, match=r"The source test.parquet of 'mine' has changed since it was planned"):
+        prepare("mine", tmp_path / "out", data_root=files, configured=spec)
+
+
+def test_a_folder_of_another_configuration_is_not_opened(files, tmp_path):
+    prepared(files, tmp_path / "out", **PARQUET)
+    assert open_prepared(tmp_path / "out", fingerprint="0" * 16).id == "mine"
+    with pytest.raises(StateError, match="holds 'mine' of another configuration or code version"):
+        open_prepared(tmp_path / "out", fingerprint="1" * 16)
+
+
+def test_a_kind_needs_a_configuration(tmp_path):
+    with pytest.raises(ConfigError, match="'image_parquet' is a kind of data set: configure one"):
+        prepare("image_parquet", tmp_path / "out")
+
+
+def test_a_specification_is_for_one_data_set(files, tmp_path):
+    with pytest.raises(ConfigError, match="The specification is that of 'mine', not of 'yours'"):
+        prepare("yours", tmp_path / "out", data_root=files, configured=specification(files, **PARQUET))
+
+
+def test_a_specification_survives_the_command_line(files, tmp_path, monkeypatch):
+    from calgrid.cli import main
+
+    spec = json.dumps(specification(files, **PARQUET))
+    arguments = ["data", "--unit", "mine", "--out", str(tmp_path / "out"), "--spec", spec, "--data-root", str(files)]
+    assert main(arguments) == 0
+    assert open_prepared(tmp_path / "out").n_classes == 3
+
+
+def test_unneeded_row_groups_are_not_read(files, monkeypatch):
+    read = []
+    original = image_parquet._batches
+    monkeypatch.setattr(image_parquet, "_batches", lambda *a: read.append(a[-1]) or original(*a))
+    source = image_parquet.ImageParquet(val_size=1).open(files, ["train.parquet"], None)
+    rows = np.array([0, 16, 40])  # groups of 17 rows
+    contents = list(source.read(rows))
+    assert [where.split(" of ")[0] for where, _ in contents] == ["Row 0", "Row 16", "Row 40"]
+    assert read == [0, 2]
+
+
+def test_links_to_class_folders_are_followed(files, tmp_path, pictures):
+    elsewhere = tmp_path / "elsewhere"
+    (files / "train" / "cat").rename(elsewhere)
+    (files / "train" / "cat").symlink_to(elsewhere)
+    made = prepared(files, tmp_path / "out", **FOLDERS)
+    assert sum(len(made.splits[name]) for name in ("train", "val")) == 60

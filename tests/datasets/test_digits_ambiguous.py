@@ -1,0 +1,142 @@
+"""Ambiguous digits: one process, stated exactly, and prepared folders that keep what is known of their images."""
+
+import shutil
+
+import numpy as np
+import pytest
+from scipy import special
+
+from calgrid import metrics
+from calgrid.datasets import ImageSplit, open_prepared, prepare
+from calgrid.datasets._digit_bank import digit_bank
+from calgrid.datasets._noise_posterior import log_cells
+from calgrid.datasets.digits_ambiguous import SIGMA, DigitsAmbiguous, draw
+from calgrid.errors import DataError
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    path = tmp_path_factory.mktemp("ambiguous") / "digits_ambiguous"
+    prepare("digits_ambiguous", path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def test_split(folder):
+    return open_prepared(folder, verify=True).splits["test"]
+
+
+def truth(split):
+    """The posterior in float64, rows summing to 1 to the last bits."""
+    values = np.asarray(split.distribution, dtype=np.float64)
+    return values / values.sum(axis=1, keepdims=True)
+
+
+def changed(split, **arrays):
+    given = {name: getattr(split, name) for name in ("images", "labels", "rows", "distribution")}
+    return ImageSplit(**{**given, **arrays})
+
+
+def test_every_split_has_the_posterior_of_each_image(folder):
+    prepared = open_prepared(folder, verify=True)
+    assert {name: split.distribution.shape for name, split in prepared.splits.items()} == {
+        "train": (1000, 10),
+        "val": (1000, 10),
+        "test": (4000, 10),
+    }
+    for split in prepared.splits.values():
+        np.testing.assert_allclose(np.asarray(split.distribution).sum(axis=1), 1, atol=1e-5)
+
+
+def test_the_bayes_classifier_is_as_good_as_it_says(test_split):
+    posterior, labels = truth(test_split), np.asarray(test_split.labels)
+    best = posterior.max(axis=1)
+    accuracy = metrics.accuracy(posterior, labels)
+    assert 0.85 < accuracy < 0.92
+    assert abs(accuracy - best.mean()) < 3 * np.sqrt((best * (1 - best)).sum()) / len(best)
+    surprise = -np.log(posterior, out=np.zeros_like(posterior), where=posterior > 0)
+    entropy = special.entr(posterior).sum(axis=1)
+    variance = (posterior * surprise**2).sum(axis=1) - entropy**2
+    assert abs(metrics.nll(posterior, labels) - entropy.mean()) < 3 * np.sqrt(variance.sum()) / len(best)
+
+
+def test_the_posterior_itself_is_at_no_distance_from_the_truth(test_split):
+    posterior = truth(test_split)
+    assert metrics.evaluate_soft(posterior, test_split.distribution) == pytest.approx(
+        {"soft_kl": 0, "soft_tv": 0, "soft_ece": 0}, abs=1e-6
+    )
+    low, _ = metrics.bootstrap(posterior, np.asarray(test_split.labels), n_resamples=100)["ece"]
+    assert low == 0  # what labels show of it is chance
+
+
+def test_labels_are_draws_from_the_posterior(test_split):
+    """Given the image, each class is as frequent as the posterior says: class by class, and for the runner-up."""
+    posterior, labels = truth(test_split), np.asarray(test_split.labels)
+    second = np.argsort(posterior, axis=1)[:, -2]
+    columns = [(posterior[:, k], labels == k) for k in range(10)]
+    columns.append((posterior[np.arange(len(labels)), second], labels == second))
+    for expected, happened in columns:
+        spread = np.sqrt((expected * (1 - expected)).sum())
+        assert abs(happened.sum() - expected.sum()) < 4 * spread
+
+
+def test_pixels_of_each_class_have_the_mean_of_noisy_rounded_and_cut_pixels_of_the_bank():
+    split = draw(5000, np.random.RandomState(5))
+    bank, labels = digit_bank()
+    moments = np.exp(log_cells(np.arange(256, dtype=np.uint8), SIGMA)) @ np.arange(256)
+    assert all(np.array_equal(split.images[:, 0], split.images[:, channel]) for channel in (1, 2))
+    for k in range(10):
+        shown = split.images[split.labels == k, 0]
+        deviation = shown.mean(axis=0) - moments[bank[labels == k]].mean(axis=0)
+        assert np.abs(deviation / (shown.std(axis=0) / np.sqrt(len(shown)))).max() < 4.5
+
+
+def test_preparing_twice_gives_the_same_bytes(folder, tmp_path):
+    prepare("digits_ambiguous", tmp_path / "again")
+    for path in folder.iterdir():
+        assert (tmp_path / "again" / path.name).read_bytes() == path.read_bytes(), path.name
+
+
+def test_splits_are_different_draws(folder):
+    splits = open_prepared(folder).splits
+    assert not np.array_equal(splits["train"].images, splits["val"].images)
+    assert not np.array_equal(splits["train"].images, splits["test"].images[:1000])
+
+
+@pytest.mark.parametrize("file", ["test_distribution.npy", "train_distribution.npy"])
+def test_a_changed_posterior_is_found_when_verifying(folder, tmp_path, file):
+    copy = shutil.copytree(folder, tmp_path / "copy")
+    values = np.load(copy / file)
+    values[3] = np.roll(values[3], 1)
+    np.save(copy / file, values)
+    open_prepared(copy)
+    with pytest.raises(DataError, match=f"{file} differs from the SHA-256"):
+        open_prepared(copy, verify=True)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (lambda q: q * 2, r"1000 rows of 'distribution' are negative somewhere or do not sum to 1"),
+        (lambda q: q[:, :9], r"'distribution' must have the shape \(1000, 10\)"),
+        (lambda q: np.where(q == q.max(), np.float32("nan"), q), "the first is row"),
+    ],
+)
+def test_what_is_no_distribution_is_refused(folder, monkeypatch, tmp_path, spoil, message):
+    splits = dict(open_prepared(folder).splits)
+    splits["val"] = changed(splits["val"], distribution=spoil(splits["val"].distribution))
+    monkeypatch.setattr(DigitsAmbiguous, "build", lambda self, root: splits)
+    with pytest.raises(DataError, match=message):
+        prepare("digits_ambiguous", tmp_path / "out")
+
+
+def test_a_split_refuses_posteriors_of_other_types_and_lengths():
+    split = draw(3, np.random.RandomState(0))
+    for wrong in (split.distribution.astype(float), split.distribution[:2], split.distribution[0]):
+        with pytest.raises(DataError, match=r"distribution must be float32 of shape \(3, K\)"):
+            changed(split, distribution=wrong)
+
+
+def test_other_data_sets_have_no_posterior(digits, digits_dir):
+    assert all(split.distribution is None for split in digits.splits.values())
+    assert not list(digits_dir.glob("*distribution*"))

@@ -1,0 +1,293 @@
+"""Downloads from a server of our own: interrupted, resumed, wrong, slow, moved, refused."""
+
+import hashlib
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from calgrid.datasets import _download
+from calgrid.datasets._download import obtain
+from calgrid.errors import DataError
+
+CONTENT = bytes(range(256)) * 10_000  # 2.56 MB
+
+
+class Server:
+    """Serves CONTENT at every path; ``plan`` is a list of functions, one for each request, the last one stays."""
+
+    def __init__(self):
+        self.requests, self.plan = [], [whole]
+        outer = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self):
+                begin = int((self.headers.get("Range") or "bytes=0-")[len("bytes=") : -1])
+                outer.requests.append((self.path, begin))
+                outer.plan[min(len(outer.requests), len(outer.plan)) - 1](self, begin)
+
+            def log_message(self, *_):
+                pass
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.server.daemon_threads = True
+        threading.Thread(target=self.server.serve_forever, args=(0.01,), daemon=True).start()
+        self.url = f"http://127.0.0.1:{self.server.server_port}/data.tar"
+
+    @property
+    def begins(self):
+        return [begin for _, begin in self.requests]
+
+
+def answer(handler, content, begin=0, status=None, length=None):
+    handler.send_response(status or (206 if begin else 200))
+    handler.send_header("Content-Length", str(len(content) if length is None else length))
+    if begin:
+        handler.send_header("Content-Range", f"bytes {begin}-{begin + len(content) - 1}/{len(CONTENT)}")
+    handler.end_headers()
+    handler.wfile.write(content)
+
+
+def whole(handler, begin):
+    answer(handler, CONTENT[begin:], begin)
+
+
+def cut(count):
+    """Send ``count`` bytes less than promised or than there are."""
+    return lambda handler, begin: answer(handler, CONTENT[begin : begin + count], begin, length=len(CONTENT) - begin)
+
+
+def without_ranges(handler, begin):
+    answer(handler, CONTENT)
+
+
+def refuse(status):
+    return lambda handler, begin: handler.send_error(status)
+
+
+def other(handler, begin):
+    answer(handler, bytes(len(CONTENT) - begin), begin)
+
+
+def drop(handler, begin):
+    handler.connection.close()
+
+
+def move(url):
+    def redirect(handler, begin):
+        handler.send_response(302)
+        handler.send_header("Location", url)
+        handler.end_headers()
+
+    return redirect
+
+
+def trickle(handler, begin):
+    handler.send_response(200)
+    handler.send_header("Content-Length", str(len(CONTENT)))
+    handler.end_headers()
+    for start in range(0, len(CONTENT), 512_000):
+        handler.wfile.write(CONTENT[start : start + 512_000])
+        handler.wfile.flush()
+        time.sleep(0.02)
+
+
+@pytest.fixture
+def server():
+    made = Server()
+    yield made
+    made.server.shutdown()
+    made.server.server_close()
+
+
+@pytest.fixture(autouse=True)
+def no_pauses(monkeypatch):
+    monkeypatch.setattr(_download, "PAUSE", 0.0)
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+
+
+@pytest.fixture
+def file(server):
+    sha256 = hashlib.sha256(CONTENT).hexdigest()
+    return {"name": "data.tar", "url": server.url, "size": len(CONTENT), "sha256": sha256, "insecure": True}
+
+
+def names(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_a_file_is_downloaded_once_and_then_taken_as_it_lies(server, file, tmp_path):
+    assert obtain(file, tmp_path).read_bytes() == CONTENT
+    assert obtain(file, tmp_path) == tmp_path / "data.tar"
+    assert server.begins == [0]
+    assert names(tmp_path) == ["data.tar"]
+
+
+def test_a_file_that_is_there_needs_no_network(file, tmp_path):
+    (tmp_path / "data.tar").write_bytes(CONTENT)
+    assert obtain({**file, "url": "https://127.0.0.1:1/none"}, tmp_path).read_bytes() == CONTENT
+
+
+def test_md5_vouches_where_nothing_better_is_published(file, tmp_path):
+    md5 = {name: value for name, value in file.items() if name != "sha256"}
+    assert obtain({**md5, "md5": hashlib.md5(CONTENT).hexdigest()}, tmp_path).read_bytes() == CONTENT
+
+
+def test_another_file_of_that_name_is_refused_and_kept(server, file, tmp_path, refuses):
+    (tmp_path / "data.tar").write_bytes(b"mine")
+    with refuses(
+        DataError, "data.tar is not the published file (4 bytes instead of 2,560,000)", "remove it or replace"
+    ):
+        obtain(file, tmp_path)
+    assert (tmp_path / "data.tar").read_bytes() == b"mine"
+    (tmp_path / "data.tar").write_bytes(bytes(len(CONTENT)))
+    with refuses(DataError, "is not the published file (sha256 "):
+        obtain(file, tmp_path)
+    assert server.begins == []
+
+
+def test_an_interrupted_download_goes_on_where_it_stopped(server, file, tmp_path):
+    server.plan = [cut(1_000_000), cut(500_000), whole]
+    assert obtain(file, tmp_path).read_bytes() == CONTENT
+    assert server.begins == [0, 1_000_000, 1_500_000]
+
+
+def test_a_later_call_goes_on_with_the_part_of_an_earlier_one(server, file, tmp_path):
+    server.plan = [cut(1_000_000), refuse(404)]
+    with pytest.raises(DataError, match="HTTP 404"):
+        obtain(file, tmp_path)
+    assert names(tmp_path) == [".data.tar.part"]
+    server.plan = [whole]
+    assert obtain(file, tmp_path).read_bytes() == CONTENT
+    assert server.begins == [0, 1_000_000, 1_000_000]
+
+
+def test_a_server_without_ranges_sends_it_all_again(server, file, tmp_path):
+    server.plan = [cut(1_000_000), without_ranges]
+    assert obtain(file, tmp_path).read_bytes() == CONTENT
+
+
+def test_a_server_without_ranges_that_always_breaks_off_is_given_up(server, file, tmp_path):
+    def broken(handler, begin):
+        answer(handler, CONTENT[: 900_000 if len(server.requests) % 2 else 800_000], length=len(CONTENT))
+
+    server.plan = [broken]
+    with pytest.raises(DataError, match="could not be downloaded"):
+        obtain(file, tmp_path)
+    assert len(server.requests) == 1 + _download.ATTEMPTS
+
+
+def test_the_part_of_another_file_is_thrown_away(server, file, tmp_path):
+    (tmp_path / ".data.tar.part").write_bytes(b"x" * 1000)
+    assert obtain(file, tmp_path).read_bytes() == CONTENT
+    assert server.begins == [1000, 0]
+
+
+def test_a_part_that_is_too_long_is_thrown_away(server, file, tmp_path):
+    (tmp_path / ".data.tar.part").write_bytes(CONTENT + b"more")
+    assert obtain(file, tmp_path).read_bytes() == CONTENT
+    assert server.begins == [0]
+
+
+def test_a_wrong_checksum_leaves_nothing_behind(server, file, tmp_path, refuses):
+    server.plan = [other]
+    with refuses(
+        DataError, "is not the published file (sha256 ", "put data.tar of 2,560,000 bytes (sha256 ", "by hand"
+    ):
+        obtain(file, tmp_path)
+    assert names(tmp_path) == []
+
+
+def test_a_longer_file_is_refused_without_being_stored(server, file, tmp_path):
+    server.plan = [lambda handler, begin: answer(handler, b"0" + CONTENT)]
+    with pytest.raises(DataError, match="is not the published file"):
+        obtain(file, tmp_path)
+    assert names(tmp_path) == []
+
+
+@pytest.mark.parametrize("status", [403, 404, 410])
+def test_a_final_refusal_is_not_repeated(server, file, tmp_path, refuses, status):
+    server.plan = [refuse(status)]
+    with refuses(
+        DataError, f"could not be downloaded (HTTP {status}", "run again to go on, or put data.tar of 2,560,000"
+    ):
+        obtain(file, tmp_path)
+    assert len(server.requests) == 1
+    assert names(tmp_path) == []
+
+
+def test_a_busy_server_is_asked_again(server, file, tmp_path):
+    server.plan = [refuse(503), refuse(500), whole]
+    assert obtain(file, tmp_path).read_bytes() == CONTENT
+
+
+@pytest.mark.parametrize("failure", [cut(0), drop, refuse(503)], ids=["nothing comes", "dropped", "busy"])
+def test_a_server_that_never_sends_anything_is_given_up(server, file, tmp_path, failure):
+    server.plan = [failure]
+    with pytest.raises(DataError, match="could not be downloaded"):
+        obtain(file, tmp_path)
+    assert len(server.requests) == _download.ATTEMPTS
+
+
+def test_no_network_is_one_sentence(file, tmp_path, refuses):
+    with refuses(DataError, "could not be downloaded (", "put data.tar of 2,560,000 bytes"):
+        obtain({**file, "url": "http://127.0.0.1:1/data.tar"}, tmp_path)
+
+
+def test_a_silent_server_is_given_up(server, file, tmp_path, monkeypatch):
+    monkeypatch.setattr(_download, "TIMEOUT", 0.05)
+    monkeypatch.setattr(_download, "ATTEMPTS", 2)
+    server.plan = [lambda handler, begin: time.sleep(0.3)]
+    with pytest.raises(DataError, match="could not be downloaded"):
+        obtain(file, tmp_path)
+    assert len(server.requests) == 2
+
+
+def test_a_slow_server_is_waited_for(server, file, tmp_path):
+    server.plan = [trickle]
+    assert obtain(file, tmp_path).read_bytes() == CONTENT
+    assert server.begins == [0]
+
+
+def test_a_redirection_is_followed_with_the_range(server, file, tmp_path):
+    server.plan = [cut(1_000_000), move("/elsewhere"), whole]
+    assert obtain(file, tmp_path).read_bytes() == CONTENT
+    assert server.requests[2] == ("/elsewhere", 1_000_000)
+
+
+@pytest.mark.parametrize("place", ["ftp://127.0.0.1/data.tar", "file:///etc/hostname"])
+def test_a_redirection_to_anything_but_the_web_is_refused(server, file, tmp_path, place):
+    server.plan = [move(place)]
+    with pytest.raises(DataError, match=r"unprotected connection|could not be downloaded"):
+        obtain(file, tmp_path)
+    assert names(tmp_path) == []
+
+
+def test_a_connection_in_the_clear_is_refused_unless_the_data_set_says_so(server, file, tmp_path, refuses):
+    with refuses(DataError, "data.tar would come over an unprotected connection"):
+        obtain({**file, "insecure": False}, tmp_path)
+    assert server.requests == []
+
+
+def test_a_redirection_out_of_an_encrypted_connection_is_refused(file):
+    redirects = _download._Redirects({**file, "insecure": False})
+    with pytest.raises(DataError, match="unprotected connection"):
+        redirects.redirect_request(None, None, 302, "", {}, "http://example.org/data.tar")
+
+
+def test_without_a_folder_the_file_is_named(file, refuses):
+    with refuses(DataError, "Give a data_root, the folder for data.tar of 2,560,000 bytes (sha256 "):
+        obtain(file, None)
+
+
+def test_two_callers_download_once(server, file, tmp_path):
+    server.plan = [trickle]
+    found = []
+    threads = [threading.Thread(target=lambda: found.append(obtain(file, tmp_path))) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == [tmp_path / "data.tar"] * 2
+    assert server.begins == [0]

@@ -1,0 +1,114 @@
+"""The posterior of noisy pictures: by hand, by brute force over what can be stored, and against draws."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from scipy import stats
+
+from calgrid.datasets import _noise_posterior
+from calgrid.datasets._noise_posterior import class_posterior, log_cells
+
+
+def normal_cdf(z):
+    return 0.5 * math.erfc(-z / math.sqrt(2))
+
+
+def cell(value, pixel, sigma):
+    """Probability that pixel + noise, rounded and cut, is ``value``."""
+    low = -math.inf if value == 0 else (value - 0.5 - pixel) / sigma
+    high = math.inf if value == 255 else (value + 0.5 - pixel) / sigma
+    return normal_cdf(high) - normal_cdf(low)
+
+
+def brute_force(image, bank, labels, n_classes, sigma):
+    weights = np.zeros(n_classes)
+    for picture, label in zip(bank, labels, strict=True):
+        weights[label] += math.prod(cell(int(v), int(b), sigma) for v, b in zip(image, picture, strict=True))
+    return weights / weights.sum()
+
+
+def test_two_pictures_of_one_pixel_by_hand():
+    bank, labels = np.array([[0], [255]], np.uint8), np.array([0, 1])
+    images = np.array([[0], [127], [128], [255]], np.uint8)
+    found = class_posterior(images, bank, labels, 2, sigma=100.0)
+    black, white = normal_cdf(0.005), normal_cdf(-2.545)  # 0 is all below 1/2: common for black, rare for white
+    assert found[0] == pytest.approx([black / (black + white), white / (black + white)])
+    assert found[3] == pytest.approx(found[0][::-1])
+    assert found[1] == pytest.approx(found[2][::-1])
+
+
+@given(
+    bank=arrays(np.uint8, (5, 3)),
+    images=arrays(np.uint8, (4, 3)),
+    labels=arrays(np.int64, 5, elements=st.integers(0, 2)),
+    sigma=st.floats(60, 300),
+)
+@settings(deadline=None, max_examples=40)
+def test_equals_the_plain_sum_of_products(bank, images, labels, sigma):
+    found = class_posterior(images, bank, labels, 3, sigma)
+    expected = [brute_force(image, bank, labels, 3, sigma) for image in images]
+    np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-14)
+    np.testing.assert_allclose(found.sum(axis=1), 1, rtol=1e-12)
+
+
+@pytest.mark.parametrize("sigma", [0.1, 3.0, 114.75, 1e4])
+def test_cells_of_a_pixel_sum_to_one_however_wide_the_noise(sigma):
+    cells = np.exp(log_cells(np.array([0, 1, 128, 255], np.uint8), sigma))
+    np.testing.assert_allclose(cells.sum(axis=1), 1, rtol=1e-12)
+
+
+def test_cells_far_in_either_tail_keep_their_digits():
+    """255 cells of 1/20 of the noise's width away: the difference of two numbers next to 1 would be 0."""
+    up, down = log_cells(np.array([0, 255], np.uint8), 5.0)
+    expected = stats.norm.logsf(253.5 / 5) + math.log1p(-math.exp(stats.norm.logsf(254.5 / 5) - stats.norm.logsf(50.7)))
+    assert up[254] == pytest.approx(expected, rel=1e-9)
+    np.testing.assert_allclose(up, down[::-1], rtol=1e-12)
+
+
+def test_images_in_chunks_are_images_one_by_one(monkeypatch):
+    rng = np.random.default_rng(0)
+    bank, images = (rng.integers(0, 256, (n, 4), dtype=np.uint8) for n in (6, 10))
+    labels = np.arange(6) % 3
+    whole = class_posterior(images, bank, labels, 3, 90.0)
+    monkeypatch.setattr(_noise_posterior, "CHUNK", 3)
+    np.testing.assert_allclose(class_posterior(images, bank, labels, 3, 90.0), whole, rtol=1e-12)
+
+
+def test_no_images_have_no_posterior():
+    bank = np.zeros((2, 4), np.uint8)
+    assert class_posterior(bank[:0], bank, np.array([0, 1]), 2, 50.0).shape == (0, 2)
+
+
+def test_frequencies_of_classes_among_equal_stored_images_are_the_posterior():
+    """Two pixels of coarse noise: every stored image comes up often enough to count its labels."""
+    bank, labels = np.array([[250, 3], [252, 1], [251, 2]], np.uint8), np.array([0, 1, 1])
+    rng = np.random.default_rng(1)
+    drawn = rng.integers(0, 3, 400_000)
+    images = np.rint(bank[drawn] + 2.0 * rng.normal(size=(len(drawn), 2))).clip(0, 255).astype(np.uint8)
+    common, inverse, counts = np.unique(images, axis=0, return_inverse=True, return_counts=True)
+    often = counts > 2000
+    assert often.sum() > 20
+    expected = class_posterior(common[often], bank, labels, 2, 2.0)[:, 1]
+    found = np.bincount(inverse.ravel(), labels[drawn])[often] / counts[often]
+    spread = np.sqrt(expected * (1 - expected) / counts[often])
+    assert (np.abs(found - expected) < 4.5 * spread).all()
+    corner = common[often].tolist().index([255, 0])  # a cut corner, where a ratio of densities would be wrong
+    densities = [math.exp(-((255 - a) ** 2 + b**2) / 8) for a, b in bank.astype(int)]
+    naive = (densities[1] + densities[2]) / sum(densities)
+    assert abs(found[corner] - naive) > 5 * spread[corner]
+
+
+def test_all_stored_images_of_one_pixel_exhaust_the_law():
+    """Bayes' rule: averaging the posterior over everything that can be stored gives the prior back."""
+    bank, labels = np.array([[10, 200], [90, 90], [240, 0]], np.uint8), np.array([0, 1, 0])
+    images = np.array(list(itertools.product(range(256), range(256))), np.uint8)
+    cells = np.exp(log_cells(np.arange(256, dtype=np.uint8), 70.0))
+    evidence = np.mean([cells[a, images[:, 0]] * cells[b, images[:, 1]] for a, b in bank], axis=0)
+    posterior = class_posterior(images, bank, labels, 2, 70.0)
+    assert evidence.sum() == pytest.approx(1)
+    assert evidence @ posterior == pytest.approx([2 / 3, 1 / 3])
