@@ -10,12 +10,15 @@ from tests.metrics.cases import B, calibrated
 
 from calgrid import metrics
 
-ROWS = ["accuracy", "ece", "ece_debiased", "ece_null", "aece", "cece", "mce", "o_ece", "u_ece", "nll", "brier", "smce"]
+ROWS = ["accuracy", "top5", "ece", "ece_debiased", "ece_null", "aece", "aece_eq", "ece_sweep", "cece", "mce"]
+ROWS += ["rmsce", "rmsce_debiased", "o_ece", "u_ece", "ks", "nll", "brier", "brier_calibration", "brier_refinement"]
+ROWS += ["smce", "smece", "aurc", "auroc_failure", "fpr95_failure"]
 ROWS_OOD = ["auroc", "fpr95", "auroc_entropy", "fpr95_entropy", "fpr95_oodpos"]
+SOFT = {"soft_kl": metrics.kl_human, "soft_tv": metrics.tv_human, "soft_ece": metrics.ece_human}
 
 
 def test_identifiers():
-    assert list(metrics.METRICS) == ROWS + ROWS_OOD
+    assert list(metrics.METRICS) == [*ROWS, *ROWS_OOD, *SOFT]
     assert all(name == metric.id for name, metric in metrics.METRICS.items())
 
 
@@ -23,14 +26,14 @@ def test_identifiers():
 def test_entries_are_complete(metric):
     assert metric.summary
     assert metric.source
-    assert metric.kind in {"labelled", "ood"}
+    assert metric.kind in {"labelled", "ood", "soft"}
     assert metric.unit in {"fraction", "nats", "score"}
     assert (metric.score is not None) == (metric.kind == "ood")
 
 
 def test_direction():
     higher = {name for name, metric in metrics.METRICS.items() if metric.lower_is_better is False}
-    assert higher == {"accuracy", "auroc", "auroc_entropy"}
+    assert higher == {"accuracy", "top5", "auroc_failure", "auroc", "auroc_entropy"}
     assert [name for name, metric in metrics.METRICS.items() if metric.lower_is_better is None] == ["ece_null"]
 
 
@@ -45,6 +48,11 @@ def test_evaluation_of_sets_is_the_table_applied():
     found = metrics.evaluate_ood(calibrated(20)[0], calibrated(10, seed=1)[0])
     assert list(found) == ROWS_OOD
     assert all(type(value) is float for value in found.values())
+
+
+def test_evaluation_against_a_distribution_is_the_table_applied():
+    probs, votes = calibrated(20)[0], calibrated(20, seed=1)[0]
+    assert metrics.evaluate_soft(probs, votes, n_bins=5) == {name: f(probs, votes, 5) for name, f in SOFT.items()}
 
 
 def test_metrics_need_neither_torch_nor_pandas():

@@ -5,6 +5,9 @@ import pytest
 from tests.metrics.cases import A, B, with_confidence
 
 from calgrid import metrics
+from calgrid.errors import ConfigError
+from calgrid.metrics import _binning, kernel, scoring
+from calgrid.metrics._classwise import classwise_sums
 
 
 @pytest.mark.parametrize(
@@ -25,12 +28,47 @@ from calgrid import metrics
         ("aece", 5, 0.100),  # edges .38 .53 .65 .77 .92 .95: the sample at .38 is in no bin
         ("aece", 4, 0.082),
         ("aece", 2, 0.056),
+        ("rmsce", 5, 0.1686613965),
+        ("rmsce", 10, 0.2511374126),
+        ("rmsce", 15, 0.4176362053),
+        ("aece_eq", 5, 0.234),
+        ("aece_eq", 4, 0.118),
+        ("aece_eq", 2, 0.080),
+        ("rmsce_debiased", 5, 0.0),  # the square is -.05266
+        ("ks", 15, 0.108),
+        ("ece_sweep", 15, 0.106),  # four bins
         ("smce", 15, 0.09032),
         ("accuracy", 15, 0.6),
+        ("brier_top_label", 15, 0.17442),
+        ("aurc", 15, 0.1885714286),
+        ("e_aurc", 15, 0.0759523810),  # the oracle has .1126190476
+        ("augrc", 15, 0.14),
+        ("auroc_failure", 15, 0.8333333333),
+        ("fpr95_failure", 15, 0.5),  # threshold .53 keeps all six, and two of the four errors
     ],
 )
 def test_ten_samples(metric, n_bins, expected):
-    assert getattr(metrics, metric)(*A, n_bins) == pytest.approx(expected, abs=1e-12)
+    assert getattr(metrics, metric)(*A, n_bins) == pytest.approx(expected, abs=5.1e-11)
+
+
+def test_debiased_square_of_ten_samples():
+    sums = _binning.bin_sums(metrics.check_probabilities(*A), 5)
+    assert _binning.debiased_square(sums) == pytest.approx(-0.0526577778, abs=1e-5)
+
+
+def test_sweep_of_ten_samples_in_the_norm_of_the_paper():
+    assert metrics.ece_sweep(*A, norm=2) == pytest.approx(0.1080894691, abs=5.1e-11)
+    with pytest.raises(ConfigError, match="norm must be 1 or 2"):
+        metrics.ece_sweep(*A, norm=3)
+
+
+def test_kernel_error_of_ten_samples():
+    """Also by direct quadrature; the authors' package (relplot 1.0.3) gives .0929 and .1428 on its coarser grid."""
+    assert metrics.smece(*A) == pytest.approx(0.0932262, abs=1e-7)
+    predictions = metrics.check_probabilities(*A)
+    residual = (predictions.confidence - predictions.correct) / 10
+    nodes = residual @ kernel.node_shares(predictions.confidence)
+    assert kernel.smoothed(nodes[None], np.array([0.05])) == pytest.approx(0.1430567, abs=5e-7)
 
 
 @pytest.mark.parametrize(("n_bins", "expected"), [(5, 0.234), (4, 0.118), (2, 0.080)])
@@ -56,6 +94,15 @@ def test_adaptive_bins_of_equal_counts_drop_no_sample(n_bins, expected):
 )
 def test_three_classes(metric, n_bins, expected):
     assert getattr(metrics, metric)(*B, n_bins) == pytest.approx(expected, abs=1e-10)
+
+
+def test_parts_of_three_classes():
+    predictions = metrics.check_probabilities(*B)
+    by_class = _binning.mean_gap(classwise_sums(predictions, 5))
+    assert by_class == pytest.approx([0.1166666667, 0.0983333333, 0.285], abs=1e-10)
+    by_row = scoring.brier_per_sample(predictions)
+    assert by_row == pytest.approx([0.1382, 0.095, 0.875, 0.855, 0.015, 0.335], abs=1e-12)
+    assert by_row.mean() / 3 == pytest.approx(0.1285111, abs=1e-7)
 
 
 @pytest.mark.parametrize(

@@ -188,6 +188,69 @@ def test_spread_over_the_seeds_of_a_calibrator_is_told_apart_from_that_over_runs
     assert row["std_fit"] == pytest.approx((0.1 + 0.0) / 2)
 
 
+def test_spread_over_test_samples_is_told_apart_from_that_over_seeds():
+    width = 2 * stats.norm.ppf(0.975)
+    rows = [
+        {"seed": seed, "value": value, "ci_low": value - 0.01 * width / 2, "ci_high": value + 0.01 * width / 2}
+        for seed, value in enumerate([0.1, 0.5, 0.3])
+    ]
+    row = summarise(frame(*rows)).iloc[0]
+    assert row["std"] == pytest.approx(0.2)
+    assert row["std_test"] == pytest.approx(0.01)
+    assert row["test_high"] - row["test_low"] == pytest.approx(0.01 * width)
+    assert row["ci_high"] - row["ci_low"] > 0.5
+    assert np.isnan(summarise(frame({})).iloc[0][["std_test", "test_low"]].to_numpy(float)).all()
+
+
+def test_a_tie_is_said_where_the_data_cannot_tell():
+    ce, seeds = [0.30, 0.31, 0.29, 0.30, 0.305], range(5)
+    rows = [
+        *over_seeds(ce),
+        *over_seeds([ce[s] - 0.1 + 0.001 * (s % 2) for s in seeds], method="mbls"),
+        *over_seeds([ce[s] + 0.1 - 0.002 * (s % 2) for s in seeds], method="ls"),
+        *over_seeds([ce[s] + 0.02 * (-1) ** s for s in seeds], method="fl3"),
+        *over_seeds([ce[s] - 0.1 - 0.001 * (s % 3 - 1) for s in seeds], method="acls"),
+    ]
+    summary = summarise(frame(*rows)).set_index("method")
+    assert summary["verdict"].to_dict() == {"ce": "", "mbls": "better", "ls": "worse", "fl3": "tie", "acls": "better"}
+    assert summary["verdict_best"].to_dict() == {
+        "ce": "worse",
+        "mbls": "tie",
+        "ls": "worse",
+        "fl3": "worse",
+        "acls": "best",
+    }
+
+
+def test_verdicts_know_the_better_side():
+    low, high = [0.70, 0.72, 0.71, 0.69], [0.80, 0.83, 0.81, 0.80]
+    rows = frame(*over_seeds(low, metric="accuracy"), *over_seeds(high, metric="accuracy", method="mbls"))
+    summary = summarise(rows).set_index("method")
+    assert summary["verdict"].to_dict() == {"ce": "", "mbls": "better"}
+    assert summary["verdict_best"].to_dict() == {"ce": "worse", "mbls": "best"}
+
+
+def test_one_seed_cannot_tell_and_a_reference_value_ranks_nobody():
+    rows = frame({"value": 0.5}, {"method": "mbls", "value": 0.1}, {"metric": "ece_null", "value": 0.1})
+    summary = summarise(rows)
+    assert one(summary, method="mbls")["verdict"] == "tie"
+    assert one(summary, method="ce", metric="ece")["verdict_best"] == "tie"
+    assert one(summary, metric="ece_null")[["verdict", "verdict_best"]].tolist() == ["", ""]
+
+
+def test_the_best_of_a_column_may_be_another_calibrator():
+    noise = [0.001, -0.001, 0.0005, 0.0]
+    rows = [
+        *over_seeds([0.3 + e for e in noise]),
+        *over_seeds([0.1 - e for e in noise], calibrator="ts"),
+        *over_seeds([0.2 + 2 * e for e in noise], method="mbls"),
+    ]
+    summary = summarise(frame(*rows))
+    assert one(summary, calibrator="ts")["verdict_best"] == "best"
+    assert one(summary, method="mbls")["verdict_best"] == "worse"
+    assert one(summary, method="mbls")["verdict"] == "better"
+
+
 def test_missing_columns_are_named():
     with pytest.raises(DataError, match="missing: shift, ci_low"):
         summarise(frame({}).drop(columns=["shift", "ci_low"]))
@@ -208,12 +271,17 @@ def test_columns():
         "n_seeds",
         "std_fit",
         "n_fits",
+        "std_test",
         "ci_low",
         "ci_high",
+        "test_low",
+        "test_high",
         "rank",
         "diff_vs_baseline",
         "p_value",
         "p_holm",
+        "verdict",
+        "verdict_best",
         "published",
         "published_source",
     ]

@@ -1,12 +1,42 @@
 """Calibration metrics on arrays: probabilities ``(N, K)`` and labels ``(N,)`` in, a float out; NumPy and SciPy only."""
 
 from calgrid.metrics._inputs import Predictions, check_probabilities
-from calgrid.metrics.calibration import aece, cece, ece, ece_debiased, mce, o_ece, u_ece
-from calgrid.metrics.evaluation import evaluate, evaluate_ood
-from calgrid.metrics.intervals import bootstrap, bootstrap_difference, bootstrap_ood, resampled_metrics
+from calgrid.metrics.calibration import (
+    aece,
+    aece_eq,
+    cece,
+    ece,
+    ece_debiased,
+    ece_sweep,
+    ks,
+    mce,
+    o_ece,
+    rmsce,
+    rmsce_debiased,
+    u_ece,
+)
+from calgrid.metrics.evaluation import evaluate, evaluate_ood, evaluate_soft
+from calgrid.metrics.failure import augrc, aurc, auroc_failure, e_aurc, fpr95_failure
+from calgrid.metrics.human import ece_human, kl_human, tv_human
+from calgrid.metrics.intervals import (
+    bootstrap,
+    bootstrap_difference,
+    bootstrap_ood,
+    bootstrap_soft,
+    resampled_metrics,
+)
+from calgrid.metrics.kernel import smece
 from calgrid.metrics.null import ece_null
 from calgrid.metrics.ood import auroc, fpr95, fpr95_oodpos, max_softmax, negative_entropy
-from calgrid.metrics.scoring import accuracy, brier, nll, top5
+from calgrid.metrics.scoring import (
+    accuracy,
+    brier,
+    brier_calibration,
+    brier_refinement,
+    brier_top_label,
+    nll,
+    top5,
+)
 from calgrid.metrics.smooth import smce
 from calgrid.metrics.table import METRICS, Metric
 
@@ -16,27 +46,46 @@ __all__ = [
     "Predictions",
     "accuracy",
     "aece",
+    "aece_eq",
+    "augrc",
+    "aurc",
     "auroc",
+    "auroc_failure",
     "bootstrap",
     "bootstrap_difference",
     "bootstrap_ood",
+    "bootstrap_soft",
     "brier",
+    "brier_calibration",
+    "brier_refinement",
+    "brier_top_label",
     "cece",
     "check_probabilities",
+    "e_aurc",
     "ece",
     "ece_debiased",
+    "ece_human",
     "ece_null",
+    "ece_sweep",
     "evaluate",
     "evaluate_ood",
+    "evaluate_soft",
     "fpr95",
+    "fpr95_failure",
     "fpr95_oodpos",
+    "kl_human",
+    "ks",
     "max_softmax",
     "mce",
     "negative_entropy",
     "nll",
     "o_ece",
     "resampled_metrics",
+    "rmsce",
+    "rmsce_debiased",
     "smce",
+    "smece",
     "top5",
+    "tv_human",
     "u_ece",
 ]

@@ -24,6 +24,10 @@ class BinSums(NamedTuple):
         """Confidence minus correct, (..., M): positive where the model is over-confident."""
         return self.confidence - self.correct
 
+    def noise(self, sample: "BinSums") -> "BinSums":
+        """What resampling has added to the sums of the sample, at the counts of the resample."""
+        return BinSums(self.count, self.confidence - sample.confidence, self.correct - sample.correct)
+
 
 def inner_edges(n_bins: int) -> Floats:
     """The M - 1 edges between M equal bins of [0, 1]."""
@@ -63,6 +67,23 @@ def mean_under(sums: BinSums) -> Floats:
 def largest_gap(sums: BinSums) -> Floats:
     """Largest |confidence - accuracy| of a bin that is not empty, (...)."""
     return np.abs(sums.gap / np.maximum(sums.count, 1)).max(axis=-1)
+
+
+def rms_gap(sums: BinSums) -> Floats:
+    """Root mean square over samples of the confidence - accuracy of their bin, (...)."""
+    return np.sqrt((sums.gap**2 / np.maximum(sums.count, 1)).sum(axis=-1) / sums.count.sum(axis=-1))
+
+
+def debiased_square(sums: BinSums) -> Floats:
+    """:func:`rms_gap` squared, minus its expected excess from the variance of bin accuracies; may be negative, (...).
+
+    A bin of fewer than two samples tells nothing about that variance and adds nothing.
+    """
+    accuracy = sums.correct / np.maximum(sums.count, 1)
+    excess = accuracy * (1 - accuracy) / np.maximum(sums.count - 1, 1)
+    square = (sums.gap / np.maximum(sums.count, 1)) ** 2
+    each = np.where(sums.count > 1, sums.count * (square - excess), 0.0)
+    return each.sum(axis=-1) / sums.count.sum(axis=-1)
 
 
 def debiased_gap(sums: BinSums) -> Floats:

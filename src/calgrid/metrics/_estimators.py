@@ -1,96 +1,179 @@
 """Metrics of many resamples at once: each estimator maps weights to one value a resample.
 
-A resample is a row of weights, how often each sample was drawn. Sums over it are matrix products with columns that do
-not depend on the resample, so nothing is ever binned or sorted again.
+A resample is a row of weights, how often each sample was drawn. Sums over it are products with columns that do not
+depend on the resample, and samples are sorted once, so that nothing is binned or sorted again.
+
+Calibration errors are sizes of a signed measure, the residuals. Their estimators also give the size of what resampling
+has added to it, which says how large they come out where there is nothing but chance.
 """
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
-from scipy import sparse
+from numpy.typing import ArrayLike, NDArray
 
-from calgrid.metrics import _binning, _weighted, ood, scoring
+from calgrid.metrics import _binning, _ordered, _weighted, human, kernel, ood, scoring, smooth
+from calgrid.metrics._classwise import ClasswiseBins, classwise_sums
 from calgrid.metrics._inputs import Predictions
+from calgrid.metrics.failure import Confidences, sorted_correct
 
 Floats = NDArray[np.float64]
-#: weights (R, N) in the order of the samples, each row summing to N -> values (R,) by metric
-Estimator = Callable[[Floats], dict[str, Floats]]
+
+#: distinct confidences beyond which resamples of the smooth calibration error merge them into as many equal cells
+SMOOTH_CELLS = 1000
+
+
+class Draws(NamedTuple):
+    """Values (R,) by metric in each resample, and for errors the size (R,) of what resampling has added."""
+
+    values: dict[str, Floats]
+    noise: dict[str, Floats]
+
+
+#: weights (R, N) in the order of the samples, each row summing to N -> draws
+Estimator = Callable[[Floats], Draws]
 #: weights (R, N) and (R, M) of both sets -> values (R,) by metric function
 OodEstimator = Callable[[Floats, Floats], dict[Callable[..., float], Floats]]
 
 
 def labelled_estimators(predictions: Predictions, n_bins: int) -> tuple[Estimator, ...]:
-    """Estimators that together give all labelled metrics with an interval."""
-    makers = (_means, _binned, _adaptive, _classwise)
+    """Estimators that together give all labelled metrics with an interval but the smooth calibration error."""
+    makers = (_means, _binned, _ranked, _classwise, _kernel)
     return tuple(make(predictions, n_bins) for make in makers)
+
+
+def smooth_estimator(predictions: Predictions) -> Estimator:
+    """Estimator of the smooth calibration error: a dynamic programme a resample, so give it fewer of them.
+
+    Exact for up to SMOOTH_CELLS distinct confidences; with more, w is constant on as many cells of [0, 1], which moves
+    the value by no more than half the width of a cell times the mean |a_i - p_i|.
+    """
+    positions, cell = np.unique(predictions.confidence, return_inverse=True)
+    if len(positions) > SMOOTH_CELLS:
+        occupied, cell = np.unique(np.floor(predictions.confidence * SMOOTH_CELLS), return_inverse=True)
+        positions = (occupied + 0.5) / SMOOTH_CELLS
+    residual = (predictions.correct - predictions.confidence) / predictions.n_samples
+
+    def each(weights: Floats) -> Floats:
+        sums = (np.bincount(cell, row * residual, minlength=len(positions)) for row in weights)
+        return np.array([smooth.best_witness(positions, row) for row in sums])
+
+    return lambda weights: Draws({"smce": each(weights)}, {"smce": each(weights - 1)})
 
 
 def _means(predictions: Predictions, n_bins: int) -> Estimator:
     per_sample = {
         "accuracy": predictions.correct,
+        "top5": scoring.top5_per_sample(predictions),
         "nll": scoring.nll_per_sample(predictions),
         "brier": scoring.brier_per_sample(predictions),
     }
-    columns = np.column_stack(list(per_sample.values())) / predictions.n_samples
-    return lambda weights: dict(zip(per_sample, (weights @ columns).T, strict=True))
+    columns, n = np.column_stack(list(per_sample.values())), predictions.n_samples
+    return lambda weights: Draws(dict(zip(per_sample, (weights @ columns).T / n, strict=True)), {})
+
+
+#: errors of equal-width bins and how they are read from their sums
+_BINNED = {
+    "ece": _binning.mean_gap,
+    "mce": _binning.largest_gap,
+    "rmsce": _binning.rms_gap,
+    "o_ece": _binning.mean_over,
+    "u_ece": _binning.mean_under,
+}
 
 
 def _binned(predictions: Predictions, n_bins: int) -> Estimator:
     index = _binning.bin_index(predictions.confidence, n_bins)
     member = (index[:, None] == np.arange(n_bins)).astype(np.float64)
     columns = np.hstack([member, member * predictions.confidence[:, None], member * predictions.correct[:, None]])
+    sample = _binning.BinSums(*np.split(columns.sum(axis=0), 3))
 
-    def estimate(weights: Floats) -> dict[str, Floats]:
+    def estimate(weights: Floats) -> Draws:
         sums = _binning.BinSums(*np.split(weights @ columns, 3, axis=1))
-        return {
-            "ece": _binning.mean_gap(sums),
-            "ece_debiased": _binning.debiased_gap(sums),
-            "mce": _binning.largest_gap(sums),
-            "o_ece": _binning.mean_over(sums),
-            "u_ece": _binning.mean_under(sums),
-        }
+        added = sums.noise(sample)
+        values = {name: read(sums) for name, read in _BINNED.items()}
+        values["ece_debiased"] = _binning.debiased_gap(sums)
+        values["rmsce_debiased"] = np.sqrt(_binning.debiased_square(sums).clip(min=0))
+        return Draws(values, {name: read(added) for name, read in _BINNED.items()})
 
     return estimate
 
 
-def _adaptive(predictions: Predictions, n_bins: int) -> Estimator:
-    order = predictions.order
-    confidence, correct = predictions.confidence[order], predictions.correct[order]
+def _ranked(predictions: Predictions, n_bins: int) -> Estimator:
+    confidence, correct = sorted_correct(predictions)
+    residual, n = confidence - correct, predictions.n_samples
+    ends = _weighted.tie_ends(confidence)
 
-    def estimate(weights: Floats) -> dict[str, Floats]:
-        gaps = _weighted.adaptive_gaps(confidence, correct, np.take(weights, order, axis=1), n_bins)
-        return {"aece": np.abs(gaps).sum(axis=1) / len(order)}
+    def estimate(weights: Floats) -> Draws:
+        weights = np.take(weights, predictions.order, axis=1)
+        ranks = _weighted.Ranks(_weighted.cumulative(weights))
+        hits, drawn = _ordered.carry(weights, correct), _ordered.carry(weights, residual)
+        carried = drawn, _ordered.noise(drawn)
+        edges = _weighted.adaptive_positions(confidence, ranks, n_bins)
+        both: list[dict[str, Floats]] = []
+        for one, swept in zip(carried, _ordered.sweep(hits, ranks, carried, norm=1), strict=True):
+            adaptive = np.diff(np.take_along_axis(one.cumulated, edges, axis=1), axis=1)
+            both.append(
+                {
+                    "aece": np.abs(adaptive).sum(axis=1) / n,
+                    "aece_eq": np.abs(_ordered.run_gaps(one, ranks, n_bins)).sum(axis=1) / n,
+                    "ece_sweep": swept,
+                    "ks": np.abs(one.cumulated[:, ends]).max(axis=1) / n,
+                }
+            )
+        failure = Confidences(ends, ranks.before, hits.cumulated)
+        separation = {"aurc": failure.aurc(), "auroc_failure": failure.auroc(), "fpr95_failure": failure.fpr95()}
+        return Draws(both[0] | separation, both[1])
 
     return estimate
 
 
 def _classwise(predictions: Predictions, n_bins: int) -> Estimator:
-    n, k = predictions.probs.shape
-    upper = _classwise_cells(predictions, n_bins)
+    bins = ClasswiseBins(predictions, n_bins)
+    sample = classwise_sums(predictions, n_bins)
+    sample = _binning.BinSums(*(part[:, None] for part in sample))
+    score = scoring.brier_per_sample(predictions) / predictions.n_samples
 
-    def estimate(weights: Floats) -> dict[str, Floats]:
-        gaps = (upper @ weights.T).reshape(k, n_bins, -1)
-        gaps[:, 0] += (weights @ predictions.probs).T
-        return {"cece": np.abs(gaps).sum(axis=(0, 1)) / (n * k)}
+    def estimate(weights: Floats) -> Draws:
+        sums = bins.sums(weights)
+        calibration = _binning.debiased_square(sums).sum(axis=0)
+        values = {
+            "cece": _binning.mean_gap(sums).mean(axis=0),
+            "brier_calibration": calibration,
+            "brier_refinement": weights @ score - calibration,
+        }
+        return Draws(values, {"cece": _binning.mean_gap(sums.noise(sample)).mean(axis=0)})
 
     return estimate
 
 
-def _classwise_cells(predictions: Predictions, n_bins: int) -> sparse.csr_array:
-    """What turns the sums of p_ik over all samples into the gap of each class and bin, sparse (K * M, N).
+def _kernel(predictions: Predictions, n_bins: int) -> Estimator:
+    residual = (predictions.confidence - predictions.correct) / predictions.n_samples
+    nodes = kernel.node_shares(predictions.confidence).multiply(residual[:, None]).tocsr()
 
-    A row of probabilities sums to 1, so fewer than M of its entries lie above the first bin, whatever K. Those stand
-    in their own cell and are taken off the first one, whose total is one dense product; labels are taken off theirs.
-    """
-    n, k = predictions.probs.shape
-    sample, column = np.nonzero(predictions.probs > 1 / n_bins)
-    p = predictions.probs[sample, column]
-    label_cell = predictions.labels * n_bins + _binning.bin_index(predictions.label_probs, n_bins)
-    cell = np.concatenate([column * n_bins + _binning.bin_index(p, n_bins), column * n_bins, label_cell])
-    value = np.concatenate([p, -p, -np.ones(n)])
-    where = np.concatenate([sample, sample, np.arange(n)])
-    return sparse.csr_array((value, (cell, where)), shape=(k * n_bins, n))
+    def estimate(weights: Floats) -> Draws:
+        return Draws(
+            {"smece": kernel.fixed_points(weights @ nodes)}, {"smece": kernel.fixed_points((weights - 1) @ nodes)}
+        )
+
+    return estimate
+
+
+def soft_estimator(probs: ArrayLike, distribution: ArrayLike, n_bins: int) -> Estimator:
+    """Estimator of the soft metrics, from probabilities (N, K) and the distribution (N, K) of the classes."""
+    checked = human.check_votes(probs, distribution)
+    columns = human.bin_columns(*checked, n_bins)
+    means = np.column_stack([human.kl_per_sample(*checked), human.tv_per_sample(*checked)]) / len(columns)
+    sample = _binning.BinSums(*np.split(columns.sum(axis=0), 3))
+
+    def estimate(weights: Floats) -> Draws:
+        kl, tv = (weights @ means).T
+        sums = _binning.BinSums(*np.split(weights @ columns, 3, axis=1))
+        ece, noise = _binning.mean_gap(sums), _binning.mean_gap(sums.noise(sample))
+        return Draws({"soft_kl": kl, "soft_tv": tv, "soft_ece": ece}, {"soft_ece": noise})
+
+    return estimate
 
 
 def ood_estimator(scores_id: Floats, scores_ood: Floats) -> OodEstimator:

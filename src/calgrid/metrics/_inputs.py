@@ -80,7 +80,7 @@ def check_rows(probs: ArrayLike, name: str) -> NDArray[np.float64]:
     if given.ndim != 2 or 0 in given.shape:
         raise DataError(f"{name} must have shape (N, K) with N >= 1 and K >= 1, got {given.shape}.")
     tolerance = TOLERANCE if given.dtype.kind in "iub" or given.dtype.itemsize >= 8 else TOLERANCE_LOW_PRECISION
-    rows = np.asarray(given, dtype=np.float64)
+    rows = np.asarray(given, dtype=np.float64, order="C")  # sums must not depend on the layout
     lowest, highest = rows.min(), rows.max()
     if not (np.isfinite(lowest) and np.isfinite(highest)):
         raise _bad_entry(name, rows, ~np.isfinite(rows), "must be finite")

@@ -19,42 +19,49 @@ def cumulative(weights: Floats) -> Floats:
     return sums
 
 
-def order_statistic(before: Floats, ranks: Floats) -> NDArray[np.intp]:
-    """Index of the sample that holds each rank in each resample, (R, Q).
+class Ranks:
+    """Resamples of sorted samples addressed by rank, from 0 for the smallest drawn to N - 1 for the largest.
 
     Parameters
     ----------
-    before : cumulative weights (R, N + 1).
-    ranks : (Q,) from 0 for the smallest to total weight - 1 for the largest.
+    before : cumulative weights (R, N + 1), all rows with the same total.
     """
-    n_rows, width = before.shape
-    # each row is shifted past the one before it: one search over all rows instead of one a row
-    shift = (before[0, -1] + 1) * np.arange(n_rows)[:, None]
-    found = np.searchsorted((before + shift).ravel(), (ranks[None, :] + shift).ravel(), side="right")
-    return found.reshape(n_rows, -1) - width * np.arange(n_rows)[:, None] - 1
+
+    def __init__(self, before: Floats) -> None:
+        self.before = before
+        # each row is shifted past the one before it: one search over all rows instead of one a row
+        self._row = np.arange(len(before))[:, None]
+        self._shift = (before[0, -1] + 1) * self._row
+        self._ascending = (before + self._shift).ravel()
+
+    def holders(self, ranks: Floats, rows: NDArray[np.intp] | slice = slice(None)) -> NDArray[np.intp]:
+        """Index of the sample that holds each rank (Q,) in each resample of ``rows``, (R, Q)."""
+        wanted = ranks + self._shift[rows]
+        found = np.searchsorted(self._ascending, wanted.ravel(), side="right").reshape(wanted.shape)
+        return found - self.before.shape[1] * self._row[rows] - 1
 
 
-def adaptive_gaps(confidence: Floats, correct: Floats, weights: Floats, n_bins: int) -> Floats:
-    """Sum of confidence - correct over each equal-mass bin, (R, M), in the form of focal_calibration.
+def tie_ends(ascending: Floats) -> NDArray[np.intp]:
+    """Position after the last of each run of equal values, (G,), in sorted values (N,)."""
+    return np.flatnonzero(np.append(np.diff(ascending) > 0, True)) + 1
+
+
+def adaptive_positions(confidence: Floats, ranks: Ranks, n_bins: int) -> NDArray[np.intp]:
+    """Position in the sorted samples of the edges of equal-mass bins, (R, M + 1), in the form of focal_calibration.
 
     Bin edges interpolate the sorted confidences at ranks 0, N/M, ..., N; bins are (low, high], so the lowest
     confidence (with its ties) is in no bin, and ties merge bins.
 
     Parameters
     ----------
-    confidence, correct : (N,) in ascending order of confidence.
-    weights : (R, N) in that order, each row summing to N.
+    confidence : (N,) in ascending order. ranks : of the resamples of these samples.
     """
     n = len(confidence)
-    ranks = np.linspace(0, n, n_bins + 1)
-    below = np.minimum(np.floor(ranks), n - 1)
-    before = cumulative(weights)
-    low = confidence[order_statistic(before, below)]
-    high = confidence[order_statistic(before, np.minimum(below + 1, n - 1))]
-    edges = (high - low) * (ranks - below) + low
-    position = np.searchsorted(confidence, edges, side="right")
-    gap_before = cumulative(weights * (confidence - correct))
-    return np.diff(np.take_along_axis(gap_before, position, axis=1), axis=1)
+    wanted = np.linspace(0, n, n_bins + 1)
+    below = np.minimum(np.floor(wanted), n - 1)
+    low = confidence[ranks.holders(below)]
+    high = confidence[ranks.holders(np.minimum(below + 1, n - 1))]
+    return np.searchsorted(confidence, (high - low) * (wanted - below) + low, side="right")
 
 
 def auroc(positive: Floats, negative: Floats, weights: Floats, negatives_before: Floats) -> Floats:
@@ -78,7 +85,7 @@ def share_kept(positive: Floats, negative: Floats, positives_before: Floats, neg
     Scores ascending, (n,) and (m,), with their cumulative weights (R, n + 1) and (R, m + 1).
     """
     rank = np.array([len(positive) - _needed(len(positive))], dtype=np.float64)
-    threshold = positive[order_statistic(positives_before, rank)]
+    threshold = positive[Ranks(positives_before).holders(rank)]
     position = np.searchsorted(negative, threshold, side="left")
     below = np.take_along_axis(negatives_before, position, axis=1)[:, 0]
     return (len(negative) - below) / len(negative)
@@ -90,7 +97,7 @@ def share_flagged(positive: Floats, negative: Floats, positives_before: Floats, 
     Arguments as in :func:`share_kept`.
     """
     rank = np.array([_needed(len(negative)) - 1], dtype=np.float64)
-    threshold = negative[order_statistic(negatives_before, rank)]
+    threshold = negative[Ranks(negatives_before).holders(rank)]
     position = np.searchsorted(positive, threshold, side="right")
     return np.take_along_axis(positives_before, position, axis=1)[:, 0] / len(positive)
 

@@ -11,12 +11,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from calgrid.errors import ConfigError
-from calgrid.metrics import _binning
+from calgrid.metrics import _binning, _ordered
+from calgrid.metrics._classwise import classwise_sums
 from calgrid.metrics._inputs import Predictions, Probabilities, check_bins, check_probabilities
-from calgrid.metrics._weighted import adaptive_gaps
-
-#: entries of a block of classes in the classwise error: bounds its memory whatever N and K
-BLOCK_ENTRIES = 2**20
+from calgrid.metrics._weighted import Ranks, adaptive_positions, cumulative, tie_ends
 
 
 def ece(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:
@@ -67,6 +65,27 @@ def mce(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:
     return float(_binning.largest_gap(_binning.bin_sums(check_probabilities(probs, labels), n_bins)))
 
 
+def rmsce(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:
+    """Root mean square calibration error, sqrt(sum_b (n_b / N) (conf_b - acc_b)^2).
+
+    Parameters and errors as in :func:`ece`. Source: Hendrycks, Mazeika and Dietterich, ICLR 2019 (equal-width bins
+    here, for the same bins as :func:`ece`).
+    """
+    return float(_binning.rms_gap(_binning.bin_sums(check_probabilities(probs, labels), n_bins)))
+
+
+def rmsce_debiased(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:
+    """:func:`rmsce` less its bias: root of sum_b (n_b / N) [(conf_b - acc_b)^2 - acc_b (1 - acc_b) / (n_b - 1)].
+
+    0 where the sum is negative; bins of one sample add nothing. Same equal-width bins as :func:`rmsce` (the paper's
+    code bins by equal mass).
+
+    Parameters and errors as in :func:`ece`. Source: Kumar, Liang and Ma, NeurIPS 2019, definition 5.1.
+    """
+    square = _binning.debiased_square(_binning.bin_sums(check_probabilities(probs, labels), n_bins))
+    return float(np.sqrt(square.clip(min=0)))
+
+
 def ece_debiased(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:
     """ECE minus its estimated bias: 2 ECE - E[ECE with bin accuracies ~ N(acc_b, acc_b (1 - acc_b) / n_b)].
 
@@ -99,14 +118,60 @@ def aece(
     NeurIPS 2020.
     """
     predictions, n_bins = check_probabilities(probs, labels), check_bins(n_bins)
-    confidence, correct = predictions.confidence[predictions.order], predictions.correct[predictions.order]
+    residual = _sorted_residual(predictions)
+    ranks = Ranks(cumulative(np.ones((1, len(residual)))))
     if form == "focal_calibration":
-        gaps = adaptive_gaps(confidence, correct, np.ones((1, len(confidence))), n_bins)
+        edges = adaptive_positions(predictions.confidence[predictions.order], ranks, n_bins)
+        gaps = np.diff(cumulative(residual[None])[0, edges[0]])
     elif form == "equal_count":
-        gaps = np.array([run.sum() for run in np.array_split(confidence - correct, n_bins)])
+        gaps = _ordered.run_gaps(_ordered.carry(np.ones((1, len(residual))), residual), ranks, n_bins)
     else:
         raise ConfigError(f"form must be 'focal_calibration' or 'equal_count', got {form!r}.")
-    return float(np.abs(gaps).sum() / len(confidence))
+    return float(np.abs(gaps).sum() / len(residual))
+
+
+def aece_eq(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:
+    """Adaptive ECE over runs of equal counts that drop no sample: :func:`aece` with ``form="equal_count"``."""
+    return aece(probs, labels, n_bins, form="equal_count")
+
+
+def ece_sweep(probs: Probabilities, labels: ArrayLike, n_bins: int = 15, *, norm: Literal[1, 2] = 1) -> float:
+    """ECE over as many equal-mass bins as keep the accuracy of bins from decreasing.
+
+    Sample i of N in the stable order of confidence is in bin floor(i b / N); b = 1, 2, ... is raised until a bin is
+    less accurate than the one below it, and the last b before that counts.
+
+    Parameters
+    ----------
+    probs : probabilities (N, K). labels : integers (N,). n_bins : unused, for one signature over all metrics.
+    norm : 1 for the mean |conf_b - acc_b| over samples, 2 for the root of the mean square (the paper's choice).
+
+    Errors as in :func:`ece`; ConfigError for another norm. Source: Roelofs et al., AISTATS 2022, algorithm 1.
+    """
+    if norm not in (1, 2):
+        raise ConfigError(f"norm must be 1 or 2, got {norm!r}.")
+    predictions = check_probabilities(probs, labels)
+    weights = np.ones((1, predictions.n_samples))
+    hits = _ordered.carry(weights, predictions.correct[predictions.order])
+    residual = _ordered.carry(weights, _sorted_residual(predictions))
+    return float(_ordered.sweep(hits, Ranks(cumulative(weights)), (residual,), norm)[0][0])
+
+
+def ks(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:
+    """Kolmogorov-Smirnov calibration error, max_t |sum_{i: p_i <= t} (p_i - a_i)| / N; no bins.
+
+    The sum is read at distinct confidences, so that the order of ties does not matter.
+
+    Parameters
+    ----------
+    probs : probabilities (N, K). labels : integers (N,). n_bins : unused, for one signature over all metrics.
+
+    Errors as in :func:`ece`. Source: Gupta et al., ICLR 2021, equation 6.
+    """
+    predictions = check_probabilities(probs, labels)
+    ends = tie_ends(predictions.confidence[predictions.order])
+    sums = np.cumsum(_sorted_residual(predictions))[ends - 1]
+    return float(np.abs(sums).max() / predictions.n_samples)
 
 
 def cece(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:
@@ -114,24 +179,9 @@ def cece(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:
 
     Parameters and errors as in :func:`ece`. Source: Kull et al., NeurIPS 2019, with the true K rather than max(y) + 1.
     """
-    predictions, n_bins = check_probabilities(probs, labels), check_bins(n_bins)
-    n, k = predictions.probs.shape
-    width = max(1, BLOCK_ENTRIES // n)
-    total = sum(_classwise_gap(predictions, slice(start, start + width), n_bins) for start in range(0, k, width))
-    return float(total / (n * k))
+    return float(_binning.mean_gap(classwise_sums(check_probabilities(probs, labels), n_bins)).mean())
 
 
-def _classwise_gap(predictions: Predictions, classes: slice, n_bins: int) -> float:
-    """Sum over a block of classes and their bins of |sum_i (p_ik - 1[y_i = k])|."""
-    block = predictions.probs[:, classes]
-    k = block.shape[1]
-    cell = _binning.bin_index(block, n_bins) + n_bins * np.arange(k)
-    predicted = np.bincount(cell.ravel(), block.ravel(), minlength=k * n_bins)
-    row, column = _labels_in_block(predictions.labels, classes.start, k)
-    return float(np.abs(predicted - np.bincount(cell[row, column], minlength=k * n_bins)).sum())
-
-
-def _labels_in_block(labels: NDArray[np.int64], start: int, k: int) -> tuple[NDArray[np.intp], NDArray[np.int64]]:
-    """Rows whose label is one of the ``k`` classes from ``start``, and that label counted from ``start``."""
-    row = np.flatnonzero((labels >= start) & (labels < start + k))
-    return row, labels[row] - start
+def _sorted_residual(predictions: Predictions) -> NDArray[np.float64]:
+    """Confidence minus correct of each sample, (N,), in ascending order of confidence."""
+    return (predictions.confidence - predictions.correct)[predictions.order]

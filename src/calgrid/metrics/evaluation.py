@@ -5,7 +5,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from calgrid.errors import DataError
 from calgrid.metrics._inputs import Probabilities, check_probabilities, check_rows
-from calgrid.metrics.table import LABELLED, OOD
+from calgrid.metrics.table import LABELLED, OOD, SOFT
 
 
 def evaluate(probs: Probabilities, labels: ArrayLike, *, n_bins: int = 15) -> dict[str, float]:
@@ -41,6 +41,21 @@ def evaluate_ood(probs_id: ArrayLike, probs_ood: ArrayLike) -> dict[str, float]:
     """
     scores = ood_scores(probs_id, probs_ood)
     return {name: metric.function(*scores[metric.score]) for name, metric in OOD.items()}
+
+
+def evaluate_soft(probs: ArrayLike, distribution: ArrayLike, *, n_bins: int = 15) -> dict[str, float]:
+    """Value of every soft metric by identifier.
+
+    Parameters
+    ----------
+    probs : probabilities (N, K). distribution : probabilities or counts of the classes of each image (N, K).
+    n_bins : number of confidence bins.
+
+    Raises
+    ------
+    DataError, ConfigError : as in :func:`calgrid.metrics.ece_human`.
+    """
+    return {name: metric.function(probs, distribution, n_bins) for name, metric in SOFT.items()}
 
 
 def ood_scores(probs_id: ArrayLike, probs_ood: ArrayLike) -> dict[object, tuple[NDArray[np.float64], ...]]:

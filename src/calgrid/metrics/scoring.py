@@ -3,6 +3,8 @@
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from calgrid.metrics._binning import debiased_square
+from calgrid.metrics._classwise import classwise_sums
 from calgrid.metrics._inputs import Predictions, Probabilities, check_probabilities
 
 #: probabilities below this count as this in the NLL, so that one certain mistake does not make it infinite
@@ -28,11 +30,7 @@ def top5(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:
 
     Parameters and errors as in :func:`accuracy`.
     """
-    predictions = check_probabilities(probs, labels)
-    own = predictions.label_probs[:, None]
-    earlier = np.arange(predictions.probs.shape[1]) < predictions.labels[:, None]
-    ahead = (predictions.probs > own) | ((predictions.probs == own) & earlier)
-    return float((ahead.sum(axis=1) < 5).mean())
+    return float(top5_per_sample(check_probabilities(probs, labels)).mean())
 
 
 def nll(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:
@@ -49,6 +47,48 @@ def brier(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:
     Parameters and errors as in :func:`accuracy`.
     """
     return float(brier_per_sample(check_probabilities(probs, labels)).mean())
+
+
+def brier_calibration(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:
+    """Part of the Brier score that recalibration class by class could remove; the rest is :func:`brier_refinement`.
+
+    sum_k sum_b (n_kb / N) [(mean p_k - mean y_k)^2 - mean y_k (1 - mean y_k) / (n_kb - 1)] over the equal-width bins of
+    :func:`calgrid.metrics.cece`; the last term removes the bias that few samples in a bin cause, so the sum may be
+    slightly negative. Bins of one sample add nothing.
+
+    Parameters and errors as in :func:`calgrid.metrics.ece`. Source: Murphy, Journal of Applied Meteorology 1973; bias
+    correction of Bröcker, Climate Dynamics 2012, and Ferro and Fricker, QJRMS 2012.
+    """
+    return float(debiased_square(classwise_sums(check_probabilities(probs, labels), n_bins)).sum())
+
+
+def brier_refinement(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:
+    """Brier score less :func:`brier_calibration`: what a recalibrated model with the same bins would still score.
+
+    The spread of probabilities within bins counts here, so that both parts add up to the score exactly (Stephenson,
+    Coelho and Jolliffe, Weather and Forecasting 2008). Parameters, errors and source as there.
+    """
+    predictions = check_probabilities(probs, labels)
+    return brier(predictions, predictions.labels) - brier_calibration(predictions, predictions.labels, n_bins)
+
+
+def brier_top_label(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:
+    """Brier score of the confidence alone, mean_i (p_i - a_i)^2, in [0, 1].
+
+    Parameters and errors as in :func:`accuracy`.
+    """
+    predictions = check_probabilities(probs, labels)
+    return float(((predictions.confidence - predictions.correct) ** 2).mean())
+
+
+def top5_per_sample(predictions: Predictions) -> NDArray[np.float64]:
+    """1.0 where the label is among the five largest probabilities of its row, else 0.0, (N,)."""
+    own = predictions.label_probs[:, None]
+    ahead = np.count_nonzero(predictions.probs > own, axis=1)
+    tied = np.flatnonzero((ahead < 5) & (np.count_nonzero(predictions.probs >= own, axis=1) > ahead + 1))
+    earlier = np.arange(predictions.probs.shape[1]) < predictions.labels[tied, None]
+    ahead[tied] += ((predictions.probs[tied] == own[tied]) & earlier).sum(axis=1)
+    return (ahead < 5).astype(np.float64)
 
 
 def nll_per_sample(predictions: Predictions) -> NDArray[np.float64]:

@@ -1,7 +1,7 @@
 """Smooth calibration error: a calibration measure without bins."""
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from calgrid.metrics._inputs import Probabilities, check_probabilities
 
@@ -33,10 +33,15 @@ def smce(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:
     predictions = check_probabilities(probs, labels)
     distinct, group = np.unique(predictions.confidence, return_inverse=True)
     residual = np.bincount(group, predictions.correct - predictions.confidence) / predictions.n_samples
+    return best_witness(distinct, residual)
+
+
+def best_witness(positions: NDArray[np.float64], residual: NDArray[np.float64]) -> float:
+    """max_w sum_j w(x_j) r_j over 1-Lipschitz w: [0, 1] -> [-1, 1], for ascending x_j (G,) and r_j (G,)."""
     left: _Kinks = []
     right: _Kinks = []
     best = 0.0
-    for offset, slope in zip((distinct - distinct[0]).tolist(), residual.tolist(), strict=True):
+    for offset, slope in zip((positions - positions[0]).tolist(), residual.tolist(), strict=True):
         if slope > 0:
             best += _climb(right, left, offset, slope)
         elif slope < 0:

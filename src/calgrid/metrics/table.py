@@ -7,7 +7,7 @@ from typing import Literal
 
 from numpy.typing import ArrayLike
 
-from calgrid.metrics import calibration, null, ood, scoring, smooth
+from calgrid.metrics import calibration, failure, human, kernel, null, ood, scoring, smooth
 
 
 @dataclass(frozen=True)
@@ -18,13 +18,14 @@ class Metric:
     ----------
     id : value of the column ``metric`` in the results.
     function : ``function(probs, labels, n_bins)`` of a labelled metric; ``function(scores_id, scores_ood)`` of an
-        out-of-distribution metric, on what ``score`` makes of the probabilities.
+        out-of-distribution metric, on what ``score`` makes of the probabilities; ``function(probs, distribution,
+        n_bins)`` of a soft metric, on the probabilities of all classes given the image.
     summary, source : what it is, and the paper or convention it follows.
     lower_is_better : None where the number is a reference value that ranks nobody.
-    kind : ``labelled`` or ``ood``.
+    kind : ``labelled``, ``ood`` or ``soft``.
     unit : ``fraction``, ``nats`` or ``score``.
-    interval : of the bootstrap: ``percentile``; ``basic``, reflected at the value and cut to [0, 1], for errors that
-        resampling inflates; ``none``.
+    interval : of the bootstrap, ``percentile``, ``centred``, ``debiased``, ``guarded`` or ``none``: see
+        :mod:`calgrid.metrics.intervals`.
     score : of an out-of-distribution metric, ``score(probs) -> (N,)``, high on in-distribution samples.
     """
 
@@ -33,14 +34,18 @@ class Metric:
     summary: str
     source: str
     lower_is_better: bool | None
-    kind: Literal["labelled", "ood"]
+    kind: Literal["labelled", "ood", "soft"]
     unit: Literal["fraction", "nats", "score"] = "fraction"
-    interval: Literal["percentile", "basic", "none"] = "percentile"
+    interval: Literal["percentile", "centred", "debiased", "guarded", "none"] = "percentile"
     score: Callable[[ArrayLike], ood.Floats] | None = None
 
 
-def _binned(name: str, function: Callable[..., float], summary: str, source: str) -> Metric:
-    return Metric(name, function, summary, source, True, "labelled", interval="basic")
+def _error(name: str, function: Callable[..., float], summary: str, source: str) -> Metric:
+    return Metric(name, function, summary, source, True, "labelled", interval="guarded")
+
+
+def _debiased(name: str, function: Callable[..., float], summary: str, source: str) -> Metric:
+    return Metric(name, function, summary, source, True, "labelled", interval="debiased")
 
 
 def _ood(name: str, function: Callable[..., float], score: Callable[..., ood.Floats], summary: str) -> Metric:
@@ -52,10 +57,13 @@ def _ood(name: str, function: Callable[..., float], score: Callable[..., ood.Flo
     return Metric(name, function, summary, source, function is not ood.auroc, "ood", score=score)
 
 
+_SOFT = "known posterior or label counts as in Peterson et al., ICCV 2019"
+
 _ENTRIES = (
     Metric("accuracy", scoring.accuracy, "share of correct arg max", "top-1", False, "labelled"),
-    _binned("ece", calibration.ece, "expected calibration error, equal-width bins", "Guo et al., ICML 2017"),
-    _binned("ece_debiased", calibration.ece_debiased, "ECE minus its estimated bias", "Kumar et al., NeurIPS 2019"),
+    Metric("top5", scoring.top5, "share of labels among the five largest", "top-5", False, "labelled"),
+    _error("ece", calibration.ece, "expected calibration error, equal-width bins", "Guo et al., ICML 2017"),
+    _debiased("ece_debiased", calibration.ece_debiased, "ECE minus its estimated bias", "Kumar et al., NeurIPS 2019"),
     Metric(
         "ece_null",
         null.ece_null,
@@ -65,31 +73,81 @@ _ENTRIES = (
         "labelled",
         interval="none",
     ),
-    _binned("aece", calibration.aece, "adaptive ECE, equal-mass bins", "Mukhoti et al., NeurIPS 2020 (code)"),
-    _binned("cece", calibration.cece, "classwise ECE, mean over all classes", "Kull et al., NeurIPS 2019"),
-    _binned("mce", calibration.mce, "largest calibration error of a bin", "Naeini et al., AAAI 2015"),
-    _binned("o_ece", calibration.o_ece, "over-confident part of the ECE", "FeDLaS, Table 4"),
-    _binned("u_ece", calibration.u_ece, "under-confident part of the ECE", "FeDLaS, Table 4"),
+    _error("aece", calibration.aece, "adaptive ECE, equal-mass bins", "Mukhoti et al., NeurIPS 2020 (code)"),
+    _error("aece_eq", calibration.aece_eq, "adaptive ECE, equal counts, no sample dropped", "Nixon et al. 2019"),
+    _error("ece_sweep", calibration.ece_sweep, "ECE, most equal-mass monotone bins", "Roelofs et al., AISTATS 2022"),
+    _error("cece", calibration.cece, "classwise ECE, mean over all classes", "Kull et al., NeurIPS 2019"),
+    _error("mce", calibration.mce, "largest calibration error of a bin", "Naeini et al., AAAI 2015"),
+    _error("rmsce", calibration.rmsce, "root mean square calibration error", "Hendrycks et al., ICLR 2019"),
+    _debiased(
+        "rmsce_debiased", calibration.rmsce_debiased, "RMSCE minus its estimated bias", "Kumar et al., NeurIPS 2019"
+    ),
+    _error("o_ece", calibration.o_ece, "over-confident part of the ECE", "FeDLaS, Table 4"),
+    _error("u_ece", calibration.u_ece, "under-confident part of the ECE", "FeDLaS, Table 4"),
+    _error("ks", calibration.ks, "Kolmogorov-Smirnov calibration error", "Gupta et al., ICLR 2021"),
     Metric("nll", scoring.nll, "negative log-likelihood", "log score", True, "labelled", "nats"),
     Metric("brier", scoring.brier, "Brier score, sum over classes", "Brier 1950", True, "labelled", "score"),
     Metric(
-        "smce",
-        smooth.smce,
-        "smooth calibration error, exact",
-        "Błasiok et al., STOC 2023",
+        "brier_calibration",
+        scoring.brier_calibration,
+        "part of the Brier score that recalibration removes, bias corrected",
+        "Murphy 1973; Ferro and Fricker 2012",
         True,
         "labelled",
-        interval="none",
+        "score",
+        interval="centred",
+    ),
+    Metric(
+        "brier_refinement",
+        scoring.brier_refinement,
+        "part of the Brier score that recalibration leaves",
+        "Murphy 1973; Stephenson et al. 2008",
+        True,
+        "labelled",
+        "score",
+        interval="centred",
+    ),
+    _error("smce", smooth.smce, "smooth calibration error, exact", "Błasiok et al., STOC 2023"),
+    _error("smece", kernel.smece, "kernel smooth calibration error", "Błasiok and Nakkiran, ICLR 2024"),
+    Metric("aurc", failure.aurc, "area under the risk-coverage curve", "Geifman and El-Yaniv 2017", True, "labelled"),
+    Metric(
+        "auroc_failure",
+        failure.auroc_failure,
+        "correct against wrong predictions by confidence",
+        "Hendrycks and Gimpel, ICLR 2017",
+        False,
+        "labelled",
+    ),
+    Metric(
+        "fpr95_failure",
+        failure.fpr95_failure,
+        "errors kept at 95 % recall of correct predictions, by confidence",
+        "Corbière et al., NeurIPS 2019",
+        True,
+        "labelled",
     ),
     _ood("auroc", ood.auroc, ood.max_softmax, "ID against OOD by maximum softmax"),
     _ood("fpr95", ood.fpr95, ood.max_softmax, "OOD kept at 95 % ID recall by maximum softmax"),
     _ood("auroc_entropy", ood.auroc, ood.negative_entropy, "ID against OOD by entropy"),
     _ood("fpr95_entropy", ood.fpr95, ood.negative_entropy, "OOD kept at 95 % ID recall by entropy"),
     _ood("fpr95_oodpos", ood.fpr95_oodpos, ood.max_softmax, "ID flagged at 95 % OOD recall by maximum softmax"),
+    Metric("soft_kl", human.kl_human, "mean KL divergence from the true distribution", _SOFT, True, "soft", "nats"),
+    Metric("soft_tv", human.tv_human, "mean total variation distance from the true distribution", _SOFT, True, "soft"),
+    Metric(
+        "soft_ece",
+        human.ece_human,
+        "ECE against the true probability of the predicted class, an estimate without the noise of labels",
+        _SOFT,
+        True,
+        "soft",
+        interval="guarded",
+    ),
 )
 
 #: identifier -> Metric
 METRICS: Mapping[str, Metric] = MappingProxyType({metric.id: metric for metric in _ENTRIES})
-#: the metrics of predictions with labels, and those of an in-distribution and an out-of-distribution set
+#: the metrics of predictions with labels, those of an in-distribution and an out-of-distribution set, and those of
+#: predictions with a distribution
 LABELLED: Mapping[str, Metric] = MappingProxyType({m.id: m for m in _ENTRIES if m.kind == "labelled"})
 OOD: Mapping[str, Metric] = MappingProxyType({m.id: m for m in _ENTRIES if m.kind == "ood"})
+SOFT: Mapping[str, Metric] = MappingProxyType({m.id: m for m in _ENTRIES if m.kind == "soft"})

@@ -1,22 +1,30 @@
 """Statistics over runs: summaries, tests against a baseline, comparisons, ranks over settings, published numbers."""
 
 from calgrid.statistics.comparisons import compare
+from calgrid.statistics.critical_difference import CriticalDifference, critical_difference
 from calgrid.statistics.holm import holm
+from calgrid.statistics.over_settings import rank_intervals, win_rates
 from calgrid.statistics.published import match_published
 from calgrid.statistics.ranks import FriedmanResult, friedman, mean_ranks, nemenyi_cd, setting_ranks, wilcoxon_holm
+from calgrid.statistics.sampling import paired_bootstrap
 from calgrid.statistics.shifts import mean_over_shifts
 from calgrid.statistics.summary import summarise
 
 __all__ = [
+    "CriticalDifference",
     "FriedmanResult",
     "compare",
+    "critical_difference",
     "friedman",
     "holm",
     "match_published",
     "mean_over_shifts",
     "mean_ranks",
     "nemenyi_cd",
+    "paired_bootstrap",
+    "rank_intervals",
     "setting_ranks",
     "summarise",
     "wilcoxon_holm",
+    "win_rates",
 ]

@@ -2,7 +2,9 @@
 
 import math
 
+import numpy as np
 import pandas as pd
+from scipy import special
 
 from calgrid.errors import unknown_id
 from calgrid.metrics import METRICS
@@ -34,7 +36,7 @@ def summarise(
         fit_seed, split, shift, severity, metric, value, ci_low, ci_high; one row a number.
     baseline_method : method with which the others are compared, at the same calibrator and all else.
     published : numbers of papers, see :func:`calgrid.statistics.match_published`.
-    level : nominal coverage of the intervals over seeds, in (0, 1).
+    level : nominal coverage of all intervals, in (0, 1): also of the bootstrap intervals in ``metrics``.
 
     Returns
     -------
@@ -42,13 +44,21 @@ def summarise(
     mean, std (ddof 1, NaN for one seed), n_seeds;
     std_fit, n_fits : spread over the seeds of a calibrator that starts from random numbers (ddof 1, mean over run
         seeds; NaN for one seed), and how many there are;
+    std_test : what the choice of test samples adds to the value of a single run: the deviation whose normal interval is
+        as wide as the bootstrap intervals of the runs (root mean square); NaN where there are none. ``std`` is over
+        seeds on one test set and knows nothing of it;
     ci_low, ci_high : Student t interval of the mean over seeds; for one seed the bootstrap interval of that run
         (mean of the limits over calibrator seeds);
+    test_low, test_high : bootstrap interval over test samples, mean of the limits over the runs;
     rank : among methods and calibrators of the same table column, 1 = best, ties averaged; NaN for ``ece_null``;
     diff_vs_baseline : mean difference over the seeds that both have; NaN if none;
     p_value : paired t-test over these seeds, 1 if all differences are zero; NaN for the baseline itself, with fewer
         than two seeds, or if all differences are equal but not zero (no variance to test against);
     p_holm : after Holm over the methods with the same calibrator in the same table column;
+    verdict : ``better`` or ``worse`` than the baseline where p_holm < 1 - level, else ``tie``: the data cannot tell;
+        empty for the baseline itself, where it has no seed in common, and for metrics that rank nobody;
+    verdict_best : the same against the best mean of the table column, after Holm over the column: ``best`` for that row
+        itself, ``worse``, or ``tie``;
     published, published_source : see :func:`calgrid.statistics.match_published`.
 
     Raises
@@ -63,21 +73,30 @@ def summarise(
     summary = summary.merge(_against_baseline(runs, baseline_method), on=list(KEYS), how="left")
     family = summary.groupby(FAMILY, sort=False).ngroup()
     summary["p_holm"] = holm(summary["p_value"], family)
+    summary["verdict"] = _verdicts(summary, summary["diff_vs_baseline"], summary["p_holm"], 1 - level)
+    summary.loc[summary["method"] == baseline_method, "verdict"] = ""
+    summary["verdict_best"] = _against_best(summary, runs, 1 - level)
     if published is None:
         return summary.assign(published=math.nan, published_source="")
     return summary.join(match_published(summary, published))
 
 
 def _over_seeds(runs: pd.DataFrame, level: float) -> pd.DataFrame:
+    reach = (runs["ci_high"] - runs["ci_low"]) / (2 * special.ndtri((1 + level) / 2))
+    runs = runs.assign(variance_test=reach**2)
     summary = runs.groupby(list(KEYS), as_index=False).agg(
         mean=("value", "mean"),
         std=("value", "std"),
         n_seeds=("value", "count"),
         std_fit=("std_fit", "mean"),
         n_fits=("n_fits", "max"),
+        std_test=("variance_test", "mean"),
         ci_low=("ci_low", "mean"),
         ci_high=("ci_high", "mean"),
+        test_low=("ci_low", "mean"),
+        test_high=("ci_high", "mean"),
     )
+    summary["std_test"] = np.sqrt(summary["std_test"])
     several = summary["n_seeds"] > 1
     reach = student_reach(summary["std"], summary["n_seeds"], level)
     summary["ci_low"] = summary["ci_low"].mask(several, summary["mean"] - reach)
@@ -86,8 +105,16 @@ def _over_seeds(runs: pd.DataFrame, level: float) -> pd.DataFrame:
 
 
 def _ranks(summary: pd.DataFrame) -> pd.Series:
-    sign = summary["metric"].map({name: _sign(name) for name in summary["metric"].unique()}).astype(float)
-    return (sign * summary["mean"]).groupby([summary[key] for key in RANKED]).rank(method="average")
+    return _losses(summary).groupby([summary[key] for key in RANKED]).rank(method="average")
+
+
+def _losses(summary: pd.DataFrame) -> pd.Series:
+    """Mean of each row, negative where higher is better; NaN where the metric ranks nobody."""
+    return _signs(summary) * summary["mean"]
+
+
+def _signs(summary: pd.DataFrame) -> pd.Series:
+    return summary["metric"].map({name: _sign(name) for name in summary["metric"].unique()}).astype(float)
 
 
 def _sign(metric: str) -> float:
@@ -106,3 +133,23 @@ def _against_baseline(runs: pd.DataFrame, baseline_method: str) -> pd.DataFrame:
     # no test of the baseline itself, nor one of a family of tests
     tests["p_value"] = tests["p_value"].mask(tests["method"] == baseline_method)
     return tests[[*KEYS, "diff_vs_baseline", "p_value"]]
+
+
+def _verdicts(summary: pd.DataFrame, difference: pd.Series, p_holm: pd.Series, alpha: float) -> np.ndarray:
+    """``better``, ``worse`` or ``tie`` by what the difference is and whether it is told from zero; empty without."""
+    loss = _signs(summary) * difference
+    rules = {"": loss.isna(), "better": (p_holm < alpha) & (loss < 0), "worse": (p_holm < alpha) & (loss > 0)}
+    return np.select([on.to_numpy() for on in rules.values()], list(rules), "tie")
+
+
+def _against_best(summary: pd.DataFrame, runs: pd.DataFrame, alpha: float) -> pd.Series:
+    """Verdict of each row against the row with the best mean of its table column, by paired tests over seeds."""
+    losses = _losses(summary).dropna()
+    best = summary.loc[losses.groupby([summary.loc[losses.index, key] for key in RANKED]).idxmin(), list(KEYS)]
+    chosen = runs.merge(best, on=list(KEYS))[[*RANKED, "seed", "value"]]
+    pairs = runs.merge(chosen, on=[*RANKED, "seed"], how="left", suffixes=("", "_against"))
+    is_best = summary.merge(best.assign(best=True), on=list(KEYS), how="left")["best"].notna()
+    tests = summary[list(KEYS)].merge(paired_tests(pairs, KEYS), on=list(KEYS), how="left")
+    p_holm = holm(tests["p_value"].mask(is_best), summary.groupby(RANKED, sort=False).ngroup())
+    verdicts = pd.Series(_verdicts(summary, tests["difference"], pd.Series(p_holm), alpha), index=summary.index)
+    return verdicts.mask(is_best, "best")

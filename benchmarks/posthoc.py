@@ -1,0 +1,254 @@
+"""Measure what metrics and their bootstrap intervals cost, next to a softmax over the same array and to other packages.
+
+::
+
+    python benchmarks/posthoc.py --only metrics                     at two sizes
+    python benchmarks/posthoc.py --only metrics --sizes 10000x100   at another, samples x classes
+    python benchmarks/posthoc.py --only metrics --resamples 200     fewer resamples
+
+Every size has a process of its own, with one thread. ``softmax`` is NumPy's over the float64 logits from which the
+probabilities are made, ``metrics`` all labelled metrics with the checks of their input, both medians of repetitions
+that alternate; the exact smooth calibration error, a dynamic programme in Python, stands apart as ``smCE``, as do its
+200 resamples. ``MB`` is by how much the peak resident memory of the process (``ru_maxrss``) grew at that step, over
+what it was with the probabilities held; ``array`` is the size of these. Packages that are not installed are left out;
+ours start from probabilities and check them, even where a package is given the confidences. The tables are Markdown.
+"""
+
+import argparse
+import functools
+import importlib
+import json
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import time
+import warnings
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from calgrid import metrics
+from calgrid.metrics import intervals
+from calgrid.metrics.table import LABELLED
+from speed import describe_machine, print_lines
+
+SIZES = ("10000x100", "50000x1000")
+BOOTSTRAP_SIZE = 2_000_000  # entries of the largest array whose bootstrap is measured
+REPEATS = 3
+SMOOTH = "smce"
+COLUMNS = {
+    "softmax s": ".3f",
+    "metrics s": ".3f",
+    "x softmax": ".2f",
+    "smCE s": ".3f",
+    "MB": ".0f",
+    "array MB": ".0f",
+    "bootstrap s": ".1f",
+    "its smCE s": ".1f",
+    "bootstrap MB": ".0f",
+}
+
+
+def main() -> None:
+    """Measure the chosen parts and print their tables."""
+    options = parse()
+    if options.child:
+        print(json.dumps(measure_metrics(options.child, options.resamples)))
+        return
+    print_lines("conditions", {**describe_machine(), "threads": "1", "resamples": str(options.resamples)})
+    for part in options.only:
+        PARTS[part](options)
+
+
+def metrics_tables(options: argparse.Namespace) -> None:
+    """Print what the metrics cost, each size measured in a process of its own."""
+    found = {size: child(size, options.resamples) for size in options.sizes}
+    print_row(["N x K", *COLUMNS])
+    print_row(["---", *["---:"] * len(COLUMNS)])
+    for size, figures in found.items():
+        print_row([size, *(format(figures[name], form) if name in figures else "" for name, form in COLUMNS.items())])
+    print()
+    print_row(["N x K", "metric", "package", "its s", "our s", "its / ours", "its value", "our value"])
+    print_row(["---", "---", "---", *["---:"] * 5])
+    for size, figures in found.items():
+        for metric, package, theirs, ours, value, own in figures["peers"]:
+            times = f"{theirs:.4f}", f"{ours:.4f}", f"{theirs / ours:.1f}"
+            print_row([size, metric, package, *times, f"{value:.6f}", f"{own:.6f}"])
+
+
+#: part -> what prints its tables
+PARTS: dict[str, Callable[[argparse.Namespace], None]] = {"metrics": metrics_tables}
+
+
+def parse() -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(description="Measure metrics and their bootstrap.")
+    parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS), metavar="PART")
+    parser.add_argument("--sizes", nargs="+", default=list(SIZES), metavar="NxK")
+    parser.add_argument("--resamples", type=int, default=1000, metavar="R")
+    parser.add_argument("--child", help=argparse.SUPPRESS)
+    return parser.parse_args()
+
+
+def print_row(cells: Sequence[str]) -> None:
+    """Print one row of a Markdown table."""
+    print(f"| {' | '.join(cells)} |", flush=True)
+
+
+def child(size: str, resamples: int) -> dict:
+    """Figures of one size, from a new process."""
+    command = [sys.executable, __file__, "--child", size, "--resamples", str(resamples)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, env=environment, check=True)
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def measure_metrics(size: str, resamples: int) -> dict:
+    """Seconds, ratios and megabytes at one size."""
+    count, classes = (int(part) for part in size.split("x"))
+    logits, labels = sample(count, classes)
+    probs = softmax(logits)
+    begin = peak_mb()
+    others = [name for name in LABELLED if name != SMOOTH]
+    score(probs, labels, others)
+    memory = peak_mb() - begin
+    plain, whole, smooth = [], [], []
+    for _ in range(REPEATS):
+        plain.append(timed(lambda: softmax(logits)))
+        whole.append(timed(lambda: score(probs, labels, others)))
+        smooth.append(timed(lambda: score(probs, labels, [SMOOTH])))
+    figures = {
+        "softmax s": statistics.median(plain),
+        "metrics s": statistics.median(whole),
+        "x softmax": statistics.median(whole) / statistics.median(plain),
+        "smCE s": statistics.median(smooth),
+        "MB": memory,
+        "array MB": probs.nbytes / 1e6,
+        "peers": peers(probs, labels),
+    }
+    if count * classes <= BOOTSTRAP_SIZE:
+        begin = peak_mb()
+        total = timed(lambda: metrics.bootstrap(probs, labels, n_resamples=resamples))
+        figures["bootstrap MB"] = peak_mb() - begin
+        intervals.SMOOTH_RESAMPLES = 0
+        figures["bootstrap s"] = timed(lambda: metrics.bootstrap(probs, labels, n_resamples=resamples))
+        figures["its smCE s"] = total - figures["bootstrap s"]
+    return figures
+
+
+def sample(count: int, classes: int) -> tuple[np.ndarray, np.ndarray]:
+    """Logits of an over-confident model and labels, seeded."""
+    rng = np.random.default_rng(0)
+    logits = 1.5 * rng.standard_normal((count, classes))
+    labels = rng.integers(0, classes, count)
+    logits[np.arange(count), labels] += 4 + 2 * rng.standard_normal(count)
+    return logits, labels
+
+
+def softmax(logits: np.ndarray) -> np.ndarray:
+    """Softmax of each row in as few passes as NumPy allows."""
+    probs = logits - logits.max(axis=1, keepdims=True)
+    np.exp(probs, out=probs)
+    probs /= probs.sum(axis=1, keepdims=True)
+    return probs
+
+
+def score(probs: np.ndarray, labels: np.ndarray, names: Sequence[str]) -> dict[str, float]:
+    """Check the input and compute these metrics."""
+    predictions = metrics.check_probabilities(probs, labels)
+    return {name: LABELLED[name].function(predictions, predictions.labels, 15) for name in names}
+
+
+def peers(probs: np.ndarray, labels: np.ndarray) -> list[tuple[str, str, float, float, float, float]]:
+    """Metric, package, its seconds and ours, its value and ours, of each package that is installed."""
+    warnings.simplefilter("ignore")
+    confidence, correct = probs.max(axis=1), (probs.argmax(axis=1) == labels).astype(float)
+    rows = []
+    for metric, package, module, call in PEERS:
+        try:
+            loaded = importlib.import_module(module)
+        except ImportError:
+            continue
+        arrays = (loaded, probs, labels, confidence, correct)
+        theirs, value = best_of(functools.partial(call, *arrays))
+        ours, own = best_of(functools.partial(LABELLED[metric].function, probs, labels, 15))
+        rows.append((metric, package, theirs, ours, float(value), own))
+    return rows
+
+
+def _torchmetrics(norm: str) -> Callable[..., Callable[[], float]]:
+    """Binned error of torchmetrics in one of its norms, on tensors that share the memory of the arrays."""
+
+    def call(module: object, probs: np.ndarray, labels: np.ndarray, *_: np.ndarray) -> Callable[[], float]:
+        torch = importlib.import_module("torch")
+        torch.set_num_threads(1)
+        inputs = torch.from_numpy(probs), torch.from_numpy(labels)
+        return lambda: module.multiclass_calibration_error(*inputs, probs.shape[1], n_bins=15, norm=norm)
+
+    return call
+
+
+def _log_loss(module: object, probs: np.ndarray, labels: np.ndarray, *_: np.ndarray) -> float:
+    return module.log_loss(labels, probs, labels=range(probs.shape[1]))
+
+
+def _top5(module: object, probs: np.ndarray, labels: np.ndarray, *_: np.ndarray) -> float:
+    return module.top_k_accuracy_score(labels, probs, k=5, labels=range(probs.shape[1]))
+
+
+def _auroc(module: object, *arrays: np.ndarray) -> float:
+    return module.roc_auc_score(arrays[3], arrays[2])
+
+
+def _torchmetrics(module: object, probs: np.ndarray, labels: np.ndarray, *_: np.ndarray) -> float:
+    torch = importlib.import_module("torch")
+    torch.set_num_threads(1)
+    inputs = torch.from_numpy(probs), torch.from_numpy(labels)  # they share the memory of the arrays
+    return module.multiclass_calibration_error(*inputs, probs.shape[1], n_bins=15)
+
+
+def _netcal(module: object, probs: np.ndarray, labels: np.ndarray, *_: np.ndarray) -> float:
+    return module.ECE(15).measure(probs, labels)
+
+
+def _relplot(module: object, *arrays: np.ndarray) -> float:
+    return module.smECE(arrays[2], arrays[3])
+
+
+#: metric, package, module to import, and what computes it of the module, probabilities, labels, confidence, correctness
+PEERS = (
+    ("nll", "scikit-learn", "sklearn.metrics", _log_loss),
+    ("top5", "scikit-learn", "sklearn.metrics", _top5),
+    ("auroc_failure", "scikit-learn", "sklearn.metrics", _auroc),
+    ("ece", "torchmetrics", "torchmetrics.functional.classification", _torchmetrics),
+    ("ece", "netcal", "netcal.metrics", _netcal),
+    ("smece", "relplot", "relplot", _relplot),
+)
+
+
+def best_of(compute: Callable[[], float]) -> tuple[float, float]:
+    """Shortest seconds of a few calls, and the value."""
+    times, value = [], 0.0
+    for _ in range(REPEATS):
+        begin = time.perf_counter()
+        value = compute()
+        times.append(time.perf_counter() - begin)
+    return min(times), value
+
+
+def timed(compute: Callable[[], object]) -> float:
+    """Seconds of one call."""
+    begin = time.perf_counter()
+    compute()
+    return time.perf_counter() - begin
+
+
+def peak_mb() -> float:
+    """Peak resident memory of this process so far, in 10^6 bytes."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6
+
+
+if __name__ == "__main__":
+    main()

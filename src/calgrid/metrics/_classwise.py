@@ -1,0 +1,55 @@
+"""Bins of every class: sums over the samples of each class and bin, in one or many resamples."""
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from calgrid.metrics._binning import BinSums, bin_index
+from calgrid.metrics._inputs import Predictions, check_bins
+
+Floats = NDArray[np.float64]
+
+
+class ClasswiseBins:
+    """The M equal-width bins of p_ik for each class k, with 1[y_i = k] in place of "correct".
+
+    A row of probabilities sums to 1, so fewer than M of its entries lie above the first bin, whatever K. Those stand
+    in their own bin; the first bin is the total of the class, one dense product, less them.
+
+    Parameters
+    ----------
+    predictions : of N samples and K classes. n_bins : M.
+    """
+
+    def __init__(self, predictions: Predictions, n_bins: int) -> None:
+        self._probs, self._n_bins = predictions.probs, check_bins(n_bins)
+        n, k = self._probs.shape
+        sample, column = np.nonzero(self._probs > 1 / n_bins)
+        p = self._probs[sample, column]
+        cell = column * n_bins + bin_index(p, n_bins)
+        label_cell = predictions.labels * n_bins + bin_index(predictions.label_probs, n_bins)
+
+        def cells(value: Floats, row: NDArray[np.intp], where: NDArray[np.intp]) -> sparse.csr_array:
+            return sparse.csr_array((value, (row, where)), shape=(k * n_bins, n))
+
+        self._above = cells(np.ones(len(p)), cell, sample)
+        self._p_above = cells(p, cell, sample)
+        self._labels = cells(np.ones(n), label_cell, np.arange(n))
+
+    def sums(self, weights: Floats) -> BinSums:
+        """Sums of each class and bin in resamples with ``weights`` (R, N), each (K, R, M)."""
+        count = self._per_cell(self._above, weights)
+        confidence = self._per_cell(self._p_above, weights)
+        count[:, :, 0] += weights.sum(axis=1) - count.sum(axis=2)
+        confidence[:, :, 0] += (weights @ self._probs).T - confidence.sum(axis=2)
+        return BinSums(count, confidence, self._per_cell(self._labels, weights))
+
+    def _per_cell(self, cells: sparse.csr_array, weights: Floats) -> Floats:
+        sums = (cells @ weights.T).reshape(self._probs.shape[1], self._n_bins, -1)
+        return np.ascontiguousarray(sums.swapaxes(1, 2))
+
+
+def classwise_sums(predictions: Predictions, n_bins: int) -> BinSums:
+    """Sums of each class and bin of the sample itself, each (K, M)."""
+    sums = ClasswiseBins(predictions, n_bins).sums(np.ones((1, predictions.n_samples)))
+    return BinSums(*(part[:, 0] for part in sums))

@@ -1,0 +1,105 @@
+"""Bins of equal numbers of samples, of any number and of a number that the data choose, in resamples of sorted samples.
+
+A sample that was drawn several times may be cut by the border between two bins; its draws then fall on both sides.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calgrid.metrics._weighted import Ranks, cumulative
+
+Floats = NDArray[np.float64]
+
+
+class Carried(NamedTuple):
+    """What samples carry in resamples.
+
+    Attributes
+    ----------
+    values : what a sample carries, (N,). weights : how often it was drawn, (R, N).
+    less : how often what it carries was taken off again: 0, or 1 for what resampling has added to the sample.
+    cumulated : cumulative sums of (weights - less) * values, (R, N + 1).
+    """
+
+    values: Floats
+    weights: Floats
+    less: int
+    cumulated: Floats
+
+    def up_to(self, inner: Floats, ranks: Ranks, holders: NDArray[np.intp], rows: NDArray[np.intp]) -> Floats:
+        """Sum over the draws before each of the ranks 0, ``inner`` (Q,), N in each resample of ``rows``, (R, Q + 2)."""
+        row = rows[:, None]
+        share = 1 - self.less / np.maximum(self.weights[row, holders], 1)
+        partial = (inner - ranks.before[row, holders]) * share * self.values[holders]
+        last = self.cumulated[row, -1]
+        return np.hstack([np.zeros_like(last), self.cumulated[row, holders] + partial, last])
+
+
+def carry(weights: Floats, values: Floats) -> Carried:
+    """What the draws of samples with ``values`` (N,) carry in resamples with ``weights`` (R, N)."""
+    return Carried(values, weights, 0, cumulative(weights * values))
+
+
+def noise(carried: Carried) -> Carried:
+    """The same less what each sample carries once: what resampling has added, zero in the mean."""
+    return carried._replace(less=1, cumulated=carried.cumulated - cumulative(carried.values[None]))
+
+
+def equal_runs(n: int, n_bins: int) -> Floats:
+    """Inner borders (M - 1,) of M runs of n samples whose lengths differ by at most one, the longer ones first."""
+    length, longer = divmod(n, n_bins)
+    first = np.arange(1, n_bins)
+    return (first * length + np.minimum(first, longer)).astype(np.float64)
+
+
+def run_gaps(carried: Carried, ranks: Ranks, n_bins: int) -> Floats:
+    """Sum of what is carried in each of M equal runs of each resample, (R, M)."""
+    n, rows = len(carried.values), np.arange(len(carried.weights))
+    inner = equal_runs(n, n_bins)
+    # with more bins than samples, the last borders all lie behind the last sample
+    holders = np.minimum(ranks.holders(inner), n - 1)
+    return np.diff(carried.up_to(inner, ranks, holders, rows), axis=1)
+
+
+def sweep(hits: Carried, ranks: Ranks, carried: tuple[Carried, ...], norm: int) -> list[Floats]:
+    """Error of each of ``carried``, (R,), over the most equal bins up to which their accuracies do not decrease.
+
+    Bins are tried from 1 upwards, so that bin i of b holds the ranks r with floor(r b / N) = i, until accuracy
+    decreases from one bin to the next. Where all errors come before all correct predictions it never does.
+
+    Parameters
+    ----------
+    hits : the correct predictions, in ascending order of confidence. ranks, carried : of the same resamples.
+    norm : 1 or 2, of the gaps of bins.
+    """
+    n = len(hits.values)
+    found = [_norm(one.cumulated[:, -1:], np.array([n]), n, norm) for one in carried]
+    separated = _separated(hits)
+    for values, one in zip(found, carried, strict=True):
+        each = np.diff(one.cumulated[separated], axis=1)
+        values[separated] = _norm(each, np.maximum(hits.weights[separated], 1), n, norm)
+    rows, n_bins = np.flatnonzero(~separated), 2
+    while len(rows) and n_bins <= n:
+        borders = -(-np.arange(n_bins + 1) * n // n_bins)
+        size, inner = np.diff(borders), borders[1:-1]
+        holders = ranks.holders(inner, rows)
+        accuracy = np.diff(hits.up_to(inner, ranks, holders, rows), axis=1) / size
+        kept = (np.diff(accuracy, axis=1) >= 0).all(axis=1)
+        rows, holders = rows[kept], holders[kept]
+        for values, one in zip(found, carried, strict=True):
+            values[rows] = _norm(np.diff(one.up_to(inner, ranks, holders, rows), axis=1), size, n, norm)
+        n_bins += 1
+    return found
+
+
+def _separated(hits: Carried) -> NDArray[np.bool_]:
+    """Whether no error that was drawn follows a correct prediction that was drawn, (R,)."""
+    errors = np.flatnonzero(hits.values == 0)
+    return (hits.weights[:, errors] * hits.cumulated[:, errors]).sum(axis=1) == 0
+
+
+def _norm(gaps: Floats, sizes: Floats, n: int, norm: int) -> Floats:
+    """Error of each resample, (R,), from the gaps (R, B) of bins of ``sizes`` that hold ``n`` draws."""
+    return np.abs(gaps).sum(axis=1) / n if norm == 1 else np.sqrt((gaps**2 / sizes).sum(axis=1) / n)

@@ -1,0 +1,141 @@
+"""Failure prediction: how well the confidence separates correct predictions from errors.
+
+All take probabilities (N, K) and labels (N,). Samples that tie in confidence count with the mean over their orders, so
+that none depends on the order of samples.
+"""
+
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from calgrid.metrics._inputs import Predictions, Probabilities, check_probabilities
+from calgrid.metrics._weighted import cumulative, tie_ends
+
+Floats = NDArray[np.float64]
+
+
+class Confidences:
+    """Numbers of correct and wrong predictions at each distinct confidence, in one or many resamples.
+
+    Parameters
+    ----------
+    ends : position after the last sample of each distinct confidence, (G,), in ascending order.
+    before, correct_before : cumulative weights of all and of the correct predictions in that order, (R, N + 1).
+    """
+
+    def __init__(self, ends: NDArray[np.intp], before: Floats, correct_before: Floats) -> None:
+        self._upto = before[:, np.append(0, ends)]
+        self._wrong_upto = self._upto - correct_before[:, np.append(0, ends)]
+        self._n = before.shape[1] - 1
+
+    @cached_property
+    def wrong(self) -> Floats:
+        """Number of errors, (R,)."""
+        return self._wrong_upto[:, -1]
+
+    def aurc(self) -> Floats:
+        """Area under the risk-coverage curve, (R,)."""
+        return self._area(_harmonic_tails(self._n)) / self._n
+
+    def augrc(self) -> Floats:
+        """Area under the generalised risk-coverage curve, (R,)."""
+        return self._area(np.arange(self._n, 0.0, -1)) / self._n**2
+
+    def oracle_aurc(self) -> Floats:
+        """Area under the risk-coverage curve if all errors were least confident, (R,)."""
+        area = np.append(0, np.cumsum(_harmonic_tails(self._n)))
+        return (area[-1] - area[self._n - self.wrong.astype(np.intp)]) / self._n
+
+    def auroc(self) -> Floats:
+        """P(a correct prediction is more confident than an error) + P(equal) / 2, (R,); NaN without either."""
+        wrong = np.diff(self._wrong_upto, axis=1)
+        right = np.diff(self._upto, axis=1) - wrong
+        wins = (right * (self._wrong_upto[:, :-1] + wrong / 2)).sum(axis=1)
+        return _ratio(wins, self.wrong * (self._n - self.wrong))
+
+    def fpr95(self) -> Floats:
+        """Share of errors at or above the largest threshold that keeps 95 % of the correct, (R,); NaN without either.
+
+        The least number that is at least 95 % is computed in this order, as 0.95 * n may exceed the whole number it is.
+        """
+        right = self._n - self.wrong
+        dropped = right - np.ceil(95 * right / 100)
+        # the threshold is the first confidence up to which more correct predictions lie than may be dropped
+        threshold = (self._upto - self._wrong_upto > dropped[:, None]).argmax(axis=1) - 1
+        kept = self.wrong - np.take_along_axis(self._wrong_upto, threshold.clip(min=0)[:, None], axis=1)[:, 0]
+        return _ratio(kept, np.where(right > 0, self.wrong, 0))
+
+    def _area(self, by_rank: Floats) -> Floats:
+        """Sum over errors of what an error counts at its rank from the most confident, (R,); ties get their mean."""
+        area = np.append(0, np.cumsum(by_rank))[(self._n - self._upto).astype(np.intp)]
+        size = np.diff(self._upto, axis=1)
+        each = np.divide(-np.diff(area, axis=1), size, out=np.zeros_like(size), where=size > 0)
+        return (each * np.diff(self._wrong_upto, axis=1)).sum(axis=1)
+
+
+def aurc(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:
+    """Area under the risk-coverage curve, (1 / N) sum_n (errors among the n most confident) / n.
+
+    Parameters
+    ----------
+    probs : probabilities (N, K). labels : integers (N,). n_bins : unused, for one signature over all metrics.
+
+    Errors as in :func:`calgrid.metrics.ece`. Source: Geifman and El-Yaniv, NeurIPS 2017, as the mean over coverages.
+    """
+    return float(_confidences(probs, labels).aurc()[0])
+
+
+def e_aurc(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:
+    """:func:`aurc` less that of the same errors ranked last (the finite oracle, not its limit for large N).
+
+    Parameters and errors as there. Source: Geifman, Uziel and El-Yaniv, ICLR 2019.
+    """
+    confidences = _confidences(probs, labels)
+    return float((confidences.aurc() - confidences.oracle_aurc())[0])
+
+
+def augrc(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:
+    """Area under the generalised risk-coverage curve, (1 / N) sum_n (errors among the n most confident) / N.
+
+    Parameters and errors as in :func:`aurc`. Source: Traub et al., NeurIPS 2024.
+    """
+    return float(_confidences(probs, labels).augrc()[0])
+
+
+def auroc_failure(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:
+    """AUROC of the confidence as a score for "correct"; NaN where all predictions are correct, or all are wrong.
+
+    Parameters and errors as in :func:`aurc`. Source: Hendrycks and Gimpel, ICLR 2017.
+    """
+    return float(_confidences(probs, labels).auroc()[0])
+
+
+def fpr95_failure(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:
+    """Share of errors at or above the largest threshold that keeps at least 95 % of the correct predictions.
+
+    NaN where all predictions are correct, or all are wrong. Parameters and errors as in :func:`aurc`. Source:
+    Hendrycks and Gimpel, ICLR 2017; Corbière et al., NeurIPS 2019.
+    """
+    return float(_confidences(probs, labels).fpr95()[0])
+
+
+def _confidences(probs: Probabilities, labels: ArrayLike) -> Confidences:
+    predictions = check_probabilities(probs, labels)
+    confidence, correct = sorted_correct(predictions)
+    sums = cumulative(np.vstack([np.ones_like(correct), correct]))
+    return Confidences(tie_ends(confidence), sums[:1], sums[1:])
+
+
+def sorted_correct(predictions: Predictions) -> tuple[Floats, Floats]:
+    """Confidence and correctness, each (N,), in ascending order of confidence."""
+    return predictions.confidence[predictions.order], predictions.correct[predictions.order]
+
+
+def _harmonic_tails(n: int) -> Floats:
+    """sum_{m = r}^{n} 1 / m for the ranks r = 1 ... n: what an error at rank r adds to the sum of the risks."""
+    return np.cumsum(1 / np.arange(n, 0.0, -1))[::-1]
+
+
+def _ratio(part: Floats, whole: Floats) -> Floats:
+    return np.divide(part, whole, out=np.full_like(part, np.nan), where=whole > 0)

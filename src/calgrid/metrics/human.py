@@ -1,0 +1,92 @@
+"""Agreement of a model with what people saw: per-image votes in place of one label.
+
+All take probabilities (N, K) and votes (N, K), how many people chose each class for each image (as in CIFAR-10H,
+Peterson et al., ICCV 2019). h_i are the shares of votes of image i. Where the probability of every class given the
+image is known instead, that takes the place of the votes.
+"""
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import special
+
+from calgrid.errors import DataError
+from calgrid.metrics._binning import BinSums, bin_index, mean_gap
+from calgrid.metrics._inputs import check_rows
+from calgrid.metrics.scoring import PROBABILITY_FLOOR
+
+Floats = NDArray[np.float64]
+
+
+def kl_human(probs: ArrayLike, votes: ArrayLike, n_bins: int = 15) -> float:
+    """Mean Kullback-Leibler divergence from people to model in nats, mean_i sum_k h_ik ln(h_ik / max(p_ik, 1e-12)).
+
+    Parameters
+    ----------
+    probs : probabilities (N, K). votes : numbers of votes (N, K), finite, not negative, not all zero in a row.
+    n_bins : unused, for one signature over all metrics.
+
+    Raises
+    ------
+    DataError : for anything but probabilities, or votes of another shape or without a vote in a row.
+    """
+    return float(kl_per_sample(*check_votes(probs, votes)).mean())
+
+
+def tv_human(probs: ArrayLike, votes: ArrayLike, n_bins: int = 15) -> float:
+    """Mean total variation distance between people and model, mean_i sum_k |h_ik - p_ik| / 2, in [0, 1].
+
+    Parameters and errors as in :func:`kl_human`.
+    """
+    return float(tv_per_sample(*check_votes(probs, votes)).mean())
+
+
+def ece_human(probs: ArrayLike, votes: ArrayLike, n_bins: int = 15) -> float:
+    """ECE against people: sum_b |sum_{i in b} (p_i - h_i)| / N with h_i the share of votes for the predicted class.
+
+    As :func:`calgrid.metrics.ece`, with that share in place of right or wrong: less noisy, as a share is an average.
+    With the known probability q of the predicted class in place of a share, it estimates the binned form of the true
+    calibration error E|E[q | confidence] - confidence| without the noise of drawing labels. That of drawing images,
+    whose q differ within a bin, is left, and it is the larger part where q is mostly near 0 or 1.
+
+    Parameters
+    ----------
+    n_bins : number of equal-width bins. Others and errors as in :func:`kl_human`; ConfigError unless ``n_bins`` is an
+        integer of at least 1.
+    """
+    columns = bin_columns(*check_votes(probs, votes), n_bins)
+    return float(mean_gap(BinSums(*np.split(columns.sum(axis=0), 3))))
+
+
+def kl_per_sample(rows: Floats, shares: Floats) -> Floats:
+    """Kullback-Leibler divergence of each image (N,), from what :func:`check_votes` returns."""
+    return special.rel_entr(shares, np.maximum(rows, PROBABILITY_FLOOR)).sum(axis=1)
+
+
+def tv_per_sample(rows: Floats, shares: Floats) -> Floats:
+    """Total variation distance of each image (N,), from what :func:`check_votes` returns."""
+    return np.abs(rows - shares).sum(axis=1) / 2
+
+
+def bin_columns(rows: Floats, shares: Floats, n_bins: int) -> Floats:
+    """What each image adds to the sums of the bins, (N, 3 M): count, confidence, share of the predicted class."""
+    confidence, agreed = rows.max(axis=1), shares[np.arange(len(rows)), rows.argmax(axis=1)]
+    member = (bin_index(confidence, n_bins)[:, None] == np.arange(n_bins)).astype(np.float64)
+    return np.hstack([member, member * confidence[:, None], member * agreed[:, None]])
+
+
+def check_votes(probs: ArrayLike, votes: ArrayLike) -> tuple[Floats, Floats]:
+    """Probabilities and shares of votes, each float64 (N, K)."""
+    rows = check_rows(probs, "probs")
+    try:
+        counts = np.asarray(votes, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise DataError(f"votes must be a rectangular array of numbers: {error}.") from error
+    if counts.shape != rows.shape:
+        raise DataError(f"votes must have the shape {rows.shape} of probs, got {counts.shape}.")
+    total = counts.sum(axis=1)
+    bad = ~np.isfinite(total) | (counts.min(axis=1) < 0) | (total == 0)
+    if bad.any():
+        raise DataError(
+            f"votes must be finite, not negative and not all zero in a row, row {int(bad.argmax())} is not."
+        )
+    return rows, counts / total[:, None]

@@ -1,0 +1,91 @@
+"""Errors of equal-mass bins, of the sweep and without bins equal plain loops over sorted samples."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.metrics.cases import calibrated, predictions, with_confidence
+
+from calgrid import metrics
+
+
+def sorted_case(probs, labels):
+    confidence, correct = probs.max(axis=1), (probs.argmax(axis=1) == labels).astype(float)
+    order = np.argsort(confidence, kind="stable")
+    return confidence[order], correct[order]
+
+
+def loop_over_sweep(confidence, correct, norm):
+    """Raise the number of bins until accuracy decreases; all the bins may hold one sample each."""
+    n = len(confidence)
+    kept = np.zeros(n, dtype=int)
+    for n_bins in range(2, n + 1):
+        bins = np.arange(n) * n_bins // n
+        accuracy = np.bincount(bins, correct) / np.bincount(bins)
+        if (np.diff(accuracy) < 0).any():
+            break
+        kept = bins
+    size, gaps = np.bincount(kept), np.bincount(kept, confidence - correct)
+    return (size / n @ (np.abs(gaps) / size) ** norm) ** (1 / norm)
+
+
+@given(predictions(), st.sampled_from([1, 2]))
+@settings(deadline=None, max_examples=80)
+def test_sweep_equals_a_loop(case, norm):
+    expected = loop_over_sweep(*sorted_case(*case), norm)
+    assert metrics.ece_sweep(*case, norm=norm) == pytest.approx(expected, abs=1e-12)
+
+
+@pytest.mark.parametrize("n", [50, 700])
+def test_sweep_of_a_calibrated_model_equals_a_loop(n):
+    case = calibrated(n)
+    assert metrics.ece_sweep(*case) == pytest.approx(loop_over_sweep(*sorted_case(*case), 1), abs=1e-12)
+
+
+def test_sweep_of_errors_that_all_come_first_goes_on_to_single_samples():
+    confidence = np.linspace(0.3, 0.9, 2000)
+    correct = np.arange(2000) >= 700
+    found = metrics.ece_sweep(*with_confidence(confidence, correct))
+    assert found == pytest.approx(np.abs(confidence - correct).mean())
+
+
+def test_one_bin_of_the_sweep_is_the_mean_gap():
+    case = with_confidence([0.4, 0.9], [1, 0])  # two bins would have the accuracies 1 and 0
+    assert metrics.ece_sweep(*case) == pytest.approx(abs(0.65 - 0.5))
+
+
+@given(predictions(), st.sampled_from([1, 2, 5, 15, 40]))
+@settings(deadline=None, max_examples=50)
+def test_equal_counts_equal_a_split_of_the_array(case, n_bins):
+    confidence, correct = sorted_case(*case)
+    expected = sum(abs(run.sum()) for run in np.array_split(confidence - correct, n_bins)) / len(confidence)
+    assert metrics.aece_eq(*case, n_bins) == pytest.approx(expected, abs=1e-12)
+    assert metrics.aece(*case, n_bins, form="equal_count") == metrics.aece_eq(*case, n_bins)
+
+
+@given(predictions())
+@settings(deadline=None, max_examples=50)
+def test_kolmogorov_smirnov_equals_a_loop_over_thresholds(case):
+    confidence, correct = sorted_case(*case)
+    sums = [(confidence - correct)[confidence <= threshold].sum() for threshold in confidence]
+    assert metrics.ks(*case) == pytest.approx(np.abs(sums).max() / len(sums), abs=1e-12)
+
+
+@given(predictions())
+@settings(deadline=None, max_examples=50)
+def test_bounds_of_the_kernel_error(case):
+    """No smoothing removes the mean residual, and none makes more of the residuals than there is."""
+    confidence, correct = sorted_case(*case)
+    found = metrics.smece(*case)
+    assert abs((confidence - correct).mean()) - 1e-9 <= found <= np.abs(confidence - correct).mean() + 1e-9
+
+
+@pytest.mark.parametrize("n", [40, 2000])
+def test_kernel_error_is_the_fixed_point_of_a_direct_quadrature(n):
+    probs, labels = calibrated(n)
+    confidence, correct = sorted_case(probs, labels)
+    s = metrics.smece(probs, labels)
+    points = (np.arange(3000) + 0.5) / 3000
+    images = [sign * confidence + 2 * shift for sign in (1, -1) for shift in (-1, 0, 1)]
+    density = sum(np.exp(-0.5 * ((points[:, None] - image) / s) ** 2) for image in images) / (s * np.sqrt(2 * np.pi))
+    assert np.abs(density @ (confidence - correct) / n).mean() == pytest.approx(s, abs=2e-6)

@@ -1,0 +1,86 @@
+"""Two methods on the same test samples: what is due to the samples, and what to the seeds."""
+
+import numpy as np
+import pytest
+from tests.metrics.cases import calibrated, softmax
+
+from calgrid import metrics
+from calgrid.errors import ConfigError, DataError
+from calgrid.statistics import paired_bootstrap
+
+N = 200
+
+
+def runs_of(factor, seeds=3, spread=0.0):
+    """Runs of one model whose logits are multiplied by a factor that varies over seeds."""
+    probs, _ = calibrated(N)
+    factors = factor * (1 + spread * np.linspace(-1, 1, seeds))
+    return [softmax(f * np.log(probs)) for f in factors]
+
+
+LABELS = calibrated(N)[1]
+
+
+def row(table, metric="nll", method=None):
+    found = table[(table["metric"] == metric) & (table["method"] == (method or table["method"].iloc[0]))]
+    assert len(found) == 1
+    return found.iloc[0]
+
+
+def test_one_run_each_is_the_bootstrap_of_a_difference():
+    first, second = runs_of(1.0, seeds=1), runs_of(1.5, seeds=1)
+    table = paired_bootstrap({"a": first, "b": second}, LABELS, n_resamples=200, seed=3)
+    expected = metrics.bootstrap_difference(first[0], second[0], LABELS, n_resamples=200, seed=3)
+    for name in ("accuracy", "nll", "brier", "ece_debiased"):
+        found = row(table, name)
+        assert (found["ci_low"], found["ci_high"]) == pytest.approx(expected[name])
+    assert row(table)["difference"] == pytest.approx(metrics.nll(first[0], LABELS) - metrics.nll(second[0], LABELS))
+    assert np.isnan(row(table)["std_seed"])
+
+
+def test_sources_of_variance_are_told_apart():
+    steady = row(paired_bootstrap({"a": runs_of(1.0), "b": runs_of(1.5)}, LABELS, n_resamples=200))
+    spread = row(paired_bootstrap({"a": runs_of(1.0), "b": runs_of(1.5, spread=0.2)}, LABELS, n_resamples=200))
+    assert steady["std_seed"] == pytest.approx(0, abs=1e-12)
+    assert spread["std_seed"] > 0.05
+    assert spread["std_test"] == pytest.approx(steady["std_test"], rel=0.2)
+    assert steady["n_seeds"] == 3
+
+
+def test_deviation_over_test_samples_is_that_of_a_mean():
+    first, second = runs_of(1.0, seeds=1), runs_of(1.5, seeds=1)
+    found = row(paired_bootstrap({"a": first, "b": second}, LABELS, n_resamples=800))
+    each = -np.log(first[0][np.arange(N), LABELS] / second[0][np.arange(N), LABELS])
+    assert found["std_test"] == pytest.approx(each.std() / np.sqrt(N), rel=0.1)
+
+
+def test_verdicts():
+    runs = {"calibrated": runs_of(1.0), "nearly": runs_of(1.01), "sharp": runs_of(2.5)}
+    table = paired_bootstrap(runs, LABELS, metrics=("accuracy", "nll"), n_resamples=200)
+    assert table[["method", "against"]].drop_duplicates().to_numpy().tolist() == [
+        ["calibrated", "nearly"],
+        ["calibrated", "sharp"],
+        ["nearly", "sharp"],
+    ]
+    nll = table[table["metric"] == "nll"].set_index("against")
+    assert nll.loc["sharp", "verdict"].tolist() == ["lower", "lower"]
+    assert set(table[table["metric"] == "accuracy"]["verdict"]) == {"tie"}  # sharpening keeps the arg max
+    reverse = paired_bootstrap({"sharp": runs["sharp"], "calibrated": runs["calibrated"]}, LABELS, n_resamples=200)
+    assert row(reverse)["verdict"] == "higher"
+
+
+def test_unequal_numbers_of_seeds_pair_the_first():
+    found = row(paired_bootstrap({"a": runs_of(1.0, seeds=2), "b": runs_of(1.5, seeds=4)}, LABELS, n_resamples=20))
+    assert found["n_seeds"] == 2
+
+
+def test_what_is_compared_is_checked():
+    runs = {"a": runs_of(1.0, seeds=1), "b": runs_of(1.5, seeds=1)}
+    with pytest.raises(ConfigError, match="Unknown metric 'nul' in metrics: did you mean 'nll'"):
+        paired_bootstrap(runs, LABELS, metrics=["nul"])
+    with pytest.raises(ConfigError, match="Unknown metric 'ece_null'"):
+        paired_bootstrap(runs, LABELS, metrics=["ece_null"])
+    with pytest.raises(DataError, match="at least two methods"):
+        paired_bootstrap({"a": runs["a"]}, LABELS)
+    with pytest.raises(ConfigError, match="level"):
+        paired_bootstrap(runs, LABELS, level=1)
