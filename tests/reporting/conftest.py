@@ -1,5 +1,6 @@
 """Studies made of random logits: written as the workflow writes them, small enough for every test."""
 
+import itertools
 import json
 import zlib
 from dataclasses import dataclass, field
@@ -10,7 +11,7 @@ import pandas as pd
 import pytest
 
 from calgrid.calibrators import build_calibrator
-from calgrid.metrics import bootstrap, evaluate, evaluate_ood
+from calgrid.metrics import bootstrap, evaluate, evaluate_ood, evaluate_soft
 from calgrid.reporting.figures import write_figures
 from calgrid.reporting.tables import write_tables
 from calgrid.statistics import summarise
@@ -32,6 +33,14 @@ METHODS = {
     "fedlas_mbls": (3.68, 1.1),
     "fedlas_ls_const": (3.6, 0.65),
     "fedlas_ls_random": (3.6, 0.66),
+    "mixup_a01": (3.66, 0.9),
+    "mixup_a05": (3.64, 0.8),
+    "maccal": (3.7, 1.05),
+    "maccal_l09": (3.68, 1.1),
+    "maccal_l10": (3.65, 1.3),
+    "maccal+mixup": (3.7, 0.9),
+    "maccal+mixup_a01": (3.7, 0.98),
+    "maccal+mixup_a05": (3.7, 0.95),
 }
 #: indicators of the methods that have one
 INDICATORS = {
@@ -54,6 +63,7 @@ class Recipe:
     shifts: tuple[str, ...] = ("gaussian_noise", "contrast")
     severities: tuple[int, ...] = (1, 3, 5)
     ood: tuple[str, ...] = ("ood/photos",)
+    datasets: tuple[str, ...] = ("digits",)
     backbones: tuple[str, ...] = ("resnet8",)
     checkpoints: tuple[str, ...] = ("last",)
     n_test: int = 240
@@ -64,6 +74,9 @@ class Recipe:
     comparisons: tuple[dict[str, str], ...] = ()
     sees_validation: tuple[str, ...] = ()
     n_train: int = 150
+    truth_known_of: tuple[str, ...] = ()
+    #: blocks of the configuration beside study and statistics: variants of methods and calibrators, overrides
+    configuration: dict = field(default_factory=dict)
     epochs: int = 6
     drops: tuple[int, ...] = field(default=(3, 5))
 
@@ -83,20 +96,12 @@ class Written:
 def make_study(root: Path, recipe: Recipe) -> Written:
     """Write runs, manifest, metrics, summary and costs below ``root``."""
     runs, rows, costs = [], [], []
-    for backbone in recipe.backbones:
-        for method in recipe.methods:
-            for seed in recipe.seeds:
-                key = {
-                    "protocol": recipe.protocol,
-                    "dataset": "digits",
-                    "backbone": backbone,
-                    "method": method,
-                    "seed": seed,
-                }
-                run = root / "runs" / "/".join(map(str, key.values()))
-                runs.append(_manifest_run(key, run, recipe))
-                rows += _score(key, run, recipe)
-                costs += _records(key, run, recipe)
+    for place in itertools.product(recipe.datasets, recipe.backbones, recipe.methods, recipe.seeds):
+        key = dict(zip(("protocol", "dataset", "backbone", "method", "seed"), (recipe.protocol, *place), strict=True))
+        run = root / "runs" / "/".join(map(str, key.values()))
+        runs.append(_manifest_run(key, run, recipe))
+        rows += _score(key, run, recipe)
+        costs += _records(key, run, recipe)
     return _write(root / "study", recipe, runs, rows, costs)
 
 
@@ -109,7 +114,7 @@ def _write(folder, recipe, runs, rows, costs):
         "statistics": statistics,
         "published": [],
         "runs": runs,
-        "configuration": {"study": "synthetic", "statistics": statistics},
+        "configuration": {"study": "synthetic", "statistics": statistics, **recipe.configuration},
         "fingerprint": "f" * 16,
     }
     write_frame(folder / "metrics.parquet", metrics)
@@ -144,14 +149,16 @@ def _logits(key, n, recipe, keep, labels_seed):
 
 def _score(key, run, recipe):
     rows = []
-    val = _logits(key, recipe.n_test // 2, recipe, 1.0, 1)
+    _, limited, n_val = key["dataset"].partition("_n")
+    val = _logits(key, int(n_val) if limited else recipe.n_test // 2, recipe, 1.0, 1)
     test = _logits(key, recipe.n_test, recipe, 1.0, 2)
     for checkpoint in recipe.checkpoints:
         for name, (logits, labels) in {"val": val, "test": test}.items():
             data = Logits(np.arange(len(labels)), labels, logits, metadata={**key, "split": name})
             write_logits(run / f"logits/{checkpoint}/{name}.parquet", data)
         for calibrator in recipe.calibrators:
-            fitted = build_calibrator(calibrator).fit(*val)
+            options = dict(recipe.configuration.get("calibrators", {}).get(calibrator, {"base": calibrator}))
+            fitted = build_calibrator(options.pop("base"), **options).fit(*val)
             base = {
                 **key,
                 "checkpoint": checkpoint,
@@ -171,6 +178,9 @@ def _score_calibrated(base, key, recipe, fitted, val, test):
         rows += _rows({**base, "split": "val"}, evaluate(fitted.predict_proba(val[0]), val[1]), {}, len(val[1]))
     bounds = bootstrap(probs, test[1], n_resamples=recipe.resamples) if recipe.resamples else {}
     rows += _rows({**base, "split": "test"}, evaluate(probs, test[1]), bounds, recipe.n_test)
+    if key["backbone"] in recipe.truth_known_of:
+        truth = build_calibrator("ts").fit(*val).predict_proba(test[0])
+        rows += _rows({**base, "split": "test"}, evaluate_soft(probs, truth), {}, recipe.n_test)
     for place, shift in enumerate(recipe.shifts):
         for severity in recipe.severities:
             logits, labels = _logits(key, recipe.n_test, recipe, 1 - severity * (0.09 + 0.05 * place), 10 + place)
@@ -249,7 +259,19 @@ def _history(key, run, recipe):
     )
     if key["method"] in INDICATORS:
         history = history.assign(**_diagnostics(key, run, recipe))
+    if key["method"].startswith("maccal"):
+        history = history.assign(**_masking(rng, len(epochs)))
     write_frame(run / "history.parquet", history)
+
+
+def _masking(rng, epochs):
+    """Columns of the history of a MaC-Cal run."""
+    return {
+        "retention": np.linspace(0.5, 0.4, epochs) + 0.01 * rng.random(epochs),
+        "masked_accuracy": np.linspace(0.4, 0.98, epochs),
+        "masked_confidence": np.linspace(0.2, 0.9, epochs) + 0.01 * rng.random(epochs),
+        "clip": 0.05 * np.exp(-np.arange(epochs)),
+    }
 
 
 def _diagnostics(key, run, recipe):
@@ -335,6 +357,22 @@ def external(tmp_path_factory) -> Written:
     """One external run: no history, no shifts, one seed."""
     recipe = Recipe(methods=("ce",), seeds=(0,), shifts=(), ood=(), external=True)
     return make_study(tmp_path_factory.mktemp("external"), recipe)
+
+
+@pytest.fixture(scope="session")
+def sizes(tmp_path_factory) -> Written:
+    """An external network with two numbers of validation rows, each in two orders."""
+    recipe = Recipe(
+        methods=("ce",),
+        seeds=(1, 2),
+        datasets=("digits_n40", "digits_n200"),
+        calibrators=("none", "ts", "iso", "pts", "smart"),
+        shifts=(),
+        ood=(),
+        resamples=0,
+        external=True,
+    )
+    return make_study(tmp_path_factory.mktemp("sizes"), recipe)
 
 
 @pytest.fixture(scope="session")

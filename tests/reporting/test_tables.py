@@ -151,6 +151,7 @@ def test_tests_show_the_differences_and_p_values_of_the_summary(tables, summary,
         cell = row["Δ NLL (nats) (p; Holm)"].replace("**", "")
         assert float(cell.split(" ")[0]) == pytest.approx(expected["diff_vs_baseline"], abs=5e-5)
         assert row["Δ NLL (nats) (p; Holm)"].startswith("**") == (expected["p_holm"] < 0.05)
+        assert cell.endswith("; tie)") == (expected["p_holm"] >= 0.05)
     frame = pd.read_csv(tables / "tests.csv")
     assert set(frame["metric"]) == {"accuracy", "nll", "brier", "ece", "ece_debiased"}
 

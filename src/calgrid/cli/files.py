@@ -132,7 +132,7 @@ def metrics(options: argparse.Namespace) -> None:
         return
     sys.stdout.write(f"{len(data)} rows, {probs.shape[1]} classes\n")
     for name, (value, low, high) in scores.items():
-        sys.stdout.write(f"{name:14s} {value:10.5f}  {_interval(low, high):22s} {METRICS[name].summary}\n")
+        sys.stdout.write(f"{name:18s} {value:10.5f}  {_interval(low, high):22s} {METRICS[name].summary}\n")
 
 
 def _scores(
@@ -168,8 +168,8 @@ def _warn_if_worse(name: str, scores: Mapping[str, Mapping[str, tuple[float, flo
 
 def _print_comparison(scores: Mapping[str, Mapping[str, tuple[float, float, float]]]) -> None:
     names = list(scores)
-    sys.stdout.write(f"{'':14s}" + "".join(f"{name:>34s}" for name in names) + "\n")
+    sys.stdout.write(f"{'':18s}" + "".join(f"{name:>34s}" for name in names) + "\n")
     for metric in SHOWN:
         cells = [scores[name][metric] for name in names]
         line = "".join(f"{value:>12.5f} {_interval(low, high):>21s}" for value, low, high in cells)
-        sys.stdout.write(f"{metric:14s}{line}\n")
+        sys.stdout.write(f"{metric:18s}{line}\n")

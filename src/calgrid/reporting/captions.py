@@ -1,5 +1,7 @@
 """Sentences that captions share: what was scored, on how many seeds, what spreads and intervals mean."""
 
+from collections.abc import Sequence
+
 import pandas as pd
 
 from calgrid.reporting import text
@@ -58,9 +60,9 @@ def interval(data: StudyData, rows: pd.DataFrame) -> str:
     return f"Bars are {many}; where there is one seed, {single}."
 
 
-def sees_validation(data: StudyData, group: Group) -> str:
-    """Name the methods of a group that see validation data during training; empty where there are none."""
-    present = {run["key"]["method"] for run in data.runs(group)}
+def sees_validation(data: StudyData, groups: Sequence[Group]) -> str:
+    """Name the methods of groups that see validation data during training; empty where there are none."""
+    present = {run["key"]["method"] for group in groups for run in data.runs(group)}
     seeing = [method for method in data.validation_methods if method in present]
     if not seeing:
         return ""
@@ -78,8 +80,9 @@ def reading(data: StudyData) -> list[str]:
         f"With several seeds, ± is the standard deviation over seeds and an interval is a {level} Student t interval "
         "of the mean over seeds: it covers what training again with other seeds would change.",
         f"With one seed, an interval is a {level} bootstrap interval over test images: it covers the choice of test "
-        "images and says nothing about other seeds. Calibration errors are biased upwards in resamples, so their "
-        "intervals are reflected (basic bootstrap) and may lie below the value.",
+        "images and says nothing about other seeds. Calibration errors are biased upwards in resamples: the "
+        "interval of a plain error holds its value and reaches down to what chance does not explain (0 where chance "
+        "explains all of it); that of a debiased error is reflected and may lie below the value.",
         RANKING,
         f"ECE is never read alone. {NULL} ECE debiased subtracts the estimated bias and may fall slightly below 0.",
         f"Tests are paired t-tests over seeds against {data.baseline}, corrected by Holm over all methods of a column.",

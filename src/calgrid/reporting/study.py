@@ -117,6 +117,11 @@ class StudyData:
         """Entries of the manifest that belong to a group."""
         return [run for run in self.manifest["runs"] if tuple(run["key"][name] for name in CONDITIONS) == group[:3]]
 
+    def reference(self, group: Group) -> str:
+        """The method of a group that stands for all where there is room for one: the baseline, or else the first."""
+        present = [run["key"]["method"] for run in self.runs(group)]
+        return self.baseline if self.baseline in present else present[0]
+
     def label(self, group: Group, checkpoint: bool = True) -> str:
         """Name of a group in headings: data set and backbone, and what else is needed to tell groups apart.
 

@@ -1,9 +1,9 @@
 """Figures of a study as PNG files with fixed bytes, and an index for the report."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import matplotlib as mpl
 from matplotlib.figure import Figure
@@ -11,14 +11,21 @@ from matplotlib.figure import Figure
 from calgrid.reporting import captions
 from calgrid.reporting.figures import (
     _style,
+    critical_difference,
+    fit_course,
     gate,
     intervals,
+    margin_reliability,
+    margin_temperature,
     over_under,
     reliability,
+    retention,
     saturation,
     scatter,
+    sensitivity,
     severity,
     training,
+    val_size,
 )
 from calgrid.reporting.index import write_index
 from calgrid.reporting.study import Group, StudyData
@@ -33,10 +40,12 @@ class FigureKind:
 
     Attributes
     ----------
-    id : its files are ``{id}_{dataset}_{backbone}.png``. title, category : as shown.
+    id : its files are ``{id}_{dataset}_{backbone}.png``, or ``{id}.png`` for the whole study.
+    title, category : as shown.
     caption : says what is shown, how many seeds, which split and interval.
     draw : returns None where the study has nothing to show.
-    per_checkpoint : drawn for each tested checkpoint, or once.
+    each : what it is drawn for: each tested ``checkpoint``, each ``condition`` (protocol, data set and backbone), or
+        once for the whole ``study`` (it is then given the first group).
     """
 
     id: str
@@ -44,26 +53,62 @@ class FigureKind:
     category: str
     caption: Callable[[StudyData, Group], str]
     draw: Callable[[StudyData, Group], Figure | None]
-    per_checkpoint: bool = True
+    each: Literal["checkpoint", "condition", "study"] = "checkpoint"
 
 
 FIGURES = (
     FigureKind("nll_intervals", "NLL and Brier score", "Methods", intervals.nll_caption, intervals.draw_nll),
     FigureKind("reliability", "Reliability diagrams", "Methods", reliability.caption, reliability.draw),
     FigureKind("over_under", "Over- and under-confidence", "Methods", over_under.caption, over_under.draw),
+    FigureKind(
+        "sensitivity", "Hyper-parameters of methods", "Methods", sensitivity.method_caption, sensitivity.draw_methods
+    ),
+    FigureKind(
+        "critical_difference",
+        "Critical differences of methods",
+        "Methods",
+        critical_difference.method_caption,
+        critical_difference.draw_methods,
+        each="study",
+    ),
     FigureKind("ece_intervals", "ECE and accuracy", "Calibrators", intervals.ece_caption, intervals.draw_ece),
     FigureKind("accuracy_ece", "Accuracy against ECE", "Calibrators", scatter.caption, scatter.draw),
-    FigureKind("shift_severity", "Severity of corruptions", "Shift", severity.caption, severity.draw),
-    FigureKind("training", "Training curves", "Training", training.caption, training.draw, per_checkpoint=False),
-    FigureKind("gate", "Gate of FeDLaS", "Training", gate.caption, gate.draw, per_checkpoint=False),
     FigureKind(
-        "saturation",
-        "Softmax saturation",
-        "Training",
-        saturation.caption,
-        saturation.draw,
-        per_checkpoint=False,
+        "calibrator_sensitivity",
+        "Hyper-parameters of calibrators",
+        "Calibrators",
+        sensitivity.calibrator_caption,
+        sensitivity.draw_calibrators,
     ),
+    FigureKind("val_size", "Validation rows", "Calibrators", val_size.caption, val_size.draw, each="study"),
+    FigureKind("fit_course", "Course of the fit", "Calibrators", fit_course.caption, fit_course.draw),
+    FigureKind(
+        "margin_temperature",
+        "Temperature by margin",
+        "Calibrators",
+        margin_temperature.caption,
+        margin_temperature.draw,
+    ),
+    FigureKind(
+        "margin_reliability",
+        "Reliability by margin",
+        "Calibrators",
+        margin_reliability.caption,
+        margin_reliability.draw,
+    ),
+    FigureKind(
+        "calibrator_critical_difference",
+        "Critical differences of calibrators",
+        "Calibrators",
+        critical_difference.calibrator_caption,
+        critical_difference.draw_calibrators,
+        each="study",
+    ),
+    FigureKind("shift_severity", "Severity of corruptions", "Shift", severity.caption, severity.draw),
+    FigureKind("training", "Training curves", "Training", training.caption, training.draw, each="condition"),
+    FigureKind("gate", "Gate of FeDLaS", "Training", gate.caption, gate.draw, each="condition"),
+    FigureKind("saturation", "Softmax saturation", "Training", saturation.caption, saturation.draw, each="condition"),
+    FigureKind("retention", "Masking of MaC-Cal", "Training", retention.caption, retention.draw, each="condition"),
 )
 
 
@@ -87,7 +132,7 @@ def write_figures(study: Path, manifest: Mapping[str, Any], out: Path) -> list[P
     data = StudyData(study, manifest)
     entries = []
     for kind in FIGURES:
-        for group in data.groups if kind.per_checkpoint else data.conditions:
+        for group in _groups(kind, data):
             with mpl.rc_context(_style.RC):
                 figure = kind.draw(data, group)
                 if figure is not None:
@@ -96,13 +141,20 @@ def write_figures(study: Path, manifest: Mapping[str, Any], out: Path) -> list[P
     return [*(Path(out, entry["file"]) for entry in entries), write_index(out, entries)]
 
 
+def _groups(kind: FigureKind, data: StudyData) -> Sequence[Group]:
+    """Groups that a figure is drawn for."""
+    return {"checkpoint": data.groups, "condition": data.conditions, "study": data.groups[:1]}[kind.each]
+
+
 def _entry(kind: FigureKind, data: StudyData, group: Group) -> dict[str, str]:
-    name = f"{kind.id}_{data.slug(group, kind.per_checkpoint)}"
+    whole, checkpoint = kind.each == "study", kind.each == "checkpoint"
+    name = kind.id if whole else f"{kind.id}_{data.slug(group, checkpoint)}"
+    seeing = captions.sees_validation(data, data.groups if whole else [group])
     return {
         "id": name,
         "file": f"{name}.png",
-        "title": f"{kind.title}: {data.label(group, kind.per_checkpoint)}",
-        "caption": f"{kind.caption(data, group)} {captions.sees_validation(data, group)}".strip(),
+        "title": kind.title if whole else f"{kind.title}: {data.label(group, checkpoint)}",
+        "caption": f"{kind.caption(data, group)} {seeing}".strip(),
         "category": kind.category,
     }
 

@@ -11,6 +11,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from calgrid.reporting import text
+from calgrid.reporting.study import UNCALIBRATED
 
 #: inches; shown 900 pixels wide, text of 9 points stays readable
 WIDTH = 8.0
@@ -71,6 +72,11 @@ def line_handles(names: Sequence[str], all_names: Sequence[str]) -> list[Line2D]
     return [
         Line2D([], [], color=colour(all_names, name), linestyle=line(all_names, name), label=name) for name in names
     ]
+
+
+def calibrator_label(name: str) -> str:
+    """Name of a calibrator in a legend."""
+    return f"{name} (uncalibrated)" if name == UNCALIBRATED else name
 
 
 def null_handle() -> Line2D:

@@ -117,7 +117,7 @@ def _handles(calibrators: Sequence[str], null: bool) -> list[Line2D]:
             color=_style.colour(calibrators, name),
             marker=_style.marker(calibrators, name),
             markersize=5,
-            label=f"{name} (uncalibrated)" if name == "none" else name,
+            label=_style.calibrator_label(name),
         )
         for name in calibrators
     ]

@@ -6,7 +6,17 @@ from typing import Any
 
 from calgrid.reporting.index import write_index
 from calgrid.reporting.study import StudyData
-from calgrid.reporting.tables import comparison, costs, indicator, methods, questions, ranks, shift, training_time
+from calgrid.reporting.tables import (
+    comparison,
+    costs,
+    indicator,
+    methods,
+    questions,
+    ranks,
+    shift,
+    soft_labels,
+    training_time,
+)
 from calgrid.reporting.tables._model import Table, marked
 from calgrid.storage.atomic import write_text
 
@@ -20,6 +30,7 @@ TABLES: tuple[Callable[[StudyData], Table | None], ...] = (
     comparison.tests,
     methods.calibrators,
     ranks.calibrator_ranks,
+    soft_labels.soft_labels,
     shift.shift,
     shift.ood,
     indicator.indicator,

@@ -11,6 +11,7 @@ from calgrid.reporting.tables._model import Cell, Section, Table, by_group, whol
 
 TESTED = ("accuracy", "nll", "brier", "ece", "ece_debiased")
 TEST_COLUMNS = ["method", "calibrator", "fit_on", "metric", "mean", "n_seeds", "diff_vs_baseline", "p_value", "p_holm"]
+TEST_COLUMNS += ["verdict"]
 PUBLISHED_COLUMNS = [
     "method",
     "calibrator",
@@ -53,7 +54,7 @@ def tests(data: StudyData) -> Table | None:
         f"Difference of each method to {data.baseline} (method minus {data.baseline}) with the same calibrator on the "
         f"{captions.test_split(data)}; {captions.seeds(frame)}. In brackets the p-value of the paired t-test over "
         "seeds and the p-value after Holm's correction for all methods compared in that column. Bold: Holm p below "
-        f"{1 - data.level:g}. No number in brackets: too few paired seeds for a test. Differences of ECE depend on "
+        f"{1 - data.level:g}; tie: the data cannot tell the two apart. No number in brackets: too few paired seeds for a test. Differences of ECE depend on "
         "sharpness too: read them beside NLL, Brier score and accuracy."
     )
     return Table("tests", f"Paired tests against {data.baseline}", "Methods", caption, frame, formatted)
@@ -65,7 +66,8 @@ def _difference(rows: pd.DataFrame, alpha: float) -> Cell:
     row = rows.iloc[0]
     difference = float(row["diff_vs_baseline"])
     p, holm = float(row["p_value"]), float(row["p_holm"])
-    spread = "" if math.isnan(p) else f"({text.p_value(p)}; {text.p_value(holm)})"
+    verdict = "; tie" if row["verdict"] == "tie" else ""
+    spread = "" if math.isnan(p) else f"({text.p_value(p)}; {text.p_value(holm)}{verdict})"
     return Cell(text.number(row["metric"], difference, signed=True), spread, holm < alpha, difference)
 
 

@@ -4,6 +4,7 @@ import pandas as pd
 
 from calgrid.metrics import METRICS
 from calgrid.reporting import text
+from calgrid.reporting.settings import settings
 from calgrid.reporting.study import UNCALIBRATED, StudyData
 from calgrid.reporting.tables._model import Cell, Section, Table, whole, words
 from calgrid.statistics import mean_ranks, wilcoxon_holm
@@ -40,20 +41,10 @@ def _test(reference: str) -> str:
 
 
 def _table(data: StudyData, kind: str, reference: str, id: str, category: str, caption: str) -> Table | None:
-    frame = _compare(_settings(data, kind), kind, reference)
+    frame = _compare(settings(data, kind, RANKED), kind, reference)
     if frame is None:
         return None
     return Table(id, f"Mean ranks of {kind}s over settings", category, caption, frame, [_section(frame)])
-
-
-def _settings(data: StudyData, kind: str) -> pd.DataFrame:
-    """Tidy means of the ranked metrics with the columns ``setting`` and ``name`` (what is compared)."""
-    parts = []
-    for group in data.conditions:
-        rows = data.tidy(group, "test", [UNCALIBRATED] if kind == "method" else None)
-        where = "/".join(group) if kind == "method" else "/".join(group) + "/" + rows["method"]
-        parts.append(rows[rows["metric"].isin(RANKED)].assign(setting=where, name=rows[kind]))
-    return pd.concat(parts)
 
 
 def _compare(rows: pd.DataFrame, kind: str, reference: str) -> pd.DataFrame | None:

@@ -1,0 +1,136 @@
+"""Critical-difference diagrams: mean ranks over settings, and which of them Nemenyi's test cannot tell apart."""
+
+from collections.abc import Iterator
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from calgrid.metrics import METRICS
+from calgrid.reporting import text
+from calgrid.reporting.figures import _style
+from calgrid.reporting.settings import Kind, on_most_rows, settings
+from calgrid.reporting.study import Group, StudyData
+from calgrid.statistics import CriticalDifference, critical_difference
+
+SHOWN = ("nll", "ece")
+#: heights in the unit of a line of text: of a bar, of the ruler of the critical difference, of a line
+BAR, RULER, LINE = 0.45, 1.1, 1.0
+#: ranks with a number at most, about
+LABELS = 20
+#: inches of a unit
+UNIT = 0.21
+
+
+def method_caption(data: StudyData, group: Group) -> str:
+    """Say what the diagram of methods shows."""
+    return _what(data, "method", "uncalibrated methods")
+
+
+def calibrator_caption(data: StudyData, group: Group) -> str:
+    """Say what the diagram of calibrators shows."""
+    methods = text.listed(sorted({data.reference(each) for each in data.conditions}))
+    return _what(data, "calibrator", f"calibrators of the networks of {methods}")
+
+
+def _what(data: StudyData, kind: Kind, compared: str) -> str:
+    shown = dict(_diagrams(data, kind))
+    counts = sorted({each.friedman.n_settings for each in shown.values()})
+    return (
+        f"Mean rank of the {compared} over {text.listed([str(n) for n in counts])} settings (protocol, data set and "
+        "backbone), 1 = best, by "
+        f"{text.listed([text.name(metric) for metric in shown])} on the clean test split; means over seeds are ranked "
+        "within each setting that has all that are named. CD is Nemenyi's critical difference at the level "
+        f"{1 - data.level:.2g}: bars join mean ranks that differ by less. It depends on the pool: with one competitor "
+        "more or fewer, others may be told apart. Friedman's test (in the form of Iman and Davenport) asks whether any "
+        "mean ranks differ; where it does not reject, the bars mean little. Settings that share test images are not "
+        "independent. Accuracy and the other metrics are in the table of mean ranks."
+    )
+
+
+def draw_methods(data: StudyData, group: Group) -> Figure | None:
+    """Draw a diagram a metric, of the uncalibrated methods."""
+    return _draw(data, "method")
+
+
+def draw_calibrators(data: StudyData, group: Group) -> Figure | None:
+    """Draw a diagram a metric, of the calibrators."""
+    return _draw(data, "calibrator")
+
+
+def _draw(data: StudyData, kind: Kind) -> Figure | None:
+    shown = dict(_diagrams(data, kind))
+    if not shown:
+        return None
+    heights = [_depth(each) + RULER + 1.5 for each in shown.values()]
+    figure = _style.new_figure(_style.WIDTH, UNIT * sum(heights) + 0.7)
+    axes = figure.subplots(len(shown), 1, squeeze=False, gridspec_kw={"height_ratios": heights})[:, 0]
+    for ax, (metric, each) in zip(axes, shown.items(), strict=True):
+        _diagram(ax, each)
+        test = each.friedman
+        ax.set_title(f"{text.name(metric)}, {test.n_settings} settings; Friedman p: {text.p_value(test.f_p_value)}")
+    return figure
+
+
+def _diagrams(data: StudyData, kind: Kind) -> Iterator[tuple[str, CriticalDifference]]:
+    """Metric and what its diagram shows, where two settings have all that is compared."""
+    rows = settings(data, kind, SHOWN)
+    groups = [group for group in data.conditions if on_most_rows(data, group)]
+    parts = {group: data.select(rows, group) for group in groups}
+    if kind == "calibrator":  # networks of other methods on the same test images would not be another setting
+        parts = {group: part[part["method"] == data.reference(group)] for group, part in parts.items()}
+    chosen = pd.concat(parts.values())
+    for metric in SHOWN:
+        scores = chosen[chosen["metric"] == metric].pivot(index="setting", columns="name", values="mean")
+        complete = scores.dropna()
+        if len(complete) < 2:  # what is missing in most settings leaves the comparison instead of the settings
+            complete = scores.dropna(axis="columns")
+        if min(complete.shape) >= 2:
+            lower = bool(METRICS[metric].lower_is_better)
+            yield metric, critical_difference(complete, lower_is_better=lower, alpha=1 - data.level)
+
+
+def _depth(shown: CriticalDifference) -> float:
+    """Height below the axis."""
+    return BAR * (len(shown.groups) + 1) + LINE * -(-len(shown.mean_ranks) // 2)
+
+
+def _diagram(ax: Axes, shown: CriticalDifference) -> None:
+    """Draw the axis of ranks from 1 at the left, names below it, bars between, and the ruler above."""
+    k = len(shown.mean_ranks)
+    # the critical difference of few settings is longer than the axis
+    last = max(k, 1 + shown.cd)
+    room = 0.42 * (last - 1)
+    ax.set(xlim=(1 - room, last + room), ylim=(_depth(shown), -RULER - 1))
+    ax.set_axis_off()
+    ax.plot([1, k], [0, 0], color="black", linewidth=1)
+    for rank in range(1, k + 1, 1 + k // LABELS):
+        ax.plot([rank, rank], [0, -0.2], color="black", linewidth=1)
+        ax.text(rank, -0.3, str(rank), ha="center", va="bottom", fontsize=8)
+    ax.plot([1, 1 + shown.cd], [-RULER - 0.2] * 2, color=_style.GREY, linewidth=2, marker="|", gid="cd")
+    ax.text(1 + shown.cd, -RULER - 0.2, f"  CD = {shown.cd:.2f}", ha="left", va="center", color=_style.GREY)
+    for place, (name, rank) in enumerate(shown.mean_ranks.items()):
+        _name(ax, shown, place, f"{name} ({rank:.2f})", (1 - 0.06 * (last - 1), last + 0.06 * (last - 1)))
+    for place, names in enumerate(shown.groups):
+        ends = shown.mean_ranks[[names[0], names[-1]]].to_numpy(float)
+        overhang = 0.008 * (last - 1)
+        y = BAR * (place + 1)
+        ax.plot(
+            [ends[0] - overhang, ends[1] + overhang],
+            [y, y],
+            color="black",
+            linewidth=3,
+            solid_capstyle="butt",
+            gid="bar",
+        )
+
+
+def _name(ax: Axes, shown: CriticalDifference, place: int, name: str, ends: tuple[float, float]) -> None:
+    """Write a name beside the axis, the better half at the left, and join it to its mean rank."""
+    k = len(shown.mean_ranks)
+    left = place < -(-k // 2)
+    line = place if left else k - 1 - place
+    y = BAR * (len(shown.groups) + 1) + LINE * (line + 0.4)
+    rank, end = float(shown.mean_ranks.iloc[place]), ends[0 if left else 1]
+    ax.plot([rank, rank, end], [0, y, y], color=_style.GREY, linewidth=0.8, gid="name")
+    ax.text(end, y, f"{name} " if left else f" {name}", ha="right" if left else "left", va="center", fontsize=8.5)

@@ -1,0 +1,57 @@
+"""The table of distances to the truth: only where the truth is known, beside what labels alone show."""
+
+import pandas as pd
+import pytest
+
+from calgrid.reporting.tables import write_tables
+
+
+@pytest.fixture
+def written(build, tmp_path):
+    """Function that writes the tables of a study with two backbones, of which the truth is known of those named."""
+
+    def write(*known):
+        study = build(backbones=("resnet8", "resnet20"), shifts=(), ood=(), resamples=0, truth_known_of=known)
+        write_tables(study.folder, study.manifest, tmp_path / "out")
+        return study, tmp_path / "out"
+
+    return write
+
+
+def test_rows_are_those_whose_truth_is_known(written, read_markdown):
+    study, out = written("resnet20")
+    ((heading, rows),) = read_markdown(out / "soft_labels.md").items()
+    assert heading == "digits, resnet20"
+    assert [row["Calibrator"] for row in rows] == ["none", "ts"] * 3
+    summary = pd.read_parquet(study.folder / "summary.parquet").query("split == 'test' and backbone == 'resnet20'")
+    frame = pd.read_csv(out / "soft_labels.csv")
+    assert len(frame) == len(rows) == 6
+    for metric in ("soft_kl", "soft_tv", "soft_ece", "ece", "ece_null"):
+        expected = summary[summary["metric"] == metric].set_index(["method", "calibrator"])["mean"].to_dict()
+        found = frame.set_index(["method", "calibrator"])[f"{metric}_mean"].to_dict()
+        assert found == pytest.approx(expected), metric
+
+
+def test_the_truth_itself_is_the_best_of_its_method(written, read_markdown):
+    """Temperature scaling on val is the truth of this study, so its distance is 0, and bold."""
+    _, out = written("resnet8", "resnet20")
+    sections = read_markdown(out / "soft_labels.md")
+    assert len(sections) == 2
+    for rows in sections.values():
+        for row in rows:
+            for column in ("KL to truth (nats) ↓", "TV to truth (%) ↓", "ECE to truth (%) ↓"):
+                assert row[column].startswith("**0.00") == (row["Calibrator"] == "ts")
+
+
+def test_ece_stands_beside_its_debiased_value_and_its_null(written, read_markdown):
+    _, out = written("resnet8")
+    (rows,) = read_markdown(out / "soft_labels.md").values()
+    assert {"ECE (%) ↓", "ECE debiased (%) ↓", "ECE null (%)", "Accuracy (%) ↑"} < set(rows[0])
+    text = (out / "soft_labels.md").read_text()
+    assert "free of the noise of labels though not of that of images" in text
+
+
+def test_without_a_known_truth_there_is_no_table(written):
+    _, out = written()
+    assert not (out / "soft_labels.md").exists()
+    assert (out / "calibrators.md").exists()
