@@ -54,8 +54,8 @@ def tests(data: StudyData) -> Table | None:
         f"Difference of each method to {data.baseline} (method minus {data.baseline}) with the same calibrator on the "
         f"{captions.test_split(data)}; {captions.seeds(frame)}. In brackets the p-value of the paired t-test over "
         "seeds and the p-value after Holm's correction for all methods compared in that column. Bold: Holm p below "
-        f"{1 - data.level:g}; tie: the data cannot tell the two apart. No number in brackets: too few paired seeds for a "
-        "test. Differences of ECE depend on sharpness too: read them beside NLL, Brier score and accuracy."
+        f"{1 - data.level:g}; tie: the data cannot tell the two apart. No number in brackets: too few paired seeds for "
+        "a test. Differences of ECE depend on sharpness too: read them beside NLL, Brier score and accuracy."
     )
     return Table("tests", f"Paired tests against {data.baseline}", "Methods", caption, frame, formatted)
 
