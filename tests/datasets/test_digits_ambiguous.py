@@ -22,7 +22,7 @@ def folder(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def test_split(folder):
+def judged(folder):
     return open_prepared(folder, verify=True).splits["test"]
 
 
@@ -48,8 +48,8 @@ def test_every_split_has_the_posterior_of_each_image(folder):
         np.testing.assert_allclose(np.asarray(split.distribution).sum(axis=1), 1, atol=1e-5)
 
 
-def test_the_bayes_classifier_is_as_good_as_it_says(test_split):
-    posterior, labels = truth(test_split), np.asarray(test_split.labels)
+def test_the_bayes_classifier_is_as_good_as_it_says(judged):
+    posterior, labels = truth(judged), np.asarray(judged.labels)
     best = posterior.max(axis=1)
     accuracy = metrics.accuracy(posterior, labels)
     assert 0.85 < accuracy < 0.92
@@ -60,18 +60,18 @@ def test_the_bayes_classifier_is_as_good_as_it_says(test_split):
     assert abs(metrics.nll(posterior, labels) - entropy.mean()) < 3 * np.sqrt(variance.sum()) / len(best)
 
 
-def test_the_posterior_itself_is_at_no_distance_from_the_truth(test_split):
-    posterior = truth(test_split)
-    assert metrics.evaluate_soft(posterior, test_split.distribution) == pytest.approx(
+def test_the_posterior_itself_is_at_no_distance_from_the_truth(judged):
+    posterior = truth(judged)
+    assert metrics.evaluate_soft(posterior, judged.distribution) == pytest.approx(
         {"soft_kl": 0, "soft_tv": 0, "soft_ece": 0}, abs=1e-6
     )
-    low, _ = metrics.bootstrap(posterior, np.asarray(test_split.labels), n_resamples=100)["ece"]
+    low, _ = metrics.bootstrap(posterior, np.asarray(judged.labels), n_resamples=100)["ece"]
     assert low == 0  # what labels show of it is chance
 
 
-def test_labels_are_draws_from_the_posterior(test_split):
+def test_labels_are_draws_from_the_posterior(judged):
     """Given the image, each class is as frequent as the posterior says: class by class, and for the runner-up."""
-    posterior, labels = truth(test_split), np.asarray(test_split.labels)
+    posterior, labels = truth(judged), np.asarray(judged.labels)
     second = np.argsort(posterior, axis=1)[:, -2]
     columns = [(posterior[:, k], labels == k) for k in range(10)]
     columns.append((posterior[np.arange(len(labels)), second], labels == second))
