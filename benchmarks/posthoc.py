@@ -178,18 +178,6 @@ def peers(probs: np.ndarray, labels: np.ndarray) -> list[tuple[str, str, float, 
     return rows
 
 
-def _torchmetrics(norm: str) -> Callable[..., Callable[[], float]]:
-    """Binned error of torchmetrics in one of its norms, on tensors that share the memory of the arrays."""
-
-    def call(module: object, probs: np.ndarray, labels: np.ndarray, *_: np.ndarray) -> Callable[[], float]:
-        torch = importlib.import_module("torch")
-        torch.set_num_threads(1)
-        inputs = torch.from_numpy(probs), torch.from_numpy(labels)
-        return lambda: module.multiclass_calibration_error(*inputs, probs.shape[1], n_bins=15, norm=norm)
-
-    return call
-
-
 def _log_loss(module: object, probs: np.ndarray, labels: np.ndarray, *_: np.ndarray) -> float:
     return module.log_loss(labels, probs, labels=range(probs.shape[1]))
 
