@@ -34,7 +34,7 @@ rule aggregate:
         "../../envs/report.yaml"
     threads: 1
     resources:
-        mem_mb=8000,
+        mem_mb=BOOK.needs.aggregate_memory(),
         runtime=60,
     params:
         folder=lambda wildcards: STUDY,

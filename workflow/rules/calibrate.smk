@@ -12,7 +12,7 @@ rule calibrate:
         "../../envs/calibrate.yaml"
     threads: 1
     resources:
-        mem_mb=lambda wildcards, attempt: 4000 * attempt,
+        mem_mb=BOOK.needs.calibrate_memory,
         runtime=60,
     params:
         run=RUN,

@@ -22,7 +22,7 @@ for group in BOOK.predict_groups():
         threads: 1
         resources:
             gpu=BOOK.gpus,
-            mem_mb=lambda wildcards, attempt: 4000 * attempt,
+            mem_mb=BOOK.needs.predict_memory(group.dataset),
             runtime=60,
         params:
             folder=BOOK.run_folder(group),

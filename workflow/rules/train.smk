@@ -15,9 +15,8 @@ rule train:
     threads: 1
     resources:
         gpu=BOOK.gpus,
-        mem_mb=lambda wildcards, attempt: 4000 * attempt,
-        # a run that reaches its limit goes on from its resume state, so a retry needs no more time
-        runtime=240,
+        mem_mb=BOOK.needs.train_memory,
+        runtime=BOOK.needs.train_minutes,
     params:
         folder=RUN,
         data=f"{RESULTS}/data/{{dataset}}",

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from calgrid.configuration.plan import Plan, as_json
+from calgrid.configuration.resources import Resources
 from calgrid.configuration.runs import EXTERNAL, RunKey, family_unit
 from calgrid.configuration.study import Study
 from calgrid.errors import ConfigError
@@ -67,6 +68,8 @@ class RuleBook:
             raise ConfigError("device: 'cuda' was asked for but this machine has no GPU; use device: cpu or auto.")
         #: GPUs that a training or prediction job asks for
         self.gpus = 0 if self.device == "cpu" or (local and not gpu_here) else 1
+        #: memory and time of the jobs
+        self.needs = Resources(study, self.gpus)
 
     def export_environment(self) -> None:
         """Set what all jobs inherit, here and through a cluster's scheduler.

@@ -1,0 +1,118 @@
+"""What a job needs: memory and time for a scheduler, from the data set, the backbone and the protocol of its run.
+
+These are estimates on the safe side. Memory doubles, triples, ... with each attempt at the same job; time does not,
+because a run that reached its limit goes on from its resume state. A site that wants other numbers says so in its
+profile (``set-resources``).
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from calgrid import registry
+from calgrid.configuration.runs import RunKey, family_unit
+from calgrid.configuration.study import Study
+
+#: Python with its libraries and a CUDA context, in MB
+BASE_MB = 4000
+MB = 2**20
+#: copies of the images in memory while they are loaded and put on the device
+IMAGE_COPIES = 3
+#: copies of the weights: network, gradients, momentum, best checkpoint, and resume state while it is written
+WEIGHT_COPIES = 8
+#: copies of logits, as float32, while a calibrator is fitted and scored
+LOGITS_COPIES = 6
+#: images and parameters of what says nothing of its size
+UNKNOWN_IMAGES, UNKNOWN_PARAMETERS = 100_000, 25_000_000
+UNKNOWN_SHAPE = (3, 64, 64)
+UNKNOWN_CLASSES = 200
+#: seconds of a GPU for one pass forth and back over an image of 32x32 pixels: least, and for each parameter
+PASS_SECONDS, PASS_SECONDS_A_PARAMETER = 2e-5, 1e-11
+#: a processor core is so many times slower than a GPU
+CORE_SLOWER = 50
+SAFETY = 3
+LEAST_MINUTES, MOST_MINUTES = 60, 24 * 60
+
+Resource = Callable[..., int]
+
+
+class Resources:
+    """Resource functions of the rules, with the arguments that Snakemake gives them."""
+
+    def __init__(self, study: Study, gpus: int) -> None:
+        self._study = study
+        self._slower = 1 if gpus else CORE_SLOWER
+        self._minutes: dict[tuple[str, ...], int] = {}
+        self._memory: dict[tuple[str, ...], int] = {}
+
+    def train_memory(self, wildcards: Any, attempt: int) -> int:
+        """Memory of a training in MB."""
+        return attempt * self._network_memory(wildcards.dataset, wildcards.backbone)
+
+    def train_minutes(self, wildcards: Any) -> int:
+        """Time limit of a training: three times its estimate, between an hour and a day."""
+        where = (wildcards.protocol, wildcards.dataset, wildcards.backbone, wildcards.method)
+        if where not in self._minutes:
+            run = self._study.runs[RunKey(*where, seed=int(wildcards.seed))]
+            images = run.protocol["epochs"] * _images(where[1])["train"]
+            seconds = images * self._slower * _pass_seconds(where[1], where[2])
+            self._minutes[where] = min(LEAST_MINUTES + math.ceil(SAFETY * seconds / 60), MOST_MINUTES)
+        return self._minutes[where]
+
+    def predict_memory(self, dataset: str) -> Resource:
+        """Memory of a prediction of a data set's splits and families in MB."""
+        return lambda wildcards, attempt: attempt * self._network_memory(dataset, wildcards.backbone)
+
+    def calibrate_memory(self, wildcards: Any, attempt: int) -> int:
+        """Memory of the calibration of a run in MB; of the families only one is in memory at a time."""
+        dataset = wildcards.dataset
+        where = (dataset,)
+        if where not in self._memory:
+            settings = max(map(_settings, _info(dataset).get("families", ())), default=1)
+            images = _images(dataset)
+            rows = images["val"] + images["test"] * settings
+            classes = _info(dataset).get("n_classes") or UNKNOWN_CLASSES
+            self._memory[where] = BASE_MB + LOGITS_COPIES * 4 * rows * classes // MB
+        return attempt * self._memory[where]
+
+    def aggregate_memory(self) -> int:
+        """Memory of what reads the numbers of all runs, in MB."""
+        return BASE_MB + 2 * len(self._study.evaluations)
+
+    def _network_memory(self, dataset: str, backbone: str) -> int:
+        where = (dataset, backbone)
+        if where not in self._memory:
+            images = sum(_images(dataset).values()) * math.prod(_shape(dataset))
+            need = IMAGE_COPIES * images + WEIGHT_COPIES * 4 * _parameters(backbone)
+            self._memory[where] = BASE_MB + need // MB
+        return self._memory[where]
+
+
+def _info(dataset: str) -> Mapping[str, Any]:
+    """What is registered of a data set or family; nothing for one that the configuration or a user's file brings."""
+    known = registry.specs("dataset").get(family_unit(dataset))
+    return known.info if known else {}
+
+
+def _images(dataset: str) -> dict[str, int]:
+    return {"train": UNKNOWN_IMAGES, "val": 0, "test": UNKNOWN_IMAGES, **_info(dataset).get("sizes", {})}
+
+
+def _shape(dataset: str) -> tuple[int, ...]:
+    return tuple(_info(dataset).get("image_shape") or UNKNOWN_SHAPE)
+
+
+def _settings(family: str) -> int:
+    info = _info(family)
+    return len(info.get("shifts", ("",))) * len(info.get("severities", (0,)))
+
+
+def _parameters(backbone: str) -> int:
+    counts = registry.spec("backbone", backbone).info.get("parameters") or {}
+    return max(counts.values(), default=UNKNOWN_PARAMETERS)
+
+
+def _pass_seconds(dataset: str, backbone: str) -> float:
+    _, height, width = _shape(dataset)
+    pixels = max(height * width / 32**2, 0.25)
+    return pixels * max(PASS_SECONDS, PASS_SECONDS_A_PARAMETER * _parameters(backbone))

@@ -1,0 +1,163 @@
+"""What clusters do to jobs: each run goes on from its last resume state and ends with the undisturbed bytes."""
+
+import contextlib
+import json
+import os
+import signal
+import time
+
+import pandas as pd
+import pytest
+from tests.slurm.cluster import wait_for
+from tests.workflow.dag import CONFIG
+
+pytestmark = [pytest.mark.workflow, pytest.mark.slurm]
+RUNS = "results/runs/long/digits/resnet8"
+METRICS = "results/tiny/metrics.parquet"
+FILES = ("model.safetensors", "history.parquet", "logits/last/test.parquet")
+#: a resume state every half second
+OFTEN = {"CALGRID_RESUME_SECONDS": "0.5"}
+
+LONG = {
+    **CONFIG,
+    "protocols": {"long": {"base": "digits", "epochs": 400}},
+    "grids": [
+        {
+            "protocol": "long",
+            "datasets": ["digits"],
+            "backbones": ["resnet8"],
+            "methods": ["ce", "mbls"],
+            "seeds": [1],
+            "calibrators": ["none", "ts"],
+        }
+    ],
+}
+
+
+class Run:
+    """One run of a grid and the SLURM job that trains it."""
+
+    def __init__(self, grid, cluster, method):
+        self.grid, self.cluster, self.method = grid, cluster, method
+        self.folder = grid.root / RUNS / method / "seed1"
+        self.comment = f"rule_train_wildcards_long_digits_resnet8_{method}_1"
+
+    def progress(self):
+        """The running job, once it has written a resume state."""
+        begin = time.time()
+
+        def saved():
+            job = self.cluster.running(self.comment)
+            states = list(self.folder.glob(".calgrid/train/*.partial/resume.pt"))
+            with contextlib.suppress(FileNotFoundError):  # it is replaced while we look
+                return job if any(state.stat().st_mtime > begin for state in states) else None
+
+        return wait_for(saved, f"a resume state of {self.method}\n{self.grid.log()}")
+
+    def writer(self):
+        """Process that holds the run's lock."""
+        return json.loads((self.folder / ".calgrid/train.lock").read_text())["pid"]
+
+    def requeued(self, job):
+        """Wait until SLURM has put the job back into its queue, and let it start at once instead of in two minutes."""
+        wait_for(lambda: self.cluster.job(job)["Restarts"] == "1", f"the requeueing of {self.method}")
+        self.cluster.command("scontrol", "update", f"JobId={job['JobId']}", "StartTime=now")
+
+    def record(self):
+        return json.loads((self.folder / "train.json").read_text())
+
+
+def cancel(cluster, run):
+    """``scancel``: the job fails, Snakemake tries again."""
+    job = run.progress()
+    cluster.command("scancel", job["JobId"])
+    wait_for(lambda: cluster.job(job)["JobState"] == "CANCELLED", "the cancelled job")
+
+
+def warn(cluster, run):
+    """What ``slurm_extra: --signal=USR1@30`` does before a time limit."""
+    job = run.progress()
+    cluster.command("scancel", "--signal=USR1", job["JobId"])
+    wait_for(lambda: cluster.job(job)["JobState"] == "FAILED", "the warned job")
+
+
+def preempt(cluster, run):
+    """A job of a partition of higher priority takes the node; SLURM puts ours back into the queue."""
+    job = run.progress()
+    options = ("--parsable", "--partition=urgent", f"--nodelist={job['NodeList']}", "--output=/dev/null", "--mem=10")
+    cluster.command("sbatch", *options, "--wrap", "true")
+    run.requeued(job)
+
+
+def lose_node(cluster, run):
+    """The node goes down and comes back; SLURM puts the job back into the queue."""
+    job = run.progress()
+    node = f"NodeName={job['NodeList']}"
+    cluster.command("scontrol", "update", node, "State=DOWN", "Reason=test")
+    run.requeued(job)
+    if cluster.states()[job["NodeList"]].startswith("down"):
+        cluster.command("scontrol", "update", node, "State=RESUME")
+
+
+def reach_time_limit(cluster, run):
+    """The limit passes while the process is frozen, so that it cannot end before."""
+    job = run.progress()
+    os.kill(run.writer(), signal.SIGSTOP)
+    cluster.command("scontrol", "update", f"JobId={job['JobId']}", "EndTime=now+1")
+    wait_for(lambda: cluster.job(job)["JobState"] == "TIMEOUT", "the time limit")
+
+
+@pytest.fixture(scope="module")
+def reference(undisturbed):
+    """The same grid on this machine without SLURM."""
+    undisturbed.configure(LONG)
+    undisturbed.run("tiny.yaml", METRICS)
+    return undisturbed
+
+
+def test_runs_survive_what_clusters_do(cluster, grid, reference):
+    grid.configure(LONG)
+    ce, mbls = (Run(grid, cluster, method) for method in ("ce", "mbls"))
+    first = grid.start("--retries", "2", METRICS, **OFTEN)
+    for event, run in [(cancel, ce), (preempt, mbls), (lose_node, ce), (reach_time_limit, mbls), (warn, ce)]:
+        event(cluster, run)
+    # the controller dies while a job of its own runs; a second one is called at once
+    orphan = ce.progress()
+    os.kill(ce.writer(), signal.SIGSTOP)  # as slow as it takes for the second controller's job to meet it
+    first.kill()
+    first.wait()
+    wait_for((mbls.folder / "train.json").is_file, "the end of mbls")
+    second = grid.start(METRICS, **OFTEN)
+    log = grid.root / "results/logs/train/long/digits/resnet8/ce/seed1.log"
+    refusal = f"is being written by process {ce.writer()}"
+    wait_for(lambda: refusal in log.read_text(), "the second writer that waits for the first")
+    assert f"SLURM job {orphan['JobId']}" in log.read_text()
+    assert cluster.job(orphan)["JobState"] == "RUNNING"
+    os.kill(ce.writer(), signal.SIGCONT)
+    assert second.wait(timeout=300) == 0, grid.log()
+
+    assert (ce.record()["interruptions"], mbls.record()["interruptions"]) == (3, 2), "resumed, never from the start"
+    assert ce.record()["environment"]["slurm_job"] == orphan["JobId"], "trained once, by the job that was left alone"
+    for method in ("ce", "mbls"):
+        for name in FILES:
+            path = f"{RUNS}/{method}/seed1/{name}"
+            assert (grid.root / path).read_bytes() == (reference.root / path).read_bytes(), path
+    assert (grid.root / METRICS).read_bytes() == (reference.root / METRICS).read_bytes()
+    metrics = pd.read_parquet(grid.root / METRICS)
+    identity = ["method", "seed", "calibrator", "split", "shift", "severity", "metric"]
+    assert not metrics.duplicated(identity).any()
+
+
+def test_too_little_memory_is_named_and_the_next_attempt_gets_more(cluster, grid, reference):
+    grid.configure(LONG)
+    # the first attempt's limit does not hold torch
+    memory = "train:mem_mb=250 if attempt == 1 else 4000"
+    target = f"{RUNS}/ce/seed1/train.json"
+    assert grid.start("--set-resources", memory, "--until", "train", target).wait(timeout=300) == 0, grid.log()
+    first, second = cluster.jobs("rule_train")[-2:]
+    assert (first["JobState"] in ("FAILED", "OUT_OF_MEMORY"), second["JobState"]) == (True, "COMPLETED")
+    assert (first["MinMemoryNode"], second["MinMemoryNode"]) == ("250M", "4000M")
+    assert "exceeded memory limit" in grid.log()
+    assert "Trying to restart job" in grid.log()
+    model = f"{RUNS}/ce/seed1/model.safetensors"
+    assert (grid.root / model).read_bytes() == (reference.root / model).read_bytes()

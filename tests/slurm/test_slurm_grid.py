@@ -1,0 +1,58 @@
+"""The tiny grid through sbatch: what it asks SLURM for, and the same results as without SLURM."""
+
+import pandas as pd
+import pytest
+from tests.workflow.dag import CONFIG
+
+pytestmark = [pytest.mark.workflow, pytest.mark.slurm]
+METHODS = ("ce", "mbls", "tst", "tst+mbls")
+RUNS = "results/runs/quick/digits/resnet8"
+FILES = ("model.safetensors", "history.parquet", "logits/last/test.parquet", "logits/last/ood/photos.parquet")
+
+
+@pytest.fixture(scope="module")
+def finished(cluster, new_grid):
+    """The grid on the cluster, with the device left open, so that jobs ask for a GPU."""
+    grid = new_grid()
+    grid.configure({**CONFIG, "device": "auto"})
+    ended = grid.start("--slurm-array-jobs", "calibrate").wait(timeout=540)
+    assert ended == 0, grid.log() + cluster.logs()
+    return grid
+
+
+def test_results_are_byte_for_byte_those_of_a_local_run(finished, undisturbed):
+    undisturbed.configure(CONFIG)
+    undisturbed.run()
+    paths = [f"{RUNS}/{method}/seed1/{name}" for method in METHODS for name in FILES]
+    for path in [*paths, "results/tiny/metrics.parquet", "results/tiny/summary.parquet"]:
+        assert (finished.root / path).read_bytes() == (undisturbed.root / path).read_bytes(), path
+
+
+def test_no_row_is_lost_or_doubled(finished):
+    metrics = pd.read_parquet(finished.root / "results/tiny/metrics.parquet")
+    identity = ["method", "seed", "calibrator", "split", "shift", "severity", "metric"]
+    assert not metrics.duplicated(identity).any()
+    cells = set(metrics.query("split == 'test' and metric == 'nll'")[["method", "calibrator"]].itertuples(index=False))
+    assert cells == {(method, calibrator) for method in METHODS for calibrator in ("none", "ts")}
+
+
+def test_nothing_is_left_to_do(finished):
+    assert finished.plan() == set()
+    assert finished.plan("tiny.yaml", "--profile", "slurm") == set()
+
+
+@pytest.mark.parametrize(
+    ("rule", "gpu"), [("train", True), ("predict", True), ("calibrate", False), ("aggregate", False), ("report", False)]
+)
+def test_jobs_that_use_a_network_ask_for_a_gpu_and_no_others(rule, gpu, finished, cluster):
+    jobs = cluster.jobs(f"rule_{rule}")
+    assert {job["JobState"] for job in jobs} == {"COMPLETED"}
+    assert {"gres/gpu=1" in job["TRES"] for job in jobs} == {gpu}
+
+
+def test_both_nodes_were_used(finished, cluster):
+    assert {job["NodeList"] for job in cluster.jobs("rule_train")} == {"calgrid1", "calgrid2"}
+
+
+def test_calibrations_that_were_ready_together_were_one_array(finished):
+    assert "Submitted array job" in finished.log()
