@@ -45,7 +45,6 @@ MpiDefault=none
 SelectType=select/cons_tres
 SelectTypeParameters=CR_Core_Memory
 GresTypes=gpu
-AccountingStorageTRES=gres/gpu
 AccountingStorageType=accounting_storage/none
 JobAcctGatherType=jobacct_gather/linux
 JobAcctGatherFrequency=task=1
@@ -54,7 +53,7 @@ PreemptType=preempt/partition_prio
 PreemptMode=REQUEUE
 MinJobAge=3600
 KillWait=5
-ReturnToService=2
+ReturnToService=0
 SlurmdTimeout=60
 SlurmdParameters=config_overrides
 """
@@ -197,10 +196,6 @@ class Cluster:
     def job(self, job):
         """A job as it is now."""
         return next(other for other in self.jobs() if other["JobId"] == job["JobId"])
-
-    def running(self, comment):
-        """The job with such a comment that runs."""
-        return next((job for job in self.jobs(comment) if job["JobState"] == "RUNNING"), None)
 
     def logs(self):
         """What the daemons wrote, for a failed test."""

@@ -20,7 +20,7 @@ OFTEN = {"CALGRID_RESUME_SECONDS": "0.5"}
 
 LONG = {
     **CONFIG,
-    "protocols": {"long": {"base": "digits", "epochs": 400}},
+    "protocols": {"long": {"base": "digits", "epochs": 300}},
     "grids": [
         {
             "protocol": "long",
@@ -44,10 +44,15 @@ class Run:
 
     def progress(self):
         """The running job, once it has written a resume state."""
+        wait_for(lambda: self.cluster.jobs(self.comment), f"a job of {self.method}")
         begin = time.time()
 
         def saved():
-            job = self.cluster.running(self.comment)
+            job = self.cluster.jobs(self.comment)[-1]
+            if job["JobState"] == "PENDING" and job["Restarts"] != "0":  # else it is put off for two minutes
+                self.cluster.command("scontrol", "update", f"JobId={job['JobId']}", "StartTime=now")
+            if job["JobState"] != "RUNNING":
+                return None
             states = list(self.folder.glob(".calgrid/train/*.partial/resume.pt"))
             with contextlib.suppress(FileNotFoundError):  # it is replaced while we look
                 return job if any(state.stat().st_mtime > begin for state in states) else None
@@ -59,9 +64,8 @@ class Run:
         return json.loads((self.folder / ".calgrid/train.lock").read_text())["pid"]
 
     def requeued(self, job):
-        """Wait until SLURM has put the job back into its queue, and let it start at once instead of in two minutes."""
-        wait_for(lambda: self.cluster.job(job)["Restarts"] == "1", f"the requeueing of {self.method}")
-        self.cluster.command("scontrol", "update", f"JobId={job['JobId']}", "StartTime=now")
+        """Wait until SLURM has put the job back into its queue."""
+        wait_for(lambda: self.cluster.job(job)["Restarts"] != "0", f"the requeueing of {self.method}")
 
     def record(self):
         return json.loads((self.folder / "train.json").read_text())
@@ -95,8 +99,7 @@ def lose_node(cluster, run):
     node = f"NodeName={job['NodeList']}"
     cluster.command("scontrol", "update", node, "State=DOWN", "Reason=test")
     run.requeued(job)
-    if cluster.states()[job["NodeList"]].startswith("down"):
-        cluster.command("scontrol", "update", node, "State=RESUME")
+    cluster.command("scontrol", "update", node, "State=RESUME")
 
 
 def reach_time_limit(cluster, run):
@@ -136,7 +139,8 @@ def test_runs_survive_what_clusters_do(cluster, grid, reference):
     os.kill(ce.writer(), signal.SIGCONT)
     assert second.wait(timeout=300) == 0, grid.log()
 
-    assert (ce.record()["interruptions"], mbls.record()["interruptions"]) == (3, 2), "resumed, never from the start"
+    # a requeued job may be interrupted a second time by the end of its first start
+    assert (ce.record()["interruptions"] >= 3, mbls.record()["interruptions"] >= 2) == (True, True), "started anew"
     assert ce.record()["environment"]["slurm_job"] == orphan["JobId"], "trained once, by the job that was left alone"
     for method in ("ce", "mbls"):
         for name in FILES:

@@ -47,7 +47,7 @@ def test_nothing_is_left_to_do(finished):
 def test_jobs_that_use_a_network_ask_for_a_gpu_and_no_others(rule, gpu, finished, cluster):
     jobs = cluster.jobs(f"rule_{rule}")
     assert {job["JobState"] for job in jobs} == {"COMPLETED"}
-    assert {"gres/gpu=1" in job["TRES"] for job in jobs} == {gpu}
+    assert {job.get("TresPerJob") for job in jobs} == {"gres:gpu:1" if gpu else None}
 
 
 def test_both_nodes_were_used(finished, cluster):

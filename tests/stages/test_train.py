@@ -1,8 +1,11 @@
 """Stage train with real processes: killed anywhere, it ends with the same bytes; never two writers; no half files."""
 
 import json
+import os
 import shutil
 import signal
+import subprocess
+import sys
 import time
 
 import pytest
@@ -169,3 +172,31 @@ def test_full_disk_is_one_sentence_and_leaves_nothing_behind(plan, data, tmp_pat
     assert "The disk is full while writing" in message
     assert not (out / "model.safetensors").exists()
     assert not list(out.rglob("*.tmp"))
+
+
+@pytest.mark.parametrize("limit", [8, 200])
+def test_on_a_full_disk_the_run_stops_and_goes_on_when_there_is_space(limit, plan, data, tmp_path, undisturbed):
+    """No file may grow beyond the limit (in kB): 8 stops the resume state, 200 the checkpoint."""
+    out = tmp_path / "run"
+    options = {} if limit == 200 else {"resume_every": 0}
+    arguments = [str(part) for part in train_arguments(plan, data, out, "fedlas_ls", **options)]
+    shell = ["bash", "-c", f'ulimit -f {limit}; exec "$@"', "bash", sys.executable, "-m", "calgrid", *arguments]
+    done = subprocess.run(
+        shell, capture_output=True, text=True, check=False, env={**os.environ, "CALGRID_DEVICE": "cpu"}
+    )
+    assert done.returncode == 2, done.stderr
+    assert "The disk is full while writing" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (out / "model.safetensors").exists()
+    assert not list(out.rglob("*.tmp"))
+    train(plan.train(key("fedlas_ls")), data / "digits", out, device="cpu")
+    assert_same_bytes(out, undisturbed)
+
+
+def test_a_gpu_that_is_not_there_is_an_error_before_training(plan, data, tmp_path):
+    out = tmp_path / "run"
+    process = command(*train_arguments(plan, data, out), "--device", "cuda", CUDA_VISIBLE_DEVICES="")
+    _, messages = process.communicate(timeout=60)
+    assert process.returncode == 2
+    assert "torch finds no GPU here; use device: cpu or auto" in messages
+    assert not out.exists()

@@ -199,9 +199,15 @@ def test_a_lock_of_this_host_without_a_process_is_nobodys(path, dead, pid):
         assert json.loads(path.read_text())["pid"] == os.getpid()
 
 
+@pytest.fixture
+def unwatched(monkeypatch):
+    """Trust the times of files at once."""
+    monkeypatch.setattr(locks, "WATCH_SECONDS", 0)
+
+
 class TestOwnerOnAnotherHost:
     @pytest.fixture(autouse=True)
-    def elsewhere(self, path, dead):
+    def elsewhere(self, path, dead, unwatched):
         write(path, {**dead, "host": "node17"})
 
     def test_is_respected_while_its_heart_beats(self, path, refuses):
@@ -229,6 +235,51 @@ class TestOwnerOnAnotherHost:
             assert json.loads(path.read_text())["pid"] == os.getpid()
 
 
+class TestOwnerOnAHostWithAWrongClock:
+    """The file system takes times from the host that writes: a heart that beats is told by its beating alone."""
+
+    @pytest.fixture(autouse=True)
+    def elsewhere(self, path, dead, quick, monkeypatch):
+        write(path, {**dead, "host": "node17"})
+        monkeypatch.setattr(locks, "WATCH_SECONDS", 0.5)
+
+    @pytest.mark.parametrize("behind", [3600, -3600, 1e7, -1e7])
+    def test_is_respected_while_its_heart_beats(self, path, refuses, behind):
+        stop = threading.Event()
+
+        def beat():
+            begin = time.time() - behind
+            for count in range(10**6):
+                os.utime(path, (begin + 15 * count,) * 2)
+                if stop.wait(0.1):
+                    return
+
+        heart = threading.Thread(target=beat)
+        age(path, behind)
+        heart.start()
+        try:
+            with refuses(StateError, "on node17"), OwnerLock(path, WHAT, wait=1.5):
+                pass
+        finally:
+            stop.set()
+            heart.join()
+
+    @pytest.mark.parametrize("behind", [3600, -3600, 1e7, -1e7])
+    def test_is_presumed_dead_when_it_has_stopped(self, path, behind):
+        age(path, behind)
+        with OwnerLock(path, WHAT, wait=5):
+            assert json.loads(path.read_text())["pid"] == os.getpid()
+        assert left_over(path) == []
+
+
+def test_who_was_replaced_is_told_so(path, dead, refuses):
+    with OwnerLock(path, WHAT) as lock:
+        lock.check()
+        write(path, {**dead, "host": "node17", "token": "another"})
+        with refuses(StateError, "on node17", "writes nothing more"):
+            lock.check()
+
+
 def test_the_heart_beats_while_held(path, monkeypatch):
     monkeypatch.setattr(locks, "HEARTBEAT_SECONDS", 0.01)
     with OwnerLock(path, WHAT):
@@ -248,7 +299,7 @@ def test_who_was_replaced_leaves_the_new_owners_lock_alone(path, dead):
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", '"text"', "\x00\x01"])
-def test_an_unreadable_lock_counts_as_held_until_it_is_stale(path, refuses, content):
+def test_an_unreadable_lock_counts_as_held_until_it_is_stale(path, refuses, content, unwatched):
     path.parent.mkdir(parents=True)
     path.write_text(content)
     with refuses(StateError, "process ? on ?"), OwnerLock(path, WHAT, wait=0):

@@ -1,6 +1,7 @@
 """Published stages: outputs appear together or not at all, resume state survives, nothing is computed twice."""
 
 import errno
+import json
 import os
 import shutil
 import time
@@ -268,6 +269,21 @@ def test_of_two_processes_at_once_one_computes_and_both_end_well(root, start_pyt
     assert (first.wait(), second.wait()) == (0, 0)
     assert (root.parent / "runs.log").read_text() == f"{first.pid}\n"
     assert (root / "model").read_text() == "weights"
+
+
+def test_a_late_writer_whose_lock_was_taken_over_publishes_nothing(root, refuses):
+    """A node that was lost for hours comes back while another has gone on with the run."""
+    run(root, "f0", write_all("old"))
+    lock = root / ".calgrid/train.lock"
+
+    def overtaken(folder):
+        write_all("late")(folder)
+        lock.write_text(json.dumps({"token": "another", "host": "node17", "pid": 4711, "since": "then"}))
+
+    with refuses(StateError, "process 4711 on node17", "writes nothing more"):
+        run(root, "f1", overtaken)
+    assert contents(root) == {name: f"old {name}" for name in OUTPUTS}
+    assert json.loads(lock.read_text())["host"] == "node17"
 
 
 def test_a_full_disk_is_one_sentence_and_keeps_what_was_there(full_disk, refuses):

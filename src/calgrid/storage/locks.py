@@ -21,6 +21,9 @@ from calgrid.progress import log
 HEARTBEAT_SECONDS = 15.0
 #: an owner on another host is presumed dead after this long without a heartbeat
 STALE_SECONDS = 600.0
+#: and only if its heart did not beat while we looked on for so long: some file systems take the times of files from
+#: the clock of the host that writes, which may be wrong; others show a new time a minute late
+WATCH_SECONDS = 90.0
 POLL_SECONDS = 0.5
 
 
@@ -84,6 +87,8 @@ class OwnerLock:
         }
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
+        #: last heartbeat of an owner elsewhere, and since when we have seen no other
+        self._watched: dict[Path, tuple[int, float]] = {}
 
     def __enter__(self) -> Self:
         deadline = time.monotonic() + self.wait
@@ -101,6 +106,12 @@ class OwnerLock:
         self._thread = threading.Thread(target=self._beat, daemon=True)
         self._thread.start()
         return self
+
+    def check(self) -> None:
+        """Raise StateError if another process has taken over: a host that slept must not write into its results."""
+        holder = self._read(self.path)
+        if holder.get("token") != self.owner["token"]:
+            raise StateError(f"{self._refusal(holder)[:-1]}; this process, which had it before, writes nothing more.")
 
     def __exit__(self, *_: object) -> None:
         self._stop.set()
@@ -169,11 +180,20 @@ class OwnerLock:
         probe = path.with_name(f"{path.name}.{self.owner['token']}.now")
         try:
             probe.touch()
-            return probe.stat().st_mtime - path.stat().st_mtime < STALE_SECONDS
+            beat = path.stat().st_mtime_ns
+            age = probe.stat().st_mtime - beat / 1e9
         except OSError:  # released a moment ago: ask again
             return True
         finally:
             probe.unlink(missing_ok=True)
+        if -STALE_SECONDS < age < STALE_SECONDS:
+            return True
+        now = time.monotonic()
+        seen, since = self._watched.setdefault(path, (beat, now))
+        if seen != beat:
+            self._watched[path] = (beat, now)
+            return True
+        return now - since < WATCH_SECONDS
 
 
 def _claim(source: Path, target: Path) -> bool:

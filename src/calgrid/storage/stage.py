@@ -58,7 +58,7 @@ def run_stage(
     root = Path(root)
     base = root / HIDDEN / stage
     called = time.time()
-    with OwnerLock(base.with_suffix(".lock"), f"{stage} stage of {root}"):
+    with OwnerLock(base.with_suffix(".lock"), f"{stage} stage of {root}") as lock:
         done, partial = base / fingerprint, base / f"{fingerprint}.partial"
         # another study may have wanted fewer files of the same stage
         fresh = not (_is_complete(done, outputs) and _completed_since(done, planned_at(), called))
@@ -68,6 +68,7 @@ def run_stage(
                 if not _is_complete(partial, outputs):  # it is when a kill came just before the rename
                     (partial / COMPLETE).unlink(missing_ok=True)
                     produce(partial)
+                lock.check()
                 _complete(partial, done, [*outputs, *(name for name in optional if (partial / name).is_file())])
             for name in outputs:
                 _link(done / name, root / name)
