@@ -54,8 +54,8 @@ class Resources:
         where = (wildcards.protocol, wildcards.dataset, wildcards.backbone, wildcards.method)
         if where not in self._minutes:
             run = self._study.runs[RunKey(*where, seed=int(wildcards.seed))]
-            images = run.protocol["epochs"] * _images(where[1])["train"]
-            seconds = images * self._slower * _pass_seconds(where[1], where[2])
+            images = run.protocol["epochs"] * self._images(where[1])["train"]
+            seconds = images * self._slower * self._pass_seconds(where[1], where[2])
             self._minutes[where] = min(LEAST_MINUTES + math.ceil(SAFETY * seconds / 60), MOST_MINUTES)
         return self._minutes[where]
 
@@ -64,14 +64,14 @@ class Resources:
         return lambda wildcards, attempt: attempt * self._network_memory(dataset, wildcards.backbone)
 
     def calibrate_memory(self, wildcards: Any, attempt: int) -> int:
-        """Memory of the calibration of a run in MB; of the families only one is in memory at a time."""
+        """Memory of the calibration of a run in MB, with the logits of all its shift families."""
         dataset = wildcards.dataset
         where = (dataset,)
         if where not in self._memory:
-            settings = max(map(_settings, _info(dataset).get("families", ())), default=1)
-            images = _images(dataset)
+            settings = 1 + sum(map(self._settings, self._info(dataset).get("families", ())))
+            images = self._images(dataset)
             rows = images["val"] + images["test"] * settings
-            classes = _info(dataset).get("n_classes") or UNKNOWN_CLASSES
+            classes = self._info(dataset).get("n_classes") or UNKNOWN_CLASSES
             self._memory[where] = BASE_MB + LOGITS_COPIES * 4 * rows * classes // MB
         return attempt * self._memory[where]
 
@@ -82,37 +82,32 @@ class Resources:
     def _network_memory(self, dataset: str, backbone: str) -> int:
         where = (dataset, backbone)
         if where not in self._memory:
-            images = sum(_images(dataset).values()) * math.prod(_shape(dataset))
+            images = sum(self._images(dataset).values()) * math.prod(self._shape(dataset))
             need = IMAGE_COPIES * images + WEIGHT_COPIES * 4 * _parameters(backbone)
             self._memory[where] = BASE_MB + need // MB
         return self._memory[where]
 
+    def _info(self, dataset: str) -> Mapping[str, Any]:
+        """What is known of a data set or family before it is prepared."""
+        return self._study.datasets.spec(family_unit(dataset)).info
 
-def _info(dataset: str) -> Mapping[str, Any]:
-    """What is registered of a data set or family; nothing for one that the configuration or a user's file brings."""
-    known = registry.specs("dataset").get(family_unit(dataset))
-    return known.info if known else {}
+    def _images(self, dataset: str) -> dict[str, int]:
+        sizes = self._info(dataset).get("sizes") or {}
+        return {"train": UNKNOWN_IMAGES, "val": 0, "test": UNKNOWN_IMAGES, **sizes}
 
+    def _shape(self, dataset: str) -> tuple[int, ...]:
+        return tuple(self._info(dataset).get("image_shape") or UNKNOWN_SHAPE)
 
-def _images(dataset: str) -> dict[str, int]:
-    return {"train": UNKNOWN_IMAGES, "val": 0, "test": UNKNOWN_IMAGES, **_info(dataset).get("sizes", {})}
+    def _settings(self, family: str) -> int:
+        info = self._info(family)
+        return len(info.get("shifts", ("",))) * len(info.get("severities", (0,)))
 
-
-def _shape(dataset: str) -> tuple[int, ...]:
-    return tuple(_info(dataset).get("image_shape") or UNKNOWN_SHAPE)
-
-
-def _settings(family: str) -> int:
-    info = _info(family)
-    return len(info.get("shifts", ("",))) * len(info.get("severities", (0,)))
+    def _pass_seconds(self, dataset: str, backbone: str) -> float:
+        _, height, width = self._shape(dataset)
+        pixels = max(height * width / 32**2, 0.25)
+        return pixels * max(PASS_SECONDS, PASS_SECONDS_A_PARAMETER * _parameters(backbone))
 
 
 def _parameters(backbone: str) -> int:
     counts = registry.spec("backbone", backbone).info.get("parameters") or {}
     return max(counts.values(), default=UNKNOWN_PARAMETERS)
-
-
-def _pass_seconds(dataset: str, backbone: str) -> float:
-    _, height, width = _shape(dataset)
-    pixels = max(height * width / 32**2, 0.25)
-    return pixels * max(PASS_SECONDS, PASS_SECONDS_A_PARAMETER * _parameters(backbone))
