@@ -112,19 +112,20 @@ class TestProtocols:
     def test_the_second_stage_changes_what_its_block_names(self, get):
         protocol = get(
             optimizer={"lr": 0.4, "weight_decay": 5e-4},
-            second_stage={"epochs": 9, "optimizer": {"lr": 0.01}, "schedule": {"name": "constant"}},
+            second_stage={"epochs": 9, "batch_size": 7, "optimizer": {"lr": 0.01}, "schedule": {"name": "constant"}},
         )
         first, second = for_stage(protocol, second=False), for_stage(protocol, second=True)
         assert "second_stage" not in first
         assert "second_stage" not in second
-        assert second["epochs"] == 9
+        assert (second["epochs"], second["batch_size"]) == (9, 7)
         # keys that the block leaves out stay, also those for which the schema has a default
         assert second["optimizer"] == {**first["optimizer"], "lr": 0.01}
         assert second["optimizer"]["weight_decay"] == 5e-4
         # but a schedule is replaced as a whole: milestones of the first stage mean nothing in the second
         assert second["schedule"] == {"name": "constant", "milestones": [], "gamma": 0.1, "warmup_epochs": 0}
-        assert {key: second[key] for key in first if key not in ("epochs", "optimizer", "schedule")} == {
-            key: first[key] for key in first if key not in ("epochs", "optimizer", "schedule")
+        changed = ("epochs", "batch_size", "optimizer", "schedule")
+        assert {key: second[key] for key in first if key not in changed} == {
+            key: first[key] for key in first if key not in changed
         }
 
 
