@@ -33,7 +33,7 @@ class Grid(Repository):
         """A controller, its output in ``controller.log``; it is ended with the test at the latest."""
         with (self.root / "controller.log").open("a") as log:
             controller = subprocess.Popen(
-                [sys.executable, CONTROLLER, *SITE, "--configfile", config, *arguments],
+                [sys.executable, CONTROLLER, *SITE, *arguments, "--configfile", config],
                 cwd=self.root,
                 stdout=log,
                 stderr=subprocess.STDOUT,

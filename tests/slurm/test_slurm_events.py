@@ -121,7 +121,7 @@ def reference(undisturbed):
 def test_runs_survive_what_clusters_do(cluster, grid, reference):
     grid.configure(LONG)
     ce, mbls = (Run(grid, cluster, method) for method in ("ce", "mbls"))
-    first = grid.start("--retries", "2", METRICS, **OFTEN)
+    first = grid.start(METRICS, "--retries", "2", **OFTEN)
     for event, run in [(cancel, ce), (preempt, mbls), (lose_node, ce), (reach_time_limit, mbls), (warn, ce)]:
         event(cluster, run)
     # the controller dies while a job of its own runs; a second one is called at once
@@ -157,7 +157,7 @@ def test_too_little_memory_is_named_and_the_next_attempt_gets_more(cluster, grid
     # the first attempt's limit does not hold torch
     memory = "train:mem_mb=250 if attempt == 1 else 4000"
     target = f"{RUNS}/ce/seed1/train.json"
-    assert grid.start("--set-resources", memory, "--until", "train", target).wait(timeout=300) == 0, grid.log()
+    assert grid.start(target, "--set-resources", memory).wait(timeout=300) == 0, grid.log()
     first, second = cluster.jobs("rule_train")[-2:]
     assert (first["JobState"] in ("FAILED", "OUT_OF_MEMORY"), second["JobState"]) == (True, "COMPLETED")
     assert (first["MinMemoryNode"], second["MinMemoryNode"]) == ("250M", "4000M")
