@@ -67,6 +67,11 @@ class Run:
         """Wait until SLURM has put the job back into its queue."""
         wait_for(lambda: self.cluster.job(job)["Restarts"] != "0", f"the requeueing of {self.method}")
 
+    def log(self):
+        """What the training has said; Snakemake removes it before the next attempt."""
+        path = self.grid.root / f"results/logs/train/long/digits/resnet8/{self.method}/seed1.log"
+        return path.read_text() if path.is_file() else ""
+
     def record(self):
         return json.loads((self.folder / "train.json").read_text())
 
@@ -131,10 +136,9 @@ def test_runs_survive_what_clusters_do(cluster, grid, reference):
     first.wait()
     wait_for((mbls.folder / "train.json").is_file, "the end of mbls")
     second = grid.start(METRICS, **OFTEN)
-    log = grid.root / "results/logs/train/long/digits/resnet8/ce/seed1.log"
     refusal = f"is being written by process {ce.writer()}"
-    wait_for(lambda: refusal in log.read_text(), "the second writer that waits for the first")
-    assert f"SLURM job {orphan['JobId']}" in log.read_text()
+    wait_for(lambda: refusal in ce.log(), "the second writer that waits for the first")
+    assert f"SLURM job {orphan['JobId']}" in ce.log()
     assert cluster.job(orphan)["JobState"] == "RUNNING"
     os.kill(ce.writer(), signal.SIGCONT)
     assert second.wait(timeout=300) == 0, grid.log()

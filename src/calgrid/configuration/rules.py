@@ -18,6 +18,7 @@ from calgrid.configuration.resources import Resources
 from calgrid.configuration.runs import EXTERNAL, RunKey, family_unit
 from calgrid.configuration.study import Study
 from calgrid.errors import ConfigError
+from calgrid.storage import provenance
 
 #: device files of the GPU drivers: looked at because asking torch takes seconds
 GPU_DEVICES = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")
@@ -84,6 +85,7 @@ class RuleBook:
             os.environ[variable] = os.pathsep.join(filter(None, [str(folder), os.environ.get(variable)]))
         os.environ.setdefault("CALGRID_PLANNED_AT", str(time.time()))
         os.environ["CALGRID_DEVICE"] = self.device
+        os.environ.setdefault(provenance.COMMIT_VARIABLE, provenance.commit())
 
     @property
     def wildcard_constraints(self) -> dict[str, str]:

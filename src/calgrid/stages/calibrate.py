@@ -26,6 +26,7 @@ from calgrid.errors import CalgridError, StateError
 from calgrid.metrics import bootstrap, bootstrap_ood, bootstrap_soft, evaluate, evaluate_ood, evaluate_soft
 from calgrid.progress import Progress, log
 from calgrid.stages.label_counts import label_distribution
+from calgrid.storage import provenance
 from calgrid.storage.atomic import read_json, write_json
 from calgrid.storage.head import FILE as HEAD_FILE
 from calgrid.storage.head import Head, read_head
@@ -79,7 +80,14 @@ def calibrate(spec: Mapping[str, Any], run: Path, out: Path) -> bool:
         for warning in warnings:
             log(f"Warning: {warning}")
         write_frame(folder / "metrics.parquet", metrics, {"fingerprint": spec["fingerprint"]})
-        record = {"spec": dict(spec), "fits": fits, "warnings": warnings, "seconds": time.monotonic() - begin}
+        record = {
+            "spec": dict(spec),
+            "environment": provenance.describe("numpy", "scipy", "pandas"),
+            "fits": fits,
+            "warnings": warnings,
+            "seconds": time.monotonic() - begin,
+            "peak_memory_mb": provenance.peak_memory_mb(),
+        }
         write_json(folder / "calibrate.json", record)
 
     return run_stage(out, "calibrate", spec["fingerprint"], OUTPUTS, produce)

@@ -10,6 +10,7 @@ from safetensors.numpy import load_file
 
 from calgrid.calibrators import logits_from_probabilities
 from calgrid.errors import DataError
+from calgrid.storage import provenance
 from calgrid.storage.atomic import write_json
 from calgrid.storage.head import FILE as HEAD_FILE
 from calgrid.storage.head import write_head
@@ -59,7 +60,8 @@ def import_run(spec: Mapping[str, Any], files: Sequence[Path], out: Path) -> boo
         if head is not None:
             weight, bias = read_head_arrays(head)
             write_head(folder / HEAD, weight, bias, spec["fingerprint"])
-        write_json(folder / "predict.json", {"spec": dict(spec), "fingerprint": spec["fingerprint"]})
+        record = {"spec": dict(spec), "fingerprint": spec["fingerprint"], "environment": provenance.describe("numpy")}
+        write_json(folder / "predict.json", record)
 
     return run_stage(out, "predict", spec["fingerprint"], OUTPUTS, produce, [HEAD])
 

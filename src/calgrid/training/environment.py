@@ -1,14 +1,13 @@
 """The machine a run is on: device, threads, precision, and what must be written down about them."""
 
-import os
 import platform
-import resource
-import sys
+import re
+from pathlib import Path
 
 import torch
 
-from calgrid import __version__
 from calgrid.errors import ConfigError
+from calgrid.storage import provenance
 
 
 def choose_device(wanted: str) -> torch.device:
@@ -45,19 +44,28 @@ def peak_memory_mb(device: torch.device) -> float:
     """Largest memory in MB: of the GPU's allocator, or resident memory of this process on CPU."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device) / 2**20
-    kilobytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return kilobytes / (2**20 if sys.platform == "darwin" else 2**10)
+    return provenance.peak_memory_mb()
 
 
 def describe(device: torch.device) -> dict[str, str | int]:
-    """Versions, device and threads for the records of a stage."""
+    """Where a stage ran, with versions, device, driver and threads, for its record."""
     gpu = torch.cuda.get_device_name(device) if device.type == "cuda" else ""
     return {
-        "calgrid": __version__,
-        "python": platform.python_version(),
+        **provenance.describe("numpy"),
         "torch": torch.__version__,
         "device": device.type,
         "device_name": gpu or platform.machine(),
+        "cuda": (torch.version.cuda or "") if gpu else "",
+        "driver": _driver() if gpu else "",
         "threads": torch.get_num_threads(),
-        "slurm_job": os.environ.get("SLURM_JOB_ID", ""),
     }
+
+
+def _driver() -> str:
+    """Version of the NVIDIA kernel driver; empty where the system does not tell."""
+    try:
+        text = Path("/proc/driver/nvidia/version").read_text(encoding="ascii", errors="replace")
+    except OSError:
+        return ""
+    found = re.search(r"Kernel Module\D*(\d+(?:\.\d+)+)", text)
+    return found[1] if found else ""
