@@ -56,11 +56,12 @@ def test_example_configurations_are_valid(tmp_path):
     from calgrid.configuration.study import Study
 
     examples = [yaml.safe_load(block) for block in blocks("yaml")]
-    assert len(examples) == 2
-    Study(examples[0], HOME)
-    for name in ("val.npz", "test.npz"):
+    assert len(examples) == 3
+    (tmp_path / "images").mkdir()
+    for name in ("val.npz", "test.npz", "images/train.parquet", "images/test.parquet"):
         (tmp_path / name).touch()
-    Study({**examples[1], "data_root": str(tmp_path)}, HOME)
+    for example in examples:
+        assert Study({**example, "data_root": str(tmp_path)}, HOME).runs
 
 
 def test_the_two_commands_are_targets_of_the_makefile():
