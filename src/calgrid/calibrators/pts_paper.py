@@ -25,6 +25,7 @@ EPSILON = 1e-7
     keeps_argmax=True,
     parameters="91",
     stochastic=True,
+    slow=True,
 )
 class PublishedParameterisedTemperature(TopLogitsNetwork):
     """Parameterised temperature scaling (PTS) as published.

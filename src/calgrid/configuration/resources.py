@@ -12,6 +12,7 @@ from typing import Any
 from calgrid import registry
 from calgrid.configuration.runs import RunKey, family_unit
 from calgrid.configuration.study import Study
+from calgrid.errors import ConfigError
 
 #: Python with its libraries and a CUDA context, in MB
 BASE_MB = 4000
@@ -88,8 +89,11 @@ class Resources:
         return self._memory[where]
 
     def _info(self, dataset: str) -> Mapping[str, Any]:
-        """What is known of a data set or family before it is prepared."""
-        return self._study.datasets.spec(family_unit(dataset)).info
+        """What is known of a data set or family before it is prepared; nothing of logits made elsewhere."""
+        try:
+            return self._study.datasets.spec(family_unit(dataset)).info
+        except ConfigError:
+            return {}
 
     def _images(self, dataset: str) -> dict[str, int]:
         sizes = self._info(dataset).get("sizes") or {}
