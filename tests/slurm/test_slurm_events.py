@@ -5,6 +5,7 @@ import json
 import os
 import signal
 import time
+from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -160,12 +161,17 @@ def test_too_little_memory_is_named_and_the_next_attempt_gets_more(cluster, grid
     grid.configure(LONG)
     # the first attempt's limit does not hold torch
     memory = "train:mem_mb=250 if attempt == 1 else 4000"
+    gpu = ("train:gpu=0", "train:gres=gpu:1")  # as a site says that wants --gres
     target = f"{RUNS}/ce/seed1/train.json"
-    assert grid.start(target, "--set-resources", memory).wait(timeout=300) == 0, grid.log()
+    assert grid.start(target, "--set-resources", memory, *gpu).wait(timeout=300) == 0, grid.log()
     first, second = cluster.jobs("rule_train")[-2:]
     assert (first["JobState"] in ("FAILED", "OUT_OF_MEMORY"), second["JobState"]) == (True, "COMPLETED")
     assert (first["MinMemoryNode"], second["MinMemoryNode"]) == ("250M", "4000M")
-    assert "exceeded memory limit" in grid.log()
+    assert second["TresPerNode"] == "gres:gpu:1"
+    # the message of the failure names SLURM's log of the job, and that names the reason
+    assert f"SLURM-job '{first['JobId']}' failed" in grid.log()
+    assert first["StdOut"] in grid.log()
+    assert "exceeded memory limit" in Path(first["StdOut"]).read_text()
     assert "Trying to restart job" in grid.log()
     model = f"{RUNS}/ce/seed1/model.safetensors"
     assert (grid.root / model).read_bytes() == (reference.root / model).read_bytes()
