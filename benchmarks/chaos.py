@@ -2,7 +2,7 @@
 
 ::
 
-    python benchmarks/chaos.py                      25 kills across a grid of 8 runs, about 5 minutes on 2 cores
+    python benchmarks/chaos.py                      25 kills across a grid of 8 runs, some minutes on 2 cores
     python benchmarks/chaos.py --kills 60 --seed 2
 
 Every few seconds one process dies: most often a job's (training, prediction, calibration, aggregation, tables, ...),
