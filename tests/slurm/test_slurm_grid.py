@@ -15,7 +15,7 @@ def finished(cluster, new_grid):
     """The grid on the cluster, with the device left open, so that jobs ask for a GPU."""
     grid = new_grid()
     grid.configure({**CONFIG, "device": "auto"})
-    ended = grid.start("--slurm-array-jobs", "calibrate").wait(timeout=540)
+    ended = grid.start().wait(timeout=540)
     assert ended == 0, grid.log() + cluster.logs()
     return grid
 
@@ -52,7 +52,3 @@ def test_jobs_that_use_a_network_ask_for_a_gpu_and_no_others(rule, gpu, finished
 
 def test_both_nodes_were_used(finished, cluster):
     assert {job["NodeList"] for job in cluster.jobs("rule_train")} == {"calgrid1", "calgrid2"}
-
-
-def test_calibrations_that_were_ready_together_were_one_array(finished):
-    assert "Submitted array job" in finished.log()
