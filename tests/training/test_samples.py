@@ -113,7 +113,7 @@ class TestFile:
 class TestStage:
     @pytest.fixture
     def train(self, prepared, tmp_path, monkeypatch):
-        monkeypatch.setattr(stage, "open_prepared", lambda _: prepared)
+        monkeypatch.setattr(stage, "open_prepared", lambda _, **_options: prepared)
         return lambda spec: stage.train(spec, tmp_path / "data", tmp_path / "run", device="cpu")
 
     def test_publishes_the_file_of_a_method_that_has_it_and_removes_that_of_an_earlier_run(
