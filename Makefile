@@ -32,7 +32,7 @@ demo: $(READY) ## run the default grid and write its report
 	@printf '\nReport:  %s\nNumbers: %s\n' "$(CURDIR)/$(STUDY)/report.html" "$(CURDIR)/$(STUDY)/metrics.parquet"
 
 test: $(READY) ## run the tests
-	OMP_NUM_THREADS=1 "$(BIN)/python" -m pytest -n $(TEST_PROCESSES) --dist loadfile $(PYTEST_ARGS)
+	OMP_NUM_THREADS=1 "$(BIN)/python" -m pytest -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
 
 lint: $(READY) ## check style, formatting and the workflow
 	"$(BIN)/ruff" check

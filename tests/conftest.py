@@ -8,8 +8,29 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.workflow.dag import finished_grid
 
 HOME = Path(__file__).parents[1]
+#: whole workflows, which take minutes: begun first, so that the many short tests fill what is left
+LONG = ("tests/slurm/", "tests/workflow/test_runs.py", "tests/workflow/")
+
+
+def pytest_collection_modifyitems(items):
+    def rank(item):
+        return next((number for number, start in enumerate(LONG) if item.nodeid.startswith(start)), len(LONG))
+
+    items.sort(key=rank)
+
+
+def pytest_xdist_make_scheduler(config, log):
+    """A file's tests run in one process, as they share what is slow to make; all of tests/slurm share a cluster."""
+    from xdist.scheduler import LoadFileScheduling
+
+    class Scheduling(LoadFileScheduling):
+        def _split_scope(self, nodeid):
+            return LONG[0] if nodeid.startswith(LONG[0]) else super()._split_scope(nodeid)
+
+    return Scheduling(config, log)
 
 
 @pytest.fixture(autouse=True)
@@ -23,6 +44,13 @@ def no_inherited_settings(monkeypatch):
 def home():
     """Root of the repository: the folder of the workflow."""
     return HOME
+
+
+@pytest.fixture(scope="session")
+def finished_once(tmp_path_factory):
+    """A finished small grid, run once for all test processes together; never changed."""
+    folder = tmp_path_factory.getbasetemp()
+    return finished_grid(folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder)
 
 
 @pytest.fixture

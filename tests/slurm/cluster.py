@@ -78,7 +78,7 @@ def _is_ours(path: Path) -> bool:
     return path.is_file() and path.read_text().startswith(MARK)
 
 
-def wait_for(condition, what, seconds=120.0):
+def wait_for(condition, what, seconds=300.0):
     """Return the first true value of ``condition()``; AssertionError naming ``what`` after ``seconds``."""
     deadline = time.monotonic() + seconds
     while not (value := condition()):
@@ -171,9 +171,13 @@ class Cluster:
 
     # what the tests ask and do
 
+    def try_command(self, *command):
+        """A SLURM command that may be refused."""
+        return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+
     def command(self, *command):
         """Standard output of a SLURM command that must succeed."""
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+        done = self.try_command(*command)
         assert done.returncode == 0, f"{' '.join(command)}: {done.stdout}{done.stderr}"
         return done.stdout
 

@@ -1,15 +1,18 @@
-"""One small grid, run once; tests plan changes of it and put things back."""
+"""One small grid, run once; tests plan changes of it and put things back, or run in copies."""
 
 import pytest
-from tests.workflow.dag import CONFIG, Repository
 
 
 @pytest.fixture(scope="session")
-def finished(tmp_path_factory):
-    repository = Repository(tmp_path_factory.mktemp("repository"))
-    repository.configure(CONFIG)
-    repository.run()
-    return repository
+def finished(finished_once, tmp_path_factory):
+    """Of this test process."""
+    return finished_once.copy(tmp_path_factory.mktemp("repository"))
+
+
+@pytest.fixture
+def twin(finished_once, tmp_path):
+    """Of one test, which may leave it in any state."""
+    return finished_once.copy(tmp_path / "twin")
 
 
 @pytest.fixture

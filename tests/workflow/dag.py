@@ -1,5 +1,6 @@
 """Real Snakemake on a copy of the repository: what it plans, and what it runs."""
 
+import fcntl
 import os
 import re
 import shutil
@@ -54,6 +55,13 @@ class Repository:
             else:
                 shutil.copy(source, root / part)
 
+    def copy(self, root: Path) -> "Repository":
+        """The same with all its results; times are kept, so nothing is to be done there either."""
+        shutil.copytree(self.root, root, symlinks=True, dirs_exist_ok=True)
+        twin = object.__new__(type(self))
+        twin.root = root
+        return twin
+
     def configure(self, config: dict, name: str = "tiny.yaml") -> Path:
         path = self.root / name
         path.write_text(yaml.safe_dump(config))
@@ -79,6 +87,23 @@ class Repository:
         result = self.snakemake("--configfile", config, "-n", "--cores", "2", *arguments)
         assert result.returncode == 0, result.stdout + result.stderr
         return jobs(result.stdout + result.stderr)
+
+
+def finished_grid(folder: Path) -> Repository:
+    """The grid of :data:`CONFIG`, run in ``folder`` by the first process that asks; to be copied, not changed."""
+    with (folder / "grid.turn").open("w") as turn:
+        fcntl.flock(turn, fcntl.LOCK_EX)
+        root, done = folder / "grid", folder / "grid.done"
+        if not done.exists():
+            shutil.rmtree(root, ignore_errors=True)
+            root.mkdir()
+            repository = Repository(root)
+            repository.configure(CONFIG)
+            repository.run()
+            done.touch()
+    repository = object.__new__(Repository)
+    repository.root = root
+    return repository
 
 
 def jobs(text: str) -> set[str]:

@@ -5,7 +5,7 @@ import subprocess
 
 import numpy as np
 import pytest
-from tests.workflow.dag import CONFIG, Repository
+from tests.workflow.dag import CONFIG
 
 pytestmark = pytest.mark.workflow
 RUN = "results/runs/quick/digits/resnet8/ce/seed1"
@@ -18,8 +18,8 @@ def one_run(**changes):
 
 
 @pytest.fixture(scope="module")
-def repository(tmp_path_factory):
-    repository = Repository(tmp_path_factory.mktemp("damaged"))
+def repository(finished_once, tmp_path_factory):
+    repository = finished_once.copy(tmp_path_factory.mktemp("damaged"))
     repository.configure(one_run())
     repository.run("tiny.yaml", "results/tiny/metrics.parquet")
     return repository

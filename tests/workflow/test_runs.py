@@ -3,6 +3,7 @@
 import copy
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from tests.workflow.dag import AGGREGATION, CONFIG, HOME, Repository
 
 pytestmark = pytest.mark.workflow
 RUN = "results/runs/quick/digits/resnet8"
+METRICS = "results/tiny/metrics.parquet"
 
 
 def small(study, methods=("ce", "tst"), **grid):
@@ -61,43 +63,39 @@ def test_every_job_leaves_a_log_and_a_benchmark(finished):
             assert len(files) == 4, (rule, folder)
 
 
-def test_a_second_study_trains_and_predicts_nothing_and_leaves_the_first_alone(finished):
+def test_a_second_study_trains_and_predicts_nothing_and_leaves_the_first_alone(twin):
+    finished = twin
     first = contents(finished.root / "results" / "tiny")
     runs = contents(finished.root / "results" / "runs")
     finished.configure(small("other", ["ce", "tst+mbls"], calibrators=["none", "ts", "smart"]), "other.yaml")
     planned = finished.plan("other.yaml")
     assert {job.split()[0] for job in planned} <= {"calibrate", *AGGREGATION}
-    finished.run("other.yaml")
+    finished.run("other.yaml", "results/other/metrics.parquet")
     assert contents(finished.root / "results" / "tiny") == first
     after = contents(finished.root / "results" / "runs")
     assert {path: after[path] for path in runs} == runs
     # the first study wants another set of shifts; that must not undo anything
     assert finished.plan() == set()
-    assert finished.plan("other.yaml") == set()
+    assert finished.plan("other.yaml") == {"tables", "plots", "report"}
 
 
-def test_lost_snakemake_records_cannot_mix_configurations(finished, tmp_path):
+def test_lost_snakemake_records_cannot_mix_configurations(twin):
     """Without its records Snakemake sees no changed parameter; aggregation still refuses the old numbers."""
-    moved = tmp_path / "records"
-    (finished.root / ".snakemake").rename(moved)
-    try:
-        config = copy.deepcopy(CONFIG)
-        config["overrides"] = [{"match": {"method": "mbls"}, "set": {"margin": 10.0}}]
-        finished.configure(config, "lost.yaml")
-        before = contents(finished.root / "results" / "tiny")
-        result = finished.snakemake(
-            "--configfile", "lost.yaml", "--cores", "2", "--forcerun", "manifest", "--until", "aggregate"
-        )
-        log = (finished.root / "results/logs/tiny/aggregate.log").read_text()
-        assert result.returncode != 0
-        assert "made with another configuration or code version" in log
-        changed = contents(finished.root / "results" / "tiny")
-        parts = {path for path in before if "parts" in path.parts}
-        assert all(changed[path] == before[path] for path in parts)
-    finally:
-        subprocess.run(["rm", "-rf", str(finished.root / ".snakemake")], check=True)
-        moved.rename(finished.root / ".snakemake")
-        finished.run("tiny.yaml", "--forcerun", "manifest")
+    shutil.rmtree(twin.root / ".snakemake")
+    config = copy.deepcopy(CONFIG)
+    config["overrides"] = [{"match": {"method": "mbls"}, "set": {"margin": 10.0}}]
+    twin.configure(config, "lost.yaml")
+    before = contents(twin.root / "results" / "tiny")
+    result = twin.snakemake(
+        "--configfile", "lost.yaml", "--cores", "2", "--forcerun", "manifest", "--until", "aggregate"
+    )
+    log = (twin.root / "results/logs/tiny/aggregate.log").read_text()
+    assert result.returncode != 0
+    assert "made with another configuration or code version" in log
+    changed = contents(twin.root / "results" / "tiny")
+    parts = {path for path in before if "parts" in path.parts}
+    assert parts
+    assert all(changed[path] == before[path] for path in parts)
 
 
 @pytest.fixture
@@ -119,15 +117,15 @@ def start(repository, config, *arguments):
 
 def test_a_killed_grid_ends_with_the_same_bytes(fresh, finished):
     fresh.configure(small("tiny"))
-    process = start(fresh, "tiny.yaml")
+    process = start(fresh, "tiny.yaml", METRICS)
     deadline = time.monotonic() + 120
     while not list(fresh.root.glob(f"{RUN}/*/seed1/.calgrid/train.lock")):
         assert time.monotonic() < deadline
         time.sleep(0.01)
     os.killpg(process.pid, signal.SIGKILL)  # controller and jobs at once, as a node that goes down
     process.wait()
-    fresh.run("tiny.yaml", "--nolock", "--rerun-incomplete")
-    assert fresh.plan() == set()
+    fresh.run("tiny.yaml", METRICS, "--nolock", "--rerun-incomplete")
+    assert fresh.plan("tiny.yaml", METRICS) == set()
     for method in ("ce", "tst"):
         for name in ("model.safetensors", "history.parquet", "logits/last/test.parquet"):
             path = f"{RUN}/{method}/seed1/{name}"
@@ -135,16 +133,16 @@ def test_a_killed_grid_ends_with_the_same_bytes(fresh, finished):
 
 
 def test_two_controllers_at_once_run_each_run_once(fresh, finished):
-    fresh.configure(small("tiny", ["ce", "mbls", "tst"]))
-    both = [start(fresh, "tiny.yaml", "--rerun-incomplete") for _ in range(2)]
-    output = [process.communicate(timeout=300)[0] for process in both]
+    fresh.configure(small("tiny", ["ce", "tst"]))
+    both = [start(fresh, "tiny.yaml", METRICS, "--rerun-incomplete") for _ in range(2)]
+    output = [process.communicate(timeout=500)[0] for process in both]
     ended = [process.returncode for process in both]
     assert 0 in ended, output
-    assert fresh.plan("tiny.yaml", "--rerun-incomplete") == set()
-    for method in ("ce", "mbls", "tst"):
+    assert fresh.plan("tiny.yaml", METRICS, "--rerun-incomplete") == set()
+    for method in ("ce", "tst"):
         path = f"{RUN}/{method}/seed1/model.safetensors"
         assert (fresh.root / path).read_bytes() == (finished.root / path).read_bytes(), path
-    metrics = pd.read_parquet(fresh.root / "results/tiny/metrics.parquet")
+    metrics = pd.read_parquet(fresh.root / METRICS)
     identity = ["method", "seed", "calibrator", "split", "shift", "severity", "metric"]
     assert not metrics.duplicated(identity).any()
 
@@ -180,7 +178,7 @@ def test_the_working_directory_may_be_elsewhere(finished, tmp_path):
 
 
 def test_folders_with_a_space_in_their_names(fresh):
-    fresh.configure({**small("tiny", ["ce", "tst"], calibrators=["none", "ts"]), "results": "my results"})
+    fresh.configure({**small("tiny", ["ce"], calibrators=["none", "ts"]), "results": "my results"})
     fresh.run()
     assert (fresh.root / "my results/tiny/report.html").is_file()
     assert fresh.plan() == set()
