@@ -116,7 +116,8 @@ def test_findings_repeat_the_summary(study):
     best = data.test(group, ["none"]).iloc[0]
     assert f"`{best['method']}` has the lowest NLL: {best['nll_mean']:.4f} nats" in said
     table = data.test(group, ["none"]).set_index("method")
-    assert f"`ce` scores an ECE of {100 * table.loc['ce', 'ece_mean']:.2f} %" in said
+    assert f"`ce` has a debiased ECE of {100 * table.loc['ce', 'ece_debiased_mean']:.2f} % (95 % interval " in said
+    assert f"plain ECE is {100 * table.loc['ce', 'ece_mean']:.2f} %" in said
     assert f"would score {100 * table.loc['ce', 'ece_null_mean']:.2f} % on 240 images" in said
     tests = data.tidy(group, "test", ["none"])
     clear = tests[(tests["metric"] == "nll") & (tests["p_holm"] < 0.05)]

@@ -23,7 +23,7 @@ GROUP = [*CONDITIONS, "checkpoint"]
 #: accuracy that a method may lose and still be ranked with those that keep it: one percentage point
 KEPT_ACCURACY = 0.01
 #: the metrics that stand beside an ECE wherever one is shown
-BESIDE_ECE = ("accuracy", "nll", "brier", "ece", "ece_debiased", "ece_null")
+BESIDE_ECE = ("accuracy", "nll", "brier", "ece_debiased", "ece", "ece_null")
 STATISTICS = ("mean", "std", "ci_low", "ci_high")
 
 
