@@ -149,6 +149,30 @@ def shuffled_order(count: int, seed: int) -> NDArray[np.int64]:
     return np.random.RandomState(seed).permutation(count).astype(np.int64)
 
 
+def draw_val(labels: NDArray[np.int64], rule: Mapping[str, Any]) -> dict[str, NDArray[np.int64]]:
+    """Draw validation rows from training rows; the others are left for training.
+
+    Parameters
+    ----------
+    labels : int64 ``(N,)`` of the training rows.
+    rule : ``split`` (``stratified`` by class, or ``shuffled``, whatever the classes), ``val_size``, ``split_seed``.
+
+    Returns
+    -------
+    ``val`` and ``train`` -> int64 rows, ascending.
+
+    Raises
+    ------
+    DataError : nothing would be left for training.
+    """
+    size, seed = rule["val_size"], rule["split_seed"]
+    if size >= len(labels):
+        raise DataError(f"val_size is {size}, but the training files hold {len(labels)} rows: ask for fewer.")
+    stratified = rule["split"] == "stratified"
+    order = stratified_order(labels, seed) if stratified else shuffled_order(len(labels), seed)
+    return deal_rows(order, {"val": size, "train": len(labels) - size})
+
+
 def deal_rows(order: NDArray[np.int64], sizes: Mapping[str, int]) -> dict[str, NDArray[np.int64]]:
     """Cut an order of all rows into splits of exact sizes, in the order of ``sizes``; each holds ascending rows."""
     if sum(sizes.values()) != len(order):

@@ -21,9 +21,8 @@ from calgrid.datasets._base import (
     Dataset,
     ImageSplit,
     chunked,
-    deal_rows,
+    draw_val,
     scratch_array,
-    shuffled_order,
     stratified_order,
 )
 from calgrid.datasets._pictures import decode
@@ -112,16 +111,9 @@ class ImageFiles(Dataset):
         """Rows of the training source that go to ``train`` and, where it has no files, to ``val``."""
         rows = {"train": np.arange(len(labels))}
         if not self.paths["val"]:
-            size = self.val_size or 0
-            if size >= len(labels):
-                raise DataError(f"val_size is {size}, but the training files hold {len(labels)} rows: ask for fewer.")
-            stratified = self.split == "stratified"
-            order = (
-                stratified_order(labels, self.split_seed)
-                if stratified
-                else shuffled_order(len(labels), self.split_seed)
+            rows = draw_val(
+                labels, {"split": self.split, "val_size": self.val_size or 0, "split_seed": self.split_seed}
             )
-            rows = deal_rows(order, {"val": size, "train": len(labels) - size})
         if self.subset is not None:
             left = rows["train"]
             if self.subset > len(left):

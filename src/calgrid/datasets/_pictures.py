@@ -16,17 +16,21 @@ SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".t
 DEEP_MODES = ("I", "F")
 
 
-def decode(content: bytes, size: int | None, resize: int | None, where: str) -> NDArray[np.uint8]:
+def decode(
+    content: bytes, size: int | None, resize: int | None, where: str, stretch: bool = False
+) -> NDArray[np.uint8]:
     """Decode a picture to ``(3, H, W)``; grey pictures get three equal channels, transparency is dropped.
 
     A picture of ``size`` x ``size`` pixels is left as it is, unless ``resize`` asks for more. Any other is scaled
     (bilinear, with antialiasing) until its shorter side has ``resize`` pixels (``size`` if None), the longer one in
     proportion, rounded down, and then cut to ``size`` x ``size`` pixels around its centre. This is what torchvision's
-    ``Resize`` and ``CenterCrop`` do. An orientation noted in the file is not applied.
+    ``Resize`` and ``CenterCrop`` do. With ``stretch``, it is scaled to ``size`` x ``size`` pixels instead, whatever its
+    proportions, as by ``Resize((size, size))``. An orientation noted in the file is not applied.
 
     Parameters
     ----------
     content : bytes of an image file. size : pixels of a side; None takes the picture in its own size.
+    resize, stretch : how it is scaled, see above.
     where : what to call the picture in a message.
 
     Raises
@@ -44,7 +48,8 @@ def decode(content: bytes, size: int | None, resize: int | None, where: str) -> 
         raise DataError(f"{where} cannot be decoded ({error}): replace or remove it.") from None
     if picture.mode.split(";")[0] in DEEP_MODES:
         raise DataError(f"{where} has more than 8 bits a channel (mode {picture.mode}): convert it to 8 bits.")
-    fitted = _fit(picture.convert("RGB"), size, resize)
+    rgb = picture.convert("RGB")
+    fitted = rgb.resize((size, size), Image.Resampling.BILINEAR) if stretch and size else _fit(rgb, size, resize)
     return np.asarray(fitted).transpose(2, 0, 1)
 
 

@@ -104,6 +104,7 @@ def _origin(configured: Mapping[str, Any] | None, found: Mapping[str, Any], twin
     facts: dict[str, Any] = {name: found[name] for name in ("sources", "classes") if name in found}
     if configured is not None:
         facts |= {name: configured[name] for name in ("kind", "options", "fingerprint")}
+        facts |= {name: configured["info"][name] for name in ("repeats", "warning") if name in configured["info"]}
     return facts | ({"twins": dict(twins)} if twins else {})
 
 
@@ -185,10 +186,16 @@ def _check_split(entry: Spec, name: str, split: ImageSplit) -> None:
 
 
 def _check_disjoint(entry: Spec, splits: Mapping[str, ImageSplit]) -> dict[str, int]:
-    """Raise DataError if two splits share a source row, or an image of equal content unless those are to be counted."""
+    """Raise DataError if two splits share a source row, or an image of equal content unless those are to be counted.
+
+    A split that is said to repeat another one (``repeats``) may do so.
+    """
     twins = {}
+    repeats = entry.info.get("repeats", {})
     hashes = {name: image_hashes(split.images) for name, split in splits.items()}
     for first, second in combinations(splits, 2):
+        if repeats.get(first) == second or repeats.get(second) == first:
+            continue
         rows = (splits[first].rows, splits[second].rows)
         if rows[0] is not None and rows[1] is not None and (shared := len(np.intersect1d(*rows))):
             raise DataError(f"Splits {first} and {second} of '{entry.id}' share {shared} source rows.")

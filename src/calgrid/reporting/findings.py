@@ -15,6 +15,7 @@ WORDS = {"accuracy": "accuracy", "nll": "NLL", "brier": "Brier score"}
 def findings(data: StudyData, group: Group) -> list[str]:
     """Sentences on one group, the most important first; those without data are left out."""
     makers: tuple[Callable[[StudyData, Group], str], ...] = (
+        _dataset,
         _best_method,
         _baseline,
         _above_null,
@@ -51,6 +52,12 @@ def _said(row: pd.Series, *metrics: str) -> str:
 def _ece(row: pd.Series) -> str:
     """ECE with its null."""
     return f"ECE {amount('ece', row['ece_mean'])} (null {amount('ece_null', row['ece_null_mean'])})"
+
+
+def _dataset(data: StudyData, group: Group) -> str:
+    """A warning that goes with the data set."""
+    said = data.warning(group)
+    return f"Warning: on {_code(group.dataset)}, {said}." if said else ""
 
 
 def _best_method(data: StudyData, group: Group) -> str:
