@@ -95,3 +95,9 @@ class PictureArchive(Dataset):
                 if (number + 1) % STEP == 0 or number + 1 == len(places):
                     progress.advance()
         return images
+
+
+def pairs(content: bytes) -> list[tuple[str, str]]:
+    """Lines of a list, each cut in two at its first space: what follows may hold further ones."""
+    cut = (line.strip().partition(" ") for line in content.decode("utf-8").splitlines() if line.strip())
+    return [(first, rest.strip()) for first, _, rest in cut]
