@@ -78,7 +78,8 @@ class DatasetBook:
 
     def warning(self, name: str) -> str:
         """What must be said with every result on a data set; empty for most."""
-        return self.spec(name).info.get("warning", "") if name in self._specs else ""
+        known = name in self._specs or name in registry.specs("dataset")
+        return self.spec(name).info.get("warning", "") if known else ""
 
     def options(self, name: str) -> dict[str, Any]:
         """Return all options of a configured data set."""

@@ -96,8 +96,8 @@ class Resources:
             return {}
 
     def _images(self, dataset: str) -> dict[str, int]:
-        sizes = self._info(dataset).get("sizes") or {}
-        return {"train": UNKNOWN_IMAGES, "val": 0, "test": UNKNOWN_IMAGES, **sizes}
+        unknown = {"train": UNKNOWN_IMAGES, "test": UNKNOWN_IMAGES}
+        return {"train": 0, "val": 0, "test": 0, **(self._info(dataset).get("sizes") or unknown)}
 
     def _shape(self, dataset: str) -> tuple[int, ...]:
         return tuple(self._info(dataset).get("image_shape") or UNKNOWN_SHAPE)

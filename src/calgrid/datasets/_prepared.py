@@ -70,6 +70,7 @@ def prepare(
     with contextlib.ExitStack() as pending:  # all arrays take their places when it closes
         manifest = (
             _describe(entry, base)
+            | {name: entry.info[name] for name in ("repeats", "warning") if name in entry.info}
             | _origin(configured, found, twins)
             | {
                 "splits": {name: _write_split(pending, path.parent, name, splits) for name, splits in parts.items()},
@@ -104,7 +105,6 @@ def _origin(configured: Mapping[str, Any] | None, found: Mapping[str, Any], twin
     facts: dict[str, Any] = {name: found[name] for name in ("sources", "classes") if name in found}
     if configured is not None:
         facts |= {name: configured[name] for name in ("kind", "options", "fingerprint")}
-        facts |= {name: configured["info"][name] for name in ("repeats", "warning") if name in configured["info"]}
     return facts | ({"twins": dict(twins)} if twins else {})
 
 

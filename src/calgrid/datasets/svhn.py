@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import scipy.io
 from numpy.typing import NDArray
+from scipy.io.matlab import MatReadError
 
 from calgrid.datasets._base import Dataset, ImageSplit, draw_val
 from calgrid.datasets._download import obtain
@@ -71,7 +72,7 @@ def _read(path: Path) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     try:
         content = scipy.io.loadmat(path, variable_names=["X", "y"])
         images, labels = content["X"], content["y"]
-    except (ValueError, TypeError, KeyError, OSError) as error:
+    except (MatReadError, ValueError, TypeError, KeyError, OSError) as error:
         raise DataError(f"{path} holds no arrays 'X' and 'y' ({error}): replace it.") from None
     if images.dtype != np.uint8 or images.ndim != 4:
         raise DataError(f"'X' in {path} must be uint8 with 4 axes, it is {images.dtype} {images.shape}: replace it.")
