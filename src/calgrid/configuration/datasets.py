@@ -145,7 +145,9 @@ class DatasetBook:
             info["image_shape"] = (3, options["size"], options["size"])
         for option, value in options.items():
             info.update(base.info.get("variants", {}).get(f"{option}={value}", {}))
-        families = (*base.info.get("families", ()), *given.get("families", ()))
+        # a family is made of the test images of its base, which those of a variant need not be
+        kept = [f for f in base.info.get("families", ()) if f.startswith(OOD_PREFIX)]
+        families = (*kept, *given.get("families", ()))
         self._options[name] = options
         self._variants.add(name)
         self._specs[name] = dataclasses.replace(

@@ -22,7 +22,7 @@ class ImageSplit:
 
     Attributes
     ----------
-    images : uint8 ``(N, 3, H, W)``, red-green-blue, 0 to 255.
+    images : uint8 ``(N, 3, H, W)``, red-green-blue, 0 to 255; or what has such a type and shape and slices to arrays.
     labels : int64 ``(N,)``, classes from 0, or -1 where there is none.
     rows : int64 ``(N,)``, position of each image in the source it was taken from; None where it has no source
         rows (generated or already prepared images).
@@ -190,8 +190,8 @@ def scratch_array(shape: tuple[int, ...], folder: Path | None) -> NDArray[np.uin
         return np.memmap(file, dtype=np.uint8, mode="w+", shape=shape)
 
 
-def chunked(images: NDArray[np.uint8]) -> Iterator[NDArray[np.uint8]]:
-    """Yield consecutive parts of ``(N, C, H, W)`` that are small enough to compute with in 64 bits."""
+def chunked(images: NDArray[Any]) -> Iterator[NDArray[Any]]:
+    """Yield consecutive parts of an array ``(N, ...)`` that are small enough to compute with in 64 bits."""
     step = max(1, CHUNK_VALUES // max(1, math.prod(images.shape[1:])))
     yield from (images[begin : begin + step] for begin in range(0, len(images), step))
 

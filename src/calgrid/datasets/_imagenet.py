@@ -20,7 +20,7 @@ from calgrid.datasets._base import Dataset, ImageSplit, draw_val, scratch_array
 from calgrid.datasets._pictures import SUFFIXES, decode
 from calgrid.datasets._stores import Store
 from calgrid.errors import DataError
-from calgrid.progress import Progress
+from calgrid.progress import Progress, log
 
 #: pixels of a side, and of the shorter side before the cut
 SIZE, RESIZE = 224, 256
@@ -72,18 +72,44 @@ class Pictures:
                     progress.advance()
         return images
 
+    def undecoded(self, rows: NDArray[np.int64], title: str) -> "Undecoded":
+        """Return the pictures at some rows as an array that decodes what is read of it."""
+        return Undecoded(self, rows, title)
+
     def decode(self, row: int) -> NDArray[np.uint8]:
         """Decode one picture."""
         member = self.members[row]
         return decode(self.store.read(member), SIZE, RESIZE, f"'{member}' in {self.store.place}")
 
 
-def by_class(store: Store, below: str = "") -> dict[str, str]:
+class Undecoded:
+    """Stands for an array of images ``(N, 3, 224, 224)``: a slice of it decodes these pictures, and keeps none."""
+
+    dtype, ndim = np.dtype(np.uint8), 4
+
+    def __init__(self, pictures: Pictures, rows: NDArray[np.int64], title: str) -> None:
+        self._pictures, self._rows, self._title = pictures, rows, title
+        self.shape = (len(rows), 3, SIZE, SIZE)
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __getitem__(self, part: slice) -> NDArray[np.uint8]:
+        rows = self._rows[part]
+        if not part.start:
+            log(f"decode {self._title}: {len(self):,} images")
+        images = np.empty((len(rows), *self.shape[1:]), np.uint8)
+        for place, row in enumerate(rows):
+            images[place] = self._pictures.decode(row)
+        return images
+
+
+def by_class(store: Store, inside: str = "") -> dict[str, str]:
     """Pictures of a store that lie in folders named by WordNet ids: ``wnid/file`` -> name in the store.
 
     Parameters
     ----------
-    below : only those whose name begins so.
+    inside : path of the folder, such as ``fog/5/``, that holds these folders, wherever it lies; any if empty.
 
     Raises
     ------
@@ -92,10 +118,11 @@ def by_class(store: Store, below: str = "") -> dict[str, str]:
     found: dict[str, str] = {}
     for name in store.names:
         match = PICTURE.fullmatch(name)
-        if match and name.startswith(below) and name.lower().endswith(SUFFIXES):
-            if match[1] in found:
-                raise DataError(f"{store.place} holds '{found[match[1]]}' and '{name}', one picture twice: remove one.")
-            found[match[1]] = name
+        if match is None or not name.lower().endswith(SUFFIXES) or not f"/{name[: match.start(1)]}".endswith(inside):
+            continue
+        if match[1] in found:
+            raise DataError(f"{store.place} holds '{found[match[1]]}' and '{name}', one picture twice: remove one.")
+        found[match[1]] = name
     return found
 
 

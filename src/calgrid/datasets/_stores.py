@@ -21,25 +21,31 @@ class Store:
     read: Callable[[str], bytes]
 
 
-def open_store(place: Path) -> Store:
+def open_store(place: Path, wanted: Callable[[str], bool] = bool) -> Store:
     """Open a folder or an archive, of which regular files count only; its names have no leading ``./``.
+
+    Parameters
+    ----------
+    wanted : says by its name which file counts; all do if it is not given.
 
     Raises
     ------
     DataError : the archive is damaged or a compressed tar archive.
     """
     if place.is_dir():
-        return Store(place, [name for name, _ in files_below(place)], lambda name: (place / name).read_bytes())
-    return _open_zip(place) if zipfile.is_zipfile(place) else _open_tar(place)
+        names = [name for name, _ in files_below(place) if wanted(name)]
+        return Store(place, names, lambda name: (place / name).read_bytes())
+    return (_open_zip if zipfile.is_zipfile(place) else _open_tar)(place, wanted)
 
 
-def _open_tar(archive: Path) -> Store:
+def _open_tar(archive: Path, wanted: Callable[[str], bool]) -> Store:
     found = {}
     try:
         with tarfile.open(archive, "r:") as tar:
             for member in tar:
-                if member.isreg():
-                    found[member.name.removeprefix("./")] = (member.offset_data, member.size)
+                name = member.name.removeprefix("./")
+                if member.isreg() and wanted(name):
+                    found[name] = (member.offset_data, member.size)
                 tar.members = []  # or every member of a large archive would stay in memory
     except DAMAGED as error:
         raise DataError(f"The archive {archive} is damaged ({error}): replace it.") from None
@@ -55,12 +61,13 @@ def _open_tar(archive: Path) -> Store:
     return Store(archive, found, read)
 
 
-def _open_zip(archive: Path) -> Store:
+def _open_zip(archive: Path, wanted: Callable[[str], bool]) -> Store:
     try:
         pack = zipfile.ZipFile(archive)
     except DAMAGED as error:
         raise DataError(f"The archive {archive} is damaged ({error}): replace it.") from None
-    found = {member.filename.removeprefix("./"): member for member in pack.infolist() if not member.is_dir()}
+    members = {member.filename.removeprefix("./"): member for member in pack.infolist() if not member.is_dir()}
+    found = {name: member for name, member in members.items() if wanted(name)}
 
     def read(name: str) -> bytes:
         try:

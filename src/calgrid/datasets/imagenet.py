@@ -36,6 +36,7 @@ LIMIT = 10_000_000
     std=(0.229, 0.224, 0.225),
     sizes={"val": 10_000, "test": 40_000},
     duplicates="count",
+    families=("imagenet_c",),
     evaluation_only=True,
     download=False,
     files=(
