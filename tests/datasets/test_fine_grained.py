@@ -169,6 +169,13 @@ def test_lists_that_do_not_fit_together_are_refused(tmp_path, monkeypatch, birds
         Cub200(size=SIZE).build(tmp_path)
 
 
+def test_a_picture_of_both_splits_is_refused(tmp_path, monkeypatch, planes):
+    planes[f"{PLANES}/images_variant_test.txt"] += planes[f"{PLANES}/images_variant_trainval.txt"].splitlines(True)[3]
+    expect_planes(monkeypatch, tmp_path, planes)
+    with pytest.raises(DataError, match=r"The lists in .* name a picture twice"):
+        FgvcAircraft(size=SIZE).build(tmp_path)
+
+
 def test_an_unknown_variant_is_refused(tmp_path, monkeypatch, planes):
     planes[f"{PLANES}/variants.txt"] = text(VARIANTS[:3])
     expect_planes(monkeypatch, tmp_path, planes)

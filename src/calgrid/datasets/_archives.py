@@ -29,6 +29,8 @@ ALLOWED = frozenset(
 )
 
 
+#: most bytes of a list of pictures, labels or classes
+LIST_LIMIT = 10_000_000
 #: what reading a damaged archive raises; a zip file asks for a password by RuntimeError
 DAMAGED = (tarfile.TarError, zipfile.BadZipFile, zlib.error, OSError, EOFError, RuntimeError)
 

@@ -25,13 +25,10 @@ from calgrid.datasets._base import (
     scratch_array,
     stratified_order,
 )
-from calgrid.datasets._pictures import decode
+from calgrid.datasets._pictures import counted, decode
 from calgrid.errors import DataError
-from calgrid.progress import Progress
 
 Rows = NDArray[np.int64]
-#: images between two steps of the progress
-STEP = 512
 
 
 @dataclass(frozen=True)
@@ -134,20 +131,17 @@ class ImageFiles(Dataset):
     def _decode(self, role: str, source: Source, rows: Rows) -> NDArray[np.uint8]:
         """Decode the pictures at ``rows`` one by one into an array on the disk."""
         images: NDArray[np.uint8] | None = None
-        with Progress(f"decode {role}", -(-len(rows) // STEP), f"{STEP} images") as progress:
-            for number, (where, content) in enumerate(source.read(rows)):
-                picture = decode(content, self.image_size, self.resize, where)
-                if images is None:
-                    images = scratch_array((len(rows), *picture.shape), self.scratch)
-                if picture.shape != images.shape[1:]:
-                    height, width = picture.shape[1:]
-                    raise DataError(
-                        f"{where} has {height}x{width} pixels, images before it {images.shape[2]}x{images.shape[3]}: "
-                        "give image_size."
-                    )
-                images[number] = picture
-                if (number + 1) % STEP == 0 or number + 1 == len(rows):
-                    progress.advance()
+        for number, (where, content) in enumerate(counted(source.read(rows), len(rows), role)):
+            picture = decode(content, self.image_size, self.resize, where)
+            if images is None:
+                images = scratch_array((len(rows), *picture.shape), self.scratch)
+            if picture.shape != images.shape[1:]:
+                height, width = picture.shape[1:]
+                raise DataError(
+                    f"{where} has {height}x{width} pixels, images before it {images.shape[2]}x{images.shape[3]}: "
+                    "give image_size."
+                )
+            images[number] = picture
         if images is None:
             raise DataError(f"The split '{role}' has no images: correct its files or sizes.")
         return images

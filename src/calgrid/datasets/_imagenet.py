@@ -17,10 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calgrid.datasets._base import Dataset, ImageSplit, draw_val, scratch_array
-from calgrid.datasets._pictures import SUFFIXES, decode
+from calgrid.datasets._pictures import SUFFIXES, counted, decode
 from calgrid.datasets._stores import Store
 from calgrid.errors import DataError
-from calgrid.progress import Progress, log
+from calgrid.progress import log
 
 #: pixels of a side, and of the shorter side before the cut
 SIZE, RESIZE = 224, 256
@@ -28,8 +28,6 @@ SIZE, RESIZE = 224, 256
 FIFTH = 5
 #: last two parts of a path, WordNet id and file; hidden files are left out
 PICTURE = re.compile(r"(?:.*/)?(n\d{8}/[^/.][^/]*)")
-#: images between two steps of the progress
-STEP = 512
 
 
 @dataclass(frozen=True)
@@ -65,11 +63,8 @@ class Pictures:
     def decoded(self, rows: NDArray[np.int64], scratch: Path | None, title: str) -> NDArray[np.uint8]:
         """Decode the pictures at some rows one by one, into an array on the disk."""
         images = scratch_array((len(rows), 3, SIZE, SIZE), scratch)
-        with Progress(f"decode {title}", -(-len(rows) // STEP), f"{STEP} images") as progress:
-            for place, row in enumerate(rows):
-                images[place] = self.decode(row)
-                if (place + 1) % STEP == 0 or place + 1 == len(rows):
-                    progress.advance()
+        for place, row in enumerate(counted(rows, len(rows), title)):
+            images[place] = self.decode(row)
         return images
 
     def undecoded(self, rows: NDArray[np.int64], title: str) -> "Undecoded":

@@ -15,14 +15,11 @@ from numpy.typing import NDArray
 from calgrid.datasets._archives import each_member
 from calgrid.datasets._base import Dataset, ImageSplit, draw_val, scratch_array
 from calgrid.datasets._download import obtain
-from calgrid.datasets._pictures import decode
+from calgrid.datasets._pictures import counted, decode
 from calgrid.errors import DataError
-from calgrid.progress import Progress
 
 #: most bytes of an encoded picture
 LIMIT = 50_000_000
-#: images between two steps of the progress
-STEP = 512
 
 
 @dataclass(frozen=True)
@@ -74,9 +71,8 @@ class PictureArchive(Dataset):
         archive = obtain(self.registered["files"][0], data_root)
         train, test = self.listed(archive)
         count = len(train.labels)
-        drawn = (
-            {"train": np.arange(count)} if self.val_is_test else draw_val(train.labels, self.registered["drawn_val"])
-        )
+        rule = self.registered["drawn_val"]
+        drawn = {"train": np.arange(count)} if self.val_is_test else draw_val(train.labels, rule)
         # rows count on through the test pictures
         rows = {**drawn, "test": count + np.arange(len(test.labels))}
         parts = {**{name: train.at(chosen) for name, chosen in drawn.items()}, "test": test}
@@ -88,12 +84,12 @@ class PictureArchive(Dataset):
         shape = (3, self.size, self.size)
         images = {split: scratch_array((len(members), *shape), self.scratch) for split, members in names.items()}
         places = {name: (split, row) for split, members in names.items() for row, name in enumerate(members)}
-        with Progress(f"decode {archive.name}", -(-len(places) // STEP), f"{STEP} images") as progress:
-            for number, (name, content) in enumerate(each_member(archive, dict.fromkeys(places, LIMIT))):
-                split, row = places[name]
-                images[split][row] = decode(content, self.size, None, f"'{name}' in {archive}", self.stretch)
-                if (number + 1) % STEP == 0 or number + 1 == len(places):
-                    progress.advance()
+        if len(places) != sum(map(len, names.values())):
+            raise DataError(f"The lists in {archive} name a picture twice: replace it.")
+        members = each_member(archive, dict.fromkeys(places, LIMIT))
+        for name, content in counted(members, len(places), archive.name):
+            split, row = places[name]
+            images[split][row] = decode(content, self.size, None, f"'{name}' in {archive}", self.stretch)
         return images
 
 

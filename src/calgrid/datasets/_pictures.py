@@ -2,18 +2,25 @@
 
 import io
 import warnings
+from collections.abc import Iterable, Iterator
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, UnidentifiedImageError
 
 from calgrid.errors import DataError
+from calgrid.progress import Progress
 
 #: what Pillow may take a file for; others (PostScript, for one) start foreign programs or are no photographs
 FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
 SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
 #: modes of which an 8-bit conversion would keep only the lowest values
 DEEP_MODES = ("I", "F")
+#: pictures between two steps of the progress
+STEP = 512
+
+Item = TypeVar("Item")
 
 
 def decode(
@@ -62,3 +69,12 @@ def _fit(picture: Image.Image, size: int | None, resize: int | None) -> Image.Im
         picture = picture.resize((width, height), Image.Resampling.BILINEAR)
     left, top = (round((side - size) / 2.0) for side in picture.size)
     return picture.crop((left, top, left + size, top + size))
+
+
+def counted(items: Iterable[Item], total: int, title: str) -> Iterator[Item]:
+    """Yield ``total`` items and show how far their decoding is."""
+    with Progress(f"decode {title}", -(-total // STEP), f"{STEP} images") as progress:
+        for number, item in enumerate(items, 1):
+            yield item
+            if number % STEP == 0 or number == total:
+                progress.advance()

@@ -11,15 +11,13 @@ in the code of FeDLaS. Grey pictures get three equal channels.
 
 from pathlib import Path
 
-from calgrid.datasets._archives import read_members
+from calgrid.datasets._archives import LIST_LIMIT, read_members
 from calgrid.datasets._picture_archive import Listed, PictureArchive, pairs
 from calgrid.errors import DataError
 from calgrid.registry import register
 
 ROOT = "CUB_200_2011"
 LISTS = ("classes", "images", "image_class_labels", "train_test_split")
-#: most bytes of a list
-LIMIT = 10_000_000
 
 
 @register(
@@ -58,7 +56,7 @@ class Cub200(PictureArchive):
 
     def listed(self, archive: Path) -> tuple[Listed, Listed]:
         """Return the training and the test pictures; see :class:`PictureArchive`."""
-        lists = read_members(archive, {f"{ROOT}/{name}.txt": LIMIT for name in LISTS})
+        lists = read_members(archive, {f"{ROOT}/{name}.txt": LIST_LIMIT for name in LISTS})
         classes, images, labels, parts = (dict(pairs(lists[f"{ROOT}/{name}.txt"])) for name in LISTS)
         ids = sorted(images, key=int)
         if set(ids) != set(labels) or set(ids) != set(parts):

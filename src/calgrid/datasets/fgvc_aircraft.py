@@ -13,14 +13,12 @@ at the bottom of each picture is kept, since that code cuts nothing off.
 
 from pathlib import Path
 
-from calgrid.datasets._archives import read_members
+from calgrid.datasets._archives import LIST_LIMIT, read_members
 from calgrid.datasets._picture_archive import Listed, PictureArchive, pairs
 from calgrid.registry import register
 
 ROOT = "fgvc-aircraft-2013b/data"
 LISTS = ("images_variant_trainval", "images_variant_test")
-#: most bytes of a list
-LIMIT = 10_000_000
 
 
 @register(
@@ -59,7 +57,7 @@ class FgvcAircraft(PictureArchive):
 
     def listed(self, archive: Path) -> tuple[Listed, Listed]:
         """Return the ``trainval`` and the test pictures; see :class:`PictureArchive`."""
-        lists = read_members(archive, {f"{ROOT}/{name}.txt": LIMIT for name in ("variants", *LISTS)})
+        lists = read_members(archive, {f"{ROOT}/{name}.txt": LIST_LIMIT for name in ("variants", *LISTS)})
         variants = [line.strip() for line in lists[f"{ROOT}/variants.txt"].decode("utf-8").splitlines()]
         return tuple(
             Listed.of(

@@ -13,7 +13,7 @@ import numpy as np
 import scipy.io
 from scipy.io.matlab import MatReadError
 
-from calgrid.datasets._archives import read_members
+from calgrid.datasets._archives import LIST_LIMIT, read_members
 from calgrid.datasets._download import brought, published
 from calgrid.datasets._imagenet import Evaluated, Pictures, by_class
 from calgrid.datasets._stores import open_store
@@ -22,8 +22,6 @@ from calgrid.registry import register
 
 FOLDER = "imagenet/val"
 TRUTH, META = (f"ILSVRC2012_devkit_t12/data/{name}" for name in ("ILSVRC2012_validation_ground_truth.txt", "meta.mat"))
-#: most bytes of a list
-LIMIT = 10_000_000
 
 
 @register(
@@ -91,7 +89,7 @@ class Imagenet(Evaluated):
 
 def _labels(devkit: Path) -> list[str]:
     """Return the WordNet ids of the validation pictures in the order of their numbers."""
-    members = read_members(devkit, {TRUTH: LIMIT, META: LIMIT})
+    members = read_members(devkit, {TRUTH: LIST_LIMIT, META: LIST_LIMIT})
     try:
         table: Any = scipy.io.loadmat(io.BytesIO(members[META]), squeeze_me=True)["synsets"]
         wnid = {int(number): str(name) for number, name in zip(table["ILSVRC2012_ID"], table["WNID"], strict=True)}

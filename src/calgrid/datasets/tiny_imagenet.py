@@ -16,15 +16,13 @@ import re
 from pathlib import Path
 from typing import Literal
 
-from calgrid.datasets._archives import member_names, read_members
+from calgrid.datasets._archives import LIST_LIMIT, member_names, read_members
 from calgrid.datasets._picture_archive import Listed, PictureArchive
 from calgrid.registry import register
 
 ROOT = "tiny-imagenet-200"
 ANNOTATIONS = f"{ROOT}/val/val_annotations.txt"
 TRAIN = re.compile(rf"{ROOT}/train/[^/]+/images/[^/]+\.JPEG")
-#: most bytes of a list
-LIMIT = 10_000_000
 
 
 @register(
@@ -74,7 +72,7 @@ class TinyImagenet(PictureArchive):
 
     def listed(self, archive: Path) -> tuple[Listed, Listed]:
         """Return the training and the validation pictures; see :class:`PictureArchive`."""
-        lists = read_members(archive, {f"{ROOT}/wnids.txt": LIMIT, ANNOTATIONS: LIMIT})
+        lists = read_members(archive, {f"{ROOT}/wnids.txt": LIST_LIMIT, ANNOTATIONS: LIST_LIMIT})
         wnids = sorted(lists[f"{ROOT}/wnids.txt"].decode("utf-8").split())
         paths = sorted(name for name in member_names(archive) if TRAIN.fullmatch(name))
         rows = sorted(line.split("\t")[:2] for line in lists[ANNOTATIONS].decode("utf-8").splitlines())
