@@ -396,6 +396,16 @@ def test_methods_that_see_validation_data_carry_a_dagger_and_a_footnote(ablation
     assert "†" not in (ablation_tables / "indicator.md").read_text()
 
 
+def test_what_must_be_said_of_a_data_set_stands_in_every_caption(study, tmp_path):
+    runs = [{**run, "warning": "val is test"} for run in study.manifest["runs"]]
+    write_tables(study.folder, {**study.manifest, "runs": runs}, tmp_path / "out")
+    entries = read_index(tmp_path / "out")
+    assert entries
+    for entry in entries:
+        assert entry["caption"].count("Warning: on digits, val is test.") == 1
+        assert entry["caption"] in (tmp_path / "out" / entry["markdown"]).read_text()
+
+
 def test_indicator_shows_the_last_epoch_over_seeds(ablation, ablation_tables, read_markdown):
     (rows,) = read_markdown(ablation_tables / "indicator.md").values()
     assert [row["Method"] for row in rows] == ["fedlas_ls", "fedlas_mbls", "fedlas_ls_const", "fedlas_ls_random"]

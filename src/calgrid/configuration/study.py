@@ -131,6 +131,11 @@ class Study:
     def _add_run(self, key: RunKey, protocol: Mapping[str, Any], where: str) -> None:
         if key in self.runs:
             return
+        if self.datasets.spec(key.dataset).info.get("evaluation_only", False):
+            raise ConfigError(
+                f"{where}.datasets: '{key.dataset}' has no training images; name logits of a network that was trained "
+                "elsewhere under 'external'."
+            )
         *_, first = self.methods.split(key.method, f"{where}.methods")
         defaults_of = self.datasets.defaults_of(key.dataset)
         place = Place(key.protocol, key.dataset, key.backbone, protocol["reduction"], defaults_of)

@@ -15,6 +15,7 @@ WORDS = {"accuracy": "accuracy", "nll": "NLL", "brier": "Brier score"}
 def findings(data: StudyData, group: Group) -> list[str]:
     """Sentences on one group, the most important first; those without data are left out."""
     makers: tuple[Callable[[StudyData, Group], str], ...] = (
+        _dataset,
         _best_method,
         _baseline,
         _above_null,
@@ -57,6 +58,12 @@ def _ece(row: pd.Series) -> str:
 def _interval(data: StudyData, row: pd.Series, metric: str) -> str:
     low, high = (text.number(metric, row[f"{metric}_{end}"]) for end in ("ci_low", "ci_high"))
     return "" if low == text.NOTHING else f" ({100 * data.level:g} % interval {low} to {high})"
+
+
+def _dataset(data: StudyData, group: Group) -> str:
+    """A warning that goes with the data set."""
+    said = data.warning(group)
+    return f"Warning: on {_code(group.dataset)}, {said}." if said else ""
 
 
 def _best_method(data: StudyData, group: Group) -> str:

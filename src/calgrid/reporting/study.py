@@ -117,6 +117,10 @@ class StudyData:
         """Entries of the manifest that belong to a group."""
         return [run for run in self.manifest["runs"] if tuple(run["key"][name] for name in CONDITIONS) == group[:3]]
 
+    def warning(self, group: Group) -> str:
+        """What must be said with the results of a group because of its data set; empty for most."""
+        return next((said for run in self.runs(group) if (said := run.get("warning", ""))), "")
+
     def reference(self, group: Group) -> str:
         """The method of a group that stands for all where there is room for one: the baseline, or else the first."""
         present = [run["key"]["method"] for run in self.runs(group)]

@@ -86,7 +86,11 @@ NAMING = ("Method", "Against")
 
 
 def marked(table: Table, data: StudyData) -> Table:
-    """Mark the methods that see validation data during training: a dagger and what it means, a column in the CSV."""
+    """Mark the methods that see validation data during training: a dagger and what it means, a column in the CSV.
+
+    What must be said of a data set of the study stands in the caption, too.
+    """
+    table = dataclasses.replace(table, caption=" ".join([table.caption, *captions.warnings(data)]))
     seeing = set(data.validation_methods)
     sections = [_marked_section(section, data) for section in table.sections]
     if sections == list(table.sections):
