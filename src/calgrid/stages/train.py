@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from calgrid.backbones import build_backbone
+from calgrid.backbones._catalogue import check_image_size, describe
 from calgrid.datasets import Prepared, open_prepared
 from calgrid.errors import StateError
 from calgrid.losses import build_loss
@@ -103,6 +104,8 @@ def _build_trainer(
 ) -> Trainer:
     key, protocol = spec["key"], spec["protocol"]
     classes, seed = prepared.n_classes, key["seed"]
+    height, width = prepared.splits["train"].images.shape[-2:]
+    check_image_size(describe(key["backbone"]), height, width, f"data set '{key['dataset']}'")
     torch.manual_seed(stream(seed, "weights"))
     model, procedure = build_network(spec, classes, first)
     torch.manual_seed(stream(seed, "loss weights"))
