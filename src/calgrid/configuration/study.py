@@ -107,7 +107,7 @@ class Study:
             spec = self.datasets.spec(dataset, f"{where}.datasets")
             if spec.info.get("role") != "dataset":
                 raise ConfigError(f"{where}.datasets: '{dataset}' can only be tested on; name it in shifts.")
-        self._check_backbones(grid, where)
+        self._check_backbones(grid, protocol, where)
         self._check_shifts(grid, where)
         calibrators = {name: self._calibrator(name, where) for name in grid["calibrators"]}
         self._check_features(calibrators, protocol, grid, where)
@@ -167,10 +167,15 @@ class Study:
                     "the method into a grid without this calibrator."
                 )
 
-    def _check_backbones(self, grid: Mapping[str, Any], where: str) -> None:
-        """Every backbone must exist and take the images of every data set, as far as their size is known."""
+    def _check_backbones(self, grid: Mapping[str, Any], protocol: Mapping[str, Any], where: str) -> None:
+        """Every backbone must exist, have weights to start from, and take images of every size that is known."""
         for backbone in grid["backbones"]:
             spec = describe(backbone, f"{where}.backbones")
+            if protocol["pretrained"] and not spec.info["pretrained"]:
+                raise ConfigError(
+                    f"{where}.backbones: '{backbone}' has no published weights, from which protocol "
+                    f"'{grid['protocol']}' starts; use another backbone or pretrained: false."
+                )
             for dataset in grid["datasets"]:
                 if shape := self.datasets.spec(dataset).info.get("image_shape"):
                     check_image_size(spec, *shape[1:], f"{where}.backbones for data set '{dataset}'")
