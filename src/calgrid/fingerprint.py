@@ -21,7 +21,17 @@ LENGTH = 16
 #: version of the files that stages hand to each other; raise it when their meaning changes
 FORMAT_VERSION = 1
 #: modules that cannot change a number: how things are found, fetched (by checksum), stored, locked, shown or reported
-NEUTRAL = ("registry", "errors", "progress", "fingerprint", "configuration", "storage", "cli", "datasets._download")
+NEUTRAL = (
+    "registry",
+    "errors",
+    "progress",
+    "fingerprint",
+    "configuration",
+    "storage",
+    "cli",
+    "backbones._catalogue",
+    "datasets._download",
+)
 _DROPPED = {tokenize.COMMENT, tokenize.NL, tokenize.ENCODING, tokenize.ENDMARKER}
 
 

@@ -10,6 +10,7 @@ Planning a grid must not import torch (seconds) for each Snakemake process, so :
 """
 
 import ast
+import dataclasses
 import functools
 import importlib
 from collections.abc import Callable, Mapping
@@ -212,11 +213,18 @@ def specs(kind: str) -> Mapping[str, Spec]:
 
 
 def spec(kind: str, name: str, where: str = "") -> Spec:
-    """Return one component's Spec; an unknown ``name`` raises ConfigError with the nearest valid one."""
+    """Return one component's Spec; an unknown ``name`` raises ConfigError with the nearest valid one.
+
+    ``library/member`` is a member of a component that is registered as a library; which members there are, only its
+    file knows.
+    """
     known = specs(kind)
-    if name not in known:
-        raise unknown_id(KINDS[kind][1], name, known, where)
-    return known[name]
+    if name in known:
+        return known[name]
+    library, slash, _ = name.partition("/")
+    if slash and library in known and known[library].info.get("library", False):
+        return dataclasses.replace(known[library], id=name)
+    raise unknown_id(KINDS[kind][1], name, known, where)
 
 
 def load(kind: str, name: str) -> type:

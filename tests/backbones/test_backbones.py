@@ -1,8 +1,14 @@
-"""Every backbone: published size, features before a linear head, stages that compose to the features."""
+"""Every backbone: published size, features before a linear head, stages that compose to the features.
+
+Sizes and costs are counted for all of them without computing anything; numbers are computed by one of each kind.
+"""
+
+from functools import cache
 
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from torch.utils.flop_counter import FlopCounterMode
 
 from calgrid.backbones import build_backbone
 from calgrid.backbones._base import count_parameters
@@ -10,7 +16,20 @@ from calgrid.backbones._resnet import PaddedShortcut
 from calgrid.errors import ConfigError
 from calgrid.registry import spec, specs
 
-BACKBONES = sorted(specs("backbone"))
+BACKBONES = sorted(set(specs("backbone")) - {"timm"})
+ONE_OF_EACH_KIND = ("resnet8", "resnet50", "densenet121")
+#: backbone -> classes: parameters, tensors, entries of running means and variances, features: all counted in the
+#: official code
+OFFICIAL = {
+    "resnet18": ({10: 11_173_962, 100: 11_220_132}, 62, 9_600, 512),
+    "resnet50": ({10: 23_520_842, 100: 23_705_252}, 161, 53_120, 2048),
+    "resnet101": ({10: 42_512_970, 100: 42_697_380}, 314, 105_344, 2048),
+    "resnet110": ({10: 45_864_522, 100: 46_048_932}, 341, 114_560, 2048),
+    "wrn26_10": ({10: 36_481_434, 100: 36_539_124}, 86, 20_192, 640),
+    "densenet121": ({10: 6_956_298, 100: 7_048_548}, 362, 83_520, 1024),
+    "resnet50_tiny": ({200: 25_138_952}, 161, 53_120, 8192),
+    "resnet101_tiny": ({200: 44_131_080}, 314, 105_344, 8192),
+}
 # a 3x3 convolution has 9 * in * out weights, batch normalisation 2 * out, the head 64 * 10 + 10
 RESNET8_BY_HAND = (
     (9 * 3 * 16 + 32)
@@ -21,9 +40,20 @@ RESNET8_BY_HAND = (
 )
 
 
-@pytest.fixture(params=BACKBONES)
+@pytest.fixture(params=ONE_OF_EACH_KIND)
 def name(request):
     return request.param
+
+
+@cache
+def on_meta(name):
+    """A network without numbers, for the first of its registered numbers of classes."""
+    with torch.device("meta"):
+        return build_backbone(name, next(iter(spec("backbone", name).info["parameters"])))
+
+
+def blank(size):
+    return torch.zeros(2, 3, size, size, device="meta")
 
 
 def build(name, seed=0, num_classes=10):
@@ -43,11 +73,56 @@ def test_resnet20_has_the_published_size():
     assert count_parameters(build("resnet20")) == 269_722
 
 
+@pytest.mark.parametrize("name", OFFICIAL)
+def test_cifar_networks_have_the_sizes_of_the_official_code(name):
+    parameters, tensors, running, features = OFFICIAL[name]
+    assert spec("backbone", name).info["parameters"] == parameters
+    model = on_meta(name)
+    assert len(list(model.parameters())) == tensors
+    assert sum(buffer.numel() for key, buffer in model.named_buffers() if "running_" in key) == running
+    assert model.num_features == features
+
+
+@pytest.mark.parametrize("name", BACKBONES)
 def test_registered_facts_hold(name):
-    info = spec("backbone", name).info
-    for num_classes, parameters in info["parameters"].items():
-        assert count_parameters(build(name, num_classes=num_classes)) == parameters
-    assert build(name).num_features == info["num_features"]
+    info, model = spec("backbone", name).info, on_meta(name)
+    (classes, parameters), *others = info["parameters"].items()
+    assert count_parameters(model) == parameters
+    for more, larger in others:
+        assert larger - parameters == (more - classes) * (info["num_features"] + 1)
+    assert isinstance(model.head, torch.nn.Linear)
+    features = model.eval().features(blank(info["image_size"]))
+    assert features.shape == (2, info["num_features"])
+    assert model.head(features).shape == (2, classes)
+    assert info["least_size"] <= info["image_size"] <= info.get("most_size", info["image_size"])
+
+
+@pytest.mark.parametrize("name", BACKBONES)
+def test_registered_costs_hold(name):
+    """They size jobs, so activations need not be exact: what attention keeps depends on the version of torch."""
+    info, model = spec("backbone", name).info, on_meta(name)
+    x = blank(info["image_size"])
+    with FlopCounterMode(display=False) as counter, torch.no_grad():
+        model.eval()(x)
+    assert counter.get_total_flops() / (2 * len(x)) == pytest.approx(info["multiply_adds"], rel=0.02)
+    own = {tensor.untyped_storage()._cdata for tensor in (*model.parameters(), *model.buffers())}
+    kept = {}
+
+    def keep(tensor):
+        kept[tensor.untyped_storage()._cdata] = tensor
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        model.train()(x)
+    size = sum(tensor.untyped_storage().nbytes() for key, tensor in kept.items() if key not in own)
+    assert size / (4 * len(x)) == pytest.approx(info["activations"], rel=0.5)
+
+
+@pytest.mark.parametrize("name", BACKBONES)
+def test_the_least_and_largest_registered_image_is_taken(name):
+    info, model = spec("backbone", name).info, on_meta(name).eval()
+    for size in {info["least_size"], info.get("most_size", info["image_size"] + 8)}:
+        assert model(blank(size)).shape[0] == 2
 
 
 @pytest.mark.parametrize("size", [8, 32, 40])
@@ -122,6 +197,37 @@ def test_convolutions_are_drawn_with_he_standard_deviation():
     assert weight.std().item() == pytest.approx((2 / (9 * 64)) ** 0.5, rel=0.02)
 
 
+@pytest.mark.parametrize(
+    ("name", "std"), [("resnet50", (3 * 9 * 512) ** -0.5), ("resnet50_tiny", (2 / (9 * 512)) ** 0.5)]
+)
+def test_tiny_imagenet_networks_alone_are_drawn_as_he_proposes(name, std):
+    """The official CIFAR networks keep PyTorch's initialisation, uniform with variance 1 / (3 fan_in)."""
+    weight = build(name).stages[4][1].conv2.weight
+    assert weight.std().item() == pytest.approx(std, rel=0.02)
+
+
+def test_tiny_imagenet_networks_keep_the_quarters_of_the_last_map():
+    """An 8x8 map of four constant quarters has these constants as the features of its channel."""
+    quarters = torch.tensor([[1.0, 2.0], [3.0, 4.0]])
+    maps = quarters.repeat_interleave(4, 0).repeat_interleave(4, 1).reshape(1, 1, 8, 8)
+    assert build("resnet50_tiny").pool(maps).tolist() == [[1.0, 2.0, 3.0, 4.0]]
+
+
+def test_bottleneck_strides_in_its_3x3_convolution():
+    block = build("resnet50").stages[2][0]
+    assert [block.conv1.stride, block.conv2.stride, block.conv3.stride] == [(1, 1), (2, 2), (1, 1)]
+    assert block.shortcut[0].stride == (2, 2)
+
+
+def test_dense_layers_see_all_that_came_before():
+    model = build("densenet121")
+    widths = [layer.branch[0].num_features for layer in model.stages[1]]
+    assert widths == [64 + 32 * number for number in range(6)]
+    x = images(8, 1)
+    level = model.stages[1](model.stages[0](x))
+    assert torch.equal(level[:, :64], model.stages[0](x))
+
+
 def test_option_a_shortcut_subsamples_and_appends_zero_channels():
     x = torch.arange(16.0).reshape(1, 1, 4, 4)
     expected = torch.tensor([[[0.0, 2.0], [8.0, 10.0]], [[0.0, 0.0], [0.0, 0.0]]])
@@ -136,6 +242,11 @@ def test_pretrained_is_refused_where_no_weights_are_published(name):
 def test_unknown_backbone_names_the_nearest():
     with pytest.raises(ConfigError, match="did you mean 'resnet20'"):
         build_backbone("resnet_20", 10)
+
+
+def test_no_backbone_is_part_of_another_that_is_no_library():
+    with pytest.raises(ConfigError, match="Unknown backbone 'resnet20/wide'"):
+        build_backbone("resnet20/wide", 10)
 
 
 def test_one_class_is_refused():

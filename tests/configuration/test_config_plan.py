@@ -180,7 +180,8 @@ def book(make_config, home, tmp_path, monkeypatch):
 
 
 def wildcards(key, **more):
-    return SimpleNamespace(**{**key._asdict(), "seed": str(key.seed)}, **more)
+    strings = {**key._asdict(), "backbone": key.backbone_folder, "seed": str(key.seed)}
+    return SimpleNamespace(**strings, **more)
 
 
 def trained(book):
@@ -214,8 +215,9 @@ class TestRuleBook:
         assert re.fullmatch(patterns["method"], "tst+mbls")
         assert not re.fullmatch(patterns["method"], "tsttmbls")  # what an unescaped plus would match
         assert not re.fullmatch(patterns["method"], "ls")
-        assert re.fullmatch(patterns["backbone"], "timm/vit.s")
-        assert not re.fullmatch(patterns["backbone"], "timm/vitxs")
+        assert re.fullmatch(patterns["backbone"], "timm+vit.s")
+        assert not re.fullmatch(patterns["backbone"], "timm+vitxs")
+        assert not re.fullmatch(patterns["backbone"], "timm/vit.s")  # a folder of a run has no folder within
         assert re.fullmatch(patterns["seed"], "2")
         assert not re.fullmatch(patterns["seed"], "12")
         assert set(patterns) == {*RunKey._fields, "unit"}

@@ -5,8 +5,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from calgrid.configuration.resources import BASE_MB, LEAST_MINUTES, MOST_MINUTES, Resources
+from calgrid import registry
+from calgrid.configuration.resources import BASE_MB, LEAST_MINUTES, MOST_MINUTES, SCORED_AT_ONCE, Resources
 from calgrid.configuration.study import Study
+
+CIFAR = ("resnet8", "resnet18", "densenet121", "resnet50", "resnet101", "resnet110", "wrn26_10")
 
 
 def job(**wildcards):
@@ -41,6 +44,62 @@ def test_memory_grows_with_the_backbone(make):
     extra = needs.train_memory(job(backbone="resnet20"), 1) - needs.train_memory(job(), 1)
     weights = (269_722 - 75_290) * 4 / 2**20
     assert weights < extra < 20 * weights
+
+
+@pytest.fixture
+def cifar(make_config, home, tmp_path):
+    """What runs of 350 epochs on CIFAR-10 need, for all its networks and one that is known by name alone."""
+
+    def resources(gpus=1):
+        grid = {"datasets": ["cifar10"], "protocol": "aclsline", "methods": ["ce"]}
+        config = make_config({**grid, "backbones": [*CIFAR, "timm/resnet50"]}, data_root=str(tmp_path))
+        return Resources(Study(config, home), gpus)
+
+    return resources
+
+
+def on_cifar(backbone):
+    return job(protocol="aclsline", dataset="cifar10", backbone=backbone)
+
+
+def test_time_grows_with_the_multiplications_of_the_backbone(cifar):
+    costs = {name: registry.spec("backbone", name).info["multiply_adds"] for name in CIFAR}
+    needs = cifar()
+    minutes = {name: needs.train_minutes(on_cifar(name)) for name in CIFAR}
+    assert sorted(CIFAR, key=minutes.get) == sorted(CIFAR, key=costs.get)
+    # hours that MaC-Cal reports for one A40, table 4
+    for name, hours in {"resnet50": 3.8, "wrn26_10": 5.8, "resnet110": 6.4}.items():
+        assert hours < minutes[name] / 60 < 10 * hours
+
+
+@pytest.mark.parametrize("name", sorted(set(registry.specs("backbone")) - {"timm"}))
+def test_every_backbone_says_what_jobs_are_sized_by(name):
+    info = registry.spec("backbone", name).info
+    for fact in ("image_size", "least_size", "multiply_adds", "activations", "num_features"):
+        assert isinstance(info[fact], int), fact
+        assert info[fact] > 0
+    assert min(info["parameters"].values()) > 0
+
+
+def test_a_model_of_a_library_gets_what_a_large_one_needs(cifar):
+    needs = cifar()
+    assert needs.train_memory(on_cifar("timm+resnet50"), 1) > needs.train_memory(on_cifar("resnet110"), 1)
+    assert needs.predict_memory("cifar10")(on_cifar("timm+resnet50"), attempt=1) > BASE_MB
+    assert needs.train_minutes(on_cifar("timm+resnet50")) > needs.train_minutes(on_cifar("resnet8"))
+
+
+def test_without_a_gpu_the_activations_of_a_batch_lie_in_memory(cifar):
+    info = registry.spec("backbone", "resnet50").info
+    batch = 4 * 128 * info["activations"] / 2**20
+    extra = cifar(gpus=0).train_memory(on_cifar("resnet50"), 1) - cifar(gpus=1).train_memory(on_cifar("resnet50"), 1)
+    assert batch <= extra + 1 < 2 * batch
+
+
+def test_images_are_scored_in_batches_of_the_size_that_memory_is_asked_for():
+    from calgrid.stages.predict import BATCH
+    from calgrid.training.engine import EVALUATION_BATCH
+
+    assert SCORED_AT_ONCE == BATCH == EVALUATION_BATCH
 
 
 def test_a_data_set_of_unknown_size_gets_more_than_a_small_one(make):

@@ -291,3 +291,52 @@ def test_two_callers_download_once(server, file, tmp_path):
         thread.join()
     assert found == [tmp_path / "data.tar"] * 2
     assert server.begins == [0]
+
+
+# files of which the publisher states the beginning of the checksum alone, and no size ------------------------------
+
+
+@pytest.fixture
+def weights(server):
+    prefix = hashlib.sha256(CONTENT).hexdigest()[:8]
+    return {"name": "net.pth", "url": server.url, "sha256_prefix": prefix, "insecure": True}
+
+
+def without_length(handler, begin):
+    handler.send_response(200)
+    handler.end_headers()
+    handler.wfile.write(CONTENT)
+
+
+@pytest.mark.parametrize("plan", [[whole], [cut(1_000_000), whole], [drop, whole], [cut(500_000), without_ranges]])
+def test_the_size_is_what_the_server_says(server, weights, tmp_path, plan):
+    server.plan = plan
+    assert obtain(weights, tmp_path).read_bytes() == CONTENT
+    assert names(tmp_path) == ["net.pth"]
+
+
+@pytest.mark.parametrize("have", [1_000, len(CONTENT)])
+def test_a_part_of_unknown_size_is_continued_or_found_complete(server, weights, tmp_path, have):
+    (tmp_path / ".net.pth.part").write_bytes(CONTENT[:have])
+    server.plan = [whole if have < len(CONTENT) else refuse(416)]
+    assert obtain(weights, tmp_path).read_bytes() == CONTENT
+    assert server.begins == [have]
+
+
+def test_the_wrong_beginning_of_a_checksum_leaves_nothing_behind(server, weights, tmp_path, refuses):
+    weights["sha256_prefix"] = "00000000"
+    with refuses(DataError, "is not the published file", "instead of beginning with 00000000", "put net.pth"):
+        obtain(weights, tmp_path)
+    assert names(tmp_path) == []
+
+
+def test_a_complete_part_of_another_file_is_thrown_away(server, weights, tmp_path):
+    (tmp_path / ".net.pth.part").write_bytes(bytes(len(CONTENT)))
+    server.plan = [refuse(416), whole]
+    assert obtain(weights, tmp_path).read_bytes() == CONTENT
+
+
+def test_a_server_that_tells_no_size_is_given_up(server, weights, tmp_path, refuses):
+    server.plan = [without_length]
+    with refuses(DataError, "does not say how long the file is", "put net.pth (sha256 beginning with"):
+        obtain(weights, tmp_path)

@@ -60,7 +60,9 @@ def test_lists_descend_from_all_tensors():
         assert (np.diff(cuts) < 0).all()
 
 
-@pytest.mark.parametrize("backbone", list(registry.specs("backbone")))
+@pytest.mark.parametrize(
+    "backbone", [*sorted({*registry.specs("backbone")} - {"timm"}), "timm/resnet18", "timm/convnext_atto"]
+)
 def test_cuts_lie_behind_a_module_of_every_backbone(backbone):
     with torch.device("meta"):
         model = build_backbone(backbone, 10)

@@ -1,6 +1,7 @@
 """What a change makes Snakemake run again: exactly the branch that it touches."""
 
 import copy
+import re
 
 import numpy as np
 import pytest
@@ -144,3 +145,14 @@ def test_one_method_is_run_again_by_the_documented_command(finished):
     assert finished.plan("tiny.yaml", "--forcerun", *relative) == branch("mbls", "tst+mbls") | AGGREGATION - {
         "manifest"
     }
+
+
+def test_a_backbone_with_a_slash_in_its_name_has_one_folder(finished):
+    finished.configure(changed(backbones=["timm/test_vit.r160_in1k"], methods=["ce", "tst"]), "timm.yaml")
+    done = finished.snakemake("--configfile", "timm.yaml", "-n", "--cores", "2")
+    assert done.returncode == 0, done.stderr
+    folder = "results/runs/quick/digits/timm+test_vit.r160_in1k"
+    for name in ("ce/seed1/model.safetensors", "ce/seed1/logits/last/test.parquet", "tst/seed1/predict.json"):
+        assert f"{folder}/{name}" in done.stdout
+    assert "timm/test_vit" not in "".join(re.findall(r"^ +(?:output|log): .*", done.stdout, re.MULTILINE))
+    assert finished.plan("timm.yaml") == branch("ce", "tst") | AGGREGATION

@@ -2,8 +2,9 @@
 
 from typing import TYPE_CHECKING
 
+from calgrid.backbones._catalogue import describe
 from calgrid.errors import ConfigError
-from calgrid.registry import load, spec
+from calgrid.registry import load
 
 if TYPE_CHECKING:
     from calgrid.backbones._base import Backbone
@@ -16,14 +17,22 @@ def build_backbone(id: str, num_classes: int, pretrained: bool = False) -> "Back
 
     Parameters
     ----------
-    id : registered identifier, for example ``"resnet20"``.
+    id : registered identifier, for example ``"resnet20"``, or ``"timm/"`` and the name of a model of timm.
     num_classes : K, at least 2.
-    pretrained : start from published weights; only for backbones registered with ``pretrained=True``.
+    pretrained : start from published weights; only for backbones registered with ``pretrained=True``. Their head is
+        kept where it has K classes, else it is new.
 
     Raises
     ------
     ConfigError : unknown ``id``, fewer than two classes, or ``pretrained`` where no weights are published.
+    DataError : published weights are not there and cannot be downloaded, or are not the right ones.
     """
-    if pretrained and not spec("backbone", id).info["pretrained"]:
+    spec = describe(id)
+    if num_classes < 2:
+        raise ConfigError(f"A backbone needs num_classes of at least 2, got {num_classes}.")
+    if pretrained and not spec.info["pretrained"]:
         raise ConfigError(f"Backbone '{id}' has no pretrained weights: set pretrained to false.")
-    return load("backbone", id)(num_classes)
+    arguments = [id.partition("/")[2]] if spec.info.get("library", False) else []
+    if spec.info["pretrained"]:
+        arguments.append(pretrained)
+    return load("backbone", id)(num_classes, *arguments)

@@ -1,9 +1,9 @@
 """What every backbone offers: ordered stages, a pool, penultimate features and a linear head."""
 
+from collections.abc import Iterable
+
 import torch
 from torch import Tensor, nn
-
-from calgrid.errors import ConfigError
 
 
 class Backbone(nn.Module):
@@ -14,17 +14,22 @@ class Backbone(nn.Module):
     stages : stem first, then the resolution levels in order; composed they map images to the last feature
         map, and the output of each may be mixed or replaced on its own.
     pool : last feature map to features ``(N, d)``.
-    head : the one linear layer from features to logits.
+    head : the one linear layer from features to logits; a new one unless it is given.
     num_features : d, the width of the features.
     """
 
-    def __init__(self, stages: list[nn.Module], pool: nn.Module, num_features: int, num_classes: int) -> None:
+    def __init__(
+        self,
+        stages: Iterable[nn.Module],
+        pool: nn.Module,
+        num_features: int,
+        num_classes: int,
+        head: nn.Linear | None = None,
+    ) -> None:
         super().__init__()
-        if num_classes < 2:
-            raise ConfigError(f"A backbone needs num_classes of at least 2, got {num_classes}.")
         self.stages = nn.ModuleList(stages)
         self.pool = pool
-        self.head = nn.Linear(num_features, num_classes)
+        self.head = nn.Linear(num_features, num_classes) if head is None else head
         self.num_features = num_features
 
     def features(self, x: Tensor) -> Tensor:

@@ -1,9 +1,13 @@
-"""Residual networks for small images: the 6n+2 family of He et al. (CVPR 2016, section 4.2).
+"""Residual networks for small images: a 3x3 stem without max-pooling, levels of blocks, global average pooling.
 
-Three resolution levels of ``n`` basic blocks with 16, 32 and 64 channels, a 3x3 stem without max-pooling and
-global average pooling. Shortcuts are of option A (identity, zero-padded channels), as in the paper's CIFAR
-experiments, so they hold no parameters: the 20-layer network has the 0.27 million of the paper's table 6.
+Two families: the 6n+2 networks of He et al. (CVPR 2016, section 4.2), three levels of 16, 32 and 64 channels whose
+shortcuts are of option A (identity, zero-padded channels), so that the 20-layer one has the 0.27 million parameters
+of the paper's table 6; and the ImageNet networks of the same paper on a CIFAR stem, as calibration papers use them
+(official code torrvision/focal_calibration, ``Net/resnet.py``): four levels of 64, 128, 256 and 512 channels with
+shortcuts of option B (1x1 convolution and batch normalisation where the shape changes).
 """
+
+from collections.abc import Callable, Sequence
 
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -11,11 +15,20 @@ from torch import Tensor, nn
 from calgrid.backbones._base import Backbone, he_normal_
 
 WIDTHS = (16, 32, 64)
+#: channels inside the blocks of each level of the four-level networks
+FOUR_WIDTHS = (64, 128, 256, 512)
+#: side of the last average pool of the official code, which leaves one value a channel of a 32x32 image
+POOL = 4
 
 
 def conv3x3(in_channels: int, out_channels: int, stride: int = 1) -> nn.Conv2d:
     """Return a padded 3x3 convolution without bias (batch normalisation follows)."""
     return nn.Conv2d(in_channels, out_channels, 3, stride=stride, padding=1, bias=False)
+
+
+def global_pool() -> nn.Sequential:
+    """Mean of each channel: ``(N, C, H, W)`` to ``(N, C)``."""
+    return nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten())
 
 
 class PaddedShortcut(nn.Module):
@@ -31,38 +44,119 @@ class PaddedShortcut(nn.Module):
         return F.pad(x[:, :, :: self.stride, :: self.stride], (0, 0, 0, 0, 0, self.extra_channels))
 
 
+def padded_shortcut(in_channels: int, out_channels: int, stride: int) -> nn.Module:
+    """Option A, or the identity where the shape stays."""
+    same_shape = stride == 1 and in_channels == out_channels
+    return nn.Identity() if same_shape else PaddedShortcut(out_channels - in_channels, stride)
+
+
+def projection(in_channels: int, out_channels: int, stride: int) -> nn.Module:
+    """Option B, 1x1 convolution and batch normalisation, or the identity where the shape stays."""
+    if stride == 1 and in_channels == out_channels:
+        return nn.Identity()
+    return nn.Sequential(
+        nn.Conv2d(in_channels, out_channels, 1, stride=stride, bias=False), nn.BatchNorm2d(out_channels)
+    )
+
+
+Shortcut = Callable[[int, int, int], nn.Module]
+
+
 class BasicBlock(nn.Module):
     """Two 3x3 convolutions with batch normalisation around a shortcut (He et al. 2016, figure 2)."""
 
-    def __init__(self, in_channels: int, out_channels: int, stride: int) -> None:
+    expansion = 1
+
+    def __init__(self, in_channels: int, channels: int, stride: int, shortcut: Shortcut = projection) -> None:
         super().__init__()
-        self.conv1 = conv3x3(in_channels, out_channels, stride)
-        self.bn1 = nn.BatchNorm2d(out_channels)
-        self.conv2 = conv3x3(out_channels, out_channels)
-        self.bn2 = nn.BatchNorm2d(out_channels)
-        same_shape = stride == 1 and in_channels == out_channels
-        self.shortcut = nn.Identity() if same_shape else PaddedShortcut(out_channels - in_channels, stride)
+        self.conv1 = conv3x3(in_channels, channels, stride)
+        self.bn1 = nn.BatchNorm2d(channels)
+        self.conv2 = conv3x3(channels, channels)
+        self.bn2 = nn.BatchNorm2d(channels)
+        self.shortcut = shortcut(in_channels, channels, stride)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Map ``(N, in, H, W)`` to ``(N, out, ceil(H / stride), ceil(W / stride))``."""
+        """Map ``(N, in, H, W)`` to ``(N, channels, ceil(H / stride), ceil(W / stride))``."""
         out = F.relu(self.bn1(self.conv1(x)))
         return F.relu(self.bn2(self.conv2(out)) + self.shortcut(x))
+
+
+class Bottleneck(nn.Module):
+    """1x1, 3x3 (with the stride) and 1x1 convolutions around a shortcut (He et al. 2016, figure 5 right)."""
+
+    expansion = 4
+
+    def __init__(self, in_channels: int, channels: int, stride: int, shortcut: Shortcut = projection) -> None:
+        super().__init__()
+        out_channels = self.expansion * channels
+        self.conv1 = nn.Conv2d(in_channels, channels, 1, bias=False)
+        self.bn1 = nn.BatchNorm2d(channels)
+        self.conv2 = conv3x3(channels, channels, stride)
+        self.bn2 = nn.BatchNorm2d(channels)
+        self.conv3 = nn.Conv2d(channels, out_channels, 1, bias=False)
+        self.bn3 = nn.BatchNorm2d(out_channels)
+        self.shortcut = shortcut(in_channels, out_channels, stride)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map ``(N, in, H, W)`` to ``(N, 4 channels, ceil(H / stride), ceil(W / stride))``."""
+        out = F.relu(self.bn1(self.conv1(x)))
+        out = F.relu(self.bn2(self.conv2(out)))
+        return F.relu(self.bn3(self.conv3(out)) + self.shortcut(x))
+
+
+Block = type[BasicBlock] | type[Bottleneck]
+
+
+def stem_and_levels(
+    block: Block,
+    stem_channels: int,
+    widths: Sequence[int],
+    blocks: Sequence[int],
+    shortcut: Shortcut = projection,
+) -> list[nn.Module]:
+    """Return the stem and one level for each of ``widths``; the first keeps the resolution, each other halves it."""
+    stages: list[nn.Module] = [
+        nn.Sequential(conv3x3(3, stem_channels), nn.BatchNorm2d(stem_channels), nn.ReLU()),
+    ]
+    channels = stem_channels
+    for number, (width, count) in enumerate(zip(widths, blocks, strict=True)):
+        level = [block(channels, width, 1 if number == 0 else 2, shortcut)]
+        channels = block.expansion * width
+        level += [block(channels, width, 1, shortcut) for _ in range(count - 1)]
+        stages.append(nn.Sequential(*level))
+    return stages
 
 
 class SmallImageResNet(Backbone):
     """The residual network of 6n + 2 layers, ``n = blocks_per_level``, for 3-channel images."""
 
     def __init__(self, num_classes: int, blocks_per_level: int) -> None:
-        stem = nn.Sequential(conv3x3(3, WIDTHS[0]), nn.BatchNorm2d(WIDTHS[0]), nn.ReLU())
-        levels = [
-            _level(previous, width, blocks_per_level, stride)
-            for previous, width, stride in zip((WIDTHS[0], *WIDTHS[:-1]), WIDTHS, (1, 2, 2), strict=True)
-        ]
-        pool = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten())
-        super().__init__([stem, *levels], pool, WIDTHS[-1], num_classes)
+        stages = stem_and_levels(BasicBlock, WIDTHS[0], WIDTHS, [blocks_per_level] * len(WIDTHS), padded_shortcut)
+        super().__init__(stages, global_pool(), WIDTHS[-1], num_classes)
         he_normal_(self)
 
 
-def _level(in_channels: int, out_channels: int, blocks: int, stride: int) -> nn.Sequential:
-    first = BasicBlock(in_channels, out_channels, stride)
-    return nn.Sequential(first, *(BasicBlock(out_channels, out_channels, 1) for _ in range(blocks - 1)))
+class FourLevelResNet(Backbone):
+    """An ImageNet residual network on the CIFAR stem, weights drawn as PyTorch draws them.
+
+    The official code averages 4x4 squares of the last map, which at 32x32 is the mean of the map. We take the mean at
+    every size, so that the network and its features have one width; :class:`TinyImageNetResNet` has the squares.
+    """
+
+    def __init__(self, num_classes: int, block: Block, blocks: Sequence[int]) -> None:
+        stages = stem_and_levels(block, FOUR_WIDTHS[0], FOUR_WIDTHS, blocks)
+        super().__init__(stages, global_pool(), block.expansion * FOUR_WIDTHS[-1], num_classes)
+
+
+class TinyImageNetResNet(Backbone):
+    """The same network for 64x64 images: 4x4 squares of the 8x8 map leave 2 x 2 values a channel, all of them features.
+
+    As ``Net/resnet_tiny_imagenet.py`` of the official code, whose adaptive pooling to 2 x 2 is the same at that size;
+    convolutions are drawn as He et al. propose.
+    """
+
+    def __init__(self, num_classes: int, block: Block, blocks: Sequence[int]) -> None:
+        stages = stem_and_levels(block, FOUR_WIDTHS[0], FOUR_WIDTHS, blocks)
+        pool = nn.Sequential(nn.AvgPool2d(POOL), nn.Flatten())
+        super().__init__(stages, pool, 4 * block.expansion * FOUR_WIDTHS[-1], num_classes)
+        he_normal_(self)

@@ -10,6 +10,10 @@ from calgrid.registry import register
     parameters={10: 269_722},
     num_features=64,
     pretrained=False,
+    image_size=32,
+    least_size=1,
+    multiply_adds=40_551_040,
+    activations=380_656,
 )
 class ResNet20(SmallImageResNet):
     """Residual network of 20 layers, widths 16-32-64, option-A shortcuts."""

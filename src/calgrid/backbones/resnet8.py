@@ -10,6 +10,10 @@ from calgrid.registry import register
     parameters={10: 75_290},
     num_features=64,
     pretrained=False,
+    image_size=32,
+    least_size=1,
+    multiply_adds=12_239_488,
+    activations=150_832,
 )
 class ResNet8(SmallImageResNet):
     """Residual network of 8 layers, widths 16-32-64, option-A shortcuts."""

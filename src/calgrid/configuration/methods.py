@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from calgrid import registry
+from calgrid.backbones._catalogue import describe
 from calgrid.configuration.datasets import DatasetBook, as_list
 from calgrid.errors import ConfigError, unknown_id
 
@@ -186,7 +187,7 @@ class MethodBook:
         for name in as_list(match.get("dataset", [])):
             self.datasets.spec(name, f"{where}.match")
         for name in as_list(match.get("backbone", [])):
-            registry.spec("backbone", name, f"{where}.match")
+            describe(name, f"{where}.match")
         for name, value in {} if methods else override["set"].items():
             _check_for_any_method(name, value, f"{where}.set")
 

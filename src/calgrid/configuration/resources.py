@@ -7,10 +7,11 @@ profile (``set-resources``).
 
 import math
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 from calgrid import registry
-from calgrid.configuration.runs import RunKey, family_unit
+from calgrid.configuration.runs import RunKey, backbone_of, family_unit
 from calgrid.configuration.study import Study
 from calgrid.errors import ConfigError
 
@@ -23,12 +24,18 @@ IMAGE_COPIES = 3
 WEIGHT_COPIES = 8
 #: copies of logits, as float32, while a calibrator is fitted and scored
 LOGITS_COPIES = 6
-#: images and parameters of what says nothing of its size
-UNKNOWN_IMAGES, UNKNOWN_PARAMETERS = 100_000, 25_000_000
+#: what says nothing of its size: a data set, and a backbone as large as the largest that are registered
+UNKNOWN_IMAGES = 100_000
 UNKNOWN_SHAPE = (3, 64, 64)
 UNKNOWN_CLASSES = 200
-#: seconds of a GPU for one pass forth and back over an image of 32x32 pixels: least, and for each parameter
-PASS_SECONDS, PASS_SECONDS_A_PARAMETER = 2e-5, 1e-11
+UNKNOWN_BACKBONE = MappingProxyType(
+    {"parameters": {1000: 90_000_000}, "image_size": 224, "multiply_adds": 20 * 10**9, "activations": 60 * 10**6}
+)
+#: seconds of a GPU for one pass forth and back over an image: least for 32x32 pixels, and for each multiplication and
+#: addition of the pass forth (what the papers' training times on an A40 come to, 3e-13 to 7e-13)
+PASS_SECONDS, PASS_SECONDS_A_MULTIPLY_ADD = 2e-5, 7e-13
+#: images that are scored at once, of whose activations this share is in memory
+SCORED_AT_ONCE, SCORED_SHARE = 1024, 1 / 8
 #: seconds of a core to decode, scale, hash and write a pixel of a prepared image
 PREPARE_SECONDS_A_PIXEL = 5e-8
 #: a processor core is so many times slower than a GPU
@@ -44,9 +51,10 @@ class Resources:
 
     def __init__(self, study: Study, gpus: int) -> None:
         self._study = study
+        self._gpus = gpus
         self._slower = 1 if gpus else CORE_SLOWER
-        self._minutes: dict[tuple[str, ...], int] = {}
-        self._memory: dict[tuple[str, ...], int] = {}
+        self._minutes: dict[RunKey, int] = {}
+        self._memory: dict[tuple[Any, ...], int] = {}
 
     def prepare_minutes(self, wildcards: Any) -> int:
         """Time limit of the preparation of a data set or shift family; downloads go on where they were stopped."""
@@ -58,21 +66,23 @@ class Resources:
 
     def train_memory(self, wildcards: Any, attempt: int) -> int:
         """Memory of a training in MB."""
-        return attempt * self._network_memory(wildcards.dataset, wildcards.backbone)
+        key = run_key(wildcards)
+        batch = self._study.runs[key].protocol["batch_size"]
+        return attempt * self._network_memory(key.dataset, key.backbone, batch)
 
     def train_minutes(self, wildcards: Any) -> int:
         """Time limit of a training: three times its estimate, between an hour and a day."""
-        where = (wildcards.protocol, wildcards.dataset, wildcards.backbone, wildcards.method)
+        key = run_key(wildcards)
+        where = key._replace(seed=0)
         if where not in self._minutes:
-            run = self._study.runs[RunKey(*where, seed=int(wildcards.seed))]
-            images = run.protocol["epochs"] * self._images(where[1])["train"]
-            seconds = images * self._slower * self._pass_seconds(where[1], where[2])
+            images = self._study.runs[key].protocol["epochs"] * self._images(key.dataset)["train"]
+            seconds = images * self._slower * self._pass_seconds(key.dataset, key.backbone)
             self._minutes[where] = min(LEAST_MINUTES + math.ceil(SAFETY * seconds / 60), MOST_MINUTES)
         return self._minutes[where]
 
     def predict_memory(self, dataset: str) -> Resource:
         """Memory of a prediction of a data set's splits and families in MB."""
-        return lambda wildcards, attempt: attempt * self._network_memory(dataset, wildcards.backbone)
+        return lambda wildcards, attempt: attempt * self._network_memory(dataset, backbone_of(wildcards.backbone))
 
     def calibrate_memory(self, wildcards: Any, attempt: int) -> int:
         """Memory of the calibration of a run in MB, with the logits of all its shift families."""
@@ -90,11 +100,16 @@ class Resources:
         """Memory of what reads the numbers of all runs, in MB."""
         return BASE_MB + 2 * len(self._study.evaluations)
 
-    def _network_memory(self, dataset: str, backbone: str) -> int:
-        where = (dataset, backbone)
+    def _network_memory(self, dataset: str, backbone: str, batch: int = 0) -> int:
+        """Memory for a network and a data set; activations lie in it too where there is no GPU for them."""
+        where = (dataset, backbone, batch)
         if where not in self._memory:
             images = sum(self._images(dataset).values()) * math.prod(self._shape(dataset))
-            need = IMAGE_COPIES * images + WEIGHT_COPIES * 4 * _parameters(backbone)
+            facts = _facts(backbone)
+            need = IMAGE_COPIES * images + WEIGHT_COPIES * 4 * max(facts["parameters"].values())
+            if not self._gpus:
+                at_once = max(batch, SCORED_AT_ONCE * SCORED_SHARE)
+                need += int(4 * at_once * facts["activations"] * self._relative_size(dataset, facts))
             self._memory[where] = BASE_MB + need // MB
         return self._memory[where]
 
@@ -118,10 +133,23 @@ class Resources:
 
     def _pass_seconds(self, dataset: str, backbone: str) -> float:
         _, height, width = self._shape(dataset)
-        pixels = max(height * width / 32**2, 0.25)
-        return pixels * max(PASS_SECONDS, PASS_SECONDS_A_PARAMETER * _parameters(backbone))
+        least = PASS_SECONDS * max(height * width / 32**2, 0.25)
+        facts = _facts(backbone)
+        return max(least, PASS_SECONDS_A_MULTIPLY_ADD * facts["multiply_adds"] * self._relative_size(dataset, facts))
+
+    def _relative_size(self, dataset: str, facts: Mapping[str, Any]) -> float:
+        """Pixels of a data set's images over those that a backbone's facts are about."""
+        _, height, width = self._shape(dataset)
+        return height * width / facts["image_size"] ** 2
 
 
-def _parameters(backbone: str) -> int:
-    counts = registry.spec("backbone", backbone).info.get("parameters") or {}
-    return max(counts.values(), default=UNKNOWN_PARAMETERS)
+def run_key(wildcards: Any) -> RunKey:
+    """Run that a job's wildcards name."""
+    where = (wildcards.protocol, wildcards.dataset, backbone_of(wildcards.backbone), wildcards.method)
+    return RunKey(*where, seed=int(wildcards.seed))
+
+
+def _facts(backbone: str) -> Mapping[str, Any]:
+    """What is registered of a backbone; of a library's member, that of a large one."""
+    info = registry.spec("backbone", backbone).info
+    return UNKNOWN_BACKBONE if info.get("library", False) else info

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from calgrid.configuration.plan import Plan, as_json
-from calgrid.configuration.resources import Resources
-from calgrid.configuration.runs import EXTERNAL, RunKey, family_unit
+from calgrid.configuration.resources import Resources, run_key
+from calgrid.configuration.runs import EXTERNAL, RunKey, backbone_of, family_unit
 from calgrid.configuration.study import Study
 from calgrid.errors import ConfigError
 from calgrid.storage import provenance
@@ -89,14 +89,15 @@ class RuleBook:
 
     @property
     def wildcard_constraints(self) -> dict[str, str]:
-        """Exactly the values that occur, escaped: ``tst+mbls`` and ``timm/...`` hold special characters."""
+        """Exactly the values that occur, escaped: ``tst+mbls`` and ``timm+...`` hold special characters."""
         fields = {name: {str(getattr(key, name)) for key in self.runs} for name in RunKey._fields}
+        fields["backbone"] = {key.backbone_folder for key in self.runs}
         return {**{name: alternatives(values) for name, values in fields.items()}, "unit": alternatives(self.units)}
 
     @staticmethod
     def key(wildcards: Any) -> RunKey:
         """Run that a job's wildcards name."""
-        return RunKey(*(getattr(wildcards, name) for name in RunKey._fields[:-1]), seed=int(wildcards.seed))
+        return run_key(wildcards)
 
     # data -----------------------------------------------------------------------------------------------------------
 
@@ -167,7 +168,8 @@ class RuleBook:
 
     @staticmethod
     def _member(group: PredictGroup, wildcards: Any) -> RunKey:
-        return RunKey(group.protocol, group.dataset, wildcards.backbone, wildcards.method, int(wildcards.seed))
+        backbone = backbone_of(wildcards.backbone)
+        return RunKey(group.protocol, group.dataset, backbone, wildcards.method, int(wildcards.seed))
 
     def predict_spec(self, group: PredictGroup) -> Callable[[Any], str]:
         """Function that returns the resolved prediction of a run of the group."""
@@ -180,7 +182,8 @@ class RuleBook:
         return any(run.external is not None for run in self.runs.values())
 
     def _external_key(self, wildcards: Any) -> RunKey:
-        return RunKey(EXTERNAL, wildcards.dataset, wildcards.backbone, wildcards.method, int(wildcards.seed))
+        backbone = backbone_of(wildcards.backbone)
+        return RunKey(EXTERNAL, wildcards.dataset, backbone, wildcards.method, int(wildcards.seed))
 
     def external_files(self, wildcards: Any) -> list[str]:
         """Files of an external run: val (where there is one), test, and the last layer (where it is given)."""

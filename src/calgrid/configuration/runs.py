@@ -22,8 +22,21 @@ class RunKey(NamedTuple):
 
     @property
     def path(self) -> str:
-        """Path of the run below a folder of runs."""
-        return f"{self.protocol}/{self.dataset}/{self.backbone}/{self.method}/seed{self.seed}"
+        """Path of the run below a folder of runs, always of five levels."""
+        return f"{self.protocol}/{self.dataset}/{self.backbone_folder}/{self.method}/seed{self.seed}"
+
+    @property
+    def backbone_folder(self) -> str:
+        """Name of the backbone in paths and wildcards: ``timm+resnet50`` for ``timm/resnet50``.
+
+        No identifier of a backbone holds a plus, so that :func:`backbone_of` finds the way back.
+        """
+        return self.backbone.replace("/", "+")
+
+
+def backbone_of(folder: str) -> str:
+    """Backbone whose runs lie in a folder of this name."""
+    return folder.replace("+", "/")
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from calgrid import registry
+from calgrid.backbones._catalogue import check_image_size, describe
 from calgrid.configuration.calibrators import CalibratorBook
 from calgrid.configuration.datasets import DatasetBook
 from calgrid.configuration.methods import MethodBook, Place
@@ -106,8 +107,7 @@ class Study:
             spec = self.datasets.spec(dataset, f"{where}.datasets")
             if spec.info.get("role") != "dataset":
                 raise ConfigError(f"{where}.datasets: '{dataset}' can only be tested on; name it in shifts.")
-        for backbone in grid["backbones"]:
-            registry.spec("backbone", backbone, f"{where}.backbones")
+        self._check_backbones(grid, protocol, where)
         self._check_shifts(grid, where)
         calibrators = {name: self._calibrator(name, where) for name in grid["calibrators"]}
         self._check_features(calibrators, protocol, grid, where)
@@ -171,6 +171,19 @@ class Study:
                     f"{where}.calibrators: '{name}' needs a linear last layer, which '{key.method}' does not have; put "
                     "the method into a grid without this calibrator."
                 )
+
+    def _check_backbones(self, grid: Mapping[str, Any], protocol: Mapping[str, Any], where: str) -> None:
+        """Every backbone must exist, have weights to start from, and take images of every size that is known."""
+        for backbone in grid["backbones"]:
+            spec = describe(backbone, f"{where}.backbones")
+            if protocol["pretrained"] and not spec.info["pretrained"]:
+                raise ConfigError(
+                    f"{where}.backbones: '{backbone}' has no published weights, from which protocol "
+                    f"'{grid['protocol']}' starts; use another backbone or pretrained: false."
+                )
+            for dataset in grid["datasets"]:
+                if shape := self.datasets.spec(dataset).info.get("image_shape"):
+                    check_image_size(spec, *shape[1:], f"{where}.backbones for data set '{dataset}'")
 
     def _check_shifts(self, grid: Mapping[str, Any], where: str) -> None:
         for shift in grid["shifts"]:

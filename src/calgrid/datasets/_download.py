@@ -1,6 +1,7 @@
 """Published files below data_root: taken as they lie there if they are the right ones, else downloaded.
 
-A file is known by its size and checksum, which are written in the file of its data set. A download goes to a hidden
+A file is known by its size and checksum, which are written in the file of its data set; of the weights of backbones
+the publisher states the beginning of the checksum alone, and the server tells the size. A download goes to a hidden
 ``.part`` file, which the next attempt or the next call continues, and gets its name when the checksum is right. A file
 that is there already is never replaced or removed, and never fetched again. Connections are encrypted, unless a data
 set says of a file that its publisher offers it in the clear only; then the checksum alone vouches for it.
@@ -8,6 +9,7 @@ set says of a file that its publisher offers it in the clear only; then the chec
 
 import hashlib
 import http.client
+import math
 import time
 import urllib.error
 import urllib.request
@@ -28,6 +30,8 @@ TIMEOUT = 60.0
 MEGABYTE = 1_000_000
 #: answers that a later attempt may change; any other refusal is final
 PASSING = (408, 425, 429, 500, 502, 503, 504)
+#: answer to a request for bytes behind the last one
+BEYOND_THE_END = 416
 
 
 def obtain(file: Mapping[str, Any], folder: Path | None) -> Path:
@@ -35,8 +39,9 @@ def obtain(file: Mapping[str, Any], folder: Path | None) -> Path:
 
     Parameters
     ----------
-    file : ``name``, ``url``, ``size`` in bytes, ``sha256`` or ``md5``; ``insecure`` allows a connection in the clear.
-    folder : where the file lies or is put: data_root.
+    file : ``name``, ``url``, ``size`` in bytes, ``sha256`` or ``md5``; or ``sha256_prefix``, and then ``size`` may be
+        left out. ``insecure`` allows a connection in the clear.
+    folder : where the file lies or is put: data_root, for weights the cache of torch.hub.
 
     Raises
     ------
@@ -74,7 +79,7 @@ def brought(file: Mapping[str, Any], folder: Path | None) -> Path | None:
     """
     if folder is None or not (path := folder / file["name"]).exists():
         return None
-    if difference := _difference(path, {"size": path.stat().st_size, **file}):
+    if difference := _difference(path, file):
         raise DataError(f"{path} is not the published file ({difference}): replace it by {published(file)}.")
     return path
 
@@ -82,23 +87,31 @@ def brought(file: Mapping[str, Any], folder: Path | None) -> Path | None:
 def published(file: Mapping[str, Any]) -> str:
     """Describe a published file: name, size as far as known, checksum, source."""
     size = f" of {file['size']:,} bytes" if "size" in file else ""
-    kind = _checksum(file)
-    return f"{file['name']}{size} ({kind} {file[kind]}) from {file['url']}"
+    return f"{file['name']}{size} ({_checksum(file)}) from {file['url']}"
 
 
 def _checksum(file: Mapping[str, Any]) -> str:
-    return "sha256" if "sha256" in file else "md5"
+    """Say what the checksum must be."""
+    if "sha256_prefix" in file:
+        return f"sha256 beginning with {file['sha256_prefix']}"
+    kind = _kind(file)
+    return f"{kind} {file[kind]}"
+
+
+def _kind(file: Mapping[str, Any]) -> str:
+    return "md5" if "md5" in file and "sha256" not in file else "sha256"
 
 
 def _difference(path: Path, file: Mapping[str, Any]) -> str:
     """Say how a file differs from the published one; empty if it does not."""
     size = path.stat().st_size
-    if size != file["size"]:
+    if size != file.get("size", size):
         return f"{size:,} bytes instead of {file['size']:,}"
-    kind = _checksum(file)
+    kind = _kind(file)
     with path.open("rb") as stream:
         found = hashlib.file_digest(stream, kind).hexdigest()
-    return "" if found == file[kind] else f"{kind} {found} instead of {file[kind]}"
+    right = found.startswith(file["sha256_prefix"]) if "sha256_prefix" in file else found == file[kind]
+    return "" if right else f"{kind} {found} instead of {_checksum(file).removeprefix(kind).strip()}"
 
 
 def _complete(file: Mapping[str, Any], part: Path, path: Path) -> None:
@@ -123,12 +136,15 @@ def _complete(file: Mapping[str, Any], part: Path, path: Path) -> None:
 def _fetch(file: Mapping[str, Any], part: Path, path: Path) -> None:
     """Download what is missing of ``part``, in as many attempts as bring something."""
     failures, reason, most = 0, "", 0
-    while (have := _size(part)) < file["size"]:
+    known = {"size": file.get("size", math.inf)}  # without a stated size it is what the first answer says
+    while (have := _size(part)) < known["size"]:
         most = max(most, have)
         try:
-            _attempt(file, part, have)
+            _attempt(file, part, have, known)
             reason = "the connection ended early"
         except urllib.error.HTTPError as error:
+            if error.code == BEYOND_THE_END and known["size"] == math.inf:
+                return  # all of it may be there: the checksum tells
             reason = f"HTTP {error.code} {error.reason}"
             failures += 0 if error.code in PASSING else ATTEMPTS
         except (http.client.HTTPException, TimeoutError, urllib.error.URLError, ConnectionError) as error:
@@ -142,8 +158,9 @@ def _fetch(file: Mapping[str, Any], part: Path, path: Path) -> None:
                 f"{file['url']} could not be downloaded ({reason}): run again to go on, or put {published(file)} into "
                 f"{path.parent} by hand."
             )
-        if now < file["size"]:
-            log(f"{file['name']}: {reason} after {now:,} of {file['size']:,} bytes, trying again.")
+        if now < known["size"]:
+            total = "" if known["size"] == math.inf else f" of {known['size']:,}"
+            log(f"{file['name']}: {reason} after {now:,}{total} bytes, trying again.")
             time.sleep(PAUSE * 2 ** max(0, failures - 1))
 
 
@@ -151,16 +168,20 @@ def _size(path: Path) -> int:
     return path.stat().st_size if path.is_file() else 0
 
 
-def _attempt(file: Mapping[str, Any], part: Path, have: int) -> None:
-    """Ask once for the bytes from ``have`` on and append what comes."""
+def _attempt(file: Mapping[str, Any], part: Path, have: int, known: dict[str, float]) -> None:
+    """Ask once for the bytes from ``have`` on and append what comes; an unknown size is known afterwards."""
     headers = {"User-Agent": "calgrid", "Accept-Encoding": "identity", **({"Range": f"bytes={have}-"} if have else {})}
     request = urllib.request.Request(file["url"], headers=headers)
     opener = urllib.request.build_opener(_Redirects(file))
     with opener.open(request, timeout=TIMEOUT) as answer:
         goes_on = answer.status == 206 and answer.headers.get("Content-Range", "").startswith(f"bytes {have}-")
         begin = have if goes_on else 0
+        if known["size"] == math.inf:
+            if answer.length is None:
+                raise http.client.HTTPException("the server does not say how long the file is")
+            known["size"] = begin + answer.length
         with part.open("ab" if goes_on else "wb") as target:
-            _copy(answer, target, file, begin)
+            _copy(answer, target, {**file, **known}, begin)
 
 
 def _copy(answer: http.client.HTTPResponse, target: BinaryIO, file: Mapping[str, Any], begin: int) -> None:

@@ -32,13 +32,22 @@ def trained_tensors(model: nn.Module, most: int) -> list[int]:
 
 
 def block_ends(model: nn.Module) -> list[int]:
-    """Tensors up to and with each block: the composite children of the stages behind the stem, or whole stages."""
+    """Tensors up to and with each block: the composite children of the stages behind the stem, or whole stages.
+
+    The parts of a network of one stage count as its stages.
+    """
     place = {id(parameter): number for number, parameter in enumerate(model.parameters(), start=1)}
     ends = set()
-    for stage in list(model.stages)[1:]:
+    for stage in list(model.stages)[1:] or _parts(model.stages[0]):
         blocks = [child for child in stage.children() if next(child.children(), None) is not None]
         ends |= {max((place[id(p)] for p in block.parameters()), default=0) for block in (*blocks, stage)}
     return sorted(ends - {0})
+
+
+def _parts(stage: nn.Module) -> list[nn.Module]:
+    """Children of a stage with parameters, below modules that only wrap another one."""
+    children = [child for child in stage.children() if next(child.parameters(), None) is not None]
+    return _parts(children[0]) if len(children) == 1 else children
 
 
 def phase_starts(phases: int, gamma: float, epochs: int) -> np.ndarray:

@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from calgrid.backbones import build_backbone
+from calgrid.backbones._catalogue import check_image_size, describe
 from calgrid.datasets import Prepared, open_prepared
 from calgrid.errors import StateError
 from calgrid.losses import build_loss
@@ -70,12 +71,15 @@ def train(
 
 
 def build_network(
-    spec: Mapping[str, Any], num_classes: int, first: Mapping[str, torch.Tensor] | None = None
+    spec: Mapping[str, Any],
+    num_classes: int,
+    first: Mapping[str, torch.Tensor] | None = None,
+    pretrained: bool = False,
 ) -> tuple[nn.Module, Procedure]:
-    """Network and procedure of a run, with freshly drawn weights (global generator) over those of a first stage."""
+    """Network and procedure of a run, its weights drawn (global generator), published, or those of a first stage."""
     key = spec["key"]
     procedure = build_procedure(spec["procedure"]["id"], **spec["procedure"]["options"])
-    model = procedure.build_model(build_backbone(key["backbone"], num_classes), num_classes)
+    model = procedure.build_model(build_backbone(key["backbone"], num_classes, pretrained), num_classes)
     if first is not None:
         procedure.load_first_stage(model, first)
     return model, procedure
@@ -103,8 +107,11 @@ def _build_trainer(
 ) -> Trainer:
     key, protocol = spec["key"], spec["protocol"]
     classes, seed = prepared.n_classes, key["seed"]
+    height, width = prepared.splits["train"].images.shape[-2:]
+    check_image_size(describe(key["backbone"]), height, width, f"data set '{key['dataset']}'")
     torch.manual_seed(stream(seed, "weights"))
-    model, procedure = build_network(spec, classes, first)
+    # a second stage takes its body from the first, which began with the published weights
+    model, procedure = build_network(spec, classes, first, pretrained=protocol["pretrained"] and first is None)
     torch.manual_seed(stream(seed, "loss weights"))
     loss = build_loss(spec["loss"]["id"], classes, **spec["loss"]["options"]).to(device)
     channels_last = protocol["channels_last"]

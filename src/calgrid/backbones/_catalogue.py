@@ -1,0 +1,80 @@
+"""What is known of a backbone before it is built: whether it exists and which images it takes; imports no torch."""
+
+import difflib
+import functools
+import importlib.util
+import re
+from pathlib import Path
+
+from calgrid import registry
+from calgrid.errors import ConfigError
+
+#: how timm's files mark the function that builds a model
+TIMM_MODEL = re.compile(r"^@register_model\s+def (\w+)\(", re.MULTILINE)
+#: names of weights of a model, behind the dot of ``resnet50.a1_in1k``
+TIMM_WEIGHTS = re.compile(r"""["'](\w+)\.(\w+)["']\s*:""")
+#: names that a message suggests
+NEAR = 3
+
+
+def describe(id: str, where: str = "") -> registry.Spec:
+    """Return what is registered of a backbone, or of the library that has it (``timm/resnet50``).
+
+    Raises
+    ------
+    ConfigError : there is no such backbone; names near ones.
+    """
+    spec = registry.spec("backbone", id, where)
+    if spec.info.get("library", False):
+        check_timm_name(id.partition("/")[2], where)
+    return spec
+
+
+def check_image_size(spec: registry.Spec, height: int, width: int, where: str) -> None:
+    """Raise ConfigError if a backbone cannot take images of this size, as far as that is known."""
+    least, most = spec.info.get("least_size", 1), spec.info.get("most_size")
+    if least <= min(height, width) and (most is None or max(height, width) <= most):
+        return
+    takes = f"{least}x{least} pixels only" if least == most else f"{least}x{least} pixels or more"
+    raise ConfigError(
+        f"{where}: backbone '{spec.id}' takes images of {takes}, and these have {height}x{width}; use another backbone "
+        "or images of another size."
+    )
+
+
+@functools.cache
+def timm_names() -> dict[str, frozenset[str]]:
+    """Models of the installed timm and the names of their weights, read from its files; empty without timm.
+
+    Importing timm takes seconds, and planning a grid must not.
+    """
+    found = importlib.util.find_spec("timm")
+    if found is None or found.origin is None:
+        return {}
+    texts = [path.read_text(encoding="utf-8") for path in sorted(Path(found.origin).parent.glob("models/*.py"))]
+    weights: dict[str, set[str]] = {name: set() for text in texts for name in TIMM_MODEL.findall(text)}
+    for text in texts:
+        for name, tag in TIMM_WEIGHTS.findall(text):
+            weights.get(name, set()).add(tag)
+    return {name: frozenset(tags) for name, tags in weights.items()}
+
+
+def check_timm_name(name: str, where: str = "") -> None:
+    """Raise ConfigError unless the installed timm has such a model, with such weights if the name says which.
+
+    The name is ``model`` or ``model.weights``.
+    """
+    if not name:
+        raise ConfigError(f"{where or 'backbone'}: 'timm' is a library: write timm/ and the name of one of its models.")
+    known = timm_names()
+    if not known:
+        return
+    model, dot, tag = name.partition(".")
+    # a few models have the weights of another one, which their files say in code: timm itself knows in the end
+    if model in known and (not dot or any(tag in tags for tags in known.values())):
+        return
+    options = [f"{model}.{each}" for each in known[model]] if model in known else list(known)
+    near = difflib.get_close_matches(name, options, n=NEAR)
+    place = f" in {where}" if where else ""
+    hint = f"did you mean {', '.join(near)}?" if near else "timm.list_models(pretrained=True) lists what there is."
+    raise ConfigError(f"Unknown timm model '{name}'{place}: {hint}")

@@ -1,0 +1,164 @@
+"""ImageNet networks of torchvision, taken apart into stages, pool and head, and their published weights.
+
+Weights are named by their version (``IMAGENET1K_V1``), never as the best ones that torchvision has. The file lies in
+the cache of torch.hub or is downloaded to it; its name ends with the beginning of its SHA-256, which must be right.
+Only tensors are read from it.
+"""
+
+import re
+from collections.abc import Callable
+from pathlib import Path, PurePosixPath
+from typing import Any
+from urllib.parse import urlsplit
+
+import torch
+import torchvision
+from torch import Tensor, nn
+
+from calgrid.backbones._base import Backbone
+from calgrid.backbones._resnet import global_pool
+from calgrid.datasets._download import obtain
+from calgrid.errors import DataError
+
+#: classes that the published heads know
+PUBLISHED_CLASSES = 1000
+VERSION = "IMAGENET1K_V1"
+#: layers of dense blocks in files from before module names were forbidden to hold a dot
+OLD_DENSE_LAYER = re.compile(r"(denselayer\d+\.(?:norm|relu|conv))\.(?=[12]\.)")
+#: encoder blocks of a vision transformer in one stage: four stages of 12 blocks, as many as convolutional networks have
+BLOCKS_A_STAGE = 3
+
+Parts = tuple[list[nn.Module], nn.Module, nn.Linear]
+
+
+class TorchvisionBackbone(Backbone):
+    """A network of ``torchvision.models``; subclasses name it.
+
+    ``model`` is the name of its builder and ``weights`` that of the enumeration of its weights. With published weights
+    and another number of classes than ImageNet's the head is new, drawn as torchvision draws it, for fine-tuning.
+    """
+
+    model: str
+    weights: str
+
+    def __init__(self, num_classes: int, pretrained: bool = False) -> None:
+        network = getattr(torchvision.models, self.model)(num_classes=num_classes)
+        if pretrained:
+            load_published(network, read_weights(self.weights_file(), weights_folder()), num_classes)
+        stages, pool, head = take_apart(network)
+        super().__init__(stages, pool, head.in_features, num_classes, head)
+
+    @classmethod
+    def weights_file(cls) -> dict[str, Any]:
+        """Name, address and beginning of the SHA-256 of the published weights."""
+        url = torchvision.models.get_weight(f"{cls.weights}.{VERSION}").url
+        name = PurePosixPath(urlsplit(url).path).name
+        return {"name": name, "url": url, "sha256_prefix": Path(name).stem.rpartition("-")[2]}
+
+
+def weights_folder() -> Path:
+    """Folder in which torch.hub keeps weights; the environment variable TORCH_HOME moves it."""
+    return Path(torch.hub.get_dir(), "checkpoints")
+
+
+def read_weights(file: dict[str, Any], folder: Path) -> dict[str, Tensor]:
+    """Return the tensors of a published file, after downloading it if it is not in the folder.
+
+    Raises
+    ------
+    DataError : it is not there and cannot be downloaded, or it is not the published file.
+    """
+    path = obtain(file, folder)
+    try:
+        state = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # a file of the right checksum that this torch cannot read
+        raise DataError(f"The weights in {path} cannot be read ({type(error).__name__}): update torch.") from error
+    return {OLD_DENSE_LAYER.sub(r"\1", name): tensor for name, tensor in state.items()}
+
+
+def load_published(network: nn.Module, state: dict[str, Tensor], num_classes: int) -> None:
+    """Load published weights; a head for another number of classes stays as it was drawn."""
+    head = next(name for name, module in network.named_modules() if module is head_of(network))
+    if num_classes != PUBLISHED_CLASSES:
+        own = network.state_dict()
+        state = {**state, **{f"{head}.{part}": own[f"{head}.{part}"] for part in ("weight", "bias")}}
+    try:
+        network.load_state_dict(state)
+    except RuntimeError as error:
+        reason = str(error).splitlines()[-1].strip()
+        raise DataError(f"The published weights do not fit {type(network).__name__} of torchvision: {reason}") from None
+
+
+def head_of(network: nn.Module) -> nn.Linear:
+    """Return the last linear layer, which families name differently."""
+    for name in ("fc", "classifier", "head"):
+        if hasattr(network, name):
+            return getattr(network, name)
+    return network.heads.head
+
+
+def take_apart(network: nn.Module) -> Parts:
+    """Return stages, pool and head of a network; composed they are its forward pass."""
+    stages, pool = FAMILIES[type(network).__name__](network)
+    return stages, pool, head_of(network)
+
+
+def _resnet(network: nn.Module) -> tuple[list[nn.Module], nn.Module]:
+    stem = nn.Sequential(network.conv1, network.bn1, network.relu, network.maxpool)
+    return [stem, network.layer1, network.layer2, network.layer3, network.layer4], global_pool()
+
+
+def _densenet(network: nn.Module) -> tuple[list[nn.Module], nn.Module]:
+    parts = dict(network.features.named_children())
+    stem = nn.Sequential(*(parts[name] for name in ("conv0", "norm0", "relu0", "pool0")))
+    stages = [stem, nn.Sequential(parts["denseblock1"])]
+    stages += [nn.Sequential(parts[f"transition{k}"], parts[f"denseblock{k + 1}"]) for k in (1, 2, 3)]
+    stages[-1].extend([parts["norm5"], nn.ReLU()])
+    return stages, global_pool()
+
+
+def _swin(network: nn.Module) -> tuple[list[nn.Module], nn.Module]:
+    patches, first, *rest = network.features
+    levels = [nn.Sequential(merging, *blocks) for merging, blocks in zip(rest[::2], rest[1::2], strict=True)]
+    pool = nn.Sequential(network.norm, network.permute, global_pool())
+    return [patches, first, *levels], pool
+
+
+def _vision_transformer(network: nn.Module) -> tuple[list[nn.Module], nn.Module]:
+    blocks = list(network.encoder.layers)
+    groups = [blocks[begin : begin + BLOCKS_A_STAGE] for begin in range(0, len(blocks), BLOCKS_A_STAGE)]
+    stages = [PatchTokens(network), *(nn.Sequential(*group) for group in groups)]
+    return stages, nn.Sequential(network.encoder.ln, ClassToken())
+
+
+FAMILIES: dict[str, Callable[[nn.Module], tuple[list[nn.Module], nn.Module]]] = {
+    "ResNet": _resnet,
+    "DenseNet": _densenet,
+    "SwinTransformer": _swin,
+    "VisionTransformer": _vision_transformer,
+}
+
+
+class PatchTokens(nn.Module):
+    """Stem of a vision transformer: a class token and one token a patch, with their positions."""
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.class_token = network.class_token
+        self.projection = network.conv_proj
+        self.positions = network.encoder.pos_embedding
+        self.dropout = network.encoder.dropout
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map images ``(N, 3, H, W)`` to tokens ``(N, 1 + patches, d)``."""
+        patches = self.projection(x).flatten(2).transpose(1, 2)
+        tokens = torch.cat([self.class_token.expand(len(x), -1, -1), patches], dim=1)
+        return self.dropout(tokens + self.positions)
+
+
+class ClassToken(nn.Module):
+    """The first token: ``(N, S, d)`` to ``(N, d)``."""
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Return it in memory of its own."""
+        return tokens[:, 0].contiguous()

@@ -1,0 +1,24 @@
+"""ResNet-50 for Tiny-ImageNet: the network of CIFAR on 64x64 images, with four features a channel."""
+
+from calgrid.backbones._resnet import Bottleneck, TinyImageNetResNet
+from calgrid.registry import register
+
+
+@register(
+    source="He et al., Deep Residual Learning for Image Recognition, CVPR 2016; "
+    "torrvision/focal_calibration Net/resnet_tiny_imagenet.py",
+    label="ResNet-50 (Tiny-ImageNet)",
+    parameters={200: 25_138_952},
+    num_features=8192,
+    pretrained=False,
+    image_size=64,
+    least_size=64,
+    most_size=64,
+    multiply_adds=5_192_876_032,
+    activations=25_540_544,
+)
+class ResNet50Tiny(TinyImageNetResNet):
+    """The trunk of ``resnet50`` under 4x4 average pooling: 8,192 features, for 64x64 images only."""
+
+    def __init__(self, num_classes: int) -> None:
+        super().__init__(num_classes, Bottleneck, blocks=(3, 4, 6, 3))

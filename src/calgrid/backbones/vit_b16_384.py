@@ -1,0 +1,30 @@
+"""ViT-B/16 at 384x384 pixels, the network that FeDLaS fine-tunes on fine-grained data."""
+
+from calgrid.backbones._timm import TimmBackbone
+from calgrid.registry import register
+
+#: the weights that the plain name means in timm, written out because that may change
+NAME = "vit_base_patch16_384.augreg_in21k_ft_in1k"
+
+
+@register(
+    source="Dosovitskiy et al., ICLR 2021; weights Steiner et al., How to train your ViT, TMLR 2022, through timm",
+    label="ViT-B/16 at 384",
+    parameters={1000: 86_859_496},
+    num_features=768,
+    pretrained=True,
+    image_size=384,
+    least_size=384,
+    most_size=384,
+    multiply_adds=55_484_350_464,
+    activations=134_381_378,
+)
+class ViTB16At384(TimmBackbone):
+    """timm's ``vit_base_patch16_384``: the class token behind the last norm is the feature, under a linear head.
+
+    Images are normalised with the mean and deviation of their data set, as in the FeDLaS code, although the published
+    weights were trained with 0.5 and 0.5.
+    """
+
+    def __init__(self, num_classes: int, pretrained: bool = False) -> None:
+        super().__init__(num_classes, NAME, pretrained)

@@ -1,0 +1,190 @@
+"""Networks of torchvision taken apart, and their published weights: cached, wrong, missing."""
+
+import hashlib
+import io
+import pickle
+import urllib.error
+
+import pytest
+import torch
+import torchvision
+from torch import nn
+
+from calgrid.backbones import build_backbone
+from calgrid.backbones._torchvision import TorchvisionBackbone, take_apart
+from calgrid.backbones.imagenet_densenet121 import ImageNetDenseNet121
+from calgrid.datasets import _download
+from calgrid.errors import ConfigError, DataError
+from calgrid.registry import load, specs
+
+#: V1 weights: the end of a name is the beginning of the file's SHA-256
+FILES = {
+    "imagenet_resnet50": "resnet50-0676ba61.pth",
+    "imagenet_resnet101": "resnet101-63fe2227.pth",
+    "imagenet_densenet121": "densenet121-a639ec97.pth",
+    "imagenet_wide_resnet50": "wide_resnet50_2-95faca4d.pth",
+    "imagenet_swin_b": "swin_b-68c6b09e.pth",
+    "imagenet_vit_b16": "vit_b_16-c867db91.pth",
+    "imagenet_vit_b32": "vit_b_32-d86f8d99.pth",
+}
+#: a small network of each family
+FAMILIES = {
+    "resnet": lambda: torchvision.models.resnet18(num_classes=5),
+    "densenet": lambda: torchvision.models.DenseNet(4, (2, 2, 2, 2), 8, num_classes=5),
+    "swin": lambda: torchvision.models.SwinTransformer([4, 4], 8, [1, 1, 2, 1], [1, 2, 2, 4], [7, 7], num_classes=5),
+    "vit": lambda: torchvision.models.VisionTransformer(64, 16, 12, 2, 16, 32, num_classes=5),
+}
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    """Folder in which torch.hub keeps weights, for this test alone; no test reaches a network."""
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path))
+    monkeypatch.setattr(_download, "PAUSE", 0.0)
+
+    def offline(*_):
+        raise urllib.error.URLError("no network here")
+
+    monkeypatch.setattr(_download, "_attempt", offline)
+    return tmp_path / "hub" / "checkpoints"
+
+
+def images(size=64):
+    return torch.randn(2, 3, size, size, generator=torch.Generator().manual_seed(0))
+
+
+def test_all_registered_networks_of_torchvision_are_here():
+    assert set(FILES) == {name for name in specs("backbone") if name.startswith("imagenet_")}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_weights_are_version_1_by_name(name):
+    file = load("backbone", name).weights_file()
+    assert file["name"] == FILES[name]
+    assert file["url"] == f"https://download.pytorch.org/models/{FILES[name]}"
+    assert file["sha256_prefix"] == FILES[name][-12:-4]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_stages_pool_and_head_are_the_networks_own_forward_pass(family):
+    torch.manual_seed(1)
+    network = FAMILIES[family]().eval()
+    for parameter in network.parameters():  # a vision transformer's head is drawn as zeros
+        nn.init.normal_(parameter, std=0.1)
+    expected = network(images())
+    stages, pool, head = take_apart(network)
+    maps = images()
+    for stage in stages:
+        before = maps.clone()
+        after = stage(maps)
+        assert torch.equal(maps, before)
+        maps = after
+    features = pool(maps)
+    assert len(stages) == 5
+    assert features.shape == (2, head.in_features)
+    torch.testing.assert_close(head(features), expected)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_tensor_of_the_network_is_in_one_place(family):
+    network = FAMILIES[family]()
+    stages, pool, head = take_apart(network)
+    parts = nn.ModuleList([*stages, pool, head])
+    assert len(parts.state_dict()) == len(network.state_dict())
+    assert {id(p) for p in parts.parameters()} == {id(p) for p in network.parameters()}
+
+
+def published(cache, monkeypatch, change=lambda state: state):
+    """Put weights into the cache as if they were the published ones of DenseNet-121; returns the network."""
+    torch.manual_seed(7)
+    network = torchvision.models.densenet121()
+    buffer = io.BytesIO()
+    torch.save(change(network.state_dict()), buffer)
+    keep(cache, monkeypatch, buffer.getvalue())
+    return network
+
+
+def keep(cache, monkeypatch, content):
+    prefix = hashlib.sha256(content).hexdigest()[:8]
+    file = {"name": f"densenet121-{prefix}.pth", "url": "https://example.org/x.pth", "sha256_prefix": prefix}
+    cache.mkdir(parents=True)
+    (cache / file["name"]).write_bytes(content)
+    monkeypatch.setattr(ImageNetDenseNet121, "weights_file", classmethod(lambda cls: file))
+
+
+def test_published_weights_and_head_are_taken_from_the_cache(cache, monkeypatch):
+    network = published(cache, monkeypatch).eval()
+    model = build_backbone("imagenet_densenet121", 1000, pretrained=True).eval()
+    torch.testing.assert_close(model(images()), network(images()))
+
+
+def test_without_pretrained_nothing_is_read(cache):
+    assert build_backbone("imagenet_densenet121", 10).head.out_features == 10
+    assert not cache.exists()
+
+
+def test_another_number_of_classes_gets_a_new_head_on_published_features(cache, monkeypatch):
+    network = published(cache, monkeypatch).eval()
+    model = build_backbone("imagenet_densenet121", 7, pretrained=True).eval()
+    assert model(images()).shape == (2, 7)
+    network.classifier = nn.Identity()
+    torch.testing.assert_close(model.features(images()), network(images()))
+
+
+def test_names_of_old_files_are_understood(cache, monkeypatch):
+    """The published DenseNet file says ``denselayer1.norm.1`` where the network has ``denselayer1.norm1``."""
+
+    def old(state):
+        return {
+            name.replace(".norm1.", ".norm.1.").replace(".conv2.", ".conv.2."): tensor for name, tensor in state.items()
+        }
+
+    network = published(cache, monkeypatch, old)
+    model = build_backbone("imagenet_densenet121", 1000, pretrained=True)
+    assert torch.equal(
+        model.stages[1][0].denselayer1.norm1.weight, network.features.denseblock1.denselayer1.norm1.weight
+    )
+    assert torch.equal(
+        model.stages[4][1].denselayer16.conv2.weight, network.features.denseblock4.denselayer16.conv2.weight
+    )
+
+
+def test_weights_of_another_network_are_refused(cache, monkeypatch, refuses):
+    published(cache, monkeypatch, lambda state: {**state, "features.norm5.weight": torch.ones(3)})
+    with refuses(DataError, "do not fit DenseNet", "norm5.weight"):
+        build_backbone("imagenet_densenet121", 1000, pretrained=True)
+
+
+class Hostile:
+    def __reduce__(self):
+        return print, ("run",)
+
+
+def test_code_in_a_file_is_never_run(cache, monkeypatch, refuses, capsys):
+    keep(cache, monkeypatch, pickle.dumps(Hostile()))
+    with refuses(DataError, "cannot be read"):
+        build_backbone("imagenet_densenet121", 1000, pretrained=True)
+    assert capsys.readouterr().out == ""
+
+
+def test_another_file_of_the_published_name_is_refused(cache, refuses):
+    cache.mkdir(parents=True)
+    path = cache / FILES["imagenet_resnet50"]
+    path.write_bytes(b"something else")
+    with refuses(DataError, str(path), "is not the published file", "instead of beginning with 0676ba61"):
+        build_backbone("imagenet_resnet50", 1000, pretrained=True)
+    assert path.read_bytes() == b"something else"
+
+
+def test_missing_weights_without_a_network_are_one_sentence(cache, refuses):
+    name = FILES["imagenet_resnet50"]
+    parts = [f"https://download.pytorch.org/models/{name}", "no network here", f"put {name}", str(cache), "by hand"]
+    with refuses(DataError, *parts):
+        build_backbone("imagenet_resnet50", 10, pretrained=True)
+
+
+def test_pretrained_is_a_fact_of_the_networks_of_libraries_alone():
+    assert all(issubclass(load("backbone", name), TorchvisionBackbone) for name in FILES)
+    assert all(specs("backbone")[name].info["pretrained"] for name in FILES)
+    with pytest.raises(ConfigError, match="'resnet50' has no pretrained weights"):
+        build_backbone("resnet50", 10, pretrained=True)

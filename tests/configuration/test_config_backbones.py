@@ -1,0 +1,118 @@
+"""Backbones in a configuration: names, images of a size that they take, and how they are spelt in paths."""
+
+import pytest
+
+from calgrid.backbones._catalogue import check_image_size, describe
+from calgrid.configuration.rules import RuleBook
+from calgrid.configuration.runs import RunKey, backbone_of
+from calgrid.configuration.study import Study
+from calgrid.errors import ConfigError
+
+
+@pytest.fixture
+def study(make_config, home, tmp_path):
+    def make(dataset="digits", backbone="resnet8", **changes):
+        config = make_config({"datasets": [dataset], "backbones": [backbone]}, data_root=str(tmp_path), **changes)
+        return Study(config, home)
+
+    return make
+
+
+@pytest.mark.parametrize("backbone", ["resnet50", "wrn26_10", "densenet121", "timm/test_vit"])
+def test_networks_for_cifar_take_the_embedded_digits_too(study, backbone):
+    """They pool the whole last map; what a model of timm takes is not known before it is built."""
+    assert {key.backbone for key in study(backbone=backbone).runs} == {backbone}
+
+
+@pytest.mark.parametrize(
+    ("dataset", "backbone", "parts"),
+    [
+        ("digits", "resnet50_tiny", ["takes images of 64x64 pixels only", "these have 8x8"]),
+        ("cifar10", "resnet101_tiny", ["takes images of 64x64 pixels only", "these have 32x32"]),
+        ("digits", "imagenet_resnet50", ["takes images of 32x32 pixels or more", "these have 8x8"]),
+        ("cifar10", "imagenet_vit_b16", ["takes images of 224x224 pixels only", "these have 32x32"]),
+        ("cifar10", "vit_b16_384", ["takes images of 384x384 pixels only", "these have 32x32"]),
+    ],
+)
+def test_images_of_a_size_that_a_network_cannot_take_are_refused(study, refuses, dataset, backbone, parts):
+    place = f"grids[0].backbones for data set '{dataset}': backbone '{backbone}'"
+    with refuses(ConfigError, place, *parts, "use another backbone or images of another size"):
+        study(dataset, backbone)
+
+
+def test_sizes_at_the_bounds_are_taken_and_both_sides_count(refuses):
+    check_image_size(describe("imagenet_resnet50"), 32, 500, "here")
+    check_image_size(describe("resnet50_tiny"), 64, 64, "here")
+    with refuses(ConfigError, "these have 64x65"):
+        check_image_size(describe("resnet50_tiny"), 64, 65, "here")
+    with refuses(ConfigError, "these have 500x31"):
+        check_image_size(describe("imagenet_resnet50"), 500, 31, "here")
+
+
+@pytest.mark.parametrize("image_size", [None, 64])
+def test_own_images_are_refused_by_their_size_where_it_is_given(study, refuses, tmp_path, image_size):
+    (tmp_path / "pictures.parquet").touch()
+    images = {"base": "image_parquet", "train": "pictures.parquet", "test": "pictures.parquet", "val_size": 10}
+    config = {"datasets": {"mine": {**images, "image_size": image_size}}}
+    if image_size is None:
+        assert study("mine", "imagenet_vit_b16", **config).runs
+    else:
+        with refuses(ConfigError, "takes images of 224x224 pixels only", "these have 64x64"):
+            study("mine", "imagenet_vit_b16", **config)
+
+
+def test_unknown_models_of_timm_are_refused_before_any_job(study, refuses):
+    with refuses(ConfigError, "Unknown timm model 'resnet51' in grids[0].backbones: did you mean ", "resnet50"):
+        study(backbone="timm/resnet51")
+    with refuses(ConfigError, "grids[0].backbones: 'timm' is a library"):
+        study(backbone="timm")
+    override = {"match": {"backbone": "timm/resnt50"}, "set": {"margin": 1.0}}
+    with refuses(ConfigError, "'resnt50' in overrides[0].match", "resnet50"):
+        study(overrides=[override])
+
+
+def test_a_protocol_that_starts_from_published_weights_needs_backbones_that_have_them(study, home, refuses):
+    protocols = {"tuned": {"base": "digits", "pretrained": True}}
+    grid = {"protocol": "tuned", "datasets": ["digits"], "methods": ["ce"], "seeds": [1]}
+    tuned = Study({"study": "s", "protocols": protocols, "grids": [{**grid, "backbones": ["timm/test_resnet"]}]}, home)
+    assert [run.protocol["pretrained"] for run in tuned.runs.values()] == [True]
+    with refuses(ConfigError, "'resnet8' has no published weights", "protocol 'tuned' starts", "pretrained: false"):
+        Study({"study": "s", "protocols": protocols, "grids": [{**grid, "backbones": ["resnet8"]}]}, home)
+    assert [run.protocol["pretrained"] for run in study().runs.values()] == [False, False]
+
+
+def test_models_of_timm_can_be_matched_by_overrides(study):
+    override = {"match": {"backbone": "timm/test_vit", "method": "mbls"}, "set": {"margin": 3.0}}
+    runs = study(backbone="timm/test_vit", overrides=[override]).runs
+    (run,) = (run for key, run in runs.items() if key.method == "mbls")
+    assert run.method.loss_options["margin"] == 3.0
+
+
+def test_a_run_lies_five_folders_deep_whatever_its_backbone(study):
+    key = RunKey("p", "d", "timm/vit.s_in1k", "tst+mbls", 3)
+    assert key.path == "p/d/timm+vit.s_in1k/tst+mbls/seed3"
+    assert backbone_of(key.backbone_folder) == key.backbone
+    plain = key._replace(backbone="resnet8")
+    assert plain.path == "p/d/resnet8/tst+mbls/seed3"
+    assert backbone_of(plain.backbone_folder) == "resnet8"
+
+
+def test_rules_find_the_run_behind_a_folder(make_config, home):
+    book = RuleBook(make_config({"backbones": ["timm/test_vit"], "methods": ["ce", "tst"]}), home, local=True)
+    (key, *_) = book.runs
+    wildcards = _Wildcards(key)
+    assert book.key(wildcards) == key
+    assert book.needs.train_memory(wildcards, 1) > 0
+    assert book.needs.train_minutes(wildcards) > 0
+    for group in book.predict_groups():
+        assert book.run_folder(group)(wildcards) == "results/runs/digits/digits/timm+test_vit/ce/seed1"
+    second = _Wildcards(key._replace(method="tst"))
+    assert book.first_stage(second) == ["results/runs/digits/digits/timm+test_vit/ce/seed1/model.safetensors"]
+
+
+class _Wildcards:
+    """A job's wildcards: strings as they stand in paths."""
+
+    def __init__(self, key):
+        self.protocol, self.dataset, self.backbone, self.method, seed = key.path.split("/")
+        self.seed = seed.removeprefix("seed")
