@@ -4,7 +4,7 @@ from calgrid.statistics.comparisons import compare
 from calgrid.statistics.critical_difference import CriticalDifference, critical_difference
 from calgrid.statistics.holm import holm
 from calgrid.statistics.over_settings import rank_intervals, win_rates
-from calgrid.statistics.published import match_published
+from calgrid.statistics.published import match_published, printed_numbers
 from calgrid.statistics.ranks import FriedmanResult, friedman, mean_ranks, nemenyi_cd, setting_ranks, wilcoxon_holm
 from calgrid.statistics.sampling import paired_bootstrap
 from calgrid.statistics.shifts import mean_over_shifts
@@ -22,6 +22,7 @@ __all__ = [
     "mean_ranks",
     "nemenyi_cd",
     "paired_bootstrap",
+    "printed_numbers",
     "rank_intervals",
     "setting_ranks",
     "summarise",
