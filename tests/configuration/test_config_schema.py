@@ -9,7 +9,7 @@ from calgrid.configuration.protocols import ProtocolBook, for_stage, merge
 from calgrid.configuration.schema import described_keys, fill_defaults, load_schema
 from calgrid.configuration.study import Study
 
-SCHEMAS = ("config", "protocol")
+SCHEMAS = ("config", "protocol", "table")
 
 
 @pytest.fixture

@@ -1,5 +1,6 @@
 """Statistics over runs: summaries, tests against a baseline, comparisons, ranks over settings, published numbers."""
 
+from calgrid.statistics.cells import cell_means, cell_runs
 from calgrid.statistics.comparisons import compare
 from calgrid.statistics.critical_difference import CriticalDifference, critical_difference
 from calgrid.statistics.holm import holm
@@ -13,6 +14,8 @@ from calgrid.statistics.summary import summarise
 __all__ = [
     "CriticalDifference",
     "FriedmanResult",
+    "cell_means",
+    "cell_runs",
     "compare",
     "critical_difference",
     "friedman",
