@@ -12,10 +12,10 @@ import pytest
 
 from calgrid.configuration.tables import paper
 from calgrid.reporting.html import write_report
-from calgrid.reporting.papers import paper_tables
 from calgrid.reporting.papers.marks import BEST, row_ranks
 from calgrid.reporting.study import StudyData
 from calgrid.reporting.tables import write_tables
+from calgrid.reporting.tables.papers import paper_tables
 from calgrid.storage.tables import write_frame
 
 HOME = Path(__file__).parents[2]
@@ -56,7 +56,8 @@ def tables(tmp_path):
         write_frame(tmp_path / "costs.parquet", pd.DataFrame([{**COST, **row} for row in costs], columns=COSTS))
         statistics = {"baseline": "ce", "level": 0.95, "bins": 15}
         manifest = {"statistics": statistics, "runs": [], "papers": [paper(HOME, name, "papers")]}
-        return {table.spec["table"]: table for table in paper_tables(StudyData(tmp_path, manifest))}
+        claims, *found = paper_tables(StudyData(tmp_path, manifest))
+        return {"claims": claims, **{table.spec["table"]: table for table in found}}
 
     return build
 
@@ -69,7 +70,8 @@ def alone(tmp_path_factory):
     write_frame(folder / "costs.parquet", pd.DataFrame(columns=COSTS))
     statistics = {"baseline": "ce", "level": 0.95, "bins": 15}
     manifest = {"statistics": statistics, "runs": [], "papers": [paper(HOME, name, "papers") for name in PAPERS]}
-    return {table.id: table for table in paper_tables(StudyData(folder, manifest))}
+    _, *found = paper_tables(StudyData(folder, manifest))
+    return {table.id: table for table in found}
 
 
 def best(table, **where):

@@ -6,10 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+from calgrid.configuration.claims import load_claims
 from calgrid.configuration.places import Place, cell_place, matches
-from calgrid.configuration.schema import fill_defaults, validate
+from calgrid.configuration.schema import fill_defaults, read_yaml, validate
 from calgrid.errors import ConfigError, unknown_id
 
 #: coordinates of a cell that need not be named
@@ -33,7 +32,7 @@ def paper(home: Path, name: str, where: str) -> dict[str, Any]:
     ``name``; ``published``, the path of the file with its numbers; ``tables``, in the order of their numbers, each as
     in its file, with all defaults, ``id``, ``table`` (its number), and blocks of rows and columns written out:
     ``rows`` and ``columns`` are lists of {"heading": words, "where": coordinates}, ``row_axes`` names the headings of
-    the rows.
+    the rows; ``claims``, see :func:`calgrid.configuration.claims.load_claims`.
 
     Raises
     ------
@@ -47,18 +46,17 @@ def paper(home: Path, name: str, where: str) -> dict[str, Any]:
     if not published.is_file():
         raise ConfigError(f"{where}: '{name}' has tables but no numbers; add the file {published}.")
     paths = sorted((folder / name).glob("*.yaml"), key=_number)
-    schema = Path(home, "workflow", "schemas", "table.schema.yaml")
-    tables = [{"id": f"{name}_{path.stem}", **load_table(path, schema)} for path in paths]
-    return {"name": name, "published": str(published), "tables": tables}
+    schemas = Path(home, "workflow", "schemas")
+    tables = [{"id": f"{name}_{path.stem}", **load_table(path, schemas / "table.schema.yaml")} for path in paths]
+    claims = Path(home, "config", "claims", f"{name}.yaml")
+    found = load_claims(claims, schemas / "claims.schema.yaml", tables) if claims.is_file() else []
+    return {"name": name, "published": str(published), "tables": tables, "claims": found}
 
 
 def load_table(path: Path, schema: Path) -> dict[str, Any]:
     """Read and check one table; see :func:`paper`."""
     what = f"table {path.parent.name}/{path.name}"
-    try:
-        raw = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except yaml.YAMLError as error:
-        raise ConfigError(f"{what} is not valid YAML: {' '.join(str(error).split())}.") from None
+    raw = read_yaml(path, what)
     validate(raw, schema, what)
     table = fill_defaults(raw, schema)
     result = {

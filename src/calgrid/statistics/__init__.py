@@ -1,6 +1,7 @@
 """Statistics over runs: summaries, tests against a baseline, comparisons, ranks over settings, published numbers."""
 
 from calgrid.statistics.cells import cell_means, cell_runs
+from calgrid.statistics.claims import claim_tests, claim_verdict, seeds_needed
 from calgrid.statistics.comparisons import compare
 from calgrid.statistics.critical_difference import CriticalDifference, critical_difference
 from calgrid.statistics.holm import holm
@@ -16,6 +17,8 @@ __all__ = [
     "FriedmanResult",
     "cell_means",
     "cell_runs",
+    "claim_tests",
+    "claim_verdict",
     "compare",
     "critical_difference",
     "friedman",
@@ -27,6 +30,7 @@ __all__ = [
     "paired_bootstrap",
     "printed_numbers",
     "rank_intervals",
+    "seeds_needed",
     "setting_ranks",
     "summarise",
     "wilcoxon_holm",

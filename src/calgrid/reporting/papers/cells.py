@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -21,7 +21,15 @@ NUMBERS = ["ours", "std", "ci_low", "ci_high", "n_seeds", "n_ranked"]
 NOWHERE = ("", "")
 
 
-def filled_tables(data: StudyData, paper: Mapping[str, Any]) -> Iterator[tuple[Mapping[str, Any], pd.DataFrame]]:
+class Filled(NamedTuple):
+    """A table as declared, its frame, and the values of its cells in each run seed."""
+
+    spec: Mapping[str, Any]
+    frame: pd.DataFrame
+    runs: pd.DataFrame
+
+
+def filled_tables(data: StudyData, paper: Mapping[str, Any]) -> Iterator[Filled]:
     """Tables of a paper, each with its frame: one row a cell, for each protocol and checkpoint that fills one.
 
     Parameters
@@ -31,7 +39,7 @@ def filled_tables(data: StudyData, paper: Mapping[str, Any]) -> Iterator[tuple[M
 
     Yields
     ------
-    The table as declared, and a frame with ``row``, ``column``, the coordinates, ours (``ours``, ``std``, ``ci_low``,
+    Each table; its frame has ``row``, ``column``, the coordinates, ours (``ours``, ``std``, ``ci_low``,
     ``ci_high``, ``n_seeds``; ``n_ranked`` rows behind a rank), ``published``, ``published_std``, ``suspect``,
     ``difference`` (ours - published), and the marks ``ours_mark`` and ``published_mark``. Where no run fills a cell,
     protocol and checkpoint are empty and the published numbers stand alone.
@@ -41,7 +49,8 @@ def filled_tables(data: StudyData, paper: Mapping[str, Any]) -> Iterator[tuple[M
     places = [_places(spec, cells) for spec, cells in tables]
     metrics = _metrics(data, pd.concat(places))
     for (spec, cells), needed in zip(tables, places, strict=True):
-        yield spec, _filled(spec, cells, cell_means(cell_runs(metrics, needed), data.level))
+        runs = cell_runs(metrics, needed)
+        yield Filled(spec, _filled(spec, cells, cell_means(runs, data.level)), runs)
 
 
 def _cells(spec: Mapping[str, Any], printed: pd.DataFrame) -> pd.DataFrame:

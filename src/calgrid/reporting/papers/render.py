@@ -146,6 +146,7 @@ class PaperTable:
         """The table in HTML, to be put into a page."""
         parts = []
         names = len(self.spec["row_axes"])
+        opened = " open" if self.cells["ours"].notna().any() else ""  # printed numbers alone are folded away
         for heading, rows in self._sections(HTML):
             head = "".join(f'<th scope="col">{cell}</th>' for cell in rows[0])
             body = [
@@ -154,7 +155,7 @@ class PaperTable:
                 for row in rows[1:]
             ]
             parts.append(
-                f'<details class="group" open>\n<summary><h4>{HTML.escape(heading)}</h4></summary>\n'
+                f'<details class="group"{opened}>\n<summary><h4>{HTML.escape(heading)}</h4></summary>\n'
                 f'<div class="scroll" tabindex="0" role="region" aria-label="{HTML.escape(self.spec["title"])}">\n'
                 f'<table class="plain">\n<thead><tr>{head}</tr></thead>\n<tbody>\n'
                 + "\n".join(f"<tr>{row}</tr>" for row in body)

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from calgrid.reporting.index import write_index
-from calgrid.reporting.papers import paper_tables
 from calgrid.reporting.study import StudyData
 from calgrid.reporting.tables import (
     comparison,
@@ -22,6 +21,7 @@ from calgrid.reporting.tables import (
     training_time,
 )
 from calgrid.reporting.tables._model import Table, marked
+from calgrid.reporting.tables.papers import paper_tables
 from calgrid.storage.atomic import write_text
 
 __all__ = ["TABLES", "write_tables"]
