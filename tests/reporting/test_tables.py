@@ -24,7 +24,10 @@ PUBLISHED = pd.DataFrame(
         "metric": ["ece", "ece"],
         "value": [1.38, 9.99],
         "std": [np.nan, np.nan],
-        "note": ["", ""],
+        "shift": ["", ""],
+        "severity": [0, 0],
+        "unit": ["percent", "percent"],
+        "suspect": ["", ""],
     }
 )
 

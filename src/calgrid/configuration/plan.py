@@ -197,10 +197,13 @@ class Plan:
             }
             for key in self.study.evaluations
         ]
+        published = [str(self.study.home / path) for path in self.study.config["published"]]
+        published += [paper["published"] for paper in self.study.papers]
         content = {
             "study": self.study.layout.study,
             "statistics": dict(self.statistics),
-            "published": [str(self.study.home / path) for path in self.study.config["published"]],
+            "published": list(dict.fromkeys(published)),
+            "papers": self.study.papers,
             "runs": runs,
             "configuration": {k: v for k, v in self.study.config.items() if k != "device"},
         }

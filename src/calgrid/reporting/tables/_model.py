@@ -68,6 +68,11 @@ class Table:
         return "\n\n".join(parts) + "\n"
 
     @property
+    def files(self) -> dict[str, str]:
+        """Suffix -> content of the table's files."""
+        return {"csv": self.frame.to_csv(index=False, lineterminator="\n"), "md": self.markdown}
+
+    @property
     def entry(self) -> dict[str, Any]:
         """What the index says of the table; its cells too, so that the report formats nothing again."""
         return {
