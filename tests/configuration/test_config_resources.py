@@ -125,3 +125,11 @@ def test_a_second_stage_is_given_the_time_of_its_own_epochs(make):
 
 def test_aggregation_grows_with_the_runs(make):
     assert make(seeds=list(range(500))).aggregate_memory() > make().aggregate_memory() >= BASE_MB
+
+
+def test_preparation_is_given_time_for_many_and_large_images(make):
+    minutes = {unit: make().prepare_minutes(job(unit=unit)) for unit in ("digits", "tiny_imagenet", "imagenet_c")}
+    assert minutes["digits"] == LEAST_MINUTES + 1
+    assert minutes["digits"] < minutes["tiny_imagenet"] < minutes["imagenet_c"] < MOST_MINUTES
+    # 19 settings of 40,000 images
+    assert minutes["imagenet_c"] > LEAST_MINUTES + 760_000 * 0.0025 / 60

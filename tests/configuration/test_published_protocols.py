@@ -1,4 +1,4 @@
-"""The two published lines of training on CIFAR, as their protocol files say."""
+"""The two published lines of training on CIFAR and on Tiny-ImageNet, as their protocol files say."""
 
 import pytest
 
@@ -55,3 +55,17 @@ def test_second_stages_train_40_more_epochs_at_a_constant_rate(protocol):
     assert second["checkpoints"] == ["last"]
     for key in ("batch_size", "optimizer", "reduction", "clip_grad_norm", "augmentation"):
         assert second[key] == protocol[key]
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_tiny_imagenet_differs_in_length_and_batch_only(book, line):
+    tiny, cifar = (book.get(name, "the test") for name in (f"{line}_tiny", line))
+    assert tiny["epochs"] == 100
+    assert tiny["batch_size"] == 64
+    expected = [rate for rate in (0.1, 0.1, 0.01, 0.01, 0.001, 0.001) for _ in range(2)]
+    assert rates(tiny, (0, 39, 40, 59, 60, 99)) == pytest.approx(expected)
+    same = set(cifar) - {"epochs", "batch_size", "schedule", "second_stage"}
+    assert {key: tiny[key] for key in same} == {key: cifar[key] for key in same}
+    second = for_stage(tiny, second=True)
+    assert (second["epochs"], second["batch_size"], second["checkpoints"]) == (40, 128, ["last"])
+    assert rates(second, (0, 39)) == pytest.approx([0.1] * 4)

@@ -1,4 +1,4 @@
-"""CIFAR-C and SVHN from tiny files in the original format."""
+"""CIFAR-C from tiny files in the original format."""
 
 import hashlib
 import io
@@ -7,13 +7,11 @@ from types import MappingProxyType
 
 import numpy as np
 import pytest
-import scipy.io
 
 from calgrid import registry
 from calgrid.datasets._archives import map_arrays
 from calgrid.datasets._base import ImageSplit
 from calgrid.datasets.cifar10_c import Cifar10C
-from calgrid.datasets.svhn import Svhn
 from calgrid.errors import DataError
 
 COUNT = 4
@@ -132,28 +130,3 @@ def test_missing_double_linked_and_compressed_members_are_refused(tmp_path):
         tar.addfile(info)
     with pytest.raises(DataError, match="no regular file"):
         map_arrays(tmp_path / "link.tar", ["a.npy"])
-
-
-# SVHN
-
-
-def test_svhn_images_come_out_of_the_matlab_array(tmp_path, monkeypatch):
-    images = np.random.default_rng(0).integers(0, 256, (32, 32, 3, 7), dtype=np.uint8)
-    scipy.io.savemat(tmp_path / "test_32x32.mat", {"X": images, "y": np.arange(1, 8)[:, None]})
-    expect(monkeypatch, Svhn, tmp_path / "test_32x32.mat")
-    split = Svhn().build(tmp_path)["test"]
-    assert split.images.shape == (7, 3, 32, 32)
-    assert np.array_equal(split.images[5, 1], images[:, :, 1, 5])
-    assert split.labels.tolist() == [-1] * 7
-
-
-@pytest.mark.parametrize("content", [{"Y": np.zeros(3)}, {"X": np.zeros((32, 32, 3, 7))}, None])
-def test_another_matlab_file_is_refused(tmp_path, monkeypatch, content):
-    path = tmp_path / "test_32x32.mat"
-    if content is None:
-        path.write_bytes(b"MATLAB 5.0 MAT-file" + bytes(300))
-    else:
-        scipy.io.savemat(path, content)
-    expect(monkeypatch, Svhn, path)
-    with pytest.raises(DataError, match=r"test_32x32.mat"):
-        Svhn().build(tmp_path)

@@ -11,6 +11,7 @@ import pytest
 
 from calgrid.errors import DataError
 from calgrid.registry import spec
+from calgrid.reporting import captions
 from calgrid.reporting.findings import findings
 from calgrid.reporting.html import write_report
 from calgrid.reporting.index import read_index, write_index
@@ -117,7 +118,8 @@ def test_findings_repeat_the_summary(study):
     best = data.test(group, ["none"]).iloc[0]
     assert f"`{best['method']}` has the lowest NLL: {best['nll_mean']:.4f} nats" in said
     table = data.test(group, ["none"]).set_index("method")
-    assert f"`ce` scores an ECE of {100 * table.loc['ce', 'ece_mean']:.2f} %" in said
+    assert f"`ce` has a debiased ECE of {100 * table.loc['ce', 'ece_debiased_mean']:.2f} % (95 % interval " in said
+    assert f"plain ECE is {100 * table.loc['ce', 'ece_mean']:.2f} %" in said
     assert f"would score {100 * table.loc['ce', 'ece_null_mean']:.2f} % on 240 images" in said
     tests = data.tidy(group, "test", ["none"])
     clear = tests[(tests["metric"] == "nll") & (tests["p_holm"] < 0.05)]
@@ -138,6 +140,13 @@ def test_a_calibrator_far_worse_than_none_is_a_finding(build):
     (warning,) = [sentence for sentence in findings(data, group) if sentence.startswith("Warning")]
     assert "more than 2 times the NLL" in warning
     assert "`ts` on `ls` (9.0000 against" in warning
+
+
+def test_what_must_be_said_of_a_data_set_is_the_first_finding_and_the_first_reading(study):
+    runs = [{**run, "warning": "val is test"} for run in study.manifest["runs"]]
+    data = StudyData(study.folder, {**study.manifest, "runs": runs})
+    assert findings(data, data.groups[0])[0] == "Warning: on `digits`, val is test."
+    assert captions.reading(data)[0] == "Warning: on digits, val is test."
 
 
 def test_no_sentence_shows_an_ece_value_without_accuracy(study):

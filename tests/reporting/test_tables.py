@@ -24,7 +24,10 @@ PUBLISHED = pd.DataFrame(
         "metric": ["ece", "ece"],
         "value": [1.38, 9.99],
         "std": [np.nan, np.nan],
-        "note": ["", ""],
+        "shift": ["", ""],
+        "severity": [0, 0],
+        "unit": ["percent", "percent"],
+        "suspect": ["", ""],
     }
 )
 
@@ -394,6 +397,16 @@ def test_methods_that_see_validation_data_carry_a_dagger_and_a_footnote(ablation
     assert frame.index[frame["sees_validation"]].tolist() == ["adafocal"]
     assert "†" not in "".join(path.read_text() for path in tables.iterdir())
     assert "†" not in (ablation_tables / "indicator.md").read_text()
+
+
+def test_what_must_be_said_of_a_data_set_stands_in_every_caption(study, tmp_path):
+    runs = [{**run, "warning": "val is test"} for run in study.manifest["runs"]]
+    write_tables(study.folder, {**study.manifest, "runs": runs}, tmp_path / "out")
+    entries = read_index(tmp_path / "out")
+    assert entries
+    for entry in entries:
+        assert entry["caption"].count("Warning: on digits, val is test.") == 1
+        assert entry["caption"] in (tmp_path / "out" / entry["markdown"]).read_text()
 
 
 def test_indicator_shows_the_last_epoch_over_seeds(ablation, ablation_tables, read_markdown):

@@ -46,6 +46,8 @@ class Grid(Repository):
         for controller in self.controllers:
             controller.kill()
             controller.wait()
+        # with proctrack/linuxproc a process can outlive its job
+        subprocess.run(["pkill", "-KILL", "-f", str(self.root)], check=False)
 
     def log(self) -> str:
         return (self.root / "controller.log").read_text()

@@ -1,13 +1,22 @@
-"""Published numbers stand beside the rows they are about, as fractions."""
+"""Published numbers stand beside the rows they are about, in the unit of the metric."""
+
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 from tests.statistics.cases import frame, one
 
+from calgrid.calibrators import build_calibrator
+from calgrid.configuration.methods import registered_methods
 from calgrid.errors import DataError
-from calgrid.statistics import match_published, summarise
+from calgrid.metrics import METRICS
+from calgrid.statistics import match_published, printed_numbers, summarise
+from calgrid.statistics.published import COLUMNS, PLACE
+from calgrid.storage.tables import read_published
 
+FOLDER = Path(__file__).parents[2] / "config" / "published"
+PAPERS = ("fedlas", "maccal", "smart")
 CELL = {
     "paper": "fedlas",
     "table": 1,
@@ -16,8 +25,12 @@ CELL = {
     "method": "ce",
     "calibrator": "none",
     "metric": "ece",
+    "shift": np.nan,
+    "severity": 0,
     "value": 5.85,
     "std": np.nan,
+    "unit": "percent",
+    "suspect": np.nan,
     "note": np.nan,
 }
 
@@ -36,7 +49,14 @@ def test_percent_become_fractions():
 
 
 def test_nll_is_printed_times_a_hundred():
-    assert match(frame({"metric": "nll"}), {"metric": "nll", "value": 41.2}) == [pytest.approx(0.412), "fedlas t1"]
+    cell = {"metric": "nll", "value": 41.2, "unit": "centinats"}
+    assert match(frame({"metric": "nll"}), cell) == [pytest.approx(0.412), "fedlas t1"]
+
+
+def test_seconds_and_ranks_are_as_printed():
+    cells = published({"unit": "seconds", "value": 13.5, "std": 2.0}, {"unit": "rank", "value": 7.83})
+    assert printed_numbers(cells)["value"].tolist() == [13.5, 7.83]
+    assert printed_numbers(cells)["std"].iloc[0] == 2.0
 
 
 @pytest.mark.parametrize(
@@ -65,27 +85,9 @@ def test_the_first_paper_and_table_count():
 
 
 def test_suspect_numbers_come_last_and_are_marked():
-    suspect = {"note": "backbone_inferred;suspect", "value": 9.0}
+    suspect = {"suspect": "contradicts the text", "value": 9.0}
     assert match(frame({}), suspect, {"paper": "smart", "value": 4.34}) == [pytest.approx(0.0434), "smart t1"]
     assert match(frame({}), suspect) == [pytest.approx(0.09), "fedlas t1 (suspect)"]
-
-
-@pytest.mark.parametrize("note", ["objective=mse;top1_fraction=0.761", "indicator=entropy", "a;lambda=0.10;delta=1.0"])
-def test_varied_settings_are_not_the_method(note):
-    assert np.isnan(match(frame({}), {"note": note})[0])
-
-
-def test_of_cumulative_components_the_last_is_the_method():
-    steps = [
-        {"paper": "maccal", "note": f"backbone_inferred;component={n}", "value": v} for n, v in (("a", 3), ("b", 1))
-    ]
-    assert match(frame({}), *steps)[0] == pytest.approx(0.01)
-
-
-def test_maccal_on_a_method_is_a_second_stage():
-    stacked = {"method": "mbls", "calibrator": "maccal", "value": 0.85}
-    assert match(frame({"method": "maccal+mbls"}), stacked)[0] == pytest.approx(0.0085)
-    assert match(frame({"method": "maccal"}), {**stacked, "method": "ce"})[0] == pytest.approx(0.0085)
 
 
 def test_out_of_distribution_numbers_name_their_set():
@@ -93,7 +95,7 @@ def test_out_of_distribution_numbers_name_their_set():
         {"metric": "auroc", "split": "ood", "shift": "ood/svhn"},
         {"metric": "auroc", "split": "ood", "shift": "ood/cifar100"},
     )
-    cells = published({"metric": "auroc", "value": 91.37, "note": "ood=svhn"}, {"metric": "auroc", "value": 50.0})
+    cells = published({"metric": "auroc", "value": 91.37, "shift": "ood/svhn"}, {"metric": "auroc", "value": 50.0})
     summary = summarise(rows, published=cells)
     assert one(summary, shift="ood/svhn")["published"] == pytest.approx(0.9137)
     assert np.isnan(one(summary, shift="ood/cifar100")["published"])
@@ -106,6 +108,49 @@ def test_rows_keep_their_index_and_number():
     assert matched["published"].notna().tolist() == [True, False]
 
 
-def test_columns_are_checked():
-    with pytest.raises(DataError, match=r"published must have the columns .* missing: note"):
-        summarise(frame({}), published=published({}).drop(columns="note"))
+def test_columns_and_units_are_checked(refuses, tmp_path):
+    with refuses(DataError, "published must have the columns", "missing: shift"):
+        summarise(frame({}), published=published({}).drop(columns="shift"))
+    with refuses(DataError, "a unit of percent, centinats, seconds, rank", "'%'"):
+        printed_numbers(published({}, {"unit": "%"}))
+    with refuses(DataError, "published numbers cannot be read", "correct the file"):
+        read_published([tmp_path / "no.csv"])
+
+
+# the files --------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def files():
+    return read_published(FOLDER / f"{paper}.csv" for paper in PAPERS)
+
+
+def test_files_hold_every_printed_cell_once(files):
+    assert set(COLUMNS) <= set(files)
+    assert files.groupby("paper").size().to_dict() == {"fedlas": 441, "maccal": 390, "smart": 1371}
+    assert not files.duplicated(["paper", "table", *PLACE]).any()
+    numbers = printed_numbers(files)
+    assert numbers["value"].notna().all()
+    assert numbers.loc[files["unit"] == "percent", "value"].between(0, 1).all()
+
+
+def test_19_cells_are_suspect_and_say_why(files):
+    doubted = files[files["suspect"].notna()]
+    assert doubted.groupby("paper").size().to_dict() == {"maccal": 4, "smart": 15}
+    assert not files["note"].fillna("").str.contains("suspect").any()
+
+
+def test_ids_are_ours(files):
+    """Variants of a configuration are those that the folder's README defines."""
+    defined = (FOLDER / "README.md").read_text()
+    stages = {stage for method in files["method"] for stage in method.split("+")}
+    variants = stages - set(registered_methods())
+    assert variants == {"ls_005", "maccal_a1", "maccal_a2", "maccal_a3", "maccal_a4"}
+    calibrators = set(files["calibrator"])
+    configured = {name for name in calibrators if name.startswith(("ts_", "pts_", "smart_"))}
+    assert all(f"`{name}`" in defined for name in variants)
+    for name in calibrators - configured:
+        assert build_calibrator(name)
+    assert len(configured) == 5 + 5 + 5 + 5 + 19
+    timed = {"mean_rank_ece", "mean_rank_aece", "runtime_seconds", "train_seconds"}
+    assert set(files["metric"]) - set(METRICS) == timed

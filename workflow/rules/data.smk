@@ -12,7 +12,7 @@ rule prepare_data:
     threads: 1
     resources:
         mem_mb=2000,
-        runtime=60,
+        runtime=BOOK.needs.prepare_minutes,
     params:
         folder=f"{RESULTS}/data/{{unit}}",
         options=BOOK.data_options,

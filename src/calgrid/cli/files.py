@@ -24,7 +24,7 @@ from calgrid.storage.logits import Logits, write_logits
 ALL = "all"
 #: smallest log-probability in a calibrated file: finite in float32, far below any probability that matters
 LOG_FLOOR = -1e4
-SHOWN = ("accuracy", "nll", "brier", "ece", "ece_debiased", "ece_null", "aece", "cece", "mce")
+SHOWN = ("accuracy", "nll", "brier", "ece_debiased", "ece", "ece_null", "aece", "cece", "mce")
 
 
 def calibrate(options: argparse.Namespace) -> None:

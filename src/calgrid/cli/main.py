@@ -55,9 +55,11 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"calgrid {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for add in (_add_list, _add_calibrate, _add_metrics, _add_check, _add_data, _add_train, _add_predict):
+    for add in (_add_list, _add_calibrate, _add_metrics, _add_compare, _add_check):
         add(commands)
-    for add in (_add_import, _add_evaluate, _add_aggregate, _add_tables, _add_plots, _add_report):
+    for add in (_add_data, _add_train, _add_predict, _add_import, _add_evaluate):
+        add(commands)
+    for add in (_add_aggregate, _add_tables, _add_plots, _add_report):
         add(commands)
     return parser
 
@@ -108,6 +110,19 @@ def _add_calibrate(commands: Commands) -> None:
 def _add_metrics(commands: Commands) -> None:
     parser = _command(commands, "metrics", "files:metrics", "Print all metrics of a logits file, with intervals.")
     parser.add_argument("file", type=Path, metavar="FILE", help=".parquet, .npz or .safetensors")
+    parser.add_argument("--json", action="store_true", help="machine-readable output")
+    _file_options(parser)
+
+
+def _add_compare(commands: Commands) -> None:
+    parser = _command(
+        commands, "compare", "compare:compare", "Compare methods on the same test samples by a paired bootstrap."
+    )
+    parser.add_argument(
+        "method", nargs="+", metavar="NAME=FILE[,FILE...]", help="a method and its logits files, one a seed"
+    )
+    shown = ("accuracy", "nll", "brier", "ece_debiased")
+    parser.add_argument("--metrics", nargs="+", metavar="ID", default=shown, help="metrics with an interval")
     parser.add_argument("--json", action="store_true", help="machine-readable output")
     _file_options(parser)
 

@@ -18,8 +18,12 @@ KEYS = ("base", "like", "families")
 SOURCES = ("train", "test", "val")
 #: options that are facts of the data set; what is None here is read from the source when it is prepared
 FACTS = ("n_classes", "mean", "std", "duplicates")
+#: further facts of variants of registered data sets, which the preparation must know where there are any
+VARIANT_FACTS = ("sizes", "repeats", "warning")
 #: option -> least value
-LEAST = MappingProxyType({"n_classes": 2, "val_size": 1, "subset": 1, "image_size": 1, "resize": 1, "split_seed": 0})
+LEAST = MappingProxyType(
+    {"n_classes": 2, "val_size": 1, "subset": 1, "image_size": 1, "resize": 1, "split_seed": 0, "size": 1}
+)
 
 
 class DatasetBook:
@@ -27,13 +31,15 @@ class DatasetBook:
 
     Parameters
     ----------
-    configured : name -> {"base": registered kind, "like": registered data set, "families": [...], option: value, ...}.
+    configured : name -> {"base": registered kind, "like": registered data set, "families": [...], option: value, ...},
+        or {"base": registered data set that has options, "families": [...], option: value, ...}: a variant of it.
     """
 
     def __init__(self, configured: Mapping[str, Mapping[str, Any]]) -> None:
         self.configured = configured
         self._specs: dict[str, registry.Spec] = {}
         self._options: dict[str, dict[str, Any]] = {}
+        self._variants: set[str] = set()
         for name in configured:
             self._add(name, f"datasets.{name}")
         for name in configured:
@@ -67,7 +73,13 @@ class DatasetBook:
 
     def defaults_of(self, name: str) -> str:
         """Data set whose defaults of hyper-parameters hold: the one that a configured data set is like, or itself."""
-        return self.configured.get(name, {}).get("like", name)
+        given = self.configured.get(name, {})
+        return given["base"] if name in self._variants else given.get("like", name)
+
+    def warning(self, name: str) -> str:
+        """What must be said with every result on a data set; empty for most."""
+        known = name in self._specs or name in registry.specs("dataset")
+        return self.spec(name).info.get("warning", "") if known else ""
 
     def options(self, name: str) -> dict[str, Any]:
         """Return all options of a configured data set."""
@@ -82,7 +94,7 @@ class DatasetBook:
             return {}
         options = self.options(unit)
         sources = {}
-        for role in SOURCES:
+        for role in () if unit in self._variants else SOURCES:
             for name in as_list(options[role]):
                 try:
                     sources[name] = identity(data_root, name)
@@ -97,8 +109,8 @@ class DatasetBook:
             raise ConfigError(f"{where}: '{name}' is a registered data set; choose another name.")
         base = registry.spec("dataset", given["base"], f"{where}.base")
         if not _is_kind(base):
-            kinds = ", ".join(id for id, spec in known.items() if _is_kind(spec))
-            raise ConfigError(f"{where}.base: '{base.id}' has its own files; kinds for files of yours: {kinds}.")
+            self._add_variant(name, base, where)
+            return
         like = self._like(given, where)
         own = {key: value for key, value in given.items() if key not in KEYS}
         options = base.resolve({**_taken(like, own), **own}, where=where)
@@ -114,6 +126,33 @@ class DatasetBook:
         }
         self._options[name] = options
         self._specs[name] = dataclasses.replace(base, id=name, info=MappingProxyType(info))
+
+    def _add_variant(self, name: str, base: registry.Spec, where: str) -> None:
+        """Add a registered data set with options of its own."""
+        given = self.configured[name]
+        own = {key: value for key, value in given.items() if key not in KEYS}
+        if not base.options or base.info["role"] != "dataset":
+            kinds = ", ".join(id for id, spec in registry.specs("dataset").items() if _is_kind(spec))
+            raise ConfigError(
+                f"{where}.base: '{base.id}' has its own files and no options; kinds for files of yours: {kinds}."
+            )
+        if "like" in given:
+            raise ConfigError(f"{where}.like: leave it out, a variant of '{base.id}' is like '{base.id}'.")
+        options = base.resolve(own, where=where)
+        _check_least(options, where)
+        info = {**base.info, "label": name}
+        if "size" in options:
+            info["image_shape"] = (3, options["size"], options["size"])
+        for option, value in options.items():
+            info.update(base.info.get("variants", {}).get(f"{option}={value}", {}))
+        # a family is made of the test images of its base, which those of a variant need not be
+        kept = [f for f in base.info.get("families", ()) if f.startswith(OOD_PREFIX)]
+        families = (*kept, *given.get("families", ()))
+        self._options[name] = options
+        self._variants.add(name)
+        self._specs[name] = dataclasses.replace(
+            base, id=name, info=MappingProxyType({**info, "families": tuple(dict.fromkeys(families))})
+        )
 
     def _like(self, given: Mapping[str, Any], where: str) -> Mapping[str, Any]:
         """Facts of the registered data set that a configured one is like."""
@@ -165,15 +204,19 @@ def _check(options: dict[str, Any], where: str) -> None:
             raise ConfigError(f"{where}.{role} must not be empty.")
     if bool(as_list(options["val"])) == (options["val_size"] is not None):
         raise ConfigError(f"{where}: give either 'val' or 'val_size', the number of training rows to draw for it.")
-    for name, least in LEAST.items():
-        if options[name] is not None and options[name] < least:
-            raise ConfigError(f"{where}.{name} must be at least {least}, got {options[name]}.")
+    _check_least(options, where)
     if options["resize"] is not None and options["resize"] < (options["image_size"] or math.inf):
         raise ConfigError(f"{where}.resize must be at least image_size, which is cut out of the resized image.")
     if (options["mean"] is None) != (options["std"] is None):
         raise ConfigError(f"{where}: give both 'mean' and 'std' or neither (then the training images tell).")
     for name in ("mean", "std"):
         options[name] = _channels(options[name], f"{where}.{name}", positive=name == "std")
+
+
+def _check_least(options: Mapping[str, Any], where: str) -> None:
+    for name, least in LEAST.items():
+        if options.get(name) is not None and options[name] < least:
+            raise ConfigError(f"{where}.{name} must be at least {least}, got {options[name]}.")
 
 
 def _channels(values: Any, where: str, positive: bool) -> list[float] | None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from calgrid import fingerprint, registry
-from calgrid.configuration.datasets import FACTS
+from calgrid.configuration.datasets import FACTS, VARIANT_FACTS
 from calgrid.configuration.runs import EXTERNAL, RunKey, family_unit
 from calgrid.configuration.study import Study
 from calgrid.errors import ConfigError
@@ -49,7 +49,7 @@ class Plan:
         if not settings:
             return {}
         info = self.study.datasets.spec(unit).info
-        facts = {name: info[name] for name in ("role", "image_shape", *FACTS)}
+        facts = {name: info[name] for name in ("role", "image_shape", *FACTS, *VARIANT_FACTS) if name in info}
         return {"unit": unit, **settings, "info": facts, "fingerprint": self.data(unit)}
 
     def train(self, key: RunKey) -> Mapping[str, Any]:
@@ -193,13 +193,17 @@ class Plan:
                 "external": key.protocol == EXTERNAL,
                 "families": self.study.evaluations[key].families,
                 "sees_validation": self.sees_validation(key),
+                "warning": self.study.datasets.warning(key.dataset),
             }
             for key in self.study.evaluations
         ]
+        published = [str(self.study.home / path) for path in self.study.config["published"]]
+        published += [paper["published"] for paper in self.study.papers]
         content = {
             "study": self.study.layout.study,
             "statistics": dict(self.statistics),
-            "published": [str(self.study.home / path) for path in self.study.config["published"]],
+            "published": list(dict.fromkeys(published)),
+            "papers": self.study.papers,
             "runs": runs,
             "configuration": {k: v for k, v in self.study.config.items() if k != "device"},
         }

@@ -36,6 +36,8 @@ UNKNOWN_BACKBONE = MappingProxyType(
 PASS_SECONDS, PASS_SECONDS_A_MULTIPLY_ADD = 2e-5, 7e-13
 #: images that are scored at once, of whose activations this share is in memory
 SCORED_AT_ONCE, SCORED_SHARE = 1024, 1 / 8
+#: seconds of a core to decode, scale, hash and write a pixel of a prepared image
+PREPARE_SECONDS_A_PIXEL = 5e-8
 #: a processor core is so many times slower than a GPU
 CORE_SLOWER = 50
 SAFETY = 3
@@ -53,6 +55,14 @@ class Resources:
         self._slower = 1 if gpus else CORE_SLOWER
         self._minutes: dict[RunKey, int] = {}
         self._memory: dict[tuple[Any, ...], int] = {}
+
+    def prepare_minutes(self, wildcards: Any) -> int:
+        """Time limit of the preparation of a data set or shift family; downloads go on where they were stopped."""
+        unit = wildcards.unit
+        base = self._info(unit).get("base")
+        images = self._images(base)["test"] * self._settings(unit) if base else sum(self._images(unit).values())
+        seconds = images * math.prod(self._shape(unit)[1:]) * PREPARE_SECONDS_A_PIXEL
+        return min(LEAST_MINUTES + math.ceil(SAFETY * seconds / 60), MOST_MINUTES)
 
     def train_memory(self, wildcards: Any, attempt: int) -> int:
         """Memory of a training in MB."""
@@ -111,8 +121,8 @@ class Resources:
             return {}
 
     def _images(self, dataset: str) -> dict[str, int]:
-        sizes = self._info(dataset).get("sizes") or {}
-        return {"train": UNKNOWN_IMAGES, "val": 0, "test": UNKNOWN_IMAGES, **sizes}
+        unknown = {"train": UNKNOWN_IMAGES, "test": UNKNOWN_IMAGES}
+        return {"train": 0, "val": 0, "test": 0, **(self._info(dataset).get("sizes") or unknown)}
 
     def _shape(self, dataset: str) -> tuple[int, ...]:
         return tuple(self._info(dataset).get("image_shape") or UNKNOWN_SHAPE)

@@ -17,6 +17,14 @@ def load_schema(path: Path) -> Mapping[str, Any]:
     return yaml.safe_load(Path(path).read_text(encoding="utf-8"))
 
 
+def read_yaml(path: Path, what: str) -> Any:
+    """Read a YAML file; one that is none raises ConfigError, in which ``what`` names it."""
+    try:
+        return yaml.safe_load(path.read_text(encoding="utf-8"))
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{what} is not valid YAML: {' '.join(str(error).split())}.") from None
+
+
 def validate(value: Any, schema_path: Path, what: str) -> None:
     """Raise ConfigError in one sentence if ``value`` does not follow the schema; ``what`` names the value."""
     validator = jsonschema.Draft202012Validator(load_schema(schema_path))

@@ -8,6 +8,7 @@ from typing import Any
 
 from calgrid import registry
 from calgrid.backbones._catalogue import check_image_size, describe
+from calgrid.configuration import tables
 from calgrid.configuration.calibrators import CalibratorBook
 from calgrid.configuration.datasets import DatasetBook
 from calgrid.configuration.methods import MethodBook, Place
@@ -30,6 +31,7 @@ class Study:
     runs : every run that must exist, also first stages that the grid does not name; insertion order is stable.
     evaluations : what is wanted of the runs that the study names.
     layout : where files lie.
+    papers : the papers whose tables are wanted, see :func:`calgrid.configuration.tables.paper`.
     """
 
     def __init__(self, config: Mapping[str, Any], home: Path) -> None:
@@ -48,6 +50,7 @@ class Study:
         self.runs: dict[RunKey, Run] = {}
         self.evaluations: dict[RunKey, Evaluation] = {}
         self._check_folders()
+        self.papers = [tables.paper(self.home, name, "papers") for name in self.config["papers"]]
         self._check_override_protocols()
         for number, grid in enumerate(self.config.get("grids", ())):
             self._add_grid(grid, f"grids[{number}]")
@@ -131,6 +134,11 @@ class Study:
     def _add_run(self, key: RunKey, protocol: Mapping[str, Any], where: str) -> None:
         if key in self.runs:
             return
+        if self.datasets.spec(key.dataset).info.get("evaluation_only", False):
+            raise ConfigError(
+                f"{where}.datasets: '{key.dataset}' has no training images; name logits of a network that was trained "
+                "elsewhere under 'external'."
+            )
         *_, first = self.methods.split(key.method, f"{where}.methods")
         defaults_of = self.datasets.defaults_of(key.dataset)
         place = Place(key.protocol, key.dataset, key.backbone, protocol["reduction"], defaults_of)

@@ -7,7 +7,9 @@ outside a folder. A member must be a regular file of at most the size that is ex
 import math
 import pickle
 import tarfile
-from collections.abc import Iterable, Mapping
+import zipfile
+import zlib
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO
 
@@ -27,35 +29,91 @@ ALLOWED = frozenset(
 )
 
 
+#: most bytes of a list of pictures, labels or classes
+LIST_LIMIT = 10_000_000
+#: what reading a damaged archive raises; a zip file asks for a password by RuntimeError
+DAMAGED = (tarfile.TarError, zipfile.BadZipFile, zlib.error, OSError, EOFError, RuntimeError)
+
+
 def read_members(archive: Path, limits: Mapping[str, int]) -> dict[str, bytes]:
-    """Read members of a tar archive, compressed or not.
+    """Read members of an archive into memory; see :func:`each_member`."""
+    return dict(each_member(archive, limits))
+
+
+def each_member(archive: Path, limits: Mapping[str, int]) -> Iterator[tuple[str, bytes]]:
+    """Read members of a zip archive, or a tar archive, compressed or not, one by one in the archive's order.
 
     Parameters
     ----------
-    archive : file. limits : exact name of a member -> most bytes that it may have.
+    archive : file. limits : exact name of a member (without a leading ``./``) -> most bytes that it may have.
+
+    Yields
+    ------
+    Name and content of each of them, every one once.
 
     Raises
     ------
     DataError : the archive is damaged, or a member is missing, twice there, no regular file or too large.
     """
-    found: dict[str, bytes] = {}
+    found = set()
     try:
-        with tarfile.open(archive, "r:*") as tar:
-            for member in tar:
-                if member.name not in limits:
-                    continue
-                if member.name in found or not member.isreg() or member.size > limits[member.name]:
-                    raise DataError(
-                        f"'{member.name}' in {archive} is no regular file of at most {limits[member.name]:,} bytes, or "
-                        "is there twice: this is not the published archive, replace it."
-                    )
-                stream = tar.extractfile(member)
-                found[member.name] = stream.read() if stream is not None else b""
-    except (tarfile.TarError, OSError, EOFError) as error:
+        for name, size, content in (_zipped if zipfile.is_zipfile(archive) else _tarred)(archive, limits):
+            if name in found or size is None or size > limits[name]:
+                raise DataError(
+                    f"'{name}' in {archive} is no regular file of at most {limits[name]:,} bytes, or "
+                    "is there twice: this is not the published archive, replace it."
+                )
+            found.add(name)
+            yield name, content()
+    except DAMAGED as error:
         raise DataError(f"The archive {archive} is damaged ({error}): replace it.") from None
     if missing := [name for name in limits if name not in found]:
         raise DataError(f"The archive {archive} has no member '{missing[0]}': replace it.")
-    return found
+
+
+#: name of a member, its size (None: no regular file), and what reads it
+Found = tuple[str, int | None, Callable[[], bytes]]
+
+
+def _tarred(archive: Path, names: Container[str]) -> Iterator[Found]:
+    with tarfile.open(archive, "r:*") as tar:
+        for member in tar:
+            name = member.name.removeprefix("./")
+            if name in names:
+                yield name, member.size if member.isreg() else None, lambda tar=tar, member=member: _read(tar, member)
+            tar.members = []  # or every member of a large archive would stay in memory
+
+
+def _read(tar: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
+    stream = tar.extractfile(member)
+    return stream.read() if stream is not None else b""
+
+
+def _zipped(archive: Path, names: Container[str]) -> Iterator[Found]:
+    with zipfile.ZipFile(archive) as pack:
+        for member in pack.infolist():
+            name = member.filename.removeprefix("./")
+            if name in names:
+                yield name, None if member.is_dir() else member.file_size, lambda m=member: pack.read(m)
+
+
+def member_names(archive: Path) -> list[str]:
+    """Names of all regular files of a zip or tar archive, without a leading ``./``, in the archive's order.
+
+    Raises
+    ------
+    DataError : the archive is damaged.
+    """
+    try:
+        if zipfile.is_zipfile(archive):
+            with zipfile.ZipFile(archive) as pack:
+                names = [member.filename for member in pack.infolist() if not member.is_dir()]
+        else:
+            with tarfile.open(archive, "r:*") as tar:
+                names = [member.name for member in tar if member.isreg()]
+    except DAMAGED as error:
+        raise DataError(f"The archive {archive} is damaged ({error}): replace it.") from None
+    return [name.removeprefix("./") for name in names]
 
 
 def map_arrays(archive: Path, names: Iterable[str]) -> dict[str, NDArray[Any]]:

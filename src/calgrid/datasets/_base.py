@@ -22,7 +22,7 @@ class ImageSplit:
 
     Attributes
     ----------
-    images : uint8 ``(N, 3, H, W)``, red-green-blue, 0 to 255.
+    images : uint8 ``(N, 3, H, W)``, red-green-blue, 0 to 255; or what has such a type and shape and slices to arrays.
     labels : int64 ``(N,)``, classes from 0, or -1 where there is none.
     rows : int64 ``(N,)``, position of each image in the source it was taken from; None where it has no source
         rows (generated or already prepared images).
@@ -149,6 +149,30 @@ def shuffled_order(count: int, seed: int) -> NDArray[np.int64]:
     return np.random.RandomState(seed).permutation(count).astype(np.int64)
 
 
+def draw_val(labels: NDArray[np.int64], rule: Mapping[str, Any]) -> dict[str, NDArray[np.int64]]:
+    """Draw validation rows from training rows; the others are left for training.
+
+    Parameters
+    ----------
+    labels : int64 ``(N,)`` of the training rows.
+    rule : ``split`` (``stratified`` by class, or ``shuffled``, whatever the classes), ``val_size``, ``split_seed``.
+
+    Returns
+    -------
+    ``val`` and ``train`` -> int64 rows, ascending.
+
+    Raises
+    ------
+    DataError : nothing would be left for training.
+    """
+    size, seed = rule["val_size"], rule["split_seed"]
+    if size >= len(labels):
+        raise DataError(f"val_size is {size}, but the training files hold {len(labels)} rows: ask for fewer.")
+    stratified = rule["split"] == "stratified"
+    order = stratified_order(labels, seed) if stratified else shuffled_order(len(labels), seed)
+    return deal_rows(order, {"val": size, "train": len(labels) - size})
+
+
 def deal_rows(order: NDArray[np.int64], sizes: Mapping[str, int]) -> dict[str, NDArray[np.int64]]:
     """Cut an order of all rows into splits of exact sizes, in the order of ``sizes``; each holds ascending rows."""
     if sum(sizes.values()) != len(order):
@@ -166,8 +190,8 @@ def scratch_array(shape: tuple[int, ...], folder: Path | None) -> NDArray[np.uin
         return np.memmap(file, dtype=np.uint8, mode="w+", shape=shape)
 
 
-def chunked(images: NDArray[np.uint8]) -> Iterator[NDArray[np.uint8]]:
-    """Yield consecutive parts of ``(N, C, H, W)`` that are small enough to compute with in 64 bits."""
+def chunked(images: NDArray[Any]) -> Iterator[NDArray[Any]]:
+    """Yield consecutive parts of an array ``(N, ...)`` that are small enough to compute with in 64 bits."""
     step = max(1, CHUNK_VALUES // max(1, math.prod(images.shape[1:])))
     yield from (images[begin : begin + step] for begin in range(0, len(images), step))
 

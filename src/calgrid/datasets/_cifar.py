@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calgrid.datasets._archives import read_members, unpickle_arrays
-from calgrid.datasets._base import Dataset, ImageSplit, deal_rows, shuffled_order
+from calgrid.datasets._base import Dataset, ImageSplit, draw_val
 from calgrid.datasets._download import obtain
 from calgrid.errors import DataError
 
@@ -37,11 +37,9 @@ class Cifar(Dataset):
         parts = [self._batch(members[name], f"'{name}' in {archive}") for name in self.train_members]
         images, labels = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
         rule: Mapping[str, Any] = self.registered["drawn_val"]
-        size = rule["val_size"]
-        if len(labels) <= size:
+        if len(labels) <= rule["val_size"]:
             raise DataError(f"{archive} holds only {len(labels)} training images: replace it.")
-        order = shuffled_order(len(labels), rule["split_seed"])
-        rows = deal_rows(order, {"val": size, "train": len(labels) - size})
+        rows = draw_val(labels, rule)
         test_images, test_labels = self._batch(members[self.test_member], f"'{self.test_member}' in {archive}")
         return {
             "train": ImageSplit(images[rows["train"]], labels[rows["train"]], rows["train"]),

@@ -48,12 +48,12 @@ def obtain(file: Mapping[str, Any], folder: Path | None) -> Path:
     DataError : what lies there is another file, or it could not be downloaded; says what to do by hand.
     """
     if folder is None:
-        raise DataError(f"Give a data_root, the folder for {_wanted(file)}.")
+        raise DataError(f"Give a data_root, the folder for {published(file)}.")
     path = folder / file["name"]
     if path.exists():
         if difference := _difference(path, file):
             raise DataError(
-                f"{path} is not the published file ({difference}): remove it or replace it by {_wanted(file)}."
+                f"{path} is not the published file ({difference}): remove it or replace it by {published(file)}."
             )
         return path
     folder.mkdir(parents=True, exist_ok=True)
@@ -66,7 +66,26 @@ def obtain(file: Mapping[str, Any], folder: Path | None) -> Path:
     return path
 
 
-def _wanted(file: Mapping[str, Any]) -> str:
+def brought(file: Mapping[str, Any], folder: Path | None) -> Path | None:
+    """Return the path of a published file that a person must fetch, or None if it is not there.
+
+    Parameters
+    ----------
+    file : as for :func:`obtain`; ``size`` may be left out.
+
+    Raises
+    ------
+    DataError : what lies there is another file.
+    """
+    if folder is None or not (path := folder / file["name"]).exists():
+        return None
+    if difference := _difference(path, file):
+        raise DataError(f"{path} is not the published file ({difference}): replace it by {published(file)}.")
+    return path
+
+
+def published(file: Mapping[str, Any]) -> str:
+    """Describe a published file: name, size as far as known, checksum, source."""
     size = f" of {file['size']:,} bytes" if "size" in file else ""
     return f"{file['name']}{size} ({_checksum(file)}) from {file['url']}"
 
@@ -109,7 +128,7 @@ def _complete(file: Mapping[str, Any], part: Path, path: Path) -> None:
     if difference:
         part.unlink()
         raise DataError(
-            f"What {file['url']} sends is not the published file ({difference}): put {_wanted(file)} into "
+            f"What {file['url']} sends is not the published file ({difference}): put {published(file)} into "
             f"{path.parent} by hand."
         )
 
@@ -136,7 +155,7 @@ def _fetch(file: Mapping[str, Any], part: Path, path: Path) -> None:
         failures = 0 if now > most else failures + 1
         if failures >= ATTEMPTS:
             raise DataError(
-                f"{file['url']} could not be downloaded ({reason}): run again to go on, or put {_wanted(file)} into "
+                f"{file['url']} could not be downloaded ({reason}): run again to go on, or put {published(file)} into "
                 f"{path.parent} by hand."
             )
         if now < known["size"]:
@@ -181,7 +200,7 @@ def _check_scheme(url: str, file: Mapping[str, Any]) -> None:
     allowed = ("https", "http") if file.get("insecure", False) else ("https",)
     if urlsplit(url).scheme not in allowed:
         raise DataError(
-            f"{file['name']} would come over an unprotected connection ({url}): get {_wanted(file)} by hand."
+            f"{file['name']} would come over an unprotected connection ({url}): get {published(file)} by hand."
         )
 
 

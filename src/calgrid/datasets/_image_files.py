@@ -21,18 +21,14 @@ from calgrid.datasets._base import (
     Dataset,
     ImageSplit,
     chunked,
-    deal_rows,
+    draw_val,
     scratch_array,
-    shuffled_order,
     stratified_order,
 )
-from calgrid.datasets._pictures import decode
+from calgrid.datasets._pictures import counted, decode
 from calgrid.errors import DataError
-from calgrid.progress import Progress
 
 Rows = NDArray[np.int64]
-#: images between two steps of the progress
-STEP = 512
 
 
 @dataclass(frozen=True)
@@ -112,16 +108,9 @@ class ImageFiles(Dataset):
         """Rows of the training source that go to ``train`` and, where it has no files, to ``val``."""
         rows = {"train": np.arange(len(labels))}
         if not self.paths["val"]:
-            size = self.val_size or 0
-            if size >= len(labels):
-                raise DataError(f"val_size is {size}, but the training files hold {len(labels)} rows: ask for fewer.")
-            stratified = self.split == "stratified"
-            order = (
-                stratified_order(labels, self.split_seed)
-                if stratified
-                else shuffled_order(len(labels), self.split_seed)
+            rows = draw_val(
+                labels, {"split": self.split, "val_size": self.val_size or 0, "split_seed": self.split_seed}
             )
-            rows = deal_rows(order, {"val": size, "train": len(labels) - size})
         if self.subset is not None:
             left = rows["train"]
             if self.subset > len(left):
@@ -142,20 +131,17 @@ class ImageFiles(Dataset):
     def _decode(self, role: str, source: Source, rows: Rows) -> NDArray[np.uint8]:
         """Decode the pictures at ``rows`` one by one into an array on the disk."""
         images: NDArray[np.uint8] | None = None
-        with Progress(f"decode {role}", -(-len(rows) // STEP), f"{STEP} images") as progress:
-            for number, (where, content) in enumerate(source.read(rows)):
-                picture = decode(content, self.image_size, self.resize, where)
-                if images is None:
-                    images = scratch_array((len(rows), *picture.shape), self.scratch)
-                if picture.shape != images.shape[1:]:
-                    height, width = picture.shape[1:]
-                    raise DataError(
-                        f"{where} has {height}x{width} pixels, images before it {images.shape[2]}x{images.shape[3]}: "
-                        "give image_size."
-                    )
-                images[number] = picture
-                if (number + 1) % STEP == 0 or number + 1 == len(rows):
-                    progress.advance()
+        for number, (where, content) in enumerate(counted(source.read(rows), len(rows), role)):
+            picture = decode(content, self.image_size, self.resize, where)
+            if images is None:
+                images = scratch_array((len(rows), *picture.shape), self.scratch)
+            if picture.shape != images.shape[1:]:
+                height, width = picture.shape[1:]
+                raise DataError(
+                    f"{where} has {height}x{width} pixels, images before it {images.shape[2]}x{images.shape[3]}: "
+                    "give image_size."
+                )
+            images[number] = picture
         if images is None:
             raise DataError(f"The split '{role}' has no images: correct its files or sizes.")
         return images

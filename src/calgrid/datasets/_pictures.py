@@ -2,31 +2,42 @@
 
 import io
 import warnings
+from collections.abc import Iterable, Iterator
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, UnidentifiedImageError
 
 from calgrid.errors import DataError
+from calgrid.progress import Progress
 
 #: what Pillow may take a file for; others (PostScript, for one) start foreign programs or are no photographs
 FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
 SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
 #: modes of which an 8-bit conversion would keep only the lowest values
 DEEP_MODES = ("I", "F")
+#: pictures between two steps of the progress
+STEP = 512
+
+Item = TypeVar("Item")
 
 
-def decode(content: bytes, size: int | None, resize: int | None, where: str) -> NDArray[np.uint8]:
+def decode(
+    content: bytes, size: int | None, resize: int | None, where: str, stretch: bool = False
+) -> NDArray[np.uint8]:
     """Decode a picture to ``(3, H, W)``; grey pictures get three equal channels, transparency is dropped.
 
     A picture of ``size`` x ``size`` pixels is left as it is, unless ``resize`` asks for more. Any other is scaled
     (bilinear, with antialiasing) until its shorter side has ``resize`` pixels (``size`` if None), the longer one in
     proportion, rounded down, and then cut to ``size`` x ``size`` pixels around its centre. This is what torchvision's
-    ``Resize`` and ``CenterCrop`` do. An orientation noted in the file is not applied.
+    ``Resize`` and ``CenterCrop`` do. With ``stretch``, it is scaled to ``size`` x ``size`` pixels instead, whatever its
+    proportions, as by ``Resize((size, size))``. An orientation noted in the file is not applied.
 
     Parameters
     ----------
     content : bytes of an image file. size : pixels of a side; None takes the picture in its own size.
+    resize, stretch : how it is scaled, see above.
     where : what to call the picture in a message.
 
     Raises
@@ -44,7 +55,8 @@ def decode(content: bytes, size: int | None, resize: int | None, where: str) -> 
         raise DataError(f"{where} cannot be decoded ({error}): replace or remove it.") from None
     if picture.mode.split(";")[0] in DEEP_MODES:
         raise DataError(f"{where} has more than 8 bits a channel (mode {picture.mode}): convert it to 8 bits.")
-    fitted = _fit(picture.convert("RGB"), size, resize)
+    rgb = picture.convert("RGB")
+    fitted = rgb.resize((size, size), Image.Resampling.BILINEAR) if stretch and size else _fit(rgb, size, resize)
     return np.asarray(fitted).transpose(2, 0, 1)
 
 
@@ -57,3 +69,12 @@ def _fit(picture: Image.Image, size: int | None, resize: int | None) -> Image.Im
         picture = picture.resize((width, height), Image.Resampling.BILINEAR)
     left, top = (round((side - size) / 2.0) for side in picture.size)
     return picture.crop((left, top, left + size, top + size))
+
+
+def counted(items: Iterable[Item], total: int, title: str) -> Iterator[Item]:
+    """Yield ``total`` items and show how far their decoding is."""
+    with Progress(f"decode {title}", -(-total // STEP), f"{STEP} images") as progress:
+        for number, item in enumerate(items, 1):
+            yield item
+            if number % STEP == 0 or number == total:
+                progress.advance()

@@ -3,9 +3,9 @@
 import contextlib
 import dataclasses
 import hashlib
+import itertools
 import math
 from collections.abc import Mapping, Sequence
-from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +70,7 @@ def prepare(
     with contextlib.ExitStack() as pending:  # all arrays take their places when it closes
         manifest = (
             _describe(entry, base)
+            | {name: entry.info[name] for name in ("repeats", "warning") if name in entry.info}
             | _origin(configured, found, twins)
             | {
                 "splits": {name: _write_split(pending, path.parent, name, splits) for name, splits in parts.items()},
@@ -185,10 +186,16 @@ def _check_split(entry: Spec, name: str, split: ImageSplit) -> None:
 
 
 def _check_disjoint(entry: Spec, splits: Mapping[str, ImageSplit]) -> dict[str, int]:
-    """Raise DataError if two splits share a source row, or an image of equal content unless those are to be counted."""
+    """Raise DataError if two splits share a source row, or an image of equal content unless those are to be counted.
+
+    A split that is said to repeat another one (``repeats``) may do so.
+    """
     twins = {}
+    repeats = entry.info.get("repeats", {})
     hashes = {name: image_hashes(split.images) for name, split in splits.items()}
-    for first, second in combinations(splits, 2):
+    for first, second in itertools.combinations(splits, 2):
+        if repeats.get(first) == second or repeats.get(second) == first:
+            continue
         rows = (splits[first].rows, splits[second].rows)
         if rows[0] is not None and rows[1] is not None and (shared := len(np.intersect1d(*rows))):
             raise DataError(f"Splits {first} and {second} of '{entry.id}' share {shared} source rows.")
@@ -255,15 +262,15 @@ def _write_split(
 
 
 def _write_array(pending: contextlib.ExitStack, path: Path, parts: Sequence[NDArray[Any]]) -> dict[str, Any]:
-    """Write arrays as one ``.npy`` file, part by part so that only one is in memory."""
+    """Write arrays as one ``.npy`` file, piece by piece: what is decoded when it is read need not fit into memory."""
     shape = (sum(len(part) for part in parts), *parts[0].shape[1:])
     dtype = parts[0].dtype.newbyteorder("<")
     digest = hashlib.sha256()
     with pending.enter_context(replacing(path)).open("wb") as file:
         header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
         np.lib.format.write_array_header_1_0(file, header)
-        for part in parts:
-            block = np.ascontiguousarray(part, dtype=dtype)
+        for piece in itertools.chain.from_iterable(map(chunked, parts)):
+            block = np.ascontiguousarray(piece, dtype=dtype)
             digest.update(block)
             file.write(block)
     return {"file": path.name, "dtype": dtype.name, "shape": list(shape), "sha256": digest.hexdigest()}

@@ -69,10 +69,17 @@ def sees_validation(data: StudyData, groups: Sequence[Group]) -> str:
     return f"{text.listed(seeing)} {'see' if len(seeing) > 1 else 'sees'} validation data during training."
 
 
+def warnings(data: StudyData) -> list[str]:
+    """What must be said with all results of a study because of its data sets, one sentence each."""
+    said = {group.dataset: warning for group in data.groups if (warning := data.warning(group))}
+    return [f"Warning: on {dataset}, {warning}." for dataset, warning in said.items()]
+
+
 def reading(data: StudyData) -> list[str]:
     """How to read the report's numbers: intervals, tests, ranking, null, shift."""
     level = f"{100 * data.level:g} %"
     return [
+        *warnings(data),
         *([DAGGER] if data.validation_methods else []),
         "Accuracy, calibration errors, AUROC and FPR95 are in percent, NLL in nats; the Brier score is the sum over "
         "classes. Calibration errors use "

@@ -15,6 +15,7 @@ WORDS = {"accuracy": "accuracy", "nll": "NLL", "brier": "Brier score"}
 def findings(data: StudyData, group: Group) -> list[str]:
     """Sentences on one group, the most important first; those without data are left out."""
     makers: tuple[Callable[[StudyData, Group], str], ...] = (
+        _dataset,
         _best_method,
         _baseline,
         _above_null,
@@ -49,8 +50,20 @@ def _said(row: pd.Series, *metrics: str) -> str:
 
 
 def _ece(row: pd.Series) -> str:
-    """ECE with its null."""
-    return f"ECE {amount('ece', row['ece_mean'])} (null {amount('ece_null', row['ece_null_mean'])})"
+    """Debiased ECE, beside it the plain one and its null."""
+    debiased, plain, null = (amount(metric, row[f"{metric}_mean"]) for metric in ("ece_debiased", "ece", "ece_null"))
+    return f"debiased ECE {debiased} (plain {plain}, null {null})"
+
+
+def _interval(data: StudyData, row: pd.Series, metric: str) -> str:
+    low, high = (text.number(metric, row[f"{metric}_{end}"]) for end in ("ci_low", "ci_high"))
+    return "" if low == text.NOTHING else f" ({100 * data.level:g} % interval {low} to {high})"
+
+
+def _dataset(data: StudyData, group: Group) -> str:
+    """A warning that goes with the data set."""
+    said = data.warning(group)
+    return f"Warning: on {_code(group.dataset)}, {said}." if said else ""
 
 
 def _best_method(data: StudyData, group: Group) -> str:
@@ -59,11 +72,9 @@ def _best_method(data: StudyData, group: Group) -> str:
         return ""
     kept = rows[keeps_accuracy(rows)]
     best = kept.iloc[0]
-    low, high = (text.number("nll", best[f"nll_{end}"]) for end in ("ci_low", "ci_high"))
-    interval = "" if low == text.NOTHING else f" ({100 * data.level:g} % interval {low} to {high})"
     return (
         f"Of {len(rows)} uncalibrated methods, {len(kept)} are within 1 point of the best accuracy; among them "
-        f"{_code(best['method'])} has the lowest NLL: {amount('nll', best['nll_mean'])}{interval}, "
+        f"{_code(best['method'])} has the lowest NLL: {amount('nll', best['nll_mean'])}{_interval(data, best, 'nll')}, "
         f"{_said(best, 'accuracy', 'brier')}, {_ece(best)}."
     )
 
@@ -74,11 +85,11 @@ def _baseline(data: StudyData, group: Group) -> str:
     if rows.empty:
         return ""
     row = rows.iloc[0]
-    null, debiased = (amount(metric, row[f"{metric}_mean"]) for metric in ("ece_null", "ece_debiased"))
+    debiased, plain, null = (amount(metric, row[f"{metric}_mean"]) for metric in ("ece_debiased", "ece", "ece_null"))
     return (
-        f"{_code(row['method'])} scores an ECE of {amount('ece', row['ece_mean'])} ({_said(row, *WORDS)}). A perfectly "
-        f"calibrated network with its confidences would score {null} on {data.test_samples(group):,} images; the "
-        f"debiased ECE is {debiased}."
+        f"{_code(row['method'])} has a debiased ECE of {debiased}{_interval(data, row, 'ece_debiased')}, with "
+        f"{_said(row, *WORDS)}. Its plain ECE is {plain}; a perfectly calibrated network with its confidences would "
+        f"score {null} on {data.test_samples(group):,} images."
     )
 
 

@@ -23,7 +23,7 @@ GROUP = [*CONDITIONS, "checkpoint"]
 #: accuracy that a method may lose and still be ranked with those that keep it: one percentage point
 KEPT_ACCURACY = 0.01
 #: the metrics that stand beside an ECE wherever one is shown
-BESIDE_ECE = ("accuracy", "nll", "brier", "ece", "ece_debiased", "ece_null")
+BESIDE_ECE = ("accuracy", "nll", "brier", "ece_debiased", "ece", "ece_null")
 STATISTICS = ("mean", "std", "ci_low", "ci_high")
 
 
@@ -116,6 +116,10 @@ class StudyData:
     def runs(self, group: Group) -> list[Mapping[str, Any]]:
         """Entries of the manifest that belong to a group."""
         return [run for run in self.manifest["runs"] if tuple(run["key"][name] for name in CONDITIONS) == group[:3]]
+
+    def warning(self, group: Group) -> str:
+        """What must be said with the results of a group because of its data set; empty for most."""
+        return next((said for run in self.runs(group) if (said := run.get("warning", ""))), "")
 
     def reference(self, group: Group) -> str:
         """The method of a group that stands for all where there is room for one: the baseline, or else the first."""

@@ -11,7 +11,7 @@ from calgrid.stages.calibrate import COLUMNS
 from calgrid.statistics import summarise
 from calgrid.storage.atomic import read_json
 from calgrid.storage.stage import run_stage
-from calgrid.storage.tables import read_frame, write_frame
+from calgrid.storage.tables import read_frame, read_published, write_frame
 
 OUTPUTS = ("metrics.parquet", "summary.parquet", "costs.parquet")
 KEY = ["protocol", "dataset", "backbone", "method", "seed"]
@@ -41,7 +41,7 @@ def aggregate(manifest_path: Path, out: Path) -> bool:
         summary = summarise(
             metrics,
             baseline_method=statistics["baseline"],
-            published=_published(manifest["published"]),
+            published=read_published(manifest["published"]) if manifest["published"] else None,
             level=statistics["level"],
         )
         write_frame(folder / "metrics.parquet", metrics)
@@ -49,12 +49,6 @@ def aggregate(manifest_path: Path, out: Path) -> bool:
         write_frame(folder / "costs.parquet", pd.DataFrame(costs, columns=[*KEY, *COSTS]))
 
     return run_stage(out, "aggregate", manifest["fingerprint"], OUTPUTS, produce)
-
-
-def _published(paths: list[str]) -> pd.DataFrame | None:
-    if not paths:
-        return None
-    return pd.concat([pd.read_csv(path, dtype={"table": str}) for path in paths], ignore_index=True)
 
 
 def _costs(run: Mapping[str, Any]) -> Iterator[dict[str, Any]]:

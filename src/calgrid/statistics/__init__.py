@@ -1,10 +1,12 @@
 """Statistics over runs: summaries, tests against a baseline, comparisons, ranks over settings, published numbers."""
 
+from calgrid.statistics.cells import cell_means, cell_runs
+from calgrid.statistics.claims import claim_tests, claim_verdict, seeds_needed
 from calgrid.statistics.comparisons import compare
 from calgrid.statistics.critical_difference import CriticalDifference, critical_difference
 from calgrid.statistics.holm import holm
 from calgrid.statistics.over_settings import rank_intervals, win_rates
-from calgrid.statistics.published import match_published
+from calgrid.statistics.published import match_published, printed_numbers
 from calgrid.statistics.ranks import FriedmanResult, friedman, mean_ranks, nemenyi_cd, setting_ranks, wilcoxon_holm
 from calgrid.statistics.sampling import paired_bootstrap
 from calgrid.statistics.shifts import mean_over_shifts
@@ -13,6 +15,10 @@ from calgrid.statistics.summary import summarise
 __all__ = [
     "CriticalDifference",
     "FriedmanResult",
+    "cell_means",
+    "cell_runs",
+    "claim_tests",
+    "claim_verdict",
     "compare",
     "critical_difference",
     "friedman",
@@ -22,7 +28,9 @@ __all__ = [
     "mean_ranks",
     "nemenyi_cd",
     "paired_bootstrap",
+    "printed_numbers",
     "rank_intervals",
+    "seeds_needed",
     "setting_ranks",
     "summarise",
     "wilcoxon_holm",

@@ -33,6 +33,16 @@ def student_reach(std: pd.Series, n: pd.Series, level: float) -> pd.Series:
     return special.stdtrit(n.clip(lower=2) - 1, (1 + level) / 2) * std / np.sqrt(n)
 
 
+def seed_interval(summary: pd.DataFrame, level: float) -> pd.DataFrame:
+    """Set ``ci_low`` and ``ci_high`` to the Student t interval of ``mean`` where there are several seeds."""
+    several = summary["n_seeds"] > 1
+    reach = student_reach(summary["std"], summary["n_seeds"], level)
+    return summary.assign(
+        ci_low=summary["ci_low"].mask(several, summary["mean"] - reach),
+        ci_high=summary["ci_high"].mask(several, summary["mean"] + reach),
+    )
+
+
 def paired_tests(pairs: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
     """Mean difference, its deviation over seeds, and the paired t-test.
 

@@ -1,28 +1,55 @@
-"""Numbers that papers printed, matched to the rows of a summary."""
+"""Numbers that papers printed: in the units of the metrics, and matched to the rows of a summary."""
 
 import pandas as pd
 
+from calgrid.errors import DataError
 from calgrid.statistics._frames import check_columns
 
-COLUMNS = ("paper", "table", "dataset", "backbone", "method", "calibrator", "metric", "value", "note")
-_KEYS = ["dataset", "backbone", "method", "calibrator", "metric", "ood"]
-#: notes of rows that vary a setting on purpose and so are not the method as published
-_VARIANTS = r"(?:^|;)(?:objective|indicator|lambda|delta)="
+#: unit in the files -> what one printed unit is worth in the unit of the metrics
+UNITS = {"percent": 0.01, "centinats": 0.01, "seconds": 1.0, "rank": 1.0}
+#: what a printed number is about, beside its paper and table
+PLACE = ("dataset", "backbone", "method", "calibrator", "metric", "shift", "severity")
+COLUMNS = ("paper", "table", *PLACE, "value", "unit", "suspect")
+_KEYS = ["dataset", "backbone", "method", "calibrator", "metric", "shift"]
+
+
+def printed_numbers(published: pd.DataFrame) -> pd.DataFrame:
+    """Published numbers in the units of the metrics: fractions, nats, seconds, ranks.
+
+    Parameters
+    ----------
+    published : the columns ``COLUMNS``, perhaps ``std``; as read from CSV files, where an empty cell is missing.
+
+    Returns
+    -------
+    The same rows with text in ``table``, ``shift`` and ``suspect`` (why a number is doubted, empty where it is not),
+    whole numbers in ``severity``, and ``value`` and ``std`` converted.
+
+    Raises
+    ------
+    DataError : if a column is missing or a unit is unknown.
+    """
+    check_columns(published, COLUMNS, "published")
+    words = {name: published[name].astype(object).fillna("").astype(str) for name in ("table", "shift", "suspect")}
+    factor = published["unit"].map(UNITS)
+    if factor.isna().any():
+        unit = published["unit"][factor.isna()].iloc[0]
+        raise DataError(f"published must have a unit of {', '.join(UNITS)} in each row, found {unit!r}.")
+    numbers = {name: pd.to_numeric(published[name]) * factor for name in ("value", "std") if name in published}
+    return published.assign(severity=published["severity"].fillna(0).astype(int), **words, **numbers)
 
 
 def match_published(summary: pd.DataFrame, published: pd.DataFrame) -> pd.DataFrame:
-    """Published value of each row of a summary, as a fraction (NLL in nats), with where it was printed.
+    """Published value of each row of a summary, in the unit of its metric, with where it was printed.
 
     Matched on dataset, backbone, method, calibrator and metric: clean test rows with numbers about the test set,
-    out-of-distribution rows with those whose note names the same set (``ood=svhn``). Of several numbers the first by
-    paper and table counts, those marked ``suspect`` last. Rows that vary a setting (notes ``objective=``,
-    ``indicator=``, ``lambda=``, ``delta=``) are left out; of the cumulative rows ``component=`` only the last is the
-    full method. ``maccal`` as calibrator is the second stage ``maccal+<method>`` without calibrator.
+    out-of-distribution rows with those about the same set. Of several numbers the first by paper and table counts,
+    those marked ``suspect`` last.
 
     Parameters
     ----------
     summary : frame with the columns dataset, backbone, method, calibrator, metric, split, shift.
-    published : columns paper, table, dataset, backbone, method, calibrator, metric, value (percent), note.
+    published : see :func:`printed_numbers`.
 
     Returns
     -------
@@ -31,42 +58,25 @@ def match_published(summary: pd.DataFrame, published: pd.DataFrame) -> pd.DataFr
 
     Raises
     ------
-    DataError : if ``published`` lacks a column.
+    DataError : as in :func:`printed_numbers`.
     """
-    check_columns(published, COLUMNS, "published")
-    known = _one_per_cell(_as_methods(published.assign(note=published["note"].astype(object).fillna("").astype(str))))
-    wanted = summary.assign(ood=_ood_set(summary))[_KEYS].astype(object)
+    known = _one_per_cell(printed_numbers(published))
+    wanted = summary.assign(shift=_printed_shift(summary))[_KEYS].astype(object)
     found = wanted.merge(known, on=_KEYS, how="left").set_axis(summary.index)
-    return pd.DataFrame({"published": found["value"] / 100, "published_source": found["source"].fillna("").astype(str)})
-
-
-def _as_methods(published: pd.DataFrame) -> pd.DataFrame:
-    """Write MaC-Cal on top of another method as the second-stage method that it is."""
-    stacked = published["calibrator"] == "maccal"
-    method = "maccal+" + published["method"].astype(str)
-    return published.assign(
-        method=published["method"].mask(stacked, method.replace("maccal+ce", "maccal")),
-        calibrator=published["calibrator"].mask(stacked, "none"),
-    )
+    return pd.DataFrame({"published": found["value"], "published_source": found["source"].fillna("").astype(str)})
 
 
 def _one_per_cell(published: pd.DataFrame) -> pd.DataFrame:
     """Keep one number a cell, with the columns _KEYS, value and source."""
-    note = published["note"]
-    rows = published.assign(
-        ood=note.str.extract(r"(?:^|;)ood=([^;]*)", expand=False).fillna(""),
-        suspect=note.str.contains(r"(?:^|;)suspect(?:;|$)"),
-    )[~note.str.contains(_VARIANTS)]
-    is_step = rows["note"].str.contains(r"(?:^|;)component=")
-    full = rows[is_step].drop_duplicates(["paper", "table", *_KEYS], keep="last")
-    rows = pd.concat([rows[~is_step], full]).assign(number=lambda frame: pd.to_numeric(frame["table"], errors="coerce"))
-    rows = rows.sort_values(["suspect", "paper", "number"], kind="stable").drop_duplicates(_KEYS)
-    place = rows["paper"].astype(str) + " t" + rows["table"].astype(str)
-    return rows.assign(source=place + rows["suspect"].map({True: " (suspect)", False: ""}))[[*_KEYS, "value", "source"]]
+    doubted = published["suspect"] != ""
+    rows = published.assign(doubted=doubted, number=pd.to_numeric(published["table"], errors="coerce"))
+    rows = rows.sort_values(["doubted", "paper", "number"], kind="stable").drop_duplicates(_KEYS)
+    place = rows["paper"].astype(str) + " t" + rows["table"]
+    return rows.assign(source=place + rows["doubted"].map({True: " (suspect)", False: ""}))[[*_KEYS, "value", "source"]]
 
 
-def _ood_set(summary: pd.DataFrame) -> pd.Series:
-    """Out-of-distribution set of each row: empty for clean test rows, and no set at all for rows that match nothing."""
-    name = summary["shift"].astype(str).str.removeprefix("ood/")
-    clean = (summary["split"] == "test") & (name == "")
-    return name.where(clean | (summary["split"] == "ood"), "(no published counterpart)")
+def _printed_shift(summary: pd.DataFrame) -> pd.Series:
+    """Value of ``shift`` in published rows about the same thing; no such value for rows that nothing matches."""
+    shift = summary["shift"].astype(str)
+    clean = (summary["split"] == "test") & (shift == "")
+    return shift.where(clean | (summary["split"] == "ood"), "(no published counterpart)")

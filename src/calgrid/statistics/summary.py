@@ -9,7 +9,7 @@ from scipy import special
 from calgrid.errors import unknown_id
 from calgrid.metrics import METRICS
 from calgrid.statistics._frames import KEYS, check_metrics
-from calgrid.statistics._paired import average_fit_seeds, check_level, paired_tests, student_reach
+from calgrid.statistics._paired import average_fit_seeds, check_level, paired_tests, seed_interval
 from calgrid.statistics.holm import holm
 from calgrid.statistics.published import match_published
 
@@ -97,11 +97,7 @@ def _over_seeds(runs: pd.DataFrame, level: float) -> pd.DataFrame:
         test_high=("ci_high", "mean"),
     )
     summary["std_test"] = np.sqrt(summary["std_test"])
-    several = summary["n_seeds"] > 1
-    reach = student_reach(summary["std"], summary["n_seeds"], level)
-    summary["ci_low"] = summary["ci_low"].mask(several, summary["mean"] - reach)
-    summary["ci_high"] = summary["ci_high"].mask(several, summary["mean"] + reach)
-    return summary
+    return seed_interval(summary, level)
 
 
 def _ranks(summary: pd.DataFrame) -> pd.Series:

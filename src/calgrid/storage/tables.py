@@ -1,7 +1,7 @@
 """Tidy result tables as Parquet: dictionary-encoded strings, zstd, the same rows give the same bytes."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +9,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from calgrid.errors import StateError
+from calgrid.errors import DataError, StateError
 from calgrid.storage.atomic import replacing
 from calgrid.storage.logits import METADATA_KEY, read_metadata, read_table
 
@@ -47,3 +47,17 @@ def read_frame(path: Path, what: str = "table", fingerprint: str | None = None) 
         if pa.types.is_dictionary(column.type):
             table = table.set_column(position, column.name, table.column(position).cast(column.type.value_type))
     return table.to_pandas()
+
+
+def read_published(paths: Iterable[str | Path]) -> pd.DataFrame:
+    """Read CSV files with published numbers into one frame.
+
+    Raises
+    ------
+    DataError : a file is missing or no table.
+    """
+    try:
+        return pd.concat([pd.read_csv(path, dtype={"table": str}) for path in paths], ignore_index=True)
+    except (OSError, UnicodeDecodeError, pd.errors.ParserError, pd.errors.EmptyDataError) as error:
+        reason = " ".join(str(error).split()).rstrip(".")
+        raise DataError(f"The published numbers cannot be read ({reason}): correct the file or leave it out.") from None

@@ -71,7 +71,9 @@ FIGURES = (
         critical_difference.draw_methods,
         each="study",
     ),
-    FigureKind("ece_intervals", "ECE and accuracy", "Calibrators", intervals.ece_caption, intervals.draw_ece),
+    FigureKind(
+        "ece_intervals", "Calibration error and accuracy", "Calibrators", intervals.ece_caption, intervals.draw_ece
+    ),
     FigureKind("accuracy_ece", "Accuracy against ECE", "Calibrators", scatter.caption, scatter.draw),
     FigureKind(
         "calibrator_sensitivity",

@@ -38,7 +38,7 @@ def draw(data: StudyData, group: Group) -> Figure | None:
     if fits is None:
         return None
     val = fits.logits("val")
-    figure = _style.new_figure(6.0, 4.2)
+    figure = _style.new_figure(_style.WIDTH, 4.6)
     ax = figure.subplots()
     for name, calibrator in fits.calibrators.items():
         _course(ax, name, calibrator, val)

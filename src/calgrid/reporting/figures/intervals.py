@@ -1,4 +1,4 @@
-"""Means with intervals, one row a method and calibrator: ECE beside accuracy, NLL beside Brier score."""
+"""Means with intervals, one row a method and calibrator: errors beside accuracy, NLL beside Brier score."""
 
 from collections.abc import Sequence
 
@@ -17,14 +17,15 @@ REACH = 2.5
 #: right end of a frame in which everything is 0
 SMALLEST_FRAME = 1e-6
 #: means that differ by more than this factor are shown on a logarithmic axis
-LOG_FACTOR = {"ece": 15, "nll": 4, "brier": 4}
+LOG_FACTOR = {"ece": 15, "ece_debiased": 15, "nll": 4, "brier": 4}
 
 
 def ece_caption(data: StudyData, group: Group) -> str:
     """Say what the ECE figure shows."""
     return (
-        f"{_what(data, group, 'ECE and accuracy')} Grey ticks: the ECE that a perfectly calibrated network with the "
-        "same confidences would score on as many images; an ECE at or below its tick is no evidence of miscalibration."
+        f"{_what(data, group, 'Debiased ECE, plain ECE and accuracy')} Grey ticks: the plain ECE that a perfectly "
+        "calibrated network with the same confidences would score on as many images; one at or below its tick is no "
+        "evidence of miscalibration. The debiased ECE is compared with 0."
     )
 
 
@@ -43,8 +44,8 @@ def _what(data: StudyData, group: Group, metrics: str) -> str:
 
 
 def draw_ece(data: StudyData, group: Group) -> Figure | None:
-    """Draw ECE with its null beside accuracy."""
-    return _draw(data, group, ("ece", "accuracy"))
+    """Draw the debiased ECE, the plain one with its null, and accuracy."""
+    return _draw(data, group, ("ece_debiased", "ece", "accuracy"))
 
 
 def draw_nll(data: StudyData, group: Group) -> Figure | None:
@@ -63,7 +64,8 @@ def _draw(data: StudyData, group: Group, metrics: Sequence[str]) -> Figure | Non
     offset = rows["calibrator"].map(calibrators.index) - (len(calibrators) - 1) / 2
     height = len(methods) * max(0.3, 0.13 * (len(calibrators) + 1)) + 1.1
     figure = _style.new_figure(_style.WIDTH, height)
-    axes = figure.subplots(1, 2, sharey=True, gridspec_kw={"width_ratios": [3, 2]})
+    widths = {"width_ratios": [3, *[2] * (len(metrics) - 1)]}
+    axes = figure.subplots(1, len(metrics), sharey=True, gridspec_kw=widths)
     for ax, metric in zip(axes, metrics, strict=True):
         _style.stripes(ax, len(methods))
         _intervals(ax, rows.assign(y=centre + offset * step), metric, calibrators)
@@ -106,7 +108,9 @@ def _frame(ax: Axes, metric: str, rows: pd.DataFrame) -> None:
     elif _style.spans(means, LOG_FACTOR[metric]):
         _style.log_axis(ax, "x", max(first / 1.1, means.min() / REACH), min(1.1 * last, REACH * means.max()))
     else:
-        ax.set_xlim(0, max(min(1.05 * last, REACH * means.max()), 1.1 * means.max(), SMALLEST_FRAME))
+        ax.set_xlim(
+            min(0.0, 1.1 * means.min()), max(min(1.05 * last, REACH * means.max()), 1.1 * means.max(), SMALLEST_FRAME)
+        )
 
 
 def _handles(calibrators: Sequence[str], null: bool) -> list[Line2D]:

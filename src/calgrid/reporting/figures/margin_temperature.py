@@ -31,7 +31,7 @@ def draw(data: StudyData, group: Group) -> Figure | None:
         return None
     seen, margin = (_finite(_fits.margins(fits.logits(split))) for split in ("val", "test"))
     temperature = fits.calibrators[_fits.MAIN].temperature(margin)
-    figure = _style.new_figure(6.0, 4.6)
+    figure = _style.new_figure(_style.WIDTH, 5.0)
     upper, lower = figure.subplots(2, 1, sharex=True, gridspec_kw={"height_ratios": [3, 1]})
     order = np.argsort(margin)
     upper.axvspan(seen.min(), seen.max(), color="0.94", zorder=0)

@@ -1,4 +1,7 @@
-"""Tables of a study: CSV with all digits for programs, Markdown for people, an index for the report."""
+"""Tables of a study: CSV with all digits for programs, Markdown for people, an index for the report.
+
+Tables of papers that the study names stand beside its own, in LaTeX and HTML too.
+"""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -18,6 +21,7 @@ from calgrid.reporting.tables import (
     training_time,
 )
 from calgrid.reporting.tables._model import Table, marked
+from calgrid.reporting.tables.papers import paper_tables
 from calgrid.storage.atomic import write_text
 
 __all__ = ["TABLES", "write_tables"]
@@ -59,10 +63,10 @@ def write_tables(study: Path, manifest: Mapping[str, Any], out: Path) -> list[Pa
     """
     data = StudyData(study, manifest)
     tables = [marked(table, data) for build in TABLES if (table := build(data)) is not None]
+    tables = [*tables, *paper_tables(data)]
     paths = []
     for table in tables:
-        csv, markdown = Path(out, f"{table.id}.csv"), Path(out, f"{table.id}.md")
-        write_text(csv, table.frame.to_csv(index=False, lineterminator="\n"))
-        write_text(markdown, table.markdown)
-        paths += [csv, markdown]
+        for suffix, content in table.files.items():
+            paths.append(Path(out, f"{table.id}.{suffix}"))
+            write_text(paths[-1], content)
     return [*paths, write_index(out, [table.entry for table in tables])]

@@ -68,6 +68,11 @@ class Table:
         return "\n\n".join(parts) + "\n"
 
     @property
+    def files(self) -> dict[str, str]:
+        """Suffix -> content of the table's files."""
+        return {"csv": self.frame.to_csv(index=False, lineterminator="\n"), "md": self.markdown}
+
+    @property
     def entry(self) -> dict[str, Any]:
         """What the index says of the table; its cells too, so that the report formats nothing again."""
         return {
@@ -86,7 +91,11 @@ NAMING = ("Method", "Against")
 
 
 def marked(table: Table, data: StudyData) -> Table:
-    """Mark the methods that see validation data during training: a dagger and what it means, a column in the CSV."""
+    """Mark the methods that see validation data during training: a dagger and what it means, a column in the CSV.
+
+    What must be said of a data set of the study stands in the caption, too.
+    """
+    table = dataclasses.replace(table, caption=" ".join([table.caption, *captions.warnings(data)]))
     seeing = set(data.validation_methods)
     sections = [_marked_section(section, data) for section in table.sections]
     if sections == list(table.sections):

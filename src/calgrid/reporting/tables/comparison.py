@@ -9,7 +9,7 @@ from calgrid.reporting import captions, text
 from calgrid.reporting.study import Group, StudyData
 from calgrid.reporting.tables._model import Cell, Section, Table, by_group, whole, words
 
-TESTED = ("accuracy", "nll", "brier", "ece", "ece_debiased")
+TESTED = ("accuracy", "nll", "brier", "ece_debiased", "ece")
 TEST_COLUMNS = ["method", "calibrator", "fit_on", "metric", "mean", "n_seeds", "diff_vs_baseline", "p_value", "p_holm"]
 TEST_COLUMNS += ["verdict"]
 PUBLISHED_COLUMNS = [

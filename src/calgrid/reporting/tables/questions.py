@@ -7,7 +7,7 @@ from calgrid.reporting.study import GROUP, Group, StudyData
 from calgrid.reporting.tables._model import Cell, Section, Table, by_group, whole, words
 from calgrid.statistics import compare
 
-METRICS = ("nll", "brier", "ece", "ece_debiased", "aece", "accuracy")
+METRICS = ("nll", "brier", "ece_debiased", "ece", "aece", "accuracy")
 CONSTANT = ["split", "shift", "severity"]
 FOUND = ("lower", "higher")
 

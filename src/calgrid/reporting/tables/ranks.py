@@ -9,7 +9,7 @@ from calgrid.reporting.study import UNCALIBRATED, StudyData
 from calgrid.reporting.tables._model import Cell, Section, Table, whole, words
 from calgrid.statistics import mean_ranks, wilcoxon_holm
 
-RANKED = ("accuracy", "nll", "brier", "ece", "ece_debiased")
+RANKED = ("accuracy", "nll", "brier", "ece_debiased", "ece")
 TESTED = "nll"
 
 

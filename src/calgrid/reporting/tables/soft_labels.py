@@ -7,7 +7,7 @@ from calgrid.reporting.study import Group, StudyData
 from calgrid.reporting.tables._model import Section, Table, by_group, metric_section, present, whole, words
 
 SOFT_METRICS = ("soft_kl", "soft_tv", "soft_ece")
-METRICS = (*SOFT_METRICS, "ece", "ece_debiased", "ece_null", "accuracy")
+METRICS = (*SOFT_METRICS, "ece_debiased", "ece", "ece_null", "accuracy")
 CAPTION = (
     "The truth about an image is the known probability of each class given the image, or the shares of the people who "
     "chose it. KL and total variation are the mean distances of the predicted distribution from it; ECE to truth is "

@@ -1,0 +1,79 @@
+"""Command that compares methods by logits files of the same test samples."""
+
+import argparse
+import json
+import math
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from calgrid.calibrators import build_calibrator
+from calgrid.errors import ConfigError, DataError
+from calgrid.stages.external import read_any
+from calgrid.statistics import paired_bootstrap
+from calgrid.storage.logits import Logits
+
+
+def compare(options: argparse.Namespace) -> None:
+    """Print the paired difference of every two methods; see :func:`calgrid.statistics.paired_bootstrap`."""
+    named = [_parse(text) for text in options.method]
+    names = [name for name, _ in named]
+    if len(named) < 2 or len(set(names)) < len(names):
+        raise ConfigError("Give at least two methods of different names, each as NAME=FILE[,FILE...].")
+    if options.bootstrap < 1:
+        raise ConfigError(f"--bootstrap {options.bootstrap}: a comparison needs resamples; 1000 is a good number.")
+    first = _read(named[0][1][0], options.kind)
+    runs = {name: [_probabilities(path, first, options.kind) for path in paths] for name, paths in named}
+    frame = paired_bootstrap(
+        runs, first.label, metrics=options.metrics, n_resamples=options.bootstrap, n_bins=options.bins
+    )
+    if options.json:
+        rows = frame.astype(object).where(frame.notna(), None).to_dict("records")  # JSON has no NaN
+        sys.stdout.write(json.dumps(rows, indent=2) + "\n")
+    else:
+        sys.stdout.write(_text(frame, len(first)))
+
+
+def _parse(text: str) -> tuple[str, list[Path]]:
+    name, equals, files = text.partition("=")
+    paths = [Path(file) for file in files.split(",") if file]
+    if not (name and equals and paths):
+        raise ConfigError(f"{text}: write NAME=FILE, or NAME=FILE,FILE with one file a seed.")
+    return name, paths
+
+
+def _read(path: Path, kind: str) -> Logits:
+    """Rows in the order of their index."""
+    data = read_any(path, kind)
+    order = np.argsort(data.index, kind="stable")
+    return Logits(data.index[order], data.label[order], data.logits[order], metadata=data.metadata)
+
+
+def _probabilities(path: Path, first: Logits, kind: str) -> NDArray[np.float64]:
+    data = _read(path, kind)
+    if data.logits.shape != first.logits.shape or not np.array_equal(data.index, first.index):
+        raise DataError(
+            f"{path} holds other samples than the first file (index or number of classes differ): compare files of the "
+            "same test set."
+        )
+    if not np.array_equal(data.label, first.label):
+        raise DataError(f"{path} has other labels than the first file for the same samples: compare files of one set.")
+    return build_calibrator("none").fit(data.logits, data.label).predict_proba(data.logits)
+
+
+def _text(frame: pd.DataFrame, n_samples: int) -> str:
+    lines = [f"Paired on {n_samples} test samples; sd test: over resamples of them, sd seed: over seeds."]
+    for (method, against), rows in frame.groupby(["method", "against"], sort=False):
+        lines.append(f"\n{method} - {against}  (seeds: {rows['n_seeds'].iloc[0]})")
+        lines.append(f"{'':16s}{'difference':>12s}  {'95 % interval':24s}{'sd test':>10s}{'sd seed':>10s}  verdict")
+        lines += [_line(row) for row in rows.itertuples()]
+    return "\n".join(lines) + "\n"
+
+
+def _line(row: tuple) -> str:
+    interval = f"[{row.ci_low:+.5f}, {row.ci_high:+.5f}]"
+    seeds = "" if math.isnan(row.std_seed) else f"{row.std_seed:.5f}"
+    return f"{row.metric:16s}{row.difference:>+12.5f}  {interval:24s}{row.std_test:>10.5f}{seeds:>10s}  {row.verdict}"

@@ -1,0 +1,146 @@
+"""The ImageNet family: test pictures in folders named by WordNet ids, for networks that were trained elsewhere.
+
+Rows are in the sorted order of ``wnid/file``, whatever store the pictures lie in, and a class is the place of its id
+among the sorted ids. Every picture is scaled (bilinear) until its shorter side has 256 pixels and cut to 224 x 224
+around its centre, for all networks, as SMART does; the presets of some networks differ (Swin-B: 238 pixels, bicubic).
+
+There is no training split. As in SMART, a random fifth of the pictures (``val``) fits the calibrators, and the others
+(``test``) score them; the seed of the draw is an option. The draw is NumPy's, SMART's is torch's: other pictures.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calgrid.datasets._base import Dataset, ImageSplit, draw_val, scratch_array
+from calgrid.datasets._pictures import SUFFIXES, counted, decode
+from calgrid.datasets._stores import Store
+from calgrid.errors import DataError
+from calgrid.progress import log
+
+#: pixels of a side, and of the shorter side before the cut
+SIZE, RESIZE = 224, 256
+#: one picture in so many fits the calibrators
+FIFTH = 5
+#: last two parts of a path, WordNet id and file; hidden files are left out
+PICTURE = re.compile(r"(?:.*/)?(n\d{8}/[^/.][^/]*)")
+
+
+@dataclass(frozen=True)
+class Pictures:
+    """Encoded pictures with labels int64 ``(N,)``, in the order of the rows; ``members`` are their names in the store.
+
+    ``names`` are ``wnid/file``, by which the same picture is known in other stores.
+    """
+
+    store: Store
+    names: list[str]
+    members: list[str]
+    labels: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, store: Store, found: Mapping[str, str], n_classes: int) -> "Pictures":
+        """Order pictures, given as ``wnid/file`` -> name in the store.
+
+        Raises
+        ------
+        DataError : they are not of ``n_classes`` classes.
+        """
+        names = sorted(found)
+        wnids = sorted({name.split("/")[0] for name in names})
+        if len(wnids) != n_classes:
+            raise DataError(
+                f"{store.place} has pictures of {len(wnids):,} classes instead of {n_classes:,}: complete it."
+            )
+        number = {wnid: index for index, wnid in enumerate(wnids)}
+        labels = np.array([number[name.split("/")[0]] for name in names], dtype=np.int64)
+        return cls(store, names, [found[name] for name in names], labels)
+
+    def decoded(self, rows: NDArray[np.int64], scratch: Path | None, title: str) -> NDArray[np.uint8]:
+        """Decode the pictures at some rows one by one, into an array on the disk."""
+        images = scratch_array((len(rows), 3, SIZE, SIZE), scratch)
+        for place, row in enumerate(counted(rows, len(rows), title)):
+            images[place] = self.decode(row)
+        return images
+
+    def undecoded(self, rows: NDArray[np.int64], title: str) -> "Undecoded":
+        """Return the pictures at some rows as an array that decodes what is read of it."""
+        return Undecoded(self, rows, title)
+
+    def decode(self, row: int) -> NDArray[np.uint8]:
+        """Decode one picture."""
+        member = self.members[row]
+        return decode(self.store.read(member), SIZE, RESIZE, f"'{member}' in {self.store.place}")
+
+
+class Undecoded:
+    """Stands for an array of images ``(N, 3, 224, 224)``: a slice of it decodes these pictures, and keeps none."""
+
+    dtype, ndim = np.dtype(np.uint8), 4
+
+    def __init__(self, pictures: Pictures, rows: NDArray[np.int64], title: str) -> None:
+        self._pictures, self._rows, self._title = pictures, rows, title
+        self.shape = (len(rows), 3, SIZE, SIZE)
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __getitem__(self, part: slice) -> NDArray[np.uint8]:
+        rows = self._rows[part]
+        if not part.start:
+            log(f"decode {self._title}: {len(self):,} images")
+        images = np.empty((len(rows), *self.shape[1:]), np.uint8)
+        for place, row in enumerate(rows):
+            images[place] = self._pictures.decode(row)
+        return images
+
+
+def by_class(store: Store, inside: str = "") -> dict[str, str]:
+    """Pictures of a store that lie in folders named by WordNet ids: ``wnid/file`` -> name in the store.
+
+    Parameters
+    ----------
+    inside : path of the folder, such as ``fog/5/``, that holds these folders, wherever it lies; any if empty.
+
+    Raises
+    ------
+    DataError : two have the same id and file.
+    """
+    found: dict[str, str] = {}
+    for name in store.names:
+        match = PICTURE.fullmatch(name)
+        if match is None or not name.lower().endswith(SUFFIXES) or not f"/{name[: match.start(1)]}".endswith(inside):
+            continue
+        if match[1] in found:
+            raise DataError(f"{store.place} holds '{found[match[1]]}' and '{name}', one picture twice: remove one.")
+        found[match[1]] = name
+    return found
+
+
+class Evaluated(Dataset):
+    """Base of the data sets of the family: validation and test pictures drawn from one set."""
+
+    split_seed: int
+
+    def pictures(self, data_root: Path | None) -> Pictures:
+        """Return all pictures in their order."""
+        raise NotImplementedError(f"{type(self).__name__} must define pictures().")
+
+    def build(self, data_root: Path | None) -> dict[str, ImageSplit]:
+        """Return ``val`` and ``test``; see :class:`Dataset`."""
+        pictures = self.pictures(data_root)
+        rows = draw_fifth(pictures.labels, self.split_seed)
+        return {
+            name: ImageSplit(pictures.decoded(chosen, self.scratch, name), pictures.labels[chosen], chosen)
+            for name, chosen in rows.items()
+        }
+
+
+def draw_fifth(labels: NDArray[np.int64], seed: int) -> dict[str, NDArray[np.int64]]:
+    """Rows of ``val``, a random fifth, and of ``test``, both ascending."""
+    rows = draw_val(labels, {"split": "shuffled", "val_size": len(labels) // FIFTH, "split_seed": seed})
+    return {"val": rows["val"], "test": rows["train"]}

@@ -1,0 +1,99 @@
+"""Data sets whose publishers offer encoded pictures with lists of their classes in one archive.
+
+Nothing is unpacked: a first pass through the archive reads the lists, a second one decodes each picture at its place in
+arrays on the disk, so that neither the archive nor the pictures need fit into memory. The order of the rows is that of
+the lists or names, never that of the archive.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calgrid.datasets._archives import each_member
+from calgrid.datasets._base import Dataset, ImageSplit, draw_val, scratch_array
+from calgrid.datasets._download import obtain
+from calgrid.datasets._pictures import counted, decode
+from calgrid.errors import DataError
+
+#: most bytes of an encoded picture
+LIMIT = 50_000_000
+
+
+@dataclass(frozen=True)
+class Listed:
+    """Pictures of an archive: names of its members and labels int64 ``(N,)``, in the order of the rows."""
+
+    names: Sequence[str]
+    labels: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, pictures: Sequence[tuple[str, str]], classes: Sequence[str], archive: Path) -> "Listed":
+        """List pictures, given as (name of a member, name of its class); a class is its place in ``classes``.
+
+        Raises
+        ------
+        DataError : a class that is not among them.
+        """
+        number = {name: index for index, name in enumerate(classes)}
+        if unknown := sorted({name for _, name in pictures} - set(number)):
+            raise DataError(
+                f"{archive} has pictures of '{unknown[0]}', which is not in its list of classes: replace it."
+            )
+        labels = np.array([number[name] for _, name in pictures], dtype=np.int64)
+        return cls([member for member, _ in pictures], labels)
+
+    def at(self, rows: NDArray[np.int64]) -> "Listed":
+        """Return the pictures at some rows."""
+        return Listed([self.names[row] for row in rows], self.labels[rows])
+
+
+class PictureArchive(Dataset):
+    """Base of these data sets; a data set says how its archive lists its pictures, and their size.
+
+    ``size`` is the number of pixels of a side. ``stretch`` scales pictures to a square whatever their proportions.
+    With ``val_is_test``, validation has the test pictures, and all training pictures are for training; else it is drawn
+    from them by the registered rule.
+    """
+
+    size: int
+    stretch = False
+    val_is_test = False
+
+    def listed(self, archive: Path) -> tuple[Listed, Listed]:
+        """Return the pictures that were published for training, and those for testing."""
+        raise NotImplementedError(f"{type(self).__name__} must define listed().")
+
+    def build(self, data_root: Path | None) -> dict[str, ImageSplit]:
+        """Return the splits; see :class:`Dataset`."""
+        archive = obtain(self.registered["files"][0], data_root)
+        train, test = self.listed(archive)
+        count = len(train.labels)
+        rule = self.registered["drawn_val"]
+        drawn = {"train": np.arange(count)} if self.val_is_test else draw_val(train.labels, rule)
+        # rows count on through the test pictures
+        rows = {**drawn, "test": count + np.arange(len(test.labels))}
+        parts = {**{name: train.at(chosen) for name, chosen in drawn.items()}, "test": test}
+        images = self._decode(archive, {name: part.names for name, part in parts.items()})
+        splits = {name: ImageSplit(images[name], part.labels, rows[name]) for name, part in parts.items()}
+        return {"train": splits["train"], "val": splits.get("val", splits["test"]), "test": splits["test"]}
+
+    def _decode(self, archive: Path, names: Mapping[str, Sequence[str]]) -> dict[str, NDArray[np.uint8]]:
+        shape = (3, self.size, self.size)
+        images = {split: scratch_array((len(members), *shape), self.scratch) for split, members in names.items()}
+        places = {name: (split, row) for split, members in names.items() for row, name in enumerate(members)}
+        if len(places) != sum(map(len, names.values())):
+            raise DataError(f"The lists in {archive} name a picture twice: replace it.")
+        members = each_member(archive, dict.fromkeys(places, LIMIT))
+        for name, content in counted(members, len(places), archive.name):
+            split, row = places[name]
+            images[split][row] = decode(content, self.size, None, f"'{name}' in {archive}", self.stretch)
+        return images
+
+
+def pairs(content: bytes) -> list[tuple[str, str]]:
+    """Lines of a list, each cut in two at its first space: what follows may hold further ones."""
+    cut = (line.strip().partition(" ") for line in content.decode("utf-8").splitlines() if line.strip())
+    return [(first, rest.strip()) for first, _, rest in cut]

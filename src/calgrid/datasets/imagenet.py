@@ -1,0 +1,98 @@
+"""ImageNet-1K, validation pictures: 50,000 photographs of 1,000 classes, to evaluate networks trained elsewhere.
+
+They cannot be downloaded by a program. Taken are, below data_root, the two published archives as they are, or the
+folder ``imagenet/val`` with one folder of pictures a WordNet id. Both give the same rows: the numbers of the devkit's
+ground truth are in another order than the sorted ids and are translated by its ``meta.mat``.
+"""
+
+import io
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.io
+from scipy.io.matlab import MatReadError
+
+from calgrid.datasets._archives import LIST_LIMIT, read_members
+from calgrid.datasets._download import brought, published
+from calgrid.datasets._imagenet import Evaluated, Pictures, by_class
+from calgrid.datasets._stores import open_store
+from calgrid.errors import DataError
+from calgrid.registry import register
+
+FOLDER = "imagenet/val"
+TRUTH, META = (f"ILSVRC2012_devkit_t12/data/{name}" for name in ("ILSVRC2012_validation_ground_truth.txt", "meta.mat"))
+
+
+@register(
+    source="Russakovsky et al., ImageNet Large Scale Visual Recognition Challenge, IJCV 2015",
+    role="dataset",
+    label="ImageNet",
+    n_classes=1000,
+    image_shape=(3, 224, 224),
+    mean=(0.485, 0.456, 0.406),
+    std=(0.229, 0.224, 0.225),
+    sizes={"val": 10_000, "test": 40_000},
+    duplicates="count",
+    families=("imagenet_c",),
+    evaluation_only=True,
+    download=False,
+    files=(
+        {
+            "name": "ILSVRC2012_img_val.tar",
+            "url": "https://image-net.org",
+            "size": 6_744_924_160,
+            "md5": "29b22e2961454d5413ddabcf34fc5622",
+        },
+        {
+            "name": "ILSVRC2012_devkit_t12.tar.gz",
+            "url": "https://image-net.org",
+            "md5": "fa75699e90414af021442c21a62c3abf",
+        },
+    ),
+)
+class Imagenet(Evaluated):
+    """Photographs of one thousand classes: the validation set, a fifth of it for calibration.
+
+    Parameters
+    ----------
+    split_seed : seed of the draw of the pictures that fit calibrators.
+    """
+
+    def __init__(self, *, split_seed: int = 1) -> None:
+        self.split_seed = split_seed
+
+    def pictures(self, data_root: Path | None) -> Pictures:
+        """Return the validation pictures; see :class:`Evaluated`."""
+        n_classes = self.registered["n_classes"]
+        if data_root is not None and (data_root / FOLDER).is_dir():
+            store = open_store(data_root / FOLDER)
+            return Pictures.of(store, by_class(store), n_classes)
+        files = Imagenet.registered["files"]
+        tar, devkit = (brought(file, data_root) for file in files)
+        if tar is None or devkit is None:
+            raise DataError(
+                f"The validation pictures of ImageNet are given to registered persons only: put {published(files[0])} "
+                f"and {published(files[1])} into {data_root or 'a data_root'}, or the pictures into its folder "
+                f"{FOLDER}, in one folder a WordNet id."
+            )
+        store = open_store(tar)
+        wnids = _labels(devkit)
+        if len(wnids) != len(store.names):
+            raise DataError(
+                f"{tar} holds {len(store.names):,} pictures, {devkit} labels of {len(wnids):,}: replace them."
+            )
+        # the ground truth is in the order of the numbers in the file names, which are of one length
+        names = sorted(store.names)
+        return Pictures.of(store, {f"{wnid}/{name}": name for wnid, name in zip(wnids, names, strict=True)}, n_classes)
+
+
+def _labels(devkit: Path) -> list[str]:
+    """Return the WordNet ids of the validation pictures in the order of their numbers."""
+    members = read_members(devkit, {TRUTH: LIST_LIMIT, META: LIST_LIMIT})
+    try:
+        table: Any = scipy.io.loadmat(io.BytesIO(members[META]), squeeze_me=True)["synsets"]
+        wnid = {int(number): str(name) for number, name in zip(table["ILSVRC2012_ID"], table["WNID"], strict=True)}
+        return [wnid[number] for number in np.array(members[TRUTH].split(), dtype=int)]
+    except (MatReadError, ValueError, TypeError, KeyError, IndexError) as error:
+        raise DataError(f"{devkit} holds no ground truth with its table of classes ({error}): replace it.") from None

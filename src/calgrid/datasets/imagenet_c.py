@@ -1,0 +1,143 @@
+"""ImageNet-C: the test images of ``imagenet`` under 19 corruptions at severity 5, as SMART scores them.
+
+The published sets hold all 50,000 validation pictures; here each setting has the 40,000 of the split ``test``, so that
+no calibrator is scored on a picture that it was fitted on without the corruption. The published pictures are 224 x 224
+pixels; as in SMART they are scaled and cut like the clean ones, although their authors only cut them.
+
+Taken are, below data_root, the published archives, or the folder ``imagenet_c`` with ``corruption/severity/wnid/file``
+or ``category/corruption/severity/wnid/file``. Prepared, 19 settings take 114 GB on the disk; they are decoded picture
+by picture while they are written, so little memory is needed.
+"""
+
+import re
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from calgrid import registry
+from calgrid.datasets._base import ImageSplit, ShiftFamily, ShiftSetting
+from calgrid.datasets._download import brought, published
+from calgrid.datasets._imagenet import Pictures, by_class, draw_fifth
+from calgrid.datasets._stores import Store, open_store
+from calgrid.errors import DataError
+from calgrid.registry import register
+
+FOLDER = "imagenet_c"
+
+
+@register(
+    source="Hendrycks and Dietterich, Benchmarking Neural Network Robustness, ICLR 2019",
+    role="shift",
+    label="ImageNet-C",
+    base="imagenet",
+    shifts=(
+        "gaussian_noise",
+        "shot_noise",
+        "impulse_noise",
+        "defocus_blur",
+        "glass_blur",
+        "motion_blur",
+        "zoom_blur",
+        "snow",
+        "frost",
+        "fog",
+        "brightness",
+        "contrast",
+        "elastic_transform",
+        "pixelate",
+        "jpeg_compression",
+        "speckle_noise",
+        "gaussian_blur",
+        "spatter",
+        "saturate",
+    ),
+    severities=(5,),
+    n_classes=1000,
+    image_shape=(3, 224, 224),
+    download=False,
+    files=(
+        {
+            "name": "noise.tar",
+            "url": "https://zenodo.org/records/2235448",
+            "md5": "e80562d7f6c3f8834afb1ecf27252745",
+        },
+        {
+            "name": "blur.tar",
+            "url": "https://zenodo.org/records/2235448",
+            "md5": "2d8e81fdd8e07fef67b9334fa635e45c",
+        },
+        {
+            "name": "weather.tar",
+            "url": "https://zenodo.org/records/2235448",
+            "md5": "33ffea4db4d93fe4a428c40a6ce0c25d",
+        },
+        {
+            "name": "digital.tar",
+            "url": "https://zenodo.org/records/2235448",
+            "md5": "89157860d7b10d5797849337ca2e5c03",
+        },
+        {
+            "name": "extra.tar",
+            "url": "https://zenodo.org/records/2235448",
+            "md5": "d492dfba5fc162d8ec2c3cd8ee672984",
+        },
+    ),
+)
+class ImagenetC(ShiftFamily):
+    """Corrupted test images of ImageNet, in the order of the clean test split."""
+
+    def build(self, data_root: Path | None, base: Mapping[str, ImageSplit]) -> list[ShiftSetting]:
+        """Return the settings in the registered order; see :class:`ShiftFamily`."""
+        wanted = [(s, severity) for s in self.registered["shifts"] for severity in self.registered["severities"]]
+        if data_root is not None and (data_root / FOLDER).is_dir():
+            find, where = partial(_in_folder, data_root / FOLDER), data_root / FOLDER
+        else:
+            find, where = partial(_in_archives, self._archives(data_root, wanted)), data_root
+        settings = []
+        for shift, severity in wanted:
+            found = find(shift, severity)
+            if len(found) != 1:
+                raise DataError(
+                    f"{where} has the pictures of '{shift}/{severity}' in {len(found)} places: bring each archive or "
+                    "folder of ImageNet-C once."
+                )
+            settings.append(ShiftSetting(shift, severity, self._split(*found[0], f"'{shift}/{severity}'", base)))
+        return settings
+
+    def _split(self, store: Store, members: Mapping[str, str], name: str, base: Mapping[str, ImageSplit]) -> ImageSplit:
+        """The test pictures under one corruption at one severity."""
+        pictures = Pictures.of(store, members, self.registered["n_classes"])
+        rows = draw_fifth(pictures.labels, registry.spec("dataset", "imagenet").options["split_seed"].default)["test"]
+        complete = len(members) == sum(map(len, base.values()))
+        if not complete or not np.array_equal(pictures.labels[rows], base["test"].labels):
+            raise DataError(
+                f"{store.place} has not exactly the pictures of ImageNet's validation set under {name}: complete them."
+            )
+        return ImageSplit(pictures.undecoded(rows, name), pictures.labels[rows], rows)
+
+    def _archives(self, data_root: Path | None, wanted: list[tuple[str, int]]) -> list[Store]:
+        """The published archives, with the wanted settings only."""
+        files = self.registered["files"]
+        paths = [brought(file, data_root) for file in files]
+        if missing := [published(file) for file, path in zip(files, paths, strict=True) if path is None]:
+            raise DataError(
+                f"ImageNet-C is not there: put {' and '.join(missing)} into {data_root or 'a data_root'}, or its "
+                f"pictures into the folder {FOLDER} there."
+            )
+        setting = re.compile(rf"(?:.*/)?(?:{'|'.join(f'{shift}/{severity}' for shift, severity in wanted)})/.*")
+        return [open_store(path, lambda name: setting.match(name) is not None) for path in paths if path is not None]
+
+
+#: stores with the pictures of a setting, and these as ``wnid/file`` -> name in the store
+Found = list[tuple[Store, Mapping[str, str]]]
+
+
+def _in_folder(folder: Path, shift: str, severity: int) -> Found:
+    places = (folder / shift / str(severity), *sorted(folder.glob(f"*/{shift}/{severity}")))
+    return [(store, by_class(store)) for store in (open_store(place) for place in places if place.is_dir())]
+
+
+def _in_archives(stores: list[Store], shift: str, severity: int) -> Found:
+    return [(store, members) for store in stores if (members := by_class(store, f"/{shift}/{severity}/"))]

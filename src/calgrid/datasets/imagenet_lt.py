@@ -1,0 +1,36 @@
+"""ImageNet-LT, test pictures: exactly the validation pictures of ImageNet, drawn by another seed.
+
+The long-tailed list of ImageNet-LT is that of its training pictures; its test list names the 50,000 balanced validation
+pictures of ImageNet. Networks trained on ImageNet and evaluated on it, as in SMART, are therefore evaluated on ImageNet
+once more: nothing here has a long tail, and results differ from those on ``imagenet`` by the draw of the calibration
+pictures alone. A warning goes with such results.
+"""
+
+from calgrid.datasets.imagenet import Imagenet
+from calgrid.registry import register
+
+
+@register(
+    source="Liu et al., Large-Scale Long-Tailed Recognition in an Open World, CVPR 2019",
+    role="dataset",
+    label="ImageNet-LT (test)",
+    n_classes=1000,
+    image_shape=(3, 224, 224),
+    mean=(0.485, 0.456, 0.406),
+    std=(0.229, 0.224, 0.225),
+    sizes={"val": 10_000, "test": 40_000},
+    duplicates="count",
+    evaluation_only=True,
+    warning="the pictures are the balanced validation pictures of ImageNet under another draw: no class is rare",
+    download=False,
+)
+class ImagenetLt(Imagenet):
+    """The test pictures of ImageNet-LT: those of ``imagenet`` under another draw.
+
+    Parameters
+    ----------
+    split_seed : seed of the draw of the pictures that fit calibrators.
+    """
+
+    def __init__(self, *, split_seed: int = 2) -> None:
+        super().__init__(split_seed=split_seed)

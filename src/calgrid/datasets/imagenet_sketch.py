@@ -1,0 +1,64 @@
+"""ImageNet-Sketch: some 50,000 drawings of the 1,000 classes of ImageNet, to evaluate networks trained elsewhere.
+
+Documented are 50 drawings a class; 50,889 are said to be on the disk, so they are counted and no number is demanded.
+The archive lies on a file-sharing service without a published checksum, so a person must fetch it. Taken are, below
+data_root, the archive as it is or the folder ``imagenet_sketch`` with one folder of pictures a WordNet id somewhere
+below it; size and SHA-256 of the archive go into the manifest.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from calgrid.datasets._imagenet import Evaluated, Pictures, by_class
+from calgrid.datasets._stores import open_store
+from calgrid.errors import DataError
+from calgrid.registry import register
+from calgrid.storage.sources import record
+
+ARCHIVE, FOLDER = "ImageNet-Sketch.zip", "imagenet_sketch"
+
+
+@register(
+    source="Wang et al., Learning Robust Global Representations by Penalizing Local Predictive Power, NeurIPS 2019",
+    role="dataset",
+    label="ImageNet-Sketch",
+    n_classes=1000,
+    image_shape=(3, 224, 224),
+    mean=(0.485, 0.456, 0.406),
+    std=(0.229, 0.224, 0.225),
+    duplicates="count",
+    evaluation_only=True,
+    download=False,
+)
+class ImagenetSketch(Evaluated):
+    """Drawings of one thousand classes, a fifth of them for calibration.
+
+    Parameters
+    ----------
+    split_seed : seed of the draw of the pictures that fit calibrators.
+    """
+
+    def __init__(self, *, split_seed: int = 1) -> None:
+        self.split_seed = split_seed
+        self._found: dict[str, Any] = {}
+
+    def pictures(self, data_root: Path | None) -> Pictures:
+        """Return all drawings; see :class:`Evaluated`."""
+        root = data_root or Path()
+        place = next((root / name for name in (FOLDER, ARCHIVE) if (root / name).exists()), None)
+        if data_root is None or place is None:
+            raise DataError(
+                f"ImageNet-Sketch is not to be had by a program: put {ARCHIVE} from "
+                f"https://github.com/HaohanWang/ImageNet-Sketch into {data_root or 'a data_root'}, or its pictures "
+                f"into the folder {FOLDER} there, in one folder a WordNet id."
+            )
+        store = open_store(place)
+        found = Pictures.of(store, by_class(store), self.registered["n_classes"])
+        source = record(place, ARCHIVE) if place.is_file() else {"path": FOLDER, "files": len(found.names)}
+        self._found = {"sources": [source]}
+        return found
+
+    def found(self) -> Mapping[str, Any]:
+        """Return what was taken; see :class:`Dataset`."""
+        return self._found

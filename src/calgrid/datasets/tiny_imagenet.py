@@ -1,0 +1,82 @@
+"""Tiny-ImageNet-200: 110,000 photographs of 64x64 pixels in 200 classes of ImageNet.
+
+Classes are numbered in the sorted order of their WordNet ids, which is not the order of ``wnids.txt``. Training rows
+are in the sorted order of their paths, as torchvision's ``ImageFolder`` has them, test rows in the sorted order of
+their file names. Grey pictures get three equal channels. The published test pictures have no labels and are left out.
+
+Splits. The published validation pictures are the test split, and 50 pictures of each class are drawn from the training
+pictures for validation by a seed that is the same for all runs: the sizes of MbLS, ACLS and FeDLaS; which 50 they are
+depends on the generator, and theirs is another one. With ``val: official``, all 100,000 training pictures are for
+training, and the published validation pictures are both the validation and the test split, as in the code of
+focal_calibration: numbers are then comparable with that literature, and too good, since checkpoints, temperatures and
+every other choice by validation have seen the test labels. A warning goes with such results.
+"""
+
+import re
+from pathlib import Path
+from typing import Literal
+
+from calgrid.datasets._archives import LIST_LIMIT, member_names, read_members
+from calgrid.datasets._picture_archive import Listed, PictureArchive
+from calgrid.registry import register
+
+ROOT = "tiny-imagenet-200"
+ANNOTATIONS = f"{ROOT}/val/val_annotations.txt"
+TRAIN = re.compile(rf"{ROOT}/train/[^/]+/images/[^/]+\.JPEG")
+
+
+@register(
+    source="Le and Yang, Tiny ImageNet Visual Recognition Challenge, Stanford CS 231N, 2015",
+    role="dataset",
+    label="Tiny-ImageNet",
+    n_classes=200,
+    image_shape=(3, 64, 64),
+    mean=(0.485, 0.456, 0.406),
+    std=(0.229, 0.224, 0.225),
+    sizes={"train": 90_000, "val": 10_000, "test": 10_000},
+    drawn_val={"split": "stratified", "val_size": 10_000, "split_seed": 1},
+    duplicates="count",
+    variants={
+        "val=official": {
+            "sizes": {"train": 100_000, "val": 10_000, "test": 10_000},
+            "repeats": {"val": "test"},
+            "warning": (
+                "the validation split is the test split: whatever was chosen or fitted on validation data has seen "
+                "the test labels"
+            ),
+        }
+    },
+    download=True,
+    files=(
+        {
+            "name": "tiny-imagenet-200.zip",
+            "url": "http://cs231n.stanford.edu/tiny-imagenet-200.zip",
+            "size": 248_100_043,
+            "sha256": "6198c8ae015e2b3e007c7841da39ec069199b9aa3bfa943a462022fe5e43c821",
+            "insecure": True,
+        },
+    ),
+)
+class TinyImagenet(PictureArchive):
+    """Photographs of two hundred classes of ImageNet in 64x64 pixels.
+
+    Parameters
+    ----------
+    val : ``drawn`` from the training pictures, or ``official``: the same pictures as the test split (see above).
+    """
+
+    size = 64
+
+    def __init__(self, *, val: Literal["drawn", "official"] = "drawn") -> None:
+        self.val_is_test = val == "official"
+
+    def listed(self, archive: Path) -> tuple[Listed, Listed]:
+        """Return the training and the validation pictures; see :class:`PictureArchive`."""
+        lists = read_members(archive, {f"{ROOT}/wnids.txt": LIST_LIMIT, ANNOTATIONS: LIST_LIMIT})
+        wnids = sorted(lists[f"{ROOT}/wnids.txt"].decode("utf-8").split())
+        paths = sorted(name for name in member_names(archive) if TRAIN.fullmatch(name))
+        rows = sorted(line.split("\t")[:2] for line in lists[ANNOTATIONS].decode("utf-8").splitlines())
+        return (
+            Listed.of([(path, path.split("/")[2]) for path in paths], wnids, archive),
+            Listed.of([(f"{ROOT}/val/images/{file}", wnid) for file, wnid in rows], wnids, archive),
+        )

@@ -1,0 +1,125 @@
+"""Cells of a paper's tables: ours with its interval, the published number, and their difference."""
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from calgrid.configuration.places import cell_place, matches
+from calgrid.reporting.papers.marks import COORDINATES, marks, row_ranks
+from calgrid.reporting.papers.times import timed_rows
+from calgrid.reporting.study import StudyData
+from calgrid.statistics import cell_means, cell_runs, mean_over_shifts, printed_numbers
+from calgrid.statistics.cells import AXES, SECTION
+from calgrid.statistics.published import PLACE
+from calgrid.statistics.shifts import MEAN_SHIFT
+from calgrid.storage.tables import read_frame, read_published
+
+NUMBERS = ["ours", "std", "ci_low", "ci_high", "n_seeds", "n_ranked"]
+NOWHERE = ("", "")
+
+
+class Filled(NamedTuple):
+    """A table as declared, its frame, and the values of its cells in each run seed."""
+
+    spec: Mapping[str, Any]
+    frame: pd.DataFrame
+    runs: pd.DataFrame
+
+
+def filled_tables(data: StudyData, paper: Mapping[str, Any]) -> Iterator[Filled]:
+    """Tables of a paper, each with its frame: one row a cell, for each protocol and checkpoint that fills one.
+
+    Parameters
+    ----------
+    data : the study.
+    paper : entry of the manifest (see :func:`calgrid.configuration.tables.paper`).
+
+    Yields
+    ------
+    Each table; its frame has ``row``, ``column``, the coordinates, ours (``ours``, ``std``, ``ci_low``,
+    ``ci_high``, ``n_seeds``; ``n_ranked`` rows behind a rank), ``published``, ``published_std``, ``suspect``,
+    ``difference`` (ours - published), and the marks ``ours_mark`` and ``published_mark``. Where no run fills a cell,
+    protocol and checkpoint are empty and the published numbers stand alone.
+    """
+    printed = printed_numbers(read_published([paper["published"]]))
+    tables = [(spec, _cells(spec, printed[printed["table"] == spec["table"]])) for spec in paper["tables"]]
+    places = [_places(spec, cells) for spec, cells in tables]
+    metrics = _metrics(data, pd.concat(places))
+    for (spec, cells), needed in zip(tables, places, strict=True):
+        runs = cell_runs(metrics, needed)
+        yield Filled(spec, _filled(spec, cells, cell_means(runs, data.level)), runs)
+
+
+def _cells(spec: Mapping[str, Any], printed: pd.DataFrame) -> pd.DataFrame:
+    """Cells of a table in reading order with what was printed in them."""
+    rows = [
+        {"row": i, "column": j, **cell_place(spec, row, column)}
+        for (i, row), (j, column) in itertools.product(enumerate(spec["rows"]), enumerate(spec["columns"]))
+    ]
+    cells = pd.DataFrame(rows)[["row", "column", *COORDINATES]]
+    cells["is_mean"] = [any(matches(row, mean["where"]) for mean in spec["means"]) for row in rows]
+    std = printed.get("std", np.nan)
+    found = printed.assign(published=printed["value"], published_std=std).drop_duplicates(list(PLACE))
+    keyed = cells.assign(method=[_method(row) for row in rows])[list(PLACE)]
+    beside = keyed.merge(found[[*PLACE, "published", "published_std", "suspect"]], on=list(PLACE), how="left")
+    return cells.assign(
+        **{name: beside[name] for name in ("published", "published_std")}, suspect=beside["suspect"].fillna("")
+    )
+
+
+def _method(place: Mapping[str, Any]) -> str:
+    """Id of the method of a cell, with its second stage."""
+    if place["stage"] == "none":
+        return place["method"]
+    return place["stage"] if place["method"] == "ce" else f"{place['stage']}+{place['method']}"
+
+
+def _places(spec: Mapping[str, Any], cells: pd.DataFrame) -> pd.DataFrame:
+    """Places whose numbers make up the cells; ranks are made of other cells."""
+    rows = []
+    for number, cell in cells[~cells["metric"].isin(list(spec["ranks"]))].iterrows():
+        over: dict[str, Sequence[Any]] = {}
+        for mean in spec["means"]:
+            over |= mean["over"] if matches(cell, mean["where"]) else {}
+        for values in itertools.product(*over.values()):
+            place = {**cell, **dict(zip(over, values, strict=True)), "cell": number}
+            rows.append({**place, "method": _method(place)})
+    return pd.DataFrame(rows)[["cell", *AXES]]
+
+
+def _metrics(data: StudyData, places: pd.DataFrame) -> pd.DataFrame:
+    """Tidy metrics of what the places want, with means over corruptions and with times."""
+    metrics = read_frame(data.folder / "metrics.parquet", "metrics file")
+    times = timed_rows(data.costs, metrics, set(places["metric"]))
+    for axis in ("dataset", "method", "metric"):
+        metrics = metrics[metrics[axis].isin(set(places[axis]))]
+    corrupted = metrics[metrics["dataset"].isin(set(places.loc[places["shift"] == MEAN_SHIFT, "dataset"]))]
+    parts = [metrics, mean_over_shifts(corrupted), times]
+    return pd.concat([part for part in parts if len(part)] or [metrics], ignore_index=True)
+
+
+def _filled(spec: Mapping[str, Any], cells: pd.DataFrame, means: pd.DataFrame) -> pd.DataFrame:
+    sections = [(keys, part) for keys, part in means.groupby(list(SECTION))] or [(NOWHERE, means)]
+    return pd.concat([_section(spec, cells, keys, part) for keys, part in sections], ignore_index=True)
+
+
+def _section(spec: Mapping[str, Any], cells: pd.DataFrame, keys: tuple[str, str], means: pd.DataFrame) -> pd.DataFrame:
+    """Cells with the numbers of one protocol and checkpoint."""
+    numbers = means.rename(columns={"mean": "ours"}).set_index("cell")
+    frame = cells.join(numbers.reindex(columns=NUMBERS).astype("float64"))
+    for rank, ranked in spec["ranks"].items():
+        places = row_ranks(spec, frame, "ours", ranked)
+        own = frame["metric"] == rank
+        frame.loc[own, "ours"] = frame.loc[own, "row"].map(places)
+        frame.loc[own & frame["ours"].notna(), "n_ranked"] = len(places)
+    doubted = frame["suspect"] != ""
+    partial = frame["n_ranked"] < len(spec["rows"])  # ranks among fewer rows say something else
+    frame["difference"] = (frame["ours"] - frame["published"]).mask(doubted | partial)
+    frame["ours_mark"] = marks(spec, frame, "ours")
+    frame["published_mark"] = marks(spec, frame, "published", exclude=doubted)
+    for place, (name, value) in enumerate(zip(SECTION, keys, strict=True)):
+        frame.insert(place, name, value)
+    return frame

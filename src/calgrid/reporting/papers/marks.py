@@ -1,0 +1,84 @@
+"""What is best and second in a paper's table, and mean ranks, both decided by the digits that are shown."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pandas as pd
+
+from calgrid.metrics import METRICS
+from calgrid.statistics import mean_ranks
+
+#: coordinates of a cell in a paper's table, before a second stage becomes a method
+COORDINATES = ("dataset", "backbone", "method", "stage", "calibrator", "fit_on", "shift", "severity", "metric")
+BEST, SECOND = "best", "second"
+BEST_PLACE = 1
+#: cells that must compete for the second to be marked: of two, the other is second anyway
+FEWEST_FOR_SECOND = 3
+
+
+def scale(spec: Mapping[str, Any], metric: str) -> float:
+    """Factor between numbers in files and numbers shown."""
+    if metric in spec["ranks"]:
+        return 1.0
+    share = metric in METRICS and METRICS[metric].unit == "fraction"
+    return spec["scale"] or (100.0 if share else 1.0)
+
+
+def lower_is_better(metric: str) -> bool | None:
+    """Direction of a metric; ranks and seconds are low where they are good."""
+    return METRICS[metric].lower_is_better if metric in METRICS else True
+
+
+def shown(spec: Mapping[str, Any], metric: str, value: float) -> float:
+    """Value as the table shows it."""
+    return float(f"{scale(spec, metric) * value:.{spec['digits']}f}")
+
+
+def marks(spec: Mapping[str, Any], frame: pd.DataFrame, column: str, exclude: pd.Series | None = None) -> pd.Series:
+    """Best and second of the cells that compete: equal in all coordinates but those of ``best_over``.
+
+    Parameters
+    ----------
+    spec : table (see :func:`calgrid.configuration.tables.paper`).
+    frame : one row a cell with ``COORDINATES`` and the numbers in ``column``.
+    exclude : cells that do not compete.
+
+    Returns
+    -------
+    ``best``, ``second`` or an empty string for each cell; ties share their mark, who is alone has none, and of two
+    there is no second.
+    """
+    found = pd.Series("", index=frame.index)
+    values = frame[column] if exclude is None else frame[column].mask(exclude)
+    present = frame.assign(number=values).dropna(subset="number")
+    if present.empty or not spec["best_over"]:
+        return found
+    present["number"] = [shown(spec, m, v) for m, v in zip(present["metric"], present["number"], strict=True)]
+    rivals = [axis for axis in COORDINATES if axis not in spec["best_over"]]
+    for keys, group in present.groupby(rivals, sort=False):
+        lower = lower_is_better(keys[rivals.index("metric")])
+        if len(group) > 1 and lower is not None:
+            place = group["number"].rank(method="dense", ascending=lower)
+            found.loc[place.index[place == BEST_PLACE]] = BEST
+            if len(group) >= FEWEST_FOR_SECOND:
+                found.loc[place.index[place == BEST_PLACE + 1]] = SECOND
+    return found
+
+
+def row_ranks(spec: Mapping[str, Any], frame: pd.DataFrame, column: str, metric: str) -> pd.Series:
+    """Mean rank of each row over the columns with a metric, ties sharing the smaller rank.
+
+    Rows that lack a number are left out; there are no ranks of fewer than two rows.
+
+    Parameters
+    ----------
+    frame : one row a cell with ``row``, ``column``, ``metric``, ``is_mean`` and the numbers in ``column``.
+    """
+    cells = frame[(frame["metric"] == metric) & ~frame["is_mean"]]
+    numbers = [value if pd.isna(value) else shown(spec, metric, value) for value in cells[column]]
+    scores = cells.assign(number=numbers).pivot(index="column", columns="row", values="number")
+    scores = scores.dropna(axis="columns")
+    alone = scores.shape[1] <= 1
+    if alone:
+        return pd.Series(dtype="float64")
+    return mean_ranks(scores, lower_is_better=bool(lower_is_better(metric)), ties="min")

@@ -1,0 +1,215 @@
+"""One renderer of a paper's table: CSV with fractions, and Markdown, LaTeX and HTML with the same cells and marks."""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+from markupsafe import escape
+
+from calgrid.reporting import text
+from calgrid.reporting.papers.marks import BEST, COORDINATES, SECOND, scale
+from calgrid.statistics.cells import SECTION
+
+CATEGORY = "Published numbers"
+AXES = {
+    "dataset": "Data set",
+    "backbone": "Backbone",
+    "method": "Method",
+    "stage": "Second stage",
+    "calibrator": "Calibrator",
+    "fit_on": "Fitted on",
+    "shift": "Shift",
+    "severity": "Severity",
+    "metric": "Metric",
+}
+COLUMNS = [*SECTION, "row", "column", *COORDINATES, "ours", "std", "ci_low", "ci_high", "n_seeds", "n_ranked"]
+COLUMNS += ["published", "published_std", "suspect", "difference", "ours_mark", "published_mark"]
+
+
+@dataclass(frozen=True)
+class Markup:
+    """How a format writes plain words, what is best, second and small, and what stands between ours and published."""
+
+    escape: Callable[[str], str]
+    best: str
+    second: str
+    small: str
+    bar: str
+
+    def marked(self, words: str, mark: str) -> str:
+        """Words with the mark of best or second."""
+        return {BEST: self.best, SECOND: self.second}.get(mark, "{}").format(self.escape(words))
+
+
+def _tex(words: str) -> str:
+    for plain, written in (("\\", "\\textbackslash{}"), ("_", "\\_"), ("%", "\\%"), ("&", "\\&"), ("#", "\\#")):
+        words = words.replace(plain, written)
+    return words.replace("–", "--").replace("↓", "$\\downarrow$").replace("↑", "$\\uparrow$").replace("±", "$\\pm$")
+
+
+MARKDOWN = Markup(lambda words: words.replace("|", "\\|"), "**{}**", "<u>{}</u>", "{}", "\\|")
+LATEX = Markup(_tex, "\\textbf{{{}}}", "\\underline{{{}}}", "{{\\scriptsize {}}}", "$\\vert$")
+HTML = Markup(lambda words: str(escape(words)), "<b>{}</b>", "<u>{}</u>", "<small>{}</small>", "|")
+
+
+class PaperTable:
+    """A table of a paper in all formats.
+
+    Parameters
+    ----------
+    spec : the table as declared (see :func:`calgrid.configuration.tables.paper`).
+    frame : its cells, see :func:`calgrid.reporting.papers.cells.filled_tables`.
+    level : nominal coverage of the intervals.
+    """
+
+    def __init__(self, spec: Mapping[str, Any], frame: pd.DataFrame, level: float) -> None:
+        self.spec, self.cells, self.level = spec, frame, level
+        self.id: str = spec["id"]
+
+    @property
+    def frame(self) -> pd.DataFrame:
+        """All numbers, as fractions, nats, seconds and ranks."""
+        return self.cells[COLUMNS]
+
+    @property
+    def files(self) -> dict[str, str]:
+        """Suffix -> content of the table's files."""
+        return {
+            "csv": self.frame.to_csv(index=False, lineterminator="\n"),
+            "md": self.markdown,
+            "tex": self.latex,
+            "html": self.html,
+        }
+
+    @property
+    def entry(self) -> dict[str, Any]:
+        """What the index says of the table; the report shows its HTML as it is."""
+        return {
+            "id": self.id,
+            "title": self.spec["title"],
+            "category": CATEGORY,
+            "caption": self.caption,
+            "csv": f"{self.id}.csv",
+            "markdown": f"{self.id}.md",
+            "sections": [],
+            "page": self.html,
+        }
+
+    @property
+    def caption(self) -> str:
+        """How to read the cells."""
+        over = text.listed([AXES[axis].lower() for axis in self.spec["best_over"]] or ["nothing"])
+        ranked = "A rank says of how many rows, where some lack a number." if self.cells["n_ranked"].any() else ""
+        doubted = "? marks a printed number that we doubt; it does not compete." if self.cells["suspect"].any() else ""
+        sentences = [
+            "Ours | published (difference, ours minus published).",
+            f"Small: {100 * self.level:g} % interval of the mean over n seeds; with n=1 a bootstrap interval over test "
+            "images, if there is one.",
+            f"Bold: best over {over}, underlined: second of three or more, by the digits shown, ours and published each"
+            " by themselves.",
+            ranked,
+            doubted,
+            self.spec["note"],
+            "Papers differ in splits, epochs and code, and an error of calibration says nothing without accuracy, NLL "
+            "and Brier score, which stand in the other tables.",
+        ]
+        return " ".join(filter(None, sentences))
+
+    @property
+    def markdown(self) -> str:
+        """The table in Markdown."""
+        parts = [f"# {self.spec['title']}", self.caption]
+        for heading, rows in self._sections(MARKDOWN):
+            lines = [rows[0], ["---"] * len(rows[0]), *rows[1:]]
+            parts += [f"## {heading}", "\n".join(f"| {' | '.join(line)} |" for line in lines)]
+        return "\n\n".join(parts) + "\n"
+
+    @property
+    def latex(self) -> str:
+        """The table in LaTeX: one tabular a section, without packages."""
+        parts = [f"% {self.spec['title']}"]
+        for heading, rows in self._sections(LATEX):
+            body = [" & ".join(row) + " \\\\" for row in rows]
+            names = len(self.spec["row_axes"])
+            parts += [
+                f"% {heading}",
+                f"\\begin{{tabular}}{{{'l' * names}{'r' * (len(rows[0]) - names)}}}",
+                *("\\hline", body[0], "\\hline", *body[1:], "\\hline"),
+                "\\end{tabular}",
+            ]
+        return "\n".join(parts) + "\n"
+
+    @property
+    def html(self) -> str:
+        """The table in HTML, to be put into a page."""
+        parts = []
+        names = len(self.spec["row_axes"])
+        opened = " open" if self.cells["ours"].notna().any() else ""  # printed numbers alone are folded away
+        for heading, rows in self._sections(HTML):
+            head = "".join(f'<th scope="col">{cell}</th>' for cell in rows[0])
+            body = [
+                "".join(f'<th scope="row">{cell}</th>' for cell in row[:names])
+                + "".join(f'<td class="number">{cell}</td>' for cell in row[names:])
+                for row in rows[1:]
+            ]
+            parts.append(
+                f'<details class="group"{opened}>\n<summary><h4>{HTML.escape(heading)}</h4></summary>\n'
+                f'<div class="scroll" tabindex="0" role="region" aria-label="{HTML.escape(self.spec["title"])}">\n'
+                f'<table class="plain">\n<thead><tr>{head}</tr></thead>\n<tbody>\n'
+                + "\n".join(f"<tr>{row}</tr>" for row in body)
+                + "\n</tbody>\n</table>\n</div>\n</details>\n"
+            )
+        return "".join(parts)
+
+    def _sections(self, markup: Markup) -> list[tuple[str, list[list[str]]]]:
+        """Heading and lines of each protocol and checkpoint, the first line being the header."""
+        return [
+            (_heading(*keys), [self._header(markup), *self._lines(part, markup)])
+            for keys, part in self.cells.groupby(list(SECTION), sort=False)
+        ]
+
+    def _header(self, markup: Markup) -> list[str]:
+        names = [AXES[axis] for axis in self.spec["row_axes"]]
+        columns = [
+            " ".join(dict.fromkeys(map(text.name, filter(None, column["heading"])))) for column in self.spec["columns"]
+        ]
+        return [markup.escape(name) for name in (*names, *columns)]
+
+    def _lines(self, part: pd.DataFrame, markup: Markup) -> list[list[str]]:
+        cells = part.sort_values(["row", "column"]).to_dict("records")
+        width = len(self.spec["columns"])
+        lines: list[list[str]] = []
+        for number, row in enumerate(self.spec["rows"]):
+            own = cells[number * width : (number + 1) * width]
+            lines.append([*map(markup.escape, row["heading"]), *(self._cell(cell, markup) for cell in own)])
+        return lines
+
+    def _cell(self, cell: Mapping[str, Any], markup: Markup) -> str:
+        ours = markup.marked(self._number(cell, "ours"), cell["ours_mark"])
+        beside = self._beside(cell)
+        parts = [ours, *([markup.small.format(markup.escape(beside))] if beside else [])]
+        if not math.isnan(cell["published"]):
+            doubt = markup.escape("?") if cell["suspect"] else ""
+            parts += [markup.bar, markup.marked(self._number(cell, "published"), cell["published_mark"]) + doubt]
+        if not math.isnan(cell["difference"]):
+            parts.append(markup.escape(f"({self._number(cell, 'difference', signed=True)})"))
+        return " ".join(parts)
+
+    def _beside(self, cell: Mapping[str, Any]) -> str:
+        """Interval and number of seeds, or the number of rows behind a rank where some are missing."""
+        if not math.isnan(cell["n_ranked"]):
+            return f"of {cell['n_ranked']:.0f}" if cell["n_ranked"] < len(self.spec["rows"]) else ""
+        if math.isnan(cell["n_seeds"]):
+            return ""
+        ends = [self._number(cell, end) for end in ("ci_low", "ci_high")]
+        interval = "" if math.isnan(cell["ci_low"]) else f"[{', '.join(ends)}] "
+        return f"{interval}n={cell['n_seeds']:.0f}"
+
+    def _number(self, cell: Mapping[str, Any], name: str, signed: bool = False) -> str:
+        return text.decimal(scale(self.spec, cell["metric"]) * cell[name], self.spec["digits"], signed)
+
+
+def _heading(protocol: str, checkpoint: str) -> str:
+    return f"Protocol {protocol}, {checkpoint} checkpoint" if protocol else "Published numbers; no run of ours is here"

@@ -1,0 +1,36 @@
+"""Seconds of training and of fits as rows of the tidy metrics frame."""
+
+from collections.abc import Collection
+
+import pandas as pd
+
+KEY = ["protocol", "dataset", "backbone", "method", "seed"]
+#: metric -> stages of the costs whose seconds it adds up
+STAGES = {"train_seconds": ("first_stage", "train"), "runtime_seconds": ("calibrate",)}
+
+
+def timed_rows(costs: pd.DataFrame, metrics: pd.DataFrame, wanted: Collection[str]) -> pd.DataFrame:
+    """Rows of the metrics ``train_seconds`` (all stages) and ``runtime_seconds`` (mean of the fits of a calibrator).
+
+    Training counts for all checkpoints of a run alike.
+
+    Parameters
+    ----------
+    costs, metrics : tables of a study.
+    wanted : metrics; others than the two are left alone.
+    """
+    checkpoints = metrics[[*KEY, "checkpoint"]].drop_duplicates()
+    parts = [_seconds(costs, metric).merge(checkpoints, on=KEY) for metric in STAGES if metric in wanted]
+    rows = pd.concat(parts) if parts else pd.DataFrame()
+    empty = {"fit_on": "val", "fit_seed": 0, "split": "test", "shift": "", "severity": 0}
+    return rows.assign(**empty, ci_low=float("nan"), ci_high=float("nan")) if len(rows) else rows
+
+
+def _seconds(costs: pd.DataFrame, metric: str) -> pd.DataFrame:
+    rows = costs[costs["stage"].isin(STAGES[metric])]
+    rows = rows.assign(seconds=pd.to_numeric(rows["seconds"]))
+    if metric == "train_seconds":
+        trained = rows.groupby(KEY, as_index=False).agg(value=("seconds", "sum"))
+        return trained.assign(calibrator="none", metric=metric)
+    fits = rows.groupby([*KEY, "item"], as_index=False).agg(value=("seconds", "mean"))
+    return fits.rename(columns={"item": "calibrator"}).assign(metric=metric)

@@ -1,0 +1,164 @@
+"""Claims of papers, checked on the runs of a study."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+
+from calgrid.reporting import text
+from calgrid.reporting.papers.cells import Filled
+from calgrid.reporting.papers.marks import COORDINATES, lower_is_better, shown
+from calgrid.reporting.study import StudyData
+from calgrid.reporting.tables._model import Cell, Section, Table, words
+from calgrid.statistics import claim_tests, claim_verdict
+from calgrid.statistics.cells import SECTION
+from calgrid.statistics.claims import OPEN
+
+HEADER = ("Claim", "Verdict", "Holds", "Opposite", "Open", "With runs", "Seeds to tell", "In print")
+Papers = Sequence[tuple[Mapping[str, Any], Sequence[Filled]]]
+
+
+def claims_table(data: StudyData, papers: Papers) -> Table | None:
+    """Table of all claims of the papers; None where there are none.
+
+    Parameters
+    ----------
+    data : the study.
+    papers : entries of the manifest, each with its filled tables.
+    """
+    frames: list[pd.DataFrame] = []
+    sections: list[Section] = []
+    for paper, tables in papers:
+        if not paper["claims"]:
+            continue
+        by_id = {table.spec["id"]: table for table in tables}
+        checked = [_Checked(claim, by_id[claim["table"]], data.level) for claim in paper["claims"]]
+        frames += [each.frame.assign(paper=paper["name"]) for each in checked]
+        places = dict.fromkeys(place for each in checked for place in each.places)
+        for place in places or [("", "")]:
+            rows = [each.row(place) for each in checked]
+            where = f"protocol {place[0]}, {place[1]} checkpoint" if any(place) else "no run of ours in its cells"
+            sections.append(Section(f"{paper['name']}: {where}", HEADER, rows))
+    if not sections:
+        return None
+    frame = pd.concat(frames, ignore_index=True)
+    first = ["paper", "claim", "metric", *SECTION]
+    return Table(
+        "claims",
+        "Claims of papers",
+        "Published numbers",
+        _caption(data.level),
+        frame[[*first, *(name for name in frame if name not in first)]],
+        sections,
+    )
+
+
+def _caption(level: float) -> str:
+    return (
+        "What the papers' tables are there to show, in words of our own. In each cell that a claim is about, ours is "
+        "compared with its rivals (all rows or columns that compete with it, where the claim says lowest or best) by "
+        "two-sided paired t-tests over the seeds "
+        f"that both have, corrected by Holm over all pairs of the claim, at level {1 - level:.2g}. Confirmed: it holds "
+        "in as many cells as claimed. Not confirmed: so many cells show the opposite that it cannot hold. Cannot tell: "
+        "neither, for want of runs or of seeds. Seeds to tell: what the open tests need for a power of 80 % if "
+        "differences and their spread over seeds are what they look like now. In print: cells in which the printed "
+        "numbers hold, of those that are not suspect."
+    )
+
+
+class _Checked:
+    """A claim with the tests of its pairs."""
+
+    def __init__(self, claim: Mapping[str, Any], table: Filled, level: float) -> None:
+        self.claim, self.table = claim, table
+        self.pairs = _pairs(claim, table)
+        self.tests = claim_tests(table.runs, self.pairs[_TESTED], claim["margin"], level)
+
+    @property
+    def places(self) -> list[tuple[str, str]]:
+        """Protocols and checkpoints that have a test."""
+        return [tuple(place) for place in self.tests[list(SECTION)].drop_duplicates().itertuples(index=False)]
+
+    @property
+    def frame(self) -> pd.DataFrame:
+        """One row a pair that could be tested, with the coordinates of its cell and the row and column of its rival."""
+        cells = self.pairs.drop(columns=["lower_is_better"])
+        tests = self.tests.drop(columns=["setting", "lower_is_better", "n_rivals"])
+        found = tests.merge(cells, on=["cell", "rival"])
+        return found.assign(claim=self.claim["id"], margin=self.claim["margin"]).drop(columns=["setting", "n_rivals"])
+
+    def row(self, place: tuple[str, str]) -> list[Cell]:
+        """Line of the claim for a protocol and checkpoint."""
+        tests = self.tests[(self.tests["protocol"] == place[0]) & (self.tests["checkpoint"] == place[1])]
+        settings = len(self.claim["settings"])
+        found = claim_verdict(tests, settings, self.claim["at_least"])
+        undecided = settings - found["confirmed"] - found["refuted"]
+        return [
+            words(self.claim["text"]),
+            Cell(found["verdict"], bold=found["verdict"] != OPEN),
+            *(Cell(str(found[name]), sort=found[name]) for name in ("confirmed", "refuted")),
+            Cell(str(undecided), sort=undecided),
+            Cell(f"{found['present']} of {settings}", sort=found["present"]),
+            _seeds(found, settings),
+            words(self._printed()),
+        ]
+
+    def _printed(self) -> str:
+        """In how many cells the printed numbers hold, by the digits printed."""
+        known = self.pairs[self.pairs["printed"].notna()]
+        holds = known.groupby("setting")["printed"].agg(lambda found: bool(found.all()))
+        return f"{int(holds.sum())} of {len(holds)}"
+
+
+_TESTED = ["setting", "cell", "rival", "lower_is_better", "n_rivals"]
+
+
+def _seeds(found: Mapping[str, Any], n_settings: int) -> Cell:
+    if found["verdict"] != OPEN:
+        return Cell(text.NOTHING)
+    if found["present"] == 0:
+        return Cell("runs are missing")
+    needed = found["seeds_needed"]
+    more = "" if found["present"] == n_settings else ", and runs are missing"
+    if math.isnan(needed):
+        return Cell(f"at least 2{more}")
+    return Cell(("more than 10,000" if math.isinf(needed) else f"{needed:,.0f}") + more, sort=needed)
+
+
+def _pairs(claim: Mapping[str, Any], table: Filled) -> pd.DataFrame:
+    """Pairs of cells of a claim, with the coordinates of the first and whether printed numbers hold."""
+    spec, frame = table.spec, table.frame
+    size = len(spec["rows"]) * len(spec["columns"])
+    cells = frame.iloc[:size].set_index(frame["row"][:size] * len(spec["columns"]) + frame["column"][:size])
+    rows = []
+    for number, setting in enumerate(claim["settings"]):
+        mine = cells.loc[setting["cell"]]
+        lower = lower_is_better(mine["metric"])
+        for rival in setting["rivals"]:
+            other = cells.loc[rival]
+            rows.append(
+                {
+                    "setting": number,
+                    "cell": setting["cell"],
+                    "rival": rival,
+                    "lower_is_better": lower,
+                    "n_rivals": len(setting["rivals"]),
+                    **{name: mine[name] for name in COORDINATES},
+                    "rival_method": other["method"],
+                    "rival_stage": other["stage"],
+                    "rival_calibrator": other["calibrator"],
+                    "printed": _holds(spec, mine, other, claim["margin"]),
+                }
+            )
+    return pd.DataFrame(rows)
+
+
+def _holds(spec: Mapping[str, Any], mine: pd.Series, rival: pd.Series, margin: float) -> bool | None:
+    """Do printed numbers hold, by the digits printed? None where one is missing or suspect."""
+    values = [cell["published"] for cell in (mine, rival)]
+    if any(math.isnan(value) for value in values) or mine["suspect"] or rival["suspect"]:
+        return None
+    sign = -1 if lower_is_better(mine["metric"]) else 1
+    gain = sign * (shown(spec, mine["metric"], values[0]) - shown(spec, mine["metric"], values[1]))
+    return gain > -shown(spec, mine["metric"], margin) if margin else gain > 0

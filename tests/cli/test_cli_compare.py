@@ -1,0 +1,80 @@
+"""``calgrid compare``: the paired bootstrap of the Python interface, from files, or one clear sentence."""
+
+import json
+
+import numpy as np
+import pytest
+from tests.cli.conftest import overconfident, write
+
+from calgrid.calibrators import build_calibrator
+from calgrid.statistics import paired_bootstrap
+from calgrid.storage.logits import Logits, write_logits
+
+FEW = ("--bootstrap", 50)
+
+
+@pytest.fixture
+def two(files, data, tmp_path):
+    """The test file, and one of the same samples with logits three times smaller, which are calibrated."""
+    _, sharp = files()
+    return sharp, write(tmp_path / "soft", "parquet", data.test / 3, data.test_labels)
+
+
+def probabilities(logits, labels):
+    return build_calibrator("none").fit(logits, labels).predict_proba(logits)
+
+
+def test_json_is_what_the_python_interface_gives(calgrid, two, data):
+    done = calgrid("compare", f"sharp={two[0]}", f"soft={two[1]}", "--json", *FEW)
+    assert done.code == 0, done.err
+    runs = {
+        "sharp": [probabilities(data.test, data.test_labels)],
+        "soft": [probabilities(data.test / 3, data.test_labels)],
+    }
+    expected = paired_bootstrap(runs, data.test_labels, n_resamples=50)
+    found = json.loads(done.out)
+    assert [row["metric"] for row in found] == expected["metric"].tolist()
+    for row, wanted in zip(found, expected.itertuples(), strict=True):
+        assert row["difference"] == pytest.approx(wanted.difference, abs=1e-6)
+        assert (row["verdict"], row["std_seed"]) == (wanted.verdict, None)
+
+
+def test_text_says_which_is_lower(calgrid, two):
+    done = calgrid("compare", f"sharp={two[0]}", f"soft={two[1]}", "--metrics", "nll", "accuracy", *FEW)
+    assert done.code == 0, done.err
+    lines = {line.split()[0]: line for line in done.out.splitlines() if line}
+    assert lines["nll"].endswith("higher")
+    assert lines["accuracy"].endswith("tie")
+    assert "sharp - soft  (seeds: 1)" in done.out
+
+
+def test_rows_may_stand_in_another_order(calgrid, two, data, tmp_path):
+    order = np.random.default_rng(0).permutation(len(data.test))
+    shuffled = tmp_path / "shuffled.parquet"
+    labels = data.test_labels[order].astype(np.int32)
+    write_logits(shuffled, Logits(order.astype(np.int32), labels, data.test[order], metadata={"split": "test"}))
+    done = calgrid("compare", f"a={two[0]}", f"b={shuffled}", "--json", *FEW)
+    assert done.code == 0, done.err
+    assert {row["difference"] for row in json.loads(done.out)} == {0.0}
+
+
+def test_seeds_are_files_with_commas(calgrid, two):
+    done = calgrid("compare", f"a={two[0]},{two[1]}", f"b={two[1]},{two[0]}", "--json", *FEW)
+    assert done.code == 0, done.err
+    (nll,) = [row for row in json.loads(done.out) if row["metric"] == "nll"]
+    assert (nll["n_seeds"], nll["difference"], nll["verdict"]) == (2, pytest.approx(0), "tie")
+    assert nll["std_seed"] > 0
+
+
+def test_what_cannot_be_compared_is_refused(fails, two, data, tmp_path):
+    few = write(tmp_path / "few", "parquet", data.test[:-1], data.test_labels[:-1])
+    other_logits, other_labels = overconfident(5)
+    other = write(tmp_path / "other", "parquet", other_logits, other_labels)
+    a = f"a={two[0]}"
+    fails("compare", a, parts=["at least two methods"])
+    fails("compare", a, a, parts=["different names"])
+    fails("compare", a, str(two[1]), parts=["write NAME=FILE"])
+    fails("compare", a, f"b={few}", parts=["few.parquet holds other samples"])
+    fails("compare", a, f"b={other}", parts=["other.parquet has other labels"])
+    fails("compare", a, f"b={two[1]}", "--metrics", "nlll", parts=["Unknown metric 'nlll'", "nll"])
+    fails("compare", a, f"b={two[1]}", "--bootstrap", "0", parts=["needs resamples"])

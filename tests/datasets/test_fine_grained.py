@@ -1,0 +1,192 @@
+"""CUB-200-2011 and FGVC-Aircraft from tiny archives in the original format."""
+
+import io
+
+import numpy as np
+import pytest
+from PIL import Image
+from tests.datasets.archives import expect, write_tar
+from tests.datasets.pictures import encoded
+
+from calgrid import registry
+from calgrid.configuration.datasets import DatasetBook
+from calgrid.configuration.plan import Plan
+from calgrid.configuration.study import Study
+from calgrid.datasets import open_prepared, prepare
+from calgrid.datasets.cub200 import Cub200
+from calgrid.datasets.fgvc_aircraft import FgvcAircraft
+from calgrid.errors import ConfigError, DataError
+
+BIRDS, PLANES = "CUB_200_2011", "fgvc-aircraft-2013b/data"
+SPECIES = ["001.Black_footed_Albatross", "002.Laysan_Albatross", "003.Sooty_Albatross"]
+#: as in the original, names hold spaces and slashes, and their order is not the sorted one
+VARIANTS = ["707-320", "F/A-18", "Falcon 900", "A300B4"]
+SIZE = 16
+
+
+def jpeg(seed):
+    """A picture of its own colour and proportions; every fifth is grey."""
+    rng = np.random.default_rng(seed)
+    height, width = rng.integers(20, 50, 2)
+    shape, channels = ((height, width), 1) if seed % 5 == 0 else ((height, width, 1), 3)
+    colour = rng.integers(0, 256, channels, dtype=np.uint8)
+    return encoded((np.ones(shape, np.uint8) * colour).astype(np.uint8), "JPEG", quality=100)
+
+
+def colour(content):
+    """Colour of a picture of one colour, as Pillow decodes it."""
+    return np.asarray(Image.open(io.BytesIO(content)).convert("RGB"))[10, 10]
+
+
+def text(lines):
+    return ("\n".join(lines) + "\n").encode()
+
+
+@pytest.fixture
+def birds():
+    """36 pictures: ids 1.., species in turn, every third for testing; the lists after the pictures, out of order."""
+    ids = list(range(1, 37))
+    names = {id: f"{SPECIES[id % 3]}/Bird_{id:04d}_{id * 7}.jpg" for id in ids}
+    members = {f"{BIRDS}/images/{names[id]}": jpeg(id) for id in reversed(ids)}
+    members["attributes.txt"] = b"1 has_bill_shape\n"
+    members[f"./{BIRDS}/images.txt"] = text([f"{id} {names[id]}" for id in reversed(ids)])
+    members[f"./{BIRDS}/image_class_labels.txt"] = text([f"{id} {id % 3 + 1}" for id in ids])
+    members[f"./{BIRDS}/train_test_split.txt"] = text([f"{id} {int(id % 4 != 0)}" for id in ids])
+    members[f"./{BIRDS}/classes.txt"] = text([f"{number} {name}" for number, name in enumerate(SPECIES, 1)])
+    return members
+
+
+@pytest.fixture
+def planes():
+    """28 pictures, seven of each variant; five of them in trainval."""
+    ids = [f"{1_000_000 + 37 * number % 991:07d}" for number in range(28)]
+    variant = dict(zip(ids, VARIANTS * 7, strict=True))
+    members = {f"{PLANES}/images/{id}.jpg": jpeg(number) for number, id in enumerate(ids)}
+    members[f"{PLANES}/variants.txt"] = text(VARIANTS)
+    members[f"{PLANES}/images_variant_trainval.txt"] = text([f"{id} {variant[id]}" for id in ids[:20]])
+    members[f"{PLANES}/images_variant_test.txt"] = text([f"{id} {variant[id]}" for id in ids[20:]])
+    members[f"{PLANES}/images_family_test.txt"] = text([f"{ids[20]} Boeing 707"])
+    return members
+
+
+def expect_birds(monkeypatch, folder, members):
+    path = write_tar(folder / "CUB_200_2011.tgz", members)
+    rule = {"split": "stratified", "val_size": 6, "split_seed": 1}
+    expect(monkeypatch, Cub200, [path], sizes={"train": 21, "val": 6, "test": 9}, drawn_val=rule)
+
+
+def expect_planes(monkeypatch, folder, members):
+    path = write_tar(folder / "fgvc-aircraft-2013b.tar.gz", members)
+    rule = {"split": "stratified", "val_size": 4, "split_seed": 1}
+    expect(monkeypatch, FgvcAircraft, [path], sizes={"train": 16, "val": 4, "test": 8}, drawn_val=rule)
+
+
+def in_order(splits, names):
+    """Images and labels of several splits in the order of their rows."""
+    order = np.argsort(np.concatenate([splits[name].rows for name in names]))
+    return [np.concatenate([getattr(splits[name], part) for name in names])[order] for part in ("images", "labels")]
+
+
+def test_birds_are_joined_by_their_ids(tmp_path, monkeypatch, birds):
+    expect_birds(monkeypatch, tmp_path, birds)
+    splits = Cub200(size=SIZE).build(tmp_path)
+    train = [id for id in range(1, 37) if id % 4]
+    test = [id for id in range(1, 37) if id % 4 == 0]
+    for ids, names in ((train, ("train", "val")), (test, ("test",))):
+        images, labels = in_order(splits, names)
+        assert labels.tolist() == [id % 3 for id in ids]
+        for image, id in zip(images, ids, strict=True):
+            (content,) = (content for name, content in birds.items() if f"/Bird_{id:04d}_" in name)
+            assert (image == colour(content)[:, None, None]).all()
+
+
+def test_planes_are_in_the_order_of_the_lists_and_variants(tmp_path, monkeypatch, planes):
+    expect_planes(monkeypatch, tmp_path, planes)
+    splits = FgvcAircraft(size=SIZE).build(tmp_path)
+    contents = [content for name, content in planes.items() if name.endswith(".jpg")]
+    for first, last, names in ((0, 20, ("train", "val")), (20, 28, ("test",))):
+        images, labels = in_order(splits, names)
+        assert labels.tolist() == [number % 4 for number in range(first, last)]
+        for image, content in zip(images, contents[first:last], strict=True):
+            assert (image == colour(content)[:, None, None]).all()
+
+
+def test_prepared_birds_have_disjoint_stratified_splits_in_the_registered_size(tmp_path, monkeypatch, birds):
+    expect_birds(monkeypatch, tmp_path, birds)
+    prepare("cub200", tmp_path / "out", data_root=tmp_path)
+    made = open_prepared(tmp_path / "out", verify=True)
+    assert {name: len(split) for name, split in made.splits.items()} == {"train": 21, "val": 6, "test": 9}
+    assert np.bincount(made.splits["val"].labels).tolist() == [2, 2, 2]
+    assert made.splits["train"].images.shape[1:] == (3, 256, 256)
+
+
+def test_prepared_planes_have_disjoint_stratified_splits(tmp_path, monkeypatch, planes):
+    expect_planes(monkeypatch, tmp_path, planes)
+    prepare("fgvc_aircraft", tmp_path / "out", data_root=tmp_path)
+    made = open_prepared(tmp_path / "out", verify=True)
+    assert {name: len(split) for name, split in made.splits.items()} == {"train": 16, "val": 4, "test": 8}
+    assert np.bincount(made.splits["val"].labels).tolist() == [1, 1, 1, 1]
+
+
+def test_proportions_are_not_kept(tmp_path, monkeypatch, planes):
+    """The left half of a wide picture stays the left half of the square."""
+    halves = np.zeros((20, 60, 3), np.uint8)
+    halves[:, :30, 0] = 255
+    name = next(name for name in planes if name.endswith(".jpg"))
+    expect_planes(monkeypatch, tmp_path, {**planes, name: encoded(halves, "PNG")})
+    image = in_order(FgvcAircraft(size=SIZE).build(tmp_path), ("train", "val"))[0][0]
+    assert (image[0, :, :7] > 250).all()
+    assert (image[0, :, 9:] < 5).all()
+
+
+@pytest.mark.parametrize("name", ["cub200", "fgvc_aircraft"])
+def test_a_variant_of_another_size_is_a_data_set_of_its_own(tmp_path, monkeypatch, make_config, home, name, request):
+    members = {"cub200": "birds", "fgvc_aircraft": "planes"}[name]
+    {"cub200": expect_birds, "fgvc_aircraft": expect_planes}[name](
+        monkeypatch, tmp_path, request.getfixturevalue(members)
+    )
+    datasets = {"large": {"base": name, "size": 24}}
+    study = Study(
+        make_config({"datasets": ["large"], "methods": ["mbls"]}, datasets=datasets, data_root=str(tmp_path)), home
+    )
+    prepare("large", tmp_path / "out", data_root=tmp_path, configured=Plan(study).data_spec("large"))
+    made = open_prepared(tmp_path / "out")
+    assert made.splits["test"].images.shape[1:] == (3, 24, 24) == study.datasets.spec("large").info["image_shape"]
+    assert made.manifest["options"] == {"size": 24}
+    (run,) = study.runs.values()
+    assert run.method.loss_options == {**run.method.loss_options, **registry.spec("loss", "mbls").resolve(dataset=name)}
+
+
+def test_a_size_below_one_is_refused(refuses):
+    with refuses(ConfigError, "datasets.small.size must be at least 1, got 0"):
+        DatasetBook({"small": {"base": "cub200", "size": 0}})
+
+
+def test_lists_that_do_not_fit_together_are_refused(tmp_path, monkeypatch, birds):
+    birds[f"./{BIRDS}/train_test_split.txt"] = text(["1 1", "2 0"])
+    expect_birds(monkeypatch, tmp_path, birds)
+    with pytest.raises(DataError, match=r"The lists in .*CUB_200_2011.tgz name different images"):
+        Cub200(size=SIZE).build(tmp_path)
+
+
+def test_a_picture_of_both_splits_is_refused(tmp_path, monkeypatch, planes):
+    planes[f"{PLANES}/images_variant_test.txt"] += planes[f"{PLANES}/images_variant_trainval.txt"].splitlines(True)[3]
+    expect_planes(monkeypatch, tmp_path, planes)
+    with pytest.raises(DataError, match=r"The lists in .* name a picture twice"):
+        FgvcAircraft(size=SIZE).build(tmp_path)
+
+
+def test_an_unknown_variant_is_refused(tmp_path, monkeypatch, planes):
+    planes[f"{PLANES}/variants.txt"] = text(VARIANTS[:3])
+    expect_planes(monkeypatch, tmp_path, planes)
+    with pytest.raises(DataError, match="has pictures of 'A300B4', which is not in its list of classes"):
+        FgvcAircraft(size=SIZE).build(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "train", "test"),
+    [("cub200", 5_994, 5_794), ("fgvc_aircraft", 6_667, 3_333), ("tiny_imagenet", 100_000, 10_000)],
+)
+def test_registered_sizes_are_those_of_the_publication_and_a_tenth_is_val(name, train, test):
+    sizes = registry.spec("dataset", name).info["sizes"]
+    assert (sizes["train"] + sizes["val"], sizes["test"], sizes["val"]) == (train, test, train // 10)

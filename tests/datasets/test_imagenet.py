@@ -1,0 +1,294 @@
+"""The ImageNet family from tiny archives and folders in the original layouts."""
+
+import io
+
+import numpy as np
+import pytest
+import scipy.io
+from PIL import Image
+from tests.datasets.archives import expect, write_tar, write_zip
+from tests.datasets.pictures import encoded
+
+from calgrid import registry
+from calgrid.configuration.plan import Plan
+from calgrid.configuration.resources import Resources
+from calgrid.configuration.study import Study
+from calgrid.datasets import open_prepared, prepare
+from calgrid.datasets._imagenet import draw_fifth
+from calgrid.datasets._stores import open_store
+from calgrid.datasets.imagenet import META, TRUTH, Imagenet
+from calgrid.datasets.imagenet_lt import ImagenetLt
+from calgrid.datasets.imagenet_sketch import ImagenetSketch
+from calgrid.errors import ConfigError, DataError
+
+#: numbers of the devkit from 1: another order than the sorted one; the fourth is no class but a group of classes
+SYNSETS = ["n02000003", "n02000001", "n02000002", "n01000000"]
+CLASSES = sorted(SYNSETS[:3])
+COUNT = 20
+SIZES = {"val": 4, "test": 16}
+
+
+def jpeg(seed):
+    """A picture of one colour, of its own size."""
+    rng = np.random.default_rng(seed)
+    height, width = rng.integers(40, 60, 2)
+    colour = rng.integers(0, 256, 3, dtype=np.uint8)
+    return encoded(np.tile(colour, (height, width, 1)), "JPEG", quality=100, subsampling=0)
+
+
+@pytest.fixture(scope="module")
+def pictures():
+    """File name -> content, in the order of the numbers in the names."""
+    return {f"ILSVRC2012_val_{number:08d}.JPEG": jpeg(number) for number in range(1, COUNT + 1)}
+
+
+def numbers():
+    """Ground truth: the devkit's number of each picture."""
+    return [number % 3 + 1 for number in range(COUNT)]
+
+
+def wnid_of(row):
+    return SYNSETS[numbers()[row] - 1]
+
+
+def devkit():
+    kind = [("ILSVRC2012_ID", "O"), ("WNID", "O"), ("words", "O"), ("num_children", "O")]
+    table = np.array([(n, wnid, "a, b", 0 if n < 4 else 3) for n, wnid in enumerate(SYNSETS, 1)], dtype=kind)
+    stream = io.BytesIO()
+    scipy.io.savemat(stream, {"synsets": table[:, None]})
+    return {META: stream.getvalue(), TRUTH: "\n".join(map(str, numbers())).encode() + b"\n"}
+
+
+def expect_tiny(monkeypatch, cls, paths=(), sizes=SIZES):
+    changes = {"n_classes": 3} if sizes is None else {"n_classes": 3, "sizes": sizes}
+    expect(monkeypatch, cls, paths, **changes)
+
+
+@pytest.fixture
+def archives(tmp_path, monkeypatch, pictures):
+    """The published archives, the pictures in any order."""
+    root = tmp_path / "archives"
+    tar = write_tar(root / "ILSVRC2012_img_val.tar", dict(reversed(pictures.items())), "w")
+    expect_tiny(monkeypatch, Imagenet, [tar, write_tar(root / "ILSVRC2012_devkit_t12.tar.gz", devkit())])
+    return root
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch, pictures):
+    root = tmp_path / "folder"
+    for row, (name, content) in enumerate(pictures.items()):
+        path = root / "imagenet" / "val" / wnid_of(row) / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+    (root / "imagenet" / "val" / "n02000001" / ".hidden.JPEG").write_bytes(b"")
+    expect_tiny(monkeypatch, Imagenet)
+    return root
+
+
+def expected(pictures):
+    """Colours and labels in the sorted order of the paths."""
+    rows = sorted((wnid_of(row), name) for row, name in enumerate(pictures))
+    images = [np.asarray(Image.open(io.BytesIO(pictures[name])))[5, 5] for _, name in rows]
+    return np.array(images), [CLASSES.index(wnid) for wnid, _ in rows]
+
+
+def assert_rows(splits, pictures):
+    colours, labels = expected(pictures)
+    rows = np.concatenate([splits[name].rows for name in ("val", "test")])
+    assert np.array_equal(np.sort(rows), np.arange(COUNT))
+    for split in splits.values():
+        assert split.images.shape[1:] == (3, 224, 224)
+        assert split.labels.tolist() == [labels[row] for row in split.rows]
+        assert (split.images == colours[split.rows][:, :, None, None]).all()
+
+
+def test_archives_give_sorted_paths_and_classes(archives, pictures):
+    assert_rows(Imagenet().build(archives), pictures)
+
+
+def test_a_folder_gives_the_same_rows(folder, pictures):
+    assert_rows(Imagenet().build(folder), pictures)
+
+
+def test_prepared_it_has_validation_and_test_and_no_training(archives):
+    prepare("imagenet", archives / "out", data_root=archives)
+    made = open_prepared(archives / "out", verify=True)
+    assert {name: len(split) for name, split in made.splits.items()} == SIZES
+    assert "warning" not in made.manifest
+
+
+def test_pictures_are_scaled_to_256_and_cut_to_224_around_the_centre(folder):
+    """Of a picture with a white middle of half its width, the middle fills 128 of the 224 columns that are left."""
+    pixels = np.zeros((64, 64, 3), np.uint8)
+    pixels[:, 16:48] = 255
+    for path in folder.rglob("ILSVRC*.JPEG"):
+        path.write_bytes(encoded(pixels, "PNG"))
+    image = Imagenet().build(folder)["test"].images[0]
+    white = image[0, 112] > 127
+    assert white.sum() == 128
+    assert np.flatnonzero(white)[0] == 48
+
+
+def test_a_fifth_is_drawn_by_the_seed():
+    labels = np.zeros(50_000, np.int64)
+    first, again, other = (draw_fifth(labels, seed) for seed in (1, 1, 2))
+    assert (len(first["val"]), len(first["test"])) == (10_000, 40_000)
+    assert len(np.intersect1d(first["val"], first["test"])) == 0
+    assert np.array_equal(first["val"], again["val"])
+    assert not np.array_equal(first["val"], other["val"])
+
+
+def test_registered_sizes_are_a_fifth_and_the_rest():
+    for name in ("imagenet", "imagenet_lt"):
+        assert registry.spec("dataset", name).info["sizes"] == {"val": 10_000, "test": 40_000}
+
+
+def test_a_variant_draws_by_another_seed(archives, make_config, home):
+    study = Study(make_config(datasets={"second": {"base": "imagenet", "split_seed": 5}}), home)
+    prepare("second", archives / "out", data_root=archives, configured=Plan(study).data_spec("second"))
+    mine, plain = Imagenet(split_seed=5).build(archives)["val"], Imagenet().build(archives)["val"]
+    assert not np.array_equal(mine.rows, plain.rows)
+    assert np.array_equal(open_prepared(archives / "out").splits["val"].images, mine.images)
+
+
+@pytest.mark.parametrize("missing", ["ILSVRC2012_img_val.tar", "ILSVRC2012_devkit_t12.tar.gz", None])
+def test_what_no_program_can_download_is_asked_for_in_one_sentence(tmp_path, refuses, missing):
+    with refuses(
+        DataError,
+        "put ILSVRC2012_img_val.tar of 6,744,924,160 bytes (md5 29b22e2961454d5413ddabcf34fc5622) from",
+        "and ILSVRC2012_devkit_t12.tar.gz (md5 fa75699e90414af021442c21a62c3abf)",
+        "imagenet/val, in one folder a WordNet id",
+    ):
+        Imagenet().build(None if missing is None else tmp_path)
+
+
+def test_another_archive_is_refused(archives, refuses):
+    (archives / "ILSVRC2012_devkit_t12.tar.gz").write_bytes(b"not it")
+    with refuses(DataError, "ILSVRC2012_devkit_t12.tar.gz is not the published file (6 bytes instead of"):
+        Imagenet().build(archives)
+
+
+def test_a_folder_without_all_classes_is_refused(folder, refuses):
+    for path in (folder / "imagenet" / "val" / "n02000003").iterdir():
+        path.unlink()
+    with refuses(DataError, "has pictures of 2 classes instead of 3"):
+        Imagenet().build(folder)
+
+
+def test_a_folder_without_all_pictures_is_refused(folder, refuses):
+    next((folder / "imagenet" / "val" / "n02000003").iterdir()).unlink()
+    with refuses(DataError, "'val': 3, 'test': 16", "the source is incomplete"):
+        prepare("imagenet", folder / "out", data_root=folder)
+
+
+def test_a_devkit_of_another_content_is_refused(tmp_path, monkeypatch, pictures, refuses):
+    tar = write_tar(tmp_path / "ILSVRC2012_img_val.tar", pictures, "w")
+    for change, message in (
+        ({META: b"nothing"}, "holds no ground truth with its table of classes"),
+        ({TRUTH: b"1\n2\n"}, "holds 20 pictures"),
+        ({TRUTH: b"7\n" * COUNT}, "holds no ground truth with its table of classes"),
+    ):
+        kit = write_tar(tmp_path / "ILSVRC2012_devkit_t12.tar.gz", {**devkit(), **change})
+        expect_tiny(monkeypatch, Imagenet, [tar, kit])
+        with refuses(DataError, message):
+            Imagenet().build(tmp_path)
+
+
+# ImageNet-LT and ImageNet-Sketch
+
+
+def test_imagenet_lt_has_the_pictures_of_imagenet_under_another_draw_and_says_so(archives, monkeypatch, pictures):
+    first = Imagenet().build(archives)
+    monkeypatch.setattr(ImagenetLt, "registered", {**ImagenetLt.registered, "n_classes": 3})
+    second = ImagenetLt().build(archives)
+    assert_rows(second, pictures)
+    assert not np.array_equal(first["val"].rows, second["val"].rows)
+    assert "no class is rare" in registry.spec("dataset", "imagenet_lt").info["warning"]
+
+
+def test_the_warning_of_imagenet_lt_is_in_its_manifest(archives, monkeypatch):
+    tar, kit = (archives / file["name"] for file in Imagenet.registered["files"])
+    expect_tiny(monkeypatch, ImagenetLt, [tar, kit])
+    prepare("imagenet_lt", archives / "out", data_root=archives)
+    assert "no class is rare" in open_prepared(archives / "out").manifest["warning"]
+
+
+@pytest.mark.parametrize("packed", [True, False])
+def test_drawings_come_from_the_archive_or_a_folder(tmp_path, monkeypatch, pictures, packed):
+    members = {f"sketch/{wnid_of(row)}/sketch_{row:02d}.JPEG": content for row, content in enumerate(pictures.values())}
+    if packed:
+        write_zip(tmp_path / "ImageNet-Sketch.zip", {**dict(reversed(members.items())), "sketch/readme.txt": b""})
+    for name, content in () if packed else members.items():
+        path = tmp_path / "imagenet_sketch" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+    expect_tiny(monkeypatch, ImagenetSketch, sizes=None)
+    prepare("imagenet_sketch", tmp_path / "out", data_root=tmp_path)
+    made = open_prepared(tmp_path / "out", verify=True)
+    assert {name: len(split) for name, split in made.splits.items()} == SIZES
+    assert_rows(ImagenetSketch().build(tmp_path), {f"{name[-7:]}": content for name, content in members.items()})
+    (source,) = made.manifest["sources"]
+    assert set(source) == ({"path", "size", "sha256"} if packed else {"path", "files"})
+
+
+def test_missing_drawings_are_asked_for_in_one_sentence(tmp_path, refuses):
+    with refuses(DataError, "put ImageNet-Sketch.zip from https://github.com/HaohanWang/ImageNet-Sketch into"):
+        ImagenetSketch().build(tmp_path)
+
+
+def test_a_picture_that_is_there_twice_is_refused(tmp_path, monkeypatch, pictures, refuses):
+    content = next(iter(pictures.values()))
+    write_zip(tmp_path / "ImageNet-Sketch.zip", {f"{top}/n02000001/a.JPEG": content for top in ("one", "two")})
+    expect_tiny(monkeypatch, ImagenetSketch, sizes=None)
+    with refuses(DataError, "holds 'one/n02000001/a.JPEG' and 'two/n02000001/a.JPEG', one picture twice"):
+        ImagenetSketch().build(tmp_path)
+
+
+# in a study
+
+
+@pytest.mark.parametrize("name", ["imagenet", "imagenet_lt", "imagenet_sketch"])
+def test_nothing_is_trained_on_them(make_config, home, refuses, name):
+    with refuses(ConfigError, f"grids[0].datasets: '{name}' has no training images"):
+        Study(make_config({"datasets": [name]}), home)
+
+
+def test_no_memory_is_asked_for_training_images_that_do_not_exist(make_config, home):
+    needs = Resources(Study(make_config(), home), gpus=1)
+    assert needs._images("imagenet") == {"train": 0, "val": 10_000, "test": 40_000}
+
+
+# files by name
+
+
+@pytest.mark.parametrize("kind", ["folder", "tar", "zip"])
+def test_files_are_read_in_any_order(tmp_path, kind):
+    members = {"a/b.txt": b"1", "c.txt": b"22", "a/d/e.txt": b"333"}
+    place = tmp_path / "store"
+    if kind == "folder":
+        for name, content in members.items():
+            (place / name).parent.mkdir(parents=True, exist_ok=True)
+            (place / name).write_bytes(content)
+    elif kind == "tar":
+        write_tar(place, {f"./{name}": content for name, content in members.items()}, "w")
+    else:
+        write_zip(place, members)
+    store = open_store(place)
+    assert sorted(store.names) == sorted(members)
+    assert {name: store.read(name) for name in reversed(members)} == members
+
+
+def test_damaged_stores_are_named(tmp_path, refuses):
+    content = np.random.default_rng(0).bytes(20_000)
+    (tmp_path / "a").write_bytes(content)
+    with refuses(DataError, "is damaged"):
+        open_store(tmp_path / "a")
+    store = open_store(write_tar(tmp_path / "b.tar", {"one": content}, "w"))
+    (tmp_path / "b.tar").write_bytes((tmp_path / "b.tar").read_bytes()[:10_000])
+    with refuses(DataError, "b.tar ends within 'one'"):
+        store.read("one")
+    path = write_zip(tmp_path / "c.zip", {"one": content})
+    whole = path.read_bytes()
+    path.write_bytes(whole[:5_000] + bytes(100) + whole[5_100:])
+    with refuses(DataError, "'one' in", "c.zip is damaged"):
+        open_store(path).read("one")

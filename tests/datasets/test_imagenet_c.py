@@ -1,0 +1,161 @@
+"""ImageNet-C from tiny archives and folders in the original layouts."""
+
+import io
+
+import numpy as np
+import pytest
+from PIL import Image
+from tests.datasets.archives import expect, write_tar
+from tests.datasets.pictures import encoded
+
+from calgrid import registry
+from calgrid.configuration.datasets import DatasetBook
+from calgrid.datasets import _base, open_prepared, prepare
+from calgrid.datasets.imagenet import Imagenet
+from calgrid.datasets.imagenet_c import ImagenetC
+from calgrid.errors import DataError
+
+#: three of the corruptions, in their archives
+ARCHIVES = {"noise.tar": ["gaussian_noise"], "blur.tar": ["motion_blur"], "weather.tar": ["fog"]}
+SHIFTS = ("gaussian_noise", "motion_blur", "fog")
+WNIDS = ["n02000001", "n02000002", "n02000003"]
+COUNT = 20
+NAMES = sorted(f"{WNIDS[number % 3]}/ILSVRC2012_val_{number:08d}.JPEG" for number in range(1, COUNT + 1))
+LABELS = [WNIDS.index(name.split("/")[0]) for name in NAMES]
+
+
+def jpeg(seed, size=224):
+    colour = np.random.default_rng(seed).integers(0, 256, 3, dtype=np.uint8)
+    return encoded(np.tile(colour, (size, size, 1)), "JPEG", quality=100, subsampling=0)
+
+
+@pytest.fixture(scope="module")
+def settings():
+    """Severities 4 and 5 of each corruption: (corruption, severity) -> pictures by name."""
+    places = [(shift, severity) for shift in SHIFTS for severity in (4, 5)]
+    return {place: {name: jpeg([number, row]) for row, name in enumerate(NAMES)} for number, place in enumerate(places)}
+
+
+@pytest.fixture
+def root(tmp_path, monkeypatch):
+    """A data root with the clean pictures."""
+    for row, name in enumerate(NAMES):
+        path = tmp_path / "imagenet" / "val" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(jpeg(1000 + row, 60))
+    expect(monkeypatch, Imagenet, [], n_classes=3, sizes={"val": 4, "test": 16})
+    prepare("imagenet", tmp_path / "imagenet_prepared", data_root=tmp_path)
+    return tmp_path
+
+
+def expect_tiny(monkeypatch, paths):
+    expect(monkeypatch, ImagenetC, paths, n_classes=3, shifts=SHIFTS)
+
+
+def pack(root, monkeypatch, settings, prefix=""):
+    paths = []
+    for archive, shifts in ARCHIVES.items():
+        members = {
+            f"{prefix}{shift}/{severity}/{name}": content
+            for (shift, severity), pictures in settings.items()
+            if shift in shifts
+            for name, content in reversed(pictures.items())
+        }
+        paths.append(write_tar(root / archive, members, "w"))
+    expect_tiny(monkeypatch, paths)
+
+
+def unpack(root, monkeypatch, settings, categories):
+    for (shift, severity), pictures in settings.items():
+        for name, content in pictures.items():
+            path = root / "imagenet_c" / categories.get(shift, "") / shift / str(severity) / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
+    expect_tiny(monkeypatch, [])
+
+
+def prepared(root):
+    prepare("imagenet_c", root / "out", data_root=root, base_dir=root / "imagenet_prepared")
+    return open_prepared(root / "out", verify=True)
+
+
+def assert_settings(made, settings):
+    rows = np.sort(np.random.RandomState(1).permutation(COUNT)[COUNT // 5 :])
+    found = [(setting.shift, setting.severity, setting.stop - setting.start) for setting in made.settings]
+    assert found == [(shift, 5, 16) for shift in SHIFTS]
+    split = made.splits["shift"]
+    assert split.labels.tolist() == [LABELS[row] for row in rows] * 3
+    for setting in made.settings:
+        pictures = settings[setting.shift, 5]
+        colours = np.array([np.asarray(Image.open(io.BytesIO(pictures[NAMES[row]])))[5, 5] for row in rows])
+        assert (split.images[setting.start : setting.stop] == colours[:, :, None, None]).all()
+
+
+@pytest.mark.parametrize("prefix", ["", "./", "noise/"])
+def test_archives_give_the_test_pictures_at_severity_5(root, monkeypatch, settings, prefix):
+    pack(root, monkeypatch, settings, prefix)
+    assert_settings(prepared(root), settings)
+
+
+@pytest.mark.parametrize("categories", [{}, {"fog": "weather"}, dict.fromkeys(SHIFTS, "all")], ids=["no", "one", "all"])
+def test_folders_of_both_depths_give_the_same(root, monkeypatch, settings, categories):
+    unpack(root, monkeypatch, settings, categories)
+    assert_settings(prepared(root), settings)
+
+
+def test_few_pictures_are_in_memory_at_once_and_the_bytes_are_the_same(root, monkeypatch, settings):
+    pack(root, monkeypatch, settings)
+    whole = prepared(root).manifest
+    monkeypatch.setattr(_base, "CHUNK_VALUES", 3 * 224 * 224)
+    seen = []
+    original = ImagenetC.build
+
+    def build(self, *arguments):
+        made = original(self, *arguments)
+        kind = type(made[0].split.images)
+        read = kind.__getitem__
+        monkeypatch.setattr(kind, "__getitem__", lambda images, part: seen.append(read(images, part)) or seen[-1])
+        return made
+
+    monkeypatch.setattr(ImagenetC, "build", build)
+    assert prepared(root).manifest == whole
+    assert {len(part) for part in seen} == {1}
+    assert len(seen) == 16 * 3
+
+
+def test_it_belongs_to_the_rows_of_imagenet_and_not_to_those_of_a_variant():
+    assert registry.spec("dataset", "imagenet").info["families"] == ("imagenet_c",)
+    book = DatasetBook({"second": {"base": "imagenet", "split_seed": 5}})
+    assert book.families("second") == ()
+
+
+def test_missing_archives_are_asked_for_in_one_sentence(root, refuses):
+    with refuses(
+        DataError, "put noise.tar (md5 e80562d7f6c3f8834afb1ecf27252745) from", "extra.tar", "folder imagenet_c"
+    ):
+        prepared(root)
+
+
+def test_another_archive_is_refused(root, monkeypatch, settings, refuses):
+    pack(root, monkeypatch, settings)
+    (root / "blur.tar").write_bytes(b"not it")
+    with refuses(DataError, "blur.tar is not the published file"):
+        prepared(root)
+
+
+def test_a_setting_that_is_missing_or_twice_there_is_named(root, monkeypatch, settings, refuses):
+    unpack(root, monkeypatch, {place: settings[place] for place in settings if place != ("fog", 5)}, {})
+    with refuses(DataError, "has the pictures of 'fog/5' in 0 places"):
+        prepared(root)
+    unpack(root, monkeypatch, settings, {})
+    unpack(root, monkeypatch, settings, {"motion_blur": "blur"})
+    with refuses(DataError, "has the pictures of 'motion_blur/5' in 2 places"):
+        prepared(root)
+
+
+def test_a_picture_that_is_missing_is_noticed(root, monkeypatch, settings, refuses):
+    unpack(root, monkeypatch, settings, {})
+    # the last one: those before it are drawn as before
+    (root / "imagenet_c" / "fog" / "5" / NAMES[-1]).unlink()
+    with refuses(DataError, "has not exactly the pictures of ImageNet's validation set under 'fog/5'"):
+        prepared(root)

@@ -1,0 +1,99 @@
+"""SVHN from tiny MATLAB files in the original format."""
+
+import numpy as np
+import pytest
+import scipy.io
+from tests.datasets.archives import expect
+
+from calgrid import registry
+from calgrid.configuration.study import Study
+from calgrid.datasets import open_prepared, prepare
+from calgrid.datasets._base import shuffled_order
+from calgrid.datasets.svhn import Svhn
+from calgrid.errors import DataError
+
+SIZES = {"train": 27, "val": 3, "test": 12}
+
+
+def matlab(count, seed):
+    """What the files hold: images height x width x channel x image, labels 1 to 10 as a column."""
+    images = np.random.default_rng(seed).integers(0, 256, (32, 32, 3, count), dtype=np.uint8)
+    return {"X": images, "y": (np.arange(count) % 10 + 1).astype(np.uint8)[:, None]}
+
+
+@pytest.fixture
+def contents():
+    return {"train": matlab(30, 0), "test": matlab(12, 1)}
+
+
+def write(folder, monkeypatch, contents):
+    paths = [folder / f"{name}_32x32.mat" for name in ("train", "test")]
+    for path, content in zip(paths, contents.values(), strict=True):
+        if content is None:
+            path.write_bytes(b"MATLAB 5.0 MAT-file" + bytes(300))
+        else:
+            scipy.io.savemat(path, content)
+    rule = {"split": "shuffled", "val_size": 3, "split_seed": 1}
+    expect(monkeypatch, Svhn, paths, sizes=SIZES, drawn_val=rule)
+
+
+def test_images_and_labels_come_out_of_the_matlab_arrays(tmp_path, monkeypatch, contents):
+    write(tmp_path, monkeypatch, contents)
+    prepare("svhn", tmp_path / "out", data_root=tmp_path)
+    made = open_prepared(tmp_path / "out", verify=True)
+    images = contents["train"]["X"]
+    val, train = np.split(shuffled_order(30, 1), [3])
+    for name, rows in (("val", np.sort(val)), ("train", np.sort(train))):
+        assert np.array_equal(made.splits[name].images[:, 1], images[:, :, 1].transpose(2, 0, 1)[rows])
+        assert np.array_equal(made.splits[name].labels, (rows + 1) % 10)
+    assert np.array_equal(made.splits["test"].images[5, 2], contents["test"]["X"][:, :, 2, 5])
+
+
+def test_the_label_ten_is_the_digit_zero(tmp_path, monkeypatch, contents):
+    write(tmp_path, monkeypatch, contents)
+    splits = Svhn().build(tmp_path)
+    assert splits["test"].labels.tolist() == [1, 2, 3, 4, 5, 6, 7, 8, 9, 0, 1, 2]
+    rows = np.concatenate([split.rows for split in splits.values()])
+    assert np.array_equal(np.sort(rows), np.arange(42))
+
+
+@pytest.mark.parametrize("name", ["train", "test"])
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"X": np.zeros(3)},
+        {"X": np.zeros((32, 32, 3, 30))},
+        {"y": np.ones((7, 1))},
+        {"y": np.zeros((30, 1))},
+        {"y": np.full((12, 1), 11)},
+        None,
+    ],
+    ids=["form", "type", "count", "zero", "eleven", "no file"],
+)
+def test_another_matlab_file_is_refused(tmp_path, monkeypatch, contents, name, change):
+    contents[name] = None if change is None else {**contents[name], **change}
+    write(tmp_path, monkeypatch, contents)
+    with pytest.raises(DataError, match=f"{name}_32x32.mat"):
+        Svhn().build(tmp_path)
+
+
+def test_a_file_without_labels_is_refused(tmp_path, monkeypatch, contents):
+    del contents["train"]["y"]
+    write(tmp_path, monkeypatch, contents)
+    with pytest.raises(DataError, match="holds no arrays 'X' and 'y'"):
+        Svhn().build(tmp_path)
+
+
+def test_it_is_a_data_set_and_still_the_out_of_distribution_set_of_cifar(make_config, home, tmp_path):
+    grid = {"datasets": ["cifar10", "svhn"], "methods": ["ce"], "shifts": ["ood/svhn", "ood/cifar10"]}
+    study = Study(make_config(grid, data_root=str(tmp_path)), home)
+    wanted = {key.dataset: evaluation.families for key, evaluation in study.evaluations.items()}
+    assert wanted == {"cifar10": ["ood/svhn"], "svhn": ["ood/cifar10"]}
+    assert study.data_units() == ["cifar10", "svhn"]
+
+
+def test_registered_sizes_are_those_of_the_published_files():
+    info = registry.spec("dataset", "svhn").info
+    assert info["sizes"]["train"] + info["sizes"]["val"] == 73_257
+    assert info["sizes"]["test"] == 26_032
+    assert info["drawn_val"]["val_size"] == info["sizes"]["val"] == 73_257 // 10

@@ -1,0 +1,258 @@
+"""Tiny-ImageNet from tiny zip files in the original format."""
+
+import io
+import zipfile
+
+import numpy as np
+import pytest
+from PIL import Image
+from tests.datasets.archives import expect, write_tar, write_zip
+from tests.datasets.pictures import encoded
+
+from calgrid import registry
+from calgrid.configuration.datasets import DatasetBook
+from calgrid.configuration.plan import Plan
+from calgrid.configuration.study import Study
+from calgrid.datasets import open_prepared, prepare
+from calgrid.datasets._archives import each_member, member_names
+from calgrid.datasets.tiny_imagenet import TinyImagenet
+from calgrid.errors import ConfigError, DataError
+
+ROOT = "tiny-imagenet-200"
+#: as in the original, the list of the classes is not sorted
+WNIDS = ["n03", "n01", "n02"]
+PER_CLASS, TEST = 12, 7
+
+
+def jpeg(seed, grey=False):
+    """A picture of one colour, which JPEG keeps: (bytes, colour)."""
+    colour = np.random.default_rng(seed).integers(0, 256, 1 if grey else 3, dtype=np.uint8)
+    pixels = np.full((64, 64), colour[0]) if grey else np.tile(colour, (64, 64, 1))
+    return encoded(pixels.astype(np.uint8), "JPEG", quality=100, subsampling=0 if not grey else -1)
+
+
+@pytest.fixture
+def members():
+    found = {f"{ROOT}/wnids.txt": "\n".join(WNIDS).encode() + b"\n", f"{ROOT}/words.txt": b"n01\tfish\n"}
+    for place, wnid in enumerate(WNIDS):
+        found[f"{ROOT}/train/{wnid}/{wnid}_boxes.txt"] = b"a box\n"
+        for number in range(PER_CLASS):
+            grey = number == 4
+            found[f"{ROOT}/train/{wnid}/images/{wnid}_{number}.JPEG"] = jpeg(100 * place + number, grey)
+    lines = [f"val_{number}.JPEG\t{WNIDS[number % 3]}\t0\t32\t44\t62" for number in range(TEST)]
+    # neither the list nor the archive is in the order of the rows
+    found[f"{ROOT}/val/val_annotations.txt"] = "\n".join(lines[::-1]).encode() + b"\n"
+    found |= {f"{ROOT}/val/images/val_{number}.JPEG": jpeg(1000 + number) for number in range(TEST)}
+    found |= {f"{ROOT}/test/images/test_{number}.JPEG": jpeg(2000 + number) for number in range(2)}
+    return dict(sorted(found.items(), reverse=True))
+
+
+SIZES = {"train": 30, "val": 6, "test": TEST}
+OFFICIAL = {"train": 36, "val": TEST, "test": TEST}
+
+
+@pytest.fixture
+def root(tmp_path, monkeypatch, members):
+    write(tmp_path, monkeypatch, members)
+    return tmp_path
+
+
+def write(folder, monkeypatch, members):
+    original = registry.spec("dataset", "tiny_imagenet").info
+    official = {"val=official": {**original["variants"]["val=official"], "sizes": OFFICIAL}}
+    expect(
+        monkeypatch,
+        TinyImagenet,
+        [write_zip(folder / "tiny-imagenet-200.zip", members)],
+        sizes=SIZES,
+        drawn_val={"split": "stratified", "val_size": 6, "split_seed": 1},
+        variants=official,
+    )
+
+
+def pixels(content):
+    return np.asarray(Image.open(io.BytesIO(content)).convert("RGB")).transpose(2, 0, 1)
+
+
+def train_names():
+    return sorted(f"{ROOT}/train/{wnid}/images/{wnid}_{number}.JPEG" for wnid in WNIDS for number in range(PER_CLASS))
+
+
+def test_classes_are_the_sorted_ids_and_each_gives_as_many_pictures_to_val(root, members):
+    prepare("tiny_imagenet", root / "out", data_root=root)
+    made = open_prepared(root / "out", verify=True)
+    assert {name: len(split) for name, split in made.splits.items()} == SIZES
+    assert np.bincount(made.splits["val"].labels).tolist() == [2, 2, 2]
+    # the first training rows are of the first sorted id, which stands second in wnids.txt
+    first = made.splits["train"].labels == 0
+    known = {pixels(members[name]).tobytes() for name in train_names() if "/n01/" in name}
+    assert {image.tobytes() for image in made.splits["train"].images[first]} <= known
+
+
+def test_rows_are_the_sorted_paths_whatever_the_order_of_the_archive(root, members):
+    splits = TinyImagenet().build(root)
+    names = train_names()
+    for part in ("train", "val"):
+        for image, label, row in zip(splits[part].images, splits[part].labels, splits[part].rows, strict=True):
+            assert np.array_equal(image, pixels(members[names[row]]))
+            assert names[row].split("/")[2] == sorted(WNIDS)[label]
+    for number, (image, label) in enumerate(zip(splits["test"].images, splits["test"].labels, strict=True)):
+        assert np.array_equal(image, pixels(members[f"{ROOT}/val/images/val_{number}.JPEG"]))
+        assert sorted(WNIDS)[label] == WNIDS[number % 3]
+
+
+def test_no_row_is_in_two_splits_and_none_is_lost(root):
+    rows = np.concatenate([split.rows for split in TinyImagenet().build(root).values()])
+    assert np.array_equal(np.sort(rows), np.arange(36 + TEST))
+
+
+def test_grey_pictures_get_three_equal_channels(root, members):
+    splits = TinyImagenet().build(root)
+    rows = np.concatenate([splits[name].rows for name in ("train", "val")])
+    images = np.concatenate([splits[name].images for name in ("train", "val")])[np.argsort(rows)]
+    grey = [row for row, name in enumerate(train_names()) if name.endswith("_4.JPEG")]
+    assert len(grey) == 3
+    assert all(np.array_equal(images[grey, 0], images[grey, channel]) for channel in (1, 2))
+
+
+def test_preparing_again_gives_the_same_bytes(root):
+    for name in ("one", "two"):
+        prepare("tiny_imagenet", root / name, data_root=root)
+    for path in (root / "one").iterdir():
+        assert path.read_bytes() == (root / "two" / path.name).read_bytes()
+
+
+def test_the_registered_split_gives_val_fifty_of_each_class():
+    rule = registry.spec("dataset", "tiny_imagenet").info["drawn_val"]
+    from calgrid.datasets._base import draw_val
+
+    labels = np.repeat(np.arange(200), 500)
+    assert np.bincount(labels[draw_val(labels, rule)["val"]]).tolist() == [50] * 200
+
+
+# the protocol of the literature
+
+
+LITERATURE = {"base": "tiny_imagenet", "val": "official"}
+
+
+@pytest.fixture
+def plan(make_config, home, root):
+    def make(**changes):
+        grid = {"datasets": ["tiny_fc"], "methods": ["mbls"]}
+        datasets = {"tiny_fc": {**LITERATURE, **changes}}
+        return Plan(Study(make_config(grid, datasets=datasets, data_root=str(root)), home))
+
+    return make
+
+
+def test_the_official_protocol_trains_on_all_and_validates_on_the_test_split(root, plan):
+    prepare("tiny_fc", root / "fc", data_root=root, configured=plan().data_spec("tiny_fc"))
+    made = open_prepared(root / "fc", verify=True)
+    assert {name: len(split) for name, split in made.splits.items()} == OFFICIAL
+    assert np.array_equal(made.splits["val"].images, made.splits["test"].images)
+    assert np.array_equal(made.splits["val"].labels, made.splits["test"].labels)
+    assert made.manifest["repeats"] == {"val": "test"}
+    assert "has seen the test labels" in made.manifest["warning"]
+
+
+def test_the_official_protocol_carries_its_warning_into_the_manifest_of_a_study(plan):
+    (run,) = plan().manifest()["runs"]
+    assert "the validation split is the test split" in run["warning"]
+    (run,) = plan(val="drawn").manifest()["runs"]
+    assert run["warning"] == ""
+
+
+def test_a_variant_has_the_defaults_families_and_sizes_of_its_base(plan):
+    study = plan().study
+    (run,) = study.runs.values()
+    assert run.method.loss_options["margin"] == registry.spec("loss", "mbls").resolve(dataset="tiny_imagenet")["margin"]
+    info = study.datasets.spec("tiny_fc").info
+    assert (info["sizes"], info["image_shape"], info["n_classes"]) == (OFFICIAL, (3, 64, 64), 200)
+
+
+def test_variants_of_other_options_have_other_fingerprints(plan):
+    assert plan().data("tiny_fc") != plan(val="drawn").data("tiny_fc")
+
+
+def test_only_a_variant_that_says_so_may_repeat_a_split(root, plan, monkeypatch, refuses):
+    silent = dict(plan().data_spec("tiny_fc"))
+    silent["info"] = {name: fact for name, fact in silent["info"].items() if name != "repeats"}
+    with refuses(DataError, "Splits val and test of 'tiny_fc' share 7 source rows"):
+        prepare("tiny_fc", root / "fc", data_root=root, configured=silent)
+
+
+@pytest.mark.parametrize(
+    ("datasets", "parts"),
+    [
+        ({"mine": {**LITERATURE, "val": "train"}}, ["datasets.mine: val must be one of ['drawn', 'official']"]),
+        ({"mine": {**LITERATURE, "like": "cifar10"}}, ["datasets.mine.like: leave it out", "'tiny_imagenet'"]),
+        ({"mine": {**LITERATURE, "subset": 3}}, ["Unknown hyper-parameter 'subset' in datasets.mine"]),
+        ({"mine": {"base": "cifar10"}}, ["datasets.mine.base: 'cifar10' has its own files and no options"]),
+        ({"mine": {"base": "cifar10_c"}}, ["datasets.mine.base: 'cifar10_c' has its own files and no options"]),
+    ],
+    ids=["value", "like", "option", "no options", "family"],
+)
+def test_mistakes_in_variants_are_refused(refuses, datasets, parts):
+    with refuses(ConfigError, *parts):
+        DatasetBook(datasets)
+
+
+# archives of another content
+
+
+def test_a_class_that_the_list_does_not_name_is_refused(tmp_path, monkeypatch, members):
+    write(tmp_path, monkeypatch, {**members, f"{ROOT}/wnids.txt": b"n01\nn02\n"})
+    with pytest.raises(DataError, match="has pictures of 'n03', which is not in its list of classes"):
+        TinyImagenet().build(tmp_path)
+
+
+def test_a_picture_that_is_none_is_named(tmp_path, monkeypatch, members):
+    write(tmp_path, monkeypatch, {**members, f"{ROOT}/val/images/val_3.JPEG": b"nothing"})
+    with pytest.raises(DataError, match=r"'tiny-imagenet-200/val/images/val_3.JPEG' in .* is no picture"):
+        TinyImagenet().build(tmp_path)
+
+
+def test_a_picture_that_is_missing_is_named(tmp_path, monkeypatch, members):
+    del members[f"{ROOT}/val/images/val_3.JPEG"]
+    write(tmp_path, monkeypatch, members)
+    with pytest.raises(DataError, match=r"has no member 'tiny-imagenet-200/val/images/val_3.JPEG'"):
+        TinyImagenet().build(tmp_path)
+
+
+def test_another_file_is_refused_and_the_right_one_named(tmp_path):
+    (tmp_path / "tiny-imagenet-200.zip").write_bytes(b"not it")
+    with pytest.raises(DataError, match=r"6 bytes instead of 248,100,043.*cs231n"):
+        TinyImagenet().build(tmp_path)
+
+
+# members of archives of both kinds
+
+
+@pytest.mark.parametrize("write_archive", [write_zip, write_tar])
+def test_members_come_in_the_order_of_the_archive(tmp_path, write_archive):
+    path = write_archive(tmp_path / "a", {"./b": b"1", "a/c": b"22", "other": b"333"})
+    assert member_names(path) == ["b", "a/c", "other"]
+    assert list(each_member(path, {"a/c": 2, "b": 2})) == [("b", b"1"), ("a/c", b"22")]
+    with pytest.raises(DataError, match=r"'a/c' in .* is no regular file of at most 1 bytes"):
+        list(each_member(path, {"a/c": 1}))
+    with pytest.raises(DataError, match="has no member 'd'"):
+        list(each_member(path, {"d": 1}))
+
+
+@pytest.mark.parametrize(("write_archive", "rest"), [(write_zip, b""), (write_tar, b""), (write_zip, bytes(5_000))])
+def test_damaged_archives_of_both_kinds_are_named(tmp_path, write_archive, rest):
+    content = np.random.default_rng(0).bytes(50_000)
+    path = write_archive(tmp_path / "a", {"a": content})
+    whole = path.read_bytes()
+    path.write_bytes(whole[:20_000] + rest + (whole[25_000:] if rest else b""))
+    with pytest.raises(DataError, match=r"The archive .* is damaged"):
+        list(each_member(path, {"a": 50_000}))
+
+
+def test_a_zip_file_that_names_a_member_twice_is_refused(tmp_path):
+    with pytest.warns(UserWarning, match="Duplicate name"), zipfile.ZipFile(tmp_path / "a.zip", "w") as pack:
+        pack.writestr("a", b"1")
+        pack.writestr("a", b"2")
+    with pytest.raises(DataError, match="is there twice"):
+        list(each_member(tmp_path / "a.zip", {"a": 1}))

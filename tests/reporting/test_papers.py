@@ -1,0 +1,357 @@
+"""Tables of papers: on published numbers alone their ranks and best cells, and ours beside them where there are any."""
+
+import json
+import math
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from calgrid.configuration.tables import paper
+from calgrid.reporting.html import write_report
+from calgrid.reporting.papers.marks import BEST, row_ranks
+from calgrid.reporting.study import StudyData
+from calgrid.reporting.tables import write_tables
+from calgrid.reporting.tables.papers import paper_tables
+from calgrid.storage.tables import write_frame
+
+HOME = Path(__file__).parents[2]
+PAPERS = ("fedlas", "maccal", "smart")
+NETS = ("resnet50", "resnet101")
+PRINTED = {"fedlas": 441, "maccal": 390, "smart": 1371}
+RUN = {
+    "protocol": "aclsline",
+    "dataset": "cifar10",
+    "backbone": "resnet50",
+    "method": "ce",
+    "seed": 1,
+    "checkpoint": "best",
+    "calibrator": "none",
+    "fit_on": "val",
+    "fit_seed": 0,
+    "split": "test",
+    "shift": "",
+    "severity": 0,
+    "metric": "ece",
+    "value": 0.05,
+    "ci_low": math.nan,
+    "ci_high": math.nan,
+    "n_samples": 100,
+    "fingerprint": "f",
+}
+COST = {"protocol": "aclsline", "dataset": "cifar10", "backbone": "resnet50", "method": "ce", "seed": 1}
+COSTS = [*COST, "stage", "item", "seconds"]
+
+
+@pytest.fixture
+def tables(tmp_path):
+    """Tables of a paper for made metrics, by their number."""
+
+    def build(name, rows=(), costs=()):
+        metrics = pd.DataFrame([{**RUN, **row} for row in rows], columns=list(RUN))
+        write_frame(tmp_path / "metrics.parquet", metrics)
+        write_frame(tmp_path / "costs.parquet", pd.DataFrame([{**COST, **row} for row in costs], columns=COSTS))
+        statistics = {"baseline": "ce", "level": 0.95, "bins": 15}
+        manifest = {"statistics": statistics, "runs": [], "papers": [paper(HOME, name, "papers")]}
+        claims, *found = paper_tables(StudyData(tmp_path, manifest))
+        return {"claims": claims, **{table.spec["table"]: table for table in found}}
+
+    return build
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory):
+    """All tables without any run of ours."""
+    folder = tmp_path_factory.mktemp("alone")
+    write_frame(folder / "metrics.parquet", pd.DataFrame(columns=list(RUN)).astype({"seed": int, "severity": int}))
+    write_frame(folder / "costs.parquet", pd.DataFrame(columns=COSTS))
+    statistics = {"baseline": "ce", "level": 0.95, "bins": 15}
+    manifest = {"statistics": statistics, "runs": [], "papers": [paper(HOME, name, "papers") for name in PAPERS]}
+    _, *found = paper_tables(StudyData(folder, manifest))
+    return {table.id: table for table in found}
+
+
+def best(table, **where):
+    """Values of the axis that competes where the published number is best."""
+    cells = table.frame[table.frame["published_mark"] == BEST]
+    for axis, value in where.items():
+        cells = cells[cells[axis] == value]
+    return cells
+
+
+def cell(table, **where):
+    rows = table.frame[np.logical_and.reduce([table.frame[axis] == value for axis, value in where.items()])]
+    assert len(rows) == 1
+    return rows.iloc[0]
+
+
+# published numbers alone ------------------------------------------------------------------------------------------
+
+
+def test_every_printed_cell_is_in_its_table_once_and_no_other(alone):
+    counts = {name: sum(len(t.frame) for id, t in alone.items() if id.startswith(name)) for name in PAPERS}
+    assert counts == PRINTED
+    assert all(table.frame["published"].notna().all() for table in alone.values())
+    assert sum((table.frame["suspect"] != "").sum() for table in alone.values()) == 19
+
+
+@pytest.mark.parametrize("number", [1, 2])
+@pytest.mark.parametrize("metric", ["ece", "aece"])
+def test_ranks_of_fedlas_are_those_printed(alone, number, metric):
+    table = alone[f"fedlas_table{number}"]
+    printed = table.cells[table.cells["metric"] == f"mean_rank_{metric}"].set_index("row")["published"]
+    ranks = row_ranks(table.spec, table.cells, "published", metric)
+    assert ranks.round(2).to_dict() == printed.to_dict()
+
+
+def test_mean_accuracies_of_fedlas_table_2_are_cut_off(alone):
+    frame = alone["fedlas_table2"].frame.query("metric == 'accuracy'")
+    mean = frame[frame["dataset"] != "average"].groupby("method")["published"].mean() * 1e4
+    printed = frame[frame["dataset"] == "average"].set_index("method")["published"] * 1e4
+    assert np.floor(mean + 1e-6).to_dict() == printed.round().to_dict()
+
+
+def test_best_cells_of_fedlas(alone):
+    """FeDLaS-MbLS has the lowest ECE on Tiny-ImageNet and CIFAR-10 and the best ranks; CE+TS on CIFAR-100."""
+    ece = best(alone["fedlas_table1"], metric="ece").set_index(["dataset", "backbone"])
+    assert {place: (row["method"], row["calibrator"]) for place, row in ece.iterrows()} == {
+        **{(data, net): ("fedlas_mbls", "none") for data in ("tiny_imagenet", "cifar10") for net in NETS},
+        **{("cifar100", net): ("ce", "ts") for net in NETS},
+    }
+    ranks = [
+        best(alone["fedlas_table1"], metric=f"mean_rank_{metric}")["method"].tolist() for metric in ("ece", "aece")
+    ]
+    assert ranks == [["fedlas_mbls"], ["fedlas_mbls"]]
+    assert best(alone["fedlas_table1"], metric="accuracy")["method"].tolist() == ["acls"]
+
+
+def test_best_cells_of_maccal(alone):
+    assert best(alone["maccal_table1"])["method"].tolist() == ["maccal"] * 9
+    assert set(best(alone["maccal_table2"], dataset="cifar10")["method"]) == {"plp"}
+    assert set(best(alone["maccal_table2"], dataset="cifar100")["method"]) == {"maccal"}
+    with_stage = best(alone["maccal_table3"], metric="ece")
+    assert with_stage["stage"].tolist() == ["maccal"] * 29  # of thirty pairs, one holds a suspect number
+    assert best(alone["maccal_table4"])["method"].tolist() == ["ce"] * 9
+
+
+def test_best_cells_of_smart(alone):
+    """Table 8 as printed has SMART first in 20 rows, where the paper counts 24."""
+    counts = {number: (best(alone[f"smart_table{number}"])["calibrator"] == "smart").sum() for number in (1, 2, 8, 10)}
+    assert counts == {1: 25, 2: 48, 8: 20, 10: 48}
+    tied = best(alone["smart_table1"], dataset="imagenet_lt", backbone="resnet50")
+    assert tied["calibrator"].tolist() == ["spline", "smart"]
+
+
+def test_suspect_cells_are_marked_and_do_not_compete(alone):
+    row = cell(alone["smart_table6"], dataset="imagenet", backbone="densenet121", calibrator="pts", shift="")
+    assert (row["published"], row["suspect"], row["published_mark"]) == (0.0002, "contradicts Table 1", "")
+    assert "0.02?" in alone["smart_table6"].markdown
+    pair = alone["maccal_table3"].frame.query("dataset == 'tiny_imagenet' and method == 'mixup' and metric == 'ece'")
+    assert pair["published_mark"].tolist() == ["", ""]
+
+
+def test_tables_say_that_nothing_of_ours_is_there(alone):
+    for table in alone.values():
+        assert table.frame["ours"].isna().all()
+        assert "no run of ours is here" in table.markdown
+
+
+# ours -------------------------------------------------------------------------------------------------------------
+
+
+def test_ours_stand_beside_published(tables):
+    rows = [{"seed": seed, "value": value} for seed, value in ((1, 0.05), (2, 0.06), (3, 0.07))]
+    table = tables("fedlas", rows)["1"]
+    row = cell(table, dataset="cifar10", backbone="resnet50", method="ce", calibrator="none", metric="ece")
+    assert row[["protocol", "checkpoint", "n_seeds"]].tolist() == ["aclsline", "best", 3]
+    assert row["ours"] == pytest.approx(0.06)
+    assert row["difference"] == pytest.approx(0.06 - 0.0585)
+    assert row["ci_high"] - 0.06 == pytest.approx(4.3027 * 0.01 / math.sqrt(3), rel=1e-4)
+    assert "6.00 [3.52, 8.48] n=3 \\| 5.85 (+0.15)" in table.markdown
+    assert table.frame["ours"].notna().sum() == 1
+    assert "– \\| 3.73" in table.markdown  # what is missing stays empty beside the printed number
+
+
+def test_no_difference_to_a_suspect_number(tables):
+    rows = [{"dataset": "tiny_imagenet", "method": "mixup", "protocol": "fcline"}]
+    row = cell(tables("maccal", rows)["1"], dataset="tiny_imagenet", method="mixup")
+    assert (row["ours"], row["suspect"]) == (0.05, "contradicts Table 3")
+    assert math.isnan(row["difference"])
+
+
+def test_protocols_and_checkpoints_fill_tables_of_their_own(tables):
+    table = tables("fedlas", [{}, {"checkpoint": "last", "value": 0.08}])["1"]
+    assert re.findall("^## (.*)$", table.markdown, flags=re.MULTILINE) == [
+        "Protocol aclsline, best checkpoint",
+        "Protocol aclsline, last checkpoint",
+    ]
+    assert len(table.frame) == 2 * 240
+
+
+def test_ranks_are_among_the_rows_that_we_have(tables):
+    values = {"ce": 0.05, "ls": 0.03, "mbls": 0.03001, "acls": 0.01}
+    places = [(data, net) for data in ("tiny_imagenet", "cifar10", "cifar100") for net in NETS]
+    rows = [
+        {"dataset": data, "backbone": net, "method": method, "value": value}
+        for data, net in places
+        for method, value in values.items()
+        if method != "acls" or data != "cifar10"  # one that lacks a column has no rank
+    ]
+    table = tables("fedlas", rows)["1"]
+    ranks = table.frame.query("metric == 'mean_rank_ece'").set_index("method")
+    assert ranks["ours"].dropna().to_dict() == {"ce": 3, "ls": 1, "mbls": 1}  # ties by the digits shown share the place
+    assert ranks.loc["ls", "n_ranked"] == 3
+    assert ranks["difference"].isna().all()
+    assert "1.00** of 3" in table.markdown
+
+
+def test_means_need_all_their_parts(tables):
+    def rows(*nets, method="ls"):
+        return [{"backbone": net, "method": method, "value": 0.01 * (n + 1)} for n, net in enumerate(nets)]
+
+    four = ("resnet50", "resnet110", "wrn26_10", "densenet121")
+    frame = tables("maccal", [*rows(*four), *rows(*four, method="maccal+ls")])["3"].frame
+    own = frame.query("dataset == 'cifar10' and method == 'ls' and metric == 'ece'").set_index("stage")
+    assert own["ours"].to_dict() == {"none": pytest.approx(0.025), "maccal": pytest.approx(0.025)}
+    partial = tables("maccal", rows(*four[:3]))["3"].frame
+    assert partial["ours"].isna().all()
+
+
+def test_out_of_distribution_means_are_over_both_sets(tables):
+    rows = [
+        {"backbone": net, "split": "ood", "shift": shift, "metric": "auroc", "value": value}
+        for net in ("resnet50", "resnet110", "wrn26_10", "densenet121")
+        for shift, value in (("ood/svhn", 0.9), ("ood/cifar100", 0.8))
+    ]
+    row = cell(tables("maccal", rows)["2"], dataset="cifar10", method="ce", metric="auroc")
+    assert row["ours"] == pytest.approx(0.85)
+
+
+def test_corruptions_are_averaged_and_fitted_on_their_own_rows(tables):
+    shifted = {"dataset": "imagenet", "split": "shift", "severity": 5, "calibrator": "ts", "protocol": "external"}
+    rows = [
+        {**shifted, "shift": shift, "fit_on": fit_on, "value": value, "fit_seed": seed}
+        for fit_on, values in (("same_shift", (0.02, 0.04)), ("val", (0.5, 0.5)))
+        for shift, value in zip(("fog", "snow"), values, strict=True)
+        for seed in (0, 1)
+    ]
+    rows.append({**shifted, "shift": "imagenet_sketch", "severity": 0, "fit_on": "same_shift", "value": 0.07})
+    frame = tables("smart", rows)["1"].frame
+    ours = frame[frame["ours"].notna()].set_index("shift")["ours"]
+    assert ours.to_dict() == {"mean": pytest.approx(0.03), "imagenet_sketch": pytest.approx(0.07)}
+
+
+def test_times_come_from_the_costs(tables):
+    rows = [{"protocol": "fcline", "method": "tst"}, {"protocol": "fcline", "dataset": "imagenet", "calibrator": "ts"}]
+    costs = [
+        {"protocol": "fcline", "method": "tst", "stage": "first_stage", "item": "ce", "seconds": 100},
+        {"protocol": "fcline", "method": "tst", "stage": "train", "item": "", "seconds": 20},
+        {"protocol": "fcline", "dataset": "imagenet", "stage": "calibrate", "item": "ts", "seconds": 2},
+        {"protocol": "fcline", "dataset": "imagenet", "stage": "calibrate", "item": "ts", "seconds": 4},
+    ]
+    trained = tables("maccal", rows, costs)["4"]
+    assert cell(trained, dataset="cifar10", backbone="resnet50", method="tst")["ours"] == 120
+    assert "120 n=1 \\| 14959 (-14839)" in trained.markdown
+    assert cell(tables("smart", rows, costs)["5"], calibrator="ts")["ours"] == 3
+
+
+def test_nll_is_shown_as_printed_and_kept_in_nats(tables):
+    table = tables("smart", [{"metric": "nll", "value": 0.25, "protocol": "external"}])["12"]
+    row = cell(table, dataset="cifar10", backbone="resnet50", method="ce", calibrator="none")
+    assert row["ours"] == 0.25
+    assert f"25.00 n=1 \\| {100 * row['published']:.2f}" in table.markdown
+
+
+# formats ----------------------------------------------------------------------------------------------------------
+
+
+class Cells(HTMLParser):
+    """Texts of the cells of an HTML table, with best and second as in Markdown."""
+
+    def __init__(self):
+        super().__init__()
+        self.rows, self.open = [], []
+
+    def handle_starttag(self, tag, attributes):
+        self.open.append(tag)
+        if tag == "tr":
+            self.rows.append([])
+        elif tag in ("td", "th"):
+            self.rows[-1].append("")
+        elif tag == "b":
+            self.rows[-1][-1] += "**"
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+        if tag == "b":
+            self.rows[-1][-1] += "**"
+
+    def handle_data(self, data):
+        if {"td", "th"} & set(self.open):
+            self.rows[-1][-1] += data
+
+
+def test_formats_say_the_same(tables, tmp_path):
+    table = tables("fedlas", [{"method": m, "value": v} for m, v in (("ce", 0.05), ("ls", 0.03), ("mbls", 0.01))])["1"]
+    lines = [line[2:-2].split(" | ") for line in table.markdown.splitlines() if line.startswith("| ")]
+    plain = [[cell.replace("\\|", "|").replace("<u>", "").replace("</u>", "") for cell in line] for line in lines]
+    page = Cells()
+    page.feed(table.html)
+    assert page.open == []
+    assert page.rows == [plain[0], *plain[2:]]
+    body = [line[: -len(" \\\\")].split(" & ") for line in table.latex.splitlines() if line.endswith(" \\\\")]
+    assert [len(line) for line in body] == [len(line) for line in lines if "---" not in line]
+    assert table.latex.count("\\textbf{") == table.markdown.count("**") // 2
+    assert table.latex.count("\\underline{") == table.markdown.count("<u>")
+    assert "fedlas\\_mbls & none" in table.latex
+    (tmp_path / "table.csv").write_text(table.files["csv"])
+    back = pd.read_csv(tmp_path / "table.csv")
+    assert len(back) == 240
+    assert back["ours"].dropna().tolist() == [0.05, 0.03, 0.01]
+    assert back["ours_mark"].dropna().tolist() == ["second", "best"]
+
+
+def test_words_are_escaped():
+    from calgrid.reporting.papers.render import HTML, LATEX, MARKDOWN
+
+    assert HTML.marked("<a> & b", BEST) == "<b>&lt;a&gt; &amp; b</b>"
+    assert LATEX.marked("a_b 5 %", BEST) == "\\textbf{a\\_b 5 \\%}"
+    assert MARKDOWN.marked("a|b", "") == "a\\|b"
+
+
+# the stage --------------------------------------------------------------------------------------------------------
+
+
+def test_the_stage_writes_them_and_the_report_shows_them(build, tmp_path):
+    study = build(methods=("ce", "ls"), seeds=(0, 1), datasets=("cifar10",), backbones=("resnet50",))
+    manifest = {**study.manifest, "papers": [paper(HOME, "fedlas", "papers")]}
+    out = study.folder / "tables"
+    paths = write_tables(study.folder, manifest, out)
+    written = {path.name for path in paths}
+    assert {f"fedlas_table{n}.{kind}" for n in range(1, 5) for kind in ("csv", "md", "tex", "html")} <= written
+    ours = pd.read_csv(out / "fedlas_table1.csv")
+    tested = study_mean(study, "ce")
+    found = ours.query("dataset == 'cifar10' and backbone == 'resnet50' and method == 'ce' and metric == 'ece'")
+    assert found.query("calibrator == 'none'")["ours"].tolist() == [pytest.approx(tested)]
+    (study.folder / "figures").mkdir(exist_ok=True)
+    (study.folder / "figures" / "index.json").write_text("[]")
+    write_report(study.folder, manifest, tmp_path / "report.html")
+    page = (tmp_path / "report.html").read_text()
+    assert "FeDLaS, Table 1" in page
+    assert (out / "fedlas_table1.html").read_text().strip() in page
+
+
+def study_mean(study, method):
+    metrics = pd.read_parquet(study.folder / "metrics.parquet")
+    rows = metrics.query(f"method == '{method}' and calibrator == 'none' and split == 'test' and metric == 'ece'")
+    return rows["value"].mean()
+
+
+def test_studies_that_name_no_paper_have_no_such_table(build, tmp_path):
+    study = build(methods=("ce", "ls"), seeds=(0, 1))
+    write_tables(study.folder, {**study.manifest, "papers": []}, tmp_path / "out")
+    assert not list((tmp_path / "out").glob("*.tex"))
+    assert all("page" not in entry for entry in json.loads((tmp_path / "out" / "index.json").read_text()))
