@@ -15,6 +15,7 @@ from calgrid.reporting import captions
 from calgrid.reporting.findings import findings
 from calgrid.reporting.html import write_report
 from calgrid.reporting.index import read_index, write_index
+from calgrid.reporting.provenance import _look_up
 from calgrid.reporting.study import StudyData
 from calgrid.reporting.tables import write_tables
 
@@ -171,6 +172,12 @@ def test_provenance_lists_fingerprints_versions_and_configuration(study, page):
     assert "study: synthetic" in words
     assert "MIT licence" in words
     assert spec("loss", "ls").source in words
+
+
+def test_sources_of_a_librarys_members_are_those_of_the_library():
+    rows = _look_up("backbone", {"timm/test_vit", "resnet8", "somebodys"}, ("backbone",), {})
+    expected = {name: spec("backbone", name).source for name in ("resnet8", "timm/test_vit")}
+    assert rows == [("backbone", name, source) for name, source in expected.items()]
 
 
 def test_one_seed_and_external_logits(external, external_figures, tmp_path):

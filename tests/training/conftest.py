@@ -36,6 +36,7 @@ def make_spec():
             "reduction": "mean",
             "precision": "fp32",
             "channels_last": True,
+            "pretrained": False,
             "checkpoints": ["best", "last"],
             **changes,
         }
