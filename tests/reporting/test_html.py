@@ -142,6 +142,26 @@ def test_a_calibrator_far_worse_than_none_is_a_finding(build):
     assert "`ts` on `ls` (9.0000 against" in warning
 
 
+def test_many_calibrators_are_counted_and_not_listed(build):
+    names = ("none", "ts", "iso", "smart", "vs", "svs", "spline", "hts")
+    study = build(calibrators=names, methods=("ce", "ls"), seeds=(0,), severities=(5,), shifts=("contrast",))
+    data = StudyData(study.folder, study.manifest)
+    (group,) = data.groups
+    said = findings(data, group)
+    table = data.test(group).set_index(["calibrator", "method"])
+    lower = [
+        name
+        for name in names[1:]
+        if all(table.loc[(name, m), "nll_mean"] < table.loc[("none", m), "nll_mean"] for m in ("ce", "ls"))
+    ]
+    (counted,) = [sentence for sentence in said if sentence.startswith("Of 7 calibrators")]
+    assert f"{len(lower)} lower the mean NLL of every method" in counted
+    (shifted,) = [sentence for sentence in said if sentence.startswith("Under corruption")]
+    assert shifted.count(" with `") == 2
+    (null,) = [sentence for sentence in said if sentence.startswith("Methods whose mean ECE")]
+    assert "averaged over methods, calibrators at or below it" in null
+
+
 def test_what_must_be_said_of_a_data_set_is_the_first_finding_and_the_first_reading(study):
     runs = [{**run, "warning": "val is test"} for run in study.manifest["runs"]]
     data = StudyData(study.folder, {**study.manifest, "runs": runs})
