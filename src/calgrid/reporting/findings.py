@@ -106,8 +106,9 @@ def _above_null(data: StudyData, group: Group) -> str:
             counts.append(f"{label} {above} of {len(part)}")
     if len(counts) > FEW:
         mean = rows.groupby("calibrator", observed=True)[["ece_mean", "ece_null_mean"]].mean()
-        below = _codes(list(mean.index[mean["ece_mean"] <= mean["ece_null_mean"]]))
-        counts = [f"{counts[0]}; averaged over methods, calibrators at or below it: {below or 'none'}"]
+        below = list(mean.index[mean["ece_mean"] <= mean["ece_null_mean"]])
+        named = _codes(below) if below else "none"
+        counts = [f"{counts[0]}; averaged over methods, calibrators at or below it: {named}"]
     return f"Methods whose mean ECE is above their null: {', '.join(counts)}." if counts else ""
 
 
