@@ -14,7 +14,7 @@ rule train:
         "../../envs/train.yaml"
     threads: 1
     resources:
-        gpu=BOOK.gpus,
+        gpu=BOOK.needs.train_gpus,
         mem_mb=BOOK.needs.train_memory,
         runtime=BOOK.needs.train_minutes,
     params:

@@ -9,6 +9,7 @@ from typing import Any
 
 from calgrid import fingerprint, registry
 from calgrid.configuration.datasets import FACTS, VARIANT_FACTS
+from calgrid.configuration.protocols import trains
 from calgrid.configuration.runs import EXTERNAL, RunKey, family_unit
 from calgrid.configuration.study import Study
 from calgrid.errors import ConfigError
@@ -74,17 +75,20 @@ class Plan:
             "key": key._asdict(),
             "protocol": {k: v for k, v in run.protocol.items() if k not in EXPORT_KEYS},
             "procedure": {"id": method.procedure, "options": dict(method.procedure_options)},
-            "loss": {"id": method.loss, "options": dict(method.loss_options)},
             "data": self.data(key.dataset),
             "first_stage": first,
         }
+        if trains(run.protocol):
+            spec["loss"] = {"id": method.loss, "options": dict(method.loss_options)}
         return {**spec, "fingerprint": fingerprint.of_stage(spec, self._training_modules(key))}
 
     def _training_modules(self, key: RunKey) -> list[str]:
-        method = self.study.runs[key].method
+        run = self.study.runs[key]
+        method = run.method
+        losses = [registry.spec("loss", method.loss).module] if trains(run.protocol) else []
         return [
             "calgrid.stages.train",
-            registry.spec("loss", method.loss).module,
+            *losses,
             registry.spec("procedure", method.procedure).module,
             registry.spec("backbone", key.backbone).module,
         ]

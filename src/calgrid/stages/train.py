@@ -1,6 +1,7 @@
 """Stage ``train``: one run from its specification to ``model.safetensors``, ``history.parquet`` and ``train.json``.
 
-A loss that records its training samples adds ``samples.parquet``: one row a sample and sampled epoch.
+A loss that records its training samples adds ``samples.parquet``: one row a sample and sampled epoch. Where weights are
+taken as they are, nothing is trained: the history has no rows, and the record says where they come from.
 """
 
 import time
@@ -14,8 +15,9 @@ from torch import nn
 
 from calgrid.backbones import build_backbone
 from calgrid.backbones._catalogue import check_image_size, describe
+from calgrid.conventions import TRAINED
 from calgrid.datasets import Prepared, open_prepared
-from calgrid.errors import StateError
+from calgrid.errors import DataError, StateError
 from calgrid.losses import build_loss
 from calgrid.procedures import build_procedure
 from calgrid.procedures._base import Procedure
@@ -62,6 +64,9 @@ def train(
     prepared = open_prepared(data, fingerprint=spec.get("data"))
 
     def produce(folder: Path) -> None:
+        if spec["protocol"]["weights"] != TRAINED:
+            _take_weights(folder, spec, prepared, where)
+            return
         trainer = _build_trainer(spec, prepared, first, where, folder, resume_every)
         with StopRequest() as stop:
             position = trainer.run(stop)
@@ -107,8 +112,7 @@ def _build_trainer(
 ) -> Trainer:
     key, protocol = spec["key"], spec["protocol"]
     classes, seed = prepared.n_classes, key["seed"]
-    height, width = prepared.splits["train"].images.shape[-2:]
-    check_image_size(describe(key["backbone"]), height, width, f"data set '{key['dataset']}'")
+    _check_images(key, prepared)
     torch.manual_seed(stream(seed, "weights"))
     # a second stage takes its body from the first, which began with the published weights
     model, procedure = build_network(spec, classes, first, pretrained=protocol["pretrained"] and first is None)
@@ -130,6 +134,11 @@ def _build_trainer(
         resume_every=resume_every,
         title=f"train {key['dataset']}/{key['backbone']}/{key['method']}/seed{seed}",
     )
+
+
+def _check_images(key: Mapping[str, Any], prepared: Prepared) -> None:
+    height, width = prepared.splits["test"].images.shape[-2:]
+    check_image_size(describe(key["backbone"]), height, width, f"data set '{key['dataset']}'")
 
 
 def device_images(prepared: Prepared, split: str, device: torch.device, channels_last: bool) -> DeviceImages:
@@ -154,16 +163,47 @@ def _write_outputs(
         epochs = pd.concat([pd.DataFrame(table) for table in position.samples], ignore_index=True)
         write_frame(folder / SAMPLES, epochs.astype({"epoch": "int32"}))
     record = {
+        **_record(spec, trainer.model, position.seconds, device),
+        "precision": "bf16" if trainer.autocast else "fp32",
+        "epochs": position.epoch,
+        "interruptions": position.interruptions,
+        "trained_parameters": sum(p.numel() for p in trainer.trained),
+    }
+    write_json(folder / "train.json", record)
+
+
+def _take_weights(folder: Path, spec: Mapping[str, Any], prepared: Prepared, device: torch.device) -> None:
+    """Write the outputs of a run whose weights are taken as they are."""
+    key, begin = spec["key"], time.monotonic()
+    _check_images(key, prepared)
+    known = describe(key["backbone"]).info["parameters"]
+    if prepared.n_classes not in known:
+        raise DataError(
+            f"Data set '{key['dataset']}' has {prepared.n_classes} classes, the published weights of "
+            f"'{key['backbone']}' {', '.join(map(str, known))}: fine-tune them (pretrained: true)."
+        )
+    model, _ = build_network(spec, prepared.n_classes, pretrained=True)
+    description = {"fingerprint": spec["fingerprint"], "spec": dict(spec)}
+    save_checkpoint(folder / "model.safetensors", {"last.model": model.state_dict()}, description)
+    write_frame(folder / "history.parquet", pd.DataFrame({"epoch": pd.Series(dtype="int32")}))
+    record = {
+        **_record(spec, model, time.monotonic() - begin, device),
+        "epochs": 0,
+        "interruptions": 0,
+        "trained_parameters": 0,
+        "weights": {"source": spec["protocol"]["weights"], **model.published()},
+    }
+    write_json(folder / "train.json", record)
+
+
+def _record(spec: Mapping[str, Any], model: nn.Module, seconds: float, device: torch.device) -> dict[str, Any]:
+    """What the records of all runs say."""
+    return {
         "spec": dict(spec),
         "fingerprint": spec["fingerprint"],
         "environment": environment.describe(device),
-        "precision": "bf16" if trainer.autocast else "fp32",
-        "seconds": position.seconds,
+        "seconds": seconds,
         "peak_memory_mb": environment.peak_memory_mb(device),
-        "epochs": position.epoch,
-        "interruptions": position.interruptions,
-        "parameters": sum(p.numel() for p in trainer.model.parameters()),
-        "trained_parameters": sum(p.numel() for p in trainer.trained),
+        "parameters": sum(p.numel() for p in model.parameters()),
         "finished": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
     }
-    write_json(folder / "train.json", record)
