@@ -111,3 +111,84 @@ def test_taking_weights_asks_for_no_gpu_and_little_memory(make_config, home, mon
 
 class Digits:
     protocol, dataset, backbone, method, seed = "digits", "digits", "resnet8", "ce", 1
+
+
+# checkpoints of torrvision/focal_calibration
+
+LOSSES = ["ce", "brier", "mmce_w", "ls_005", "flsd53", "fl3"]
+NETWORKS = ["resnet50", "resnet110", "densenet121", "wrn26_10"]
+
+
+@pytest.fixture
+def checkpoints(study, tmp_path):
+    def make(**grid):
+        block = {"protocol": "focal_calibration", "datasets": ["cifar10"], "backbones": ["resnet50"], **grid}
+        return study(block, data_root=str(tmp_path), methods={"ls_005": {"base": "ls", "alpha": 0.05}})
+
+    return make
+
+
+def test_six_losses_of_eight_cells_have_a_file_each(checkpoints):
+    study = checkpoints(datasets=["cifar10", "cifar100"], backbones=NETWORKS, methods=LOSSES)
+    plan = Plan(study)
+    files = {key: plan.train(key)["checkpoint"] for key in study.runs}
+    assert len({file["url"] for file in files.values()}) == len(files) == 48
+    key = RunKey("focal_calibration", "cifar10", "resnet50", "ce", 1)
+    address = "https://www.robots.ox.ac.uk/~viveka/focal_calibration"
+    assert files[key] == {
+        "name": "resnet50_cross_entropy_350.model",
+        "folder": "focal_calibration/CIFAR10",
+        "url": f"{address}/CIFAR10/resnet50_cross_entropy_350.model",
+    }
+    names = {
+        ("cifar10", "wrn26_10", "brier"): "wide_resnet_brier_score_550",
+        ("cifar100", "wrn26_10", "brier"): "wide_resnet_brier_score_350",
+        ("cifar100", "resnet110", "brier"): "resnet110_brier_score_430",
+        ("cifar100", "densenet121", "mmce_w"): "densenet121_mmce_weighted_lamda_2.0_350",
+        ("cifar100", "resnet50", "ls_005"): "resnet50_cross_entropy_smoothed_smoothing_0.05_350",
+        ("cifar10", "resnet50", "flsd53"): "resnet50_focal_loss_adaptive_53_350",
+        ("cifar10", "resnet50", "fl3"): "resnet50_focal_loss_gamma_3.0_350",
+    }
+    for (dataset, backbone, method), name in names.items():
+        place = key._replace(dataset=dataset, backbone=backbone, method=method)
+        assert files[place]["url"] == f"{address}/{dataset.upper()}/{name}.model"
+    assert len({plan.train(key)["fingerprint"] for key in study.runs}) == 48
+
+
+@pytest.mark.parametrize(
+    ("grid", "parts"),
+    [
+        ({"methods": ["mbls"]}, ["no checkpoint of 'mbls' with 'resnet50' on 'cifar10'", "mmce_w lambda_=2.0"]),
+        ({"methods": ["mixup"]}, ["no checkpoint of 'mixup'"]),
+        ({"methods": ["tst"]}, ["no checkpoint of 'tst'"]),
+        ({"datasets": ["svhn"]}, ["on 'svhn'"]),
+        ({"backbones": ["resnet101"]}, ["with 'resnet101'"]),
+        ({"seeds": [1, 2]}, ["takes weights as they are"]),
+    ],
+)
+def test_what_they_did_not_publish_is_refused(checkpoints, refuses, grid, parts):
+    with refuses(ConfigError, *parts):
+        checkpoints(**grid)
+
+
+def test_another_value_of_a_hyper_parameter_is_another_network(study, refuses, tmp_path):
+    grid = {"protocol": "focal_calibration", "datasets": ["cifar10"], "backbones": ["resnet50"], "methods": ["strong"]}
+    with refuses(ConfigError, "no checkpoint of 'strong'", "ls alpha=0.05"):
+        study(grid, data_root=str(tmp_path), methods={"strong": {"base": "ls", "alpha": 0.1}})
+
+
+def test_the_job_that_takes_a_checkpoint_is_told_the_data_root(make_config, home, tmp_path):
+    grids = [
+        {**GRID, "protocol": name, "datasets": ["cifar10"], "backbones": ["resnet50"], "seeds": [1]}
+        for name in ("focal_calibration", "fcline")
+    ]
+    book = RuleBook(make_config(grids=grids, data_root=str(tmp_path)), home, local=True)
+
+    class Taken(Digits):
+        protocol, dataset, backbone = "focal_calibration", "cifar10", "resnet50"
+
+    class Trained(Taken):
+        protocol = "fcline"
+
+    assert book.train_options(Taken) == f"--data-root {tmp_path}"
+    assert book.train_options(Trained) == ""

@@ -3,13 +3,17 @@
 import hashlib
 import io
 import json
+from functools import partialmethod
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 import torchvision
+from tests.backbones.test_focal_calibration import CLASSES, TheirDenseNet, save, trained
 from tests.stages.small import HOME
 
+from calgrid.backbones._densenet import SmallImageDenseNet
 from calgrid.backbones.imagenet_resnet50 import ImageNetResNet50
 from calgrid.configuration.plan import Plan
 from calgrid.configuration.runs import RunKey
@@ -132,3 +136,54 @@ def test_data_that_does_not_fit_is_refused_by_the_job_where_planning_could_not_k
     with refuses(kind, *parts):
         take(prepared(**data))
     assert not (tmp_path / "run" / "model.safetensors").exists()
+
+
+# a checkpoint of torrvision/focal_calibration
+
+CIFAR = RunKey("focal_calibration", "cifar10", "densenet121", "ls", 1)
+PLACE = "focal_calibration/CIFAR10/densenet121_cross_entropy_smoothed_smoothing_0.05_350.model"
+
+
+@pytest.fixture
+def checkpoint(tmp_path, monkeypatch):
+    """A small dense network in their form below data_root, and ours of the same size under the name of a large one."""
+    network = trained(TheirDenseNet())
+    build = partialmethod(SmallImageDenseNet.__init__, growth=4, layers=(2, 3, 1, 2))
+    small = type("Small", (SmallImageDenseNet,), {"__init__": build})
+    monkeypatch.setattr("calgrid.backbones.load", lambda *_: small)
+    facts = SimpleNamespace(info={"parameters": {CLASSES: 0}, "pretrained": False}, id="densenet121")
+    monkeypatch.setattr("calgrid.backbones.describe", lambda *_: facts)
+    monkeypatch.setattr("calgrid.stages.train.describe", lambda *_: facts)
+    (tmp_path / PLACE).parent.mkdir(parents=True)
+    save(network, tmp_path / PLACE)
+    return network
+
+
+def test_a_published_checkpoint_is_taken_recorded_and_verified(checkpoint, monkeypatch, tmp_path, refuses):
+    grid = dict(zip(("datasets", "backbones", "methods", "seeds"), ([each] for each in CIFAR[1:]), strict=True))
+    config = {"study": "s", "data_root": str(tmp_path), "grids": [{"protocol": "focal_calibration", **grid}]}
+    plan, data = Plan(Study(config, HOME)), prepared(n_classes=CLASSES)
+    for stage in ("train", "predict"):
+        monkeypatch.setattr(f"calgrid.stages.{stage}.open_prepared", lambda *_, **__: data)
+    run, spec = tmp_path / "run", plan.train(CIFAR)
+    with refuses(DataError, "Give a data_root", "densenet121_cross_entropy_smoothed"):
+        train(spec, tmp_path, run, device="cpu")
+    train(spec, tmp_path, run, data_root=tmp_path, device="cpu")
+    digest = hashlib.sha256((tmp_path / PLACE).read_bytes()).hexdigest()
+    assert (tmp_path / f"{PLACE}.sha256").read_text().startswith(digest)
+    weights = json.loads((run / "train.json").read_text())["weights"]
+    assert weights == {
+        "source": "focal_calibration",
+        "url": f"https://www.robots.ox.ac.uk/~viveka/{PLACE}",
+        "path": PLACE,
+        "size": (tmp_path / PLACE).stat().st_size,
+        "sha256": digest,
+    }
+    predict(plan.predict(CIFAR), run / "model.safetensors", run, run, families={}, device="cpu")
+    images = (torch.tensor(data.splits["test"].images).float() / 255 - 0.5) / 0.25
+    logits = read_logits(run / "logits" / "last" / "test.parquet").logits
+    np.testing.assert_allclose(logits, checkpoint(images).detach().numpy(), rtol=1e-4, atol=1e-4)
+
+    save(trained(TheirDenseNet(layers=(1, 1, 1, 1))), tmp_path / PLACE)
+    with refuses(DataError, "is not the published file", f"instead of {digest}"):
+        train(spec, tmp_path, tmp_path / "again", data_root=tmp_path, device="cpu")

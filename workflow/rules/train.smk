@@ -21,6 +21,7 @@ rule train:
         folder=RUN,
         data=f"{RESULTS}/data/{{dataset}}",
         spec=BOOK.train_spec,
+        options=BOOK.train_options,
     shell:
         "python -m calgrid train --spec {params.spec:q} --data {params.data:q} --out {params.folder:q}"
-        " --first-stage {input.first_stage:q} --threads {threads} > {log:q} 2>&1"
+        " --first-stage {input.first_stage:q} {params.options} --threads {threads} > {log:q} 2>&1"

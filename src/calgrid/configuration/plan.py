@@ -12,6 +12,7 @@ from calgrid.configuration.datasets import FACTS, VARIANT_FACTS
 from calgrid.configuration.protocols import trains
 from calgrid.configuration.runs import EXTERNAL, RunKey, family_unit
 from calgrid.configuration.study import Study
+from calgrid.configuration.weights import FOCAL_CALIBRATION, checkpoint_file
 from calgrid.errors import ConfigError
 
 #: keys of a protocol that matter after training only
@@ -80,6 +81,8 @@ class Plan:
         }
         if trains(run.protocol):
             spec["loss"] = {"id": method.loss, "options": dict(method.loss_options)}
+        if run.protocol["weights"] == FOCAL_CALIBRATION:
+            spec["checkpoint"] = checkpoint_file(key.dataset, key.backbone, method, key.path)
         return {**spec, "fingerprint": fingerprint.of_stage(spec, self._training_modules(key))}
 
     def _training_modules(self, key: RunKey) -> list[str]:

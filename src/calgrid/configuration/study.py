@@ -15,7 +15,7 @@ from calgrid.configuration.methods import MethodBook, Place
 from calgrid.configuration.protocols import ProtocolBook, for_stage, trains
 from calgrid.configuration.runs import EXTERNAL, Evaluation, Layout, Run, RunKey, family_unit
 from calgrid.configuration.schema import fill_defaults, validate
-from calgrid.configuration.weights import check_ready
+from calgrid.configuration.weights import FOCAL_CALIBRATION, check_ready, checkpoint_file
 from calgrid.errors import ConfigError, unknown_id
 
 
@@ -146,6 +146,8 @@ class Study:
         defaults_of = self.datasets.defaults_of(key.dataset)
         place = Place(key.protocol, key.dataset, key.backbone, protocol.get("reduction", "mean"), defaults_of)
         method = self.methods.resolve(key.method, place)
+        if protocol["weights"] == FOCAL_CALIBRATION:
+            checkpoint_file(key.dataset, key.backbone, method, f"{where}.methods")
         first_key = key._replace(method=first) if first else None
         if first_key:
             self._add_run(first_key, protocol, where)
