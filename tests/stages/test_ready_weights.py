@@ -21,6 +21,7 @@ from calgrid.configuration.study import Study
 from calgrid.datasets import ImageSplit, Prepared
 from calgrid.errors import ConfigError, DataError
 from calgrid.reporting.provenance import _origin
+from calgrid.stages.aggregate import _costs
 from calgrid.stages.predict import predict
 from calgrid.stages.train import train
 from calgrid.storage.checkpoint import load_checkpoint
@@ -114,6 +115,18 @@ def test_its_logits_are_those_of_the_network(network, take, plan):
         np.testing.assert_allclose(logits.logits, model(images).detach().numpy(), rtol=1e-4, atol=1e-4)
         assert np.array_equal(logits.label, split.labels)
         assert logits.features.shape == (len(split.labels), 512)
+
+
+def test_what_taking_weights_took_is_no_cost_of_training(network, take, plan, tmp_path):
+    run = take(prepared())
+    predict(plan.predict(KEY), run / "model.safetensors", run, run, families={}, device="cpu")
+    (tmp_path / "part").mkdir()
+    (tmp_path / "part" / "calibrate.json").write_text('{"fits": []}')
+    entry = {"key": KEY._asdict(), "first_stage": None, "external": False, "run": run, "part": tmp_path / "part"}
+    rows = list(_costs(entry))
+    assert [row["stage"] for row in rows] == ["weights", "predict"]
+    assert rows[0]["epochs"] == 0
+    assert rows[0]["seconds"] > 0
 
 
 def test_a_file_of_another_content_is_refused(network, take, refuses):
