@@ -6,3 +6,5 @@ NO_LABEL = -1
 OOD_PREFIX = "ood/"
 #: a calibrator with more than this many times the NLL of the uncalibrated logits is warned of, wherever it is scored
 WORSE = 2.0
+#: value of a protocol's ``weights`` where networks are trained here
+TRAINED = "trained"

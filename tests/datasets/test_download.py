@@ -8,7 +8,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from calgrid.datasets import _download
-from calgrid.datasets._download import obtain
+from calgrid.datasets._download import obtain, obtain_recorded
 from calgrid.errors import DataError
 
 CONTENT = bytes(range(256)) * 10_000  # 2.56 MB
@@ -340,3 +340,47 @@ def test_a_server_that_tells_no_size_is_given_up(server, weights, tmp_path, refu
     server.plan = [without_length]
     with refuses(DataError, "does not say how long the file is", "put net.pth (sha256 beginning with"):
         obtain(weights, tmp_path)
+
+
+# files without a published checksum
+
+
+def test_a_checksum_is_recorded_at_first_use_and_verified_ever_after(server, tmp_path, refuses):
+    file = {"name": "data.tar", "url": server.url, "insecure": True}
+    path = obtain_recorded(file, tmp_path)
+    digest = hashlib.sha256(CONTENT).hexdigest()
+    assert path.read_bytes() == CONTENT
+    assert (tmp_path / "data.tar.sha256").read_text() == f"{digest}  data.tar\n"
+    assert obtain_recorded(file, tmp_path) == path
+    assert server.begins == [0]
+    path.write_bytes(b"another content")
+    with refuses(DataError, "is not the published file", f"instead of {digest}"):
+        obtain_recorded(file, tmp_path)
+    path.unlink()
+    server.plan = [lambda handler, begin: answer(handler, b"x" * 100)]
+    with refuses(DataError, "is not the published file", digest):
+        obtain_recorded(file, tmp_path)
+    assert not path.exists()
+
+
+def test_a_file_that_was_brought_is_recorded_too(tmp_path):
+    (tmp_path / "data.tar").write_bytes(CONTENT)
+    obtain_recorded({"name": "data.tar", "url": "https://example.org/data.tar"}, tmp_path)
+    assert hashlib.sha256(CONTENT).hexdigest() in (tmp_path / "data.tar.sha256").read_text()
+
+
+def test_without_a_checksum_an_interrupted_download_goes_on_within_a_call_but_not_in_the_next(server, tmp_path):
+    """Nothing would tell that its beginning was that of another file."""
+    (tmp_path / ".data.tar.part").write_bytes(b"x" * 100)
+    server.plan = [cut(1000), whole]
+    path = obtain_recorded({"name": "data.tar", "url": server.url, "insecure": True}, tmp_path)
+    assert path.read_bytes() == CONTENT
+    assert server.begins == [0, 1000]
+
+
+def test_a_missing_file_without_a_checksum_is_one_sentence(server, tmp_path, refuses):
+    server.plan = [lambda handler, begin: handler.send_error(404)]
+    file = {"name": "data.tar", "url": server.url, "insecure": True}
+    with refuses(DataError, "HTTP 404", "put data.tar (no published checksum) from", "by hand"):
+        obtain_recorded(file, tmp_path)
+    assert not (tmp_path / "data.tar.sha256").exists()

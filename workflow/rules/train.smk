@@ -14,13 +14,14 @@ rule train:
         "../../envs/train.yaml"
     threads: 1
     resources:
-        gpu=BOOK.gpus,
+        gpu=BOOK.needs.train_gpus,
         mem_mb=BOOK.needs.train_memory,
         runtime=BOOK.needs.train_minutes,
     params:
         folder=RUN,
         data=f"{RESULTS}/data/{{dataset}}",
         spec=BOOK.train_spec,
+        options=BOOK.train_options,
     shell:
         "python -m calgrid train --spec {params.spec:q} --data {params.data:q} --out {params.folder:q}"
-        " --first-stage {input.first_stage:q} --threads {threads} > {log:q} 2>&1"
+        " --first-stage {input.first_stage:q} {params.options} --threads {threads} > {log:q} 2>&1"

@@ -1,6 +1,7 @@
 """What every backbone offers: ordered stages, a pool, penultimate features and a linear head."""
 
 from collections.abc import Iterable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -31,6 +32,10 @@ class Backbone(nn.Module):
         self.pool = pool
         self.head = nn.Linear(num_features, num_classes) if head is None else head
         self.num_features = num_features
+
+    def published(self) -> dict[str, Any]:
+        """Return where the published weights of this network come from, for a run's records; empty without any."""
+        return {}
 
     def features(self, x: Tensor) -> Tensor:
         """Return penultimate features ``(N, d)`` of normalised images ``(N, 3, H, W)``.

@@ -4,6 +4,8 @@ A model is built by timm itself, with its own initialisation; published weights 
 timm, which reads tensors alone. Features are what timm calls pre-logits.
 """
 
+from typing import Any
+
 import timm
 from torch import Tensor, nn
 
@@ -26,6 +28,11 @@ class TimmBackbone(Backbone):
             )
         model.reset_classifier(0)
         super().__init__([Trunk(name, model)], PreLogits(model), head.in_features, num_classes, head)
+        self._published = {"path": name, "url": str(model.pretrained_cfg.get("hf_hub_id") or "timm")}
+
+    def published(self) -> dict[str, Any]:
+        """Return the name of the weights in timm and where it finds them; see :class:`Backbone`."""
+        return self._published
 
 
 def create(name: str, num_classes: int, pretrained: bool) -> nn.Module:

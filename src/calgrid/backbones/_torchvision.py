@@ -19,6 +19,7 @@ from calgrid.backbones._base import Backbone
 from calgrid.backbones._resnet import global_pool
 from calgrid.datasets._download import obtain
 from calgrid.errors import DataError
+from calgrid.storage.sources import record
 
 #: classes that the published heads know
 PUBLISHED_CLASSES = 1000
@@ -47,6 +48,11 @@ class TorchvisionBackbone(Backbone):
             load_published(network, read_weights(self.weights_file(), weights_folder()), num_classes)
         stages, pool, head = take_apart(network)
         super().__init__(stages, pool, head.in_features, num_classes, head)
+
+    def published(self) -> dict[str, Any]:
+        """Return name, address, size and SHA-256 of the file with the weights; see :class:`Backbone`."""
+        file = self.weights_file()
+        return {"url": file["url"], **record(weights_folder() / file["name"], file["name"])}
 
     @classmethod
     def weights_file(cls) -> dict[str, Any]:

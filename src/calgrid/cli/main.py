@@ -155,6 +155,7 @@ def _add_train(commands: Commands) -> None:
     parser.add_argument("--data", type=Path, required=True, help="folder of the prepared data set")
     parser.add_argument("--out", type=Path, required=True, help="folder of the run")
     parser.add_argument("--first-stage", type=Path, nargs="?", help="model.safetensors that a second stage starts from")
+    parser.add_argument("--data-root", type=Path, help="folder for published checkpoints, where weights are such")
     seconds = float(os.environ.get("CALGRID_RESUME_SECONDS", "60"))
     parser.add_argument("--resume-every", type=float, default=seconds, help="seconds between resume states (60)")
     _device_options(parser)

@@ -56,6 +56,7 @@ def train(options: argparse.Namespace) -> None:
         options.data,
         options.out,
         first_stage=options.first_stage,
+        data_root=options.data_root,
         device=options.device,
         threads=options.threads,
         resume_every=options.resume_every,

@@ -9,8 +9,10 @@ from typing import Any
 
 from calgrid import fingerprint, registry
 from calgrid.configuration.datasets import FACTS, VARIANT_FACTS
+from calgrid.configuration.protocols import trains
 from calgrid.configuration.runs import EXTERNAL, RunKey, family_unit
 from calgrid.configuration.study import Study
+from calgrid.configuration.weights import FOCAL_CALIBRATION, checkpoint_file
 from calgrid.errors import ConfigError
 
 #: keys of a protocol that matter after training only
@@ -74,17 +76,22 @@ class Plan:
             "key": key._asdict(),
             "protocol": {k: v for k, v in run.protocol.items() if k not in EXPORT_KEYS},
             "procedure": {"id": method.procedure, "options": dict(method.procedure_options)},
-            "loss": {"id": method.loss, "options": dict(method.loss_options)},
             "data": self.data(key.dataset),
             "first_stage": first,
         }
+        if trains(run.protocol):
+            spec["loss"] = {"id": method.loss, "options": dict(method.loss_options)}
+        if run.protocol["weights"] == FOCAL_CALIBRATION:
+            spec["checkpoint"] = checkpoint_file(key.dataset, key.backbone, method, key.path)
         return {**spec, "fingerprint": fingerprint.of_stage(spec, self._training_modules(key))}
 
     def _training_modules(self, key: RunKey) -> list[str]:
-        method = self.study.runs[key].method
+        run = self.study.runs[key]
+        method = run.method
+        losses = [registry.spec("loss", method.loss).module] if trains(run.protocol) else []
         return [
             "calgrid.stages.train",
-            registry.spec("loss", method.loss).module,
+            *losses,
             registry.spec("procedure", method.procedure).module,
             registry.spec("backbone", key.backbone).module,
         ]

@@ -2,12 +2,18 @@
 
 from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import yaml
 
 from calgrid.configuration.schema import fill_defaults, validate
+from calgrid.conventions import TRAINED
 from calgrid.errors import ConfigError, unknown_id
+
+#: keys that mean something in a protocol that trains nothing, and what the others are where they must be something
+READY_KEYS = ("weights", "channels_last", "export_features")
+READY = MappingProxyType({"epochs": 0, "batch_size": 0, "checkpoints": ("last",), "pretrained": False})
 
 
 def merge(base: Mapping[str, Any], change: Mapping[str, Any]) -> dict[str, Any]:
@@ -49,6 +55,8 @@ class ProtocolBook:
             raw = self._read(name, where)
         validate(raw, self.schema, f"protocol '{name}'")
         filled = fill_defaults({"augmentation": {}, **raw}, self.schema)
+        if not trains(filled):
+            return _ready(raw, filled, f"protocol '{name}'")
         _check(filled, f"protocol '{name}'")
         if "schedule" in filled.get("second_stage", {}):
             _check(for_stage(filled, second=True), f"protocol '{name}': second_stage")
@@ -67,6 +75,11 @@ class ProtocolBook:
         return raw
 
 
+def trains(protocol: Mapping[str, Any]) -> bool:
+    """Does a protocol train networks, or take them as they are?"""
+    return protocol["weights"] == TRAINED
+
+
 def for_stage(protocol: Mapping[str, Any], second: bool) -> dict[str, Any]:
     """Return the protocol of the first or of the second stage."""
     own = {key: value for key, value in protocol.items() if key != "second_stage"}
@@ -76,6 +89,13 @@ def for_stage(protocol: Mapping[str, Any], second: bool) -> dict[str, Any]:
     # a schedule is replaced as a whole: milestones of the first stage mean nothing in the second
     schedule = {"schedule": change["schedule"]} if "schedule" in change else {}
     return {**merge(own, change), **schedule}
+
+
+def _ready(raw: Mapping[str, Any], filled: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """A protocol that trains nothing, without the keys that would say how."""
+    if extra := sorted(set(raw) - {"description", *READY_KEYS}):
+        raise ConfigError(f"{where}: weights: {filled['weights']} trains nothing; remove {', '.join(extra)}.")
+    return {**{key: filled[key] for key in READY_KEYS}, **READY, "checkpoints": list(READY["checkpoints"])}
 
 
 def _check(protocol: Mapping[str, Any], where: str) -> None:

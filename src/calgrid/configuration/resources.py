@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import Any
 
 from calgrid import registry
+from calgrid.configuration.protocols import trains
 from calgrid.configuration.runs import RunKey, backbone_of, family_unit
 from calgrid.configuration.study import Study
 from calgrid.errors import ConfigError
@@ -64,10 +65,17 @@ class Resources:
         seconds = images * math.prod(self._shape(unit)[1:]) * PREPARE_SECONDS_A_PIXEL
         return min(LEAST_MINUTES + math.ceil(SAFETY * seconds / 60), MOST_MINUTES)
 
+    def train_gpus(self, wildcards: Any) -> int:
+        """GPUs of a training: none where weights are taken as they are."""
+        return self._gpus if trains(self._study.runs[run_key(wildcards)].protocol) else 0
+
     def train_memory(self, wildcards: Any, attempt: int) -> int:
         """Memory of a training in MB."""
         key = run_key(wildcards)
-        batch = self._study.runs[key].protocol["batch_size"]
+        protocol = self._study.runs[key].protocol
+        if not trains(protocol):
+            return attempt * (BASE_MB + WEIGHT_COPIES * 4 * max(_facts(key.backbone)["parameters"].values()) // MB)
+        batch = protocol["batch_size"]
         return attempt * self._network_memory(key.dataset, key.backbone, batch)
 
     def train_minutes(self, wildcards: Any) -> int:

@@ -133,6 +133,11 @@ class RuleBook:
         """Resolved run, with its fingerprint."""
         return as_json(self.plan.train(self.key(wildcards)))
 
+    def train_options(self, wildcards: Any) -> str:
+        """Further options of ``calgrid train``."""
+        fetched = "checkpoint" in self.plan.train(self.key(wildcards))
+        return f"--data-root {shlex.quote(self.data_root)}" if fetched and self.data_root else ""
+
     # predict --------------------------------------------------------------------------------------------------------
 
     def predict_groups(self) -> list[PredictGroup]:

@@ -12,9 +12,10 @@ from calgrid.configuration import tables
 from calgrid.configuration.calibrators import CalibratorBook
 from calgrid.configuration.datasets import DatasetBook
 from calgrid.configuration.methods import MethodBook, Place
-from calgrid.configuration.protocols import ProtocolBook, for_stage
+from calgrid.configuration.protocols import ProtocolBook, for_stage, trains
 from calgrid.configuration.runs import EXTERNAL, Evaluation, Layout, Run, RunKey, family_unit
 from calgrid.configuration.schema import fill_defaults, validate
+from calgrid.configuration.weights import FOCAL_CALIBRATION, check_ready, checkpoint_file
 from calgrid.errors import ConfigError, unknown_id
 
 
@@ -111,6 +112,8 @@ class Study:
             if spec.info.get("role") != "dataset":
                 raise ConfigError(f"{where}.datasets: '{dataset}' can only be tested on; name it in shifts.")
         self._check_backbones(grid, protocol, where)
+        if not trains(protocol):
+            check_ready(grid, protocol, self.datasets, where)
         self._check_shifts(grid, where)
         calibrators = {name: self._calibrator(name, where) for name in grid["calibrators"]}
         self._check_features(calibrators, protocol, grid, where)
@@ -134,15 +137,17 @@ class Study:
     def _add_run(self, key: RunKey, protocol: Mapping[str, Any], where: str) -> None:
         if key in self.runs:
             return
-        if self.datasets.spec(key.dataset).info.get("evaluation_only", False):
+        if trains(protocol) and self.datasets.spec(key.dataset).info.get("evaluation_only", False):
             raise ConfigError(
-                f"{where}.datasets: '{key.dataset}' has no training images; name logits of a network that was trained "
-                "elsewhere under 'external'."
+                f"{where}.datasets: '{key.dataset}' has no training images, and protocol '{key.protocol}' trains; use "
+                "one with weights: published, or name logits of a network that was trained elsewhere under 'external'."
             )
         *_, first = self.methods.split(key.method, f"{where}.methods")
         defaults_of = self.datasets.defaults_of(key.dataset)
-        place = Place(key.protocol, key.dataset, key.backbone, protocol["reduction"], defaults_of)
+        place = Place(key.protocol, key.dataset, key.backbone, protocol.get("reduction", "mean"), defaults_of)
         method = self.methods.resolve(key.method, place)
+        if protocol["weights"] == FOCAL_CALIBRATION:
+            checkpoint_file(key.dataset, key.backbone, method, f"{where}.methods")
         first_key = key._replace(method=first) if first else None
         if first_key:
             self._add_run(first_key, protocol, where)

@@ -1,7 +1,8 @@
 """Published files below data_root: taken as they lie there if they are the right ones, else downloaded.
 
 A file is known by its size and checksum, which are written in the file of its data set; of the weights of backbones
-the publisher states the beginning of the checksum alone, and the server tells the size. A download goes to a hidden
+the publisher states the beginning of the checksum alone, and the server tells the size. Of a file without any published
+checksum it is recorded beside the file at first use, and verified ever after. A download goes to a hidden
 ``.part`` file, which the next attempt or the next call continues, and gets its name when the checksum is right. A file
 that is there already is never replaced or removed, and never fetched again. Connections are encrypted, unless a data
 set says of a file that its publisher offers it in the clear only; then the checksum alone vouches for it.
@@ -20,8 +21,9 @@ from urllib.parse import urlsplit
 
 from calgrid.errors import DataError
 from calgrid.progress import Progress, log
-from calgrid.storage.atomic import disk_error, flush
+from calgrid.storage.atomic import disk_error, flush, write_text
 from calgrid.storage.locks import OwnerLock
+from calgrid.storage.sources import record
 
 #: attempts without a new byte, and seconds before the second one; each further pause is twice as long
 ATTEMPTS, PAUSE = 5, 2.0
@@ -66,6 +68,27 @@ def obtain(file: Mapping[str, Any], folder: Path | None) -> Path:
     return path
 
 
+def obtain_recorded(file: Mapping[str, Any], folder: Path) -> Path:
+    """Return the path of a file whose publisher states no checksum; see :func:`obtain`.
+
+    The SHA-256 of what lies there, or comes, at the first call is recorded beside it, as ``sha256sum`` writes it.
+
+    Parameters
+    ----------
+    file : ``name``, ``url``.
+
+    Raises
+    ------
+    DataError : the file is no longer the recorded one, or could not be downloaded.
+    """
+    note = folder / f"{file['name']}.sha256"
+    known = {"sha256": note.read_text(encoding="ascii").split()[0]} if note.is_file() else {}
+    path = obtain({**file, **known}, folder)
+    if not known:
+        write_text(note, f"{record(path, path.name)['sha256']}  {path.name}\n")
+    return path
+
+
 def brought(file: Mapping[str, Any], folder: Path | None) -> Path | None:
     """Return the path of a published file that a person must fetch, or None if it is not there.
 
@@ -95,7 +118,7 @@ def _checksum(file: Mapping[str, Any]) -> str:
     if "sha256_prefix" in file:
         return f"sha256 beginning with {file['sha256_prefix']}"
     kind = _kind(file)
-    return f"{kind} {file[kind]}"
+    return f"{kind} {file[kind]}" if kind in file else "no published checksum"
 
 
 def _kind(file: Mapping[str, Any]) -> str:
@@ -107,6 +130,8 @@ def _difference(path: Path, file: Mapping[str, Any]) -> str:
     size = path.stat().st_size
     if size != file.get("size", size):
         return f"{size:,} bytes instead of {file['size']:,}"
+    if not _difference_can_show(file):
+        return ""
     kind = _kind(file)
     with path.open("rb") as stream:
         found = hashlib.file_digest(stream, kind).hexdigest()
@@ -114,9 +139,16 @@ def _difference(path: Path, file: Mapping[str, Any]) -> str:
     return "" if right else f"{kind} {found} instead of {_checksum(file).removeprefix(kind).strip()}"
 
 
+def _difference_can_show(file: Mapping[str, Any]) -> bool:
+    """Would a checksum tell that the beginning of a download was that of another file?"""
+    return "sha256_prefix" in file or _kind(file) in file
+
+
 def _complete(file: Mapping[str, Any], part: Path, path: Path) -> None:
     """Fill ``part`` until it is the published file."""
     _check_scheme(file["url"], file)
+    if not _difference_can_show(file):
+        part.unlink(missing_ok=True)
     continued = part.is_file() and part.stat().st_size > 0
     _fetch(file, part, path)
     difference = _difference(part, file)

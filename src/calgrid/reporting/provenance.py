@@ -39,12 +39,18 @@ def _record(run: dict[str, Any], fingerprints: pd.Series) -> dict[str, Any]:
     environment = record.get("environment", {})
     return {
         "path": "/".join(str(run["key"][name]) for name in KEY),
-        "origin": "external logits" if run["external"] else "trained",
+        "origin": "external logits" if run["external"] else _origin(record),
         "fingerprint": fingerprints.get(tuple(run["key"][name] for name in KEY), ""),
         "part": run["fingerprint"],
         "environment": tuple(str(environment.get(name, "")) for name in ENVIRONMENT),
         "interruptions": record.get("interruptions", ""),
     }
+
+
+def _origin(record: dict[str, Any]) -> str:
+    """Where the weights of a run come from."""
+    weights = record.get("weights")
+    return "trained" if weights is None else f"{weights['source']} weights, {weights['path']} of {weights['url']}"
 
 
 def _sources(data: StudyData) -> list[tuple[str, str, str]]:

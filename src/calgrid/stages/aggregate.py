@@ -57,11 +57,16 @@ def _costs(run: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     if first is not None:
         yield {**key, "stage": "first_stage", "item": first["method"], **_stage_cost(first["run"], "train")}
     if not run["external"]:
-        for stage in ("train", "predict"):
-            yield {**key, "stage": stage, "item": "", **_stage_cost(run["run"], stage)}
+        yield {**key, "stage": _stage_of_training(run["run"]), "item": "", **_stage_cost(run["run"], "train")}
+        yield {**key, "stage": "predict", "item": "", **_stage_cost(run["run"], "predict")}
     calibration = read_json(Path(run["part"], "calibrate.json"), "calibration record")
     for fit in calibration["fits"]:
         yield {**key, "stage": "calibrate", "item": fit["calibrator"], "seconds": fit["seconds"], "device": "cpu"}
+
+
+def _stage_of_training(run: str) -> str:
+    """Return ``train``, or ``weights`` where they were taken as they are, which says nothing of what training costs."""
+    return "weights" if "weights" in read_json(Path(run, "train.json"), "train record") else "train"
 
 
 def _stage_cost(run: str, stage: str) -> dict[str, Any]:

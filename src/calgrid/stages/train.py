@@ -1,6 +1,7 @@
 """Stage ``train``: one run from its specification to ``model.safetensors``, ``history.parquet`` and ``train.json``.
 
-A loss that records its training samples adds ``samples.parquet``: one row a sample and sampled epoch.
+A loss that records its training samples adds ``samples.parquet``: one row a sample and sampled epoch. Where weights are
+taken as they are, nothing is trained: the history has no rows, and the record says where they come from.
 """
 
 import time
@@ -13,14 +14,19 @@ import torch
 from torch import nn
 
 from calgrid.backbones import build_backbone
+from calgrid.backbones._base import Backbone
 from calgrid.backbones._catalogue import check_image_size, describe
+from calgrid.backbones._focal_calibration import load_checkpoint as load_published_checkpoint
+from calgrid.conventions import TRAINED
 from calgrid.datasets import Prepared, open_prepared
-from calgrid.errors import StateError
+from calgrid.datasets._download import obtain_recorded
+from calgrid.errors import DataError, StateError
 from calgrid.losses import build_loss
 from calgrid.procedures import build_procedure
 from calgrid.procedures._base import Procedure
 from calgrid.storage.atomic import write_json
 from calgrid.storage.checkpoint import load_checkpoint, save_checkpoint
+from calgrid.storage.sources import record
 from calgrid.storage.stage import run_stage
 from calgrid.storage.tables import write_frame
 from calgrid.training import environment
@@ -39,6 +45,7 @@ def train(
     out: Path,
     *,
     first_stage: Path | None = None,
+    data_root: Path | None = None,
     device: str = "auto",
     threads: int = 1,
     resume_every: float = 60.0,
@@ -50,6 +57,7 @@ def train(
     spec : resolved run (``calgrid.configuration.plan``): key, protocol, procedure, loss, seed, fingerprints.
     data : folder of the prepared data set.
     first_stage : model.safetensors of the first stage, for second stages.
+    data_root : folder for published checkpoints, where the weights are such.
     resume_every : seconds between two resume states.
 
     Returns
@@ -62,6 +70,9 @@ def train(
     prepared = open_prepared(data, fingerprint=spec.get("data"))
 
     def produce(folder: Path) -> None:
+        if spec["protocol"]["weights"] != TRAINED:
+            _take_weights(folder, spec, prepared, data_root, where)
+            return
         trainer = _build_trainer(spec, prepared, first, where, folder, resume_every)
         with StopRequest() as stop:
             position = trainer.run(stop)
@@ -107,8 +118,7 @@ def _build_trainer(
 ) -> Trainer:
     key, protocol = spec["key"], spec["protocol"]
     classes, seed = prepared.n_classes, key["seed"]
-    height, width = prepared.splits["train"].images.shape[-2:]
-    check_image_size(describe(key["backbone"]), height, width, f"data set '{key['dataset']}'")
+    _check_images(key, prepared)
     torch.manual_seed(stream(seed, "weights"))
     # a second stage takes its body from the first, which began with the published weights
     model, procedure = build_network(spec, classes, first, pretrained=protocol["pretrained"] and first is None)
@@ -132,6 +142,11 @@ def _build_trainer(
     )
 
 
+def _check_images(key: Mapping[str, Any], prepared: Prepared) -> None:
+    height, width = prepared.splits["test"].images.shape[-2:]
+    check_image_size(describe(key["backbone"]), height, width, f"data set '{key['dataset']}'")
+
+
 def device_images(prepared: Prepared, split: str, device: torch.device, channels_last: bool) -> DeviceImages:
     """Put a prepared split on the device with the normalisation of its data set."""
     arrays = prepared.splits[split]
@@ -153,17 +168,60 @@ def _write_outputs(
     if position.samples:
         epochs = pd.concat([pd.DataFrame(table) for table in position.samples], ignore_index=True)
         write_frame(folder / SAMPLES, epochs.astype({"epoch": "int32"}))
-    record = {
+    facts = {
+        **_record(spec, trainer.model, position.seconds, device),
+        "precision": "bf16" if trainer.autocast else "fp32",
+        "epochs": position.epoch,
+        "interruptions": position.interruptions,
+        "trained_parameters": sum(p.numel() for p in trainer.trained),
+    }
+    write_json(folder / "train.json", facts)
+
+
+def _take_weights(
+    folder: Path, spec: Mapping[str, Any], prepared: Prepared, data_root: Path | None, device: torch.device
+) -> None:
+    """Write the outputs of a run whose weights are taken as they are."""
+    key, begin = spec["key"], time.monotonic()
+    _check_images(key, prepared)
+    known = describe(key["backbone"]).info["parameters"]
+    if prepared.n_classes not in known:
+        raise DataError(
+            f"Data set '{key['dataset']}' has {prepared.n_classes} classes, the published weights of "
+            f"'{key['backbone']}' {', '.join(map(str, known))}: fine-tune them (pretrained: true)."
+        )
+    model, _ = build_network(spec, prepared.n_classes, pretrained="checkpoint" not in spec)
+    source = _take_checkpoint(model, spec["checkpoint"], data_root) if "checkpoint" in spec else model.published()
+    description = {"fingerprint": spec["fingerprint"], "spec": dict(spec)}
+    save_checkpoint(folder / "model.safetensors", {"last.model": model.state_dict()}, description)
+    write_frame(folder / "history.parquet", pd.DataFrame({"epoch": pd.Series(dtype="int32")}))
+    facts = {
+        **_record(spec, model, time.monotonic() - begin, device),
+        "epochs": 0,
+        "interruptions": 0,
+        "trained_parameters": 0,
+        "weights": {"source": spec["protocol"]["weights"], **source},
+    }
+    write_json(folder / "train.json", facts)
+
+
+def _take_checkpoint(model: Backbone, file: Mapping[str, str], data_root: Path | None) -> dict[str, Any]:
+    """Load a published checkpoint; return where it comes from."""
+    if data_root is None:
+        raise DataError(f"Give a data_root, the folder for {file['name']} from {file['url']}.")
+    path = obtain_recorded(file, data_root / file["folder"])
+    load_published_checkpoint(model, path)
+    return {"url": file["url"], **record(path, f"{file['folder']}/{file['name']}")}
+
+
+def _record(spec: Mapping[str, Any], model: nn.Module, seconds: float, device: torch.device) -> dict[str, Any]:
+    """What the records of all runs say."""
+    return {
         "spec": dict(spec),
         "fingerprint": spec["fingerprint"],
         "environment": environment.describe(device),
-        "precision": "bf16" if trainer.autocast else "fp32",
-        "seconds": position.seconds,
+        "seconds": seconds,
         "peak_memory_mb": environment.peak_memory_mb(device),
-        "epochs": position.epoch,
-        "interruptions": position.interruptions,
-        "parameters": sum(p.numel() for p in trainer.model.parameters()),
-        "trained_parameters": sum(p.numel() for p in trainer.trained),
+        "parameters": sum(p.numel() for p in model.parameters()),
         "finished": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
     }
-    write_json(folder / "train.json", record)

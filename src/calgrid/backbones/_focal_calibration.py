@@ -1,0 +1,111 @@
+"""Published checkpoints of torrvision/focal_calibration (Mukhoti et al., NeurIPS 2020) in our networks of CIFAR.
+
+Their files are state dictionaries of ``DataParallel``, with names of modules that differ from ours. Their dense layers
+put what they compute before their input and ours behind it, so that the channels of a dense block are in another order.
+"""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from calgrid.backbones._base import Backbone
+from calgrid.errors import DataError
+
+State = dict[str, Tensor]
+WRAPPER = "module."
+#: their names of modules -> ours, of residual networks
+RESIDUAL = (
+    (re.compile(r"^conv1\."), "stages.0.0."),
+    (re.compile(r"^bn1\."), "stages.0.1."),
+    (re.compile(r"^layer(\d)\."), r"stages.\1."),
+    (re.compile(r"\.downsample\."), ".shortcut."),
+    (re.compile(r"^fc\."), "head."),
+)
+DENSE_LAYER = re.compile(r"dense(\d)\.(\d+)\.(bn1|conv1|bn2|conv2)\.(\w+)")
+#: place of their modules in the branch of our dense layer, and in our transition
+BRANCH = {"bn1": 0, "conv1": 2, "bn2": 3, "conv2": 5}
+TRANSITION = {"bn": 0, "conv": 2}
+BLOCKS = (1, 2, 3, 4)
+
+
+def read_checkpoint(path: Path) -> State:
+    """Return the tensors of a published file, without the wrapper's name.
+
+    Raises
+    ------
+    DataError : it holds anything but named tensors.
+    """
+    try:
+        state = torch.load(path, map_location="cpu", weights_only=True)
+        return {name.removeprefix(WRAPPER): tensor.detach() for name, tensor in state.items()}
+    except Exception as error:  # torch raises many kinds for a truncated or foreign file
+        raise DataError(
+            f"The weights in {path} cannot be read ({type(error).__name__}): remove the file and run again."
+        ) from None
+
+
+def load_checkpoint(model: Backbone, path: Path) -> None:
+    """Load a published file into our network of the same architecture.
+
+    Raises
+    ------
+    DataError : it is damaged, or the checkpoint of another network.
+    """
+    theirs = read_checkpoint(path)
+    try:
+        ours = _dense(theirs) if "dense1.0.bn1.weight" in theirs else _residual(theirs)
+        # old versions of torch did not count the batches, which no prediction depends on
+        counts = {name: tensor for name, tensor in model.state_dict().items() if name.endswith("num_batches_tracked")}
+        model.load_state_dict({**counts, **ours})
+    except (RuntimeError, KeyError, IndexError) as error:
+        reason = str(error).splitlines()[-1].strip()
+        raise DataError(f"The checkpoint {path} is that of another network than the run's: {reason}") from None
+
+
+def _residual(theirs: Mapping[str, Tensor]) -> State:
+    names = list(theirs)
+    for pattern, replacement in RESIDUAL:
+        names = [pattern.sub(replacement, name) for name in names]
+    return dict(zip(names, theirs.values(), strict=True))
+
+
+def _dense(theirs: Mapping[str, Tensor]) -> State:
+    """Rename a dense network, and bring the channels behind each concatenation into our order."""
+    ours, counts = {"stages.0.weight": theirs["conv1.weight"]}, dict.fromkeys(BLOCKS, 0)
+    for name, tensor in theirs.items():
+        if found := DENSE_LAYER.fullmatch(name):
+            block, layer, part, kind = int(found[1]), int(found[2]), found[3], found[4]
+            counts[block] = max(counts[block], layer + 1)
+            # a transition stands before the layers of all blocks but the first
+            target = f"stages.{block}.{layer + (block > 1)}.branch.{BRANCH[part]}.{kind}"
+            ours[target] = _reordered(theirs, tensor, block, layer) if part in ("bn1", "conv1") else tensor
+    for block in BLOCKS[:-1]:
+        for part, place in TRANSITION.items():
+            for kind, tensor in _parts(theirs, f"trans{block}.{part}."):
+                ours[f"stages.{block + 1}.0.{place}.{kind}"] = _reordered(theirs, tensor, block, counts[block])
+    last = BLOCKS[-1]
+    for kind, tensor in _parts(theirs, "bn."):
+        ours[f"stages.{last}.{counts[last] + 1}.{kind}"] = _reordered(theirs, tensor, last, counts[last])
+    ours["head.weight"] = _reordered(theirs, theirs["linear.weight"], last, counts[last])
+    return {**ours, "head.bias": theirs["linear.bias"]}
+
+
+def _parts(theirs: Mapping[str, Tensor], prefix: str) -> list[tuple[str, Tensor]]:
+    return [(name.removeprefix(prefix), tensor) for name, tensor in theirs.items() if name.startswith(prefix)]
+
+
+def _reordered(theirs: Mapping[str, Tensor], tensor: Tensor, block: int, layers: int) -> Tensor:
+    """Order the channels that a tensor reads behind ``layers`` layers of a block as ours are.
+
+    Theirs are those of the last layer, ..., of the first layer, of the block's input.
+    """
+    if not tensor.ndim:  # a count of batches
+        return tensor
+    inputs = len(theirs[f"dense{block}.0.bn1.weight"])
+    growth = len(theirs[f"dense{block}.0.conv2.weight"])
+    groups = torch.arange(layers * growth).view(layers, growth).flip(0).flatten()
+    order = torch.cat([layers * growth + torch.arange(inputs), groups])
+    return tensor.index_select(min(1, tensor.ndim - 1), order)

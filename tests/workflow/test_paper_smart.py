@@ -1,0 +1,64 @@
+"""The grid of SMART plans as a whole where there are no data, no weights and no network, and fills its tables."""
+
+import re
+import time
+
+import pytest
+import yaml
+from tests.conftest import HOME
+from tests.workflow.dag import Repository
+
+from calgrid.configuration.places import cell_place
+from calgrid.configuration.plan import Plan
+from calgrid.configuration.study import Study
+
+CONFIG = HOME / "config" / "papers" / "smart.yaml"
+UNITS = {"cifar10", "cifar100", "imagenet", "imagenet_c", "imagenet_lt", "imagenet_sketch"}
+#: eight cells of six losses; six networks on ImageNet and -LT, five on -Sketch; five with variants of calibrators
+RUNS = 8 * 6 + 6 + 6 + 5 + 5
+
+
+@pytest.fixture
+def study(tmp_path):
+    return Study({**yaml.safe_load(CONFIG.read_text()), "data_root": str(tmp_path)}, HOME)
+
+
+def test_every_cell_of_its_tables_is_filled_by_some_run(study):
+    (paper,) = study.papers
+    asked = 0
+    for table in paper["tables"]:
+        for row in table["rows"]:
+            for column in table["columns"]:
+                place = cell_place(table, row, column)
+                wanted = [
+                    evaluation
+                    for key, evaluation in study.evaluations.items()
+                    if all(getattr(key, axis) == place[axis] for axis in ("dataset", "backbone", "method"))
+                    and place["calibrator"] in evaluation.calibrators
+                    and place["fit_on"] in evaluation.fit_on
+                    and (place["shift"] == "" or "imagenet_c" in evaluation.families)
+                ]
+                assert wanted, f"{table['id']}: {place}"
+                assert all(evaluation.calibrator_seeds == [1, 2, 3, 4, 5] for evaluation in wanted)
+                asked += 1
+    assert asked > 1000
+    assert len(study.runs) == RUNS
+    assert set(study.data_units()) == UNITS
+    assert all(run["fingerprint"] for run in Plan(study).manifest()["runs"])
+
+
+@pytest.mark.workflow
+def test_it_plans_in_less_than_a_minute(tmp_path):
+    repository = Repository(tmp_path)
+    (tmp_path / "data").mkdir()
+    begin = time.monotonic()
+    result = repository.snakemake(
+        "--configfile", "config/papers/smart.yaml", "--config", "data_root=data", "-n", "--cores", "1"
+    )
+    assert result.returncode == 0, result.stdout + result.stderr
+    counts = dict(re.findall(r"^(\w+) +(\d+)$", result.stdout + result.stderr, re.MULTILINE))
+    assert int(counts["train"]) == int(counts["calibrate"]) == RUNS
+    assert sum(int(count) for rule, count in counts.items() if rule.startswith("predict_")) == RUNS
+    assert int(counts["prepare_data"]) == len(UNITS)
+    assert int(counts["total"]) == 3 * RUNS + len(UNITS) + 6
+    assert time.monotonic() - begin < 60
