@@ -204,6 +204,7 @@ class Plan:
             "statistics": dict(self.statistics),
             "published": list(dict.fromkeys(published)),
             "papers": self.study.papers,
+            "lines": {protocol: line for line, each in self.study.config["lines"].items() for protocol in each},
             "runs": runs,
             "configuration": {k: v for k, v in self.study.config.items() if k != "device"},
         }

@@ -1,6 +1,6 @@
 """Protocols: files in ``config/protocols`` and the variants that a configuration makes of them."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +76,17 @@ def for_stage(protocol: Mapping[str, Any], second: bool) -> dict[str, Any]:
     # a schedule is replaced as a whole: milestones of the first stage mean nothing in the second
     schedule = {"schedule": change["schedule"]} if "schedule" in change else {}
     return {**merge(own, change), **schedule}
+
+
+def cropped(size: Sequence[int], protocol: Mapping[str, Any], where: str) -> tuple[int, ...]:
+    """Height and width that a network sees of images of ``size``; ConfigError where they are too small to crop."""
+    crop = protocol["crop_size"]
+    if crop is not None and crop > min(size):
+        raise ConfigError(
+            f"{where}: the protocol cuts {crop}x{crop} pixels out of each image, and these have "
+            f"{size[0]}x{size[1]}; use larger images or another protocol."
+        )
+    return tuple(size) if crop is None else (crop, crop)
 
 
 def _check(protocol: Mapping[str, Any], where: str) -> None:

@@ -107,7 +107,8 @@ def _build_trainer(
 ) -> Trainer:
     key, protocol = spec["key"], spec["protocol"]
     classes, seed = prepared.n_classes, key["seed"]
-    height, width = prepared.splits["train"].images.shape[-2:]
+    crop = protocol["crop_size"]
+    height, width = (crop, crop) if crop else prepared.splits["train"].images.shape[-2:]
     check_image_size(describe(key["backbone"]), height, width, f"data set '{key['dataset']}'")
     torch.manual_seed(stream(seed, "weights"))
     # a second stage takes its body from the first, which began with the published weights
@@ -116,7 +117,9 @@ def _build_trainer(
     loss = build_loss(spec["loss"]["id"], classes, **spec["loss"]["options"]).to(device)
     channels_last = protocol["channels_last"]
     model = model.to(device, memory_format=torch.channels_last if channels_last else torch.contiguous_format)
-    train_images, val_images = (device_images(prepared, split, device, channels_last) for split in ("train", "val"))
+    train_images, val_images = (
+        device_images(prepared, split, device, channels_last, crop) for split in ("train", "val")
+    )
     return Trainer(
         model,
         loss,
@@ -132,10 +135,12 @@ def _build_trainer(
     )
 
 
-def device_images(prepared: Prepared, split: str, device: torch.device, channels_last: bool) -> DeviceImages:
+def device_images(
+    prepared: Prepared, split: str, device: torch.device, channels_last: bool, crop_size: int | None = None
+) -> DeviceImages:
     """Put a prepared split on the device with the normalisation of its data set."""
     arrays = prepared.splits[split]
-    return DeviceImages(arrays.images, arrays.labels, prepared.mean, prepared.std, device, channels_last)
+    return DeviceImages(arrays.images, arrays.labels, prepared.mean, prepared.std, device, channels_last, crop_size)
 
 
 def _write_outputs(
