@@ -7,7 +7,9 @@ from functools import cache
 
 import pytest
 import torch
+import torchvision
 from safetensors.torch import load_file, save_file
+from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from calgrid.backbones import build_backbone
@@ -211,6 +213,28 @@ def test_tiny_imagenet_networks_keep_the_quarters_of_the_last_map():
     quarters = torch.tensor([[1.0, 2.0], [3.0, 4.0]])
     maps = quarters.repeat_interleave(4, 0).repeat_interleave(4, 1).reshape(1, 1, 8, 8)
     assert build("resnet50_tiny").pool(maps).tolist() == [[1.0, 2.0, 3.0, 4.0]]
+
+
+def on_a_cifar_stem(name):
+    """The network of that name in torchvision with the stem of small images."""
+    network = getattr(torchvision.models, name)(num_classes=10)
+    if name.startswith("resnet"):
+        network.conv1, network.maxpool = nn.Conv2d(3, 64, 3, padding=1, bias=False), nn.Identity()
+    else:
+        network.features.conv0 = nn.Conv2d(3, 64, 3, padding=1, bias=False)
+        network.features.norm0 = network.features.relu0 = network.features.pool0 = nn.Identity()
+    return network
+
+
+@pytest.mark.parametrize("name", ["resnet18", "resnet50", "densenet121"])
+def test_trunks_compute_what_torchvisions_compute(name):
+    """Tensors have the same order in both, so that one's weights are the other's whatever they are called."""
+    model, reference = build(name).train(), on_a_cifar_stem(name).train()
+    ours = model.state_dict()
+    reference.load_state_dict(dict(zip(reference.state_dict(), ours.values(), strict=True)))
+    torch.testing.assert_close(model(images(32)), reference(images(32)), rtol=1e-4, atol=1e-4)
+    for tensor, expected in zip(model.state_dict().values(), reference.state_dict().values(), strict=True):
+        torch.testing.assert_close(tensor, expected, rtol=1e-4, atol=1e-4)
 
 
 def test_bottleneck_strides_in_its_3x3_convolution():

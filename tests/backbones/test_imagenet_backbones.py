@@ -161,7 +161,7 @@ class Hostile:
 
 
 def test_code_in_a_file_is_never_run(cache, monkeypatch, refuses, capsys):
-    keep(cache, monkeypatch, pickle.dumps(Hostile()))
+    keep(cache, monkeypatch, pickle.dumps(Hostile(), protocol=2))
     with refuses(DataError, "cannot be read"):
         build_backbone("imagenet_densenet121", 1000, pretrained=True)
     assert capsys.readouterr().out == ""

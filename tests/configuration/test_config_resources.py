@@ -6,7 +6,14 @@ from types import SimpleNamespace
 import pytest
 
 from calgrid import registry
-from calgrid.configuration.resources import BASE_MB, LEAST_MINUTES, MOST_MINUTES, SCORED_AT_ONCE, Resources
+from calgrid.configuration.resources import (
+    BASE_MB,
+    LEAST_MINUTES,
+    MOST_MINUTES,
+    SCORED_AT_ONCE,
+    SCORED_PIXELS,
+    Resources,
+)
 from calgrid.configuration.study import Study
 
 CIFAR = ("resnet8", "resnet18", "densenet121", "resnet50", "resnet101", "resnet110", "wrn26_10")
@@ -97,9 +104,11 @@ def test_without_a_gpu_the_activations_of_a_batch_lie_in_memory(cifar):
 
 def test_images_are_scored_in_batches_of_the_size_that_memory_is_asked_for():
     from calgrid.stages.predict import BATCH
+    from calgrid.training.data import PIXELS_AT_ONCE
     from calgrid.training.engine import EVALUATION_BATCH
 
     assert SCORED_AT_ONCE == BATCH == EVALUATION_BATCH
+    assert SCORED_PIXELS == PIXELS_AT_ONCE
 
 
 def test_a_data_set_of_unknown_size_gets_more_than_a_small_one(make):

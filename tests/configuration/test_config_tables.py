@@ -116,6 +116,22 @@ def test_papers_change_nothing_but_what_is_reported(make_config, home):
     assert [with_papers.calibrate(key) for key in keys] == [without.calibrate(key) for key in keys]
 
 
+def test_an_edited_number_or_table_is_noticed(make_config, home, tmp_path):
+    for folder in ("config", "workflow"):
+        shutil.copytree(home / folder, tmp_path / folder)
+
+    def fingerprint():
+        return Plan(Study(make_config(papers=["maccal"]), tmp_path)).manifest()["fingerprint"]
+
+    found = [fingerprint(), fingerprint()]
+    for file in ("config/published/maccal.csv", "config/tables/maccal/table1.yaml", "config/claims/maccal.yaml"):
+        path = tmp_path / file
+        path.write_text(path.read_text().replace("4.11", "4.12").replace("sixteen", "16"))
+        found.append(fingerprint())
+    assert found[0] == found[1]
+    assert len(set(found)) == 4
+
+
 def test_an_unknown_paper_is_refused(make_config, home, refuses):
     with refuses(ConfigError, "Unknown paper 'fedls' in papers", "did you mean 'fedlas'?"):
         Study(make_config(papers=["fedls"]), home)

@@ -15,6 +15,7 @@ from calgrid.reporting import captions
 from calgrid.reporting.findings import findings
 from calgrid.reporting.html import write_report
 from calgrid.reporting.index import read_index, write_index
+from calgrid.reporting.provenance import _look_up
 from calgrid.reporting.study import StudyData
 from calgrid.reporting.tables import write_tables
 
@@ -141,6 +142,26 @@ def test_a_calibrator_far_worse_than_none_is_a_finding(build):
     assert "`ts` on `ls` (9.0000 against" in warning
 
 
+def test_many_calibrators_are_counted_and_not_listed(build):
+    names = ("none", "ts", "iso", "smart", "vs", "svs", "spline", "hts")
+    study = build(calibrators=names, methods=("ce", "ls"), seeds=(0,), severities=(5,), shifts=("contrast",))
+    data = StudyData(study.folder, study.manifest)
+    (group,) = data.groups
+    said = findings(data, group)
+    table = data.test(group).set_index(["calibrator", "method"])
+    lower = [
+        name
+        for name in names[1:]
+        if all(table.loc[(name, m), "nll_mean"] < table.loc[("none", m), "nll_mean"] for m in ("ce", "ls"))
+    ]
+    (counted,) = [sentence for sentence in said if sentence.startswith("Of 7 calibrators")]
+    assert f"{len(lower)} lower the mean NLL of every method" in counted
+    (shifted,) = [sentence for sentence in said if sentence.startswith("Under corruption")]
+    assert shifted.count(" with `") == 2
+    (null,) = [sentence for sentence in said if sentence.startswith("Methods whose mean ECE")]
+    assert "averaged over methods, calibrators at or below it" in null
+
+
 def test_what_must_be_said_of_a_data_set_is_the_first_finding_and_the_first_reading(study):
     runs = [{**run, "warning": "val is test"} for run in study.manifest["runs"]]
     data = StudyData(study.folder, {**study.manifest, "runs": runs})
@@ -171,6 +192,12 @@ def test_provenance_lists_fingerprints_versions_and_configuration(study, page):
     assert "study: synthetic" in words
     assert "MIT licence" in words
     assert spec("loss", "ls").source in words
+
+
+def test_sources_of_a_librarys_members_are_those_of_the_library():
+    rows = _look_up("backbone", {"timm/test_vit", "resnet8", "somebodys"}, ("backbone",), {})
+    expected = {name: spec("backbone", name).source for name in ("resnet8", "timm/test_vit")}
+    assert rows == [("backbone", name, source) for name, source in expected.items()]
 
 
 def test_one_seed_and_external_logits(external, external_figures, tmp_path):

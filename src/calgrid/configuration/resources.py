@@ -34,8 +34,8 @@ UNKNOWN_BACKBONE = MappingProxyType(
 #: seconds of a GPU for one pass forth and back over an image: least for 32x32 pixels, and for each multiplication and
 #: addition of the pass forth (what the papers' training times on an A40 come to, 3e-13 to 7e-13)
 PASS_SECONDS, PASS_SECONDS_A_MULTIPLY_ADD = 2e-5, 7e-13
-#: images that are scored at once, of whose activations this share is in memory
-SCORED_AT_ONCE, SCORED_SHARE = 1024, 1 / 8
+#: images, and pixels of images, that are scored at once, of whose activations this share is in memory
+SCORED_AT_ONCE, SCORED_PIXELS, SCORED_SHARE = 1024, 1024 * 64**2, 1 / 8
 #: seconds of a core to decode, scale, hash and write a pixel of a prepared image
 PREPARE_SECONDS_A_PIXEL = 5e-8
 #: a processor core is so many times slower than a GPU
@@ -108,7 +108,8 @@ class Resources:
             facts = backbone_facts(backbone)
             need = IMAGE_COPIES * images + WEIGHT_COPIES * 4 * max(facts["parameters"].values())
             if not self._gpus:
-                at_once = max(batch, SCORED_AT_ONCE * SCORED_SHARE)
+                scored = min(SCORED_AT_ONCE, SCORED_PIXELS / math.prod(self.shape(dataset)[1:]))
+                at_once = max(batch, scored * SCORED_SHARE)
                 need += int(4 * at_once * facts["activations"] * self._relative_size(dataset, facts))
             self._memory[where] = BASE_MB + need // MB
         return self._memory[where]

@@ -9,6 +9,8 @@ from calgrid.reporting import text
 from calgrid.reporting.study import SEES_VALIDATION, UNCALIBRATED, Group, StudyData, keeps_accuracy, rank_rows
 from calgrid.reporting.text import amount
 
+#: as many calibrators are named one by one
+FEW = 6
 WORDS = {"accuracy": "accuracy", "nll": "NLL", "brier": "Brier score"}
 
 
@@ -102,6 +104,11 @@ def _above_null(data: StudyData, group: Group) -> str:
         label = "uncalibrated" if name == UNCALIBRATED else f"with {_code(name)}"
         if len(part):
             counts.append(f"{label} {above} of {len(part)}")
+    if len(counts) > FEW:
+        mean = rows.groupby("calibrator", observed=True)[["ece_mean", "ece_null_mean"]].mean()
+        below = list(mean.index[mean["ece_mean"] <= mean["ece_null_mean"]])
+        named = _codes(below) if below else "none"
+        counts = [f"{counts[0]}; averaged over methods, calibrators at or below it: {named}"]
     return f"Methods whose mean ECE is above their null: {', '.join(counts)}." if counts else ""
 
 
@@ -138,13 +145,20 @@ def _best_combination(data: StudyData, group: Group) -> str:
 def _calibrators(data: StudyData, group: Group) -> str:
     rows = data.test(group)
     base = rows[rows["calibrator"] == UNCALIBRATED].set_index("method")
-    counts = []
+    counts, everywhere = [], {"NLL": 0, "ECE": 0}
     for name in data.calibrators:
         part = rows[rows["calibrator"] == name].set_index("method")
         shared = part.index.intersection(base.index)
         if name != UNCALIBRATED and len(shared):
             lower = {m: int((part.loc[shared, m] < base.loc[shared, m]).sum()) for m in ("nll_mean", "ece_mean")}
             counts.append(f"{_code(name)} NLL for {lower['nll_mean']} and ECE for {lower['ece_mean']} of {len(shared)}")
+            for metric in everywhere:
+                everywhere[metric] += lower[f"{metric.lower()}_mean"] == len(shared)
+    if len(counts) > FEW:
+        return (
+            f"Of {len(counts)} calibrators {everywhere['NLL']} lower the mean NLL of every method, "
+            f"{everywhere['ECE']} the mean ECE."
+        )
     return f"Methods for which a calibrator lowers the mean over seeds: {'; '.join(counts)}." if counts else ""
 
 
@@ -178,12 +192,14 @@ def _shift(data: StudyData, group: Group) -> str:
         f"{label} from {text.number(metric, before[f'{metric}_mean'])} to {amount(metric, after[f'{metric}_mean'])}"
         for metric, label in (("accuracy", "accuracy goes"), ("nll", "NLL"), ("ece", "ECE"))
     ]
-    others = [
-        f"{amount('ece', row['ece_mean'])} with {_code(row['calibrator'])}"
-        for _, row in means[means["calibrator"] != UNCALIBRATED].iterrows()
-    ]
-    calibrated = f" (ECE {', '.join(others)})" if others else ""
-    return f"Under corruption of severity {after['severity']}, {_code(data.baseline)}: {', '.join(parts)}{calibrated}."
+    calibrated = means[means["calibrator"] != UNCALIBRATED]
+    if len(calibrated) > FEW:
+        calibrated = calibrated.sort_values("ece_mean").iloc[[0, -1]]
+    others = [f"{amount('ece', row['ece_mean'])} with {_code(row['calibrator'])}" for _, row in calibrated.iterrows()]
+    span = " to " if len(means) > FEW + 1 else ", "
+    with_calibrators = f" (ECE {span.join(others)})" if others else ""
+    setting = f"Under corruption of severity {after['severity']}, {_code(data.baseline)}"
+    return f"{setting}: {', '.join(parts)}{with_calibrators}."
 
 
 def _ood(data: StudyData, group: Group) -> str:

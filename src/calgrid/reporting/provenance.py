@@ -9,6 +9,7 @@ import pandas as pd
 import yaml
 
 from calgrid import registry
+from calgrid.errors import ConfigError
 from calgrid.reporting.study import CONDITIONS, StudyData
 from calgrid.storage.atomic import read_json
 
@@ -65,6 +66,14 @@ def _look_up(
     rows = []
     for name in sorted(names):
         base = variants.get(name, {}).get("base", name)
-        specs = [registry.specs(kind)[base] for kind in kinds if base in registry.specs(kind)]
+        specs = [spec for kind in kinds for spec in _registered(kind, base)]
         rows += [(label, name, specs[0].source)] if specs else []
     return rows
+
+
+def _registered(kind: str, name: str) -> list[registry.Spec]:
+    """What the registry knows of a name, also of a member of a library: one component or none."""
+    try:
+        return [registry.spec(kind, name)]
+    except ConfigError:
+        return []

@@ -1,5 +1,6 @@
 """Images on the device: the whole split as uint8, batches by index, augmentation of whole batches."""
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -9,6 +10,9 @@ import torch
 from torch.nn import functional as F
 
 from calgrid.errors import DataError
+
+#: most pixels of images that are scored together, 1,024 images of 64x64: the memory for feature maps grows with them
+PIXELS_AT_ONCE = 1024 * 64**2
 
 
 @dataclass
@@ -93,7 +97,8 @@ class DeviceImages:
         return (images.float() * self._scale - self._offset).contiguous(memory_format=self.memory_format)
 
     def batches(self, size: int) -> Iterator[Batch]:
-        """All images in order, without augmentation."""
+        """All images in order, without augmentation; fewer than ``size`` at once where they are large."""
+        size = max(1, min(size, PIXELS_AT_ONCE // math.prod(self.images.shape[-2:])))
         for begin in range(0, len(self), size):
             index = torch.arange(begin, min(begin + size, len(self)), device=self.labels.device)
             yield Batch(self.normalise(self._middle(self.images[index])), self.labels[index], index)

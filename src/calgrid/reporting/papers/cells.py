@@ -15,7 +15,7 @@ from calgrid.statistics import cell_means, cell_runs, mean_over_shifts, printed_
 from calgrid.statistics.cells import AXES, SECTION
 from calgrid.statistics.published import PLACE
 from calgrid.statistics.shifts import MEAN_SHIFT
-from calgrid.storage.tables import read_frame, read_published
+from calgrid.storage.tables import read_published
 
 NUMBERS = ["ours", "std", "ci_low", "ci_high", "n_seeds", "n_ranked"]
 NOWHERE = ("", "")
@@ -78,12 +78,17 @@ def run_method(place: Mapping[str, Any]) -> str:
     return place["stage"] if place["method"] == "ce" else f"{place['stage']}+{place['method']}"
 
 
+def _calibrator(place: Mapping[str, Any]) -> str:
+    """Name of the calibrator of a cell in the study's metrics, which say there what it was fitted on."""
+    return place["calibrator"] if place["fit_on"] == "val" else f"{place['calibrator']} ({place['fit_on']})"
+
+
 def _places(spec: Mapping[str, Any], cells: pd.DataFrame) -> pd.DataFrame:
     """Places whose numbers make up the cells; ranks are made of other cells."""
     rows = []
     for number, cell in cells[~cells["metric"].isin(list(spec["ranks"]))].iterrows():
         places = expanded({**cell, "cell": number}, spec["means"])
-        rows += [{**place, "method": run_method(place)} for place in places]
+        rows += [{**at, "method": run_method(at), "calibrator": _calibrator(at)} for at in places]
     return pd.DataFrame(rows)[["cell", *AXES]]
 
 
@@ -106,7 +111,7 @@ def _is_mean(place: Place, means: Sequence[Mapping[str, Any]]) -> bool:
 
 def _metrics(data: StudyData, places: pd.DataFrame) -> pd.DataFrame:
     """Tidy metrics of what the places want, with means over corruptions and with times."""
-    metrics = read_frame(data.folder / "metrics.parquet", "metrics file")
+    metrics = data.metrics
     times = timed_rows(data.costs, metrics, set(places["metric"]))
     for axis in ("dataset", "method", "metric"):
         metrics = metrics[metrics[axis].isin(set(places[axis]))]
