@@ -31,6 +31,7 @@ PROTOCOL = {
     "batch_size": 20,
     "optimizer": {"name": "sgd", "lr": 0.01, "momentum": 0.9, "weight_decay": 0.0, "nesterov": False},
     "schedule": {"name": "constant", "milestones": [], "gamma": 0.1, "warmup_epochs": 0},
+    "crop_size": None,
     "clip_grad_norm": 2.0,
     "checkpoints": ["last"],
 }

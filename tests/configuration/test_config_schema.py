@@ -103,6 +103,7 @@ class TestProtocols:
         assert protocol["export_features"] is False
         assert protocol["precision"] == "fp32"
         assert protocol["augmentation"] == {"crop_padding": 0, "flip": False}
+        assert protocol["crop_size"] is None
 
     def test_without_a_block_of_its_own_the_second_stage_is_as_the_first(self, get):
         protocol = get()

@@ -57,6 +57,24 @@ def test_second_stages_train_40_more_epochs_at_a_constant_rate(protocol):
         assert second[key] == protocol[key]
 
 
+def test_fine_grained_protocols_differ_in_network_optimiser_and_crop(book):
+    cnn, vit = (book.get(name, "the test") for name in ("finegrained", "finegrained_vit"))
+    assert (cnn["crop_size"], vit["crop_size"]) == (224, 384)
+    assert cnn["optimizer"]["name"] == "sgd"
+    assert (vit["optimizer"]["name"], vit["optimizer"]["lr"], vit["optimizer"]["weight_decay"]) == ("adamw", 1e-4, 5e-4)
+    assert {key for key in cnn if cnn[key] != vit[key]} == {"crop_size", "optimizer"}
+    assert (cnn["epochs"], cnn["batch_size"], cnn["pretrained"]) == (200, 16, True)
+    expected = [rate for rate in (0.1, 0.1, 0.01, 0.01, 0.001, 0.001) for _ in range(2)]
+    assert rates(cnn, (0, 79, 80, 159, 160, 199)) == pytest.approx(expected)
+
+
+def test_the_protocol_for_an_evening_lets_validation_choose_nothing(book):
+    protocol = book.get("evening", "the test")
+    assert protocol["checkpoints"] == for_stage(protocol, second=True)["checkpoints"] == ["last"]
+    assert protocol["epochs"] < book.get("aclsline", "the test")["epochs"] / 10
+    assert rates(protocol, (29,))[1] < 1e-3 * protocol["optimizer"]["lr"]
+
+
 @pytest.mark.parametrize("line", LINES)
 def test_tiny_imagenet_differs_in_length_and_batch_only(book, line):
     tiny, cifar = (book.get(name, "the test") for name in (f"{line}_tiny", line))

@@ -10,14 +10,15 @@ from calgrid.configuration.methods import registered_methods
 from calgrid.configuration.plan import Plan
 from calgrid.configuration.study import Study
 
-FILES = [*sorted((HOME / "config").glob("*.yaml")), *sorted((HOME / "config/studies").glob("*.yaml"))]
+FILES = [path for folder in ("", "studies", "papers") for path in sorted((HOME / "config" / folder).glob("*.yaml"))]
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_shipped_configuration_can_be_planned(path, tmp_path):
     config = yaml.safe_load(path.read_text())
     for configured in config.get("datasets", {}).values():
-        for role in {"train", "val", "test"} & set(configured):
+        # val of a registered data set says how it is drawn
+        for role in {"train", "val", "test"} & set(configured) if "train" in configured else ():
             for name in as_list(configured[role]):
                 file = tmp_path / name
                 file.parent.mkdir(parents=True, exist_ok=True)

@@ -21,6 +21,11 @@ from calgrid.storage.tables import write_frame
 HOME = Path(__file__).parents[2]
 PAPERS = ("fedlas", "maccal", "smart")
 NETS = ("resnet50", "resnet101")
+#: our networks behind the cells of FeDLaS' Table 1
+PLACES = [
+    *(("tiny_imagenet", f"{net}_tiny") for net in NETS),
+    *((data, net) for data in ("cifar10", "cifar100") for net in NETS),
+]
 PRINTED = {"fedlas": 441, "maccal": 390, "smart": 1371}
 RUN = {
     "protocol": "aclsline",
@@ -50,12 +55,12 @@ COSTS = [*COST, "stage", "item", "seconds"]
 def tables(tmp_path):
     """Tables of a paper for made metrics, by their number."""
 
-    def build(name, rows=(), costs=()):
+    def build(name, rows=(), costs=(), **manifested):
         metrics = pd.DataFrame([{**RUN, **row} for row in rows], columns=list(RUN))
         write_frame(tmp_path / "metrics.parquet", metrics)
         write_frame(tmp_path / "costs.parquet", pd.DataFrame([{**COST, **row} for row in costs], columns=COSTS))
         statistics = {"baseline": "ce", "level": 0.95, "bins": 15}
-        manifest = {"statistics": statistics, "runs": [], "papers": [paper(HOME, name, "papers")]}
+        manifest = {"statistics": statistics, "runs": [], "papers": [paper(HOME, name, "papers")], **manifested}
         claims, *found = paper_tables(StudyData(tmp_path, manifest))
         return {"claims": claims, **{table.spec["table"]: table for table in found}}
 
@@ -176,7 +181,7 @@ def test_ours_stand_beside_published(tables):
 
 
 def test_no_difference_to_a_suspect_number(tables):
-    rows = [{"dataset": "tiny_imagenet", "method": "mixup", "protocol": "fcline"}]
+    rows = [{"dataset": "tiny_imagenet", "backbone": "resnet50_tiny", "method": "mixup", "protocol": "fcline"}]
     row = cell(tables("maccal", rows)["1"], dataset="tiny_imagenet", method="mixup")
     assert (row["ours"], row["suspect"]) == (0.05, "contradicts Table 3")
     assert math.isnan(row["difference"])
@@ -193,10 +198,9 @@ def test_protocols_and_checkpoints_fill_tables_of_their_own(tables):
 
 def test_ranks_are_among_the_rows_that_we_have(tables):
     values = {"ce": 0.05, "ls": 0.03, "mbls": 0.03001, "acls": 0.01}
-    places = [(data, net) for data in ("tiny_imagenet", "cifar10", "cifar100") for net in NETS]
     rows = [
         {"dataset": data, "backbone": net, "method": method, "value": value}
-        for data, net in places
+        for data, net in PLACES
         for method, value in values.items()
         if method != "acls" or data != "cifar10"  # one that lacks a column has no rank
     ]
@@ -206,6 +210,44 @@ def test_ranks_are_among_the_rows_that_we_have(tables):
     assert ranks.loc["ls", "n_ranked"] == 3
     assert ranks["difference"].isna().all()
     assert "1.00** of 3" in table.markdown
+
+
+def test_protocols_of_one_line_fill_one_table(tables):
+    rows = [
+        {"dataset": data, "backbone": net, "method": method, "metric": metric, "value": value, "protocol": protocol}
+        for data, net in PLACES
+        for method, value in (("ce", 0.05), ("ls", 0.03))
+        for metric in ("ece", "accuracy")
+        for protocol in ["aclsline_tiny" if data == "tiny_imagenet" else "aclsline"]
+    ]
+    apart = tables("fedlas", rows)["1"]
+    assert apart.frame.query("metric in ('accuracy', 'mean_rank_ece')")["ours"].isna().all()
+    lines = {"aclsline": "cifar_and_tiny", "aclsline_tiny": "cifar_and_tiny"}
+    table = tables("fedlas", rows, lines=lines)["1"]
+    assert table.markdown.count("Protocol cifar_and_tiny, best checkpoint") == 1
+    assert len(table.frame) == 240
+    found = table.frame.query("method == 'ce' and calibrator == 'none'").set_index(["dataset", "backbone", "metric"])
+    assert found.loc[("average", "average", "accuracy"), "ours"] == pytest.approx(0.05)
+    assert found.loc[("average", "average", "mean_rank_ece"), "ours"] == 2
+    assert found.loc[("tiny_imagenet", "resnet50", "ece"), "published"] == pytest.approx(0.0373)
+
+
+def test_a_mean_goes_through_other_names_of_its_parts(tables):
+    fine = [
+        *((data, "imagenet_resnet101") for data in ("cub200", "fgvc_aircraft")),
+        *((data, "vit_b16_384") for data in ("cub200_448", "fgvc_aircraft_448")),
+    ]
+    rows = [
+        {"dataset": data, "backbone": net, "method": method, "metric": metric, "value": 0.1 * (number + 1)}
+        for number, (data, net) in enumerate(fine)
+        for method in ("ce", "ls")
+        for metric in ("accuracy", "ece")
+    ]
+    frame = tables("fedlas", rows)["2"].frame.query("method == 'ce'").set_index(["dataset", "backbone", "metric"])
+    assert frame.loc[("average", "average", "accuracy"), "ours"] == pytest.approx(0.25)
+    assert frame.loc[("cub200", "vit_b16_384", "ece"), "ours"] == pytest.approx(0.3)
+    assert frame.loc[("fgvc_aircraft", "resnet101", "ece"), "ours"] == pytest.approx(0.2)
+    assert frame.loc[("average", "average", "mean_rank_ece"), "n_ranked"] == 2
 
 
 def test_means_need_all_their_parts(tables):

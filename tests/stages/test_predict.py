@@ -6,8 +6,10 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import torch
-from tests.stages.small import key
+from tests.stages.small import HOME, key, small_study
 
+from calgrid.configuration.plan import Plan
+from calgrid.configuration.study import Study
 from calgrid.datasets import open_prepared
 from calgrid.errors import DataError, StateError
 from calgrid.stages.predict import families_of, outputs, predict
@@ -151,3 +153,21 @@ def test_a_diverged_network_is_named_and_writes_nothing(run, plan, data, tmp_pat
 def test_families_are_read_off_the_output_files(tmp_path):
     files = [tmp_path / name for name in outputs(["best", "last"], ["digits_c", "ood/photos"])]
     assert families_of(tmp_path, files) == ["digits_c", "ood/photos"]
+
+
+def test_a_run_that_crops_trains_and_scores_on_the_middle(data, tmp_path):
+    config = small_study()
+    config["protocols"]["quick"] |= {"crop_size": 6, "epochs": 1, "schedule": {"name": "constant", "milestones": []}}
+    config["grids"][0] |= {"methods": ["ce"], "shifts": []}
+    cropping = Plan(Study(config, HOME))
+    train(cropping.train(key("ce")), data / "digits", tmp_path, device="cpu")
+    export(cropping, data, tmp_path, families=(), spec=cropping.predict(key("ce")))
+    states, description = load_checkpoint(tmp_path / "model.safetensors")
+    network, _ = build_network(description["spec"], 10)
+    network.load_state_dict(states["last.model"])
+    prepared = open_prepared(data / "digits")
+    middle = torch.tensor(np.asarray(prepared.splits["test"].images[:50])[..., 1:7, 1:7] / 255, dtype=torch.float32)
+    mean, std = (torch.tensor(values).view(1, -1, 1, 1) for values in (prepared.mean, prepared.std))
+    with torch.no_grad():
+        expected = network.eval()((middle - mean) / std)
+    assert read_logits(tmp_path / "logits/last/test.parquet").logits[:50] == pytest.approx(expected.numpy(), abs=1e-4)

@@ -32,11 +32,12 @@ def make_spec():
             "optimizer": {"name": "sgd", "lr": 0.05, "momentum": 0.9, "weight_decay": 5e-4, "nesterov": False},
             "schedule": {"name": "step", "milestones": [2], "gamma": 0.1, "warmup_epochs": 0},
             "augmentation": {"crop_padding": 1, "flip": True},
+            "crop_size": None,
+            "pretrained": False,
             "clip_grad_norm": 2.0,
             "reduction": "mean",
             "precision": "fp32",
             "channels_last": True,
-            "pretrained": False,
             "checkpoints": ["best", "last"],
             **changes,
         }

@@ -5,6 +5,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
+from calgrid.errors import DataError
 from calgrid.training.data import DeviceImages, augment
 from calgrid.training.seeds import generator, stream
 
@@ -29,6 +30,48 @@ def test_each_crop_is_one_of_the_crops_of_its_own_image(images):
     result = augment(images, 2, False, generator("cpu", 1, "crop"))
     for image, cropped in zip(images, result, strict=True):
         assert any(torch.equal(cropped, candidate) for candidate in crops(image, 2))
+
+
+@pytest.mark.parametrize("padding", [0, 2])
+@pytest.mark.parametrize("shape", [(5, 5), (5, 7)])
+def test_a_smaller_crop_is_taken_from_anywhere_in_its_own_image(shape, padding):
+    height, width = shape
+    one = torch.arange(1, 1 + height * width, dtype=torch.uint8).reshape(1, 1, height, width)
+    result = augment(one.expand(4000, -1, -1, -1), padding, False, generator("cpu", 1, "crop"), crop_size=4)
+    padded = F.pad(one[0, 0], (padding,) * 4)
+    tops, lefts = (side + 2 * padding - 4 + 1 for side in shape)
+    expected = {tuple(padded[y : y + 4, x : x + 4].flatten().tolist()) for y in range(tops) for x in range(lefts)}
+    assert {tuple(crop.flatten().tolist()) for crop in result} == expected
+
+
+def test_a_crop_of_the_whole_image_leaves_it_alone(images):
+    assert torch.equal(augment(images, 0, False, crop_size=5), images)
+
+
+def cropped_split(height, width, size):
+    pixels = np.arange(2 * 3 * height * width, dtype=np.uint8).reshape(2, 3, height, width)
+    split = DeviceImages(pixels, np.arange(2), (0.0,) * 3, (1 / 255,) * 3, torch.device("cpu"), False, size)
+    return pixels, split
+
+
+@pytest.mark.parametrize(
+    ("height", "width", "top", "left"),
+    [(8, 8, 2, 2), (7, 8, 2, 2), (5, 4, 0, 0), (9, 4, 2, 0)],  # halves are rounded to even, as in torchvision
+)
+def test_images_that_are_scored_are_cut_in_the_middle(height, width, top, left):
+    pixels, split = cropped_split(height, width, 4)
+    (batch,) = split.batches(10)
+    assert batch.images.numpy() == pytest.approx(pixels[:, :, top : top + 4, left : left + 4], abs=1e-4)
+
+
+def test_a_training_batch_has_the_size_of_the_crop():
+    _, split = cropped_split(8, 8, 5)
+    assert split.batch(torch.tensor([1, 0]), flip=True, rng=generator("cpu", 1)).images.shape == (2, 3, 5, 5)
+
+
+def test_images_smaller_than_the_crop_are_refused(refuses):
+    with refuses(DataError, "Images of 8x4 pixels are too small for the protocol's crop_size 5"):
+        cropped_split(8, 4, 5)
 
 
 def test_flip_mirrors_some_images_and_leaves_the_others(images):
@@ -90,7 +133,7 @@ def test_batches_cover_every_image_once_and_in_order():
 def test_large_images_come_in_smaller_batches(size, lengths):
     split = object.__new__(DeviceImages)
     split.images, split.labels = torch.empty(10, 3, size, size, device="meta"), torch.arange(10)
-    split.normalise = lambda images: images
+    split.crop_size, split.normalise = None, lambda images: images
     batches = list(split.batches(1024))
     assert [len(batch) for batch in batches] == lengths
     assert torch.cat([batch.index for batch in batches]).tolist() == list(range(10))

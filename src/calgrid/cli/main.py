@@ -55,7 +55,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"calgrid {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for add in (_add_list, _add_calibrate, _add_metrics, _add_compare, _add_check):
+    for add in (_add_list, _add_calibrate, _add_metrics, _add_compare, _add_check, _add_cost):
         add(commands)
     for add in (_add_data, _add_train, _add_predict, _add_import, _add_evaluate):
         add(commands)
@@ -131,6 +131,19 @@ def _add_check(commands: Commands) -> None:
     parser = _command(commands, "check", "listing:check", "Check a configuration and say what it would run.")
     parser.add_argument("configuration", type=Path, metavar="CONFIG", help="configuration file (YAML)")
     parser.add_argument("--home", type=Path, default=Path(), help="folder of the workflow (.)")
+
+
+def _add_cost(commands: Commands) -> None:
+    parser = _command(commands, "cost", "cost:cost", "Estimate jobs, GPU hours and disk of a configuration.")
+    parser.add_argument("configuration", type=Path, metavar="CONFIG", help="configuration file (YAML)")
+    parser.add_argument("--home", type=Path, default=Path(), help="folder of the workflow (.)")
+    parser.add_argument(
+        "--throughput",
+        action="append",
+        default=[],
+        metavar="BACKBONE=IMAGES",
+        help="images that your GPU trains on in a second, in the place of our estimate",
+    )
 
 
 def _add_data(commands: Commands) -> None:

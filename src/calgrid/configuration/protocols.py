@@ -1,6 +1,6 @@
 """Protocols: files in ``config/protocols`` and the variants that a configuration makes of them."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -13,7 +13,9 @@ from calgrid.errors import ConfigError, unknown_id
 
 #: keys that mean something in a protocol that trains nothing, and what the others are where they must be something
 READY_KEYS = ("weights", "channels_last", "export_features")
-READY = MappingProxyType({"epochs": 0, "batch_size": 0, "checkpoints": ("last",), "pretrained": False})
+READY = MappingProxyType(
+    {"epochs": 0, "batch_size": 0, "checkpoints": ("last",), "pretrained": False, "crop_size": None}
+)
 
 
 def merge(base: Mapping[str, Any], change: Mapping[str, Any]) -> dict[str, Any]:
@@ -96,6 +98,17 @@ def _ready(raw: Mapping[str, Any], filled: Mapping[str, Any], where: str) -> dic
     if extra := sorted(set(raw) - {"description", *READY_KEYS}):
         raise ConfigError(f"{where}: weights: {filled['weights']} trains nothing; remove {', '.join(extra)}.")
     return {**{key: filled[key] for key in READY_KEYS}, **READY, "checkpoints": list(READY["checkpoints"])}
+
+
+def cropped(size: Sequence[int], protocol: Mapping[str, Any], where: str) -> tuple[int, ...]:
+    """Height and width that a network sees of images of ``size``; ConfigError where they are too small to crop."""
+    crop = protocol["crop_size"]
+    if crop is not None and crop > min(size):
+        raise ConfigError(
+            f"{where}: the protocol cuts {crop}x{crop} pixels out of each image, and these have "
+            f"{size[0]}x{size[1]}; use larger images or another protocol."
+        )
+    return tuple(size) if crop is None else (crop, crop)
 
 
 def _check(protocol: Mapping[str, Any], where: str) -> None:

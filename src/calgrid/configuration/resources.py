@@ -60,9 +60,9 @@ class Resources:
     def prepare_minutes(self, wildcards: Any) -> int:
         """Time limit of the preparation of a data set or shift family; downloads go on where they were stopped."""
         unit = wildcards.unit
-        base = self._info(unit).get("base")
-        images = self._images(base)["test"] * self._settings(unit) if base else sum(self._images(unit).values())
-        seconds = images * math.prod(self._shape(unit)[1:]) * PREPARE_SECONDS_A_PIXEL
+        base = self.info(unit).get("base")
+        images = self.images(base)["test"] * self.settings(unit) if base else sum(self.images(unit).values())
+        seconds = images * math.prod(self.shape(unit)[1:]) * PREPARE_SECONDS_A_PIXEL
         return min(LEAST_MINUTES + math.ceil(SAFETY * seconds / 60), MOST_MINUTES)
 
     def train_gpus(self, wildcards: Any) -> int:
@@ -83,8 +83,8 @@ class Resources:
         key = run_key(wildcards)
         where = key._replace(seed=0)
         if where not in self._minutes:
-            images = self._study.runs[key].protocol["epochs"] * self._images(key.dataset)["train"]
-            seconds = images * self._slower * self._pass_seconds(key.dataset, key.backbone)
+            images = self._study.runs[key].protocol["epochs"] * self.images(key.dataset)["train"]
+            seconds = images * self._slower * self.pass_seconds(key)
             self._minutes[where] = min(LEAST_MINUTES + math.ceil(SAFETY * seconds / 60), MOST_MINUTES)
         return self._minutes[where]
 
@@ -97,10 +97,10 @@ class Resources:
         dataset = wildcards.dataset
         where = (dataset,)
         if where not in self._memory:
-            settings = 1 + sum(map(self._settings, self._info(dataset).get("families", ())))
-            images = self._images(dataset)
+            settings = 1 + sum(map(self.settings, self.info(dataset).get("families", ())))
+            images = self.images(dataset)
             rows = images["val"] + images["test"] * settings
-            classes = self._info(dataset).get("n_classes") or UNKNOWN_CLASSES
+            classes = self.info(dataset).get("n_classes") or UNKNOWN_CLASSES
             self._memory[where] = BASE_MB + LOGITS_COPIES * 4 * rows * classes // MB
         return attempt * self._memory[where]
 
@@ -112,43 +112,49 @@ class Resources:
         """Memory for a network and a data set; activations lie in it too where there is no GPU for them."""
         where = (dataset, backbone, batch)
         if where not in self._memory:
-            images = sum(self._images(dataset).values()) * math.prod(self._shape(dataset))
-            facts = _facts(backbone)
+            images = sum(self.images(dataset).values()) * math.prod(self.shape(dataset))
+            facts = backbone_facts(backbone)
             need = IMAGE_COPIES * images + WEIGHT_COPIES * 4 * max(facts["parameters"].values())
             if not self._gpus:
-                scored = min(SCORED_AT_ONCE, SCORED_PIXELS / math.prod(self._shape(dataset)[1:]))
+                scored = min(SCORED_AT_ONCE, SCORED_PIXELS / math.prod(self.shape(dataset)[1:]))
                 at_once = max(batch, scored * SCORED_SHARE)
                 need += int(4 * at_once * facts["activations"] * self._relative_size(dataset, facts))
             self._memory[where] = BASE_MB + need // MB
         return self._memory[where]
 
-    def _info(self, dataset: str) -> Mapping[str, Any]:
+    def info(self, dataset: str) -> Mapping[str, Any]:
         """What is known of a data set or family before it is prepared; nothing of logits made elsewhere."""
         try:
             return self._study.datasets.spec(family_unit(dataset)).info
         except ConfigError:
             return {}
 
-    def _images(self, dataset: str) -> dict[str, int]:
+    def images(self, dataset: str) -> dict[str, int]:
+        """Images of the splits of a data set."""
         unknown = {"train": UNKNOWN_IMAGES, "test": UNKNOWN_IMAGES}
-        return {"train": 0, "val": 0, "test": 0, **(self._info(dataset).get("sizes") or unknown)}
+        return {"train": 0, "val": 0, "test": 0, **(self.info(dataset).get("sizes") or unknown)}
 
-    def _shape(self, dataset: str) -> tuple[int, ...]:
-        return tuple(self._info(dataset).get("image_shape") or UNKNOWN_SHAPE)
+    def shape(self, dataset: str) -> tuple[int, ...]:
+        """Channels, height and width of prepared images."""
+        return tuple(self.info(dataset).get("image_shape") or UNKNOWN_SHAPE)
 
-    def _settings(self, family: str) -> int:
-        info = self._info(family)
+    def settings(self, family: str) -> int:
+        """Corruptions times severities of a shift family; 1 for a data set."""
+        info = self.info(family)
         return len(info.get("shifts", ("",))) * len(info.get("severities", (0,)))
 
-    def _pass_seconds(self, dataset: str, backbone: str) -> float:
-        _, height, width = self._shape(dataset)
+    def pass_seconds(self, key: RunKey) -> float:
+        """Seconds of a GPU for one pass forth and back over an image, as the network of a run sees it."""
+        crop = self._study.runs[key].protocol["crop_size"]
+        _, height, width = self.shape(key.dataset) if crop is None else (None, crop, crop)
         least = PASS_SECONDS * max(height * width / 32**2, 0.25)
-        facts = _facts(backbone)
-        return max(least, PASS_SECONDS_A_MULTIPLY_ADD * facts["multiply_adds"] * self._relative_size(dataset, facts))
+        facts = backbone_facts(key.backbone)
+        pixels = height * width / facts["image_size"] ** 2
+        return max(least, PASS_SECONDS_A_MULTIPLY_ADD * facts["multiply_adds"] * pixels)
 
     def _relative_size(self, dataset: str, facts: Mapping[str, Any]) -> float:
         """Pixels of a data set's images over those that a backbone's facts are about."""
-        _, height, width = self._shape(dataset)
+        _, height, width = self.shape(dataset)
         return height * width / facts["image_size"] ** 2
 
 
@@ -158,7 +164,7 @@ def run_key(wildcards: Any) -> RunKey:
     return RunKey(*where, seed=int(wildcards.seed))
 
 
-def _facts(backbone: str) -> Mapping[str, Any]:
+def backbone_facts(backbone: str) -> Mapping[str, Any]:
     """What is registered of a backbone; of a library's member, that of a large one."""
     info = registry.spec("backbone", backbone).info
     return UNKNOWN_BACKBONE if info.get("library", False) else info

@@ -12,7 +12,7 @@ from calgrid.configuration import tables
 from calgrid.configuration.calibrators import CalibratorBook
 from calgrid.configuration.datasets import DatasetBook
 from calgrid.configuration.methods import MethodBook, Place
-from calgrid.configuration.protocols import ProtocolBook, for_stage, trains
+from calgrid.configuration.protocols import ProtocolBook, cropped, for_stage, trains
 from calgrid.configuration.runs import EXTERNAL, Evaluation, Layout, Run, RunKey, family_unit
 from calgrid.configuration.schema import fill_defaults, validate
 from calgrid.configuration.weights import FOCAL_CALIBRATION, check_ready, checkpoint_file
@@ -60,6 +60,7 @@ class Study:
         for name, external in self.config.get("external", {}).items():
             self._add_external(name, external)
         self._check_label_counts()
+        self._check_lines()
         # a baseline that was asked for must be there; the default one may be missing (then nothing is tested)
         if "baseline" in config.get("statistics", {}):
             self._check_compared(self.config["statistics"]["baseline"], "statistics.baseline")
@@ -85,9 +86,31 @@ class Study:
                 "put both into one grid."
             )
 
+    def _check_lines(self) -> None:
+        """A cell of a table must not get numbers of two protocols."""
+        line_of: dict[str, str] = {}
+        known = {key.protocol for key in self.evaluations}
+        for name, protocols in self.config["lines"].items():
+            for protocol in protocols:
+                if protocol not in known:
+                    raise unknown_id("protocol", protocol, known, f"lines.{name}")
+                if protocol in line_of:
+                    raise ConfigError(f"lines.{name}: '{protocol}' is in '{line_of[protocol]}' already.")
+                line_of[protocol] = name
+        cells: dict[RunKey, str] = {}
+        for key in self.evaluations:
+            line = line_of.get(key.protocol, key.protocol)
+            other = cells.setdefault(key._replace(protocol=line), key.protocol)
+            if other != key.protocol:
+                raise ConfigError(
+                    f"lines.{line}: '{other}' and '{key.protocol}' both train {key.method} on {key.dataset} with "
+                    f"{key.backbone}; give them different lines."
+                )
+
     def _check_folders(self) -> None:
         data_root = self.config["data_root"]
-        if data_root is not None and not Path(data_root).is_dir():
+        # a folder beside the results is made by the first download; elsewhere a missing one is a slip
+        if data_root is not None and not Path(data_root).is_dir() and len(Path(data_root).parts) > 1:
             raise ConfigError(f"data_root: the folder '{data_root}' does not exist; create it or correct the path.")
         for path in self.config["published"]:
             if not (self.home / path).is_file():
@@ -191,7 +214,8 @@ class Study:
                 )
             for dataset in grid["datasets"]:
                 if shape := self.datasets.spec(dataset).info.get("image_shape"):
-                    check_image_size(spec, *shape[1:], f"{where}.backbones for data set '{dataset}'")
+                    place = f"{where}.backbones for data set '{dataset}'"
+                    check_image_size(spec, *cropped(shape[1:], protocol, place), place)
 
     def _check_shifts(self, grid: Mapping[str, Any], where: str) -> None:
         for shift in grid["shifts"]:

@@ -65,9 +65,10 @@ def predict(
     def produce(folder: Path) -> None:
         begin = time.monotonic()
         network, procedure = build_network(description["spec"], prepared.n_classes)
-        channels_last = description["spec"]["protocol"]["channels_last"]
+        protocol = description["spec"]["protocol"]
+        channels_last = protocol["channels_last"]
         network = network.to(where, memory_format=torch.channels_last if channels_last else torch.contiguous_format)
-        exporter = _Exporter(spec, prepared, network, procedure, where, channels_last)
+        exporter = _Exporter(spec, prepared, network, procedure, where, channels_last, protocol["crop_size"])
         with Progress("predict", len(checkpoints) * (len(SPLITS) + len(shifted)), "file") as progress:
             for checkpoint in checkpoints:
                 network.load_state_dict(states[f"{checkpoint}.model"])
@@ -118,9 +119,10 @@ class _Exporter:
         procedure: Procedure,
         device: torch.device,
         channels_last: bool,
+        crop_size: int | None,
     ) -> None:
         self.spec, self.prepared, self.network, self.procedure = spec, prepared, network, procedure
-        self.device, self.channels_last = device, channels_last
+        self.device, self.channels_last, self.crop_size = device, channels_last, crop_size
 
     def head(self, path: Path) -> None:
         """Write the linear layer that turns the exported features into logits, if that is what the network has."""
@@ -181,7 +183,13 @@ class _Exporter:
         for begin in range(0, len(images), 16 * BATCH):
             chunk = np.ascontiguousarray(images[begin : begin + 16 * BATCH])
             split = DeviceImages(
-                chunk, np.zeros(len(chunk)), self.prepared.mean, self.prepared.std, self.device, self.channels_last
+                chunk,
+                np.zeros(len(chunk)),
+                self.prepared.mean,
+                self.prepared.std,
+                self.device,
+                self.channels_last,
+                self.crop_size,
             )
             for batch in split.batches(BATCH):
                 z, h = self.procedure.predict(self.network, batch)

@@ -118,7 +118,7 @@ def _build_trainer(
 ) -> Trainer:
     key, protocol = spec["key"], spec["protocol"]
     classes, seed = prepared.n_classes, key["seed"]
-    _check_images(key, prepared)
+    _check_images(key, protocol, prepared)
     torch.manual_seed(stream(seed, "weights"))
     # a second stage takes its body from the first, which began with the published weights
     model, procedure = build_network(spec, classes, first, pretrained=protocol["pretrained"] and first is None)
@@ -126,7 +126,9 @@ def _build_trainer(
     loss = build_loss(spec["loss"]["id"], classes, **spec["loss"]["options"]).to(device)
     channels_last = protocol["channels_last"]
     model = model.to(device, memory_format=torch.channels_last if channels_last else torch.contiguous_format)
-    train_images, val_images = (device_images(prepared, split, device, channels_last) for split in ("train", "val"))
+    train_images, val_images = (
+        device_images(prepared, split, device, channels_last, crop) for split in ("train", "val")
+    )
     return Trainer(
         model,
         loss,
@@ -142,15 +144,18 @@ def _build_trainer(
     )
 
 
-def _check_images(key: Mapping[str, Any], prepared: Prepared) -> None:
-    height, width = prepared.splits["test"].images.shape[-2:]
+def _check_images(key: Mapping[str, Any], protocol: Mapping[str, Any], prepared: Prepared) -> None:
+    crop = protocol["crop_size"]
+    height, width = (crop, crop) if crop else prepared.splits["test"].images.shape[-2:]
     check_image_size(describe(key["backbone"]), height, width, f"data set '{key['dataset']}'")
 
 
-def device_images(prepared: Prepared, split: str, device: torch.device, channels_last: bool) -> DeviceImages:
+def device_images(
+    prepared: Prepared, split: str, device: torch.device, channels_last: bool, crop_size: int | None = None
+) -> DeviceImages:
     """Put a prepared split on the device with the normalisation of its data set."""
     arrays = prepared.splits[split]
-    return DeviceImages(arrays.images, arrays.labels, prepared.mean, prepared.std, device, channels_last)
+    return DeviceImages(arrays.images, arrays.labels, prepared.mean, prepared.std, device, channels_last, crop_size)
 
 
 def _write_outputs(
@@ -183,7 +188,7 @@ def _take_weights(
 ) -> None:
     """Write the outputs of a run whose weights are taken as they are."""
     key, begin = spec["key"], time.monotonic()
-    _check_images(key, prepared)
+    _check_images(key, spec["protocol"], prepared)
     known = describe(key["backbone"]).info["parameters"]
     if prepared.n_classes not in known:
         raise DataError(

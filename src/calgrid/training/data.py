@@ -9,6 +9,8 @@ import numpy as np
 import torch
 from torch.nn import functional as F
 
+from calgrid.errors import DataError
+
 #: most pixels of images that are scored together, 1,024 images of 64x64: the memory for feature maps grows with them
 PIXELS_AT_ONCE = 1024 * 64**2
 
@@ -57,6 +59,8 @@ class DeviceImages:
     images : (N, C, H, W) uint8.
     labels : (N,) integers.
     mean, std : per channel, of pixel values in [0, 1].
+    crop_size : side of the square that is cut out of each image: anywhere in :meth:`batch`, the middle in
+        :meth:`batches`; None takes images whole.
     """
 
     def __init__(
@@ -67,8 +71,15 @@ class DeviceImages:
         std: Sequence[float],
         device: torch.device,
         channels_last: bool,
+        crop_size: int | None = None,
     ) -> None:
+        if crop_size is not None and crop_size > min(images.shape[-2:]):
+            raise DataError(
+                f"Images of {images.shape[-2]}x{images.shape[-1]} pixels are too small for the protocol's crop_size "
+                f"{crop_size}: use larger ones or another protocol."
+            )
         self.images = torch.tensor(np.asarray(images), device=device)
+        self.crop_size = crop_size
         self.labels = torch.tensor(np.asarray(labels, dtype=np.int64), device=device)
         shape = (1, -1, 1, 1)
         self._scale = (1.0 / (255.0 * torch.tensor(std, dtype=torch.float32, device=device))).view(shape)
@@ -90,17 +101,30 @@ class DeviceImages:
         size = max(1, min(size, PIXELS_AT_ONCE // math.prod(self.images.shape[-2:])))
         for begin in range(0, len(self), size):
             index = torch.arange(begin, min(begin + size, len(self)), device=self.labels.device)
-            yield Batch(self.normalise(self.images[index]), self.labels[index], index)
+            yield Batch(self.normalise(self._middle(self.images[index])), self.labels[index], index)
 
     def batch(
         self, index: torch.Tensor, crop_padding: int = 0, flip: bool = False, rng: torch.Generator | None = None
     ) -> Batch:
         """Augmented batch of the images at ``index``; ``rng`` lives on the device of the images."""
-        images = augment(self.images[index], crop_padding, flip, rng)
+        images = augment(self.images[index], crop_padding, flip, rng, self.crop_size)
         return Batch(self.normalise(images), self.labels[index], index)
 
+    def _middle(self, images: torch.Tensor) -> torch.Tensor:
+        if self.crop_size is None:
+            return images
+        # rounded as torchvision's CenterCrop does
+        top, left = (round((side - self.crop_size) / 2) for side in images.shape[-2:])
+        return images[..., top : top + self.crop_size, left : left + self.crop_size]
 
-def augment(images: torch.Tensor, crop_padding: int, flip: bool, rng: torch.Generator | None = None) -> torch.Tensor:
+
+def augment(
+    images: torch.Tensor,
+    crop_padding: int,
+    flip: bool,
+    rng: torch.Generator | None = None,
+    crop_size: int | None = None,
+) -> torch.Tensor:
     """Random crop after zero padding, and random mirroring, of a whole batch at once.
 
     Parameters
@@ -108,20 +132,27 @@ def augment(images: torch.Tensor, crop_padding: int, flip: bool, rng: torch.Gene
     images : (B, C, H, W), any dtype; padding comes before normalisation, so zero is black, as in torchvision.
     crop_padding : pixels on each side; 0 leaves the position alone.
     flip : mirror each image left to right with probability 1/2.
+    crop_size : side of the crop; None crops to the size before the padding.
     """
-    count, _, height, width = images.shape
+    if not crop_padding and not flip and crop_size is None:
+        return images
+    count, _, *sides = images.shape
     device = images.device
+    height, width = sides if crop_size is None else (crop_size, crop_size)
     rows = torch.arange(height, device=device).expand(count, height)
     columns = torch.arange(width, device=device).expand(count, width)
+    down, right = (side + 2 * crop_padding - kept for side, kept in zip(sides, (height, width), strict=True))
     if crop_padding:
         images = F.pad(images, (crop_padding,) * 4)
-        offsets = torch.randint(0, 2 * crop_padding + 1, (2, count, 1), generator=rng, device=device)
+    if down == right and down:
+        offsets = torch.randint(0, down + 1, (2, count, 1), generator=rng, device=device)
         rows, columns = rows + offsets[0], columns + offsets[1]
+    elif down or right:
+        rows = rows + torch.randint(0, down + 1, (count, 1), generator=rng, device=device)
+        columns = columns + torch.randint(0, right + 1, (count, 1), generator=rng, device=device)
     if flip:
         mirrored = torch.rand(count, 1, generator=rng, device=device) < 0.5
         columns = torch.where(mirrored, columns.flip(1), columns)
-    if not crop_padding and not flip:
-        return images
     sample = torch.arange(count, device=device).view(count, 1, 1)
     # a slice between index tensors puts the channels last: (B, H, W, C), which is channels_last memory already
     return images[sample, :, rows.unsqueeze(2), columns.unsqueeze(1)].permute(0, 3, 1, 2)

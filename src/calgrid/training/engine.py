@@ -243,7 +243,7 @@ def _training(protocol: Mapping[str, Any], seed: int, train: Split, loss: nn.Mod
         epochs=protocol["epochs"],
         samples=len(train),
         num_classes=loss.num_classes,
-        augmented=bool(augmentation["crop_padding"] or augmentation["flip"]),
+        augmented=bool(augmentation["crop_padding"] or augmentation["flip"] or protocol["crop_size"]),
         device=train.labels.device,
     )
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from calgrid.configuration.places import cell_place, matches
+from calgrid.configuration.places import Place, cell_place, matches
 from calgrid.reporting.papers.marks import COORDINATES, marks, row_ranks
 from calgrid.reporting.papers.times import timed_rows
 from calgrid.reporting.study import StudyData
@@ -41,7 +41,8 @@ def filled_tables(data: StudyData, paper: Mapping[str, Any]) -> Iterator[Filled]
     ------
     Each table; its frame has ``row``, ``column``, the coordinates, ours (``ours``, ``std``, ``ci_low``,
     ``ci_high``, ``n_seeds``; ``n_ranked`` rows behind a rank), ``published``, ``published_std``, ``suspect``,
-    ``difference`` (ours - published), and the marks ``ours_mark`` and ``published_mark``. Where no run fills a cell,
+    ``difference`` (ours - published), and the marks ``ours_mark`` and ``published_mark``. Protocols of one line (key
+    ``lines`` of the configuration) fill one frame, under the line's name. Where no run fills a cell,
     protocol and checkpoint are empty and the published numbers stand alone.
     """
     printed = printed_numbers(read_published([paper["published"]]))
@@ -60,17 +61,17 @@ def _cells(spec: Mapping[str, Any], printed: pd.DataFrame) -> pd.DataFrame:
         for (i, row), (j, column) in itertools.product(enumerate(spec["rows"]), enumerate(spec["columns"]))
     ]
     cells = pd.DataFrame(rows)[["row", "column", *COORDINATES]]
-    cells["is_mean"] = [any(matches(row, mean["where"]) for mean in spec["means"]) for row in rows]
+    cells["is_mean"] = [_is_mean(row, spec["means"]) for row in rows]
     std = printed.get("std", np.nan)
     found = printed.assign(published=printed["value"], published_std=std).drop_duplicates(list(PLACE))
-    keyed = cells.assign(method=[_method(row) for row in rows])[list(PLACE)]
+    keyed = cells.assign(method=[run_method(row) for row in rows])[list(PLACE)]
     beside = keyed.merge(found[[*PLACE, "published", "published_std", "suspect"]], on=list(PLACE), how="left")
     return cells.assign(
         **{name: beside[name] for name in ("published", "published_std")}, suspect=beside["suspect"].fillna("")
     )
 
 
-def _method(place: Mapping[str, Any]) -> str:
+def run_method(place: Mapping[str, Any]) -> str:
     """Id of the method of a cell, with its second stage."""
     if place["stage"] == "none":
         return place["method"]
@@ -86,13 +87,26 @@ def _places(spec: Mapping[str, Any], cells: pd.DataFrame) -> pd.DataFrame:
     """Places whose numbers make up the cells; ranks are made of other cells."""
     rows = []
     for number, cell in cells[~cells["metric"].isin(list(spec["ranks"]))].iterrows():
-        over: dict[str, Sequence[Any]] = {}
-        for mean in spec["means"]:
-            over |= mean["over"] if matches(cell, mean["where"]) else {}
-        for values in itertools.product(*over.values()):
-            place = {**cell, **dict(zip(over, values, strict=True)), "cell": number}
-            rows.append({**place, "method": _method(place), "calibrator": _calibrator(place)})
+        places = expanded({**cell, "cell": number}, spec["means"])
+        rows += [{**at, "method": run_method(at), "calibrator": _calibrator(at)} for at in places]
     return pd.DataFrame(rows)[["cell", *AXES]]
+
+
+def expanded(place: Place, means: Sequence[Mapping[str, Any]]) -> Iterator[Place]:
+    """Places that a place is made of: each entry of ``means`` applies once, to what it matches."""
+    over: dict[str, Sequence[Any]] = {}
+    later = [mean for mean in means if not matches(place, mean["where"])]
+    for mean in means:
+        over |= mean["over"] if matches(place, mean["where"]) else {}
+    if not over:
+        yield place
+        return
+    for values in itertools.product(*over.values()):
+        yield from expanded({**place, **dict(zip(over, values, strict=True))}, later)
+
+
+def _is_mean(place: Place, means: Sequence[Mapping[str, Any]]) -> bool:
+    return sum(1 for _ in expanded(place, means)) > 1
 
 
 def _metrics(data: StudyData, places: pd.DataFrame) -> pd.DataFrame:
@@ -101,9 +115,20 @@ def _metrics(data: StudyData, places: pd.DataFrame) -> pd.DataFrame:
     times = timed_rows(data.costs, metrics, set(places["metric"]))
     for axis in ("dataset", "method", "metric"):
         metrics = metrics[metrics[axis].isin(set(places[axis]))]
+    lines = data.manifest.get("lines", {})
+    if lines:
+        metrics, times = (_by_line(frame, lines) for frame in (metrics, times))
     corrupted = metrics[metrics["dataset"].isin(set(places.loc[places["shift"] == MEAN_SHIFT, "dataset"]))]
     parts = [metrics, mean_over_shifts(corrupted), times]
     return pd.concat([part for part in parts if len(part)] or [metrics], ignore_index=True)
+
+
+def _by_line(frame: pd.DataFrame, lines: Mapping[str, str]) -> pd.DataFrame:
+    """Rows under the name of the line of their protocol."""
+    if frame.empty:
+        return frame
+    names = frame["protocol"].astype("object")
+    return frame.assign(protocol=names.map(lines).fillna(names))
 
 
 def _filled(spec: Mapping[str, Any], cells: pd.DataFrame, means: pd.DataFrame) -> pd.DataFrame:

@@ -1,0 +1,124 @@
+"""What a study will take before anything has run: jobs, hours of a GPU, and disk.
+
+Hours are those of one GPU, from images times seconds an image; see :class:`Resources` for the seconds. Each training
+step counts as one pass forth and back over its images, whatever the method; a pass forth alone, of images that are
+scored or of a frozen body under a second stage, as a third of that. Disk counts arrays as they are before compression.
+"""
+
+import math
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from calgrid.configuration.resources import UNKNOWN_CLASSES, Resources, backbone_facts
+from calgrid.configuration.runs import RunKey, family_unit
+from calgrid.configuration.study import Study
+from calgrid.errors import unknown_id
+
+#: a pass forth costs this share of one forth and back
+FORTH = 1 / 3
+#: bytes of a stored number of a checkpoint, a logits file or exported features
+FLOAT = 4
+#: jobs after calibration: manifest, aggregate, tables, plots, report
+JOBS_AT_THE_END = 5
+
+
+class RunCost(NamedTuple):
+    """What one run takes: hours of a GPU and bytes of its checkpoints, logits and features."""
+
+    key: RunKey
+    train_hours: float
+    predict_hours: float
+    bytes: int
+
+
+class StudyCost(NamedTuple):
+    """What a study takes.
+
+    ``jobs`` maps stages to numbers of jobs; ``downloads`` are bytes by file, ``prepared`` by data set or shift family;
+    ``unknown`` are data sets of which nobody has said how many images they have.
+    """
+
+    jobs: Mapping[str, int]
+    runs: list[RunCost]
+    downloads: Mapping[str, int]
+    prepared: Mapping[str, int]
+    unknown: list[str]
+
+
+def study_cost(study: Study, throughput: Mapping[str, float] | None = None) -> StudyCost:
+    """Estimate what a study takes, as if nothing of it were there yet.
+
+    Parameters
+    ----------
+    throughput : backbone -> images a second that a GPU trains on, in the place of the estimate.
+
+    Raises
+    ------
+    ConfigError : a throughput is given for a backbone that the study does not train.
+    """
+    needs = Resources(study, gpus=1)
+    trained = [key for key, run in study.runs.items() if run.external is None]
+    evaluated = [key for key in study.evaluations if study.runs[key].external is None]
+    throughput = throughput or {}
+    for backbone in throughput:
+        if backbone not in (known := {key.backbone for key in trained}):
+            raise unknown_id("backbone", backbone, known, "--throughput")
+    units = study.data_units()
+    jobs = {
+        "prepare_data": len(units),
+        "train": len(trained),
+        "predict": len(evaluated),
+        "import": len(study.evaluations) - len(evaluated),
+        "calibrate": len(study.evaluations),
+        "aggregate and report": JOBS_AT_THE_END,
+    }
+    return StudyCost(
+        jobs,
+        [_run_cost(study, needs, key, throughput) for key in trained],
+        {name: size for unit in units for name, size in _downloads(needs, unit).items()},
+        {unit: _prepared(needs, unit) for unit in units},
+        [unit for unit in units if not needs.info(unit).get("base") and not needs.info(unit).get("sizes")],
+    )
+
+
+def _run_cost(study: Study, needs: Resources, key: RunKey, throughput: Mapping[str, float]) -> RunCost:
+    run, images = study.runs[key], needs.images(key.dataset)
+    an_image = 1 / throughput[key.backbone] if key.backbone in throughput else needs.pass_seconds(key)
+    trained = images["train"] * (1.0 if run.first_stage is None else FORTH)
+    seconds = run.protocol["epochs"] * (trained + images["val"] * FORTH) * an_image
+    checkpoints = len(run.checkpoints)
+    size = checkpoints * FLOAT * _parameters(needs, key)
+    if key not in study.evaluations:  # a first stage that nobody asked about has no logits
+        return RunCost(key, seconds / 3600, 0.0, size)
+    families = sum(_scored(needs, family_unit(family)) for family in study.families(key.protocol, key.dataset))
+    own = images["val"] + images["test"]
+    exported = {False: 0, True: own, "all": own + families}[run.protocol["export_features"]]
+    numbers = (own + families) * _classes(needs, key.dataset) + exported * backbone_facts(key.backbone)["num_features"]
+    scoring = checkpoints * (own + families) * FORTH * an_image
+    return RunCost(key, seconds / 3600, scoring / 3600, size + checkpoints * FLOAT * numbers)
+
+
+def _scored(needs: Resources, unit: str) -> int:
+    """Images of a shift family, or of the test split of an out-of-distribution set."""
+    return needs.images(needs.info(unit).get("base") or unit)["test"] * needs.settings(unit)
+
+
+def _classes(needs: Resources, dataset: str) -> int:
+    return needs.info(dataset).get("n_classes") or UNKNOWN_CLASSES
+
+
+def _parameters(needs: Resources, key: RunKey) -> int:
+    known = backbone_facts(key.backbone)["parameters"]
+    return known.get(_classes(needs, key.dataset), max(known.values()))
+
+
+def _downloads(needs: Resources, unit: str) -> dict[str, int]:
+    """Files of a data set with their sizes; variants of a data set share them."""
+    info = needs.info(unit)
+    return {file["name"]: file["size"] for file in info.get("files", ())} if info.get("download", False) else {}
+
+
+def _prepared(needs: Resources, unit: str) -> int:
+    """Bytes of prepared images: 8 bits a channel."""
+    images = _scored(needs, unit) if needs.info(unit).get("base") else sum(needs.images(unit).values())
+    return images * math.prod(needs.shape(unit))

@@ -1,0 +1,60 @@
+"""``calgrid cost``: sums by place and by method, and what they rest on."""
+
+import pytest
+import yaml
+from tests.conftest import HOME
+
+GRID = {
+    "protocol": "aclsline",
+    "datasets": ["cifar10"],
+    "backbones": ["resnet50"],
+    "methods": ["ce", "ls"],
+    "seeds": [1, 2],
+}
+
+
+@pytest.fixture
+def configuration(tmp_path):
+    path = tmp_path / "study.yaml"
+    path.write_text(yaml.safe_dump({"study": "mine", "data_root": str(tmp_path), "grids": [GRID]}))
+    return path
+
+
+def rows(text):
+    return {line.split()[0]: line.split()[1:] for line in text.splitlines() if line and line[0] not in "- "}
+
+
+def test_totals_are_the_sums_of_their_rows(calgrid, configuration):
+    done = calgrid("cost", configuration, "--home", HOME, "--throughput", "resnet50=1000")
+    assert done.code == 0, done.err
+    hours = 350 * (45_000 + 5_000 / 3) / 1000 / 3600
+    found = rows(done.out)
+    assert found["ce"][:2] == found["ls"][:2] == ["2", f"{2 * hours:.1f}"]
+    assert found["total"][:2] == found["aclsline/cifar10/resnet50"][:2] == ["4", f"{4 * hours:.1f}"]
+    assert "jobs: 18 (prepare_data 1, train 4, predict 4, calibrate 4, aggregate and report 5)" in done.out
+    assert "Stated by you, for training on images of this study: resnet50 1000 images/s." in done.out
+    assert "Estimated" not in done.out
+
+
+def test_an_estimate_says_that_it_is_one(calgrid, configuration):
+    done = calgrid("cost", configuration, "--home", HOME)
+    assert "Estimated, not measured on your GPU: resnet50." in done.out
+    assert "Stated by you" not in done.out
+
+
+def test_images_of_unknown_number_are_named(calgrid, tmp_path):
+    (tmp_path / "images").mkdir()
+    for name in ("train", "test"):
+        (tmp_path / f"images/{name}.parquet").touch()
+    mine = {"base": "image_parquet", "train": "images/train.parquet", "test": "images/test.parquet", "val_size": 10}
+    config = {"study": "mine", "data_root": str(tmp_path), "datasets": {"mine": mine}}
+    path = tmp_path / "study.yaml"
+    path.write_text(yaml.safe_dump({**config, "grids": [{**GRID, "datasets": ["mine"]}]}))
+    done = calgrid("cost", path, "--home", HOME)
+    assert done.code == 0, done.err
+    assert "their size is not known before they are prepared: mine." in done.out
+
+
+@pytest.mark.parametrize("text", ["resnet50", "resnet50=fast", "resnet50=0", "=100", "resnet50=inf"])
+def test_a_throughput_that_is_none_is_refused(fails, configuration, text):
+    fails("cost", configuration, "--home", HOME, "--throughput", text, parts=[f"'{text}' is not BACKBONE=IMAGES"])

@@ -1,0 +1,157 @@
+"""Configurations of papers: which runs they have, counted from the rows and columns of the papers' tables."""
+
+import pytest
+import yaml
+from tests.conftest import HOME
+
+from calgrid.configuration.places import cell_place
+from calgrid.configuration.plan import Plan
+from calgrid.configuration.study import Study
+from calgrid.errors import ConfigError
+from calgrid.reporting.papers.cells import expanded, run_method
+
+
+def study_of(name):
+    return Study(yaml.safe_load((HOME / f"config/papers/{name}.yaml").read_text()), HOME)
+
+
+@pytest.fixture(scope="module")
+def fedlas():
+    return study_of("fedlas")
+
+
+@pytest.fixture(scope="module")
+def maccal():
+    return study_of("maccal")
+
+
+def count(study, **where):
+    return sum(all(getattr(key, axis) == value for axis, value in where.items()) for key in study.runs)
+
+
+def wanted(study):
+    """Places of the cells of a paper's tables, each with its method and second stage."""
+    (paper,) = study.papers
+    for table in paper["tables"]:
+        for row in table["rows"]:
+            for column in table["columns"]:
+                place = cell_place(table, row, column)
+                if place["metric"] not in table["ranks"]:
+                    yield from ((run_method(at), at) for at in expanded(place, table["means"]))
+
+
+@pytest.mark.parametrize("name", ["fedlas", "maccal"])
+def test_every_cell_of_every_table_gets_a_number(name, request):
+    study = request.getfixturevalue(name)
+    have = {(key.method, key.dataset, key.backbone): each for key, each in study.evaluations.items()}
+    for method, place in wanted(study):
+        evaluation = have[method, place["dataset"], place["backbone"]]
+        assert place["calibrator"] in evaluation.calibrators, place
+        assert place["shift"] in ("", *evaluation.families), place
+
+
+def test_runs_of_fedlas(fedlas):
+    rows, seeds = 15, 3  # Table 1 has sixteen rows, of which CE + TS trains nothing
+    columns = 3 * 2
+    fine = 9 * 2 * 2
+    assert len(fedlas.runs) == len(fedlas.evaluations) == rows * columns * seeds + fine == 306
+    assert count(fedlas, dataset="tiny_imagenet") == rows * 2 * seeds
+    assert count(fedlas, protocol="finegrained") == count(fedlas, protocol="finegrained_vit") == 9 * 2
+
+
+def test_runs_of_maccal(maccal):
+    rows, plugged, cells = 16, 10, 2 * 4 + 1
+    ablation, mixing, factors = 4 * 2, 3 * 3, 6 * 2
+    total = (rows + plugged) * cells + ablation + mixing + factors
+    assert len(maccal.runs) == len(maccal.evaluations) == total == 263
+    first = [key for key, run in maccal.runs.items() if run.first_stage is None]
+    assert len(first) == 13 * cells + 6  # thirteen full trainings a cell, and six strengths of mixing
+
+
+def test_second_stages_start_from_the_runs_of_the_first(maccal):
+    for key, run in maccal.runs.items():
+        if run.first_stage is not None:
+            assert run.first_stage in maccal.runs
+            assert run.first_stage == key._replace(method=key.method.partition("+")[2] or "ce")
+
+
+def test_runs_of_maccal_are_those_of_any_study_with_its_protocol(maccal, make_config):
+    grid = {"protocol": "fcline", "datasets": ["cifar10"], "backbones": ["resnet50"], "methods": ["ce", "mixup", "tst"]}
+    other = Plan(Study(make_config(grid, data_root="data"), HOME))
+    mine = Plan(maccal)
+    for key in other.study.runs:
+        assert mine.run_fingerprint(key) == other.run_fingerprint(key)
+
+
+def test_constants_of_the_vision_transformer(fedlas):
+    for key, run in fedlas.runs.items():
+        if key.method.startswith("fedlas"):
+            other = 0.95 if key.dataset == "cifar10" else 0.5
+            assert run.method.loss_options["momentum"] == (0.001 if key.backbone == "vit_b16_384" else other)
+
+
+def test_batches_on_tiny_imagenet_are_those_that_each_paper_states(fedlas, maccal):
+    sizes = {
+        name: {r.protocol["batch_size"] for k, r in s.runs.items() if k.dataset == "tiny_imagenet"}
+        for name, s in (("fedlas", fedlas), ("maccal", maccal))
+    }
+    assert sizes == {"fedlas": {64}, "maccal": {128}}
+
+
+# lines ------------------------------------------------------------------------------------------------------------
+
+TWO = {"quick": {"base": "digits", "epochs": 5, "schedule": {"milestones": [2]}}}
+
+
+def two_protocols(make_config, datasets=("digits", "digits"), **changes):
+    config = make_config(protocols=TWO, **changes)
+    (block,) = config["grids"]
+    config["grids"] = [
+        {**block, "datasets": [datasets[0]]},
+        {**block, "protocol": "quick", "datasets": [datasets[1]]},
+    ]
+    return config
+
+
+def test_lines_go_into_the_manifest_by_protocol(make_config):
+    config = two_protocols(make_config, ("digits", "digits_ambiguous"), lines={"both": ["digits", "quick"]})
+    assert Plan(Study(config, HOME)).manifest()["lines"] == {"digits": "both", "quick": "both"}
+
+
+def test_lines_change_nothing_but_what_is_reported(make_config):
+    with_lines, without = (Plan(Study(make_config(lines=lines), HOME)) for lines in ({"one": ["digits"]}, {}))
+    for key in without.study.evaluations:
+        assert with_lines.calibrate(key) == without.calibrate(key)
+
+
+@pytest.mark.parametrize(
+    ("lines", "parts"),
+    [
+        ({"one": ["digitz"]}, ["Unknown protocol 'digitz' in lines.one", "did you mean 'digits'?"]),
+        ({"one": ["digits"], "two": ["digits"]}, ["lines.two: 'digits' is in 'one' already"]),
+        ({"one": ["digits", "quick"]}, ["lines.one: 'digits' and 'quick' both train ce on digits with resnet8"]),
+        ({"quick": ["digits"]}, ["lines.quick: 'digits' and 'quick' both train ce on digits with resnet8"]),
+    ],
+)
+def test_lines_that_do_not_fit_are_refused(make_config, refuses, lines, parts):
+    with refuses(ConfigError, *parts):
+        Study(two_protocols(make_config, lines=lines), HOME)
+
+
+# what a protocol cuts out -----------------------------------------------------------------------------------------
+
+
+def fine(make_config, dataset, **changes):
+    grid = {"protocol": "finegrained_vit", "datasets": [dataset], "backbones": ["vit_b16_384"], **changes}
+    datasets = {"cub200_448": {"base": "cub200", "size": 448}}
+    return make_config(grid, datasets=datasets, data_root="data")
+
+
+def test_a_network_of_one_size_takes_larger_images_through_a_crop(make_config):
+    study = Study(fine(make_config, "cub200_448"), HOME)
+    assert {run.protocol["crop_size"] for run in study.runs.values()} == {384}
+
+
+def test_images_smaller_than_the_crop_are_refused_before_any_job(make_config, refuses):
+    with refuses(ConfigError, "the protocol cuts 384x384 pixels out of each image, and these have 256x256"):
+        Study(fine(make_config, "cub200"), HOME)
