@@ -255,7 +255,7 @@ def test_nothing_is_trained_on_them(make_config, home, refuses, name):
 
 def test_no_memory_is_asked_for_training_images_that_do_not_exist(make_config, home):
     needs = Resources(Study(make_config(), home), gpus=1)
-    assert needs._images("imagenet") == {"train": 0, "val": 10_000, "test": 40_000}
+    assert needs.images("imagenet") == {"train": 0, "val": 10_000, "test": 40_000}
 
 
 # files by name

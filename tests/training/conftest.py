@@ -33,6 +33,7 @@ def make_spec():
             "schedule": {"name": "step", "milestones": [2], "gamma": 0.1, "warmup_epochs": 0},
             "augmentation": {"crop_padding": 1, "flip": True},
             "crop_size": None,
+            "weights": "trained",
             "pretrained": False,
             "clip_grad_norm": 2.0,
             "reduction": "mean",

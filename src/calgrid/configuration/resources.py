@@ -74,7 +74,9 @@ class Resources:
         key = run_key(wildcards)
         protocol = self._study.runs[key].protocol
         if not trains(protocol):
-            return attempt * (BASE_MB + WEIGHT_COPIES * 4 * max(_facts(key.backbone)["parameters"].values()) // MB)
+            return attempt * (
+                BASE_MB + WEIGHT_COPIES * 4 * max(backbone_facts(key.backbone)["parameters"].values()) // MB
+            )
         batch = protocol["batch_size"]
         return attempt * self._network_memory(key.dataset, key.backbone, batch)
 

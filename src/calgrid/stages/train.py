@@ -127,7 +127,7 @@ def _build_trainer(
     channels_last = protocol["channels_last"]
     model = model.to(device, memory_format=torch.channels_last if channels_last else torch.contiguous_format)
     train_images, val_images = (
-        device_images(prepared, split, device, channels_last, crop) for split in ("train", "val")
+        device_images(prepared, split, device, channels_last, protocol["crop_size"]) for split in ("train", "val")
     )
     return Trainer(
         model,
