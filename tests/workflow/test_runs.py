@@ -118,7 +118,7 @@ def start(repository, config, *arguments):
 def test_a_killed_grid_ends_with_the_same_bytes(fresh, finished):
     fresh.configure(small("tiny"))
     process = start(fresh, "tiny.yaml", METRICS)
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 300
     while not list(fresh.root.glob(f"{RUN}/*/seed1/.calgrid/train.lock")):
         assert time.monotonic() < deadline
         time.sleep(0.01)
@@ -135,7 +135,7 @@ def test_a_killed_grid_ends_with_the_same_bytes(fresh, finished):
 def test_two_controllers_at_once_run_each_run_once(fresh, finished):
     fresh.configure(small("tiny", ["ce", "tst"]))
     both = [start(fresh, "tiny.yaml", METRICS, "--rerun-incomplete") for _ in range(2)]
-    output = [process.communicate(timeout=500)[0] for process in both]
+    output = [process.communicate(timeout=900)[0] for process in both]
     ended = [process.returncode for process in both]
     assert 0 in ended, output
     assert fresh.plan("tiny.yaml", METRICS, "--rerun-incomplete") == set()
