@@ -82,7 +82,7 @@ def run_python(home):
     def run(program, *arguments, source=home / "src", **changes):
         command = [sys.executable, "-c", program, *map(str, arguments)]
         done = subprocess.run(
-            command, capture_output=True, text=True, env=environment(source, **changes), timeout=120, check=False
+            command, capture_output=True, text=True, env=environment(source, **changes), timeout=300, check=False
         )
         assert done.returncode == 0, done.stderr
         return done.stdout

@@ -332,7 +332,7 @@ def edited(tmp_path_factory, home):
         capture_output=True,
         text=True,
         env={**os.environ, "PYTHONPATH": str(copy.parent)},
-        timeout=120,
+        timeout=300,
         check=False,
     )
     assert done.returncode == 0, done.stderr

@@ -80,7 +80,7 @@ def test_killed_with_minus_nine_it_ends_with_the_same_bytes(moment, plan, data, 
     assert not (out / "model.safetensors").exists()
     assert resume_states(out)
     second = command(*arguments)
-    _, messages = second.communicate(timeout=120)
+    _, messages = second.communicate(timeout=300)
     assert second.returncode == 0, messages
     assert json.loads((out / "train.json").read_text())["interruptions"] == 1
     assert_same_bytes(out, undisturbed)
@@ -93,7 +93,7 @@ def test_a_stop_signal_saves_the_state_and_exits_with_75(number, plan, data, tmp
     process = command(*train_arguments(plan, data, out, "fedlas_ls", resume_every=0))
     wait_for(lambda: resume_states(out), process)
     process.send_signal(number)
-    _, messages = process.communicate(timeout=60)
+    _, messages = process.communicate(timeout=300)
     assert process.returncode == 75
     assert f"Stopped by {number.name}" in messages
     assert "Traceback" not in messages
@@ -106,7 +106,7 @@ def test_two_processes_at_once_write_the_run_once(plan, data, tmp_path, undistur
     arguments = train_arguments(plan, data, out, "fedlas_ls")
     planned = {"CALGRID_PLANNED_AT": str(time.time())}  # both belong to grids planned now
     both = [command(*arguments, **planned), command(*arguments, **planned)]
-    messages = [process.communicate(timeout=120)[1] for process in both]
+    messages = [process.communicate(timeout=300)[1] for process in both]
     assert [process.returncode for process in both] == [0, 0], messages
     trained = ["epoch 3/3" in text for text in messages]
     assert sum(trained) == 1, messages
@@ -120,12 +120,12 @@ def test_a_second_live_writer_is_refused_by_name(plan, data, tmp_path):
     first.send_signal(signal.SIGSTOP)  # alive, and certain not to finish in between
     try:
         second = command(*train_arguments(plan, data, out, "fedlas_ls"), CALGRID_LOCK_WAIT="0")
-        _, messages = second.communicate(timeout=60)
+        _, messages = second.communicate(timeout=300)
         assert second.returncode == 2
         assert f"is being written by process {first.pid}" in messages
     finally:
         first.send_signal(signal.SIGCONT)
-        first.communicate(timeout=60)
+        first.communicate(timeout=300)
     assert first.returncode == 0
 
 
@@ -196,7 +196,7 @@ def test_on_a_full_disk_the_run_stops_and_goes_on_when_there_is_space(limit, pla
 def test_a_gpu_that_is_not_there_is_an_error_before_training(plan, data, tmp_path):
     out = tmp_path / "run"
     process = command(*train_arguments(plan, data, out), "--device", "cuda", CUDA_VISIBLE_DEVICES="")
-    _, messages = process.communicate(timeout=60)
+    _, messages = process.communicate(timeout=300)
     assert process.returncode == 2
     assert "torch finds no GPU here; use device: cpu or auto" in messages
     assert not out.exists()
