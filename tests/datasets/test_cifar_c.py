@@ -7,6 +7,7 @@ from types import MappingProxyType
 
 import numpy as np
 import pytest
+from tests.datasets.archives import write_tar
 
 from calgrid import registry
 from calgrid.datasets._archives import map_arrays
@@ -22,15 +23,6 @@ def npy(array, **options):
     stream = io.BytesIO()
     np.save(stream, array, **options)
     return stream.getvalue()
-
-
-def write_tar(path, members, mode="w"):
-    with tarfile.open(path, mode) as tar:
-        for name, content in members.items():
-            info = tarfile.TarInfo(name)
-            info.size = len(content)
-            tar.addfile(info, io.BytesIO(content))
-    return path
 
 
 def expect(monkeypatch, cls, path):
@@ -54,7 +46,7 @@ def base():
 
 def write(tmp_path, monkeypatch, arrays, labels):
     members = {f"CIFAR-10-C/{name}.npy": npy(array) for name, array in {**arrays, "speckle_noise": labels}.items()}
-    path = write_tar(tmp_path / "CIFAR-10-C.tar", {**members, "CIFAR-10-C/labels.npy": npy(labels)})
+    path = write_tar(tmp_path / "CIFAR-10-C.tar", {**members, "CIFAR-10-C/labels.npy": npy(labels)}, "w")
     expect(monkeypatch, Cifar10C, path)
 
 
@@ -92,7 +84,7 @@ def test_both_archives_hold_the_15_standard_corruptions_in_one_order():
 
 def test_arrays_are_mapped_where_they_lie(tmp_path):
     values = {"a.npy": np.arange(6, dtype=np.float32).reshape(2, 3), "b.npy": np.arange(3, dtype=np.uint8)}
-    path = write_tar(tmp_path / "x.tar", {f"deep/{name}": npy(array) for name, array in values.items()})
+    path = write_tar(tmp_path / "x.tar", {f"deep/{name}": npy(array) for name, array in values.items()}, "w")
     found = map_arrays(path, values)
     assert all(np.array_equal(found[name], array) for name, array in values.items())
     with pytest.raises(ValueError, match="read-only"):
@@ -110,20 +102,20 @@ def test_arrays_are_mapped_where_they_lie(tmp_path):
     ids=["objects", "order", "cut off", "no array"],
 )
 def test_a_member_that_is_no_plain_array_is_refused(tmp_path, content, message):
-    path = write_tar(tmp_path / "x.tar", {"a.npy": content, "after": b"0" * 100})
+    path = write_tar(tmp_path / "x.tar", {"a.npy": content, "after": b"0" * 100}, "w")
     with pytest.raises(DataError, match=message):
         map_arrays(path, ["a.npy"])
 
 
 def test_missing_double_linked_and_compressed_members_are_refused(tmp_path):
     content = npy(np.zeros(3))
-    path = write_tar(tmp_path / "x.tar", {"one/a.npy": content, "two/a.npy": content})
+    path = write_tar(tmp_path / "x.tar", {"one/a.npy": content, "two/a.npy": content}, "w")
     with pytest.raises(DataError, match="there twice"):
         map_arrays(path, ["a.npy"])
     with pytest.raises(DataError, match=r"has no member 'c.npy'"):
         map_arrays(path, ["c.npy"])
     with pytest.raises(DataError, match="is damaged"):
-        map_arrays(write_tar(tmp_path / "x.tar.gz", {"a.npy": content}, "w:gz"), ["a.npy"])
+        map_arrays(write_tar(tmp_path / "x.tar.gz", {"a.npy": content}), ["a.npy"])
     with tarfile.open(tmp_path / "link.tar", "w") as tar:
         info = tarfile.TarInfo("a.npy")
         info.type, info.linkname = tarfile.SYMTYPE, "x.tar"

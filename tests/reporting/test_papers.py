@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from tests.statistics.cases import DEFAULTS
 
 from calgrid.configuration.tables import paper
 from calgrid.reporting.html import write_report
@@ -27,26 +28,7 @@ PLACES = [
     *((data, net) for data in ("cifar10", "cifar100") for net in NETS),
 ]
 PRINTED = {"fedlas": 441, "maccal": 390, "smart": 1371}
-RUN = {
-    "protocol": "aclsline",
-    "dataset": "cifar10",
-    "backbone": "resnet50",
-    "method": "ce",
-    "seed": 1,
-    "checkpoint": "best",
-    "calibrator": "none",
-    "fit_on": "val",
-    "fit_seed": 0,
-    "split": "test",
-    "shift": "",
-    "severity": 0,
-    "metric": "ece",
-    "value": 0.05,
-    "ci_low": math.nan,
-    "ci_high": math.nan,
-    "n_samples": 100,
-    "fingerprint": "f",
-}
+RUN = {**DEFAULTS, "protocol": "aclsline", "value": 0.05}
 COST = {"protocol": "aclsline", "dataset": "cifar10", "backbone": "resnet50", "method": "ce", "seed": 1}
 COSTS = [*COST, "stage", "item", "seconds"]
 

@@ -81,7 +81,7 @@ def predict(
                     path = folder / f"logits/{checkpoint}/{family}.parquet"
                     write_logits(path, exporter.family(family, images, checkpoint))
                     progress.advance()
-        write_json(folder / "predict.json", _record(spec, where, time.monotonic() - begin))
+        write_json(folder / "predict.json", environment.run_record(spec, time.monotonic() - begin, where))
 
     heads = [f"logits/{checkpoint}/{HEAD_FILE}" for checkpoint in checkpoints]
     return run_stage(out, "predict", spec["fingerprint"], outputs(checkpoints, list(shifted)), produce, heads)
@@ -95,17 +95,6 @@ def families_of(out: Path, files: Sequence[Path]) -> list[str]:
         if parts[0] == "logits" and parts[2] not in SPLITS:
             names["/".join(parts[2:])] = None
     return list(names)
-
-
-def _record(spec: Mapping[str, Any], device: torch.device, seconds: float) -> dict[str, Any]:
-    return {
-        "spec": dict(spec),
-        "fingerprint": spec["fingerprint"],
-        "environment": environment.describe(device),
-        "seconds": seconds,
-        "peak_memory_mb": environment.peak_memory_mb(device),
-        "finished": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
-    }
 
 
 class _Exporter:

@@ -220,13 +220,8 @@ def _take_checkpoint(model: Backbone, file: Mapping[str, str], data_root: Path |
 
 
 def _record(spec: Mapping[str, Any], model: nn.Module, seconds: float, device: torch.device) -> dict[str, Any]:
-    """What the records of all runs say."""
+    """What the records of all trained or taken networks say."""
     return {
-        "spec": dict(spec),
-        "fingerprint": spec["fingerprint"],
-        "environment": environment.describe(device),
-        "seconds": seconds,
-        "peak_memory_mb": environment.peak_memory_mb(device),
+        **environment.run_record(spec, seconds, device),
         "parameters": sum(p.numel() for p in model.parameters()),
-        "finished": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
     }

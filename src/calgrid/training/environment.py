@@ -2,7 +2,10 @@
 
 import platform
 import re
+import time
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -58,6 +61,18 @@ def describe(device: torch.device) -> dict[str, str | int]:
         "cuda": (torch.version.cuda or "") if gpu else "",
         "driver": _driver() if gpu else "",
         "threads": torch.get_num_threads(),
+    }
+
+
+def run_record(spec: Mapping[str, Any], seconds: float, device: torch.device) -> dict[str, Any]:
+    """Return what every stage that used a network records: configuration, environment, time, memory."""
+    return {
+        "spec": dict(spec),
+        "fingerprint": spec["fingerprint"],
+        "environment": describe(device),
+        "seconds": seconds,
+        "peak_memory_mb": peak_memory_mb(device),
+        "finished": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
     }
 
 
