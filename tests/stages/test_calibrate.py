@@ -21,6 +21,7 @@ from calgrid.stages.train import train
 from calgrid.storage.atomic import write_json
 from calgrid.storage.logits import read_logits, write_logits
 from calgrid.storage.tables import read_frame
+from calgrid.validation import rows_by_purpose
 
 
 @pytest.fixture(scope="module")
@@ -63,6 +64,25 @@ def test_each_number_has_one_row(metrics):
 
 def test_rows_that_fit_a_calibrator_never_score_it(metrics):
     assert set(metrics.loc[metrics["split"] == "val", "calibrator"]) == {"none"}
+
+
+@pytest.mark.parametrize("calibrator", ["none", "ts"])
+def test_under_disjoint_validation_calibrators_are_fitted_on_a_third_and_scored_on_another(
+    calibrator, plan, run, tmp_path
+):
+    copy = tmp_path / "run"
+    shutil.copytree(run, copy, ignore=shutil.ignore_patterns("calibrators", ".calgrid"))
+    calibrate({**plan.calibrate(key("ce")), "disjoint_validation": True}, copy, tmp_path / "part")
+    metrics = read_frame(tmp_path / "part" / "metrics.parquet")
+    val, test = (read_logits(copy / f"logits/last/{split}.parquet") for split in ("val", "test"))
+    rows = rows_by_purpose(val.label, disjoint=True)
+    fitted = build_calibrator(calibrator).fit(val.logits[rows["fit"]], val.label[rows["fit"]])
+    choice = val.rows(rows["choice"])
+    for split, scored in (("test", test), ("val", choice)):
+        found = metrics.query("checkpoint == 'last' and split == @split and calibrator == @calibrator")
+        expected = evaluate(fitted.predict_proba(scored.logits), scored.label)
+        assert dict(zip(found["metric"], found["value"], strict=True)) == pytest.approx(expected)
+        assert (found["n_samples"] == len(scored)).all()
 
 
 @pytest.mark.parametrize("calibrator", ["none", "ts", "iso", "smart"])

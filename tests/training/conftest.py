@@ -40,6 +40,7 @@ def make_spec():
             "precision": "fp32",
             "channels_last": True,
             "checkpoints": ["best", "last"],
+            "disjoint_validation": False,
             **changes,
         }
         return {

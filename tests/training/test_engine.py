@@ -7,6 +7,7 @@ from calgrid.errors import DataError
 from calgrid.stages.train import _build_trainer
 from calgrid.training.engine import RESUME_FILE
 from calgrid.training.interrupt import StoppedError, StopRequest
+from calgrid.validation import rows_by_purpose
 
 CPU = torch.device("cpu")
 METHODS = ["ce", "ls", "mbls", "fl3", "fedlas_ls", "fedlas_mbls", "adafocal", "crl", "cals_alm"]
@@ -207,3 +208,18 @@ def test_cuda_run_learns_and_resumes(make_spec, prepared, tmp_path):
     resumed = _build_trainer(make_spec("fedlas_ls"), prepared, None, device, tmp_path, 0.0)
     assert (resumed.position.epoch, resumed.position.step) == (2, 3)
     assert resumed.run(StopAfter(10**9)).history[-1]["epoch"] == 2
+
+
+def test_the_checkpoint_is_chosen_by_other_rows_than_the_loss_sees(make_spec, prepared, tmp_path):
+    trainer = build(make_spec(disjoint_validation=True), prepared, tmp_path)
+    seen = []
+    trainer.loss.on_epoch_end = lambda epoch, logits, labels: seen.append((logits, labels))
+    position = trainer.run(StopAfter(10**9))
+    rows = rows_by_purpose(prepared.splits["val"].labels, disjoint=True)
+    logits = trainer._validation_logits()
+    labels = torch.from_numpy(prepared.splits["val"].labels)
+    assert torch.equal(seen[-1][0], logits[rows["feedback"]])
+    assert torch.equal(seen[-1][1], labels[rows["feedback"]])
+    hits = (logits.argmax(1) == labels)[rows["choice"]]
+    assert position.history[-1]["val_accuracy"] == pytest.approx(hits.double().mean().item())
+    assert len(rows["choice"]) == len(rows["feedback"]) == 10

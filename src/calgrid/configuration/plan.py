@@ -169,6 +169,7 @@ class Plan:
             "run_fingerprint": self.run_fingerprint(key),
             "logits_fingerprint": self.logits_fingerprint(key),
             "label_counts": self._label_counts(key),
+            "disjoint_validation": run.protocol.get("disjoint_validation", False),
         }
         return {**spec, "fingerprint": fingerprint.of_stage(spec, ["calgrid.stages.calibrate"])}
 

@@ -14,7 +14,14 @@ from calgrid.errors import ConfigError, unknown_id
 #: keys that mean something in a protocol that trains nothing, and what the others are where they must be something
 READY_KEYS = ("weights", "channels_last", "export_features")
 READY = MappingProxyType(
-    {"epochs": 0, "batch_size": 0, "checkpoints": ("last",), "pretrained": False, "crop_size": None}
+    {
+        "epochs": 0,
+        "batch_size": 0,
+        "checkpoints": ("last",),
+        "pretrained": False,
+        "crop_size": None,
+        "disjoint_validation": False,
+    }
 )
 
 

@@ -33,6 +33,7 @@ from calgrid.storage.head import Head, read_head
 from calgrid.storage.logits import Logits, read_logits
 from calgrid.storage.stage import run_stage
 from calgrid.storage.tables import write_frame
+from calgrid.validation import CHOICE, FIT, rows_by_purpose
 
 OUTPUTS = ("metrics.parquet", "calibrate.json")
 #: value of ``fit_on``: a part of each shifted set fits the calibrators that are scored on the rest of it
@@ -68,7 +69,7 @@ def calibrate(spec: Mapping[str, Any], run: Path, out: Path) -> bool:
                 scorer = _Scorer(spec, checkpoint, data)
                 for entry in spec["calibrators"]:
                     for seed in entry["seeds"]:
-                        fitted = _fit(entry, seed, scorer.val, head, run / "calibrators" / checkpoint)
+                        fitted = _fit(entry, seed, scorer.fit, head, run / "calibrators" / checkpoint)
                         fits.append({"checkpoint": checkpoint, "calibrator": entry["name"], **fitted.cost})
                         rows.extend(scorer.score(entry, seed, fitted.calibrator))
                         progress.advance()
@@ -146,7 +147,9 @@ class _Scorer:
 
     def __init__(self, spec: Mapping[str, Any], checkpoint: str, data: Mapping[str, Logits]) -> None:
         self.spec, self.checkpoint, self.data = spec, checkpoint, data
-        self.val = data["val"]
+        val = data["val"]
+        purposes = rows_by_purpose(val.label, spec["disjoint_validation"])
+        self.fit, self.choice = val.rows(purposes[FIT]), val.rows(purposes[CHOICE])
         self.statistics = spec["statistics"]
 
     def _base(self, entry: Mapping[str, Any], seed: int, fit_on: str) -> Row:
@@ -162,8 +165,9 @@ class _Scorer:
     def score(self, entry: Mapping[str, Any], seed: int, calibrator: Calibrator) -> Iterator[Row]:
         """All rows of a calibrator that was fitted on val."""
         base = self._base(entry, seed, "val")
-        if entry["name"] == "none":  # every other calibrator has seen these rows
-            yield from self._labelled({**base, "split": "val"}, self._predict(calibrator, self.val), self.val.label)
+        if entry["name"] == "none" or self.spec["disjoint_validation"]:  # else it was fitted on these rows
+            probs = self._predict(calibrator, self.choice)
+            yield from self._labelled({**base, "split": "val"}, probs, self.choice.label)
         test = self.data["test"]
         probs = self._predict(calibrator, test)
         yield from self._labelled({**base, "split": "test"}, probs, test.label, intervals=True)

@@ -24,6 +24,7 @@ from calgrid.training.data import Batch, Split
 from calgrid.training.interrupt import StopRequest
 from calgrid.training.schedule import learning_rate
 from calgrid.training.seeds import generator, stream
+from calgrid.validation import CHOICE, FEEDBACK, rows_by_purpose
 
 EVALUATION_BATCH = 1024
 RESUME_FILE = "resume.pt"
@@ -82,6 +83,8 @@ class Trainer:
         procedure.begin_training(model, _training(protocol, seed, train, loss))
         with torch.autocast(self.device.type, torch.bfloat16, enabled=autocast):
             self.train_images, self.val_images = procedure.splits(model, train, val)
+        rows = rows_by_purpose(val.labels.cpu(), protocol["disjoint_validation"])
+        self.val_rows = {purpose: torch.from_numpy(rows[purpose]).to(self.device) for purpose in (CHOICE, FEEDBACK)}
         self.trained = [p for p in procedure.parameters(model) if p.requires_grad]
         self.optimizer = build_optimizer([*self.trained, *loss.parameters()], protocol["optimizer"])
         self.steps = -(-len(train) // protocol["batch_size"])
@@ -155,13 +158,13 @@ class Trainer:
         means = self._epoch_means()
         # before the validation, so that what is validated is what the checkpoint holds
         diagnostics = self.procedure.end_epoch(self.model, position.epoch, means)
-        val_logits = self._validation_logits()
-        labels = self.val_images.labels
-        val_accuracy = float((val_logits.argmax(1) == labels).double().mean())
-        val_nll = float(nn.functional.cross_entropy(val_logits.double(), labels))
+        validation = self._validation_logits(), self.val_images.labels
+        logits, labels = (each[self.val_rows[CHOICE]] for each in validation)
+        val_accuracy = float((logits.argmax(1) == labels).double().mean())
+        val_nll = float(nn.functional.cross_entropy(logits.double(), labels))
         self._sample()
         diagnostics.update(self.loss.pop_diagnostics())
-        self.loss.on_epoch_end(position.epoch, val_logits, labels)
+        self.loss.on_epoch_end(position.epoch, *(each[self.val_rows[FEEDBACK]] for each in validation))
         row = {
             "epoch": position.epoch,
             "learning_rate": self.optimizer.param_groups[0]["lr"],
