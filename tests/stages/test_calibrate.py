@@ -78,8 +78,9 @@ def test_under_disjoint_validation_calibrators_are_fitted_on_a_third_and_scored_
     rows = rows_by_purpose(val.label, disjoint=True)
     fitted = build_calibrator(calibrator).fit(val.logits[rows["fit"]], val.label[rows["fit"]])
     choice = val.rows(rows["choice"])
+    rows = metrics[(metrics["checkpoint"] == "last") & (metrics["calibrator"] == calibrator)]
     for split, scored in (("test", test), ("val", choice)):
-        found = metrics.query("checkpoint == 'last' and split == @split and calibrator == @calibrator")
+        found = rows[rows["split"] == split]
         expected = evaluate(fitted.predict_proba(scored.logits), scored.label)
         assert dict(zip(found["metric"], found["value"], strict=True)) == pytest.approx(expected)
         assert (found["n_samples"] == len(scored)).all()

@@ -12,6 +12,7 @@ from calgrid.configuration.datasets import FACTS, VARIANT_FACTS
 from calgrid.configuration.protocols import trains
 from calgrid.configuration.runs import EXTERNAL, RunKey, family_unit
 from calgrid.configuration.study import Study
+from calgrid.configuration.tuning import candidates
 from calgrid.configuration.weights import FOCAL_CALIBRATION, checkpoint_file
 from calgrid.errors import ConfigError
 
@@ -213,10 +214,19 @@ class Plan:
             "published": list(dict.fromkeys(published)),
             "papers": [{**each, "sha256": self._file_digest(Path(each["published"]))} for each in self.study.papers],
             "lines": {protocol: line for line, each in self.study.config["lines"].items() for protocol in each},
+            "tuning": self._tuning(),
             "runs": runs,
             "configuration": {k: v for k, v in self.study.config.items() if k != "device"},
         }
         return {**content, "fingerprint": fingerprint.digest({"content": content, "code": self.stage("aggregate")})}
+
+    def _tuning(self) -> dict[str, Any] | None:
+        """What the table of tuned methods needs; None where nothing is tuned."""
+        settings = self.study.config["tuning"]
+        if settings is None:
+            return None
+        lists = {name: [list(each) for each in found] for name, found in candidates(settings).items()}
+        return {"metric": settings["metric"], "protocol": settings["protocol"], "candidates": lists}
 
     def _first_stage(self, key: RunKey) -> dict[str, str] | None:
         """Method and folder of the run that a second stage starts from."""

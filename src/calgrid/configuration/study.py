@@ -8,7 +8,7 @@ from typing import Any
 
 from calgrid import registry
 from calgrid.backbones._catalogue import check_image_size, describe
-from calgrid.configuration import tables
+from calgrid.configuration import tables, tuning
 from calgrid.configuration.calibrators import CalibratorBook
 from calgrid.configuration.datasets import DatasetBook
 from calgrid.configuration.methods import MethodBook, Place
@@ -61,6 +61,8 @@ class Study:
             self._add_external(name, external)
         self._check_label_counts()
         self._check_lines()
+        if self.config["tuning"] is not None:
+            tuning.check(self.config["tuning"], self.evaluations)
         # a baseline that was asked for must be there; the default one may be missing (then nothing is tested)
         if "baseline" in config.get("statistics", {}):
             self._check_compared(self.config["statistics"]["baseline"], "statistics.baseline")

@@ -11,12 +11,15 @@ from calgrid.statistics.ranks import FriedmanResult, friedman, mean_ranks, nemen
 from calgrid.statistics.sampling import paired_bootstrap
 from calgrid.statistics.shifts import mean_over_shifts
 from calgrid.statistics.summary import summarise
+from calgrid.statistics.tuning import as_tuned, choose
 
 __all__ = [
     "CriticalDifference",
     "FriedmanResult",
+    "as_tuned",
     "cell_means",
     "cell_runs",
+    "choose",
     "claim_tests",
     "claim_verdict",
     "compare",

@@ -19,6 +19,7 @@ from calgrid.reporting.tables import (
     shift,
     soft_labels,
     training_time,
+    tuned,
 )
 from calgrid.reporting.tables._model import Table, marked
 from calgrid.reporting.tables.papers import paper_tables
@@ -30,6 +31,7 @@ __all__ = ["TABLES", "write_tables"]
 TABLES: tuple[Callable[[StudyData], Table | None], ...] = (
     questions.comparisons,
     methods.methods,
+    tuned.tuned,
     ranks.method_ranks,
     comparison.tests,
     methods.calibrators,

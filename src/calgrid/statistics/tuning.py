@@ -1,0 +1,81 @@
+"""Methods tuned with an equal budget: the choice by validation rows, and what the chosen runs score elsewhere.
+
+Each seed chooses for itself, so that the spread over seeds holds what the choice adds to it. Validation rows choose,
+test rows score; nothing that is reported has taken part in the choice.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import pandas as pd
+
+from calgrid.errors import DataError, unknown_id
+from calgrid.metrics import METRICS
+
+#: what all candidates of a choice have in common
+CELL = ("dataset", "backbone", "checkpoint", "seed")
+Candidates = Mapping[str, Sequence[tuple[str, str]]]
+
+
+def choose(metrics: pd.DataFrame, candidates: Candidates, metric: str = "nll") -> pd.DataFrame:
+    """Choose the candidate of each method with the best validation value of the uncalibrated network.
+
+    Parameters
+    ----------
+    metrics : tidy metrics frame, see :func:`calgrid.statistics.summarise`.
+    candidates : tuned method -> (protocol, method) of its candidates; of those that are tied, the first is chosen.
+    metric : what is compared, on the rows with split ``val`` and calibrator ``none``.
+
+    Returns
+    -------
+    One row a tuned method and cell, in the order of ``candidates``: tuned, dataset, backbone, checkpoint, seed,
+    protocol and method of the choice, place (0 = the first candidate), value (validation), n_candidates.
+
+    Raises
+    ------
+    DataError : a candidate has no validation value in a cell where another has one. ConfigError : unknown metric or
+        one that ranks nothing.
+    """
+    ranking = [name for name, each in METRICS.items() if each.lower_is_better is not None]
+    if metric not in ranking:
+        raise unknown_id("metric that ranks", metric, ranking, "tuning")
+    rows = metrics[(metrics["split"] == "val") & (metrics["calibrator"] == "none") & (metrics["metric"] == metric)]
+    values = listed(rows, candidates)
+    counts = values.groupby(["tuned", *CELL])["place"].nunique()
+    wanted = pd.Series({name: len(each) for name, each in candidates.items()})
+    short = counts[counts.to_numpy() != wanted[counts.index.get_level_values("tuned")].to_numpy()]
+    if len(short):
+        name, *cell = short.index[0]
+        raise DataError(
+            f"tuning: only {short.iloc[0]} of {wanted[name]} candidates of '{name}' have a validation {metric} on "
+            f"{', '.join(map(str, cell))}: run the others too."
+        )
+    lower = METRICS[metric].lower_is_better
+    best = values.sort_values(["value", "place"], ascending=[lower, True], kind="stable")
+    chosen = best.groupby(["tuned", *CELL], sort=False).head(1).assign(n_candidates=lambda f: wanted[f["tuned"]].array)
+    order = chosen.assign(_tuned=chosen["tuned"].map({name: at for at, name in enumerate(candidates)}))
+    order = order.sort_values(["_tuned", *CELL])
+    return order[["tuned", *CELL, "protocol", "method", "place", "value", "n_candidates"]].reset_index(drop=True)
+
+
+def listed(rows: pd.DataFrame, candidates: Candidates) -> pd.DataFrame:
+    """Rows of the runs that are candidates, with the columns tuned and place; a run may stand for several methods."""
+    flat = [
+        {"tuned": name, "place": place, "protocol": protocol, "method": method}
+        for name, each in candidates.items()
+        for place, (protocol, method) in enumerate(each)
+    ]
+    return rows.merge(pd.DataFrame(flat), on=["protocol", "method"])
+
+
+def as_tuned(metrics: pd.DataFrame, choices: pd.DataFrame, protocol: str) -> pd.DataFrame:
+    """Rows of the chosen runs under the name of the tuned method and one protocol, ready to be summarised.
+
+    Parameters
+    ----------
+    metrics : tidy metrics frame.
+    choices : one row a tuned method and cell: tuned, dataset, backbone, checkpoint, seed, protocol, method.
+    protocol : name that all rows get, so that methods whose candidates differ in protocol are compared.
+    """
+    keys = [*CELL, "protocol", "method"]
+    rows = metrics.merge(choices[["tuned", *keys]], on=keys)
+    return rows.assign(method=rows["tuned"], protocol=protocol)[list(metrics.columns)]

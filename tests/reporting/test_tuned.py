@@ -1,0 +1,64 @@
+"""The table of tuned methods: choices by validation rows, numbers of the test split, differences to the default."""
+
+import pandas as pd
+import pytest
+
+from calgrid.reporting.tables import write_tables
+
+LISTS = {"ce": ["ce", "mbls"], "ls": ["ls", "fl3"]}
+
+
+@pytest.fixture
+def written(build, tmp_path):
+    study = build(methods=("ce", "mbls", "ls", "fl3"), shifts=(), ood=(), resamples=0)
+    candidates = {name: [["quick", method] for method in listed] for name, listed in LISTS.items()}
+    tuning = {"metric": "nll", "protocol": "quick", "candidates": candidates}
+    write_tables(study.folder, {**study.manifest, "tuning": tuning}, tmp_path / "out")
+    return study, tmp_path / "out"
+
+
+def test_numbers_are_those_of_the_chosen_runs(written):
+    study, out = written
+    metrics = pd.read_parquet(study.folder / "metrics.parquet").query("metric == 'nll'")
+    bare = metrics[metrics["calibrator"] == "none"]
+    val = bare[bare["split"] == "val"].pivot(index="seed", columns="method", values="value")
+    test = metrics[metrics["split"] == "test"].set_index(["calibrator", "method", "seed"])["value"].sort_index()
+    table = pd.read_csv(out / "tuned.csv").set_index(["method", "calibrator"])
+    for name, listed in LISTS.items():
+        chosen = val[listed].idxmin(axis=1)
+        for calibrator in ("none", "ts"):
+            values = [test[calibrator, method, seed] for seed, method in chosen.items()]
+            default = test[calibrator, listed[0]].mean()
+            row = table.loc[name, calibrator]
+            assert row["nll_mean"] == pytest.approx(sum(values) / len(values))
+            assert row["nll_to_default"] == pytest.approx(row["nll_mean"] - default)
+            assert row["n_seeds"] == len(values)
+
+
+def test_what_was_chosen_is_counted(written, read_markdown):
+    _, out = written
+    ((heading, rows),) = read_markdown(out / "tuned.md").items()
+    assert heading == "digits, resnet8, last checkpoint"
+    assert [(row["Method"], row["Calibrator"]) for row in rows] == [
+        ("ce", "none"),
+        ("ce", "ts"),
+        ("ls", "none"),
+        ("ls", "ts"),
+    ]
+    # mbls is nearly calibrated in this study and ce far from it
+    assert rows[0]["Chosen"] == "mbls × 2, ce"
+    assert rows[0]["Δ NLL to default"].startswith("-")
+    assert rows[0]["Δ NLL to ce (Holm p)"] == "–"
+
+
+def test_the_caption_says_how_it_was_chosen(written):
+    _, out = written
+    text = (out / "tuned.md").read_text()
+    assert "tried with 2 settings" in text
+    assert "NLL of its uncalibrated network on validation rows" in text
+
+
+def test_without_tuning_there_is_no_table(build, tmp_path):
+    study = build(shifts=(), ood=(), resamples=0)
+    write_tables(study.folder, study.manifest, tmp_path / "out")
+    assert not (tmp_path / "out" / "tuned.md").exists()
