@@ -81,7 +81,9 @@ def _section(group: Group, rows: pd.DataFrame, baseline: str) -> Section:
         "Seeds": lambda row: whole(row["n_seeds"]),
         "Chosen": lambda row: words(row["chosen"]),
         "Δ NLL to default": lambda row: Cell(text.number(JUDGED, row["nll_to_default"], signed=True)),
-        f"Δ NLL to {baseline} (Holm p)": _against_baseline,
+        f"Δ NLL to {baseline} (Holm p)": lambda row: (
+            words(text.NOTHING) if row["method"] == baseline else _against_baseline(row)
+        ),
     }
     return metric_section(
         f"{group.dataset}, {group.backbone}, {group.checkpoint} checkpoint",
