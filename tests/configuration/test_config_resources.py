@@ -136,6 +136,13 @@ def test_aggregation_grows_with_the_runs(make):
     assert make(seeds=list(range(500))).aggregate_memory() > make().aggregate_memory() >= BASE_MB
 
 
+def test_only_many_and_large_pictures_are_decoded_by_several_threads(make):
+    threads = {
+        unit: make().prepare_threads(job(unit=unit)) for unit in ("digits", "cifar10_c", "imagenet", "imagenet_c")
+    }
+    assert threads == {"digits": 1, "cifar10_c": 1, "imagenet": 8, "imagenet_c": 8}
+
+
 def test_preparation_is_given_time_for_many_and_large_images(make):
     minutes = {unit: make().prepare_minutes(job(unit=unit)) for unit in ("digits", "tiny_imagenet", "imagenet_c")}
     assert minutes["digits"] == LEAST_MINUTES + 1

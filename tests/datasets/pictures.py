@@ -49,6 +49,6 @@ def specification(data_root, name="mine", **options):
     return {"unit": name, **book.settings(name, str(data_root)), "info": facts, "fingerprint": "0" * 16}
 
 
-def prepared(data_root, out, name="mine", **options):
-    prepare(name, out, data_root=data_root, configured=specification(data_root, name, **options))
+def prepared(data_root, out, name="mine", threads=1, **options):
+    prepare(name, out, data_root=data_root, configured=specification(data_root, name, **options), threads=threads)
     return open_prepared(out, verify=True)

@@ -9,7 +9,7 @@ rule prepare_data:
         f"{TIMES}/data/{{unit}}.tsv"
     conda:
         "../../envs/data.yaml"
-    threads: 1
+    threads: BOOK.needs.prepare_threads
     resources:
         mem_mb=2000,
         runtime=BOOK.needs.prepare_minutes,
@@ -18,4 +18,4 @@ rule prepare_data:
         options=BOOK.data_options,
         fingerprint=BOOK.data_fingerprint,
     shell:
-        "python -m calgrid data --unit {wildcards.unit} --out {params.folder:q} {params.options} > {log:q} 2>&1"
+        "python -m calgrid data --unit {wildcards.unit} --out {params.folder:q} {params.options} --threads {threads} > {log:q} 2>&1"

@@ -44,7 +44,7 @@ def data(options: argparse.Namespace) -> None:
     from calgrid.datasets import prepare
 
     configured = _spec(options.spec, "data") if options.spec else None
-    prepare(options.unit, options.out, options.data_root, options.base, configured)
+    prepare(options.unit, options.out, options.data_root, options.base, configured, options.threads)
 
 
 def train(options: argparse.Namespace) -> None:

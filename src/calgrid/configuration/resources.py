@@ -39,6 +39,7 @@ PASS_SECONDS, PASS_SECONDS_A_MULTIPLY_ADD = 2e-5, 7e-13
 SCORED_AT_ONCE, SCORED_PIXELS, SCORED_SHARE = 1024, 1024 * 64**2, 1 / 8
 #: seconds of a core to decode, scale, hash and write a pixel of a prepared image
 PREPARE_SECONDS_A_PIXEL = 5e-8
+PREPARE_THREADS = 8
 #: a processor core is so many times slower than a GPU
 CORE_SLOWER = 50
 SAFETY = 3
@@ -59,11 +60,16 @@ class Resources:
 
     def prepare_minutes(self, wildcards: Any) -> int:
         """Time limit of the preparation of a data set or shift family; downloads go on where they were stopped."""
-        unit = wildcards.unit
+        return min(LEAST_MINUTES + math.ceil(SAFETY * self._prepare_seconds(wildcards.unit) / 60), MOST_MINUTES)
+
+    def prepare_threads(self, wildcards: Any) -> int:
+        """Threads that decode pictures, where that takes a core more than a minute."""
+        return PREPARE_THREADS if self._prepare_seconds(wildcards.unit) > 60 else 1
+
+    def _prepare_seconds(self, unit: str) -> float:
         base = self.info(unit).get("base")
         images = self.images(base)["test"] * self.settings(unit) if base else sum(self.images(unit).values())
-        seconds = images * math.prod(self.shape(unit)[1:]) * PREPARE_SECONDS_A_PIXEL
-        return min(LEAST_MINUTES + math.ceil(SAFETY * seconds / 60), MOST_MINUTES)
+        return images * math.prod(self.shape(unit)[1:]) * PREPARE_SECONDS_A_PIXEL
 
     def train_gpus(self, wildcards: Any) -> int:
         """GPUs of a training: none where weights are taken as they are."""

@@ -74,6 +74,8 @@ class Images:
     registered: ClassVar[Mapping[str, Any]]
     #: folder on whose disk :func:`scratch_array` may lie, set by the preparation; None: in memory
     scratch: Path | None = None
+    #: threads that decode pictures, set by the preparation
+    threads = 1
 
     def found(self) -> Mapping[str, Any]:
         """Return facts that only :meth:`build` could tell, for the manifest; they win over registered ones."""

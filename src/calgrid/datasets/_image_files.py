@@ -25,7 +25,7 @@ from calgrid.datasets._base import (
     scratch_array,
     stratified_order,
 )
-from calgrid.datasets._pictures import counted, decode
+from calgrid.datasets._pictures import counted, decode, in_threads
 from calgrid.errors import DataError
 
 Rows = NDArray[np.int64]
@@ -131,8 +131,13 @@ class ImageFiles(Dataset):
     def _decode(self, role: str, source: Source, rows: Rows) -> NDArray[np.uint8]:
         """Decode the pictures at ``rows`` one by one into an array on the disk."""
         images: NDArray[np.uint8] | None = None
-        for number, (where, content) in enumerate(counted(source.read(rows), len(rows), role)):
-            picture = decode(content, self.image_size, self.resize, where)
+
+        def read(named: tuple[str, bytes]) -> tuple[str, NDArray[np.uint8]]:
+            where, content = named
+            return where, decode(content, self.image_size, self.resize, where)
+
+        pictures = in_threads(read, source.read(rows), self.threads)
+        for number, (where, picture) in enumerate(counted(pictures, len(rows), role)):
             if images is None:
                 images = scratch_array((len(rows), *picture.shape), self.scratch)
             if picture.shape != images.shape[1:]:

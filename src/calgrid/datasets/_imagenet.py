@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calgrid.datasets._base import Dataset, ImageSplit, draw_val, scratch_array
-from calgrid.datasets._pictures import SUFFIXES, counted, decode
+from calgrid.datasets._pictures import SUFFIXES, counted, decode, in_threads
 from calgrid.datasets._stores import Store
 from calgrid.errors import DataError
 from calgrid.progress import log
@@ -60,16 +60,16 @@ class Pictures:
         labels = np.array([number[name.split("/")[0]] for name in names], dtype=np.int64)
         return cls(store, names, [found[name] for name in names], labels)
 
-    def decoded(self, rows: NDArray[np.int64], scratch: Path | None, title: str) -> NDArray[np.uint8]:
+    def decoded(self, rows: NDArray[np.int64], scratch: Path | None, title: str, threads: int) -> NDArray[np.uint8]:
         """Decode the pictures at some rows one by one, into an array on the disk."""
         images = scratch_array((len(rows), 3, SIZE, SIZE), scratch)
-        for place, row in enumerate(counted(rows, len(rows), title)):
-            images[place] = self.decode(row)
+        for place, picture in enumerate(counted(in_threads(self.decode, rows, threads), len(rows), title)):
+            images[place] = picture
         return images
 
-    def undecoded(self, rows: NDArray[np.int64], title: str) -> "Undecoded":
+    def undecoded(self, rows: NDArray[np.int64], title: str, threads: int) -> "Undecoded":
         """Return the pictures at some rows as an array that decodes what is read of it."""
-        return Undecoded(self, rows, title)
+        return Undecoded(self, rows, title, threads)
 
     def decode(self, row: int) -> NDArray[np.uint8]:
         """Decode one picture."""
@@ -82,8 +82,8 @@ class Undecoded:
 
     dtype, ndim = np.dtype(np.uint8), 4
 
-    def __init__(self, pictures: Pictures, rows: NDArray[np.int64], title: str) -> None:
-        self._pictures, self._rows, self._title = pictures, rows, title
+    def __init__(self, pictures: Pictures, rows: NDArray[np.int64], title: str, threads: int) -> None:
+        self._pictures, self._rows, self._title, self._threads = pictures, rows, title, threads
         self.shape = (len(rows), 3, SIZE, SIZE)
 
     def __len__(self) -> int:
@@ -94,8 +94,8 @@ class Undecoded:
         if not part.start:
             log(f"decode {self._title}: {len(self):,} images")
         images = np.empty((len(rows), *self.shape[1:]), np.uint8)
-        for place, row in enumerate(rows):
-            images[place] = self._pictures.decode(row)
+        for place, picture in enumerate(in_threads(self._pictures.decode, rows, self._threads)):
+            images[place] = picture
         return images
 
 
@@ -135,7 +135,9 @@ class Evaluated(Dataset):
         pictures = self.pictures(data_root)
         rows = draw_fifth(pictures.labels, self.split_seed)
         return {
-            name: ImageSplit(pictures.decoded(chosen, self.scratch, name), pictures.labels[chosen], chosen)
+            name: ImageSplit(
+                pictures.decoded(chosen, self.scratch, name, self.threads), pictures.labels[chosen], chosen
+            )
             for name, chosen in rows.items()
         }
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from calgrid.datasets._archives import each_member
 from calgrid.datasets._base import Dataset, ImageSplit, draw_val, scratch_array
 from calgrid.datasets._download import obtain
-from calgrid.datasets._pictures import counted, decode
+from calgrid.datasets._pictures import counted, decode, in_threads
 from calgrid.errors import DataError
 
 #: most bytes of an encoded picture
@@ -87,9 +87,14 @@ class PictureArchive(Dataset):
         if len(places) != sum(map(len, names.values())):
             raise DataError(f"The lists in {archive} name a picture twice: replace it.")
         members = each_member(archive, dict.fromkeys(places, LIMIT))
-        for name, content in counted(members, len(places), archive.name):
+
+        def read(member: tuple[str, bytes]) -> tuple[str, NDArray[np.uint8]]:
+            name, content = member
+            return name, decode(content, self.size, None, f"'{name}' in {archive}", self.stretch)
+
+        for name, picture in counted(in_threads(read, members, self.threads), len(places), archive.name):
             split, row = places[name]
-            images[split][row] = decode(content, self.size, None, f"'{name}' in {archive}", self.stretch)
+            images[split][row] = picture
         return images
 
 

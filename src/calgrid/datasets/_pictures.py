@@ -1,8 +1,10 @@
 """Encoded pictures: from the bytes of a JPEG, PNG, ... file to red, green and blue pixels of one size."""
 
 import io
-import warnings
-from collections.abc import Iterable, Iterator
+import math
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
 import numpy as np
@@ -19,8 +21,11 @@ SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".t
 DEEP_MODES = ("I", "F")
 #: pictures between two steps of the progress
 STEP = 512
+#: pictures that each thread may be ahead of what was taken, so that few are in memory
+AHEAD = 8
 
 Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 
 def decode(
@@ -45,10 +50,10 @@ def decode(
     DataError : the bytes are no picture, are cut off, or hold more than 8 bits a channel.
     """
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error", Image.DecompressionBombWarning)
-            picture = Image.open(io.BytesIO(content), formats=FORMATS)
-            picture.load()
+        picture = Image.open(io.BytesIO(content), formats=FORMATS)
+        if picture.width * picture.height > (Image.MAX_IMAGE_PIXELS or math.inf):  # Pillow itself would only warn
+            raise ValueError(f"{picture.width} x {picture.height} pixels are too many")
+        picture.load()
     except UnidentifiedImageError:
         raise DataError(f"{where} is no picture ({', '.join(FORMATS)} can be read): replace or remove it.") from None
     except (OSError, SyntaxError, ValueError, EOFError, Image.DecompressionBombError, Warning) as error:
@@ -78,3 +83,25 @@ def counted(items: Iterable[Item], total: int, title: str) -> Iterator[Item]:
             yield item
             if number % STEP == 0 or number == total:
                 progress.advance()
+
+
+def in_threads(function: Callable[[Item], Result], items: Iterable[Item], threads: int) -> Iterator[Result]:
+    """Yield ``function(item)`` in the order of ``items``, computed ahead by some threads.
+
+    Pillow decodes and scales without Python's lock, so that threads are as good as processes here. ``items`` are drawn
+    by the caller's thread. The result does not depend on the number of threads.
+    """
+    if threads == 1:
+        yield from map(function, items)
+        return
+    pending: deque[Future[Result]] = deque()
+    pool = ThreadPoolExecutor(threads)
+    try:
+        for item in items:
+            pending.append(pool.submit(function, item))
+            if len(pending) >= AHEAD * threads:
+                yield pending.popleft().result()
+        while pending:
+            yield pending.popleft().result()
+    finally:
+        pool.shutdown(cancel_futures=True)

@@ -28,6 +28,7 @@ def prepare(
     data_root: Path | str | None = None,
     base_dir: Path | str | None = None,
     configured: Mapping[str, Any] | None = None,
+    threads: int = 1,
 ) -> Path:
     """Build a data set, shift family or out-of-distribution set and write it to a folder.
 
@@ -43,6 +44,7 @@ def prepare(
         out-of-distribution set (gives it the normalisation constants and checks the image size).
     configured : what a configuration says of the data set ``dataset_id`` (``calgrid.configuration.plan``): its kind,
         options, facts, the identity of its sources, and a fingerprint.
+    threads : that decode pictures; what is written does not depend on it.
 
     Returns
     -------
@@ -55,7 +57,7 @@ def prepare(
     """
     root = Path(data_root) if data_root is not None else None
     entry, component = _component(dataset_id, configured, root)
-    component.scratch = Path(out_dir)
+    component.scratch, component.threads = Path(out_dir), threads
     base = _open_base(entry, base_dir)
     if entry.info["role"] == "shift":
         settings = component.build(root, base.splits)

@@ -115,7 +115,7 @@ class ImagenetC(ShiftFamily):
             raise DataError(
                 f"{store.place} has not exactly the pictures of ImageNet's validation set under {name}: complete them."
             )
-        return ImageSplit(pictures.undecoded(rows, name), pictures.labels[rows], rows)
+        return ImageSplit(pictures.undecoded(rows, name, self.threads), pictures.labels[rows], rows)
 
     def _archives(self, data_root: Path | None, wanted: list[tuple[str, int]]) -> list[Store]:
         """The published archives, with the wanted settings only."""
