@@ -3,6 +3,7 @@
 The configuration must lie in the default place, because job steps do not inherit ``SLURM_CONF``; left behind without
 a controller it would make every SLURM command (and so every start of Snakemake) wait for one, so it is removed on stop.
 Each node has one processor core and one GPU, a stand-in that only schedules: a device file like ``/dev/null``.
+``Cluster(with_accounting=True)`` has slurmdbd and a database too.
 """
 
 import contextlib
@@ -18,9 +19,11 @@ import tempfile
 import time
 from pathlib import Path
 
+from tests.slurm import accounting
+
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "squeue", "scontrol", "scancel")
 FOLDER = Path("/etc/slurm")
-FILES = {name: FOLDER / name for name in ("slurm.conf", "gres.conf")}
+FILES = {name: FOLDER / name for name in ("slurm.conf", "gres.conf", accounting.CONFIGURATION)}
 MARK = "# test cluster of calgrid, state in "
 NODES = ("calgrid1", "calgrid2")
 STEP_SECONDS = 0.1
@@ -45,7 +48,6 @@ MpiDefault=none
 SelectType=select/cons_tres
 SelectTypeParameters=CR_Core_Memory
 GresTypes=gpu
-AccountingStorageType=accounting_storage/none
 JobAcctGatherType=jobacct_gather/linux
 JobAcctGatherFrequency=task=1
 JobAcctGatherParams=OverMemoryKill
@@ -57,6 +59,7 @@ ReturnToService=0
 SlurmdTimeout=60
 SlurmdParameters=config_overrides
 """
+NO_ACCOUNTING = "AccountingStorageType=accounting_storage/none\n"
 NODE = "NodeName={node} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs=1 RealMemory=20000 Gres=gpu:1\n"
 PARTITIONS = """PartitionName=main Nodes=ALL Default=YES MaxTime=1440 PriorityTier=1
 PartitionName=urgent Nodes=ALL MaxTime=1440 PriorityTier=10
@@ -98,6 +101,10 @@ def _free_ports(count: int) -> list[int]:
 class Cluster:
     """Starts on entering, stops and removes its configuration on leaving; one at a time on a machine."""
 
+    def __init__(self, *, with_accounting: bool = False) -> None:
+        self.with_accounting = with_accounting
+        self.database: accounting.Database | None = None
+
     def __enter__(self):
         # a second process that wants a cluster (tests run in two) waits for this one's end
         self._turn = Path(tempfile.gettempdir(), "calgrid-test-cluster.turn").open("w")
@@ -109,10 +116,16 @@ class Cluster:
         try:
             self._configure()
             self._start_munge()
+            if self.database is not None:
+                self.database.start(wait_for)
+                self._daemon("slurmdbd")
+                wait_for(lambda: self.try_command("sacctmgr", "list", "cluster").returncode == 0, "slurmdbd", 60)
             self._daemon("slurmctld")
             for node in NODES:
                 self._daemon("slurmd", "-N", node)
             wait_for(lambda: self.states() == dict.fromkeys(NODES, "idle"), "idle nodes", 60)
+            if self.database is not None:
+                accounting.add_account(self.command)
         except BaseException:
             self.__exit__()
             raise
@@ -129,12 +142,17 @@ class Cluster:
             (self.state / name).mkdir()
         for node in NODES:
             os.mknod(self.state / f"gpu-{node}", stat.S_IFCHR | 0o666, os.makedev(1, 3))
-        controller, *ports = _free_ports(1 + len(NODES))
+        controller, dbd, database, *ports = _free_ports(3 + len(NODES))
         host = socket.gethostname()
         nodes = "".join(NODE.format(node=n, host=host, port=p) for n, p in zip(NODES, ports, strict=True))
         settings = SLURM_CONF.format(mark=MARK, state=self.state, host=host, port=controller)
         FOLDER.mkdir(exist_ok=True)
-        FILES["slurm.conf"].write_text(settings + nodes + PARTITIONS)
+        accounts = NO_ACCOUNTING
+        if self.with_accounting:
+            self.database = accounting.Database(self.state, database)
+            accounting.configure(FOLDER, MARK, self.state, dbd, database)
+            accounts = accounting.SLURM_CONF.format(port=dbd, state=self.state)
+        FILES["slurm.conf"].write_text(settings + accounts + nodes + PARTITIONS)
         FILES["gres.conf"].write_text("".join(f"NodeName={n} Name=gpu File={self.state}/gpu-{n}\n" for n in NODES))
 
     def _start_munge(self):
@@ -160,8 +178,11 @@ class Cluster:
                 wait_for(lambda: not self.squeue(), "the end of all jobs", 20)
         for path in FILES.values():
             path.unlink(missing_ok=True)
-        for name in (*NODES, "slurmctld", "munged"):
+        for name in (*NODES, "slurmctld", "slurmdbd"):
             _end(self._pid(name))
+        if self.database is not None:
+            self.database.stop()
+        _end(self._pid("munged"))
         shutil.rmtree(self.state, ignore_errors=True)
 
     def _pid(self, name):
