@@ -1,10 +1,9 @@
 """Residual networks for small images: a 3x3 stem without max-pooling, levels of blocks, global average pooling.
 
-Two families: the 6n+2 networks of He et al. (CVPR 2016, section 4.2), three levels of 16, 32 and 64 channels whose
-shortcuts are of option A (identity, zero-padded channels), so that the 20-layer one has the 0.27 million parameters
-of the paper's table 6; and the ImageNet networks of the same paper on a CIFAR stem, as calibration papers use them
-(official code torrvision/focal_calibration, ``Net/resnet.py``): four levels of 64, 128, 256 and 512 channels with
-shortcuts of option B (1x1 convolution and batch normalisation where the shape changes).
+Two families: the 6n+2 networks of He et al. (CVPR 2016, section 4.2), three levels of 16, 32 and 64 channels; and the
+ImageNet networks of the same paper on a CIFAR stem, as calibration papers use them (official code
+torrvision/focal_calibration, ``Net/resnet.py``): four levels of 64, 128, 256 and 512 channels with shortcuts of option
+B (1x1 convolution and batch normalisation where the shape changes).
 """
 
 from collections.abc import Callable, Sequence
@@ -130,8 +129,8 @@ def stem_and_levels(
 class SmallImageResNet(Backbone):
     """The residual network of 6n + 2 layers, ``n = blocks_per_level``, for 3-channel images."""
 
-    def __init__(self, num_classes: int, blocks_per_level: int) -> None:
-        stages = stem_and_levels(BasicBlock, WIDTHS[0], WIDTHS, [blocks_per_level] * len(WIDTHS), padded_shortcut)
+    def __init__(self, num_classes: int, blocks_per_level: int, shortcut: Shortcut) -> None:
+        stages = stem_and_levels(BasicBlock, WIDTHS[0], WIDTHS, [blocks_per_level] * len(WIDTHS), shortcut)
         super().__init__(stages, global_pool(), WIDTHS[-1], num_classes)
         he_normal_(self)
 

@@ -1,6 +1,6 @@
 """ResNet-8: the smallest member (n = 1) of the 6n+2 family, for tests and the default grid on a CPU."""
 
-from calgrid.backbones._resnet import SmallImageResNet
+from calgrid.backbones._resnet import SmallImageResNet, padded_shortcut
 from calgrid.registry import register
 
 
@@ -19,4 +19,4 @@ class ResNet8(SmallImageResNet):
     """Residual network of 8 layers, widths 16-32-64, option-A shortcuts."""
 
     def __init__(self, num_classes: int) -> None:
-        super().__init__(num_classes, blocks_per_level=1)
+        super().__init__(num_classes, blocks_per_level=1, shortcut=padded_shortcut)
