@@ -20,6 +20,7 @@ KINDS = (
     "ece_intervals",
     "accuracy_ece",
     "shift_severity",
+    "corruption_reduction",
     "training",
 )
 

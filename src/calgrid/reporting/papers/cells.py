@@ -71,6 +71,28 @@ def _cells(spec: Mapping[str, Any], printed: pd.DataFrame) -> pd.DataFrame:
     )
 
 
+def printed_cells(data: StudyData) -> pd.DataFrame:
+    """Printed numbers of the tables of the papers that a study names, under the names that its metrics have.
+
+    Returns
+    -------
+    One row a cell with an undoubted number: ``COORDINATES`` (the method with its second stage, the calibrator with
+    what fitted it where that is not val), ``published`` and ``published_std``, in the unit of the metric.
+    """
+    parts = []
+    for paper in data.manifest.get("papers", ()):
+        printed = printed_numbers(read_published([paper["published"]]))
+        parts += [_cells(spec, printed[printed["table"] == spec["table"]]) for spec in paper["tables"]]
+    names = [*COORDINATES, "published", "published_std"]
+    if not parts:
+        return pd.DataFrame(columns=names)
+    cells = pd.concat(parts, ignore_index=True)
+    cells = cells[cells["published"].notna() & (cells["suspect"] == "")]
+    places = cells.to_dict("records")
+    named = {"method": [run_method(at) for at in places], "calibrator": [_calibrator(at) for at in places]}
+    return cells.assign(**named)[names]
+
+
 def run_method(place: Mapping[str, Any]) -> str:
     """Id of the method of a cell, with its second stage."""
     if place["stage"] == "none":
