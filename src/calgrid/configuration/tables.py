@@ -64,7 +64,7 @@ def load_table(path: Path, schema: Path) -> dict[str, Any]:
     validate(raw, schema, what)
     table = fill_defaults(raw, schema)
     result = {
-        **{key: table[key] for key in ("title", "best_over", "digits")},
+        **{key: table[key] for key in ("title", "best_over", "digits", "spread")},
         "note": table.get("note", ""),
         "scale": table.get("scale"),
         "means": [{"where": each["where"], "over": _lists(each["over"])} for each in table.get("means", ())],
