@@ -25,11 +25,13 @@ from calgrid.reporting.figures import (
     solved_temperature,
     write_figures,
 )
+from calgrid.reporting.figures._fit_on import FITTED
 from calgrid.reporting.histories import last_samples
 from calgrid.reporting.html import write_report
 from calgrid.reporting.index import read_index
 from calgrid.reporting.papers.figures import figure_lists
 from calgrid.reporting.study import StudyData
+from calgrid.storage.tables import read_published
 
 PAPERS = ("fedlas", "maccal", "smart")
 #: figures that need a network, which other stages measure
@@ -166,12 +168,60 @@ def test_bars_are_errors_of_the_baseline_on_each_backbone(several):
     expected = [several.test(group).set_index(["method", "calibrator"])["aece_mean"] for group in several.groups]
     wanted = [100 * each["ce", name] for name in several.calibrators for each in expected]
     assert [bar.get_height() for bar in clean.patches] == pytest.approx(wanted)
-    assert shifted.get_title(loc="left") == "mean over 2 corruptions at severity 5"
+    assert shifted.get_title(loc="left") == "mean over 2 corruptions at severity 5, fitted on clean val"
     rows = several.metrics
     rows = rows[(rows["severity"] == 5) & (rows["metric"] == "aece") & (rows["method"] == "ce")]
     means = rows.groupby(["calibrator", "backbone"])["value"].mean() * 100
     wanted = [means[name, group.backbone] for name in several.calibrators for group in several.groups]
     assert [bar.get_height() for bar in shifted.patches] == pytest.approx(wanted)
+
+
+@pytest.fixture(scope="module")
+def printed(tmp_path_factory):
+    """A study of SMART's networks on ImageNet and CIFAR-10 with its printed numbers."""
+    from tests.reporting.conftest import Recipe, make_study
+
+    found = paper(HOME, "smart", "papers")
+    recipe = Recipe(
+        methods=("ce",),
+        seeds=(1,),
+        datasets=("cifar10", "imagenet"),
+        backbones=("resnet50", "wrn26_10", "imagenet_resnet50", "imagenet_vit_b16"),
+        calibrators=("none", "ts", "spline"),
+        severities=(5,),
+        ood=(),
+        resamples=0,
+        published=read_published([found["published"]]),
+    )
+    written = make_study(tmp_path_factory.mktemp("printed"), recipe)
+    data = StudyData(written.folder, {**written.manifest, "papers": [found]})
+    shifted = data.metrics[data.metrics["split"] == "shift"]
+    fitted_there = shifted.assign(fit_on="same_shift", calibrator=shifted["calibrator"] + " (same_shift)")
+    data.metrics = pd.concat([data.metrics, fitted_there], ignore_index=True)
+    return data
+
+
+def ticks(ax):
+    """Printed numbers that a panel shows."""
+    shown = [line.get_ydata() for line in ax.lines if line.get_marker() == "_"]
+    values = np.concatenate(shown)
+    return sorted(values[~np.isnan(values)])
+
+
+def test_printed_numbers_stand_beside_ours(printed):
+    cifar, imagenet = (group for group in printed.groups if group.backbone == "resnet50")
+    clean, *_ = backbone_bars.draw(printed, cifar).axes
+    rows = read_published([printed.manifest["papers"][0]["published"]]).query("table == '8' and metric == 'aece'")
+    rows = rows[rows["calibrator"].isin(["none", "ts", "spline"]) & rows["suspect"].isna()]
+    here = rows[(rows["dataset"] == "cifar10") & rows["backbone"].isin(["resnet50", "wrn26_10"])]
+    assert ticks(clean) == pytest.approx(sorted(here["value"]))
+    _, transferred, shifted = backbone_bars.draw(printed, imagenet).axes
+    assert ticks(transferred) == []
+    there = rows[rows["backbone"].isin(["imagenet_resnet50", "imagenet_vit_b16"]) & (rows["dataset"] == "imagenet")]
+    assert ticks(shifted) == pytest.approx(sorted(there[there["shift"] == "mean"]["value"]))
+    # beside what was fitted on a part of the corruption, as in the paper; one of the six is doubted
+    assert len(ticks(shifted)) == 5
+    assert "Black ticks" in backbone_bars.caption(printed, cifar)
 
 
 def test_reductions_are_differences_of_the_same_run(several):
@@ -200,7 +250,7 @@ def test_fits_on_a_part_of_the_corruption_are_compared_on_the_rest_of_it(several
         own = found[(found["fit_on"] == "same_shift") & (found["fit_seed"] == draw)]
         assert own["reduction"].to_numpy() == pytest.approx(factor * plain)
     figure = corruption_reduction.draw(data, data.groups[0])
-    assert [ax.get_title(loc="left") for ax in figure.axes[::2]] == list(corruption_reduction.FITTED.values())
+    assert [ax.get_title(loc="left") for ax in figure.axes[::2]] == list(FITTED.values())
 
 
 # lists of printed figures -----------------------------------------------------------------------------------------

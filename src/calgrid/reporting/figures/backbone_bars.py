@@ -9,9 +9,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
+from matplotlib.patheffects import withStroke
 
 from calgrid.reporting import text
 from calgrid.reporting.figures import _lines, _style
+from calgrid.reporting.figures._fit_on import FITTED, plain, plain_names
 from calgrid.reporting.papers.cells import printed_cells
 from calgrid.reporting.study import Group, StudyData
 from calgrid.statistics.shifts import MEAN_SHIFT
@@ -21,7 +23,15 @@ METRIC = "aece"
 MOST = 12
 #: share of the room of a backbone that its bars take
 SHARE = 0.84
-PRINTED = {"color": "black", "marker": "_", "linestyle": "", "markersize": 9, "markeredgewidth": 1.4}
+#: white around it, to be seen on dark bars
+PRINTED = {
+    "color": "black",
+    "marker": "_",
+    "linestyle": "",
+    "markersize": 9,
+    "markeredgewidth": 1.4,
+    "path_effects": [withStroke(linewidth=3, foreground="white")],
+}
 #: letters of a line of a backbone's name
 LETTERS = 15
 
@@ -41,19 +51,19 @@ def caption(data: StudyData, group: Group) -> str:
     printed = "Black ticks: numbers that papers printed. " if rows["published"].notna().any() else ""
     return (
         f"Adaptive calibration error ({data.bins} adaptive bins) of the calibrators on {group.dataset} by "
-        f"backbone, networks of {text.listed(sorted(set(rows['method'])))}; {text.listed(list(panels))}. "
+        f"backbone, networks of {text.listed(sorted(set(rows['method'])))}; {'; '.join(panels)}. "
         f"{lines[several]}{printed}The AECE of a perfectly calibrated network is above 0, too, and falls with the "
         f"number of images. Accuracy, NLL, Brier score and ECE with its null are in the other figures.{left}"
     )
 
 
 def draw(data: StudyData, group: Group) -> Figure | None:
-    """Draw one group of bars a backbone; the clean test split above, corrupted images below."""
+    """Draw one group of bars a backbone; the clean test split above, corrupted images below, by what fitted them."""
     panels = _panels(data, group)
     if not panels:
         return None
     names = _names(data, pd.concat(panels.values()))
-    figure = _style.new_figure(_style.WIDTH, 2.9 * len(panels) + 0.7)
+    figure = _style.new_figure(_style.WIDTH, 2.6 * len(panels) + 0.8)
     for ax, (said, rows) in zip(figure.subplots(len(panels), 1, squeeze=False)[:, 0], panels.items(), strict=True):
         _bars(ax, rows, names)
         ax.set_title(said, loc="left")
@@ -82,9 +92,13 @@ def _panels(data: StudyData, group: Group) -> dict[str, pd.DataFrame]:
     shifted = shifted[(shifted["shift"] == MEAN_SHIFT) & (shifted["severity"] > 0)]
     if len(shifted):
         worst = shifted[shifted["severity"] == shifted["severity"].max()]
-        count, severity = int(worst["n_shifts"].max()), int(worst["severity"].iloc[0])
-        said = f"mean over {text.count(count, 'corruption')} at severity {severity}"
-        panels[said] = worst.assign(published=_printed(data, worst, severity))
+        severity = int(worst["severity"].iloc[0])
+        worst = worst.assign(published=_printed(data, worst, severity), calibrator=plain(worst))
+        for fit_on, words in FITTED.items():
+            rows = worst[worst["fit_on"] == fit_on]
+            if len(rows):
+                count = text.count(int(rows["n_shifts"].max()), "corruption")
+                panels[f"mean over {count} at severity {severity}, {words}"] = rows
     return panels
 
 
@@ -113,10 +127,10 @@ def _printed(data: StudyData, rows: pd.DataFrame, severity: int) -> pd.Series:
 
 def _names(data: StudyData, rows: pd.DataFrame) -> list[str]:
     """Calibrators in the order of the study; without named variants where there are many."""
-    names = [name for name in data.calibrators if (rows["calibrator"] == name).any()]
+    names = [name for name in plain_names(data) if (rows["calibrator"] == name).any()]
     if len(names) > MOST:
         variants = data.manifest["configuration"].get("calibrators", {})
-        names = [name for name in names if name.partition(" ")[0] not in variants]
+        names = [name for name in names if name not in variants]
     return names[:MOST]
 
 

@@ -9,11 +9,10 @@ from matplotlib.lines import Line2D
 
 from calgrid.reporting import text
 from calgrid.reporting.figures import _style
+from calgrid.reporting.figures._fit_on import FITTED, plain, plain_names
 from calgrid.reporting.study import UNCALIBRATED, Group, StudyData
 
 METRICS = ("ece", "aece")
-#: what fits the calibrators -> heading
-FITTED = {"val": "fitted on clean val", "same_shift": "fitted on 20 % of the same corruption"}
 
 
 def caption(data: StudyData, group: Group) -> str:
@@ -40,27 +39,22 @@ def draw(data: StudyData, group: Group) -> Figure | None:
         return None
     fitted = [name for name in FITTED if (rows["fit_on"] == name).any()]
     shifts = list(dict.fromkeys(rows["shift"]))
-    plain = [name for name in _plain(data) if (rows["calibrator"] == name).any()]
+    names = [name for name in plain_names(data) if (rows["calibrator"] == name).any()]
     height = (0.26 * len(shifts) + 0.7) * len(fitted) + 0.6
     figure = _style.new_figure(_style.WIDTH, height)
     axes = figure.subplots(len(fitted), len(METRICS), sharey=True, squeeze=False)
     for line, fit_on in zip(axes, fitted, strict=True):
         for ax, metric in zip(line, METRICS, strict=True):
             part = rows[(rows["fit_on"] == fit_on) & (rows["metric"] == metric)]
-            _panel(ax, part, shifts, plain)
+            _panel(ax, part, shifts, names)
             ax.set_xlabel(f"Reduction of {text.name(metric)} (points)")
         if len(fitted) > 1:
             line[0].set_title(FITTED[fit_on], loc="left")
     axes[0, 0].set_yticks(range(len(shifts)), [shift.replace("_", " ") for shift in shifts])
     axes[0, 0].set_ylim(len(shifts) - 0.5, -0.5)
-    handles = [Line2D([], [], label=name, linestyle="", markersize=5, **_look(plain, name)) for name in plain]
-    figure.legend(handles=handles, loc="outside upper center", ncols=min(len(handles), 6))
+    handles = [Line2D([], [], label=name, linestyle="", markersize=5, **_look(names, name)) for name in names]
+    figure.legend(handles=handles, loc="outside upper center", ncols=min(len(handles), 8))
     return figure
-
-
-def _plain(data: StudyData) -> list[str]:
-    """Calibrators without what fitted them, in the order of the study."""
-    return list(dict.fromkeys(name.partition(" (")[0] for name in data.calibrators if name != UNCALIBRATED))
 
 
 def _reductions(data: StudyData, group: Group) -> pd.DataFrame:
@@ -69,9 +63,7 @@ def _reductions(data: StudyData, group: Group) -> pd.DataFrame:
     rows = rows[(rows["split"] == "shift") & (rows["severity"] > 0) & rows["metric"].isin(METRICS)]
     rows = rows[rows["method"] == data.reference(group)]
     rows = rows[rows["severity"] == rows["severity"].max()]
-    suffix = [f" ({fit_on})" for fit_on in rows["fit_on"]]
-    plain = [name.removesuffix(end) for name, end in zip(rows["calibrator"], suffix, strict=True)]
-    rows = rows.assign(calibrator=plain)
+    rows = rows.assign(calibrator=plain(rows))
     bare = rows["calibrator"] == UNCALIBRATED
     # without calibration nothing is fitted, so its one number serves all seeds; under same_shift a seed is a draw
     rows["draw"] = rows["fit_seed"].where(rows["fit_on"] != "val", 0)
