@@ -8,3 +8,6 @@ OOD_PREFIX = "ood/"
 WORSE = 2.0
 #: value of a protocol's ``weights`` where networks are trained here
 TRAINED = "trained"
+#: value of ``fit_on``: a part of each shifted set fits the calibrators that are scored on the rest of it
+SAME_SHIFT = "same_shift"
+SAME_SHIFT_SHARE = 0.2

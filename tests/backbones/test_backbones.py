@@ -13,7 +13,7 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from calgrid.backbones import build_backbone
-from calgrid.backbones._base import count_parameters
+from calgrid.backbones._base import HeadDropout, count_parameters
 from calgrid.backbones._resnet import PaddedShortcut
 from calgrid.errors import ConfigError
 from calgrid.registry import spec, specs
@@ -278,3 +278,27 @@ def test_no_backbone_is_part_of_another_that_is_no_library():
 def test_one_class_is_refused():
     with pytest.raises(ConfigError, match="at least 2, got 1"):
         build_backbone("resnet8", 1)
+
+
+# dropout before the head ------------------------------------------------------------------------------------------
+
+
+def test_dropout_before_the_head_is_for_training_alone_and_leaves_features_whole():
+    torch.manual_seed(0)
+    plain = build_backbone("resnet8", 10)
+    dropped = build_backbone("resnet8", 10)
+    dropped.load_state_dict(plain.state_dict())
+    HeadDropout(0.5).on(dropped)
+    assert list(dropped.state_dict()) == list(plain.state_dict())
+    assert type(dropped.head) is torch.nn.Linear
+    images = torch.randn(4, 3, 32, 32)
+    assert torch.equal(dropped.eval()(images), plain.eval()(images))
+    features = torch.ones(2000, dropped.num_features)
+    dropped.train()
+    torch.manual_seed(1)
+    logits = dropped.head(features)
+    torch.manual_seed(1)
+    kept = torch.nn.functional.dropout(features, 0.5)
+    assert torch.equal(logits, torch.nn.functional.linear(kept, dropped.head.weight, dropped.head.bias))
+    assert set(kept.unique().tolist()) == {0.0, 2.0}
+    torch.testing.assert_close(logits.mean(0), plain.head(features).mean(0), atol=0.2, rtol=0)

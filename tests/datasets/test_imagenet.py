@@ -5,7 +5,9 @@ import io
 import numpy as np
 import pytest
 import scipy.io
+import torchvision
 from PIL import Image
+from tests.conftest import HOME
 from tests.datasets.archives import expect, write_tar, write_zip
 from tests.datasets.pictures import encoded
 
@@ -292,3 +294,40 @@ def test_damaged_stores_are_named(tmp_path, refuses):
     path.write_bytes(whole[:5_000] + bytes(100) + whole[5_100:])
     with refuses(DataError, "'one' in", "c.zip is damaged"):
         open_store(path).read("one")
+
+
+# presets of weights -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "options"), [("ResNet50", {}), ("Swin_B", {"resize": 238, "interpolation": "bicubic"})]
+)
+def test_options_give_the_transform_that_weights_are_published_with(name, options, folder, monkeypatch):
+    preset = getattr(torchvision.models, f"{name}_Weights").IMAGENET1K_V1.transforms()
+    rng = np.random.default_rng(0)
+    picture = rng.integers(0, 256, (300, 411, 3), dtype=np.uint8)
+    path = sorted((folder / "imagenet" / "val" / CLASSES[0]).glob("I*.JPEG"))[0]
+    path.write_bytes(encoded(picture, "PNG"))
+    splits = Imagenet(**options).build(folder)
+    images = {row: image for split in splits.values() for row, image in zip(split.rows, split.images, strict=True)}
+    scaled = torchvision.transforms.functional.resize(
+        Image.fromarray(picture), preset.resize_size, interpolation=preset.interpolation, antialias=preset.antialias
+    )
+    cut = torchvision.transforms.functional.center_crop(scaled, preset.crop_size)
+    assert np.array_equal(images[0], np.asarray(cut).transpose(2, 0, 1))
+
+
+def test_a_variant_with_the_preset_is_a_data_set_of_its_own(tmp_path):
+    def study(**datasets):
+        names = ["imagenet", *datasets]
+        grid = {"protocol": "published", "datasets": names, "backbones": ["imagenet_swin_b"], "methods": ["ce"]}
+        grid |= {"seeds": [1], "calibrators": ["none"]}
+        return Study({"study": "s", "data_root": str(tmp_path), "datasets": datasets, "grids": [grid]}, HOME)
+
+    plan = Plan(study(imagenet_238={"base": "imagenet", "resize": 238, "interpolation": "bicubic"}))
+    assert plan.data("imagenet_238") != plan.data("imagenet")
+    assert plan.study.datasets.families("imagenet_238") == ()  # corrupted pictures are scaled as in SMART
+    with pytest.raises(ConfigError, match=r"datasets\.small\.resize must be at least 224"):
+        study(small={"base": "imagenet", "resize": 200})
+    with pytest.raises(ConfigError, match="interpolation"):
+        study(odd={"base": "imagenet", "interpolation": "nearest"})

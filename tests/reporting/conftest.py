@@ -219,7 +219,8 @@ def _records(key, run, recipe):
         "device_name": "x86_64",
         "threads": 1,
     }
-    options = {"indicator": INDICATORS[key["method"]]} if key["method"] in INDICATORS else {}
+    strength = {"lambda_" if key["method"] == "fedlas_mbls" else "alpha": 0.05, "beta": 4.0}
+    options = {"indicator": INDICATORS[key["method"]], **strength} if key["method"] in INDICATORS else {}
     spec = {"loss": {"id": key["method"], "options": options}}
     seconds = {"train": 20.0 + len(key["method"]) + key["seed"], "predict": 1.5}
     for stage, duration in seconds.items():

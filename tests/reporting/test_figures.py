@@ -20,6 +20,7 @@ KINDS = (
     "ece_intervals",
     "accuracy_ece",
     "shift_severity",
+    "corruption_reduction",
     "training",
 )
 
@@ -87,7 +88,7 @@ def test_studies_without_uncalibrated_networks_or_intervals_can_be_drawn(build, 
     study = build(calibrators=("ts",), seeds=(0,), ood=(), resamples=0)
     write_figures(study.folder, study.manifest, tmp_path / "out")
     found = {path.name.removesuffix("_digits_resnet8.png") for path in (tmp_path / "out").glob("*.png")}
-    assert found == set(KINDS) - {"reliability", "over_under"}
+    assert found == set(KINDS) - {"reliability", "over_under", "corruption_reduction"}
 
 
 def test_bins_of_the_diagram_give_the_ece_of_the_table(study):

@@ -79,7 +79,7 @@ def test_the_page_needs_nothing_else(text, page):
 def test_every_figure_is_embedded_with_its_caption_as_alternative_text(study, page):
     entries = read_index(study.folder / "figures")
     images = page.all("img")
-    assert len(images) == len(entries) == 7
+    assert len(images) == len(entries) == 8
     by_caption = {image["alt"]: image["src"] for image in images}
     for entry in entries:
         content = base64.b64decode(by_caption[entry["caption"]].removeprefix("data:image/png;base64,"))

@@ -2,11 +2,13 @@
 
 import re
 
+import numpy as np
 import pandas as pd
 import pytest
 from tests.reporting.test_papers import HOME, PLACES, tables  # noqa: F401  (a fixture)
 
 from calgrid.configuration.tables import paper
+from calgrid.storage.tables import RESAMPLES, write_frame
 
 #: the same as the paper names them
 PRINTED_PLACES = [(data, net.removesuffix("_tiny")) for data, net in PLACES]
@@ -87,3 +89,79 @@ def test_each_paper_has_its_claims_in_words_of_our_own(check):
     assert all(text in shown for text in words)
     assert re.search(r"^# Claims of papers$", shown, flags=re.MULTILINE)
     assert isinstance(check([]).frame, pd.DataFrame)
+
+
+# calibrators of one network ---------------------------------------------------------------------------------------
+
+LOSSES = "SMART lowers the ECE of networks trained with each of six losses."
+NETWORKS = [
+    {"dataset": dataset, "backbone": backbone, "method": method}
+    for dataset, smoothed in (("cifar10", "ls"), ("cifar100", "ls_005"))
+    for backbone in ("resnet50", "resnet110", "densenet121", "wrn26_10")
+    for method in ("ce", "brier", "mmce_w", smoothed, "flsd53", "fl3")
+]
+
+
+@pytest.fixture
+def smart(tables, tmp_path):  # noqa: F811
+    """Claims and tables of SMART for networks with an ECE of 5 % that smart lowers by a gain, fitted five times."""
+
+    def build(gain, noise=0.001, resampled=True):
+        rows, runs = [], []
+        for number, network in enumerate(NETWORKS):
+            place = {**network, "protocol": "p", "seed": 1, "checkpoint": "last"}
+            rows.append({**place, "calibrator": "none", "fit_seed": 1, "value": 0.05})
+            fits = [0.05 - gain + 0.0001 * seed for seed in (-2, -1, 0, 1, 2)]
+            rows += [
+                {**place, "calibrator": "smart", "fit_seed": seed, "value": value} for seed, value in enumerate(fits, 1)
+            ]
+            part = tmp_path / f"part{number}"
+            runs.append({"key": {**place}, "part": str(part), "fingerprint": "f" * 16, "families": []})
+            if resampled:
+                rng = np.random.default_rng(number)
+                drawn = [
+                    {"checkpoint": "last", "calibrator": name, "fit_seed": seed, "metric": "ece"}
+                    | {"draws": value + noise * rng.normal(size=100)}
+                    for name, seed, value in [("none", 1, 0.05), *(("smart", n, v) for n, v in enumerate(fits, 1))]
+                ]
+                write_frame(part / RESAMPLES, pd.DataFrame(drawn), {"fingerprint": "f" * 16})
+        return tables("smart", rows, runs=runs)
+
+    return build
+
+
+def test_claims_about_fits_of_one_network_are_told_by_resamples(smart):
+    row = line(smart(0.02)["claims"], LOSSES)
+    assert (row["Verdict"], row["Holds"], row["With runs"]) == ("**confirmed**", "48", "48 of 48")
+    assert line(smart(-0.02)["claims"], LOSSES)["Verdict"] == "**not confirmed**"
+
+
+def test_without_resamples_the_claims_say_what_is_missing(smart):
+    row = line(smart(0.02, resampled=False)["claims"], LOSSES)
+    assert row["Verdict"] == "cannot tell"
+    assert row["Seeds to tell"] == "resamples of the test images (statistics.paired_resamples) are missing"
+
+
+def test_fits_that_agree_do_not_hide_the_choice_of_test_images(smart):
+    claims = smart(0.001, noise=0.01)["claims"]
+    row = line(claims, LOSSES)
+    assert (row["Verdict"], row["Seeds to tell"]) == ("cannot tell", "more test images")
+    own = claims.frame[claims.frame["claim"] == "smart_any_loss"]
+    assert (own["std_test"] > 10 * own["std_fit"]).all()
+    assert own["std_fit"].to_numpy() == pytest.approx(np.full(48, 0.0001 * np.sqrt(2.5 / 5)))
+
+
+def test_cells_show_the_spread_of_the_fits_and_say_so(smart):
+    table = smart(0.02)["2"]
+    cells = table.frame[(table.frame["protocol"] == "p") & (table.frame["calibrator"] == "smart")]
+    assert (cells["n_seeds"] == 5).all()
+    assert cells["std"].to_numpy() == pytest.approx(np.full(48, 0.0001 * np.sqrt(2.5)))
+    assert "± 0.02 n=5" in table.markdown
+    assert "seeds of the calibrator" in table.caption
+    assert "nothing of other test images or of another training" in table.caption
+    # printed deviations stand beside the printed numbers
+    assert "| **0.87** ± 0.18 |" in smart(0.02)["6"].markdown
+    assert "interval of the mean over n seeds" in smart(0.02)["5"].caption
+    # those of Table 8 have a percent sign and are not shown
+    assert "± 44.10" not in smart(0.02)["8"].markdown
+    assert smart(0.02)["8"].frame["published_std"].isna().all()

@@ -13,7 +13,7 @@ from calgrid.calibrators import build_calibrator
 from calgrid.configuration.plan import Plan
 from calgrid.configuration.study import Study
 from calgrid.errors import DataError, StateError
-from calgrid.metrics import auroc, evaluate
+from calgrid.metrics import auroc, evaluate, resampled_metrics
 from calgrid.stages.aggregate import aggregate
 from calgrid.stages.calibrate import COLUMNS, calibrate, same_shift_rows
 from calgrid.stages.predict import predict
@@ -284,3 +284,30 @@ def test_seeds_of_a_stochastic_calibrator_are_rows_of_their_own(run, tmp_path):
     assert rows.groupby("calibrator")["fit_seed"].apply(list).to_dict() == {"smart": [0, 1, 2], "ts": [0]}
     smart = rows.loc[rows["calibrator"] == "smart", "value"]
     assert np.unique(smart).size == 3
+
+
+# resamples --------------------------------------------------------------------------------------------------------
+
+
+def test_resamples_are_kept_where_they_are_wanted_and_shared_by_calibrators(run, part, tmp_path):
+    assert not (part / "resamples.parquet").exists()
+    config = small_study(statistics={"bootstrap": 0, "paired_resamples": 20, "bins": 10, "seed": 3})
+    config["grids"][0] |= {"methods": ["ce"], "calibrators": ["none", "smart"], "calibrator_seeds": [1, 2]}
+    spec = Plan(Study(config, HOME)).calibrate(key("ce"))
+    calibrate(spec, run, tmp_path)
+    found = read_frame(tmp_path / "resamples.parquet", fingerprint=spec["fingerprint"])
+    fits = found[["checkpoint", "calibrator", "fit_seed"]].drop_duplicates().apply(tuple, axis=1).tolist()
+    each = [("none", 1), ("smart", 1), ("smart", 2)]
+    assert fits == [(checkpoint, *fit) for checkpoint in ("best", "last") for fit in each]
+    test = read_logits(run / "logits" / "last" / "test.parquet")
+    probs = build_calibrator("none").fit(test.logits, test.label).predict_proba(test.logits)
+    expected = resampled_metrics(probs, test.label, n_resamples=20, seed=3, n_bins=10)
+    own = found[(found["checkpoint"] == "last") & (found["calibrator"] == "none")].set_index("metric")["draws"]
+    assert set(own.index) == set(expected)
+    for metric in ("ece", "aece", "nll", "accuracy"):
+        assert own[metric].tolist() == expected[metric].tolist()
+    # the next call without them leaves none behind
+    calibrate(
+        {**spec, "statistics": {**spec["statistics"], "paired_resamples": 0}, "fingerprint": "1" * 16}, run, tmp_path
+    )
+    assert not (tmp_path / "resamples.parquet").exists()

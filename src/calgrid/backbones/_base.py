@@ -5,6 +5,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import dropout
 
 
 class Backbone(nn.Module):
@@ -49,6 +50,31 @@ class Backbone(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Return logits ``(N, K)`` of normalised images ``(N, 3, H, W)``."""
         return self.head(self.features(x))
+
+
+class HeadDropout:
+    """Dropout of the features that enter a head, in training alone; put on with :meth:`on`.
+
+    It is a hook, so that the head stays one linear layer with the same names of its tensors, and features stay whole
+    for losses that read them. In the code of MbLS it is a layer before the new head. Draws from torch's global
+    generator of the device, as layers of dropout do.
+
+    Parameters
+    ----------
+    rate : share of the features that are set to 0, in (0, 1); the others grow by ``1 / (1 - rate)``.
+    """
+
+    def __init__(self, rate: float) -> None:
+        self.rate = rate
+
+    def on(self, backbone: Backbone) -> None:
+        """Put it before the head of a network."""
+        backbone.head.register_forward_pre_hook(self)
+
+    def __call__(self, head: nn.Module, inputs: tuple[Tensor]) -> Tensor:
+        """Return the features ``(N, d)`` that the head is given."""
+        (features,) = inputs
+        return dropout(features, self.rate, head.training)
 
 
 def count_parameters(model: nn.Module) -> int:

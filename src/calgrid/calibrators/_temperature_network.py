@@ -93,18 +93,20 @@ class NetworkObjective:
 
 @dataclass
 class Trace:
-    """NLL and ECE of the fit's samples as the fit goes on: what Fig. 2 of the SMART paper plots.
+    """NLL, ECE and gradient of the fit's samples as the fit goes on: what Figs. 2 and 3 of the SMART paper plot.
 
     Attributes
     ----------
     problem : whose parameters are watched.
     epochs, nll, ece : an entry every 20th epoch; ECE with 15 bins.
+    gradient : L2 norm of d objective / d weights, likewise.
     """
 
     problem: NetworkObjective
     epochs: list[int] = field(default_factory=list)
     nll: list[float] = field(default_factory=list)
     ece: list[float] = field(default_factory=list)
+    gradient: list[float] = field(default_factory=list)
 
     def __call__(self, epoch: int, parameters: Array) -> None:
         """Note the state before the step of this epoch."""
@@ -118,10 +120,16 @@ class Trace:
         self.epochs.append(epoch)
         self.nll.append(LogLoss()(evidence, beta)[0])
         self.ece.append(float(np.abs(sums.scores - sums.hits).sum()) / len(beta))
+        self.gradient.append(float(np.linalg.norm(self.problem(parameters)[1])))
 
     def history(self) -> dict[str, list[Any]]:
         """Return the entries as part of a ``fit_history``."""
-        return {"trace_epoch": self.epochs, "trace_nll": self.nll, "trace_ece": self.ece}
+        return {
+            "trace_epoch": self.epochs,
+            "trace_nll": self.nll,
+            "trace_ece": self.ece,
+            "trace_gradient": self.gradient,
+        }
 
 
 class TemperatureNetwork(Calibrator):

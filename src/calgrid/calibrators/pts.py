@@ -46,7 +46,7 @@ class ParameterisedTemperature(TopLogitsNetwork, FullBatchNetwork):
 
     ``fit_history``: ``loss`` (each epoch), ``epochs``, ``best_epoch``, ``initial_loss``, ``best_loss``,
     ``start_temperature``, and ``temperature_min``, ``_mean``, ``_max`` over the validation samples; with ``trace``
-    also ``trace_epoch``, ``trace_nll`` and ``trace_ece``.
+    also ``trace_epoch``, ``trace_nll``, ``trace_ece`` and ``trace_gradient``.
 
     Parameters
     ----------

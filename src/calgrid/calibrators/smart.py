@@ -63,9 +63,10 @@ class Smart(FullBatchNetwork):
     statistics of the margin. T is kept below 100, where the network would extrapolate to infinity.
 
     ``fit_history``: ``loss`` (each epoch), ``epochs``, ``best_epoch``, ``initial_loss``, ``best_loss``,
-    ``start_temperature`` (not with a random start), and ``temperature_min``, ``_mean``, ``_max`` over the
-    validation samples; with ``trace`` also ``trace_epoch``, ``trace_nll`` and ``trace_ece`` of the validation samples;
-    with ``guard`` also ``guard_gain`` and ``guard_error`` (nats), and ``guard_kept``.
+    ``start_temperature`` (not with a random start), and ``temperature_min``, ``_mean``, ``_max`` over the validation
+    samples; with ``trace`` also ``trace_epoch``, and of the validation samples ``trace_nll``, ``trace_ece`` and
+    ``trace_gradient`` (L2 norm of the objective's gradient in the weights); with ``guard`` also ``guard_gain`` and
+    ``guard_error`` (nats), and ``guard_kept``.
 
     Parameters
     ----------
@@ -81,7 +82,7 @@ class Smart(FullBatchNetwork):
         extrapolating the network beyond it; the share of samples it touched is logged and kept in ``share_clamped``.
     start : where the fit begins.
     guard : whether cross-validation must confirm the network; it costs five more fits.
-    trace : note NLL and ECE of the validation samples every 20th epoch, as in the paper's Fig. 2.
+    trace : note NLL, ECE and gradient of the validation samples every 20th epoch, as in the paper's Figs. 2 and 3.
     """
 
     #: the smallest temperature (Sec. 3.5)

@@ -143,6 +143,11 @@ class DatasetBook:
         info = {**base.info, "label": name}
         if "size" in options:
             info["image_shape"] = (3, options["size"], options["size"])
+        side = info["image_shape"][1]
+        if options.get("resize", side) < side:
+            raise ConfigError(
+                f"{where}.resize must be at least {side}, the pixels that are cut out, got {options['resize']}."
+            )
         for option, value in options.items():
             info.update(base.info.get("variants", {}).get(f"{option}={value}", {}))
         # a family is made of the test images of its base, which those of a variant need not be

@@ -18,6 +18,8 @@ from calgrid.errors import ConfigError
 
 #: keys of a protocol that matter after training only
 EXPORT_KEYS = ("export_features",)
+#: keys of the statistics that matter when a run is scored; paired_resamples need not be there
+SCORING_KEYS = ("bins", "bootstrap", "level", "seed", "paired_resamples")
 REPORT_MODULES = {
     "aggregate": ("calgrid.stages.aggregate",),
     "tables": ("calgrid.reporting.tables",),
@@ -166,7 +168,7 @@ class Plan:
             "fit_on": wanted.fit_on,
             "draws": wanted.calibrator_seeds if "same_shift" in wanted.fit_on else [],
             "calibrators": calibrators,
-            "statistics": {k: self.statistics[k] for k in ("bins", "bootstrap", "level", "seed")},
+            "statistics": {k: self.statistics[k] for k in SCORING_KEYS if k in self.statistics},
             "run_fingerprint": self.run_fingerprint(key),
             "logits_fingerprint": self.logits_fingerprint(key),
             "label_counts": self._label_counts(key),

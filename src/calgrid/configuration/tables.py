@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from calgrid.configuration.claims import load_claims
+from calgrid.configuration.figures import load_figures
 from calgrid.configuration.places import Place, cell_place, matches
 from calgrid.configuration.schema import fill_defaults, read_yaml, validate
 from calgrid.errors import ConfigError, unknown_id
@@ -32,7 +33,8 @@ def paper(home: Path, name: str, where: str) -> dict[str, Any]:
     ``name``; ``published``, the path of the file with its numbers; ``tables``, in the order of their numbers, each as
     in its file, with all defaults, ``id``, ``table`` (its number), and blocks of rows and columns written out:
     ``rows`` and ``columns`` are lists of {"heading": words, "where": coordinates}, ``row_axes`` names the headings of
-    the rows; ``claims``, see :func:`calgrid.configuration.claims.load_claims`.
+    the rows; ``claims``, see :func:`calgrid.configuration.claims.load_claims`; ``figures``, see
+    :func:`calgrid.configuration.figures.load_figures`.
 
     Raises
     ------
@@ -50,7 +52,9 @@ def paper(home: Path, name: str, where: str) -> dict[str, Any]:
     tables = [{"id": f"{name}_{path.stem}", **load_table(path, schemas / "table.schema.yaml")} for path in paths]
     claims = Path(home, "config", "claims", f"{name}.yaml")
     found = load_claims(claims, schemas / "claims.schema.yaml", tables) if claims.is_file() else []
-    return {"name": name, "published": str(published), "tables": tables, "claims": found}
+    figures = Path(home, "config", "figures", f"{name}.yaml")
+    drawn = load_figures(figures, schemas / "figures.schema.yaml") if figures.is_file() else []
+    return {"name": name, "published": str(published), "tables": tables, "claims": found, "figures": drawn}
 
 
 def load_table(path: Path, schema: Path) -> dict[str, Any]:
@@ -60,7 +64,7 @@ def load_table(path: Path, schema: Path) -> dict[str, Any]:
     validate(raw, schema, what)
     table = fill_defaults(raw, schema)
     result = {
-        **{key: table[key] for key in ("title", "best_over", "digits")},
+        **{key: table[key] for key in ("title", "best_over", "digits", "spread")},
         "note": table.get("note", ""),
         "scale": table.get("scale"),
         "means": [{"where": each["where"], "over": _lists(each["over"])} for each in table.get("means", ())],

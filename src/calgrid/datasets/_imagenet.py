@@ -2,12 +2,14 @@
 
 Rows are in the sorted order of ``wnid/file``, whatever store the pictures lie in, and a class is the place of its id
 among the sorted ids. Every picture is scaled (bilinear) until its shorter side has 256 pixels and cut to 224 x 224
-around its centre, for all networks, as SMART does; the presets of some networks differ (Swin-B: 238 pixels, bicubic).
+around its centre, for all networks, as SMART does. This is also what torchvision's first weights are published with,
+but for Swin-B (238 pixels, bicubic): the options ``resize`` and ``interpolation`` make a data set of that kind.
 
 There is no training split. As in SMART, a random fifth of the pictures (``val``) fits the calibrators, and the others
 (``test``) score them; the seed of the draw is an option. The draw is NumPy's, SMART's is torch's: other pictures.
 """
 
+import dataclasses
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calgrid.datasets._base import Dataset, ImageSplit, draw_val, scratch_array
-from calgrid.datasets._pictures import SUFFIXES, counted, decode, in_threads
+from calgrid.datasets._pictures import SUFFIXES, Interpolation, counted, decode, in_threads
 from calgrid.datasets._stores import Store
 from calgrid.errors import DataError
 from calgrid.progress import log
@@ -34,13 +36,16 @@ PICTURE = re.compile(r"(?:.*/)?(n\d{8}/[^/.][^/]*)")
 class Pictures:
     """Encoded pictures with labels int64 ``(N,)``, in the order of the rows; ``members`` are their names in the store.
 
-    ``names`` are ``wnid/file``, by which the same picture is known in other stores.
+    ``names`` are ``wnid/file``, by which the same picture is known in other stores. ``resize`` (pixels of the shorter
+    side before the cut) and ``interpolation`` say how they are scaled.
     """
 
     store: Store
     names: list[str]
     members: list[str]
     labels: NDArray[np.int64]
+    resize: int = RESIZE
+    interpolation: Interpolation = "bilinear"
 
     @classmethod
     def of(cls, store: Store, found: Mapping[str, str], n_classes: int) -> "Pictures":
@@ -74,7 +79,8 @@ class Pictures:
     def decode(self, row: int) -> NDArray[np.uint8]:
         """Decode one picture."""
         member = self.members[row]
-        return decode(self.store.read(member), SIZE, RESIZE, f"'{member}' in {self.store.place}")
+        where = f"'{member}' in {self.store.place}"
+        return decode(self.store.read(member), SIZE, self.resize, where, interpolation=self.interpolation)
 
 
 class Undecoded:
@@ -122,9 +128,17 @@ def by_class(store: Store, inside: str = "") -> dict[str, str]:
 
 
 class Evaluated(Dataset):
-    """Base of the data sets of the family: validation and test pictures drawn from one set."""
+    """Base of the data sets of the family: validation and test pictures drawn from one set.
 
-    split_seed: int
+    Parameters
+    ----------
+    split_seed : seed of the draw of the pictures that fit calibrators.
+    resize : pixels of the shorter side before the cut to 224, at least as many.
+    interpolation : how pictures are scaled to that.
+    """
+
+    def __init__(self, *, split_seed: int, resize: int = RESIZE, interpolation: Interpolation = "bilinear") -> None:
+        self.split_seed, self.resize, self.interpolation = split_seed, resize, interpolation
 
     def pictures(self, data_root: Path | None) -> Pictures:
         """Return all pictures in their order."""
@@ -132,7 +146,8 @@ class Evaluated(Dataset):
 
     def build(self, data_root: Path | None) -> dict[str, ImageSplit]:
         """Return ``val`` and ``test``; see :class:`Dataset`."""
-        pictures = self.pictures(data_root)
+        scaling = {"resize": self.resize, "interpolation": self.interpolation}
+        pictures = dataclasses.replace(self.pictures(data_root), **scaling)
         rows = draw_fifth(pictures.labels, self.split_seed)
         return {
             name: ImageSplit(

@@ -5,7 +5,7 @@ import math
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,15 +26,22 @@ AHEAD = 8
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+Interpolation = Literal["bilinear", "bicubic"]
+FILTERS = {"bilinear": Image.Resampling.BILINEAR, "bicubic": Image.Resampling.BICUBIC}
 
 
 def decode(
-    content: bytes, size: int | None, resize: int | None, where: str, stretch: bool = False
+    content: bytes,
+    size: int | None,
+    resize: int | None,
+    where: str,
+    stretch: bool = False,
+    interpolation: Interpolation = "bilinear",
 ) -> NDArray[np.uint8]:
     """Decode a picture to ``(3, H, W)``; grey pictures get three equal channels, transparency is dropped.
 
     A picture of ``size`` x ``size`` pixels is left as it is, unless ``resize`` asks for more. Any other is scaled
-    (bilinear, with antialiasing) until its shorter side has ``resize`` pixels (``size`` if None), the longer one in
+    (with antialiasing) until its shorter side has ``resize`` pixels (``size`` if None), the longer one in
     proportion, rounded down, and then cut to ``size`` x ``size`` pixels around its centre. This is what torchvision's
     ``Resize`` and ``CenterCrop`` do. With ``stretch``, it is scaled to ``size`` x ``size`` pixels instead, whatever its
     proportions, as by ``Resize((size, size))``. An orientation noted in the file is not applied.
@@ -42,7 +49,7 @@ def decode(
     Parameters
     ----------
     content : bytes of an image file. size : pixels of a side; None takes the picture in its own size.
-    resize, stretch : how it is scaled, see above.
+    resize, stretch, interpolation : how it is scaled, see above.
     where : what to call the picture in a message.
 
     Raises
@@ -61,17 +68,18 @@ def decode(
     if picture.mode.split(";")[0] in DEEP_MODES:
         raise DataError(f"{where} has more than 8 bits a channel (mode {picture.mode}): convert it to 8 bits.")
     rgb = picture.convert("RGB")
-    fitted = rgb.resize((size, size), Image.Resampling.BILINEAR) if stretch and size else _fit(rgb, size, resize)
+    scaling = FILTERS[interpolation]
+    fitted = rgb.resize((size, size), scaling) if stretch and size else _fit(rgb, size, resize, scaling)
     return np.asarray(fitted).transpose(2, 0, 1)
 
 
-def _fit(picture: Image.Image, size: int | None, resize: int | None) -> Image.Image:
+def _fit(picture: Image.Image, size: int | None, resize: int | None, scaling: Image.Resampling) -> Image.Image:
     if size is None:
         return picture
     shorter = resize or size
     if min(picture.size) != shorter:
         width, height = (max(shorter, int(side * shorter / min(picture.size))) for side in picture.size)
-        picture = picture.resize((width, height), Image.Resampling.BILINEAR)
+        picture = picture.resize((width, height), scaling)
     left, top = (round((side - size) / 2.0) for side in picture.size)
     return picture.crop((left, top, left + size, top + size))
 

@@ -7,7 +7,7 @@ ground truth are in another order than the sorted ids and are translated by its 
 
 import io
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import scipy.io
@@ -57,10 +57,13 @@ class Imagenet(Evaluated):
     Parameters
     ----------
     split_seed : seed of the draw of the pictures that fit calibrators.
+    resize, interpolation : pixels of the shorter side before the cut to 224, and how pictures are scaled to that.
     """
 
-    def __init__(self, *, split_seed: int = 1) -> None:
-        self.split_seed = split_seed
+    def __init__(
+        self, *, split_seed: int = 1, resize: int = 256, interpolation: Literal["bilinear", "bicubic"] = "bilinear"
+    ) -> None:
+        super().__init__(split_seed=split_seed, resize=resize, interpolation=interpolation)
 
     def pictures(self, data_root: Path | None) -> Pictures:
         """Return the validation pictures; see :class:`Evaluated`."""

@@ -6,6 +6,8 @@ once more: nothing here has a long tail, and results differ from those on ``imag
 pictures alone. A warning goes with such results.
 """
 
+from typing import Literal
+
 from calgrid.datasets.imagenet import Imagenet
 from calgrid.registry import register
 
@@ -30,7 +32,10 @@ class ImagenetLt(Imagenet):
     Parameters
     ----------
     split_seed : seed of the draw of the pictures that fit calibrators.
+    resize, interpolation : pixels of the shorter side before the cut to 224, and how pictures are scaled to that.
     """
 
-    def __init__(self, *, split_seed: int = 2) -> None:
-        super().__init__(split_seed=split_seed)
+    def __init__(
+        self, *, split_seed: int = 2, resize: int = 256, interpolation: Literal["bilinear", "bicubic"] = "bilinear"
+    ) -> None:
+        super().__init__(split_seed=split_seed, resize=resize, interpolation=interpolation)

@@ -8,7 +8,7 @@ below it; size and SHA-256 of the archive go into the manifest.
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from calgrid.datasets._imagenet import Evaluated, Pictures, by_class
 from calgrid.datasets._stores import open_store
@@ -37,10 +37,13 @@ class ImagenetSketch(Evaluated):
     Parameters
     ----------
     split_seed : seed of the draw of the pictures that fit calibrators.
+    resize, interpolation : pixels of the shorter side before the cut to 224, and how pictures are scaled to that.
     """
 
-    def __init__(self, *, split_seed: int = 1) -> None:
-        self.split_seed = split_seed
+    def __init__(
+        self, *, split_seed: int = 1, resize: int = 256, interpolation: Literal["bilinear", "bicubic"] = "bilinear"
+    ) -> None:
+        super().__init__(split_seed=split_seed, resize=resize, interpolation=interpolation)
         self._found: dict[str, Any] = {}
 
     def pictures(self, data_root: Path | None) -> Pictures:

@@ -12,7 +12,8 @@ from markupsafe import Markup, escape
 from calgrid import __version__
 from calgrid.reporting import captions, text
 from calgrid.reporting.findings import findings
-from calgrid.reporting.index import CATEGORIES, read_index
+from calgrid.reporting.index import CATEGORIES, PAPER_FIGURES, read_index
+from calgrid.reporting.papers.figures import figure_lists
 from calgrid.reporting.provenance import provenance
 from calgrid.reporting.study import UNCALIBRATED, Group, StudyData
 from calgrid.storage.atomic import write_text
@@ -41,7 +42,8 @@ def write_report(study: Path, manifest: Mapping[str, Any], out: Path) -> None:
         "reading": captions.reading(data),
         "grid": [_grid_row(data, group) for group in data.groups],
         "findings": [(data.label(group), findings(data, group)) for group in data.groups],
-        "sections": _sections(Path(study)),
+        "sections": _sections(data),
+        "paper_figures": PAPER_FIGURES,
         "provenance": provenance(data),
     }
     write_text(out, _environment().get_template(TEMPLATE).render(context))
@@ -91,16 +93,18 @@ def _grid_row(data: StudyData, group: Group) -> dict[str, Any]:
     }
 
 
-def _sections(study: Path) -> list[dict[str, Any]]:
+def _sections(data: StudyData) -> list[dict[str, Any]]:
     """Tables and figures by category, empty categories left out."""
-    tables = read_index(study / "tables")
+    study = data.folder
+    drawn = read_index(study / "figures")
+    tables = [*read_index(study / "tables"), *(table.entry for table in figure_lists(data, drawn))]
     for part in (part for table in tables for part in table["sections"]):
         part["numeric"] = [
             any(cell["sort"] is not None for cell in column) for column in zip(*part["rows"], strict=True)
         ]
     figures = [
         {**entry, "data": base64.b64encode((study / "figures" / entry["file"]).read_bytes()).decode()}
-        for entry in read_index(study / "figures")
+        for entry in drawn
     ]
     sections = [
         {

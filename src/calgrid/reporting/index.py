@@ -6,8 +6,19 @@ from typing import Any
 
 from calgrid.storage.atomic import read_json, write_json
 
+#: section with the lists of printed figures
+PAPER_FIGURES = "Figures of papers"
 #: sections of the report, in order
-CATEGORIES = ("Methods", "Calibrators", "Shift", "Out of distribution", "Training", "Costs", "Published numbers")
+CATEGORIES = (
+    "Methods",
+    "Calibrators",
+    "Shift",
+    "Out of distribution",
+    "Training",
+    "Costs",
+    "Published numbers",
+    PAPER_FIGURES,
+)
 FILE = "index.json"
 
 

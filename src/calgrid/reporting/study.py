@@ -126,22 +126,24 @@ class StudyData:
         present = [run["key"]["method"] for run in self.runs(group)]
         return self.baseline if self.baseline in present else present[0]
 
-    def label(self, group: Group, checkpoint: bool = True) -> str:
+    def label(self, group: Group, checkpoint: bool = True, backbone: bool = True) -> str:
         """Name of a group in headings: data set and backbone, and what else is needed to tell groups apart.
 
-        ``checkpoint=False`` names it for what does not depend on the checkpoint; the same in :meth:`slug`.
+        ``checkpoint=False`` names it for what does not depend on the checkpoint, ``backbone=False`` for what is about
+        all backbones of a data set; the same in :meth:`slug`.
         """
-        parts = [group.dataset, group.backbone]
+        parts = [group.dataset, *([group.backbone] if backbone else [])]
         if len({other.protocol for other in self.groups}) > 1:
             parts.append(group.protocol)
         if checkpoint and len({other.checkpoint for other in self.groups}) > 1:
             parts.append(f"{group.checkpoint} checkpoint")
         return ", ".join(parts)
 
-    def slug(self, group: Group, checkpoint: bool = True) -> str:
+    def slug(self, group: Group, checkpoint: bool = True, backbone: bool = True) -> str:
         """Name of a group in file names, ``dataset_backbone`` where that is unique."""
-        parts = [group.dataset, group.backbone]
-        alike = [other for other in self.groups if other[1:3] == group[1:3]]
+        last = 3 if backbone else 2
+        parts = [*group[1:last]]
+        alike = [other for other in self.groups if other[1:last] == group[1:last]]
         if len({other.protocol for other in alike}) > 1:
             parts.append(group.protocol)
         if checkpoint and len({other.checkpoint for other in alike}) > 1:
@@ -164,10 +166,14 @@ class StudyData:
         severity; severity -1 is the mean over severities, severity 0 the shifts that have none, named in ``domain``.
         """
         table = wide(
-            self.select(self._shift_summary, group),
+            self.shift_tidy(group),
             ["severity", "domain", "method", "calibrator", "fit_on", "n_shifts"],
         )
         return self.in_order(table, self.order(group))
+
+    def shift_tidy(self, group: Group) -> pd.DataFrame:
+        """Tidy summary under shift, one row a number: the means of :meth:`shift_means` with all their statistics."""
+        return self.select(self._shift_summary, group)
 
     @functools.cached_property
     def _shift_summary(self) -> pd.DataFrame:

@@ -21,9 +21,17 @@ import pandas as pd
 
 from calgrid import fingerprint
 from calgrid.calibrators import Calibrator, build_calibrator, load_calibrator
-from calgrid.conventions import OOD_PREFIX, WORSE
+from calgrid.conventions import OOD_PREFIX, SAME_SHIFT, SAME_SHIFT_SHARE, WORSE
 from calgrid.errors import CalgridError, StateError
-from calgrid.metrics import bootstrap, bootstrap_ood, bootstrap_soft, evaluate, evaluate_ood, evaluate_soft
+from calgrid.metrics import (
+    bootstrap,
+    bootstrap_ood,
+    bootstrap_soft,
+    evaluate,
+    evaluate_ood,
+    evaluate_soft,
+    resampled_metrics,
+)
 from calgrid.progress import Progress, log
 from calgrid.stages.label_counts import label_distribution
 from calgrid.storage import provenance
@@ -32,13 +40,10 @@ from calgrid.storage.head import FILE as HEAD_FILE
 from calgrid.storage.head import Head, read_head
 from calgrid.storage.logits import Logits, read_logits
 from calgrid.storage.stage import run_stage
-from calgrid.storage.tables import write_frame
+from calgrid.storage.tables import RESAMPLES, write_frame
 from calgrid.validation import CHOICE, FIT, rows_by_purpose
 
 OUTPUTS = ("metrics.parquet", "calibrate.json")
-#: value of ``fit_on``: a part of each shifted set fits the calibrators that are scored on the rest of it
-SAME_SHIFT = "same_shift"
-SAME_SHIFT_SHARE = 0.2
 Row = dict[str, Any]
 Interval = tuple[float, float]
 NO_INTERVAL: Interval = (float("nan"), float("nan"))
@@ -46,6 +51,9 @@ NO_INTERVAL: Interval = (float("nan"), float("nan"))
 
 def calibrate(spec: Mapping[str, Any], run: Path, out: Path) -> bool:
     """Fit and score all calibrators of a run; publish ``metrics.parquet`` and ``calibrate.json`` in ``out``.
+
+    With ``paired_resamples`` also ``resamples.parquet``: the values of each metric on the same resamples of the clean
+    test split for each calibrator that was fitted on val and each of its seeds.
 
     Parameters
     ----------
@@ -61,6 +69,7 @@ def calibrate(spec: Mapping[str, Any], run: Path, out: Path) -> bool:
         begin = time.monotonic()
         rows: list[Row] = []
         fits: list[Row] = []
+        draws: list[Row] = []
         total = len(spec["checkpoints"]) * sum(len(entry["seeds"]) for entry in spec["calibrators"])
         with Progress("calibrate", total, "calibrator") as progress:
             for checkpoint in spec["checkpoints"]:
@@ -76,11 +85,14 @@ def calibrate(spec: Mapping[str, Any], run: Path, out: Path) -> bool:
                     if SAME_SHIFT in spec["fit_on"]:
                         for draw in spec["draws"]:
                             rows.extend(scorer.score_same_shift(entry, draw, head))
+                draws.extend(scorer.resampled)
         metrics = _tidy(rows)
         warnings = _warnings(metrics)
         for warning in warnings:
             log(f"Warning: {warning}")
         write_frame(folder / "metrics.parquet", metrics, {"fingerprint": spec["fingerprint"]})
+        if draws:
+            write_frame(folder / RESAMPLES, pd.DataFrame(draws), {"fingerprint": spec["fingerprint"]})
         record = {
             "spec": dict(spec),
             "environment": provenance.describe("numpy", "scipy", "pandas"),
@@ -91,7 +103,7 @@ def calibrate(spec: Mapping[str, Any], run: Path, out: Path) -> bool:
         }
         write_json(folder / "calibrate.json", record)
 
-    return run_stage(out, "calibrate", spec["fingerprint"], OUTPUTS, produce)
+    return run_stage(out, "calibrate", spec["fingerprint"], OUTPUTS, produce, optional=[RESAMPLES])
 
 
 def _read_all(spec: Mapping[str, Any], run: Path, checkpoint: str) -> dict[str, Logits]:
@@ -151,6 +163,7 @@ class _Scorer:
         purposes = rows_by_purpose(val.label, spec["disjoint_validation"])
         self.fit, self.choice = val.rows(purposes[FIT]), val.rows(purposes[CHOICE])
         self.statistics = spec["statistics"]
+        self.resampled: list[Row] = []
 
     def _base(self, entry: Mapping[str, Any], seed: int, fit_on: str) -> Row:
         return {
@@ -171,6 +184,7 @@ class _Scorer:
         test = self.data["test"]
         probs = self._predict(calibrator, test)
         yield from self._labelled({**base, "split": "test"}, probs, test.label, intervals=True)
+        self._resample(base, probs, test.label)
         if test.distribution is not None:
             yield from self._soft({**base, "split": "test"}, probs, test.distribution)
         for family in self.spec["families"]:
@@ -213,6 +227,15 @@ class _Scorer:
     @staticmethod
     def _predict(calibrator: Calibrator, data: Logits) -> np.ndarray:
         return calibrator.predict_proba(data.logits, features=data.features)
+
+    def _resample(self, base: Row, probs: np.ndarray, labels: np.ndarray) -> None:
+        """Keep each metric of the clean test split in each of the resamples that all calibrators share."""
+        count = self.statistics.get("paired_resamples", 0)
+        if count:
+            options = {"n_resamples": count, "seed": self.statistics["seed"], "n_bins": self.statistics["bins"]}
+            drawn = resampled_metrics(probs, labels, **options)
+            about = {name: base[name] for name in ("checkpoint", "calibrator", "fit_seed")}
+            self.resampled += [{**about, "metric": metric, "draws": values} for metric, values in drawn.items()]
 
     def _bootstrap_options(self) -> dict[str, Any]:
         names = {"n_resamples": "bootstrap", "level": "level", "seed": "seed"}

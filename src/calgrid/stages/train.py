@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from calgrid.backbones import build_backbone
-from calgrid.backbones._base import Backbone
+from calgrid.backbones._base import Backbone, HeadDropout
 from calgrid.backbones._catalogue import check_image_size, describe
 from calgrid.backbones._focal_calibration import load_checkpoint as load_published_checkpoint
 from calgrid.conventions import TRAINED
@@ -90,7 +90,10 @@ def build_network(
     """Network and procedure of a run, its weights drawn (global generator), published, or those of a first stage."""
     key = spec["key"]
     procedure = build_procedure(spec["procedure"]["id"], **spec["procedure"]["options"])
-    model = procedure.build_model(build_backbone(key["backbone"], num_classes, pretrained), num_classes)
+    backbone = build_backbone(key["backbone"], num_classes, pretrained)
+    if "head_dropout" in spec["protocol"]:
+        HeadDropout(spec["protocol"]["head_dropout"]).on(backbone)
+    model = procedure.build_model(backbone, num_classes)
     if first is not None:
         procedure.load_first_stage(model, first)
     return model, procedure

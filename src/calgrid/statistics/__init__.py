@@ -4,6 +4,7 @@ from calgrid.statistics.cells import cell_means, cell_runs
 from calgrid.statistics.claims import claim_tests, claim_verdict, seeds_needed
 from calgrid.statistics.comparisons import compare
 from calgrid.statistics.critical_difference import CriticalDifference, critical_difference
+from calgrid.statistics.fitted import fitted_claim_tests
 from calgrid.statistics.holm import holm
 from calgrid.statistics.over_settings import rank_intervals, win_rates
 from calgrid.statistics.published import match_published, printed_numbers
@@ -24,6 +25,7 @@ __all__ = [
     "claim_verdict",
     "compare",
     "critical_difference",
+    "fitted_claim_tests",
     "friedman",
     "holm",
     "match_published",

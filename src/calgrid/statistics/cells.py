@@ -1,5 +1,7 @@
 """Cells of a table: each a number of some runs, or a mean of numbers over several places, with its interval."""
 
+from typing import Literal
+
 import pandas as pd
 
 from calgrid.statistics._frames import KEYS, SEEDS, check_metrics
@@ -12,15 +14,17 @@ AXES = ("dataset", "backbone", "method", "calibrator", "fit_on", "shift", "sever
 PER_SEED = ["cell", *SECTION, "seed"]
 
 
-def cell_runs(metrics: pd.DataFrame, places: pd.DataFrame) -> pd.DataFrame:
-    """Value of each cell in each run seed.
+def cell_runs(metrics: pd.DataFrame, places: pd.DataFrame, over: Literal["seed", "fit_seed"] = "seed") -> pd.DataFrame:
+    """Value of each cell in each run seed, or in each seed of the calibrator.
 
-    Seeds of a calibrator are averaged first, then the places of a cell; a seed counts only where all places are there.
+    Seeds of the other kind are averaged first, then the places of a cell; a seed counts only where all places are
+    there.
 
     Parameters
     ----------
     metrics : tidy metrics frame, see :func:`calgrid.statistics.summarise`; rows of the split ``val`` are left out.
     places : one row a place, with the columns ``AXES`` and ``cell``, a number that places of one cell share.
+    over : column whose values are the seeds of the result.
 
     Returns
     -------
@@ -35,6 +39,8 @@ def cell_runs(metrics: pd.DataFrame, places: pd.DataFrame) -> pd.DataFrame:
     for axis, values in wanted.items():  # a large frame becomes a small one before it is checked and copied
         rows = rows[rows[axis].isin(values)]
     frame = check_metrics(rows)[[*KEYS, *SEEDS, "value", "ci_low", "ci_high"]].dropna(subset="value")
+    if over == "fit_seed":
+        frame = frame.assign(seed=frame["fit_seed"])
     found = places.merge(frame, on=list(AXES))
     numbers = {name: (name, "mean") for name in ("value", "ci_low", "ci_high")}
     each = found.groupby([*PER_SEED, *AXES], as_index=False).agg(**numbers)

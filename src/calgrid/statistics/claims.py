@@ -48,12 +48,18 @@ def claim_tests(runs: pd.DataFrame, pairs: pd.DataFrame, margin: float = 0.0, le
     both = both.assign(value=sign * both["value"] + margin, value_against=sign * both["value_rival"])
     keys = [*SECTION, *pairs.columns]
     tests = paired_tests(both, keys).rename(columns={"difference": "gain"})
-    tests["p_holm"] = holm(tests["p_value"], tests.groupby(list(SECTION)).ngroup())
-    found = tests["p_holm"] < 1 - level
-    tests["verdict"] = np.select([found & (tests["gain"] > 0), found & (tests["gain"] < 0)], [CONFIRMED, REFUTED], OPEN)
+    tests = verdicts(tests, level)
     needed = seeds_needed(tests["gain"], tests["std"], (1 - level) / max(len(pairs), 1))
     tests["seeds_needed"] = np.where(tests["verdict"] == OPEN, needed, math.nan)
     return tests
+
+
+def verdicts(tests: pd.DataFrame, level: float) -> pd.DataFrame:
+    """Tests of the pairs of a claim with ``p_holm`` and ``verdict``; see :func:`claim_tests`."""
+    p_holm = holm(tests["p_value"], tests.groupby(list(SECTION)).ngroup())
+    found, gain = p_holm < 1 - level, tests["gain"]
+    verdict = np.select([found & (gain > 0), found & (gain < 0)], [CONFIRMED, REFUTED], OPEN)
+    return tests.assign(p_holm=p_holm, verdict=verdict)
 
 
 def claim_verdict(tests: pd.DataFrame, n_settings: int, at_least: int) -> dict[str, float | int | str]:

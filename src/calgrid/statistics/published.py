@@ -7,6 +7,8 @@ from calgrid.statistics._frames import check_columns
 
 #: unit in the files -> what one printed unit is worth in the unit of the metrics
 UNITS = {"percent": 0.01, "centinats": 0.01, "seconds": 1.0, "rank": 1.0}
+#: note of a deviation that is printed in percent of nobody knows what
+RELATIVE_STD = "std_printed_with_percent_sign"
 #: what a printed number is about, beside its paper and table
 PLACE = ("dataset", "backbone", "method", "calibrator", "metric", "shift", "severity")
 COLUMNS = ("paper", "table", *PLACE, "value", "unit", "suspect")
@@ -23,7 +25,8 @@ def printed_numbers(published: pd.DataFrame) -> pd.DataFrame:
     Returns
     -------
     The same rows with text in ``table``, ``shift`` and ``suspect`` (why a number is doubted, empty where it is not),
-    whole numbers in ``severity``, and ``value`` and ``std`` converted.
+    whole numbers in ``severity``, and ``value`` and ``std`` converted; ``std`` is missing where a note says that it was
+    printed with a percent sign, for what it is a share of is not said.
 
     Raises
     ------
@@ -36,6 +39,8 @@ def printed_numbers(published: pd.DataFrame) -> pd.DataFrame:
         unit = published["unit"][factor.isna()].iloc[0]
         raise DataError(f"published must have a unit of {', '.join(UNITS)} in each row, found {unit!r}.")
     numbers = {name: pd.to_numeric(published[name]) * factor for name in ("value", "std") if name in published}
+    if "std" in numbers and "note" in published:
+        numbers["std"] = numbers["std"].mask(published["note"].astype(str).str.contains(RELATIVE_STD, regex=False))
     return published.assign(severity=published["severity"].fillna(0).astype(int), **words, **numbers)
 
 

@@ -13,6 +13,9 @@ from calgrid.errors import DataError, StateError
 from calgrid.storage.atomic import replacing
 from calgrid.storage.logits import METADATA_KEY, read_metadata, read_table
 
+#: values of the metrics in resamples of the test split, beside the metrics of a run
+RESAMPLES = "resamples.parquet"
+
 
 def write_frame(path: Path, frame: pd.DataFrame, metadata: Mapping[str, Any] | None = None) -> None:
     """Write a data frame atomically; strings are dictionary-encoded, the index is dropped.

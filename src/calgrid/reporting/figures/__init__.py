@@ -11,12 +11,16 @@ from matplotlib.figure import Figure
 from calgrid.reporting import captions
 from calgrid.reporting.figures import (
     _style,
+    backbone_bars,
+    corruption_reduction,
     critical_difference,
     fit_course,
+    fit_objectives,
     gate,
     intervals,
     margin_reliability,
     margin_temperature,
+    method_means,
     over_under,
     reliability,
     retention,
@@ -24,12 +28,15 @@ from calgrid.reporting.figures import (
     scatter,
     sensitivity,
     severity,
+    smoothing_curve,
+    solved_temperature,
     training,
     val_size,
 )
 from calgrid.reporting.index import write_index
+from calgrid.reporting.papers.figures import figure_lists
 from calgrid.reporting.study import Group, StudyData
-from calgrid.storage.atomic import replacing
+from calgrid.storage.atomic import replacing, write_text
 
 __all__ = ["FIGURES", "FigureKind", "write_figures"]
 
@@ -44,8 +51,9 @@ class FigureKind:
     title, category : as shown.
     caption : says what is shown, how many seeds, which split and interval.
     draw : returns None where the study has nothing to show.
-    each : what it is drawn for: each tested ``checkpoint``, each ``condition`` (protocol, data set and backbone), or
-        once for the whole ``study`` (it is then given the first group).
+    each : what it is drawn for: each tested ``checkpoint``, each ``condition`` (protocol, data set and backbone), each
+        ``dataset`` (with its protocol and checkpoint; it is then given the first of their groups), or once for the
+        whole ``study`` (it is then given the first group).
     """
 
     id: str
@@ -53,13 +61,21 @@ class FigureKind:
     category: str
     caption: Callable[[StudyData, Group], str]
     draw: Callable[[StudyData, Group], Figure | None]
-    each: Literal["checkpoint", "condition", "study"] = "checkpoint"
+    each: Literal["checkpoint", "condition", "dataset", "study"] = "checkpoint"
 
 
 FIGURES = (
     FigureKind("nll_intervals", "NLL and Brier score", "Methods", intervals.nll_caption, intervals.draw_nll),
     FigureKind("reliability", "Reliability diagrams", "Methods", reliability.caption, reliability.draw),
     FigureKind("over_under", "Over- and under-confidence", "Methods", over_under.caption, over_under.draw),
+    FigureKind(
+        "method_means",
+        "Means over data sets and backbones",
+        "Methods",
+        method_means.caption,
+        method_means.draw,
+        each="study",
+    ),
     FigureKind(
         "sensitivity", "Hyper-parameters of methods", "Methods", sensitivity.method_caption, sensitivity.draw_methods
     ),
@@ -74,6 +90,14 @@ FIGURES = (
     FigureKind(
         "ece_intervals", "Calibration error and accuracy", "Calibrators", intervals.ece_caption, intervals.draw_ece
     ),
+    FigureKind(
+        "backbone_bars",
+        "Adaptive calibration error by backbone",
+        "Calibrators",
+        backbone_bars.caption,
+        backbone_bars.draw,
+        each="dataset",
+    ),
     FigureKind("accuracy_ece", "Accuracy against ECE", "Calibrators", scatter.caption, scatter.draw),
     FigureKind(
         "calibrator_sensitivity",
@@ -84,6 +108,20 @@ FIGURES = (
     ),
     FigureKind("val_size", "Validation rows", "Calibrators", val_size.caption, val_size.draw, each="study"),
     FigureKind("fit_course", "Course of the fit", "Calibrators", fit_course.caption, fit_course.draw),
+    FigureKind(
+        "fit_objectives",
+        "Objectives of the fit",
+        "Calibrators",
+        fit_objectives.caption,
+        fit_objectives.draw,
+    ),
+    FigureKind(
+        "solved_temperature",
+        "Temperature for a fixed confidence",
+        "Calibrators",
+        solved_temperature.caption,
+        solved_temperature.draw,
+    ),
     FigureKind(
         "margin_temperature",
         "Temperature by margin",
@@ -107,8 +145,23 @@ FIGURES = (
         each="study",
     ),
     FigureKind("shift_severity", "Severity of corruptions", "Shift", severity.caption, severity.draw),
+    FigureKind(
+        "corruption_reduction",
+        "Reduction of errors by corruption",
+        "Shift",
+        corruption_reduction.caption,
+        corruption_reduction.draw,
+    ),
     FigureKind("training", "Training curves", "Training", training.caption, training.draw, each="condition"),
     FigureKind("gate", "Gate of FeDLaS", "Training", gate.caption, gate.draw, each="condition"),
+    FigureKind(
+        "smoothing_curve",
+        "Smoothing of FeDLaS",
+        "Training",
+        smoothing_curve.caption,
+        smoothing_curve.draw,
+        each="condition",
+    ),
     FigureKind("saturation", "Softmax saturation", "Training", saturation.caption, saturation.draw, each="condition"),
     FigureKind("retention", "Masking of MaC-Cal", "Training", retention.caption, retention.draw, each="condition"),
 )
@@ -116,6 +169,8 @@ FIGURES = (
 
 def write_figures(study: Path, manifest: Mapping[str, Any], out: Path) -> list[Path]:
     """Draw all figures for which there are data, and write ``index.json``.
+
+    For each paper that the study names, ``{paper}_figures.csv`` and ``.md`` list its printed figures and ours.
 
     Parameters
     ----------
@@ -140,25 +195,55 @@ def write_figures(study: Path, manifest: Mapping[str, Any], out: Path) -> list[P
                 if figure is not None:
                     entries.append(_entry(kind, data, group))
                     _save(figure, Path(out, entries[-1]["file"]))
-    return [*(Path(out, entry["file"]) for entry in entries), write_index(out, entries)]
+    paths = [Path(out, entry["file"]) for entry in entries]
+    for table in figure_lists(data, entries):
+        for suffix, content in table.files.items():
+            paths.append(Path(out, f"{table.id}.{suffix}"))
+            write_text(paths[-1], content)
+    return [*paths, write_index(out, entries)]
 
 
 def _groups(kind: FigureKind, data: StudyData) -> Sequence[Group]:
     """Groups that a figure is drawn for."""
+    if kind.each == "dataset":
+        return list({group._replace(backbone=""): group for group in reversed(data.groups)}.values())[::-1]
     return {"checkpoint": data.groups, "condition": data.conditions, "study": data.groups[:1]}[kind.each]
 
 
-def _entry(kind: FigureKind, data: StudyData, group: Group) -> dict[str, str]:
-    whole, checkpoint = kind.each == "study", kind.each == "checkpoint"
-    name = kind.id if whole else f"{kind.id}_{data.slug(group, checkpoint)}"
-    seeing = captions.sees_validation(data, data.groups if whole else [group])
+def _entry(kind: FigureKind, data: StudyData, group: Group) -> dict[str, Any]:
+    """What the index says of a figure: ``figure`` is its kind, and its place names what of the study it is about."""
+    name, label = _name(kind, data, group)
+    whole = kind.each == "study"
+    alike = _alike(kind, data, group)
+    seeing = captions.sees_validation(data, alike)
+    place = {} if whole else group._asdict()
+    for dropped in {"dataset": ("backbone",), "condition": ("checkpoint",)}.get(kind.each, ()):
+        place.pop(dropped)
     return {
         "id": name,
         "file": f"{name}.png",
-        "title": kind.title if whole else f"{kind.title}: {data.label(group, checkpoint)}",
+        "title": f"{kind.title}: {label}" if label else kind.title,
         "caption": f"{kind.caption(data, group)} {seeing}".strip(),
         "category": kind.category,
+        "figure": kind.id,
+        "place": place,
     }
+
+
+def _name(kind: FigureKind, data: StudyData, group: Group) -> tuple[str, str]:
+    """Name of a figure's file without suffix, and what its title says of the place."""
+    if kind.each == "study":
+        return kind.id, ""
+    checkpoint, backbone = kind.each != "condition", kind.each != "dataset"
+    slug, label = data.slug(group, checkpoint, backbone), data.label(group, checkpoint, backbone)
+    return f"{kind.id}_{slug}", label
+
+
+def _alike(kind: FigureKind, data: StudyData, group: Group) -> Sequence[Group]:
+    """Groups whose numbers a figure shows."""
+    if kind.each == "dataset":
+        return [other for other in data.groups if other._replace(backbone=group.backbone) == group]
+    return data.groups if kind.each == "study" else [group]
 
 
 def _save(figure: Figure, path: Path) -> None:

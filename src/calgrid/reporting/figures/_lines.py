@@ -24,12 +24,20 @@ BANDS = 6
 ROOM = 0.13
 
 
+def deviation(rows: pd.DataFrame) -> pd.Series:
+    """Deviation over seeds of tidy rows of the summary; where there is one seed, over those of the calibrator.
+
+    NaN where there is one of either.
+    """
+    return rows["std"].where(rows["n_seeds"] > 1, rows["std_fit"])
+
+
 def means(rows: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
     """Mean and deviation (``{metric}_mean``, ``{metric}_std``) of tidy rows of the summary by ``keys``.
 
-    Where there is one seed, the deviation is that over the seeds of the calibrator (NaN for one).
+    The deviation is that of :func:`deviation`.
     """
-    chosen = rows.assign(std=rows["std"].where(rows["n_seeds"] > 1, rows["std_fit"]))
+    chosen = rows.assign(std=deviation(rows))
     table = chosen.pivot(index=keys, columns="metric", values=["mean", "std"])
     table.columns = [f"{metric}_{statistic}" for statistic, metric in table.columns]
     return table.reset_index()

@@ -1,7 +1,6 @@
 """Saturation of the softmax against the norm of the features, one point a training sample (FeDLaS, Figure 1c)."""
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -11,9 +10,8 @@ from matplotlib.lines import Line2D
 
 from calgrid.reporting import text
 from calgrid.reporting.figures import _style
+from calgrid.reporting.histories import last_samples
 from calgrid.reporting.study import Group, StudyData
-from calgrid.storage.atomic import read_json
-from calgrid.storage.tables import read_frame
 
 #: the indicator that is a norm of the features; the others are drawn from the outputs or from nothing
 INDICATOR = "nci_l1"
@@ -26,7 +24,7 @@ LOOKS = {1: ("#0173b2", "correct", 7, 0.35), 0: ("#d55e00", "wrong", 14, 0.9)}
 
 def caption(data: StudyData, group: Group) -> str:
     """Say what the points are."""
-    samples = _samples(data, group)
+    samples = last_samples(data, group, INDICATOR)
     epochs = sorted({int(table["epoch"].iloc[0]) + 1 for tables in samples.values() for table in tables})
     seeds = max(len(tables) for tables in samples.values())
     pooled = f"samples of {seeds} seeds together" if seeds > 1 else "one seed"
@@ -41,7 +39,7 @@ def caption(data: StudyData, group: Group) -> str:
 
 def draw(data: StudyData, group: Group) -> Figure | None:
     """Draw one panel a method whose indicator is the norm."""
-    samples = _samples(data, group)
+    samples = last_samples(data, group, INDICATOR)
     if not samples:
         return None
     columns = min(COLUMNS, len(samples))
@@ -63,24 +61,6 @@ def draw(data: StudyData, group: Group) -> Figure | None:
     figure.supxlabel("Standardised norm of the features", fontsize=9)
     figure.supylabel("Largest softmax probability (%)", fontsize=9)
     return figure
-
-
-def _samples(data: StudyData, group: Group) -> dict[str, list[pd.DataFrame]]:
-    """Last sampled epoch of each run whose indicator is the norm, by method in the order of the study."""
-    found: dict[str, list[pd.DataFrame]] = {}
-    for run in data.runs(group):
-        path = Path(run["run"], "samples.parquet")
-        if not run["external"] and path.exists() and _indicator(run["run"]) == INDICATOR:
-            table = read_frame(path, "file of training samples")
-            last = table[table["epoch"] == table["epoch"].max()].sort_values("index")
-            found.setdefault(run["key"]["method"], []).append(last)
-    return {method: found[method] for method in data.methods if method in found}
-
-
-def _indicator(run: str) -> str | None:
-    """Indicator with which a run was trained."""
-    record = read_json(Path(run, "train.json"), "train record")
-    return record["spec"]["loss"]["options"].get("indicator")
 
 
 def _points(ax: Axes, samples: pd.DataFrame) -> None:

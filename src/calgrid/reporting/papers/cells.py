@@ -9,6 +9,7 @@ import pandas as pd
 
 from calgrid.configuration.places import Place, cell_place, matches
 from calgrid.reporting.papers.marks import COORDINATES, marks, row_ranks
+from calgrid.reporting.papers.resamples import cell_draws, read_resamples, split_ratios
 from calgrid.reporting.papers.times import timed_rows
 from calgrid.reporting.study import StudyData
 from calgrid.statistics import cell_means, cell_runs, mean_over_shifts, printed_numbers
@@ -21,12 +22,22 @@ NUMBERS = ["ours", "std", "ci_low", "ci_high", "n_seeds", "n_ranked"]
 NOWHERE = ("", "")
 
 
+#: ``spread`` of a table whose cells vary over seeds of the calibrator
+FITS = "calibrator_seeds"
+
+
 class Filled(NamedTuple):
-    """A table as declared, its frame, and the values of its cells in each run seed."""
+    """A table as declared, its frame, and the values of its cells in each seed.
+
+    ``runs`` has the seeds that the table's ``spread`` names. Where they are those of the calibrator, ``draws`` has the
+    cells on resamples of the test samples and ``ratios`` the splits (see :mod:`calgrid.reporting.papers.resamples`).
+    """
 
     spec: Mapping[str, Any]
     frame: pd.DataFrame
     runs: pd.DataFrame
+    draws: pd.DataFrame
+    ratios: Mapping[int, float]
 
 
 def filled_tables(data: StudyData, paper: Mapping[str, Any]) -> Iterator[Filled]:
@@ -39,19 +50,24 @@ def filled_tables(data: StudyData, paper: Mapping[str, Any]) -> Iterator[Filled]
 
     Yields
     ------
-    Each table; its frame has ``row``, ``column``, the coordinates, ours (``ours``, ``std``, ``ci_low``,
-    ``ci_high``, ``n_seeds``; ``n_ranked`` rows behind a rank), ``published``, ``published_std``, ``suspect``,
-    ``difference`` (ours - published), and the marks ``ours_mark`` and ``published_mark``. Protocols of one line (key
-    ``lines`` of the configuration) fill one frame, under the line's name. Where no run fills a cell,
+    Each table; its frame has ``row``, ``column``, the coordinates, ours (``ours``, ``std``, ``ci_low``, ``ci_high``,
+    ``n_seeds``, of the seeds that the table's ``spread`` names; ``n_ranked`` rows behind a rank), ``published``,
+    ``published_std``, ``suspect``, ``difference`` (ours - published), and the marks ``ours_mark`` and
+    ``published_mark``. Protocols of one line (key ``lines`` of the configuration) fill one frame, under the line's
+    name. Where no run fills a cell,
     protocol and checkpoint are empty and the published numbers stand alone.
     """
     printed = printed_numbers(read_published([paper["published"]]))
     tables = [(spec, _cells(spec, printed[printed["table"] == spec["table"]])) for spec in paper["tables"]]
     places = [_places(spec, cells) for spec, cells in tables]
     metrics = _metrics(data, pd.concat(places))
+    resamples = read_resamples(data) if any(spec["spread"] == FITS for spec, _ in tables) else None
     for (spec, cells), needed in zip(tables, places, strict=True):
-        runs = cell_runs(metrics, needed)
-        yield Filled(spec, _filled(spec, cells, cell_means(runs, data.level)), runs)
+        fits = spec["spread"] == FITS
+        runs = cell_runs(metrics, needed, "fit_seed" if fits else "seed")
+        draws = cell_draws(resamples, needed) if fits else pd.DataFrame()
+        frame = _filled(spec, cells, cell_means(runs, data.level))
+        yield Filled(spec, frame, runs, draws, split_ratios(needed) if fits else {})
 
 
 def _cells(spec: Mapping[str, Any], printed: pd.DataFrame) -> pd.DataFrame:
@@ -69,6 +85,28 @@ def _cells(spec: Mapping[str, Any], printed: pd.DataFrame) -> pd.DataFrame:
     return cells.assign(
         **{name: beside[name] for name in ("published", "published_std")}, suspect=beside["suspect"].fillna("")
     )
+
+
+def printed_cells(data: StudyData) -> pd.DataFrame:
+    """Printed numbers of the tables of the papers that a study names, under the names that its metrics have.
+
+    Returns
+    -------
+    One row a cell with an undoubted number: ``COORDINATES`` (the method with its second stage, the calibrator with
+    what fitted it where that is not val), ``published`` and ``published_std``, in the unit of the metric.
+    """
+    parts = []
+    for paper in data.manifest.get("papers", ()):
+        printed = printed_numbers(read_published([paper["published"]]))
+        parts += [_cells(spec, printed[printed["table"] == spec["table"]]) for spec in paper["tables"]]
+    names = [*COORDINATES, "published", "published_std"]
+    if not parts:
+        return pd.DataFrame(columns=names)
+    cells = pd.concat(parts, ignore_index=True)
+    cells = cells[cells["published"].notna() & (cells["suspect"] == "")]
+    places = cells.to_dict("records")
+    named = {"method": [run_method(at) for at in places], "calibrator": [_calibrator(at) for at in places]}
+    return cells.assign(**named)[names]
 
 
 def run_method(place: Mapping[str, Any]) -> str:

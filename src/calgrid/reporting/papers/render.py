@@ -9,6 +9,7 @@ import pandas as pd
 from markupsafe import escape
 
 from calgrid.reporting import text
+from calgrid.reporting.papers.cells import FITS
 from calgrid.reporting.papers.marks import BEST, COORDINATES, SECOND, scale
 from calgrid.statistics.cells import SECTION
 
@@ -105,8 +106,7 @@ class PaperTable:
         doubted = "? marks a printed number that we doubt; it does not compete." if self.cells["suspect"].any() else ""
         sentences = [
             "Ours | published (difference, ours minus published).",
-            f"Small: {100 * self.level:g} % interval of the mean over n seeds; with n=1 a bootstrap interval over test "
-            "images, if there is one.",
+            self._small(),
             f"Bold: best over {over}, underlined: second of three or more, by the digits shown, ours and published each"
             " by themselves.",
             ranked,
@@ -116,6 +116,17 @@ class PaperTable:
             "and Brier score, which stand in the other tables.",
         ]
         return " ".join(filter(None, sentences))
+
+    def _small(self) -> str:
+        """Say what stands in small letters."""
+        single = "with n=1 a bootstrap interval over test images, if there is one."
+        if self.spec["spread"] != FITS:
+            return f"Small: {100 * self.level:g} % interval of the mean over n seeds; {single}"
+        return (
+            "Small: ± standard deviation over n seeds of the calibrator, published too where it was printed. It covers "
+            "where the fit ends on one network and one test set, and where a part of each corruption fits, which "
+            f"images those are; it says nothing of other test images or of another training. {single.capitalize()}"
+        )
 
     @property
     def markdown(self) -> str:
@@ -193,6 +204,8 @@ class PaperTable:
         if not math.isnan(cell["published"]):
             doubt = markup.escape("?") if cell["suspect"] else ""
             parts += [markup.bar, markup.marked(self._number(cell, "published"), cell["published_mark"]) + doubt]
+            if self.spec["spread"] == FITS and not math.isnan(cell["published_std"]):
+                parts.append(markup.small.format(markup.escape(f"± {self._number(cell, 'published_std')}")))
         if not math.isnan(cell["difference"]):
             parts.append(markup.escape(f"({self._number(cell, 'difference', signed=True)})"))
         return " ".join(parts)
@@ -203,6 +216,8 @@ class PaperTable:
             return f"of {cell['n_ranked']:.0f}" if cell["n_ranked"] < len(self.spec["rows"]) else ""
         if math.isnan(cell["n_seeds"]):
             return ""
+        if self.spec["spread"] == FITS and not math.isnan(cell["std"]):
+            return f"± {self._number(cell, 'std')} n={cell['n_seeds']:.0f}"
         ends = [self._number(cell, end) for end in ("ci_low", "ci_high")]
         interval = "" if math.isnan(cell["ci_low"]) else f"[{', '.join(ends)}] "
         return f"{interval}n={cell['n_seeds']:.0f}"

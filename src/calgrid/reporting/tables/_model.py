@@ -15,12 +15,16 @@ from calgrid.reporting.study import GROUP, STATISTICS, Group, StudyData, keeps_a
 
 @dataclass(frozen=True)
 class Cell:
-    """A cell: its text, the spread beside it, whether it is the best of its column, and what it is sorted by."""
+    """A cell: its text, the spread beside it, whether it is the best of its column, what it is sorted by.
+
+    ``link`` is where the text leads to in the report; empty for most.
+    """
 
     text: str
     spread: str = ""
     bold: bool = False
     sort: float | None = None
+    link: str = ""
 
     @property
     def markdown(self) -> str:

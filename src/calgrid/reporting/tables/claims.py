@@ -7,11 +7,11 @@ from typing import Any
 import pandas as pd
 
 from calgrid.reporting import text
-from calgrid.reporting.papers.cells import Filled
+from calgrid.reporting.papers.cells import FITS, Filled
 from calgrid.reporting.papers.marks import COORDINATES, lower_is_better, shown
 from calgrid.reporting.study import StudyData
 from calgrid.reporting.tables._model import Cell, Section, Table, words
-from calgrid.statistics import claim_tests, claim_verdict
+from calgrid.statistics import claim_tests, claim_verdict, fitted_claim_tests
 from calgrid.statistics.cells import SECTION
 from calgrid.statistics.claims import OPEN
 
@@ -59,11 +59,15 @@ def _caption(level: float) -> str:
         "What the papers' tables are there to show, in words of our own. In each cell that a claim is about, ours is "
         "compared with its rivals (all rows or columns that compete with it, where the claim says lowest or best) by "
         "two-sided paired t-tests over the seeds "
-        f"that both have, corrected by Holm over all pairs of the claim, at level {1 - level:.2g}. Confirmed: it holds "
+        f"that both have, corrected by Holm over all pairs of the claim, at level {1 - level:.2g}. Claims about "
+        "calibrators that a paper fits several times to one network are tested on resamples of the test images that "
+        "all calibrators share, with the spread over seeds of the calibrator added; where a part of each corruption "
+        "fits, by the corrected resampled t-test of Nadeau and Bengio over the random splits. Such a verdict is about "
+        "these networks and says nothing of another training. Confirmed: it holds "
         "in as many cells as claimed. Not confirmed: so many cells show the opposite that it cannot hold. Cannot tell: "
         "neither, for want of runs or of seeds. Seeds to tell: what the open tests need for a power of 80 % if "
-        "differences and their spread over seeds are what they look like now. In print: cells in which the printed "
-        "numbers hold, of those that are not suspect."
+        "differences and their spread over seeds are what they look like now, or what else is wanting. In print: cells "
+        "in which the printed numbers hold, of those that are not suspect."
     )
 
 
@@ -73,7 +77,12 @@ class _Checked:
     def __init__(self, claim: Mapping[str, Any], table: Filled, level: float) -> None:
         self.claim, self.table = claim, table
         self.pairs = _pairs(claim, table)
-        self.tests = claim_tests(table.runs, self.pairs[_TESTED], claim["margin"], level)
+        self.of_fits = table.spec["spread"] == FITS
+        pairs, how = self.pairs[_TESTED], {"margin": claim["margin"], "level": level}
+        if self.of_fits:
+            self.tests = fitted_claim_tests(table.runs, pairs, table.draws, table.ratios, **how)
+        else:
+            self.tests = claim_tests(table.runs, pairs, **how)
 
     @property
     def places(self) -> list[tuple[str, str]]:
@@ -100,9 +109,19 @@ class _Checked:
             *(Cell(str(found[name]), sort=found[name]) for name in ("confirmed", "refuted")),
             Cell(str(undecided), sort=undecided),
             Cell(f"{found['present']} of {settings}", sort=found["present"]),
-            _seeds(found, settings),
+            self._wanted(found, tests),
             words(self._printed()),
         ]
+
+    def _wanted(self, found: Mapping[str, Any], tests: pd.DataFrame) -> Cell:
+        """What a verdict would take: seeds, or for calibrators of one network what their tests lack."""
+        settings = len(self.claim["settings"])
+        if not self.of_fits or found["verdict"] != OPEN or found["present"] == 0:
+            return _seeds(found, settings)
+        lacking = [*(["runs"] if found["present"] < settings else [])]
+        if tests["p_value"].isna().any():
+            lacking.append("resamples of the test images (statistics.paired_resamples)")
+        return Cell(f"{' and '.join(lacking)} are missing" if lacking else "more test images")
 
     def _printed(self) -> str:
         """In how many cells the printed numbers hold, by the digits printed."""
