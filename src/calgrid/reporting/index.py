@@ -7,7 +7,16 @@ from typing import Any
 from calgrid.storage.atomic import read_json, write_json
 
 #: sections of the report, in order
-CATEGORIES = ("Methods", "Calibrators", "Shift", "Out of distribution", "Training", "Costs", "Published numbers")
+CATEGORIES = (
+    "Methods",
+    "Calibrators",
+    "Shift",
+    "Out of distribution",
+    "Training",
+    "Probes",
+    "Costs",
+    "Published numbers",
+)
 FILE = "index.json"
 
 

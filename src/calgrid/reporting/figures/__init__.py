@@ -11,13 +11,19 @@ from matplotlib.figure import Figure
 from calgrid.reporting import captions
 from calgrid.reporting.figures import (
     _style,
+    confidence_histogram,
     critical_difference,
+    embedding,
+    feature_profiles,
+    fgsm_margin,
     fit_course,
     gate,
     intervals,
     margin_reliability,
     margin_temperature,
+    masked_inference,
     over_under,
+    prototype_angles,
     reliability,
     retention,
     saturation,
@@ -111,6 +117,24 @@ FIGURES = (
     FigureKind("gate", "Gate of FeDLaS", "Training", gate.caption, gate.draw, each="condition"),
     FigureKind("saturation", "Softmax saturation", "Training", saturation.caption, saturation.draw, each="condition"),
     FigureKind("retention", "Masking of MaC-Cal", "Training", retention.caption, retention.draw, each="condition"),
+    FigureKind(
+        "confidence_histogram",
+        "Confidence before and after masked retraining",
+        "Training",
+        confidence_histogram.caption,
+        confidence_histogram.draw,
+    ),
+    FigureKind("fgsm_margin", "Attack distance by margin", "Probes", fgsm_margin.caption, fgsm_margin.draw),
+    FigureKind("masked_inference", "Masked heads", "Probes", masked_inference.caption, masked_inference.draw),
+    FigureKind("embedding", "Images in the plane", "Probes", embedding.caption, embedding.draw),
+    FigureKind("prototype_angles", "Angles between classes", "Probes", prototype_angles.caption, prototype_angles.draw),
+    FigureKind(
+        "feature_profiles",
+        "Features of easy and hard images",
+        "Probes",
+        feature_profiles.caption,
+        feature_profiles.draw,
+    ),
 )
 
 
