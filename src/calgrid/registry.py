@@ -72,7 +72,7 @@ class Option:
 
 def _check_limits(value: Any, limits: tuple[float | None, float | None], where: str) -> None:
     low, high = limits
-    sizes = [f"at least {low:g}"] * (low is not None) + [f"at most {high:g}"] * (high is not None)
+    sizes = [f"{side} {limit:g}" for side, limit in (("at least", low), ("at most", high)) if limit is not None]
     members = value if isinstance(value, list | tuple) else [value]
     if not members:
         raise ConfigError(f"{where} must not be empty.")
@@ -117,6 +117,8 @@ class Spec:
                 known = self.options or {"(it has none)": None}
                 raise unknown_id("hyper-parameter", name, known, place)
             values[name] = self.options[name].check(value, f"{place}: {name}")
+        for name, limits in self.info.get("limits", {}).items():
+            _check_limits(values[name], limits, f"{place}: {name}")
         return values
 
 

@@ -58,6 +58,7 @@ def test_it_plans_in_less_than_a_minute(tmp_path):
     assert result.returncode == 0, result.stdout + result.stderr
     counts = dict(re.findall(r"^(\w+) +(\d+)$", result.stdout + result.stderr, re.MULTILINE))
     assert int(counts["train"]) == int(counts["calibrate"]) == RUNS
+    assert int(counts["probe"]) == 1
     assert sum(int(count) for rule, count in counts.items() if rule.startswith("predict_")) == RUNS
     assert int(counts["prepare_data"]) == len(UNITS)
     assert int(counts["total"]) == 3 * RUNS + len(UNITS) + 6

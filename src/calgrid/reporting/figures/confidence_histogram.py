@@ -63,7 +63,7 @@ def _panel(ax: Axes, method: str, runs: list[Retrained], checkpoint: str) -> Non
     ax.stairs(_shares(before, edges), edges, fill=True, color=BEFORE, baseline=LEAST / 10)
     ax.stairs(_shares(after, edges), edges, color=AFTER, linewidth=1.4, baseline=LEAST / 10)
     facts = "\n".join(
-        f"{label} {_mean(before, name):.1f} → {_mean(after, name):.1f}"
+        f"{label} {_mean(before, name):.1f} → {_mean(after, name):.1f} %"
         for label, name in (("confidence", "confidence"), ("accuracy", "correct"))
     )
     ax.set_title(f"{method}\n{facts}", fontsize=8, linespacing=1.3)

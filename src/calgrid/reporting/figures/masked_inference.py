@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from calgrid.reporting import text
-from calgrid.reporting.figures import _style
+from calgrid.reporting.figures import _lines, _style
 from calgrid.reporting.probes import Probed, predictions, probed, retrained, seeds
 from calgrid.reporting.study import UNCALIBRATED, Group, StudyData
 
@@ -31,15 +31,16 @@ FIXED = {"head": "linear", "sparsity": "fixed", "gradient": "masked"}
 def caption(data: StudyData, group: Group) -> str:
     """Say what the lines are."""
     tables = probed(data, group, PROBE)
-    draws = int(next(iter(tables.values())).options["draws"])
+    options = next(iter(tables.values())).options
     return (
         f"Scores of the uncalibrated network on {data.label(group)}, clean test split "
         f"({data.test_samples(group):,} images), when a share of the weights of its linear head is masked: at "
-        f"inference without retraining (random masks: mean over {text.count(draws, 'draw')} a seed, shaded from the "
-        f"lowest to the highest; {seeds(tables)}), and while the same head is retrained with that share masked, with "
+        f"inference without retraining (a new random mask for every {text.count(options['batch'], 'image')}; mean over "
+        f"{text.count(options['draws'], 'pass', 'passes')} a seed, shaded from the lowest to the highest; "
+        f"{seeds(tables)}), and while the same head is retrained with that share masked, with "
         "the mask of the last epoch at inference (diamonds, mean over seeds). Ticks in the ECE panel: the ECE that a "
-        "perfectly calibrated network with the same confidences would score. The axis of the NLL is logarithmic where "
-        "values span much."
+        "perfectly calibrated network with the confidences under random masks would score. The axis of the NLL is "
+        "logarithmic where values span much."
     )
 
 
@@ -97,7 +98,7 @@ def _line(ax: Axes, part: Probed, mode: str, column: str, factor: float, look: M
 
 def _null(ax: Axes, table: pd.DataFrame, shade: Any) -> None:
     null = 100 * table.groupby("ratio")["ece_null"].mean()
-    ax.plot(null.index, null, **{**_style.NULL_TICK, "color": shade, "marker": "_", "markersize": 7})
+    ax.plot(null.index, null, markersize=7, **{**_lines.NULL_TICK, "color": shade})
 
 
 def _scale(ax: Axes, column: str, tables: Mapping[str, Probed], trained: pd.DataFrame) -> None:
@@ -115,5 +116,5 @@ def _handles(names: list[str], trained: pd.DataFrame) -> list[Line2D]:
     handles = [Line2D([], [], color=shade, linestyle=style, label=label) for style, label in MODES.values()]
     if len(trained):
         handles.append(Line2D([], [], color=shade, label="masked retraining", **RETRAINED))
-    handles.append(_style.null_handle())
+    handles.append(_lines.null_handle())
     return handles if one else [*handles, *_style.line_handles(names, names)]

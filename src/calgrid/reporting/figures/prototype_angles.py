@@ -66,7 +66,7 @@ def _panel(ax: Axes, tables: Mapping[str, Probed], kind: str) -> None:
         ax.vlines(np.median(angles), place - 0.3, place + 0.3, color=shade, linewidth=2)
         spread = rows.groupby("seed")["angle_centred"].std(ddof=0).mean()
         ax.annotate(
-            f"{spread:.1f}",
+            f"± {spread:.1f}",
             (1, place),
             xycoords=("axes fraction", "data"),
             xytext=(-3, 0),
