@@ -59,7 +59,7 @@ def _panel(ax: Axes, tables: Mapping[str, Probed], kind: str) -> None:
             continue
         shade = _style.colour(names, name)
         if np.ptp(angles) > 0:
-            body = ax.violinplot(angles, [place], vert=False, widths=0.8, showextrema=False)["bodies"][0]
+            body = ax.violinplot(angles, [place], orientation="horizontal", widths=0.8, showextrema=False)["bodies"][0]
             body.set(facecolor=shade, alpha=0.3, linewidth=0)
         if len(angles) <= FEW:
             ax.plot(angles, np.full(len(angles), place), "|", color=shade, markersize=5, alpha=0.5)
