@@ -195,7 +195,7 @@ def test_points_of_the_attack_and_its_correlations(opened):
         everything = part.table
         assert len(censored) == everything["censored"].sum() > 0
         assert len(right) + len(wrong) + len(censored) == len(everything) == 180
-        assert title[3] == f"not flipped: {100 * everything['censored'].mean():.1f} %"
+        assert title[3] == f"n = 60, not flipped {100 * everything['censored'].mean():.1f} %"
 
 
 def test_lines_of_masked_inference_are_means_and_diamonds_the_retrained_runs(opened):

@@ -22,7 +22,7 @@ LEAST = 0.05
 def caption(data: StudyData, group: Group) -> str:
     """Say what the histograms are."""
     seeds = {each.run["key"]["seed"] for each in retrained(data, group)}
-    pooled = f"{len(seeds)} seeds together" if len(seeds) > 1 else "one seed"
+    pooled = f"up to {len(seeds)} seeds together" if len(seeds) > 1 else "one seed"
     return (
         f"Confidence of the uncalibrated networks on {data.label(group)}, clean test split "
         f"({data.test_samples(group):,} images; {pooled}): the first stage, and the network with its head retrained "

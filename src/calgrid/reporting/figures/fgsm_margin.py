@@ -25,7 +25,7 @@ def caption(data: StudyData, group: Group) -> str:
         f"between the two largest logits: {images:,} images of the clean test split, the same for every network; "
         f"{seeds(tables)}, at most {_points.POINTS:,} evenly chosen points a panel. The perturbation is the L-infinity "
         "norm in pixel values from 0 to 1, along one gradient sign for the predicted class, also where that class is "
-        "wrong. ρ: Spearman's rank correlation over all images of a run; r: Pearson's over those that were flipped; "
+        "wrong. ρ: Spearman's rank correlation over the n images of a run; r: Pearson's over those that were flipped; "
         f"mean over seeds ± standard deviation where there are several. Open triangles: not flipped up to "
         f"{options['eps_max']:g}, which counts as the largest in ρ. A margin that goes with the distance to the "
         "decision boundary says nothing of calibration by itself."
@@ -71,5 +71,6 @@ def _facts(part: Probed) -> str:
     runs = [table for _, table in part.table.groupby("seed")]
     rho = _points.correlation(runs, "margin", "epsilon")
     r = _points.correlation([table[~table["censored"]] for table in runs], "margin", "epsilon", "pearson")
+    images = f"{min(map(len, runs)):,}"
     share = 100 * part.table["censored"].mean()
-    return f"ρ = {rho}\nr = {r}" + (f"\nnot flipped: {share:.1f} %" if share else "")
+    return f"ρ = {rho}\nr = {r}\nn = {images}" + (f", not flipped {share:.1f} %" if share else "")

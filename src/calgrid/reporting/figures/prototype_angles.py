@@ -82,6 +82,6 @@ def _panel(ax: Axes, tables: Mapping[str, Probed], kind: str) -> None:
                 math.degrees(math.acos(-1 / (classes - 1))), color=_style.GREY, linestyle="--", linewidth=1, zorder=0
             )
     low, high = ax.get_xlim()
-    ax.set_xlim(low, high + 0.16 * (high - low))  # room for the numbers
+    ax.set_xlim(low, high + 0.22 * (high - low))  # room for the numbers
     ax.grid(axis="y", visible=False)
     ax.tick_params(axis="y", length=0)
