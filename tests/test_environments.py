@@ -25,7 +25,8 @@ ENVIRONMENTS = sorted(path.stem for path in (ROOT / "envs").glob("*.yaml"))
 #: where conda's name of a package is not PyPI's
 CONDA_TO_PYPI = {"pytorch": "torch", "matplotlib-base": "matplotlib", "seaborn-base": "seaborn"}
 #: kinds of components that a stage loads by identifier (it imports their files through the registry)
-LOADED_KINDS = {"data": {"dataset"}, "train": {"loss", "procedure", "backbone"}, "calibrate": {"calibrator"}}
+TRAINING = {"loss", "procedure", "backbone"}
+LOADED_KINDS = {"data": {"dataset"}, "train": TRAINING, "probe": {*TRAINING, "probe"}, "calibrate": {"calibrator"}}
 #: packages that no calgrid module imports, with the library that does
 NEEDED_BY_LIBRARIES = {"data": {"pillow": "scikit-learn reads its sample photographs with it"}}
 

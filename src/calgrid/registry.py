@@ -1,9 +1,9 @@
 """Registry of methods: one file = one identifier, read without importing it.
 
-A component (loss, procedure, calibrator, dataset, shift, backbone) lives in ``calgrid/<package>/<id>.py``; the file
-name is the identifier, and the one class in it that carries ``@register(...)`` is the component. Its hyper-parameters
-are the keyword-only arguments of ``__init__``: their defaults and annotations are the only place where they are
-written down.
+A component (loss, procedure, calibrator, dataset, shift, backbone, probe) lives in ``calgrid/<package>/<id>.py``; the
+file name is the identifier, and the one class in it that carries ``@register(...)`` is the component. Its
+hyper-parameters are the keyword-only arguments of ``__init__``: their defaults and annotations are the only place where
+they are written down.
 
 Planning a grid must not import torch (seconds) for each Snakemake process, so :func:`specs` reads the files with
 :mod:`ast`; :func:`load` imports the one file that is needed.
@@ -30,6 +30,7 @@ KINDS: Mapping[str, tuple[str, str]] = MappingProxyType(
         "calibrator": ("calibrators", "calibrator"),
         "dataset": ("datasets", "dataset"),
         "backbone": ("backbones", "backbone"),
+        "probe": ("probes", "probe"),
     }
 )
 
@@ -69,6 +70,18 @@ class Option:
         raise ConfigError(f"{where} must be {self.type}, got {value!r}{hint}.")
 
 
+def _check_limits(value: Any, limits: tuple[float | None, float | None], where: str) -> None:
+    low, high = limits
+    sizes = [f"{side} {limit:g}" for side, limit in (("at least", low), ("at most", high)) if limit is not None]
+    members = value if isinstance(value, list | tuple) else [value]
+    if not members:
+        raise ConfigError(f"{where} must not be empty.")
+    for member in members:
+        number = isinstance(member, int | float) and not isinstance(member, bool)
+        if not number or not (low is None or member >= low) or not (high is None or member <= high):
+            raise ConfigError(f"{where} must be {' and '.join(sizes)}, got {member!r}.")
+
+
 @dataclass(frozen=True)
 class Spec:
     """What a component's file says about it, without running the file."""
@@ -93,7 +106,7 @@ class Spec:
         """Return all hyper-parameters: file defaults, then those of the data set, then ``overrides``.
 
         Keys of ``dataset_defaults`` are ``"dataset"`` or, winning over it, ``"dataset/backbone"``.
-        Raises ConfigError for a name the component does not have or a value of the wrong type.
+        Raises ConfigError for a name the component does not have, a value of the wrong type or beyond its limits.
         """
         place = where or f"{self.kind} '{self.id}'"
         values = {name: option.default for name, option in self.options.items()}
@@ -104,6 +117,8 @@ class Spec:
                 known = self.options or {"(it has none)": None}
                 raise unknown_id("hyper-parameter", name, known, place)
             values[name] = self.options[name].check(value, f"{place}: {name}")
+        for name, limits in self.info.get("limits", {}).items():
+            _check_limits(values[name], limits, f"{place}: {name}")
         return values
 
 
@@ -121,7 +136,8 @@ def register(
     ----------
     source : the paper (authors, venue, year, equation) or origin.
     dataset_defaults : dataset id -> hyper-parameters that differ from the defaults there.
-    info : further facts of the kind, for example ``needs=("features",)`` or ``keeps_argmax=True``.
+    info : further facts of the kind, for example ``needs=("features",)`` or ``keeps_argmax=True``; ``limits`` maps
+        hyper-parameters to the smallest and largest value that they, or the members of a list, may have (None: any).
     """
 
     def mark(cls: Component) -> Component:

@@ -16,7 +16,7 @@ from calgrid.configuration.study import Study
 from calgrid.errors import StateError
 from calgrid.metrics import METRICS
 
-COMMANDS = ("list", "calibrate", "metrics", "check", "data", "train", "predict", "import", "evaluate")
+COMMANDS = ("list", "calibrate", "metrics", "check", "data", "train", "predict", "probe", "import", "evaluate")
 REPORTS = ("aggregate", "tables", "plots", "report")
 IDS = {
     "methods": registered_methods(),
@@ -26,6 +26,7 @@ IDS = {
     "procedures": list(registry.specs("procedure")),
     "losses": list(registry.specs("loss")),
     "metrics": list(METRICS),
+    "probes": list(registry.specs("probe")),
 }
 
 
@@ -55,8 +56,8 @@ def test_help_and_lists_import_no_heavy_library(run_python, home):
     program = """
 import sys
 from calgrid.cli import main
-for arguments in (["list", kind] for kind in ("methods", "calibrators", "datasets", "backbones", "procedures")):
-    main(arguments)
+for kind in ("methods", "calibrators", "datasets", "backbones", "procedures", "probes"):
+    main(["list", kind])
 main(["check", sys.argv[1] + "/config/config.yaml", "--home", sys.argv[1]])
 try:
     main(["--help"])

@@ -179,6 +179,23 @@ def test_costs_are_relative_to_the_baseline(tables):
     assert "none" not in set(frame["item"].dropna())
 
 
+def test_probes_have_a_section_of_the_costs_with_one_row_each(build, tmp_path, read_markdown):
+    study = build(methods=("ce",), seeds=(0,), shifts=(), ood=())
+    path = study.folder / "costs.parquet"
+    costs = pd.read_parquet(path)
+    stage = costs[costs["stage"] == "predict"]
+    probes = [
+        stage.assign(stage="probe", item=name, seconds=seconds) for name, seconds in (("few", 3.0), ("angles", 0.5))
+    ]
+    pd.concat([costs, *probes]).to_parquet(path)
+    write_tables(study.folder, study.manifest, tmp_path / "out")
+    rows = read_markdown(tmp_path / "out" / "costs.md")["digits, resnet8, protocol quick: probes"]
+    assert [(row["Method"], row["Probe"], float(row["Seconds"])) for row in rows] == [
+        ("ce", "few", 3.0),
+        ("ce", "angles", 0.5),
+    ]
+
+
 def with_first_stages(study, method, first, **changes):
     """Give the runs of ``method`` the training of ``first`` as their first stage."""
     path = study.folder / "costs.parquet"

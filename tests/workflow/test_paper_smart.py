@@ -16,6 +16,8 @@ CONFIG = HOME / "config" / "papers" / "smart.yaml"
 UNITS = {"cifar10", "cifar100", "imagenet", "imagenet_c", "imagenet_lt", "imagenet_sketch"}
 #: eight cells of six losses; six networks on ImageNet and -LT, five on -Sketch; five with variants of calibrators
 RUNS = 8 * 6 + 6 + 6 + 5 + 5
+#: of Figure 1a
+PROBES = 1
 
 
 @pytest.fixture
@@ -58,7 +60,8 @@ def test_it_plans_in_less_than_a_minute(tmp_path):
     assert result.returncode == 0, result.stdout + result.stderr
     counts = dict(re.findall(r"^(\w+) +(\d+)$", result.stdout + result.stderr, re.MULTILINE))
     assert int(counts["train"]) == int(counts["calibrate"]) == RUNS
+    assert int(counts["probe"]) == PROBES
     assert sum(int(count) for rule, count in counts.items() if rule.startswith("predict_")) == RUNS
     assert int(counts["prepare_data"]) == len(UNITS)
-    assert int(counts["total"]) == 3 * RUNS + len(UNITS) + 6
+    assert int(counts["total"]) == 3 * RUNS + PROBES + len(UNITS) + 6
     assert time.monotonic() - begin < 60

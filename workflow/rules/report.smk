@@ -31,6 +31,7 @@ rule tables:
 rule plots:
     input:
         TOTALS,
+        BOOK.probes(),
         manifest=f"{STUDY}/manifest.json",
     output:
         report(

@@ -21,6 +21,7 @@ REGISTRY_KINDS = {
     "backbones": "backbone",
     "procedures": "procedure",
     "losses": "loss",
+    "probes": "probe",
 }
 
 

@@ -18,7 +18,7 @@ EXIT_STOPPED = 75
 #: what the file system says of paths that the user gave
 PATH_ERRORS = (PermissionError, NotADirectoryError, IsADirectoryError, FileExistsError)
 SPEC_HELP = "JSON, a file that holds it, or CONFIG#RUN, for example config/config.yaml#digits/digits/resnet8/ce/seed1"
-KINDS = ("methods", "calibrators", "datasets", "backbones", "metrics", "procedures", "losses")
+KINDS = ("methods", "calibrators", "datasets", "backbones", "metrics", "procedures", "losses", "probes")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -57,7 +57,7 @@ def build_parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for add in (_add_list, _add_calibrate, _add_metrics, _add_compare, _add_check, _add_cost):
         add(commands)
-    for add in (_add_data, _add_train, _add_predict, _add_import, _add_evaluate):
+    for add in (_add_data, _add_train, _add_predict, _add_probe, _add_import, _add_evaluate):
         add(commands)
     for add in (_add_aggregate, _add_tables, _add_plots, _add_report):
         add(commands)
@@ -190,6 +190,15 @@ def _add_predict(commands: Commands) -> None:
         metavar="FILE",
         help="logits files to write, which name the shifts",
     )
+    _device_options(parser)
+
+
+def _add_probe(commands: Commands) -> None:
+    parser = _command(commands, "probe", "stages:probe", "Measure a trained network with one probe.")
+    parser.add_argument("--spec", required=True, help=f"{SPEC_HELP}/PROBE")
+    parser.add_argument("--model", type=Path, required=True, help="model.safetensors of the run")
+    parser.add_argument("--data", type=Path, required=True, help="folder of the prepared data set")
+    parser.add_argument("--out", type=Path, required=True, help="folder of the run")
     _device_options(parser)
 
 

@@ -24,7 +24,10 @@ def _spec(text: str, stage: str) -> Mapping[str, Any]:
 
 
 def _from_configuration(config: Path, run: str, stage: str) -> Mapping[str, Any]:
-    """Resolve ``protocol/dataset/backbone/method/seed1``, or a data set, of a configuration in the workflow's root."""
+    """Resolve ``protocol/dataset/backbone/method/seed1``, or a data set, of a configuration in the workflow's root.
+
+    For a probe, its name stands behind the run: ``.../seed1/margin_attack``.
+    """
     from calgrid.cli.listing import read_study
     from calgrid.configuration.plan import Plan
 
@@ -34,9 +37,10 @@ def _from_configuration(config: Path, run: str, stage: str) -> Mapping[str, Any]
             raise unknown_id("configured data set", run, plan.study.datasets.configured, str(config))
         return plan.data_spec(run)
     runs = {key.path: key for key in plan.study.runs}
+    run, *rest = run.rsplit("/", 1) if stage == "probe" else [run]
     if run not in runs:
         raise unknown_id("run", run, runs, str(config))
-    return getattr(plan, stage)(runs[run])
+    return getattr(plan, stage)(runs[run], *rest)
 
 
 def data(options: argparse.Namespace) -> None:
@@ -78,6 +82,14 @@ def predict(options: argparse.Namespace) -> None:
         device=options.device,
         threads=options.threads,
     )
+
+
+def probe(options: argparse.Namespace) -> None:
+    """Measure a run with one probe."""
+    from calgrid.stages.probe import probe as run
+
+    spec = _spec(options.spec, "probe")
+    run(spec, options.model, options.data, options.out, device=options.device, threads=options.threads)
 
 
 def import_run(options: argparse.Namespace) -> None:

@@ -70,6 +70,7 @@ def study_cost(study: Study, throughput: Mapping[str, float] | None = None) -> S
         "predict": len(evaluated),
         "import": len(study.evaluations) - len(evaluated),
         "calibrate": len(study.evaluations),
+        **_probe_jobs(study),
         "aggregate and report": JOBS_AT_THE_END,
     }
     return StudyCost(
@@ -79,6 +80,12 @@ def study_cost(study: Study, throughput: Mapping[str, float] | None = None) -> S
         {unit: _prepared(needs, unit) for unit in units},
         [unit for unit in units if not needs.info(unit).get("base") and not needs.info(unit).get("sizes")],
     )
+
+
+def _probe_jobs(study: Study) -> dict[str, int]:
+    """Jobs of probes, where the study has any."""
+    probes = sum(len(evaluation.probes) for evaluation in study.evaluations.values())
+    return {"probe": probes} if probes else {}
 
 
 def _run_cost(study: Study, needs: Resources, key: RunKey, throughput: Mapping[str, float]) -> RunCost:

@@ -14,7 +14,7 @@ from calgrid.configuration.runs import EXTERNAL, RunKey, family_unit
 from calgrid.configuration.study import Study
 from calgrid.configuration.tuning import candidates
 from calgrid.configuration.weights import FOCAL_CALIBRATION, checkpoint_file
-from calgrid.errors import ConfigError
+from calgrid.errors import ConfigError, unknown_id
 
 #: keys of a protocol that matter after training only
 EXPORT_KEYS = ("export_features",)
@@ -123,6 +123,27 @@ class Plan:
         return {**spec, "fingerprint": fingerprint.of_stage(spec, modules)}
 
     @functools.cache  # noqa: B019
+    def probe(self, key: RunKey, name: str) -> Mapping[str, Any]:
+        """Specification of a probe of a run."""
+        probes = self.study.evaluations[key].probes if key in self.study.evaluations else {}
+        if name not in probes:
+            raise unknown_id("probe", name, probes or {"(none)"}, key.path)
+        run = self.study.runs[key]
+        spec = {
+            "key": key._asdict(),
+            "probe": probes[name],
+            "checkpoints": list(run.checkpoints),
+            "run_fingerprint": self.train(key)["fingerprint"],
+        }
+        modules = [
+            "calgrid.stages.probe",
+            registry.spec("probe", probes[name]["id"]).module,
+            registry.spec("procedure", run.method.procedure).module,
+            registry.spec("backbone", key.backbone).module,
+        ]
+        return {**spec, "fingerprint": fingerprint.of_stage(spec, modules)}
+
+    @functools.cache  # noqa: B019
     def external(self, key: RunKey) -> Mapping[str, Any]:
         """Specification of an import of logits made elsewhere."""
         external = self.study.runs[key].external
@@ -205,6 +226,7 @@ class Plan:
                 "families": self.study.evaluations[key].families,
                 "sees_validation": self.sees_validation(key),
                 "warning": self.study.datasets.warning(key.dataset),
+                **self._probes(key),
             }
             for key in self.study.evaluations
         ]
@@ -229,6 +251,12 @@ class Plan:
             return None
         lists = {name: [list(each) for each in found] for name, found in candidates(settings).items()}
         return {"metric": settings["metric"], "protocol": settings["protocol"], "candidates": lists}
+
+    def _probes(self, key: RunKey) -> dict[str, list[dict[str, Any]]]:
+        """Probes of a run with the fingerprints of their tables; nothing where there are none."""
+        probes = self.study.evaluations[key].probes
+        named = [{**each, "fingerprint": self.probe(key, each["name"])["fingerprint"]} for each in probes.values()]
+        return {"probes": named} if named else {}
 
     def _first_stage(self, key: RunKey) -> dict[str, str] | None:
         """Method and folder of the run that a second stage starts from."""

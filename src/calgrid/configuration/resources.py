@@ -37,6 +37,8 @@ UNKNOWN_BACKBONE = MappingProxyType(
 PASS_SECONDS, PASS_SECONDS_A_MULTIPLY_ADD = 2e-5, 7e-13
 #: images, and pixels of images, that are scored at once, of whose activations this share is in memory
 SCORED_AT_ONCE, SCORED_PIXELS, SCORED_SHARE = 1024, 1024 * 64**2, 1 / 8
+#: images of which a probe takes gradients at once
+PROBED_AT_ONCE = 256
 #: seconds of a core to decode, scale, hash and write a pixel of a prepared image
 PREPARE_SECONDS_A_PIXEL = 5e-8
 PREPARE_THREADS = 8
@@ -99,6 +101,10 @@ class Resources:
     def predict_memory(self, dataset: str) -> Resource:
         """Memory of a prediction of a data set's splits and families in MB."""
         return lambda wildcards, attempt: attempt * self._network_memory(dataset, backbone_of(wildcards.backbone))
+
+    def probe_memory(self, wildcards: Any, attempt: int) -> int:
+        """Memory of a probe in MB: gradients of a batch of images, or features of the test split."""
+        return attempt * self._network_memory(wildcards.dataset, backbone_of(wildcards.backbone), PROBED_AT_ONCE)
 
     def calibrate_memory(self, wildcards: Any, attempt: int) -> int:
         """Memory of the calibration of a run in MB, with the logits of all its shift families."""

@@ -92,6 +92,7 @@ class RuleBook:
         """Exactly the values that occur, escaped: ``tst+mbls`` and ``timm+...`` hold special characters."""
         fields = {name: {str(getattr(key, name)) for key in self.runs} for name in RunKey._fields}
         fields["backbone"] = {key.backbone_folder for key in self.runs}
+        fields["probe"] = {name for evaluation in self.evaluations.values() for name in evaluation.probes}
         return {**{name: alternatives(values) for name, values in fields.items()}, "unit": alternatives(self.units)}
 
     @staticmethod
@@ -180,6 +181,17 @@ class RuleBook:
         """Function that returns the resolved prediction of a run of the group."""
         return lambda wildcards: as_json(self.plan.predict(self._member(group, wildcards)))
 
+    # probe ----------------------------------------------------------------------------------------------------------
+
+    def probe_spec(self, wildcards: Any) -> str:
+        """Resolved probe of a run."""
+        return as_json(self.plan.probe(self.key(wildcards), wildcards.probe))
+
+    def probes(self, suffix: str = "parquet") -> list[str]:
+        """Tables of all probes of the study, or with the suffix ``json`` their records."""
+        wanted = [(key, name) for key, evaluation in self.evaluations.items() for name in evaluation.probes]
+        return [self.layout.probe(key, name, suffix) for key, name in wanted]
+
     # external -------------------------------------------------------------------------------------------------------
 
     def has_external(self) -> bool:
@@ -216,9 +228,10 @@ class RuleBook:
         return [f"{self.layout.part(key)}/metrics.parquet" for key in self.evaluations]
 
     def records(self) -> list[str]:
-        """Records and histories of all trained runs of the study."""
+        """Records of all trained runs of the study and of their probes."""
         trained = [self.layout.run(key) for key in self.evaluations if key.protocol != EXTERNAL]
-        return [f"{run}/{name}" for run in trained for name in ("train.json", "predict.json")]
+        records = [f"{run}/{name}" for run in trained for name in ("train.json", "predict.json")]
+        return [*records, *self.probes("json")]
 
     def stage_fingerprint(self, name: str) -> str:
         """Fingerprint of the code of a stage after calibration."""

@@ -63,17 +63,20 @@ class Run:
 class Evaluation:
     """What a study wants to know of one run.
 
-    ``calibrators`` maps names to resolved calibrators; ``fit_on`` says what fits them: ``val``, ``same_shift``.
+    ``calibrators`` and ``probes`` map names to resolved ones; ``fit_on`` says what fits the calibrators: ``val``,
+    ``same_shift``.
     """
 
     calibrators: dict[str, dict[str, Any]]
     calibrator_seeds: list[int]
     families: list[str]
     fit_on: list[str] = field(default_factory=lambda: ["val"])
+    probes: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def add(self, other: "Evaluation") -> None:
         """Join what another block of the grid wants of the same run."""
         self.calibrators.update(other.calibrators)
+        self.probes.update(other.probes)
         self.calibrator_seeds = sorted({*self.calibrator_seeds, *other.calibrator_seeds})
         self.fit_on = [*self.fit_on, *(f for f in other.fit_on if f not in self.fit_on)]
         self.families = [*self.families, *(f for f in other.families if f not in self.families)]
@@ -102,6 +105,10 @@ class Layout:
     def logits(self, key: RunKey, checkpoint: str, name: str) -> str:
         """Logits file of a split or family."""
         return f"{self.run(key)}/logits/{checkpoint}/{name}.parquet"
+
+    def probe(self, key: RunKey, name: str, suffix: str = "parquet") -> str:
+        """Table of a probe of a run, or with the suffix ``json`` its record; shared by all studies like the run."""
+        return f"{self.run(key)}/probes/{name}.{suffix}"
 
     def part(self, key: RunKey) -> str:
         """Folder of a run's metrics within the study."""

@@ -12,6 +12,7 @@ from calgrid.configuration import tables, tuning
 from calgrid.configuration.calibrators import CalibratorBook
 from calgrid.configuration.datasets import DatasetBook
 from calgrid.configuration.methods import MethodBook, Place
+from calgrid.configuration.probes import ProbeBook, check_head
 from calgrid.configuration.protocols import ProtocolBook, cropped, for_stage, trains
 from calgrid.configuration.runs import EXTERNAL, Evaluation, Layout, Run, RunKey, family_unit
 from calgrid.configuration.schema import fill_defaults, validate
@@ -48,6 +49,7 @@ class Study:
         overrides = tuple(self.config.get("overrides", ()))
         self.methods = MethodBook(self.config.get("methods", {}), overrides, self.datasets)
         self.calibrators = CalibratorBook(self.config.get("calibrators", {}))
+        self.probes = ProbeBook(self.config.get("probes", {}))
         self.runs: dict[RunKey, Run] = {}
         self.evaluations: dict[RunKey, Evaluation] = {}
         self._check_folders()
@@ -142,13 +144,16 @@ class Study:
         self._check_shifts(grid, where)
         calibrators = {name: self._calibrator(name, where) for name in grid["calibrators"]}
         self._check_features(calibrators, protocol, grid, where)
+        probes = {name: self.probes.resolve(name, f"{where}.probes") for name in grid.get("probes", ())}
         places = itertools.product(grid["datasets"], grid["backbones"], grid["methods"], grid["seeds"])
         for dataset, backbone, method, seed in places:
             key = RunKey(grid["protocol"], dataset, backbone, method, seed)
             self._add_run(key, protocol, where)
             families = self._families(dataset, grid["shifts"])
-            wanted = Evaluation(calibrators, grid["calibrator_seeds"], families, grid["fit_on"])
+            wanted = Evaluation(calibrators, grid["calibrator_seeds"], families, grid["fit_on"], probes)
             self._check_heads(key, calibrators, where)
+            for probe in probes.values():
+                check_head(probe, method, self.runs[key].method, where)
             self._add_evaluation(key, wanted)
 
     def _add_evaluation(self, key: RunKey, wanted: Evaluation) -> None:
@@ -156,7 +161,11 @@ class Study:
             self.evaluations[key].add(wanted)
         else:
             self.evaluations[key] = Evaluation(
-                dict(wanted.calibrators), sorted(wanted.calibrator_seeds), list(wanted.families), list(wanted.fit_on)
+                dict(wanted.calibrators),
+                sorted(wanted.calibrator_seeds),
+                list(wanted.families),
+                list(wanted.fit_on),
+                dict(wanted.probes),
             )
 
     def _add_run(self, key: RunKey, protocol: Mapping[str, Any], where: str) -> None:

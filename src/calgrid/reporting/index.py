@@ -15,6 +15,7 @@ CATEGORIES = (
     "Shift",
     "Out of distribution",
     "Training",
+    "Probes",
     "Costs",
     "Published numbers",
     PAPER_FIGURES,

@@ -57,12 +57,14 @@ def _sources(data: StudyData) -> list[tuple[str, str, str]]:
     """Kind, name and source of all data sets, backbones, methods and calibrators that the registry knows."""
     keys = [run["key"] for run in data.manifest["runs"]]
     configuration = data.manifest["configuration"]
+    probes = {each["name"] for run in data.manifest["runs"] for each in run.get("probes", ())}
     methods = {part for key in keys for part in key["method"].split("+")}
     return [
         *_look_up("data set", {key["dataset"] for key in keys}, ("dataset",), configuration.get("datasets", {})),
         *_look_up("backbone", {key["backbone"] for key in keys}, ("backbone",), {}),
         *_look_up("method", methods, METHOD_KINDS, configuration.get("methods", {})),
         *_look_up("calibrator", set(data.calibrators), ("calibrator",), configuration.get("calibrators", {})),
+        *_look_up("probe", probes, ("probe",), configuration.get("probes", {})),
     ]
 
 

@@ -52,13 +52,15 @@ def aggregate(manifest_path: Path, out: Path) -> bool:
 
 
 def _costs(run: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Rows of what a run cost: its first stage, training, prediction, and each fit of a calibrator."""
+    """Rows of what a run cost: its first stage, training, prediction, each probe, and each fit of a calibrator."""
     key, first = run["key"], run["first_stage"]
     if first is not None:
         yield {**key, "stage": "first_stage", "item": first["method"], **_stage_cost(first["run"], "train")}
     if not run["external"]:
         yield {**key, "stage": _stage_of_training(run["run"]), "item": "", **_stage_cost(run["run"], "train")}
         yield {**key, "stage": "predict", "item": "", **_stage_cost(run["run"], "predict")}
+    for probe in run.get("probes", ()):
+        yield {**key, "stage": "probe", "item": probe["name"], **_stage_cost(run["run"], f"probes/{probe['name']}")}
     calibration = read_json(Path(run["part"], "calibrate.json"), "calibration record")
     for fit in calibration["fits"]:
         yield {**key, "stage": "calibrate", "item": fit["calibrator"], "seconds": fit["seconds"], "device": "cpu"}

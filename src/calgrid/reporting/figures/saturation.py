@@ -1,23 +1,18 @@
 """Saturation of the softmax against the norm of the features, one point a training sample (FeDLaS, Figure 1c)."""
 
-from collections.abc import Sequence
-
-import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from calgrid.reporting import text
-from calgrid.reporting.figures import _style
+from calgrid.reporting.figures import _points
 from calgrid.reporting.histories import last_samples
 from calgrid.reporting.study import Group, StudyData
 
 #: the indicator that is a norm of the features; the others are drawn from the outputs or from nothing
 INDICATOR = "nci_l1"
-#: points of a panel; of more samples every so many-th is drawn
-POINTS = 5000
-COLUMNS = 4
+POINTS = _points.POINTS
 #: value of ``correct`` -> colour, label, area, opacity; the wrong ones are few and drawn last
 LOOKS = {1: ("#0173b2", "correct", 7, 0.35), 0: ("#d55e00", "wrong", 14, 0.9)}
 
@@ -42,17 +37,11 @@ def draw(data: StudyData, group: Group) -> Figure | None:
     samples = last_samples(data, group, INDICATOR)
     if not samples:
         return None
-    columns = min(COLUMNS, len(samples))
-    lines = -(-len(samples) // columns)
-    figure = _style.new_figure(max(4.2, 2 * columns), 0.9 + 2.1 * lines)
-    axes = figure.subplots(lines, columns, sharex=True, sharey=True, squeeze=False).ravel()
-    for ax, (method, tables) in zip(axes, samples.items(), strict=False):
-        _points(ax, pd.concat(tables, ignore_index=True))
-        ax.set_title(f"{method}\nρ = {_correlation(tables)}", fontsize=8, linespacing=1.3)
-    for ax in axes[len(samples) :]:
-        ax.remove()
-    for place, ax in enumerate(axes[: len(samples)]):
-        ax.tick_params(labelbottom=place + columns >= len(samples))
+    figure, axes = _points.panels(len(samples))
+    for ax, (method, tables) in zip(axes, samples.items(), strict=True):
+        _scatter(ax, pd.concat(tables, ignore_index=True))
+        rho = _points.correlation(tables, "nci", "confidence")
+        ax.set_title(f"{method}\nρ = {rho}", fontsize=8, linespacing=1.3)
     handles = [
         Line2D([], [], linestyle="", marker="o", markersize=5, color=shade, label=label)
         for shade, label, *_ in LOOKS.values()
@@ -63,16 +52,9 @@ def draw(data: StudyData, group: Group) -> Figure | None:
     return figure
 
 
-def _points(ax: Axes, samples: pd.DataFrame) -> None:
-    chosen = samples.iloc[np.linspace(0, len(samples) - 1, min(POINTS, len(samples))).round().astype(int)]
+def _scatter(ax: Axes, samples: pd.DataFrame) -> None:
+    chosen = _points.spread_out(samples, POINTS)
     for correct, (shade, _, area, opacity) in LOOKS.items():
         part = chosen[chosen["correct"] == correct]
         style = {"color": shade, "alpha": opacity, "linewidths": 0, "rasterized": True}
         ax.scatter(part["nci"], 100 * part["confidence"], area, **style)
-
-
-def _correlation(tables: Sequence[pd.DataFrame]) -> str:
-    """Spearman's correlation of norm and confidence, mean over the runs, with its deviation."""
-    each = pd.Series([table["nci"].rank().corr(table["confidence"].rank()) for table in tables])
-    spread = f" ± {text.decimal(each.std(), 2)}" if each.count() > 1 else ""
-    return text.decimal(each.mean(), 2) + spread

@@ -9,7 +9,9 @@ from calgrid.reporting import text
 from calgrid.reporting.study import CONDITIONS, UNCALIBRATED, StudyData
 from calgrid.reporting.tables._model import Cell, Section, Table, whole, words
 
-TITLES = {"train": "training", "predict": "prediction", "calibrate": "fits of calibrators"}
+TITLES = {"train": "training", "predict": "prediction", "calibrate": "fits of calibrators", "probe": "probes"}
+#: stages with several items a run -> heading of their column
+ITEMS = {"calibrate": "Calibrator", "probe": "Probe"}
 KEYS = [*CONDITIONS, "stage", "method", "item"]
 NUMBERS = ["seconds", "peak_memory_mb", "threads", "epochs", "parameters"]
 Columns = dict[str, Callable[[pd.Series], Cell]]
@@ -34,8 +36,8 @@ def costs(data: StudyData) -> Table | None:
         "Wall-clock seconds and peak memory of each stage, mean over seeds, ± the standard deviation over seeds. "
         "Memory is that of the GPU's allocator, or of the whole process on a CPU. A second stage counts without the "
         "first stage that it starts from, which the table of training time adds. The ratio is to "
-        f"{data.baseline}, same stage and calibrator. Runs that shared a machine with others took longer: compare "
-        "only what ran on the same device."
+        f"{data.baseline}, same stage and calibrator or probe. Runs that shared a machine with others took longer: "
+        "compare only what ran on the same device."
     )
     return Table("costs", "Costs", "Costs", caption, frame, sections)
 
@@ -78,16 +80,15 @@ def _section(heading: str, rows: pd.DataFrame, columns: Columns) -> Section:
 
 
 def _columns(stage: str, baseline: str) -> Columns:
-    fit = stage == "calibrate"
     names: Columns = {"Method": lambda row: words(row["method"])}
-    if fit:
-        names["Calibrator"] = lambda row: words(row["item"])
+    if stage in ITEMS:
+        names[ITEMS[stage]] = lambda row: words(row["item"])
     common: Columns = {
         "Seeds": lambda row: whole(row["n_seeds"]),
         "Seconds": _seconds,
         f"Ratio to {baseline}": _ratio,
     }
-    return {**names, **common, **({} if fit else RUN_COLUMNS)}
+    return {**names, **common, **({} if stage == "calibrate" else RUN_COLUMNS)}
 
 
 def _seconds(row: pd.Series) -> Cell:

@@ -1,0 +1,164 @@
+"""What a probe is, and what it is given: a trained network in evaluation mode and the test images."""
+
+import functools
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from calgrid.datasets import Prepared
+from calgrid.errors import DataError
+from calgrid.procedures._base import Procedure
+from calgrid.procedures._masked import MaskedLinear
+from calgrid.procedures._second_stage import FrozenFeatures
+from calgrid.training.data import Batch, DeviceImages
+from calgrid.training.seeds import stream
+
+BATCH = 1024
+#: images that are on the device at once: a test split need not fit there as a whole
+CHUNK = 16 * BATCH
+Array = NDArray[np.float64]
+
+
+class Layer(NamedTuple):
+    """A linear layer: weight (K, d) and bias (K,), or None where it has none."""
+
+    weight: Tensor
+    bias: Tensor | None
+
+
+class Outputs(NamedTuple):
+    """Features (N, d) and logits (N, K) of the test images, float32, in their order."""
+
+    features: NDArray[np.float32]
+    logits: NDArray[np.float32]
+
+
+class Subject:
+    """A trained network and the test split of its data set.
+
+    Parameters
+    ----------
+    network, procedure : of the run, with the weights of one checkpoint, on ``device``.
+    prepared : the data set.
+    channels_last, crop_size : as the protocol says.
+    run : name of the run, for messages.
+    """
+
+    def __init__(
+        self,
+        network: nn.Module,
+        procedure: Procedure,
+        prepared: Prepared,
+        device: torch.device,
+        *,
+        channels_last: bool = False,
+        crop_size: int | None = None,
+        run: str = "",
+    ) -> None:
+        self.network, self.procedure, self.prepared, self.device = network.eval(), procedure, prepared, device
+        self.channels_last, self.crop_size, self.run = channels_last, crop_size, run
+        for parameter in network.parameters():
+            parameter.requires_grad_(False)
+
+    @property
+    def num_classes(self) -> int:
+        """K."""
+        return self.prepared.n_classes
+
+    @functools.cached_property
+    def labels(self) -> NDArray[np.int64]:
+        """Classes of the test images, (N,)."""
+        return np.asarray(self.prepared.splits["test"].labels, dtype=np.int64)
+
+    def images(self, rows: NDArray[np.intp]) -> DeviceImages:
+        """Test images at ``rows``, in this order, on the device."""
+        return DeviceImages(
+            np.ascontiguousarray(self.prepared.splits["test"].images[rows]),
+            self.labels[rows],
+            self.prepared.mean,
+            self.prepared.std,
+            self.device,
+            self.channels_last,
+            self.crop_size,
+        )
+
+    def logits(self, images: Tensor, index: Tensor) -> Tensor:
+        """Logits (B, K) in float32 of normalised images (B, C, H, W), through which gradients flow to the images.
+
+        Parameters
+        ----------
+        index : (B,) positions of the images; predictions that draw noise draw the same for the same positions.
+        """
+        frozen = isinstance(self.network, FrozenFeatures)  # it gives its features without a gradient
+        features = self.network.body.features(images) if frozen else None
+        batch = Batch(images, torch.zeros_like(index), index, features)
+        return self.procedure.predict(self.network, batch)[0].float()
+
+    @functools.cached_property
+    def outputs(self) -> Outputs:
+        """Features and logits of all test images.
+
+        Raises
+        ------
+        DataError : logits are not finite.
+        """
+        features, logits = [], []
+        with torch.no_grad():
+            for begin in range(0, len(self.labels), CHUNK):
+                rows = np.arange(begin, min(begin + CHUNK, len(self.labels)))
+                for batch in self.images(rows).batches(BATCH):
+                    z, h = self.procedure.predict(self.network, batch)
+                    logits.append(z.float().cpu())
+                    features.append(h.float().cpu())
+        result = Outputs(torch.cat(features).numpy(), torch.cat(logits).numpy())
+        if not np.isfinite(result.logits).all():
+            raise DataError(
+                f"Run {self.run} has logits that are not finite: its training diverged; lower the learning rate or "
+                "clip gradients."
+            )
+        return result
+
+    def last_layer(self) -> Layer | None:
+        """Linear layer that ends in the logits, with the mask of its last epoch if it has one; None without any.
+
+        A second stage's head may have layers before it, whose output it reads in the place of the features. A network
+        with two heads, as that of BalCAL, gives its linear one.
+        """
+        head = getattr(getattr(self.network, "backbone", self.network), "head", None)
+        layers = [] if head is None else [each for each in head.modules() if isinstance(each, nn.Linear)]
+        if not layers or layers[-1].out_features != self.num_classes:
+            return None
+        last = layers[-1]
+        weight = last.effective() if isinstance(last, MaskedLinear) else last.weight
+        return Layer(weight.detach(), None if last.bias is None else last.bias.detach())
+
+
+class Probe:
+    """A measurement of one network; subclasses say which. Options are the keyword arguments of ``__init__``."""
+
+    registered: Mapping[str, Any] = {}
+
+    def measure(self, subject: Subject) -> pd.DataFrame:
+        """Return what was measured as a tidy table without missing columns; the same network gives the same table.
+
+        Raises
+        ------
+        ConfigError : an option does not fit the data set.
+        """
+        raise NotImplementedError
+
+
+def draw_rows(available: int, wanted: int, seed: int, name: str) -> NDArray[np.intp]:
+    """Up to ``wanted`` of ``available`` rows, drawn without replacement, ascending; the same for all networks."""
+    order = np.random.default_rng(stream(seed, "probe", name)).permutation(available)
+    return np.sort(order[:wanted])
+
+
+def log_softmax(logits: NDArray[np.float32]) -> Array:
+    """Logarithms of the softmax (N, K) in double precision."""
+    return torch.from_numpy(logits.astype(np.float64)).log_softmax(dim=1).numpy()

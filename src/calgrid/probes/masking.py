@@ -1,0 +1,101 @@
+"""Masked inference: accuracy and confidence when part of the last layer's weights is set to zero (MaC-Cal, Fig. 1)."""
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from calgrid.metrics import METRICS, check_probabilities
+from calgrid.probes._base import Layer, Probe, Subject, log_softmax
+from calgrid.registry import register
+from calgrid.training.seeds import generator
+
+#: what is scored beside the mean confidence: no ECE without its company
+SCORES = ("accuracy", "nll", "brier", "ece", "ece_debiased", "ece_null")
+
+
+@register(
+    source="MaC-Cal (arXiv 2508.09116), Sec. 4.1 and Fig. 1b, c",
+    needs_linear_head=True,
+    limits={"ratios": (0, 1), "draws": (1, 1000), "batch": (1, None), "bins": (2, 1000), "seed": (0, None)},
+)
+class MaskedInference(Probe):
+    """Scores of a trained network under masks on the weights of its linear head, without retraining.
+
+    ``z = (M * W) h + b``: a share r of the weights W (K, d) is set to zero, nothing is rescaled and the bias stays.
+    ``random`` masks each weight with probability r; the masks of one draw are nested, a weight that a small ratio
+    masks is masked by all larger ones. As in the paper there is a new mask "at each forward pass", here of ``batch``
+    images, since it does not say of how many; the scores are those of all test images together. ``magnitude`` masks
+    the r K d weights of smallest magnitude, for all images. Masking while the head is retrained is a method:
+    ``maccal`` with ``head: linear, sparsity: fixed, p0: 1 - r``.
+
+    Columns: ``mode``, ``ratio``, ``draw`` (0 for ``magnitude``), ``confidence`` (mean largest probability),
+    ``accuracy``, ``nll``, ``brier``, ``ece``, ``ece_debiased``, ``ece_null``: of the test split, fractions but for nll
+    (nats) and brier (sum over classes).
+
+    Parameters
+    ----------
+    ratios : shares of weights that are masked. draws : passes over the test split under random masks.
+    batch : test images under one random mask; 128 is the paper's batch in training.
+    bins : equal-width bins of the calibration errors. seed : of the random masks.
+    """
+
+    def __init__(
+        self,
+        *,
+        ratios: tuple[float, ...] = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9),
+        draws: int = 3,
+        batch: int = 128,
+        bins: int = 15,
+        seed: int = 0,
+    ) -> None:
+        super().__init__()
+        self.ratios, self.draws, self.batch, self.bins, self.seed = ratios, draws, batch, bins, seed
+
+    def measure(self, subject: Subject) -> pd.DataFrame:
+        """One row a mode, ratio and draw."""
+        layer = subject.last_layer()
+        features = torch.from_numpy(subject.outputs.features).to(subject.device)
+        ranks = magnitude_ranks(layer.weight)
+        passes = [("magnitude", 0, self._magnitude(features, layer, ranks))]
+        passes += [("random", draw, self._random(features, layer, draw)) for draw in range(self.draws)]
+        rows = []
+        for mode, draw, by_ratio in passes:
+            for ratio, logits in zip(self.ratios, by_ratio, strict=True):
+                scores = self._score(logits.cpu().numpy(), subject.labels)
+                rows.append({"mode": mode, "ratio": float(ratio), "draw": np.int32(draw), **scores})
+        return pd.DataFrame(rows)
+
+    def _magnitude(self, features: Tensor, layer: Layer, ranks: Tensor) -> list[Tensor]:
+        """Logits (N, K) for each ratio."""
+        return [masked_logits(features, layer, ranks >= ratio) for ratio in self.ratios]
+
+    def _random(self, features: Tensor, layer: Layer, draw: int) -> list[Tensor]:
+        """Logits (N, K) for each ratio, under a new mask for each batch."""
+        parts: list[list[Tensor]] = [[] for _ in self.ratios]
+        for number, images in enumerate(features.split(self.batch)):
+            # on the CPU, so that a GPU draws the same masks
+            rng = generator("cpu", self.seed, "probe", "masking", draw, number)
+            uniform = torch.rand(layer.weight.shape, generator=rng).to(layer.weight.device)
+            for part, ratio in zip(parts, self.ratios, strict=True):
+                part.append(masked_logits(images, layer, uniform >= ratio))
+        return [torch.cat(part) for part in parts]
+
+    def _score(self, logits: np.ndarray, labels: np.ndarray) -> dict[str, float]:
+        predictions = check_probabilities(np.exp(log_softmax(logits)), labels)
+        scores = {name: METRICS[name].function(predictions, labels, self.bins) for name in SCORES}
+        return {"confidence": float(predictions.confidence.mean()), **scores}
+
+
+def magnitude_ranks(weight: Tensor) -> Tensor:
+    """Share of weights (K, d) that are smaller in magnitude than each; of equal ones the first counts as smaller."""
+    order = weight.abs().flatten().cpu().argsort(stable=True)
+    ranks = torch.empty(len(order), dtype=torch.float64)
+    ranks[order] = torch.arange(len(order), dtype=torch.float64) / len(order)
+    return ranks.view(weight.shape).to(weight.device)
+
+
+def masked_logits(features: Tensor, layer: Layer, keep: Tensor) -> Tensor:
+    """Logits (N, K) of features (N, d) when only the weights at ``keep`` (K, d) take part."""
+    return F.linear(features, layer.weight * keep, layer.bias)

@@ -1,0 +1,72 @@
+"""Sorted features of easy and of hard images (FeDLaS, Figure 1d)."""
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from calgrid.probes._base import Array, Probe, Subject, log_softmax
+from calgrid.registry import register
+
+#: shares of the images below the columns q10, q50 and q90
+QUANTILES = {"q10": 0.1, "q50": 0.5, "q90": 0.9}
+
+
+@register(source="FeDLaS (arXiv 2606.28654), Fig. 1d", limits={"images": (1, None)})
+class FeatureProfiles(Probe):
+    """Penultimate features of an image by falling magnitude, averaged over the easiest, the hardest and all images.
+
+    The profile of an image is its absolute features, sorted in descending order; the sum of a profile is the L1 norm
+    of the features. Easy images are those whose label has the highest probability, hard ones those whose label has the
+    lowest (that is, the largest cross-entropy); ties by position. The paper shows a few images of MNIST and does not
+    say how they were chosen.
+
+    Columns: ``group`` (``easy``, ``hard``, ``all``), ``rank`` (1 is the largest feature), ``mean``, ``q10``, ``q50``,
+    ``q90`` of the magnitude over the group's images, and constant in a group ``images``, ``l1`` (mean L1 norm),
+    ``l1_std`` (its standard deviation over images, 0 for one image) and ``accuracy``.
+
+    Parameters
+    ----------
+    images : in each of the groups easy and hard; at most half of the test split.
+    """
+
+    def __init__(self, *, images: int = 100) -> None:
+        super().__init__()
+        self.images = images
+
+    def measure(self, subject: Subject) -> pd.DataFrame:
+        """One row a group and rank."""
+        features, logits = subject.outputs
+        rows = np.arange(len(subject.labels))
+        label_log_probs = log_softmax(logits)[rows, subject.labels]
+        correct = logits.argmax(axis=1) == subject.labels
+        profiles = sorted_profiles(features)
+        parts = []
+        for group, members in difficulty_groups(label_log_probs, self.images).items():
+            norms = profiles[members].sum(axis=1)
+            facts = {
+                "images": np.int32(len(members)),
+                "l1": norms.mean(),
+                "l1_std": norms.std(ddof=1) if len(members) > 1 else 0.0,
+                "accuracy": correct[members].mean(),
+            }
+            parts.append(_summary(profiles[members]).assign(group=group, **facts))
+        return pd.concat(parts, ignore_index=True)
+
+
+def sorted_profiles(features: NDArray[np.float32]) -> Array:
+    """Magnitudes of features (N, d), each row in descending order."""
+    return -np.sort(-np.abs(features.astype(np.float64)), axis=1)
+
+
+def difficulty_groups(label_log_probs: Array, images: int) -> dict[str, NDArray[np.intp]]:
+    """Rows of the easiest, the hardest and all images by the log-probability of their label (N,)."""
+    order = np.argsort(-label_log_probs, kind="stable")
+    count = max(1, min(images, len(order) // 2))
+    return {"easy": order[:count], "hard": order[::-1][:count], "all": order}
+
+
+def _summary(profiles: Array) -> pd.DataFrame:
+    """Mean and quantiles of each rank over images (N, d)."""
+    quantiles = np.quantile(profiles, list(QUANTILES.values()), axis=0)
+    ranks = np.arange(1, profiles.shape[1] + 1, dtype=np.int32)
+    return pd.DataFrame({"rank": ranks, "mean": profiles.mean(axis=0), **dict(zip(QUANTILES, quantiles, strict=True))})

@@ -1,0 +1,67 @@
+"""Angles between the prototypes of classes (MaC-Cal, Figure 2b and e)."""
+
+from collections.abc import Iterator
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from calgrid.probes._base import Array, Probe, Subject
+from calgrid.registry import register
+
+
+@register(
+    source="MaC-Cal (arXiv 2508.09116), Fig. 2b, e; centred angles as in Papyan, Han & Donoho, Neural collapse, PNAS "
+    "2020"
+)
+class PrototypeAngles(Probe):
+    """Pairwise angles between class prototypes, of three kinds.
+
+    ``features``: means of the penultimate features over the test images of each class. ``logits``: means of the
+    logits. ``head``: rows of the linear layer that ends in the logits, under the mask that predictions use; for a
+    second stage that is the last layer of the new head, and a network without one has no such rows. Which of them the
+    paper calls prototypes it does not say; a head that is retrained on frozen features leaves the first as they are.
+
+    ``angle`` is that of the vectors as they are, ``angle_centred`` that after the mean of all prototypes was
+    subtracted. The centred angles of a simplex, the arrangement in which all classes are equally far apart, are
+    arccos(-1 / (K - 1)): 96.4 degrees for ten classes.
+
+    Columns: ``of``, ``class_a``, ``class_b`` (each pair once, a < b), ``angle``, ``angle_centred`` in degrees, NaN
+    where a vector is zero. Classes without test images have no rows but those of ``head``.
+    """
+
+    def measure(self, subject: Subject) -> pd.DataFrame:
+        """One row a kind of prototype and pair of classes."""
+        parts = [_angles(of, vectors, classes) for of, vectors, classes in _prototypes(subject)]
+        return pd.concat(parts, ignore_index=True)
+
+
+def _prototypes(subject: Subject) -> Iterator[tuple[str, Array, NDArray[np.int64]]]:
+    """Kind, vectors (C, d) and classes (C,)."""
+    present = np.unique(subject.labels)
+    for of, values in (("features", subject.outputs.features), ("logits", subject.outputs.logits)):
+        means = [values[subject.labels == label].mean(axis=0, dtype=np.float64) for label in present]
+        yield of, np.stack(means), present
+    if (layer := subject.last_layer()) is not None:
+        weight = layer.weight.cpu().numpy().astype(np.float64)
+        yield "head", weight, np.arange(len(weight))
+
+
+def _angles(of: str, vectors: Array, classes: NDArray[np.int64]) -> pd.DataFrame:
+    first, second = np.triu_indices(len(vectors), k=1)
+    return pd.DataFrame(
+        {
+            "of": of,
+            "class_a": classes[first].astype(np.int32),
+            "class_b": classes[second].astype(np.int32),
+            "angle": pairwise_angles(vectors)[first, second],
+            "angle_centred": pairwise_angles(vectors - vectors.mean(axis=0))[first, second],
+        }
+    )
+
+
+def pairwise_angles(vectors: Array) -> Array:
+    """Angles (C, C) in degrees between vectors (C, d), to about 1e-6 degrees; NaN where one is zero."""
+    norms = np.linalg.norm(vectors, axis=1, keepdims=True)
+    units = np.divide(vectors, norms, out=np.full_like(vectors, np.nan), where=norms > 0)
+    return np.degrees(np.arccos(np.clip(units @ units.T, -1.0, 1.0)))

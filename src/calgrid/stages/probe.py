@@ -1,0 +1,75 @@
+"""Stage ``probe``: one measurement of a trained network, as a table beside its logits."""
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import torch
+
+from calgrid.datasets import open_prepared
+from calgrid.probes import build_probe
+from calgrid.probes._base import Subject
+from calgrid.stages.train import build_network
+from calgrid.storage.atomic import write_json
+from calgrid.storage.checkpoint import load_checkpoint
+from calgrid.storage.stage import run_stage
+from calgrid.storage.tables import write_frame
+from calgrid.training import environment
+
+
+def outputs(name: str) -> list[str]:
+    """Files that the stage publishes below the run's folder."""
+    return [f"probes/{name}.parquet", f"probes/{name}.json"]
+
+
+def probe(
+    spec: Mapping[str, Any], model: Path, data: Path, out: Path, *, device: str = "auto", threads: int = 1
+) -> bool:
+    """Measure a trained run with one probe and publish table and record in ``out``.
+
+    Parameters
+    ----------
+    spec : resolved probe (``calgrid.configuration.plan``): key, ``probe`` (name, id, options), checkpoints,
+        fingerprints.
+    model : model.safetensors of the run; its fingerprint must be the expected one.
+    data : folder of the prepared data set.
+
+    Returns
+    -------
+    False if another process had already written the same table, else True.
+    """
+    where = environment.choose_device(device)
+    environment.prepare(where, threads)
+    chosen = spec["probe"]
+    measurement = build_probe(chosen["id"], **chosen["options"])
+    states, description = load_checkpoint(model, spec["run_fingerprint"])
+    prepared = open_prepared(data, fingerprint=description["spec"].get("data"))
+
+    def produce(folder: Path) -> None:
+        begin = time.monotonic()
+        network, procedure = build_network(description["spec"], prepared.n_classes)
+        protocol = description["spec"]["protocol"]
+        channels_last = protocol["channels_last"]
+        network = network.to(where, memory_format=torch.channels_last if channels_last else torch.contiguous_format)
+        parts = []
+        for checkpoint in spec["checkpoints"]:
+            network.load_state_dict(states[f"{checkpoint}.model"])
+            procedure.load_state_dict(states.get(f"{checkpoint}.procedure", {}))
+            subject = Subject(
+                network,
+                procedure,
+                prepared,
+                where,
+                channels_last=channels_last,
+                crop_size=protocol["crop_size"],
+                run="/".join(map(str, spec["key"].values())),
+            )
+            parts.append(measurement.measure(subject).assign(checkpoint=checkpoint))
+        footer = {**spec["key"], "probe": dict(chosen), "split": "test", "fingerprint": spec["fingerprint"]}
+        table, record = (folder / name for name in outputs(chosen["name"]))
+        write_frame(table, pd.concat(parts, ignore_index=True), footer)
+        write_json(record, environment.run_record(spec, time.monotonic() - begin, where))
+
+    return run_stage(out, f"probe_{chosen['name']}", spec["fingerprint"], outputs(chosen["name"]), produce)

@@ -1,0 +1,132 @@
+"""Probes in configurations: what is planned, what is refused, and that nobody else's fingerprint changes."""
+
+import json
+
+import pytest
+from tests.conftest import HOME
+
+from calgrid.configuration.costs import study_cost
+from calgrid.configuration.plan import Plan
+from calgrid.configuration.rules import RuleBook
+from calgrid.configuration.study import Study
+from calgrid.errors import ConfigError
+
+SMALL = {"few": {"base": "margin_attack", "samples": 20}}
+
+
+@pytest.fixture
+def plan_of(make_config):
+    def plan(grid=None, **changes):
+        return Plan(Study(make_config(grid, **changes), HOME))
+
+    return plan
+
+
+def key_of(plan, method="ce"):
+    return next(key for key in plan.study.runs if key.method == method)
+
+
+def test_a_variant_has_all_options_and_its_own_name(plan_of):
+    plan = plan_of({"probes": ["few", "prototypes"]}, probes=SMALL)
+    spec = plan.probe(key_of(plan), "few")
+    assert spec["probe"] == {
+        "name": "few",
+        "id": "margin_attack",
+        "options": {"samples": 20, "eps_max": 0.5, "steps": 21, "bisections": 10, "seed": 0},
+    }
+    assert spec["run_fingerprint"] == plan.run_fingerprint(key_of(plan))
+
+
+def test_probes_change_no_other_fingerprint(plan_of):
+    without, probed = plan_of(), plan_of({"probes": ["few"]}, probes=SMALL)
+    for key in without.study.runs:
+        for stage in ("train", "predict", "calibrate"):
+            assert getattr(without, stage)(key) == getattr(probed, stage)(key)
+    assert without.data("digits") == probed.data("digits")
+
+
+def test_a_study_without_probes_says_nothing_of_them(plan_of):
+    assert "probes" not in json.dumps(plan_of().manifest())
+
+
+def test_a_fingerprint_depends_on_options_and_on_its_own_probe_only(plan_of):
+    def fingerprint(name, variants):
+        plan = plan_of({"probes": ["prototypes", name]}, probes=variants)
+        return plan.probe(key_of(plan), name)["fingerprint"], plan.probe(key_of(plan), "prototypes")["fingerprint"]
+
+    few, angles = fingerprint("few", SMALL)
+    more, same = fingerprint("few", {"few": {**SMALL["few"], "samples": 21}})
+    assert few != more
+    assert angles == same
+
+
+def test_the_manifest_names_tables_by_run(plan_of):
+    plan = plan_of({"probes": ["few", "profiles"]}, probes=SMALL)
+    for run in plan.manifest()["runs"]:
+        assert [(each["name"], each["id"]) for each in run["probes"]] == [
+            ("few", "margin_attack"),
+            ("profiles", "profiles"),
+        ]
+        assert all(each["fingerprint"] for each in run["probes"])
+
+
+def test_blocks_of_a_grid_join_their_probes(make_config):
+    config = make_config({"methods": ["ce", "mbls"], "probes": ["profiles"]})
+    config["grids"].append({**config["grids"][0], "methods": ["ce"], "probes": ["prototypes"]})
+    study = Study(config, HOME)
+    wanted = {key.method: list(evaluation.probes) for key, evaluation in study.evaluations.items()}
+    assert wanted == {"ce": ["profiles", "prototypes"], "mbls": ["profiles"]}
+    assert study_cost(study).jobs["probe"] == 3
+
+
+def test_rules_know_the_files_of_the_probes(make_config):
+    book = RuleBook(make_config({"probes": ["profiles"], "methods": ["ce"]}), HOME, local=True)
+    run = "results/runs/digits/digits/resnet8/ce/seed1"
+    assert book.probes() == [f"{run}/probes/profiles.parquet"]
+    assert f"{run}/probes/profiles.json" in book.records()
+    assert book.wildcard_constraints["probe"] == "profiles"
+
+
+def test_a_first_stage_that_nobody_asked_about_is_not_probed(plan_of, refuses):
+    plan = plan_of({"methods": ["tst"], "probes": ["profiles"]})
+    assert list(plan.study.evaluations[key_of(plan, "tst")].probes) == ["profiles"]
+    with refuses(ConfigError, "Unknown probe 'profiles' in digits/digits/resnet8/ce/seed1"):
+        plan.probe(key_of(plan, "ce"), "profiles")
+
+
+@pytest.mark.parametrize(
+    ("grid", "changes", "parts"),
+    [
+        ({"probes": ["profile"]}, {}, ["Unknown probe 'profile' in grids[0].probes", "did you mean 'profiles'?"]),
+        ({"probes": []}, {}, ["grids[0].probes must not be empty"]),
+        ({"probes": ["profiles", "profiles"]}, {}, ["grids[0].probes holds 'profiles' twice"]),
+        ({"probes": "profiles"}, {}, ["grids[0].probes must be of type array"]),
+        (
+            {"probes": ["masking"], "methods": ["ce", "tst"]},
+            {},
+            ["grids[0].probes: 'masking' needs a linear last layer", "'tst' does not have", "without this probe"],
+        ),
+        ({}, {"probes": {"masking": {"base": "profiles"}}}, ["probes.masking: 'masking' is a registered probe"]),
+        ({}, {"probes": {"mine": {"base": "profile"}}}, ["Unknown probe 'profile' in probes.mine.base"]),
+        ({}, {"probes": {"mine": {"base": "profiles", "image": 3}}}, ["'image' in probes.mine", "'images'?"]),
+        (
+            {},
+            {"probes": {"mine": {"base": "profiles", "images": 0}}},
+            ["probes.mine: images must be at least 1, got 0"],
+        ),
+        (
+            {},
+            {"probes": {"mine": {"base": "margin_attack", "eps_max": 2}}},
+            ["probes.mine: eps_max must be at least 1e-06 and at most 1, got 2"],
+        ),
+        (
+            {},
+            {"probes": {"mine": {"base": "masking", "ratios": [0.1, 1.1]}}},
+            ["probes.mine: ratios must be at least 0 and at most 1, got 1.1"],
+        ),
+        ({}, {"probes": {"mine": {"images": 3}}}, ["probes.mine: the key 'base' is missing"]),
+    ],
+)
+def test_mistakes_are_refused_before_any_job(make_config, refuses, grid, changes, parts):
+    with refuses(ConfigError, *parts):
+        Study(make_config(grid, **changes), HOME)
