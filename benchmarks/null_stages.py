@@ -40,13 +40,13 @@ def train(template: Path, spec: Mapping[str, Any], out: Path) -> None:
     out.mkdir(parents=True, exist_ok=True)
     for name in ("model.safetensors", "history.parquet"):
         shutil.copyfile(template / "run" / name, out / name)
-    _record(template / "run" / "train.json", spec, out / "train.json")
+    record(template / "run" / "train.json", spec, out / "train.json")
 
 
 def predict(template: Path, spec: Mapping[str, Any], out: Path) -> None:
     """Files of a prediction, logits included."""
     shutil.copytree(template / "run" / "logits", out / "logits", dirs_exist_ok=True)
-    _record(template / "run" / "predict.json", spec, out / "predict.json")
+    record(template / "run" / "predict.json", spec, out / "predict.json")
 
 
 def evaluate(template: Path, spec: Mapping[str, Any], out: Path) -> None:
@@ -69,12 +69,13 @@ def evaluate(template: Path, spec: Mapping[str, Any], out: Path) -> None:
     out.mkdir(parents=True, exist_ok=True)
     metadata = {"calgrid": json.dumps({"fingerprint": spec["fingerprint"]})}
     pq.write_table(table.replace_schema_metadata(metadata), out / "metrics.parquet", compression="zstd")
-    _record(template / "part" / "calibrate.json", spec, out / "calibrate.json")
+    record(template / "part" / "calibrate.json", spec, out / "calibrate.json")
 
 
-def _record(source: Path, spec: Mapping[str, Any], target: Path) -> None:
-    record = json.loads(source.read_text(encoding="utf-8"))
-    record["spec"] = dict(spec)
-    if "fingerprint" in record:
-        record["fingerprint"] = spec["fingerprint"]
-    target.write_text(json.dumps(record, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+def record(source: Path, spec: Mapping[str, Any], target: Path) -> None:
+    """Write the record of the real run with the specification of another."""
+    content = json.loads(source.read_text(encoding="utf-8"))
+    content["spec"] = dict(spec)
+    if "fingerprint" in content:
+        content["fingerprint"] = spec["fingerprint"]
+    target.write_text(json.dumps(content, indent=2, sort_keys=True) + "\n", encoding="utf-8")
