@@ -174,8 +174,8 @@ def execution(bench: Bench) -> Figures:
     return {
         "jobs": jobs,
         **figures,
-        "milliseconds a job": 1000 * figures["seconds"] / jobs,
-        "of them the null stage alone": 1000 * alone / 3,
+        **{f"{clock} a job": figures[clock] / jobs for clock in alone},
+        **{f"{clock} of the null stage alone": value for clock, value in alone.items()},
         "dry run of the finished grid, seconds": again["seconds"],
         "files a run": len(files) / bench.size,
         "MB a run": sum(path.stat().st_size for path in files) / 1e6 / bench.size,
@@ -183,8 +183,8 @@ def execution(bench: Bench) -> Figures:
     }
 
 
-def _null_seconds(bench: Bench, repeats: int = 5) -> float:
-    """Seconds of the three null stages of one run as processes of their own."""
+def _null_seconds(bench: Bench, repeats: int = 5) -> Figures:
+    """Mean seconds and processor seconds of the null stages of one run as processes of their own."""
     key = next(iter(bench.plan.study.evaluations))
     specs = {"train": bench.plan.train, "predict": bench.plan.predict, "evaluate": bench.plan.calibrate}
     calls = [
@@ -192,7 +192,7 @@ def _null_seconds(bench: Bench, repeats: int = 5) -> float:
         for _ in range(repeats)
         for name, spec in specs.items()
     ]
-    return sum(call["seconds"] for call in calls) / repeats
+    return {clock: sum(call[clock] for call in calls) / len(calls) for clock in ("seconds", "processor seconds")}
 
 
 def _size(folder: Path) -> int:

@@ -1,11 +1,8 @@
 """Training histories of a study: one table a method over all seeds."""
 
-from pathlib import Path
-
 import pandas as pd
 
 from calgrid.reporting.study import Group, StudyData
-from calgrid.storage.tables import read_frame
 
 
 def histories(data: StudyData, group: Group, column: str = "epoch") -> dict[str, pd.DataFrame]:
@@ -26,7 +23,7 @@ def histories(data: StudyData, group: Group, column: str = "epoch") -> dict[str,
     tables: dict[str, list[pd.DataFrame]] = {}
     for run in data.runs(group):
         if not run["external"]:
-            history = read_frame(Path(run["run"], "history.parquet"), "training history")
+            history = data.history(run["run"])
             if column in history and history[column].notna().any():
                 named = history.assign(seed=run["key"]["seed"], epoch=history["epoch"] + 1)
                 tables.setdefault(run["key"]["method"], []).append(named)
