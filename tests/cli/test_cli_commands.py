@@ -35,6 +35,21 @@ def test_version(calgrid):
     assert (done.code, done.out) == (0, f"calgrid {package.__version__}\n")
 
 
+def test_prepared_data_have_a_record_and_a_manifest_without_times(calgrid, tmp_path):
+    manifests = []
+    for place in ("first", "second"):
+        folder = tmp_path / place
+        assert calgrid("data", "--unit", "digits", "--out", folder, "--fingerprint", "abc").code == 0
+        manifests.append((folder / "manifest.json").read_bytes())
+        record = json.loads((folder / "prepare.json").read_text())
+        assert record["spec"] == {"unit": "digits", "base": None}
+        assert record["fingerprint"] == "abc"
+        assert record["seconds"] > 0
+        assert record["peak_memory_mb"] > 10
+        assert {"commit", "calgrid", "python", "numpy", "machine", "cpu"} <= set(record["environment"])
+    assert manifests[0] == manifests[1]
+
+
 def test_help_names_every_command(calgrid):
     done = calgrid("--help")
     assert done.code == 0

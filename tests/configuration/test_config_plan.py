@@ -4,6 +4,7 @@ import json
 import os
 import re
 import time
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -252,6 +253,28 @@ class TestRuleBook:
             f"{run}/predict.json",
             *(f"{run}/logits/best/{name}.parquet" for name in ("val", "test", "digits_c", "ood/photos")),
         ]
+
+    def test_times_in_the_future_are_mended_in_all_that_jobs_make(self, book, tmp_path, monkeypatch, capsys):
+        monkeypatch.chdir(tmp_path)
+        run = "results/runs/p/digits/resnet8/tst+mbls/seed2"
+        names = [
+            "results/data/photos/manifest.json",
+            *(f"{run}/{name}" for name in ("model.safetensors", "train.json", "logits/best/ood/photos.parquet")),
+            *(
+                f"results/{book.study}/parts/p/digits/resnet8/tst+mbls/seed2/{n}"
+                for n in ("metrics.parquet", "calibrate.json")
+            ),
+        ]
+        for name in [*names, f"{run}/notes.txt"]:
+            Path(name).parent.mkdir(parents=True, exist_ok=True)
+            Path(name).touch()
+            os.utime(name, (time.time() + 3600,) * 2)
+        book.mend_times()
+        assert {name: Path(name).stat().st_mtime <= time.time() for name in names} == dict.fromkeys(names, True)
+        assert Path(run, "notes.txt").stat().st_mtime > time.time()
+        assert "the times of 6 files" in capsys.readouterr().err
+        book.mend_times()
+        assert capsys.readouterr().err == ""
 
     def test_data_of_shifts(self, book):
         units = SimpleNamespace(unit="digits_c")

@@ -132,8 +132,8 @@ def test_a_second_stage_is_given_the_time_of_its_own_epochs(make):
     assert needs.train_minutes(job(protocol="longer", method="tst")) < needs.train_minutes(job(protocol="longer"))
 
 
-def test_aggregation_grows_with_the_runs(make):
-    assert make(seeds=list(range(500))).aggregate_memory() > make().aggregate_memory() >= BASE_MB
+def test_what_holds_all_numbers_grows_with_the_runs(make):
+    assert make(seeds=list(range(500))).report_memory() > make().report_memory() >= BASE_MB
 
 
 def test_only_many_and_large_pictures_are_decoded_by_several_threads(make):

@@ -49,6 +49,15 @@ def spec(**external):
     return {"key": KEY, "external": {"kind": "logits", **external}, "fingerprint": "f1"}
 
 
+def test_an_import_is_recorded(tmp_path, val_file, rows_file):
+    import_run(spec(), [val_file, rows_file], tmp_path / "run")
+    record = json.loads((tmp_path / "run" / "predict.json").read_text())
+    assert record["fingerprint"] == record["spec"]["fingerprint"]
+    assert record["seconds"] > 0
+    assert record["peak_memory_mb"] > 10
+    assert "cpu" in record["environment"]
+
+
 def published(out):
     return [read_logits(out / f"logits/last/{name}.parquet") for name in ("val", "test")]
 

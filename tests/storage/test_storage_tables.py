@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from calgrid.errors import DataError, StateError
-from calgrid.storage.tables import read_frame, write_frame
+from calgrid.storage.tables import read_frame, read_result, table_of_rows, to_table, write_frame, writing
 
 
 @pytest.fixture
@@ -88,3 +88,52 @@ def test_a_damaged_or_missing_table_is_refused_by_name(path, refuses, content):
         path.write_bytes(content)
     with refuses(DataError, f"The metrics file {path}"):
         read_frame(path, "metrics file")
+
+
+# piece by piece -----------------------------------------------------------------------------------------------------
+
+
+def test_pieces_of_a_small_table_give_the_bytes_of_the_whole(path, frame, tmp_path):
+    write_frame(path, pd.concat([frame, frame.assign(method="ls"), frame.iloc[:0]]))
+    with writing(tmp_path / "pieces.parquet") as writer:
+        for piece in (frame, frame.assign(method="ls"), frame.iloc[:0]):
+            writer.add(to_table(piece))
+    assert (tmp_path / "pieces.parquet").read_bytes() == path.read_bytes()
+
+
+def test_a_large_table_is_written_in_row_groups_and_read_as_one(path, frame, monkeypatch):
+    monkeypatch.setattr("calgrid.storage.tables.PIECE_ROWS", 6)
+    with writing(path) as writer:
+        for number in range(5):
+            writer.add(to_table(frame.assign(method=f"m{number}")))
+    file = pq.ParquetFile(path)
+    assert [file.metadata.row_group(n).num_rows for n in range(file.num_row_groups)] == [6, 6, 3]
+    assert read_frame(path)["method"].tolist() == [f"m{number}" for number in range(5) for _ in range(3)]
+    assert duckdb.sql(f"select count(*) from '{path}' where method = 'm3'").fetchall() == [(3,)]
+
+
+def test_an_error_on_the_way_leaves_the_old_table(path, frame):
+    write_frame(path, frame)
+    before = path.read_bytes()
+    with pytest.raises(RuntimeError), writing(path) as writer:
+        writer.add(to_table(frame.assign(method="new")))
+        raise RuntimeError
+    assert path.read_bytes() == before
+    assert [each.name for each in path.parent.iterdir()] == [path.name]
+
+
+def test_rows_become_the_columns_that_are_asked_for():
+    rows = [{"item": "ts", "seconds": 1}, {"item": None, "seconds": 0.5}, {"seconds": None}]
+    table = table_of_rows(rows, {"item": "str", "seconds": "float64", "epochs": "float64"})
+    assert table.column_names == ["item", "seconds", "epochs"]
+    assert table.column("item").to_pylist() == ["ts", None, None]
+    assert table.column("seconds").to_pylist() == [1.0, 0.5, None]
+    assert table.schema.field("epochs").type == pa.float64()
+
+
+@pytest.mark.parametrize("columns", [{"colour": "str"}, {"method": "float64"}])
+def test_other_columns_are_refused(path, frame, columns, refuses):
+    write_frame(path, frame)
+    with refuses(StateError, f"The metrics file {path}", "columns", "delete it and run again"):
+        read_result(path, "metrics file", columns=columns)
+    assert read_result(path, columns={"seed": "int64", "method": "str"}).column_names == ["seed", "method"]

@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -54,6 +55,31 @@ def test_each_number_is_traced_to_its_run_by_fingerprint(finished):
     for (method, seed), rows in metrics.groupby(["method", "seed"], observed=True):
         record = json.loads((finished.root / RUN / method / f"seed{seed}" / "train.json").read_text())
         assert set(rows["fingerprint"]) == {record["fingerprint"]}
+
+
+def test_every_stage_records_what_it_did_and_where_and_nothing_secret(finished):
+    part = finished.root / "results/tiny/parts/quick/digits/resnet8/ce/seed1"
+    run = finished.root / RUN / "ce" / "seed1"
+    records = [
+        *sorted((finished.root / "results/data").glob("*/prepare.json")),
+        run / "train.json",
+        run / "predict.json",
+        part / "calibrate.json",
+        finished.root / "results/tiny/aggregate.json",
+    ]
+    assert len(records) == 6
+    for path in records:
+        text = path.read_text()
+        record = json.loads(text)
+        fingerprint = record.get("fingerprint", record["spec"].get("fingerprint", ""))
+        assert len(fingerprint) == 16, path
+        assert record["seconds"] > 0, path
+        assert record["peak_memory_mb"] > 10, path
+        assert {"calgrid", "commit", "python", "numpy", "machine", "cpu", "slurm_job"} <= set(record["environment"]), (
+            path
+        )
+        assert socket.gethostname() not in text, path
+        assert str(finished.root) not in text, path
 
 
 def test_every_job_leaves_a_log_and_a_benchmark(finished):

@@ -34,7 +34,7 @@ rule aggregate:
         "../../envs/report.yaml"
     threads: 1
     resources:
-        mem_mb=BOOK.needs.aggregate_memory(),
+        mem_mb=4000,
         runtime=60,
     params:
         folder=lambda wildcards: STUDY,

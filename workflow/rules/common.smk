@@ -43,6 +43,9 @@ except CalgridError as error:
     raise WorkflowError(str(error)) from None
 
 BOOK.export_environment()
+# Jobs on nodes read this file too, with clocks of their own.
+if workflow.is_main_process:
+    BOOK.mend_times()
 # One GPU job at a time on this machine, unless the user says otherwise (--resources gpu=2).
 if LOCAL:
     workflow.global_resources.setdefault("gpu", 1)

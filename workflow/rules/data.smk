@@ -18,4 +18,5 @@ rule prepare_data:
         options=BOOK.data_options,
         fingerprint=BOOK.data_fingerprint,
     shell:
-        "python -m calgrid data --unit {wildcards.unit} --out {params.folder:q} {params.options} --threads {threads} > {log:q} 2>&1"
+        "python -m calgrid data --unit {wildcards.unit} --out {params.folder:q} --fingerprint {params.fingerprint}"
+        " {params.options} --threads {threads} > {log:q} 2>&1"

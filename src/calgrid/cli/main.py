@@ -154,6 +154,7 @@ def _add_data(commands: Commands) -> None:
     parser.add_argument("--base", type=Path, help="prepared data set that a shift family corrupts")
     parser.add_argument("--data-root", type=Path, help="folder with downloaded data")
     parser.add_argument("--threads", type=int, default=1, help="threads that decode pictures (1)")
+    parser.add_argument("--fingerprint", default="", help="what prepare.json records as the fingerprint")
 
 
 def _device_options(parser: argparse.ArgumentParser) -> None:

@@ -3,13 +3,15 @@
 import argparse
 import json
 import shutil
+import time
 import uuid
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from calgrid.errors import ConfigError, unknown_id
-from calgrid.storage.atomic import read_json
+from calgrid.storage import provenance
+from calgrid.storage.atomic import read_json, write_json
 
 
 def _spec(text: str, stage: str) -> Mapping[str, Any]:
@@ -44,11 +46,15 @@ def _from_configuration(config: Path, run: str, stage: str) -> Mapping[str, Any]
 
 
 def data(options: argparse.Namespace) -> None:
-    """Prepare a data set or shift family."""
+    """Prepare a data set or shift family, and record where and how long; times are kept out of the manifest."""
     from calgrid.datasets import prepare
 
+    begin = time.monotonic()
     configured = _spec(options.spec, "data") if options.spec else None
     prepare(options.unit, options.out, options.data_root, options.base, configured, options.threads)
+    spec = configured or {"unit": options.unit, "base": options.base and options.base.name}
+    facts = {"spec": spec, "fingerprint": options.fingerprint or spec.get("fingerprint", "")}
+    write_json(options.out / "prepare.json", provenance.stage_record(facts, begin, "numpy", "scikit-learn", "Pillow"))
 
 
 def train(options: argparse.Namespace) -> None:

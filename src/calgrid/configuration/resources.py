@@ -25,6 +25,8 @@ IMAGE_COPIES = 3
 WEIGHT_COPIES = 8
 #: copies of logits, as float32, while a calibrator is fitted and scored
 LOGITS_COPIES = 6
+#: memory of tables, figures and report for each run: 3,000 numbers of 1.2 kB
+REPORT_MB_A_RUN = 4
 #: what says nothing of its size: a data set, and a backbone as large as the largest that are registered
 UNKNOWN_IMAGES = 100_000
 UNKNOWN_SHAPE = (3, 64, 64)
@@ -118,9 +120,9 @@ class Resources:
             self._memory[where] = BASE_MB + LOGITS_COPIES * 4 * rows * classes // MB
         return attempt * self._memory[where]
 
-    def aggregate_memory(self) -> int:
-        """Memory of what reads the numbers of all runs, in MB."""
-        return BASE_MB + 2 * len(self._study.evaluations)
+    def report_memory(self) -> int:
+        """Memory of tables, figures and report, which hold the numbers of all runs at once, in MB."""
+        return BASE_MB + REPORT_MB_A_RUN * len(self._study.evaluations)
 
     def _network_memory(self, dataset: str, backbone: str, batch: int = 0) -> int:
         """Memory for a network and a data set; activations lie in it too where there is no GPU for them."""

@@ -18,7 +18,9 @@ from calgrid.configuration.resources import Resources, run_key
 from calgrid.configuration.runs import EXTERNAL, RunKey, backbone_of, family_unit
 from calgrid.configuration.study import Study
 from calgrid.errors import ConfigError
+from calgrid.progress import log
 from calgrid.storage import provenance
+from calgrid.storage.clock import mend_future
 
 #: device files of the GPU drivers: looked at because asking torch takes seconds
 GPU_DEVICES = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")
@@ -86,6 +88,20 @@ class RuleBook:
         os.environ.setdefault("CALGRID_PLANNED_AT", str(time.time()))
         os.environ["CALGRID_DEVICE"] = self.device
         os.environ.setdefault(provenance.COMMIT_VARIABLE, provenance.commit())
+
+    def mend_times(self) -> None:
+        """Correct times in the future of all files that jobs of the study make and read."""
+        predicted = [path for group in self.predict_groups() for path in self.predict_outputs(group)]
+        names = {Path(pattern).relative_to(self.results).parts[6:] for pattern in predicted}
+        kept = [("model.safetensors",), ("history.parquet",), ("train.json",), *sorted(names)]
+        runs = (f"{self.layout.run(key)}/{'/'.join(name)}" for key in self.runs for name in kept)
+        records = (f"{self.layout.part(key)}/calibrate.json" for key in self.evaluations)
+        mended = mend_future([*map(self.layout.data, self.units), *runs, *self.parts(), *records])
+        if mended:
+            log(
+                f"Warning: the times of {len(mended)} files, such as {mended[0]}, lay in the future, because a clock "
+                "was ahead, and are now the present one; what was made of them in between is made once more."
+            )
 
     @property
     def wildcard_constraints(self) -> dict[str, str]:

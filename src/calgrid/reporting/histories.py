@@ -29,7 +29,7 @@ def histories(data: StudyData, group: Group, column: str = "epoch") -> dict[str,
     tables: dict[str, list[pd.DataFrame]] = {}
     for run in data.runs(group):
         if not run["external"]:
-            history = read_frame(Path(run["run"], "history.parquet"), "training history")
+            history = data.history(run["run"])
             if column in history and history[column].notna().any():
                 named = history.assign(seed=run["key"]["seed"], epoch=history["epoch"] + 1)
                 tables.setdefault(run["key"]["method"], []).append(named)

@@ -72,6 +72,11 @@ class StudyData:
         """Seconds and memory of each stage."""
         return read_frame(self.folder / "costs.parquet", "costs file")
 
+    @functools.cache  # noqa: B019  (a study lives as long as its process)
+    def history(self, run: str) -> pd.DataFrame:
+        """Training history of a run, by its folder: several figures draw the same ones."""
+        return read_frame(Path(run, "history.parquet"), "training history")
+
     @functools.cached_property
     def groups(self) -> list[Group]:
         """Groups in the order of the manifest; checkpoints in alphabetical order."""

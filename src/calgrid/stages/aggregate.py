@@ -1,21 +1,47 @@
-"""Stage ``aggregate``: all runs of a study in ``metrics.parquet``, ``summary.parquet`` and ``costs.parquet``."""
+"""Stage ``aggregate``: all runs of a study in ``metrics.parquet``, ``summary.parquet`` and ``costs.parquet``.
 
-from collections.abc import Iterator, Mapping
+Rows pass through in pieces, so that memory does not grow with the number of runs: metrics are written as they are read,
+and dealt into slices on disk by what is ranked and tested together, of which one at a time is summarised.
+"""
+
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
+from calgrid.errors import StateError
 from calgrid.progress import Progress
 from calgrid.stages.calibrate import COLUMNS
 from calgrid.statistics import summarise
-from calgrid.storage.atomic import read_json
+from calgrid.statistics._frames import KEYS
+from calgrid.storage import provenance
+from calgrid.storage.atomic import read_json, write_json
+from calgrid.storage.slices import Slices
 from calgrid.storage.stage import run_stage
-from calgrid.storage.tables import read_frame, read_published, write_frame
+from calgrid.storage.tables import Table, read_published, read_result, table_of_rows, to_table, writing
 
-OUTPUTS = ("metrics.parquet", "summary.parquet", "costs.parquet")
+OUTPUTS = ("metrics.parquet", "summary.parquet", "costs.parquet", "aggregate.json")
 KEY = ["protocol", "dataset", "backbone", "method", "seed"]
-COSTS = ["stage", "item", "seconds", "peak_memory_mb", "device", "device_name", "threads", "epochs", "parameters"]
+#: leading columns by which a summary is sorted: what differs in them is never compared
+CONDITION = ("protocol", "dataset", "backbone")
+#: with ``CONDITION``: what rows of one column of a table, which are ranked and tested together, have in common
+COLUMN = ("checkpoint", "split", "shift", "severity", "metric")
+NOT_SUMMARISED = ("n_samples", "fingerprint")
+#: columns of ``costs.parquet`` beside the key
+COSTS = {
+    **dict.fromkeys(("stage", "item"), "str"),
+    **dict.fromkeys(("seconds", "peak_memory_mb"), "float64"),
+    **dict.fromkeys(("device", "device_name"), "str"),
+    **dict.fromkeys(("threads", "epochs", "parameters"), "float64"),
+}
+#: rows that are summarised at once, about; which takes some 100 MB
+SLICE_ROWS = 2**17
+#: runs whose costs are in memory at once
+COSTED_RUNS = 1000
+Run = Mapping[str, Any]
 
 
 def aggregate(manifest_path: Path, out: Path) -> bool:
@@ -23,32 +49,97 @@ def aggregate(manifest_path: Path, out: Path) -> bool:
 
     Raises
     ------
-    StateError : a part was made with another configuration or code version.
+    StateError : a part was made with another configuration or code version, or for another run.
     DataError : a part is missing or damaged.
     """
     manifest = read_json(manifest_path, "manifest")
 
     def produce(folder: Path) -> None:
-        parts, costs = [], []
-        with Progress("aggregate", len(manifest["runs"]), "run") as progress:
-            for run in manifest["runs"]:
-                path = Path(run["part"], "metrics.parquet")
-                parts.append(read_frame(path, "metrics file", fingerprint=run["fingerprint"]))
-                costs.extend(_costs(run))
-                progress.advance()
-        metrics = pd.concat(parts, ignore_index=True).astype(COLUMNS)
-        statistics = manifest["statistics"]
-        summary = summarise(
-            metrics,
-            baseline_method=statistics["baseline"],
-            published=read_published(manifest["published"]) if manifest["published"] else None,
-            level=statistics["level"],
-        )
-        write_frame(folder / "metrics.parquet", metrics)
-        write_frame(folder / "summary.parquet", summary)
-        write_frame(folder / "costs.parquet", pd.DataFrame(costs, columns=[*KEY, *COSTS]))
+        begin = time.monotonic()
+        runs = manifest["runs"]
+        with Slices(folder / "slices", COLUMN, SLICE_ROWS) as slices:
+            n_metrics = _collect_metrics(runs, folder / "metrics.parquet", slices)
+            n_summary = _summarise(manifest, slices, folder / "summary.parquet")
+        n_costs = _collect_costs(runs, folder / "costs.parquet")
+        facts = {
+            "spec": {**manifest, "runs": len(runs)},
+            "fingerprint": manifest["fingerprint"],
+            "rows": {"metrics": n_metrics, "summary": n_summary, "costs": n_costs},
+        }
+        write_json(folder / "aggregate.json", provenance.stage_record(facts, begin, "numpy", "pandas", "pyarrow"))
 
     return run_stage(out, "aggregate", manifest["fingerprint"], OUTPUTS, produce)
+
+
+def _collect_metrics(runs: Iterable[Run], path: Path, slices: Slices) -> int:
+    """Write the metrics of all runs in their order, and deal them into slices; return how many rows there are."""
+    members = Counter(_condition(run) for run in runs)
+    expected: set[tuple[str, ...]] = set()
+    rows = 0
+    with Progress("aggregate", members.total(), "run") as progress, writing(path) as writer:
+        for run in runs:
+            part, condition = _read_part(run), _condition(run)
+            if condition not in expected:
+                expected.add(condition)
+                slices.expect(condition, len(part) * members[condition])
+            writer.add(part)
+            slices.add(condition, part.drop_columns([*CONDITION, *NOT_SUMMARISED]))
+            rows += len(part)
+            progress.advance()
+    return rows
+
+
+def _condition(run: Run) -> tuple[str, ...]:
+    return tuple(run["key"][name] for name in CONDITION)
+
+
+def _read_part(run: Run) -> Table:
+    """Metrics of a run, which must be its own: a file in the wrong place would count its rows twice."""
+    path = Path(run["part"], "metrics.parquet")
+    part = read_result(path, "metrics file", run["fingerprint"], COLUMNS)
+    for name in KEY:
+        found = part.column(name).unique().to_pylist()
+        if found != [run["key"][name]]:
+            raise StateError(
+                f"The metrics file {path} has the {name} {', '.join(map(str, found))} where its place says "
+                f"{run['key'][name]}: delete it and run again."
+            )
+    return part
+
+
+def _summarise(manifest: Mapping[str, Any], slices: Slices, path: Path) -> int:
+    """Write the summary of one condition after the other; return how many rows there are.
+
+    Conditions come sorted, and a summary is sorted by them first, so that only the rows of one condition are in memory.
+    """
+    statistics = manifest["statistics"]
+    published = read_published(manifest["published"]) if manifest["published"] else None
+    options = {"baseline_method": statistics["baseline"], "published": published, "level": statistics["level"]}
+    rows = 0
+    with writing(path) as writer:
+        for condition, parts in slices.read():
+            found = [summarise(_placed(part, condition), **options) for part in parts]
+            summary = found[0] if len(found) == 1 else pd.concat(found).sort_values(list(KEYS), kind="stable")
+            writer.add(to_table(summary))
+            rows += len(summary)
+    return rows
+
+
+def _placed(part: pd.DataFrame, condition: tuple[str, ...]) -> pd.DataFrame:
+    """Rows of a slice with the columns that are the same in all of them."""
+    codes = [0] * len(part)
+    return part.assign(**{n: pd.Categorical.from_codes(codes, [v]) for n, v in zip(CONDITION, condition, strict=True)})
+
+
+def _collect_costs(runs: list[Run], path: Path) -> int:
+    """Write what all runs cost; return how many rows there are."""
+    total = 0
+    with writing(path) as writer:
+        for start in range(0, len(runs), COSTED_RUNS):
+            rows = [row for run in runs[start : start + COSTED_RUNS] for row in _costs(run)]
+            writer.add(table_of_rows(rows, {**{name: COLUMNS[name] for name in KEY}, **COSTS}))
+            total += len(rows)
+    return total
 
 
 def _costs(run: Mapping[str, Any]) -> Iterator[dict[str, Any]]:

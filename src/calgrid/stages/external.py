@@ -1,5 +1,6 @@
 """Stage ``import``: logits made elsewhere become logits files of a run."""
 
+import time
 import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -40,6 +41,7 @@ def import_run(spec: Mapping[str, Any], files: Sequence[Path], out: Path) -> boo
     test_file = files[-1]
 
     def produce(folder: Path) -> None:
+        begin = time.monotonic()
         test = read_any(test_file, external["kind"])
         if len(files) > 1:
             val = read_any(files[0], external["kind"])
@@ -60,8 +62,8 @@ def import_run(spec: Mapping[str, Any], files: Sequence[Path], out: Path) -> boo
         if head is not None:
             weight, bias = read_head_arrays(head)
             write_head(folder / HEAD, weight, bias, spec["fingerprint"])
-        record = {"spec": dict(spec), "fingerprint": spec["fingerprint"], "environment": provenance.describe("numpy")}
-        write_json(folder / "predict.json", record)
+        facts = {"spec": dict(spec), "fingerprint": spec["fingerprint"]}
+        write_json(folder / "predict.json", provenance.stage_record(facts, begin, "numpy"))
 
     return run_stage(out, "predict", spec["fingerprint"], OUTPUTS, produce, [HEAD])
 

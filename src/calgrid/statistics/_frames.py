@@ -1,6 +1,7 @@
 """The tidy metrics frame: its columns, and the checks before statistics are made of it."""
 
 from collections.abc import Sequence
+from typing import NoReturn
 
 import pandas as pd
 
@@ -47,6 +48,10 @@ def check_metrics(metrics: pd.DataFrame) -> pd.DataFrame:
     frame[["value", *INTERVAL]] = frame[["value", *INTERVAL]].astype("float64")
     twice = frame.duplicated([*KEYS, *SEEDS])
     if twice.any():
-        row = frame.loc[twice.idxmax(), [*KEYS, *SEEDS]].to_dict()
-        raise DataError(f"metrics must hold each number once, found several rows for {row}.")
+        refuse_twice(frame.loc[twice.idxmax(), [*KEYS, *SEEDS]])
     return frame
+
+
+def refuse_twice(row: pd.Series) -> NoReturn:
+    """Raise DataError for a number that stands twice; ``row`` says which."""
+    raise DataError(f"metrics must hold each number once, found several rows for {row.to_dict()}.")

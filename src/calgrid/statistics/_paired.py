@@ -19,9 +19,9 @@ def check_level(level: float) -> None:
         raise ConfigError(f"level must be between 0 and 1, got {level}.")
 
 
-def average_fit_seeds(metrics: pd.DataFrame) -> pd.DataFrame:
-    """One row for each number of each run seed: seeds of a calibrator are no independent runs."""
-    return metrics.groupby([*KEYS, "seed"], as_index=False).agg(
+def average_fit_seeds(metrics: pd.DataFrame, keys: Sequence[str] = (*KEYS, "seed")) -> pd.DataFrame:
+    """One row for each number of each run seed, sorted by ``keys``: seeds of a calibrator are no independent runs."""
+    return metrics.groupby(list(keys), as_index=False).agg(
         **{column: (column, "mean") for column in ("value", *INTERVAL)},
         std_fit=("value", "std"),
         n_fits=("value", "count"),

@@ -4,11 +4,13 @@ import math
 
 import numpy as np
 import pandas as pd
+from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
 from calgrid.errors import unknown_id
 from calgrid.metrics import METRICS
-from calgrid.statistics._frames import KEYS, check_metrics
+from calgrid.statistics._cells import Cells, Ids, split_cells
+from calgrid.statistics._frames import KEYS
 from calgrid.statistics._paired import average_fit_seeds, check_level, paired_tests, seed_interval
 from calgrid.statistics.holm import holm
 from calgrid.statistics.published import match_published
@@ -67,24 +69,48 @@ def summarise(
         outside (0, 1).
     """
     check_level(level)
-    runs = average_fit_seeds(check_metrics(metrics))
-    summary = _over_seeds(runs, level)
-    summary["rank"] = _ranks(summary)
-    summary = summary.merge(_against_baseline(runs, baseline_method), on=list(KEYS), how="left")
-    family = summary.groupby(FAMILY, sort=False).ngroup()
-    summary["p_holm"] = holm(summary["p_value"], family)
-    summary["verdict"] = _verdicts(summary, summary["diff_vs_baseline"], summary["p_holm"], 1 - level)
-    summary.loc[summary["method"] == baseline_method, "verdict"] = ""
-    summary["verdict_best"] = _against_best(summary, runs, 1 - level)
+    cells, numbers = split_cells(metrics)
+    runs = _per_run(numbers)
+    summary = pd.concat([cells.frame(), _over_seeds(runs, level)], axis=1)
+    summary = summary.assign(**_tested(cells, summary, runs, baseline_method, 1 - level))
     if published is None:
         return summary.assign(published=math.nan, published_source="")
     return summary.join(match_published(summary, published))
 
 
+def _tested(
+    cells: Cells, summary: pd.DataFrame, runs: pd.DataFrame, baseline_method: str, alpha: float
+) -> dict[str, ArrayLike]:
+    """Columns of the summary from ``rank`` to ``verdict_best``."""
+    column, family, losses = cells.ids(RANKED), cells.ids(FAMILY), _losses(summary)
+    is_baseline = cells.having("method", baseline_method)
+    tests = _tests(runs, _counterparts(cells, is_baseline), len(cells))
+    # no test of the baseline itself, nor one of a family of tests
+    p_value = tests["p_value"].mask(is_baseline)
+    p_holm = holm(p_value, family)
+    verdicts = _verdicts(summary, tests["difference"], pd.Series(p_holm), alpha)
+    return {
+        "rank": losses.groupby(column).rank(method="average"),
+        "diff_vs_baseline": tests["difference"],
+        "p_value": p_value,
+        "p_holm": p_holm,
+        "verdict": pd.Series(verdicts).mask(is_baseline, ""),
+        "verdict_best": _against_best(summary, runs, losses, column, alpha),
+    }
+
+
+def _per_run(numbers: pd.DataFrame) -> pd.DataFrame:
+    """One row for each cell and run, sorted."""
+    if numbers.duplicated(["cell", "run"]).any():
+        return average_fit_seeds(numbers, ["cell", "run"])
+    return numbers.assign(std_fit=math.nan, n_fits=numbers["value"].notna().astype(int))
+
+
 def _over_seeds(runs: pd.DataFrame, level: float) -> pd.DataFrame:
+    """Mean, spread and intervals of each cell, one row a cell."""
     reach = (runs["ci_high"] - runs["ci_low"]) / (2 * special.ndtri((1 + level) / 2))
-    runs = runs.assign(variance_test=reach**2)
-    summary = runs.groupby(list(KEYS), as_index=False).agg(
+    grouped = runs.assign(variance_test=reach**2).groupby("cell")
+    summary = grouped.agg(
         mean=("value", "mean"),
         std=("value", "std"),
         n_seeds=("value", "count"),
@@ -93,15 +119,11 @@ def _over_seeds(runs: pd.DataFrame, level: float) -> pd.DataFrame:
         std_test=("variance_test", "mean"),
         ci_low=("ci_low", "mean"),
         ci_high=("ci_high", "mean"),
-        test_low=("ci_low", "mean"),
-        test_high=("ci_high", "mean"),
+    ).reset_index(drop=True)
+    summary = summary.assign(
+        std_test=np.sqrt(summary["std_test"]), test_low=summary["ci_low"], test_high=summary["ci_high"]
     )
-    summary["std_test"] = np.sqrt(summary["std_test"])
     return seed_interval(summary, level)
-
-
-def _ranks(summary: pd.DataFrame) -> pd.Series:
-    return _losses(summary).groupby([summary[key] for key in RANKED]).rank(method="average")
 
 
 def _losses(summary: pd.DataFrame) -> pd.Series:
@@ -120,15 +142,22 @@ def _sign(metric: str) -> float:
     return {True: 1.0, False: -1.0, None: math.nan}[METRICS[metric].lower_is_better]
 
 
-def _against_baseline(runs: pd.DataFrame, baseline_method: str) -> pd.DataFrame:
-    """Mean difference and paired t-test over the seeds that a method shares with the baseline."""
-    pairing = [key for key in (*KEYS, "seed") if key != "method"]
-    baseline = runs.loc[runs["method"] == baseline_method, [*pairing, "value"]]
-    pairs = runs.merge(baseline, on=pairing, suffixes=("", "_against"))
-    tests = paired_tests(pairs, KEYS).rename(columns={"difference": "diff_vs_baseline"})
-    # no test of the baseline itself, nor one of a family of tests
-    tests["p_value"] = tests["p_value"].mask(tests["method"] == baseline_method)
-    return tests[[*KEYS, "diff_vs_baseline", "p_value"]]
+def _counterparts(cells: Cells, is_baseline: NDArray[np.bool_]) -> Ids:
+    """Cell (n,) of the baseline that is like each cell in all but the method; -1 where there is none."""
+    place = cells.ids([key for key in KEYS if key != "method"])
+    baseline = np.full(len(cells), -1)
+    baseline[place[is_baseline]] = np.flatnonzero(is_baseline)
+    return baseline[place]
+
+
+def _tests(runs: pd.DataFrame, against: Ids, n_cells: int) -> pd.DataFrame:
+    """Paired tests of each cell (n_cells rows) with another, ``against``, over the seeds that both have."""
+    cell, run = runs["cell"].to_numpy(), runs["run"].to_numpy()
+    n_runs = int(run.max(initial=0)) + 1
+    found = pd.Index(cell * n_runs + run).get_indexer(against[cell] * n_runs + run)
+    value = runs["value"].to_numpy()
+    pairs = pd.DataFrame({"cell": cell, "value": value, "value_against": value[found]})[found >= 0]
+    return paired_tests(pairs, ["cell"]).set_index("cell").reindex(range(n_cells))
 
 
 def _verdicts(summary: pd.DataFrame, difference: pd.Series, p_holm: pd.Series, alpha: float) -> np.ndarray:
@@ -138,14 +167,13 @@ def _verdicts(summary: pd.DataFrame, difference: pd.Series, p_holm: pd.Series, a
     return np.select([on.to_numpy() for on in rules.values()], list(rules), "tie")
 
 
-def _against_best(summary: pd.DataFrame, runs: pd.DataFrame, alpha: float) -> pd.Series:
+def _against_best(summary: pd.DataFrame, runs: pd.DataFrame, losses: pd.Series, column: Ids, alpha: float) -> pd.Series:
     """Verdict of each row against the row with the best mean of its table column, by paired tests over seeds."""
-    losses = _losses(summary).dropna()
-    best = summary.loc[losses.groupby([summary.loc[losses.index, key] for key in RANKED]).idxmin(), list(KEYS)]
-    chosen = runs.merge(best, on=list(KEYS))[[*RANKED, "seed", "value"]]
-    pairs = runs.merge(chosen, on=[*RANKED, "seed"], how="left", suffixes=("", "_against"))
-    is_best = summary.merge(best.assign(best=True), on=list(KEYS), how="left")["best"].notna()
-    tests = summary[list(KEYS)].merge(paired_tests(pairs, KEYS), on=list(KEYS), how="left")
-    p_holm = holm(tests["p_value"].mask(is_best), summary.groupby(RANKED, sort=False).ngroup())
+    best = losses.dropna().groupby(column[losses.notna()]).idxmin()
+    best_of = np.full(len(summary), -1)
+    best_of[best.index] = best
+    tests = _tests(runs, best_of[column], len(summary))
+    is_best = summary.index.isin(best)
+    p_holm = holm(tests["p_value"].mask(is_best), column)
     verdicts = pd.Series(_verdicts(summary, tests["difference"], pd.Series(p_holm), alpha), index=summary.index)
     return verdicts.mask(is_best, "best")

@@ -133,7 +133,8 @@ def read_table(path: Path, what: str = "Parquet file") -> pa.Table:
     if not Path(path).is_file():
         raise DataError(f"The {what} {path} does not exist.")
     try:
-        return pq.read_table(path)
+        with pq.ParquetFile(path) as file:  # a third of the time of pq.read_table, which looks for whole data sets
+            return file.read()
     except (pa.ArrowException, OSError) as error:
         # "Could not open Parquet input source '...': the reason. More about it."
         reason = str(error).splitlines()[0].rpartition("': ")[2].split(". ")[0]

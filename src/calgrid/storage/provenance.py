@@ -8,8 +8,11 @@ import platform
 import resource
 import subprocess
 import sys
+import time
+from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Any
 
 from calgrid import __version__
 
@@ -30,6 +33,29 @@ def describe(*packages: str) -> dict[str, str]:
         "cpu": _cpu(),
         "slurm_job": os.environ.get("SLURM_JOB_ID", ""),
     }
+
+
+def stage_record(facts: Mapping[str, Any], begin: float, *packages: str) -> dict[str, Any]:
+    """Record of a stage without a network: its ``facts``, where it ran, its seconds and memory.
+
+    Parameters
+    ----------
+    facts : what the stage was told (``spec``, ``fingerprint``) and what it found.
+    begin : ``time.monotonic()`` at its start.
+    packages : names of packages on whose versions its results depend.
+    """
+    return {
+        **facts,
+        "environment": describe(*packages),
+        "seconds": time.monotonic() - begin,
+        "peak_memory_mb": peak_memory_mb(),
+        "finished": finished(),
+    }
+
+
+def finished() -> str:
+    """Return the time of day with its zone, for a record."""
+    return time.strftime("%Y-%m-%dT%H:%M:%S%z")
 
 
 def commit() -> str:

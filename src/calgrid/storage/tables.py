@@ -1,7 +1,8 @@
 """Tidy result tables as Parquet: dictionary-encoded strings, zstd, the same rows give the same bytes."""
 
+import contextlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,17 @@ from calgrid.storage.logits import METADATA_KEY, read_metadata, read_table
 
 #: values of the metrics in resamples of the test split, beside the metrics of a run
 RESAMPLES = "resamples.parquet"
+Table = pa.Table
+#: types of columns as tables store them, by their pandas names
+KINDS = {
+    "str": pa.dictionary(pa.int32(), pa.string()),
+    "int64": pa.int64(),
+    "int32": pa.int32(),
+    "int8": pa.int8(),
+    "float64": pa.float64(),
+}
+#: rows that are in memory while a table is written piece by piece, and in a row group of the file
+PIECE_ROWS = 2**17
 
 
 def write_frame(path: Path, frame: pd.DataFrame, metadata: Mapping[str, Any] | None = None) -> None:
@@ -22,14 +34,80 @@ def write_frame(path: Path, frame: pd.DataFrame, metadata: Mapping[str, Any] | N
 
     ``metadata`` (JSON-like) goes into the file's footer under the key ``calgrid``.
     """
+    with replacing(path) as temporary:
+        table = to_table(frame).replace_schema_metadata(_footer(metadata))
+        pq.write_table(table, temporary, **_options(table.schema))
+
+
+def to_table(frame: pd.DataFrame) -> pa.Table:
+    """Return a data frame as a table with dictionary-encoded strings; the index is dropped."""
     table = pa.Table.from_pandas(frame, preserve_index=False)
     for position, column in enumerate(table.schema):
         if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
             encoded = table.column(position).cast(pa.string()).dictionary_encode()
             table = table.set_column(position, column.name, encoded)
-    footer = {METADATA_KEY: json.dumps(dict(metadata), sort_keys=True)} if metadata else None
+    return table.replace_schema_metadata(None)
+
+
+def _footer(metadata: Mapping[str, Any] | None) -> dict[bytes, str] | None:
+    return {METADATA_KEY: json.dumps(dict(metadata), sort_keys=True)} if metadata else None
+
+
+def _options(schema: pa.Schema) -> dict[str, Any]:
+    """How a table is stored: a dictionary of real numbers, few of which are equal, costs time and saves nothing."""
+    return {
+        "compression": "zstd",
+        "use_dictionary": [field.name for field in schema if not pa.types.is_floating(field.type)],
+    }
+
+
+class TableWriter:
+    """Takes the pieces of a table, with equal columns, and writes them in row groups of at least ``PIECE_ROWS`` rows.
+
+    A table of fewer rows has the bytes that :func:`write_frame` gives it.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._pieces: list[pa.Table] = []
+        self._rows = 0
+        self._writer: pq.ParquetWriter | None = None
+
+    def add(self, piece: pa.Table) -> None:
+        """Take one more piece; its metadata are left out."""
+        self._pieces.append(piece.replace_schema_metadata(None))
+        self._rows += len(piece)
+        if self._rows >= PIECE_ROWS:
+            self._flush()
+
+    def _flush(self) -> None:
+        table = join(self._pieces)
+        self._writer = self._writer or pq.ParquetWriter(self._path, table.schema, **_options(table.schema))
+        self._writer.write_table(table, row_group_size=max(len(table), 1))
+        self._pieces, self._rows = [], 0
+
+    def close(self) -> None:
+        """Write what is left."""
+        if self._pieces:
+            self._flush()
+        if self._writer is not None:
+            self._writer.close()
+
+
+@contextlib.contextmanager
+def writing(path: Path) -> Iterator[TableWriter]:
+    """Write a table piece by piece, atomically: after an error there is no new file."""
     with replacing(path) as temporary:
-        pq.write_table(table.replace_schema_metadata(footer), temporary, compression="zstd")
+        writer = TableWriter(temporary)
+        try:
+            yield writer
+        finally:
+            writer.close()
+
+
+def join(pieces: Iterable[pa.Table]) -> pa.Table:
+    """Join tables into one; words are numbered in the order in which they first appear."""
+    return pa.concat_tables(pieces).unify_dictionaries().combine_chunks()
 
 
 def read_frame(path: Path, what: str = "table", fingerprint: str | None = None) -> pd.DataFrame:
@@ -39,6 +117,26 @@ def read_frame(path: Path, what: str = "table", fingerprint: str | None = None) 
     ------
     StateError : its footer carries another fingerprint than ``fingerprint``.
     """
+    table = read_result(path, what, fingerprint)
+    for position, column in enumerate(table.schema):
+        if pa.types.is_dictionary(column.type):
+            table = table.set_column(position, column.name, table.column(position).cast(column.type.value_type))
+    return table.to_pandas()
+
+
+def read_result(
+    path: Path, what: str = "table", fingerprint: str | None = None, columns: Mapping[str, str] | None = None
+) -> Table:
+    """Read a table as it is stored.
+
+    Parameters
+    ----------
+    columns : the columns to return, in order, and their types (``KINDS``); all as they are if None.
+
+    Raises
+    ------
+    StateError : as in :func:`read_frame`, or there is a column missing or of another type.
+    """
     table = read_table(path, what)
     found = read_metadata(table).get("fingerprint")
     if fingerprint is not None and found != fingerprint:
@@ -46,10 +144,21 @@ def read_frame(path: Path, what: str = "table", fingerprint: str | None = None) 
             f"The {what} {path} was made with another configuration or code version (fingerprint {found}, expected "
             f"{fingerprint}): delete it and run again."
         )
-    for position, column in enumerate(table.schema):
-        if pa.types.is_dictionary(column.type):
-            table = table.set_column(position, column.name, table.column(position).cast(column.type.value_type))
-    return table.to_pandas()
+    try:
+        if columns is None or table.schema.equals(_schema(columns)):
+            return table
+        return table.select(list(columns)).cast(_schema(columns))
+    except (KeyError, pa.ArrowException):
+        raise StateError(f"The {what} {path} has not the columns that it should: delete it and run again.") from None
+
+
+def table_of_rows(rows: Sequence[Mapping[str, Any]], columns: Mapping[str, str]) -> Table:
+    """Return rows as a table with the given columns and types (``KINDS``); what a row lacks is missing."""
+    return pa.table({name: [row.get(name) for row in rows] for name in columns}, schema=_schema(columns))
+
+
+def _schema(columns: Mapping[str, str]) -> pa.Schema:
+    return pa.schema([(name, KINDS[kind]) for name, kind in columns.items()])
 
 
 def read_published(paths: Iterable[str | Path]) -> pd.DataFrame:

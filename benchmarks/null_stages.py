@@ -1,0 +1,81 @@
+"""Stages that compute nothing: copies of the files of one real run under the names and fingerprints of others.
+
+For ``benchmarks/scale.py`` only. It copies the workflow, and puts a ``calgrid/__main__.py`` into the copy that calls
+:func:`main`: training, prediction and calibration then cost no more than their processes and files, everything else is
+as it is. The real run lies in the folder that ``CALGRID_BENCHMARK_TEMPLATE`` names.
+"""
+
+import json
+import os
+import shutil
+import sys
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+TEMPLATE_VARIABLE = "CALGRID_BENCHMARK_TEMPLATE"
+#: columns of a metrics file that name its run
+KEY = ("protocol", "dataset", "backbone", "method", "seed")
+
+
+def main() -> int:
+    """Run a null stage, or calgrid itself for every other command."""
+    stage = {"train": train, "predict": predict, "evaluate": evaluate}.get(sys.argv[1])
+    if stage is None:
+        from calgrid.cli.main import main as calgrid  # noqa: PLC0415  (the null stages start faster without)
+
+        return calgrid()
+    stage(Path(os.environ[TEMPLATE_VARIABLE]), json.loads(option("--spec")), Path(option("--out")))
+    return 0
+
+
+def option(name: str) -> str:
+    """Value behind an option of the command line."""
+    return sys.argv[sys.argv.index(name) + 1]
+
+
+def train(template: Path, spec: Mapping[str, Any], out: Path) -> None:
+    """Files of a training."""
+    out.mkdir(parents=True, exist_ok=True)
+    for name in ("model.safetensors", "history.parquet"):
+        shutil.copyfile(template / "run" / name, out / name)
+    record(template / "run" / "train.json", spec, out / "train.json")
+
+
+def predict(template: Path, spec: Mapping[str, Any], out: Path) -> None:
+    """Files of a prediction, logits included."""
+    shutil.copytree(template / "run" / "logits", out / "logits", dirs_exist_ok=True)
+    record(template / "run" / "predict.json", spec, out / "predict.json")
+
+
+def evaluate(template: Path, spec: Mapping[str, Any], out: Path) -> None:
+    """Files of a calibration: the numbers of the real run, each lowered by up to a tenth at random."""
+    import numpy as np  # noqa: PLC0415
+    import pyarrow as pa  # noqa: PLC0415
+    import pyarrow.parquet as pq  # noqa: PLC0415
+
+    table = pq.read_table(template / "part" / "metrics.parquet", use_threads=False)
+    key = spec["key"]
+    words = {name: str(key[name]) for name in KEY if name != "seed"} | {"fingerprint": spec["run_fingerprint"]}
+    for name, word in words.items():
+        column = pa.DictionaryArray.from_arrays(pa.array(np.zeros(len(table), "int32")), pa.array([word]))
+        table = table.set_column(table.column_names.index(name), name, column)
+    seeds = pa.array(np.full(len(table), key["seed"]))
+    table = table.set_column(table.column_names.index("seed"), "seed", seeds)
+    rng = np.random.default_rng(zlib.crc32("/".join(map(str, key.values())).encode()))
+    values = table["value"].to_numpy() * rng.uniform(0.9, 1, len(table))
+    table = table.set_column(table.column_names.index("value"), "value", pa.array(values))
+    out.mkdir(parents=True, exist_ok=True)
+    metadata = {"calgrid": json.dumps({"fingerprint": spec["fingerprint"]})}
+    pq.write_table(table.replace_schema_metadata(metadata), out / "metrics.parquet", compression="zstd")
+    record(template / "part" / "calibrate.json", spec, out / "calibrate.json")
+
+
+def record(source: Path, spec: Mapping[str, Any], target: Path) -> None:
+    """Write the record of the real run with the specification of another."""
+    content = json.loads(source.read_text(encoding="utf-8"))
+    content["spec"] = dict(spec)
+    if "fingerprint" in content:
+        content["fingerprint"] = spec["fingerprint"]
+    target.write_text(json.dumps(content, indent=2, sort_keys=True) + "\n", encoding="utf-8")

@@ -1,0 +1,235 @@
+"""Measure calgrid on grids of many runs: planning, Snakemake's own work a job, files, aggregation, tables and report.
+
+::
+
+    python benchmarks/scale.py                                   what benchmarks/scale.md shows (hours)
+    python benchmarks/scale.py --runs 100 --only planning        one size, one figure
+
+``planning``     a dry run of the whole grid: seconds and memory of Snakemake, and the share of calgrid in the seconds.
+``execution``    the grid really run by Snakemake, with stages that compute nothing (``null_stages.py``): they copy the
+                 files of one real run of the default study. Data, manifest and aggregation are real.
+``aggregation``  ``calgrid aggregate`` on the numbers of all runs, which are copies of real ones with random changes.
+``reporting``    ``calgrid tables``, ``plots`` and ``report`` on the result.
+
+The grid has 25 methods and four backbones on the digits, and as many seeds as give the number of runs; calibrators and
+shifts are those of the default study, or no shifts with ``--clean``. Everything is written below ``--folder``.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import yaml
+
+import null_stages
+from calgrid.configuration.plan import Plan, as_json
+from calgrid.configuration.study import Study
+from calgrid.storage.atomic import write_json
+from speed import HOME, Figures, describe_machine, print_lines
+
+LOSSES = (
+    *("ce", "brier", "ls", "ecp", "mmce", "mmce_w", "fl3", "flsd53", "dfl", "adafocal", "mdca", "mdca_nll", "cpc"),
+    *("crl", "mbls", "acls", "cals_alm", "fedlas_ls", "fedlas_mbls"),
+)
+METHODS = [*LOSSES, "mixup", "mit_l", "plp", "tst", "vtst", "maccal"]
+BACKBONES = ["resnet8", "resnet18", "resnet20", "resnet110"]
+CALIBRATORS = ["none", "ts", "iso", "smart"]
+SHIFTS = ["digits_c", "ood/photos"]
+PARTS = ("Snakefile", "workflow", "config", "envs", "src")
+NULL_MAIN = "import sys\n\nsys.path.insert(0, {folder!r})\n\nfrom null_stages import main\n\nsys.exit(main())\n"
+
+
+def main() -> None:
+    """Measure what was asked for and print it."""
+    options = parse()
+    print_lines("conditions", describe_machine())
+    with tempfile.TemporaryDirectory(dir=options.folder) as folder:
+        for runs in options.runs:
+            bench = Bench(Path(folder, str(runs)), runs, options)
+            for name in options.only:
+                print_lines(f"{name}, {bench.size} runs", MEASUREMENTS[name](bench))
+            shutil.rmtree(bench.root)
+
+
+def parse() -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(description="Measure grids of many runs.")
+    parser.add_argument("--runs", nargs="+", type=int, default=[100, 1000, 10000], help="sizes (100 1000 10000)")
+    parser.add_argument("--only", nargs="+", choices=list(MEASUREMENTS), default=list(MEASUREMENTS))
+    parser.add_argument("--execute-up-to", type=int, default=1000, metavar="RUNS", help="largest grid that is run")
+    parser.add_argument("--cores", default="1", help="cores for the grid that is run (1)")
+    parser.add_argument("--clean", action="store_true", help="no shifts: 120 numbers a run instead of 3,020")
+    parser.add_argument("--folder", type=Path, help="where to put the files: several GB (a temporary folder)")
+    return parser.parse_args()
+
+
+class Bench:
+    """A copy of the workflow with a grid of a given size."""
+
+    def __init__(self, root: Path, runs: int, options: argparse.Namespace) -> None:
+        self.root, self.options = root, options
+        root.mkdir(parents=True)
+        for part in PARTS:
+            copy = shutil.copytree if (HOME / part).is_dir() else shutil.copy
+            copy(HOME / part, root / part)
+        shifts = [] if options.clean else SHIFTS
+        block = {"protocol": "digits", "datasets": ["digits"], "calibrators": CALIBRATORS, "shifts": shifts}
+        one = {"study": "template", "grids": [{**block, "backbones": ["resnet8"], "methods": ["ce"], "seeds": [1]}]}
+        (root / "one.yaml").write_text(yaml.safe_dump(one), encoding="utf-8")
+        seeds = list(range(1, max(runs // (len(METHODS) * len(BACKBONES)), 1) + 1))
+        methods = METHODS[: max(runs // len(BACKBONES), 1)]
+        self.config = {
+            "study": "large",
+            "grids": [{**block, "backbones": BACKBONES, "methods": methods, "seeds": seeds}],
+        }
+        (root / "large.yaml").write_text(yaml.safe_dump(self.config), encoding="utf-8")
+        self.plan = Plan(Study(self.config, root))
+        self.size = len(self.plan.study.evaluations)
+        self.study = root / "results" / "large"
+
+    def snakemake(self, config: str, *arguments: str) -> Figures:
+        """Run Snakemake on the copy."""
+        command = [sys.executable, "-m", "snakemake", "--configfile", config, "-q", "all", "--nolock"]
+        return self.call([*command, "--cores", self.options.cores, *arguments])
+
+    def call(self, command: list[str]) -> Figures:
+        """Run a command in the copy, which must succeed; its seconds, processor seconds and peak memory."""
+        env = {**os.environ, "PYTHONPATH": str(self.root / "src"), "OMP_NUM_THREADS": "1"}
+        env[null_stages.TEMPLATE_VARIABLE] = str(self.root / "template")
+        begin = time.perf_counter()
+        with (self.root / "output.txt").open("wb") as output:
+            process = subprocess.Popen(command, cwd=self.root, env=env, stdout=output, stderr=subprocess.STDOUT)
+            _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        if process.returncode:
+            sys.exit(f"{(self.root / 'output.txt').read_text()}\nThis failed: {' '.join(command)[:300]}")
+        cpu = usage.ru_utime + usage.ru_stime
+        return {"seconds": time.perf_counter() - begin, "processor seconds": cpu, "peak MB": usage.ru_maxrss / 1024}
+
+    def make_template(self) -> None:
+        """Run one real run, and put null stages into the copy."""
+        if (self.root / "template").exists():
+            return
+        self.snakemake("one.yaml", "results/template/metrics.parquet")
+        (key,) = [run["key"] for run in json.loads((self.root / "results/template/manifest.json").read_text())["runs"]]
+        path = "{protocol}/{dataset}/{backbone}/{method}/seed{seed}".format(**key)
+        hidden = shutil.ignore_patterns(".calgrid", "calibrators")
+        shutil.copytree(self.root / "results/runs" / path, self.root / "template/run", ignore=hidden)
+        shutil.copytree(self.root / "results/template/parts" / path, self.root / "template/part", ignore=hidden)
+        for made in ("results/runs", "results/template", ".snakemake"):
+            shutil.rmtree(self.root / made)
+        null_main = NULL_MAIN.format(folder=str(HOME / "benchmarks"))
+        (self.root / "src/calgrid/__main__.py").write_text(null_main, encoding="utf-8")
+
+    def make_results(self) -> None:
+        """Write the files of all runs that aggregation and report read, unless the grid was run."""
+        if (self.study / "manifest.json").exists():
+            return
+        self.make_template()
+        template, layout = self.root / "template", self.plan.study.layout
+        for key in self.plan.study.evaluations:
+            run, part = self.root / layout.run(key), self.root / layout.part(key)
+            null_stages.train(template, self.plan.train(key), run)
+            null_stages.record(template / "run" / "predict.json", self.plan.predict(key), run / "predict.json")
+            null_stages.evaluate(template, self.plan.calibrate(key), part)
+        write_json(self.study / "manifest.json", self.plan.manifest())
+
+    def stage(self, command: str, out: str) -> Figures:
+        """Run a stage after calibration."""
+        arguments = ["--manifest", "results/large/manifest.json", "--out", out]
+        return self.call([sys.executable, "-m", "calgrid", command, *arguments])
+
+
+# measurements -------------------------------------------------------------------------------------------------------
+
+
+def planning(bench: Bench) -> Figures:
+    """Plan the grid from nothing."""
+    figures = bench.snakemake("large.yaml", "-n")
+    begin, plan = time.process_time(), Plan(Study(bench.config, bench.root))
+    for key in plan.study.evaluations:
+        for spec in (plan.train, plan.predict, plan.calibrate):
+            as_json(spec(key))
+    plan.manifest()
+    return {"jobs": 3 * bench.size, **figures, "calgrid's specifications, seconds": time.process_time() - begin}
+
+
+def execution(bench: Bench) -> Figures:
+    """Run the grid to its metrics with null stages."""
+    if bench.size > bench.options.execute_up_to:
+        return {"left out": f"more than {bench.options.execute_up_to} runs"}
+    bench.make_template()
+    figures = bench.snakemake("large.yaml", "results/large/metrics.parquet")
+    alone = _null_seconds(bench)
+    jobs = 3 * bench.size
+    files = [path for path in (bench.root / "results").rglob("*") if path.is_file()]
+    again = bench.snakemake("large.yaml", "-n", "results/large/metrics.parquet")
+    return {
+        "jobs": jobs,
+        **figures,
+        **{f"{clock} a job": figures[clock] / jobs for clock in alone},
+        **{f"{clock} of the null stage alone": value for clock, value in alone.items()},
+        "dry run of the finished grid, seconds": again["seconds"],
+        "files a run": len(files) / bench.size,
+        "MB a run": sum(path.stat().st_size for path in files) / 1e6 / bench.size,
+        "MB of .snakemake": _size(bench.root / ".snakemake") / 1e6,
+    }
+
+
+def _null_seconds(bench: Bench, repeats: int = 5) -> Figures:
+    """Mean seconds and processor seconds of the null stages of one run as processes of their own."""
+    key = next(iter(bench.plan.study.evaluations))
+    specs = {"train": bench.plan.train, "predict": bench.plan.predict, "evaluate": bench.plan.calibrate}
+    calls = [
+        bench.call([sys.executable, "-m", "calgrid", name, "--spec", as_json(spec(key)), "--out", "alone"])
+        for _ in range(repeats)
+        for name, spec in specs.items()
+    ]
+    return {clock: sum(call[clock] for call in calls) / len(calls) for clock in ("seconds", "processor seconds")}
+
+
+def _size(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+
+
+def aggregation(bench: Bench) -> Figures:
+    """Aggregate the numbers of all runs."""
+    bench.make_results()
+    figures = bench.stage("aggregate", "results/large")
+    rows = json.loads((bench.study / "aggregate.json").read_text(encoding="utf-8"))["rows"]
+    sizes = {f"MB of {name}": (bench.study / f"{name}.parquet").stat().st_size / 1e6 for name in ("metrics", "summary")}
+    return {**figures, **{f"rows of {name}": count for name, count in rows.items()}, **sizes}
+
+
+def reporting(bench: Bench) -> Figures:
+    """Make tables, figures and report of the aggregated study."""
+    if not (bench.study / "metrics.parquet").exists():
+        aggregation(bench)
+    outputs = {
+        "tables": "results/large/tables",
+        "plots": "results/large/figures",
+        "report": "results/large/report.html",
+    }
+    figures: Figures = {}
+    for command, out in outputs.items():
+        figures |= {f"{command}, {name}": value for name, value in bench.stage(command, out).items()}
+    return {**figures, "MB of the report": (bench.study / "report.html").stat().st_size / 1e6}
+
+
+MEASUREMENTS: Mapping[str, Callable[[Bench], Figures]] = {
+    "planning": planning,
+    "execution": execution,
+    "aggregation": aggregation,
+    "reporting": reporting,
+}
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,106 @@
+"""A large table in slices on disk, each of which fits into memory: rows that belong together are in one slice."""
+
+import shutil
+import zlib
+from collections import defaultdict
+from collections.abc import Hashable, Iterator, Sequence
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+
+from calgrid.storage.tables import PIECE_ROWS, join
+
+
+class Slices:
+    """Rows of many tables, dealt into slices by the values of some columns; use as a context manager.
+
+    Rows of one group with equal values in ``together`` are in one slice, in the order in which they came. Groups have
+    as many slices as keep each at about ``rows`` rows.
+
+    Parameters
+    ----------
+    folder : for temporary files; what a killed process left there is removed at the start, the folder at the end.
+    together : columns of words or whole numbers.
+    rows : size of a slice that is aimed at, and number of rows in memory before they go to disk.
+    """
+
+    def __init__(self, folder: Path, together: Sequence[str], rows: int = PIECE_ROWS) -> None:
+        self._folder, self._together, self._size = folder, together, rows
+        self._counts: dict[Hashable, int] = {}
+        self._waiting: dict[Hashable, list[pa.Table]] = defaultdict(list)
+        self._rows = 0
+        self._files: dict[tuple[Hashable, int], list[Path]] = defaultdict(list)
+
+    def __enter__(self) -> Self:
+        shutil.rmtree(self._folder, ignore_errors=True)
+        self._folder.mkdir(parents=True)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def expect(self, group: Hashable, rows: int) -> None:
+        """Say how many rows a group will have, about: before its first rows."""
+        self._counts[group] = max(1, round(rows / self._size))
+
+    def add(self, group: Hashable, table: pa.Table) -> None:
+        """Take rows of a group."""
+        self._waiting[group].append(table)
+        self._rows += len(table)
+        if self._rows >= self._size:
+            self._spill()
+
+    def _spill(self) -> None:
+        for group, tables in self._waiting.items():
+            table = join(tables)
+            for number, part in self._deal(table, self._counts[group]):
+                path = self._folder / f"{sum(map(len, self._files.values()))}.arrow"
+                with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, part.schema) as writer:
+                    writer.write_table(part)
+                self._files[group, number].append(path)
+        self._waiting.clear()
+        self._rows = 0
+
+    def _deal(self, table: pa.Table, count: int) -> Iterator[tuple[int, pa.Table]]:
+        """Split a table by the values of the columns that belong together."""
+        if count == 1:
+            yield 0, table
+            return
+        number = np.zeros(len(table), dtype=np.uint32)
+        for name in self._together:
+            number = number * np.uint32(31) + _hashed(table.column(name).combine_chunks())
+        number %= np.uint32(count)
+        order = np.argsort(number, kind="stable")
+        ends = np.searchsorted(number[order], np.arange(count + 1))
+        dealt = table.take(pa.array(order))
+        for place in range(count):
+            if ends[place] < ends[place + 1]:
+                yield place, dealt.slice(ends[place], ends[place + 1] - ends[place])
+
+    def read(self) -> Iterator[tuple[Hashable, Iterator[pd.DataFrame]]]:
+        """All groups, sorted, with their slices that have rows as data frames; words are categories."""
+        self._spill()
+        for group in sorted(self._counts):
+            numbers = (number for number in range(self._counts[group]) if (group, number) in self._files)
+            yield group, (_read(self._files[group, number]) for number in numbers)
+
+
+def _read(files: Sequence[Path]) -> pd.DataFrame:
+    tables = []
+    for path in files:
+        with pa.OSFile(str(path), "rb") as source:
+            tables.append(pa.ipc.open_file(source).read_all())
+    return join(tables).to_pandas()
+
+
+def _hashed(column: pa.Array | pa.ChunkedArray) -> np.ndarray:
+    """A number (n,) for each value: of words a checksum, the same in every process."""
+    if isinstance(column, pa.ChunkedArray):
+        column = pa.concat_arrays(column.chunks)
+    if not pa.types.is_dictionary(column.type):
+        return column.to_numpy(zero_copy_only=False).astype(np.uint32)
+    words = [zlib.crc32(str(word).encode()) for word in column.dictionary.to_pylist()]
+    return np.array(words, dtype=np.uint32)[column.indices.to_numpy()]

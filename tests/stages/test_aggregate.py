@@ -1,0 +1,200 @@
+"""Stage aggregate on made-up parts: all rows once, the same statistics in slices as in one, memory that is bounded."""
+
+import itertools
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from calgrid.errors import DataError, StateError
+from calgrid.stages.aggregate import OUTPUTS, aggregate
+from calgrid.stages.calibrate import COLUMNS
+from calgrid.statistics import summarise
+from calgrid.storage.atomic import read_json, write_json
+from calgrid.storage.tables import read_frame, write_frame
+
+KEY = ["protocol", "dataset", "backbone", "method", "seed"]
+STATISTICS = {"baseline": "ce", "level": 0.95, "bins": 15, "bootstrap": 10, "seed": 0}
+PLACES = [("val", "", 0), ("test", "", 0), ("shift", "noise", 1), ("shift", "noise", 2), ("shift", "blur", 1)]
+
+
+def numbers(key):
+    """Metrics of one run, drawn at random: smart has three seeds, the test split has intervals."""
+    rng = np.random.default_rng([key[-1], len(key[2]), len(key[3])])
+    fits = [("none", 0), ("ts", 0), ("smart", 0), ("smart", 1), ("smart", 2)]
+    rows = [
+        {
+            **dict(zip(KEY, key, strict=True)),
+            "checkpoint": "last",
+            "calibrator": calibrator,
+            "fit_on": "val",
+            "fit_seed": fit_seed,
+            "split": split,
+            "shift": shift,
+            "severity": severity,
+            "metric": metric,
+            "value": (value := rng.uniform()),
+            "ci_low": value - 0.1 if split == "test" else np.nan,
+            "ci_high": value + 0.1 if split == "test" else np.nan,
+            "n_samples": 100,
+            "fingerprint": f"run of {key[3]}",
+        }
+        for (calibrator, fit_seed), (split, shift, severity), metric in itertools.product(
+            fits, PLACES, ("accuracy", "ece", "nll", "ece_null")
+        )
+    ]
+    return pd.DataFrame(rows, columns=list(COLUMNS)).astype(COLUMNS)
+
+
+def record(device="cpu"):
+    environment = {"device": device, "device_name": "x86_64", "threads": 1}
+    return {"environment": environment, "seconds": 2.0, "peak_memory_mb": 300.5, "epochs": 3, "parameters": 10}
+
+
+@pytest.fixture
+def study(tmp_path):
+    """Manifest of twelve trained runs and an external one; two blocks of a grid visit the first backbone in turn."""
+    blocks = [("resnet8", "mbls"), ("a_net", "ce"), ("resnet8", "ce"), ("a_net", "ls")]
+    keys = [("p", "digits", *block, seed) for block in blocks for seed in (1, 2, 3)]
+    runs = []
+    for place, key in enumerate([*keys, ("external", "digits", "unknown", "ours", 0)]):
+        external = key[0] == "external"
+        run, part = tmp_path / f"run{place}", tmp_path / f"part{place}"
+        write_frame(part / "metrics.parquet", numbers(key), {"fingerprint": f"part{place}"})
+        write_json(part / "calibrate.json", {"fits": [{"calibrator": "ts", "seconds": 0.1}]})
+        if not external:
+            write_json(run / "train.json", record())
+            write_json(run / "predict.json", record())
+        runs.append(
+            {
+                "key": dict(zip(KEY, key, strict=True)),
+                "run": str(run),
+                "part": str(part),
+                "first_stage": None,
+                "fingerprint": f"part{place}",
+                "external": external,
+            }
+        )
+    manifest = {"fingerprint": "f", "statistics": STATISTICS, "published": [], "configuration": {"study": "made up"}}
+    path = tmp_path / "study" / "manifest.json"
+    write_json(path, {**manifest, "runs": runs})
+    return path
+
+
+def parts_of(study):
+    return pd.concat(
+        [read_frame(f"{run['part']}/metrics.parquet") for run in read_json(study)["runs"]], ignore_index=True
+    )
+
+
+def contents(folder):
+    return {name: (folder / name).read_bytes() for name in OUTPUTS if name.endswith(".parquet")}
+
+
+def in_small_pieces(monkeypatch):
+    monkeypatch.setattr("calgrid.stages.aggregate.SLICE_ROWS", 90)
+    monkeypatch.setattr("calgrid.stages.aggregate.COSTED_RUNS", 2)
+
+
+def test_metrics_are_all_parts_one_after_the_other(study):
+    aggregate(study, study.parent)
+    pd.testing.assert_frame_equal(read_frame(study.parent / "metrics.parquet"), parts_of(study))
+    assert len(read_frame(study.parent / "metrics.parquet")) == 13 * 100
+
+
+def test_the_summary_is_that_of_all_rows_at_once(study, monkeypatch):
+    in_small_pieces(monkeypatch)
+    aggregate(study, study.parent)
+    found = read_frame(study.parent / "summary.parquet")
+    expected = summarise(parts_of(study), "ce")
+    pd.testing.assert_frame_equal(found, expected, check_exact=True)
+    assert found["backbone"].is_monotonic_increasing == expected["backbone"].is_monotonic_increasing
+
+
+def test_pieces_and_slices_change_no_byte(study, tmp_path, monkeypatch):
+    aggregate(study, tmp_path / "whole")
+    in_small_pieces(monkeypatch)
+    aggregate(study, tmp_path / "sliced")
+    assert contents(tmp_path / "sliced") == contents(tmp_path / "whole")
+    assert not list((tmp_path / "sliced").rglob("*.arrow"))
+
+
+def test_a_study_of_external_runs_has_costs_with_types(study):
+    manifest = read_json(study)
+    write_json(study, {**manifest, "runs": manifest["runs"][-1:]})
+    aggregate(study, study.parent)
+    costs = read_frame(study.parent / "costs.parquet")
+    assert costs[["stage", "item", "seconds"]].to_numpy().tolist() == [["calibrate", "ts", 0.1]]
+    assert costs["epochs"].dtype == "float64"
+
+
+def test_the_record_says_what_was_aggregated_and_where(study):
+    aggregate(study, study.parent)
+    found = read_json(study.parent / "aggregate.json")
+    assert found["fingerprint"] == "f"
+    assert found["spec"]["configuration"] == {"study": "made up"}
+    assert found["rows"]["metrics"] == 1300
+    assert found["rows"]["costs"] == 13 + 2 * 12
+    assert {"commit", "python", "pandas", "cpu", "machine"} <= set(found["environment"])
+    assert found["seconds"] > 0
+    assert found["peak_memory_mb"] > 50
+
+
+def test_a_part_of_another_run_is_refused(study, refuses):
+    """Copied into the wrong folder its rows would count twice."""
+    runs = read_json(study)["runs"]
+    write_frame(
+        f"{runs[1]['part']}/metrics.parquet",
+        read_frame(f"{runs[0]['part']}/metrics.parquet"),
+        {"fingerprint": runs[1]["fingerprint"]},
+    )
+    with refuses(StateError, f"{runs[1]['part']}/metrics.parquet", "has the seed 1 where its place says 2", "delete"):
+        aggregate(study, study.parent)
+    assert not (study.parent / "metrics.parquet").exists()
+
+
+def test_a_row_that_stands_twice_is_refused(study, refuses):
+    run = read_json(study)["runs"][0]
+    rows = read_frame(f"{run['part']}/metrics.parquet")
+    twice = pd.concat([rows, rows.iloc[[5]]])
+    write_frame(f"{run['part']}/metrics.parquet", twice, {"fingerprint": run["fingerprint"]})
+    with pytest.raises(DataError, match=r"each number once.*'metric': 'ece'"):
+        aggregate(study, study.parent)
+
+
+def test_a_part_without_rows_is_refused(study):
+    run = read_json(study)["runs"][0]
+    rows = read_frame(f"{run['part']}/metrics.parquet")
+    write_frame(f"{run['part']}/metrics.parquet", rows.iloc[:0], {"fingerprint": run["fingerprint"]})
+    with pytest.raises(StateError, match="delete it and run again"):
+        aggregate(study, study.parent)
+
+
+MANY = """
+import resource, sys
+from pathlib import Path
+from calgrid.stages.aggregate import aggregate
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+aggregate(Path(sys.argv[1]), Path(sys.argv[1]).parent)
+print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024)
+"""
+
+
+def test_memory_does_not_grow_with_the_number_of_rows(study, run_python):
+    """Half a million rows as frames of strings take gigabytes."""
+    manifest = read_json(study)
+    base = manifest["runs"][0]
+    rows = numbers(("p", "digits", "resnet8", "ce", 0)).query("split == 'test'")
+    rows = pd.concat([rows.assign(severity=np.int8(severity), split="shift") for severity in range(1, 121)])
+    runs = []
+    for seed in range(250):
+        part = study.parent / f"many{seed}"
+        write_frame(part / "metrics.parquet", rows.assign(seed=seed), {"fingerprint": "many"})
+        write_json(part / "calibrate.json", {"fits": []})
+        key = {**base["key"], "method": "ce", "seed": seed}
+        runs.append({**base, "key": key, "part": str(part), "fingerprint": "many"})
+    write_json(study, {**manifest, "runs": runs})
+    grown = float(run_python(MANY, study))
+    rows = read_json(study.parent / "aggregate.json")["rows"]["metrics"]
+    assert rows == 250 * 2400
+    assert grown < 350
