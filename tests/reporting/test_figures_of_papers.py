@@ -34,8 +34,6 @@ from calgrid.reporting.study import StudyData
 from calgrid.storage.tables import read_published
 
 PAPERS = ("fedlas", "maccal", "smart")
-#: figures that need a network, which other stages measure
-PROBES = {"margin_attack", "masking", "embedding", "prototypes", "profiles", "confidence_histogram"}
 SCHEMA = HOME / "workflow" / "schemas" / "figures.schema.yaml"
 
 
@@ -259,7 +257,7 @@ def test_fits_on_a_part_of_the_corruption_are_compared_on_the_rest_of_it(several
 @pytest.mark.parametrize("name", PAPERS)
 def test_lists_name_figures_that_exist(name):
     named = {entry["figure"] for entry in paper(HOME, name, "papers")["figures"]} - {""}
-    assert named <= {kind.id for kind in FIGURES} | PROBES
+    assert named <= {kind.id for kind in FIGURES}
 
 
 @pytest.mark.parametrize("name", PAPERS)
