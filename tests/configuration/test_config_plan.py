@@ -221,7 +221,7 @@ class TestRuleBook:
         assert re.fullmatch(patterns["seed"], "2")
         assert not re.fullmatch(patterns["seed"], "12")
         assert set(patterns) == {*RunKey._fields, "unit", "probe"}
-        assert not re.fullmatch(patterns["probe"], "")  # there are none
+        assert not re.fullmatch(patterns["probe"], "profiles")  # there are none
 
     def test_alternatives(self):
         assert re.fullmatch(alternatives(["a+b", "a.b"]), "a+b")
