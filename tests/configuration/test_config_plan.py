@@ -223,7 +223,8 @@ class TestRuleBook:
         assert not re.fullmatch(patterns["backbone"], "timm/vit.s")  # a folder of a run has no folder within
         assert re.fullmatch(patterns["seed"], "2")
         assert not re.fullmatch(patterns["seed"], "12")
-        assert set(patterns) == {*RunKey._fields, "unit"}
+        assert set(patterns) == {*RunKey._fields, "unit", "probe"}
+        assert not re.fullmatch(patterns["probe"], "profiles")  # there are none
 
     def test_alternatives(self):
         assert re.fullmatch(alternatives(["a+b", "a.b"]), "a+b")

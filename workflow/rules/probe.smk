@@ -17,7 +17,7 @@ rule probe:
         mem_mb=BOOK.needs.probe_memory,
         runtime=60,
     params:
-        folder=RUN,
+        folder=BOOK.probe_folder,
         data=f"{RESULTS}/data/{{dataset}}",
         spec=BOOK.probe_spec,
     shell:

@@ -199,6 +199,10 @@ class RuleBook:
 
     # probe ----------------------------------------------------------------------------------------------------------
 
+    def probe_folder(self, wildcards: Any) -> str:
+        """Folder of a run."""
+        return self.layout.run(self.key(wildcards))
+
     def probe_spec(self, wildcards: Any) -> str:
         """Resolved probe of a run."""
         return as_json(self.plan.probe(self.key(wildcards), wildcards.probe))
