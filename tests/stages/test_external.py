@@ -138,7 +138,7 @@ class TestImport:
         outs = [tmp_path / name for name in ("one", "two")]
         for out in outs:
             import_run(spec(split_seed=3, val_fraction=0.5), [rows_file], out)
-        for name in OUTPUTS:
+        for name in (name for name in OUTPUTS if name.endswith(".parquet")):  # the record holds times
             assert (outs[0] / name).read_bytes() == (outs[1] / name).read_bytes()
 
     def test_probabilities_become_their_logarithm(self, tmp_path):
