@@ -56,7 +56,7 @@ def test_example_configurations_are_valid(tmp_path):
     from calgrid.configuration.study import Study
 
     examples = [yaml.safe_load(block) for block in blocks("yaml")]
-    assert len(examples) == 4
+    assert len(examples) == 5
     (tmp_path / "images").mkdir()
     for name in ("val.npz", "test.npz", "images/train.parquet", "images/test.parquet"):
         (tmp_path / name).touch()
