@@ -3,6 +3,8 @@
 import pandas as pd
 import pytest
 
+from calgrid.reporting.findings import findings
+from calgrid.reporting.study import StudyData
 from calgrid.reporting.tables import write_tables
 
 LISTS = {"ce": ["ce", "mbls"], "ls": ["ls", "fl3"]}
@@ -62,3 +64,21 @@ def test_without_tuning_there_is_no_table(build, tmp_path):
     study = build(shifts=(), ood=(), resamples=0)
     write_tables(study.folder, study.manifest, tmp_path / "out")
     assert not (tmp_path / "out" / "tuned.md").exists()
+
+
+def test_the_finding_says_what_is_left_of_the_differences(written):
+    study, out = written
+    candidates = {name: [["quick", method] for method in listed] for name, listed in LISTS.items()}
+    tuning = {"metric": "nll", "protocol": "quick", "candidates": candidates}
+    data = StudyData(study.folder, {**study.manifest, "tuning": tuning})
+    said = [sentence for sentence in findings(data, data.groups[0]) if sentence.startswith("Tuned")]
+    table = pd.read_csv(out / "tuned.csv").query("calibrator == 'none'").set_index("method")
+    best = table["nll_mean"].idxmin()
+    survive = int(table.loc["ls", "nll_p_holm"] < 0.05)
+    assert said == [
+        f"Tuned with 2 settings each, chosen by the NLL of validation rows: of 2 methods `{best}` has the lowest NLL, "
+        f"{table.loc[best, 'nll_mean']:.4f} nats; against `ce`, {table.loc['ce', 'nll_mean']:.4f} nats, {survive} of 1 "
+        "differences survive Holm's correction."
+    ]
+    untuned = findings(StudyData(study.folder, study.manifest), data.groups[0])
+    assert not [sentence for sentence in untuned if "Tuned" in sentence]

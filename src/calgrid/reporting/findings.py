@@ -8,6 +8,7 @@ from calgrid.conventions import WORSE
 from calgrid.reporting import text
 from calgrid.reporting.study import SEES_VALIDATION, UNCALIBRATED, Group, StudyData, keeps_accuracy, rank_rows
 from calgrid.reporting.text import amount
+from calgrid.reporting.tuning import read_tuned
 
 #: as many calibrators are named one by one
 FEW = 6
@@ -18,6 +19,7 @@ def findings(data: StudyData, group: Group) -> list[str]:
     """Sentences on one group, the most important first; those without data are left out."""
     makers: tuple[Callable[[StudyData, Group], str], ...] = (
         _dataset,
+        _tuned,
         _best_method,
         _baseline,
         _above_null,
@@ -66,6 +68,25 @@ def _dataset(data: StudyData, group: Group) -> str:
     """A warning that goes with the data set."""
     said = data.warning(group)
     return f"Warning: on {_code(group.dataset)}, {said}." if said else ""
+
+
+def _tuned(data: StudyData, group: Group) -> str:
+    """What is left of the differences between methods when each was tuned with the same budget."""
+    found = read_tuned(data)
+    if found is None or group.protocol != found.protocol:
+        return ""
+    rows = data.select(found.summary, group)
+    rows = rows[(rows["metric"] == "nll") & (rows["calibrator"] == UNCALIBRATED)].set_index("method")
+    if len(rows) < 2:
+        return ""
+    best, others = rows["mean"].idxmin(), rows.drop(index=found.baseline)
+    survive = int((others["p_holm"] < 1 - data.level).sum())
+    lowest, baseline = (amount("nll", rows.loc[name, "mean"]) for name in (best, found.baseline))
+    return (
+        f"Tuned with {text.count(found.budget, 'setting')} each, chosen by the {text.name(found.metric)} of validation "
+        f"rows: of {len(rows)} methods {_code(best)} has the lowest NLL, {lowest}; against {_code(found.baseline)}, "
+        f"{baseline}, {survive} of {len(others)} differences survive Holm's correction."
+    )
 
 
 def _best_method(data: StudyData, group: Group) -> str:

@@ -30,8 +30,8 @@ __all__ = ["TABLES", "write_tables"]
 #: every table; one without rows returns None and is not written
 TABLES: tuple[Callable[[StudyData], Table | None], ...] = (
     questions.comparisons,
-    methods.methods,
     tuned.tuned,
+    methods.methods,
     ranks.method_ranks,
     comparison.tests,
     methods.calibrators,
