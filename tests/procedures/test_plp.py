@@ -80,11 +80,14 @@ def test_cuts_lie_behind_a_module_of_every_backbone(backbone):
 
 
 def test_small_networks_are_cut_at_the_ends_of_their_blocks():
-    """resnet8: 3 tensors of the stem, three blocks of 6, 2 of the head; the first peel takes head and last block."""
+    """resnet8: 3 tensors of the stem, three blocks of 6, 2 of the head; the first peel takes head and last block.
+
+    resnet20: nine blocks, of which the fourth and the seventh have a projection of 3 tensors.
+    """
     assert trained_tensors(build_backbone("resnet8", 10), 11) == [23, 15, 9]
-    assert trained_tensors(build_backbone("resnet20", 10), 11) == [59, 51, 45, 39, 33, 27, 21, 15, 9]
-    assert trained_tensors(build_backbone("resnet20", 10), 3) == [59, 33, 9]
-    assert trained_tensors(build_backbone("resnet20", 10), 1) == [59]
+    assert trained_tensors(build_backbone("resnet20", 10), 11) == [65, 57, 51, 42, 36, 30, 21, 15, 9]
+    assert trained_tensors(build_backbone("resnet20", 10), 3) == [65, 36, 9]
+    assert trained_tensors(build_backbone("resnet20", 10), 1) == [65]
 
 
 def test_frozen_tensors_keep_their_bits_while_batch_norm_moves():
