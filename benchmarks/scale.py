@@ -49,6 +49,8 @@ NULL_MAIN = "import sys\n\nsys.path.insert(0, {folder!r})\n\nfrom null_stages im
 def main() -> None:
     """Measure what was asked for and print it."""
     options = parse()
+    if options.folder is not None:
+        Path(options.folder).mkdir(parents=True, exist_ok=True)
     print_lines("conditions", describe_machine())
     with tempfile.TemporaryDirectory(dir=options.folder) as folder:
         for runs in options.runs:
