@@ -72,9 +72,10 @@ def _dataset(data: StudyData, group: Group) -> str:
 
 def _tuned(data: StudyData, group: Group) -> str:
     """What is left of the differences between methods when each was tuned with the same budget."""
-    found = read_tuned(data)
-    if found is None or group.protocol != found.protocol:
+    tuning = data.manifest.get("tuning")
+    if not tuning or group.protocol != tuning["protocol"]:
         return ""
+    found = read_tuned(data)
     rows = data.select(found.summary, group)
     rows = rows[(rows["metric"] == "nll") & (rows["calibrator"] == UNCALIBRATED)].set_index("method")
     if len(rows) < 2:

@@ -13,7 +13,7 @@ from calgrid.datasets import SHIFT_SPLIT, Prepared, open_prepared
 from calgrid.errors import DataError
 from calgrid.procedures._base import Procedure
 from calgrid.progress import Progress
-from calgrid.stages.train import build_network
+from calgrid.stages.train import build_network, placed
 from calgrid.storage.atomic import write_json
 from calgrid.storage.checkpoint import load_checkpoint
 from calgrid.storage.head import FILE as HEAD_FILE
@@ -66,9 +66,10 @@ def predict(
         begin = time.monotonic()
         network, procedure = build_network(description["spec"], prepared.n_classes)
         protocol = description["spec"]["protocol"]
-        channels_last = protocol["channels_last"]
-        network = network.to(where, memory_format=torch.channels_last if channels_last else torch.contiguous_format)
-        exporter = _Exporter(spec, prepared, network, procedure, where, channels_last, protocol["crop_size"])
+        network = placed(network, protocol, where)
+        exporter = _Exporter(
+            spec, prepared, network, procedure, where, protocol["channels_last"], protocol["crop_size"]
+        )
         with Progress("predict", len(checkpoints) * (len(SPLITS) + len(shifted)), "file") as progress:
             for checkpoint in checkpoints:
                 network.load_state_dict(states[f"{checkpoint}.model"])

@@ -6,12 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-import torch
 
 from calgrid.datasets import open_prepared
 from calgrid.probes import build_probe
 from calgrid.probes._base import Subject
-from calgrid.stages.train import build_network
+from calgrid.stages.train import build_network, placed
 from calgrid.storage.atomic import write_json
 from calgrid.storage.checkpoint import load_checkpoint
 from calgrid.storage.stage import run_stage
@@ -51,8 +50,7 @@ def probe(
         begin = time.monotonic()
         network, procedure = build_network(description["spec"], prepared.n_classes)
         protocol = description["spec"]["protocol"]
-        channels_last = protocol["channels_last"]
-        network = network.to(where, memory_format=torch.channels_last if channels_last else torch.contiguous_format)
+        network = placed(network, protocol, where)
         parts = []
         for checkpoint in spec["checkpoints"]:
             network.load_state_dict(states[f"{checkpoint}.model"])
@@ -62,7 +60,7 @@ def probe(
                 procedure,
                 prepared,
                 where,
-                channels_last=channels_last,
+                channels_last=protocol["channels_last"],
                 crop_size=protocol["crop_size"],
                 run="/".join(map(str, spec["key"].values())),
             )

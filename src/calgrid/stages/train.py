@@ -99,6 +99,12 @@ def build_network(
     return model, procedure
 
 
+def placed(network: nn.Module, protocol: Mapping[str, Any], device: torch.device) -> nn.Module:
+    """Put a network on the device, its convolutions in the memory format of the protocol."""
+    memory_format = torch.channels_last if protocol["channels_last"] else torch.contiguous_format
+    return network.to(device, memory_format=memory_format)
+
+
 def _first_stage_state(spec: Mapping[str, Any], path: Path | None) -> Mapping[str, torch.Tensor] | None:
     wanted = spec.get("first_stage")
     if wanted is None:
@@ -127,13 +133,12 @@ def _build_trainer(
     model, procedure = build_network(spec, classes, first, pretrained=protocol["pretrained"] and first is None)
     torch.manual_seed(stream(seed, "loss weights"))
     loss = build_loss(spec["loss"]["id"], classes, **spec["loss"]["options"]).to(device)
-    channels_last = protocol["channels_last"]
-    model = model.to(device, memory_format=torch.channels_last if channels_last else torch.contiguous_format)
     train_images, val_images = (
-        device_images(prepared, split, device, channels_last, protocol["crop_size"]) for split in ("train", "val")
+        device_images(prepared, split, device, protocol["channels_last"], protocol["crop_size"])
+        for split in ("train", "val")
     )
     return Trainer(
-        model,
+        placed(model, protocol, device),
         loss,
         procedure,
         protocol,
