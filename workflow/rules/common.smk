@@ -4,6 +4,7 @@ import sys
 from pathlib import Path
 
 from snakemake.exceptions import WorkflowError
+from snakemake.jobs import Job
 from snakemake.settings.enums import RerunTrigger
 
 HOME = Path(workflow.basedir)
@@ -57,6 +58,18 @@ RUN = f"{RESULTS}/runs/{KEY}"
 PART = f"{STUDY}/parts/{KEY}"
 LOGS = f"{RESULTS}/logs"
 TIMES = f"{RESULTS}/benchmarks"
+
+
+async def remove_existing_output(job, remove=Job.remove_existing_output):
+    """Snakemake's own, but for what studies share (data, runs): a job of another one may be about to read it.
+
+    The stages that write those files replace them whole, and say themselves whether they are to be made again.
+    """
+    if all(path.startswith(f"{STUDY}/") for path in job.output):
+        await remove(job)
+
+
+Job.remove_existing_output = remove_existing_output
 
 
 wildcard_constraints:
