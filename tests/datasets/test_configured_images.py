@@ -11,7 +11,6 @@ from tests.datasets.pictures import draw, encoded, prepared, specification, writ
 
 from calgrid.datasets import _base, _image_files, image_parquet, open_prepared, prepare
 from calgrid.datasets._base import shuffled_order, stratified_order
-from calgrid.datasets._pictures import AHEAD, in_threads
 from calgrid.errors import ConfigError, DataError, StateError
 
 NAMES = ("ant", "bee", "cat")
@@ -320,20 +319,6 @@ def test_a_damaged_picture_is_named_by_threads_too(files, tmp_path):
     spoil(files, b"broken")
     with pytest.raises(DataError, match=r"Row 3 of .*test.parquet is no picture"):
         prepared(files, tmp_path / "out", threads=3, **PARQUET)
-
-
-def test_threads_keep_the_order_and_are_only_a_little_ahead():
-    drawn = []
-
-    def items():
-        for number in range(200):
-            drawn.append(number)
-            yield number
-
-    results = in_threads(lambda number: number**2, items(), threads=2)
-    assert [next(results) for _ in range(5)] == [0, 1, 4, 9, 16]
-    assert len(drawn) <= 5 + 2 * AHEAD
-    assert list(results) == [number**2 for number in range(5, 200)]
 
 
 def test_deep_pictures_are_refused(files, tmp_path):

@@ -1,6 +1,7 @@
 """Stage aggregate on made-up parts: all rows once, the same statistics in slices as in one, memory that is bounded."""
 
 import itertools
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -93,7 +94,7 @@ def contents(folder):
 
 def in_small_pieces(monkeypatch):
     monkeypatch.setattr("calgrid.stages.aggregate.SLICE_ROWS", 90)
-    monkeypatch.setattr("calgrid.stages.aggregate.COSTED_RUNS", 2)
+    monkeypatch.setattr("calgrid.stages.aggregate.BATCH_RUNS", 2)
 
 
 def test_metrics_are_all_parts_one_after_the_other(study):
@@ -198,3 +199,20 @@ def test_memory_does_not_grow_with_the_number_of_rows(study, run_python):
     rows = read_json(study.parent / "aggregate.json")["rows"]["metrics"]
     assert rows == 250 * 2400
     assert grown < 350
+
+
+@pytest.mark.parametrize("batch", [2, 100])
+def test_processes_change_no_byte(study, tmp_path, monkeypatch, batch):
+    in_small_pieces(monkeypatch)
+    monkeypatch.setattr("calgrid.stages.aggregate.BATCH_RUNS", batch)
+    aggregate(study, tmp_path / "one")
+    aggregate(study, tmp_path / "three", threads=3)
+    assert contents(tmp_path / "three") == contents(tmp_path / "one")
+
+
+def test_what_a_process_refuses_is_refused(study, refuses):
+    run = read_json(study)["runs"][4]
+    Path(run["part"], "metrics.parquet").write_bytes(b"damaged")
+    with refuses(DataError, f"{run['part']}/metrics.parquet", "is damaged"):
+        aggregate(study, study.parent, threads=2)
+    assert not list(study.parent.rglob("*.arrow"))

@@ -24,7 +24,7 @@ def slices_of(folder, runs, size, groups=("a",)):
         for run in range(runs):
             for group in groups:
                 slices.add(group, to_table(part(run).assign(group=group)))
-        return {group: list(frames) for group, frames in slices.read()}
+        return {group: [part.read() for part in parts] for group, parts in slices.read()}
 
 
 @pytest.mark.parametrize("size", [10, 50, 100, 10_000])
@@ -61,7 +61,7 @@ def test_slices_do_not_depend_on_how_the_rows_arrive(tmp_path):
     with Slices(tmp_path / "slices", ["metric", "severity"], 50) as slices:
         slices.expect("a", len(whole))
         slices.add("a", to_table(whole))
-        at_once = {group: list(frames) for group, frames in slices.read()}["a"]
+        at_once = {group: [part.read() for part in parts] for group, parts in slices.read()}["a"]
     piecewise = slices_of(tmp_path / "slices", 4, 50)["a"]
     for one, other in zip(at_once, piecewise, strict=True):
         assert np.array_equal(one[["run", "severity"]], other[["run", "severity"]])

@@ -32,7 +32,7 @@ rule aggregate:
         f"{TIMES}/{BOOK.study}/aggregate.tsv"
     conda:
         "../../envs/report.yaml"
-    threads: 1
+    threads: BOOK.needs.aggregate_threads
     resources:
         mem_mb=4000,
         runtime=60,

@@ -218,15 +218,15 @@ def _add_evaluate(commands: Commands) -> None:
     parser.add_argument("--threads", type=int, default=1, help="threads of linear algebra (1)")
 
 
-def _manifest_options(parser: argparse.ArgumentParser, out: str) -> None:
+def _manifest_options(parser: argparse.ArgumentParser, out: str, threads: str = "threads of linear algebra") -> None:
     parser.add_argument("--manifest", type=Path, required=True, help="manifest.json of the study")
     parser.add_argument("--out", type=Path, required=True, help=out)
-    parser.add_argument("--threads", type=int, default=1, help="threads of linear algebra (1)")
+    parser.add_argument("--threads", type=int, default=1, help=f"{threads} (1)")
 
 
 def _add_aggregate(commands: Commands) -> None:
     parser = _command(commands, "aggregate", "stages:aggregate", "Collect the metrics of all runs of a study.")
-    _manifest_options(parser, "folder of the study")
+    _manifest_options(parser, "folder of the study", "processes that read and summarise")
 
 
 def _add_tables(commands: Commands) -> None:

@@ -116,7 +116,7 @@ def aggregate(options: argparse.Namespace) -> None:
     """Collect the metrics of a study."""
     from calgrid.stages.aggregate import aggregate as run
 
-    run(options.manifest, options.out)
+    run(options.manifest, options.out, options.threads)
 
 
 def _replace_folder(out: Path, write: Callable[[Path], object]) -> None:

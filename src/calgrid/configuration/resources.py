@@ -27,6 +27,8 @@ WEIGHT_COPIES = 8
 LOGITS_COPIES = 6
 #: memory of tables, figures and report for each run: 3,000 numbers of 1.2 kB
 REPORT_MB_A_RUN = 4
+#: processes that aggregate studies of many runs; few runs are read before a process has started
+AGGREGATE_THREADS, MANY_RUNS = 4, 500
 #: what says nothing of its size: a data set, and a backbone as large as the largest that are registered
 UNKNOWN_IMAGES = 100_000
 UNKNOWN_SHAPE = (3, 64, 64)
@@ -74,6 +76,10 @@ class Resources:
         base = self.info(unit).get("base")
         images = self.images(base)["test"] * self.settings(unit) if base else sum(self.images(unit).values())
         return images * math.prod(self.shape(unit)[1:]) * PREPARE_SECONDS_A_PIXEL
+
+    def aggregate_threads(self, wildcards: Any) -> int:
+        """Processes that read and summarise the runs of the study."""
+        return AGGREGATE_THREADS if len(self._study.evaluations) >= MANY_RUNS else 1
 
     def train_gpus(self, wildcards: Any) -> int:
         """GPUs of a training: none where weights are taken as they are."""

@@ -25,8 +25,9 @@ from calgrid.datasets._base import (
     scratch_array,
     stratified_order,
 )
-from calgrid.datasets._pictures import counted, decode, in_threads
+from calgrid.datasets._pictures import counted, decode
 from calgrid.errors import DataError
+from calgrid.parallel import in_threads
 
 Rows = NDArray[np.int64]
 

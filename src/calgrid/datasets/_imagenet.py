@@ -19,9 +19,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calgrid.datasets._base import Dataset, ImageSplit, draw_val, scratch_array
-from calgrid.datasets._pictures import SUFFIXES, Interpolation, counted, decode, in_threads
+from calgrid.datasets._pictures import SUFFIXES, Interpolation, counted, decode
 from calgrid.datasets._stores import Store
 from calgrid.errors import DataError
+from calgrid.parallel import in_threads
 from calgrid.progress import log
 
 #: pixels of a side, and of the shorter side before the cut

@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 from calgrid.datasets._archives import each_member
 from calgrid.datasets._base import Dataset, ImageSplit, draw_val, scratch_array
 from calgrid.datasets._download import obtain
-from calgrid.datasets._pictures import counted, decode, in_threads
+from calgrid.datasets._pictures import counted, decode
 from calgrid.errors import DataError
+from calgrid.parallel import in_threads
 
 #: most bytes of an encoded picture
 LIMIT = 50_000_000

@@ -2,9 +2,7 @@
 
 import io
 import math
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Iterable, Iterator
 from typing import Literal, TypeVar
 
 import numpy as np
@@ -21,11 +19,8 @@ SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".t
 DEEP_MODES = ("I", "F")
 #: pictures between two steps of the progress
 STEP = 512
-#: pictures that each thread may be ahead of what was taken, so that few are in memory
-AHEAD = 8
 
 Item = TypeVar("Item")
-Result = TypeVar("Result")
 Interpolation = Literal["bilinear", "bicubic"]
 FILTERS = {"bilinear": Image.Resampling.BILINEAR, "bicubic": Image.Resampling.BICUBIC}
 
@@ -91,25 +86,3 @@ def counted(items: Iterable[Item], total: int, title: str) -> Iterator[Item]:
             yield item
             if number % STEP == 0 or number == total:
                 progress.advance()
-
-
-def in_threads(function: Callable[[Item], Result], items: Iterable[Item], threads: int) -> Iterator[Result]:
-    """Yield ``function(item)`` in the order of ``items``, computed ahead by some threads.
-
-    Pillow decodes and scales without Python's lock, so that threads are as good as processes here. ``items`` are drawn
-    by the caller's thread. The result does not depend on the number of threads.
-    """
-    if threads == 1:
-        yield from map(function, items)
-        return
-    pending: deque[Future[Result]] = deque()
-    pool = ThreadPoolExecutor(threads)
-    try:
-        for item in items:
-            pending.append(pool.submit(function, item))
-            if len(pending) >= AHEAD * threads:
-                yield pending.popleft().result()
-        while pending:
-            yield pending.popleft().result()
-    finally:
-        pool.shutdown(cancel_futures=True)

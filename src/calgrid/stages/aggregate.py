@@ -1,27 +1,31 @@
 """Stage ``aggregate``: all runs of a study in ``metrics.parquet``, ``summary.parquet`` and ``costs.parquet``.
 
 Rows pass through in pieces, so that memory does not grow with the number of runs: metrics are written as they are read,
-and dealt into slices on disk by what is ranked and tested together, of which one at a time is summarised.
+and dealt into slices on disk by what is ranked and tested together, which are summarised one by one. Several processes
+may read and summarise; the bytes do not depend on how many.
 """
 
+import functools
+import itertools
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
 from calgrid.errors import StateError
+from calgrid.parallel import Map, processes
 from calgrid.progress import Progress
 from calgrid.stages.calibrate import COLUMNS
 from calgrid.statistics import summarise
 from calgrid.statistics._frames import KEYS
 from calgrid.storage import provenance
 from calgrid.storage.atomic import read_json, write_json
-from calgrid.storage.slices import Slices
+from calgrid.storage.slices import Slice, Slices
 from calgrid.storage.stage import run_stage
-from calgrid.storage.tables import Table, read_published, read_result, table_of_rows, to_table, writing
+from calgrid.storage.tables import Table, join, read_published, read_result, table_of_rows, to_table, writing
 
 OUTPUTS = ("metrics.parquet", "summary.parquet", "costs.parquet", "aggregate.json")
 KEY = ["protocol", "dataset", "backbone", "method", "seed"]
@@ -39,13 +43,18 @@ COSTS = {
 }
 #: rows that are summarised at once, about; which takes some 100 MB
 SLICE_ROWS = 2**17
-#: runs whose costs are in memory at once
-COSTED_RUNS = 1000
+#: runs that a process reads at once
+BATCH_RUNS = 32
 Run = Mapping[str, Any]
 
 
-def aggregate(manifest_path: Path, out: Path) -> bool:
+def aggregate(manifest_path: Path, out: Path, threads: int = 1) -> bool:
     """Collect the parts that the manifest lists, each checked against its expected fingerprint.
+
+    Parameters
+    ----------
+    manifest_path : ``manifest.json`` of a study. out : folder of the study.
+    threads : processes that read and summarise, beside this one if there are several.
 
     Raises
     ------
@@ -57,10 +66,11 @@ def aggregate(manifest_path: Path, out: Path) -> bool:
     def produce(folder: Path) -> None:
         begin = time.monotonic()
         runs = manifest["runs"]
-        with Slices(folder / "slices", COLUMN, SLICE_ROWS) as slices:
-            n_metrics = _collect_metrics(runs, folder / "metrics.parquet", slices)
-            n_summary = _summarise(manifest, slices, folder / "summary.parquet")
-        n_costs = _collect_costs(runs, folder / "costs.parquet")
+        with processes(threads) as in_processes:
+            with Slices(folder / "slices", COLUMN, SLICE_ROWS) as slices:
+                n_metrics = _collect_metrics(runs, folder / "metrics.parquet", slices, in_processes)
+                n_summary = _summarise(manifest, slices, folder / "summary.parquet", in_processes)
+            n_costs = _collect_costs(runs, folder / "costs.parquet", in_processes)
         facts = {
             "spec": {**manifest, "runs": len(runs)},
             "fingerprint": manifest["fingerprint"],
@@ -71,22 +81,36 @@ def aggregate(manifest_path: Path, out: Path) -> bool:
     return run_stage(out, "aggregate", manifest["fingerprint"], OUTPUTS, produce)
 
 
-def _collect_metrics(runs: Iterable[Run], path: Path, slices: Slices) -> int:
+def _collect_metrics(runs: Sequence[Run], path: Path, slices: Slices, in_processes: Map) -> int:
     """Write the metrics of all runs in their order, and deal them into slices; return how many rows there are."""
-    members = Counter(_condition(run) for run in runs)
+    members = Counter(map(_condition, runs))
     expected: set[tuple[str, ...]] = set()
     rows = 0
-    with Progress("aggregate", members.total(), "run") as progress, writing(path) as writer:
-        for run in runs:
-            part, condition = _read_part(run), _condition(run)
-            if condition not in expected:
-                expected.add(condition)
-                slices.expect(condition, len(part) * members[condition])
-            writer.add(part)
-            slices.add(condition, part.drop_columns([*CONDITION, *NOT_SUMMARISED]))
-            rows += len(part)
-            progress.advance()
+    with Progress("aggregate", len(runs), "run") as progress, writing(path) as writer:
+        for table, conditions in in_processes(_read_parts, _batches(runs)):
+            writer.add(table)
+            numbers, start = table.drop_columns([*CONDITION, *NOT_SUMMARISED]), 0
+            for condition, lengths in itertools.groupby(conditions, key=lambda pair: pair[0]):
+                counts = [length for _, length in lengths]
+                if condition not in expected:
+                    expected.add(condition)
+                    slices.expect(condition, counts[0] * members[condition])
+                slices.add(condition, numbers.slice(start, sum(counts)))
+                start += sum(counts)
+            rows += len(table)
+            for _ in conditions:
+                progress.advance()
     return rows
+
+
+def _batches(runs: Sequence[Run]) -> Iterator[Sequence[Run]]:
+    return (runs[start : start + BATCH_RUNS] for start in range(0, len(runs), BATCH_RUNS))
+
+
+def _read_parts(runs: Sequence[Run]) -> tuple[Table, list[tuple[tuple[str, ...], int]]]:
+    """Metrics of some runs, and the condition and the number of rows of each."""
+    parts = [_read_part(run) for run in runs]
+    return join(parts), [(_condition(run), len(part)) for run, part in zip(runs, parts, strict=True)]
 
 
 def _condition(run: Run) -> tuple[str, ...]:
@@ -107,7 +131,7 @@ def _read_part(run: Run) -> Table:
     return part
 
 
-def _summarise(manifest: Mapping[str, Any], slices: Slices, path: Path) -> int:
+def _summarise(manifest: Mapping[str, Any], slices: Slices, path: Path, in_processes: Map) -> int:
     """Write the summary of one condition after the other; return how many rows there are.
 
     Conditions come sorted, and a summary is sorted by them first, so that only the rows of one condition are in memory.
@@ -118,11 +142,15 @@ def _summarise(manifest: Mapping[str, Any], slices: Slices, path: Path) -> int:
     rows = 0
     with writing(path) as writer:
         for condition, parts in slices.read():
-            found = [summarise(_placed(part, condition), **options) for part in parts]
+            found = list(in_processes(functools.partial(_summary_of, condition, options), parts))
             summary = found[0] if len(found) == 1 else pd.concat(found).sort_values(list(KEYS), kind="stable")
             writer.add(to_table(summary))
             rows += len(summary)
     return rows
+
+
+def _summary_of(condition: tuple[str, ...], options: Mapping[str, Any], part: Slice) -> pd.DataFrame:
+    return summarise(_placed(part.read(), condition), **options)
 
 
 def _placed(part: pd.DataFrame, condition: tuple[str, ...]) -> pd.DataFrame:
@@ -131,15 +159,19 @@ def _placed(part: pd.DataFrame, condition: tuple[str, ...]) -> pd.DataFrame:
     return part.assign(**{n: pd.Categorical.from_codes(codes, [v]) for n, v in zip(CONDITION, condition, strict=True)})
 
 
-def _collect_costs(runs: list[Run], path: Path) -> int:
+def _collect_costs(runs: Sequence[Run], path: Path, in_processes: Map) -> int:
     """Write what all runs cost; return how many rows there are."""
     total = 0
     with writing(path) as writer:
-        for start in range(0, len(runs), COSTED_RUNS):
-            rows = [row for run in runs[start : start + COSTED_RUNS] for row in _costs(run)]
-            writer.add(table_of_rows(rows, {**{name: COLUMNS[name] for name in KEY}, **COSTS}))
-            total += len(rows)
+        for costs in in_processes(_costs_of, _batches(runs)):
+            writer.add(costs)
+            total += len(costs)
     return total
+
+
+def _costs_of(runs: Sequence[Run]) -> Table:
+    rows = [row for run in runs for row in _costs(run)]
+    return table_of_rows(rows, {**{name: COLUMNS[name] for name in KEY}, **COSTS})
 
 
 def _costs(run: Mapping[str, Any]) -> Iterator[dict[str, Any]]:

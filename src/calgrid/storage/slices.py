@@ -4,6 +4,7 @@ import shutil
 import zlib
 from collections import defaultdict
 from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
@@ -12,6 +13,21 @@ import pandas as pd
 import pyarrow as pa
 
 from calgrid.storage.tables import PIECE_ROWS, join
+
+
+@dataclass(frozen=True)
+class Slice:
+    """Rows on disk, which any process may read as long as their :class:`Slices` are open."""
+
+    files: tuple[Path, ...]
+
+    def read(self) -> pd.DataFrame:
+        """The rows as a data frame; words are categories."""
+        tables = []
+        for path in self.files:
+            with pa.OSFile(str(path), "rb") as source:
+                tables.append(pa.ipc.open_file(source).read_all())
+        return join(tables).to_pandas()
 
 
 class Slices:
@@ -80,20 +96,12 @@ class Slices:
             if ends[place] < ends[place + 1]:
                 yield place, dealt.slice(ends[place], ends[place + 1] - ends[place])
 
-    def read(self) -> Iterator[tuple[Hashable, Iterator[pd.DataFrame]]]:
-        """All groups, sorted, with their slices that have rows as data frames; words are categories."""
+    def read(self) -> Iterator[tuple[Hashable, list[Slice]]]:
+        """All groups, sorted, with their slices that have rows."""
         self._spill()
         for group in sorted(self._counts):
-            numbers = (number for number in range(self._counts[group]) if (group, number) in self._files)
-            yield group, (_read(self._files[group, number]) for number in numbers)
-
-
-def _read(files: Sequence[Path]) -> pd.DataFrame:
-    tables = []
-    for path in files:
-        with pa.OSFile(str(path), "rb") as source:
-            tables.append(pa.ipc.open_file(source).read_all())
-    return join(tables).to_pandas()
+            numbers = [number for number in range(self._counts[group]) if (group, number) in self._files]
+            yield group, [Slice(tuple(self._files[group, number])) for number in numbers]
 
 
 def _hashed(column: pa.Array | pa.ChunkedArray) -> np.ndarray:

@@ -1,0 +1,83 @@
+"""Items dealt to threads and processes: the order is kept, few are ahead, no process outlives its parent."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from calgrid.errors import DataError
+from calgrid.parallel import AHEAD, AHEAD_PROCESSES, in_threads, processes
+from calgrid.storage.locks import _process_start
+
+
+def square(number):
+    return number**2
+
+
+def refuse_three(number):
+    if number == 3:
+        raise DataError("Three is refused.")
+    return number
+
+
+def drawing(drawn):
+    for number in range(200):
+        drawn.append(number)
+        yield number
+
+
+def test_threads_keep_the_order_and_are_only_a_little_ahead():
+    drawn = []
+    results = in_threads(square, drawing(drawn), threads=2)
+    assert [next(results) for _ in range(5)] == [0, 1, 4, 9, 16]
+    assert len(drawn) <= 5 + 2 * AHEAD
+    assert list(results) == [number**2 for number in range(5, 200)]
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_processes_keep_the_order_and_are_only_a_little_ahead(count):
+    drawn = []
+    with processes(count) as in_processes:
+        results = in_processes(square, drawing(drawn))
+        assert [next(results) for _ in range(5)] == [0, 1, 4, 9, 16]
+        assert len(drawn) <= 5 + 2 * AHEAD_PROCESSES
+        assert list(results) == [number**2 for number in range(5, 200)]
+        assert list(in_processes(square, [7])) == [49]
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_an_error_comes_in_its_place(count):
+    with processes(count) as in_processes:
+        results = in_processes(refuse_three, range(10))
+        assert [next(results) for _ in range(3)] == [0, 1, 2]
+        with pytest.raises(DataError, match=r"Three is refused\."):
+            next(results)
+
+
+WORKERS = """
+import multiprocessing, os, time
+from calgrid.parallel import processes
+if __name__ == "__main__":
+    with processes(2) as in_processes:
+        list(in_processes(abs, range(8)))
+        print(*(child.pid for child in multiprocessing.active_children()), flush=True)
+        time.sleep(60)
+"""
+
+
+def test_workers_end_with_a_process_that_is_killed(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(WORKERS)
+    parent = subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE, text=True)
+    children = [int(pid) for pid in parent.stdout.readline().split()]
+    assert len(children) == 2
+    assert all(map(_process_start, children))
+    os.kill(parent.pid, signal.SIGKILL)
+    parent.wait()
+    deadline = time.monotonic() + 30
+    while any(map(_process_start, children)):
+        assert time.monotonic() < deadline, "workers go on"
+        time.sleep(0.05)
