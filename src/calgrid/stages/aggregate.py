@@ -41,8 +41,8 @@ COSTS = {
     **dict.fromkeys(("device", "device_name"), "str"),
     **dict.fromkeys(("threads", "epochs", "parameters"), "float64"),
 }
-#: rows that are summarised at once, about; which takes some 100 MB
-SLICE_ROWS = 2**17
+#: rows that are summarised at once, about; which takes some 150 MB
+SLICE_ROWS = 2**18
 #: runs that a process reads at once
 BATCH_RUNS = 32
 Run = Mapping[str, Any]

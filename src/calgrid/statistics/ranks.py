@@ -1,13 +1,15 @@
 """Comparison of several methods over several settings by their ranks (Demšar, JMLR 2006)."""
 
+import importlib
 import math
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Literal
 
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
-from scipy import special, stats
+from scipy import special
 
 from calgrid.errors import ConfigError, DataError
 from calgrid.statistics.holm import holm
@@ -99,7 +101,7 @@ def nemenyi_cd(k: int, n: int, alpha: float = 0.05) -> float:
     """
     if k < 2 or n < 1 or not 0 < alpha < 1:
         raise ConfigError(f"nemenyi_cd needs k >= 2, n >= 1 and 0 < alpha < 1, got k={k}, n={n}, alpha={alpha}.")
-    q = stats.studentized_range.ppf(1 - alpha, k, math.inf) / math.sqrt(2)
+    q = _scipy_stats().studentized_range.ppf(1 - alpha, k, math.inf) / math.sqrt(2)
     return float(q * math.sqrt(k * (k + 1) / (6 * n)))
 
 
@@ -138,10 +140,15 @@ def _signed_rank(differences: pd.Series) -> dict[str, float]:
     if len(differences):
         # all methods equal everywhere: no evidence, where the formula would divide 0 by 0
         equal = not differences.any()
-        statistic, p_value = (0.0, 1.0) if equal else stats.wilcoxon(differences, zero_method="pratt")
+        statistic, p_value = (0.0, 1.0) if equal else _scipy_stats().wilcoxon(differences, zero_method="pratt")
     return {
         "n_settings": len(differences),
         "median_difference": differences.median(),
         "statistic": float(statistic),
         "p_value": float(p_value),
     }
+
+
+def _scipy_stats() -> ModuleType:
+    """Half of the time to import calgrid's statistics, which every process that aggregates does, would be for this."""
+    return importlib.import_module("scipy.stats")

@@ -18,6 +18,8 @@ from calgrid.conventions import NO_LABEL
 from calgrid.errors import DataError
 from calgrid.storage.atomic import replacing
 
+#: a Parquet file up to this size is read at once
+SMALL_BYTES = 2**20
 METADATA_KEY = b"calgrid"
 #: largest distance of the sum of a row of ``distribution`` from 1
 SUM_TOLERANCE = 1e-4
@@ -133,8 +135,12 @@ def read_table(path: Path, what: str = "Parquet file") -> pa.Table:
     if not Path(path).is_file():
         raise DataError(f"The {what} {path} does not exist.")
     try:
-        with pq.ParquetFile(path) as file:  # a third of the time of pq.read_table, which looks for whole data sets
-            return file.read()
+        # Half the time for small files, which there are tens of thousands of: one read, and no threads to wait for.
+        large = Path(path).stat().st_size > SMALL_BYTES
+        source = path if large else pa.BufferReader(Path(path).read_bytes())
+        # a third of the time of pq.read_table, which looks for whole data sets
+        with pq.ParquetFile(source, pre_buffer=large) as file:
+            return file.read(use_threads=large)
     except (pa.ArrowException, OSError) as error:
         # "Could not open Parquet input source '...': the reason. More about it."
         reason = str(error).splitlines()[0].rpartition("': ")[2].split(". ")[0]
