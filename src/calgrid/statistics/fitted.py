@@ -16,7 +16,7 @@ resampled t-test of Nadeau and Bengio (Machine Learning 52, 2003): of J differen
 
 ``std^2 = (1 / J + n_scored / n_fit) s^2`` with J - 1 degrees of freedom.
 
-Neither says anything of another training.
+Neither says anything of another training, the first nothing of other samples to fit on.
 """
 
 import math

@@ -125,7 +125,8 @@ class PaperTable:
         return (
             "Small: ± standard deviation over n seeds of the calibrator, published too where it was printed. It covers "
             "where the fit ends on one network and one test set, and where a part of each corruption fits, which "
-            f"images those are; it says nothing of other test images or of another training. {single.capitalize()}"
+            "images those are; it says nothing of other test images, other images to fit on, or another training. "
+            f"{single.capitalize()}"
         )
 
     @property

@@ -63,7 +63,7 @@ def _caption(level: float) -> str:
         "calibrators that a paper fits several times to one network are tested on resamples of the test images that "
         "all calibrators share, with the spread over seeds of the calibrator added; where a part of each corruption "
         "fits, by the corrected resampled t-test of Nadeau and Bengio over the random splits. Such a verdict is about "
-        "these networks and says nothing of another training. Confirmed: it holds "
+        "these networks and says nothing of another training or of other images to fit on. Confirmed: it holds "
         "in as many cells as claimed. Not confirmed: so many cells show the opposite that it cannot hold. Cannot tell: "
         "neither, for want of runs or of seeds. Seeds to tell: what the open tests need for a power of 80 % if "
         "differences and their spread over seeds are what they look like now, or what else is wanting. In print: cells "
