@@ -380,11 +380,24 @@ class TestReductionOfTheProtocol:
         key = next(key for key in plan.study.runs if key.method == method)
         return plan.train(key)["loss"]["options"]
 
-    @pytest.mark.parametrize("method", ["mbls", "tst+mbls"])
-    def test_reaches_the_loss(self, home, method):
-        assert self.options(home, method)["reduction"] == "sum"
+    def test_reaches_the_loss(self, home):
+        assert self.options(home, "mbls")["reduction"] == "sum"
+
+    def test_of_the_second_stage_reaches_its_loss(self, home):
+        assert self.options(home, "tst+mbls")["reduction"] == "mean"
+        protocols = {"summed": {"base": "fcline", "second_stage": {"reduction": "sum"}}}
+        grid = {
+            "protocol": "summed",
+            "datasets": ["digits"],
+            "backbones": ["resnet8"],
+            "methods": ["tst"],
+            "seeds": [1],
+        }
+        plan = Plan(Study({"study": "s", "protocols": protocols, "grids": [grid]}, home))
+        reductions = {key.method: plan.train(key)["loss"]["options"]["reduction"] for key in plan.study.runs}
+        assert reductions == {"ce": "sum", "tst": "sum"}
 
     def test_an_override_of_the_method_wins(self, home):
         override = {"match": {"method": "mbls"}, "set": {"reduction": "mean"}}
         assert self.options(home, "mbls", overrides=[override])["reduction"] == "mean"
-        assert self.options(home, "tst+mbls", overrides=[override])["reduction"] == "sum"
+        assert self.options(home, "tst+mbls", overrides=[override])["reduction"] == "mean"

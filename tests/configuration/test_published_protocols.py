@@ -53,8 +53,16 @@ def test_second_stages_train_40_more_epochs_at_a_constant_rate(protocol):
     assert second["epochs"] == 40
     assert rates(second, (0, 20, 39)) == pytest.approx([0.1] * 6)
     assert second["checkpoints"] == ["last"]
-    for key in ("batch_size", "optimizer", "reduction", "clip_grad_norm", "augmentation"):
+    assert second["reduction"] == "mean"
+    for key in ("batch_size", "optimizer", "clip_grad_norm", "augmentation"):
         assert second[key] == protocol[key]
+
+
+@pytest.mark.parametrize(
+    "name", ["aclsline", "aclsline_tiny", "fcline", "fcline_tiny", "finegrained", "finegrained_vit"]
+)
+def test_protocols_of_papers_train_in_full_precision(book, name):
+    assert book.get(name, "the test")["precision"] == "fp32"
 
 
 def test_fine_grained_protocols_differ_in_network_optimiser_and_crop(book):

@@ -178,14 +178,15 @@ class Study:
             )
         *_, first = self.methods.split(key.method, f"{where}.methods")
         defaults_of = self.datasets.defaults_of(key.dataset)
-        place = Place(key.protocol, key.dataset, key.backbone, protocol.get("reduction", "mean"), defaults_of)
+        staged = for_stage(protocol, second=first is not None)
+        place = Place(key.protocol, key.dataset, key.backbone, staged.get("reduction", "mean"), defaults_of)
         method = self.methods.resolve(key.method, place)
         if protocol["weights"] == FOCAL_CALIBRATION:
             checkpoint_file(key.dataset, key.backbone, method, f"{where}.methods")
         first_key = key._replace(method=first) if first else None
         if first_key:
             self._add_run(first_key, protocol, where)
-        self.runs[key] = Run(key, for_stage(protocol, second=first is not None), method, first_key)
+        self.runs[key] = Run(key, staged, method, first_key)
 
     def _calibrator(self, name: str, where: str) -> dict[str, Any]:
         return self.calibrators.resolve(name, f"{where}.calibrators")
