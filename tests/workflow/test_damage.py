@@ -36,7 +36,7 @@ def test_a_truncated_file_is_named_and_made_again_when_it_is_deleted(damaged, re
     path = repository.root / RUN / damaged
     os.truncate(path, path.stat().st_size // 2)
     wanted = ("results/tiny/metrics.parquet", f"{RUN}/{damaged}", f"{RUN}/logits/last/val.parquet")
-    result = repository.snakemake("--configfile", "tiny.yaml", "--cores", "1", *wanted, "--show-failed-logs")
+    result = repository.snakemake("--configfile", "tiny.yaml", "--cores", "1", *wanted)
     output = result.stdout + result.stderr
     assert result.returncode != 0
     assert f"{RUN}/{damaged} is damaged" in output

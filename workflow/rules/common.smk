@@ -1,10 +1,12 @@
 """Configuration, environment and path patterns that all rules share."""
 
+import os
 import sys
 from pathlib import Path
 
 from snakemake.exceptions import WorkflowError
 from snakemake.jobs import Job
+from snakemake.logging import logger
 from snakemake.settings.enums import RerunTrigger
 
 HOME = Path(workflow.basedir)
@@ -58,6 +60,8 @@ RUN = f"{RESULTS}/runs/{KEY}"
 PART = f"{STUDY}/parts/{KEY}"
 LOGS = f"{RESULTS}/logs"
 TIMES = f"{RESULTS}/benchmarks"
+# of the log of a failed job
+SHOWN_LINES = 3
 
 
 async def remove_existing_output(job, remove=Job.remove_existing_output):
@@ -69,7 +73,16 @@ async def remove_existing_output(job, remove=Job.remove_existing_output):
         await remove(job)
 
 
+def log_error(job, *arguments, log_error=Job.log_error, **details):
+    """Snakemake's own, and the last lines of the job's log: there it says in one sentence what is wrong."""
+    log_error(job, *arguments, **details)
+    for path in filter(os.path.isfile, job.log):
+        lines = Path(path).read_text(encoding="utf-8", errors="replace").splitlines()
+        logger.error("\n".join([f"{path} ends with:", *(f"    {line}" for line in lines[-SHOWN_LINES:])]))
+
+
 Job.remove_existing_output = remove_existing_output
+Job.log_error = log_error
 
 
 wildcard_constraints:
