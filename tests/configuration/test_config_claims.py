@@ -78,7 +78,7 @@ def test_ids_are_there_once(load, refuses):
         load({}, {})
 
 
-@pytest.mark.parametrize(("name", "count"), [("fedlas", 6), ("maccal", 5), ("smart", 7)])
+@pytest.mark.parametrize(("name", "count"), [("fedlas", 12), ("maccal", 6), ("smart", 7)])
 def test_shipped_claims_are_about_cells(home, name, count):
     claims = paper(home, name, "papers")["claims"]
     assert len(claims) == count

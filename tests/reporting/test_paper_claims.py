@@ -183,6 +183,8 @@ def test_claims_that_hold_in_fewer_printed_cells_than_claimed(tables):  # noqa: 
     assert fewer == {
         "fedlas_ls_ece": "4 of 6",
         "fedlas_ls_fine_grained": "3 of 4",
+        "fedlas_ls_over_confidence": "1 of 3",
+        "fedlas_mbls_over_confidence": "2 of 3",
         "maccal_accuracy": "28 of 29",
         "smart_best_aece": "19 of 26",
         "smart_margin": "4 of 5",
