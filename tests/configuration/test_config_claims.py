@@ -50,6 +50,13 @@ def test_without_than_all_that_compete_are_rivals(load):
     assert [len(setting["rivals"]) for setting in claim["settings"]] == [15] * 6
 
 
+def test_than_names_several_rivals_that_must_all_be_there(load, refuses):
+    (claim,) = load({"than": {"method": ["ls", "mbls", "ce"]}})
+    assert [len(setting["rivals"]) for setting in claim["settings"]] == [3] * 6
+    with refuses(ConfigError, "0 cells of table 1 match and have a rival"):
+        load({"than": {"method": ["ls", "no_such"]}})
+
+
 def test_means_and_ranks_are_no_cells_of_a_claim(load):
     (claim,) = load({"table": 2, "where": {"metric": "accuracy"}, "margin": 0.01})
     assert len(claim["settings"]) == 4
@@ -78,7 +85,7 @@ def test_ids_are_there_once(load, refuses):
         load({}, {})
 
 
-@pytest.mark.parametrize(("name", "count"), [("fedlas", 6), ("maccal", 5), ("smart", 7)])
+@pytest.mark.parametrize(("name", "count"), [("fedlas", 12), ("maccal", 6), ("smart", 8)])
 def test_shipped_claims_are_about_cells(home, name, count):
     claims = paper(home, name, "papers")["claims"]
     assert len(claims) == count

@@ -1,5 +1,7 @@
 """Configurations of papers: which runs they have, counted from the rows and columns of the papers' tables."""
 
+import itertools
+
 import pytest
 import yaml
 from tests.conftest import HOME
@@ -11,8 +13,9 @@ from calgrid.errors import ConfigError
 from calgrid.reporting.papers.cells import expanded, run_method
 
 
-def study_of(name):
-    return Study(yaml.safe_load((HOME / f"config/papers/{name}.yaml").read_text()), HOME)
+def study_of(name, data_root="data"):
+    config = yaml.safe_load((HOME / f"config/papers/{name}.yaml").read_text())
+    return Study({**config, "data_root": str(data_root)}, HOME)
 
 
 @pytest.fixture(scope="module")
@@ -48,6 +51,39 @@ def test_every_cell_of_every_table_gets_a_number(name, request):
         evaluation = have[method, place["dataset"], place["backbone"]]
         assert place["calibrator"] in evaluation.calibrators, place
         assert place["shift"] in ("", *evaluation.families), place
+
+
+#: figures whose other methods are shown as they were trained: the method whose runs the probe measures
+MEASURED = {"masked_inference": ["ce"]}
+
+
+def planned(study, at, entry):
+    """Evaluations of a place that fit all calibrators of an entry on one run, and test one of its shifts."""
+    return [
+        each
+        for key, each in study.evaluations.items()
+        if all(getattr(key, axis) == value for axis, value in at.items())
+        and set(entry["calibrator"]) <= set(each.calibrators)
+        and (not entry["shift"] or set(entry["shift"]) & set(each.families))
+    ]
+
+
+@pytest.mark.parametrize("name", ["fedlas", "maccal", "smart"])
+def test_every_figure_can_be_drawn_at_each_place_that_its_list_names(name, tmp_path):
+    """Methods, calibrators, shifts and probes; what comes from elsewhere, such as an import, the list says."""
+    study = study_of(name, tmp_path)
+    (paper,) = study.papers
+    for entry in paper["figures"]:
+        axes = {axis: entry[axis] for axis in ("dataset", "backbone", "method") if entry[axis]}
+        for values in itertools.product(*axes.values()):
+            assert planned(study, dict(zip(axes, values, strict=True)), entry), (entry["number"], values)
+        probe = entry["needs"].removeprefix("the probe ")
+        if probe != entry["needs"]:
+            axes["method"] = MEASURED.get(entry["figure"], entry["method"])
+            for values in itertools.product(*axes.values()):
+                found = planned(study, dict(zip(axes, values, strict=True)), entry)
+                ids = {each["id"] for evaluation in found for each in evaluation.probes.values()}
+                assert probe in ids, (entry["number"], values)
 
 
 def test_runs_of_fedlas(fedlas):

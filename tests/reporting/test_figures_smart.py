@@ -150,15 +150,15 @@ def test_curve_is_the_temperature_that_divides_the_logits(data, largest, sizes):
 def test_bars_are_confidence_minus_accuracy_of_quarters_by_margin(data, largest, sizes):
     test = logits_of(sizes, "test")
     figure = margin_reliability.draw(data, largest)
-    assert [ax.get_title() for ax in figure.axes[:3]] == ["uncalibrated", "ts", "smart"]
+    assert [ax.get_title() for ax in figure.axes[:4]] == ["uncalibrated", "ts", "pts", "smart"]
     ordered = np.sort(test.logits.astype(float), axis=1)
     quarters = np.argsort(ordered[:, -1] - ordered[:, -2]).reshape(4, 60)
-    for column, name in enumerate(("none", "ts", "smart")):
+    for column, name in enumerate(("none", "ts", "pts", "smart")):
         val = logits_of(sizes, "val")
-        seed = {"seed": 0} if name == "smart" else {}
+        seed = {"seed": 0} if name in ("pts", "smart") else {}
         probs = build_calibrator(name, **seed).fit(val.logits, val.label).predict_proba(test.logits)
         gap = probs.max(axis=1) - (probs.argmax(axis=1) == test.label)
-        bars = [bar.get_height() for bar in figure.axes[3 + column].patches]
+        bars = [bar.get_height() for bar in figure.axes[4 + column].patches]
         assert bars == pytest.approx([100 * gap[rows].mean() for rows in quarters])
         points = [line for line in figure.axes[column].lines if line.get_marker() == "o"]
         # bins are of equal numbers: their mean is that of the group

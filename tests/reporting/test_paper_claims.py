@@ -165,3 +165,27 @@ def test_cells_show_the_spread_of_the_fits_and_say_so(smart):
     # those of Table 8 have a percent sign and are not shown
     assert "± 44.10" not in smart(0.02)["8"].markdown
     assert smart(0.02)["8"].frame["published_std"].isna().all()
+
+
+# printed numbers alone --------------------------------------------------------------------------------------------
+
+
+def test_claims_that_hold_in_fewer_printed_cells_than_claimed(tables):  # noqa: F811
+    """Those that config/published/README.md lists."""
+    fewer = {}
+    for name in ("fedlas", "maccal", "smart"):
+        table = tables(name)["claims"]
+        for claim in paper(HOME, name, "papers")["claims"]:
+            held, known = (int(number) for number in line(table, claim["text"])["In print"].split(" of "))
+            doubted = len(claim["settings"]) - known
+            if held < claim["at_least"] - doubted:
+                fewer[claim["id"]] = f"{held} of {known}"
+    assert fewer == {
+        "fedlas_ls_ece": "4 of 6",
+        "fedlas_ls_fine_grained": "3 of 4",
+        "fedlas_ls_over_confidence": "1 of 3",
+        "fedlas_mbls_over_confidence": "2 of 3",
+        "maccal_accuracy": "28 of 29",
+        "smart_best_aece": "19 of 26",
+        "smart_margin": "4 of 5",
+    }

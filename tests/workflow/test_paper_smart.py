@@ -14,8 +14,8 @@ from calgrid.configuration.study import Study
 
 CONFIG = HOME / "config" / "papers" / "smart.yaml"
 UNITS = {"cifar10", "cifar100", "imagenet", "imagenet_c", "imagenet_lt", "imagenet_sketch"}
-#: eight cells of six losses; six networks on ImageNet and -LT, five on -Sketch; five with variants of calibrators
-RUNS = 8 * 6 + 6 + 6 + 5 + 5
+#: eight cells of six losses; six networks on ImageNet and -LT, five on -Sketch; six with variants of calibrators
+RUNS = 8 * 6 + 6 + 6 + 5 + 6
 #: of Figure 1a
 PROBES = 1
 

@@ -71,6 +71,9 @@ def _resolved(claim: Mapping[str, Any], tables: Mapping[str, Mapping[str, Any]],
 def _rivals(claim: Mapping[str, Any], table: Mapping[str, Any], places: Sequence[Place], number: int) -> list[int]:
     mine = places[number]
     if "than" in claim:
-        return [n for n, place in enumerate(places) if place == {**mine, **claim["than"]}]
+        lists = {axis: value if isinstance(value, list) else [value] for axis, value in claim["than"].items()}
+        named = [{**mine, **dict(zip(lists, values, strict=True))} for values in itertools.product(*lists.values())]
+        found = [n for n, place in enumerate(places) if place in named]
+        return found if len(found) == len(named) else []
     fixed = {axis: value for axis, value in mine.items() if axis not in table["best_over"]}
     return [n for n, place in enumerate(places) if n != number and matches(place, fixed)]

@@ -15,7 +15,7 @@ from calgrid.reporting.study import UNCALIBRATED, Group, StudyData
 
 #: groups with equal numbers of images by margin, and bins of equal numbers by confidence within each
 GROUPS, BINS = 4, 6
-SHOWN = (UNCALIBRATED, "ts", _fits.MAIN)
+SHOWN = (UNCALIBRATED, "ts", "pts", _fits.MAIN)
 #: from the smallest margins to the largest
 COLOURS = ("#d55e00", "#de8f05", "#029e73", "#0173b2")
 NORMAL = 1.959964

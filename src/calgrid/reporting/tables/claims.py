@@ -57,7 +57,7 @@ def claims_table(data: StudyData, papers: Papers) -> Table | None:
 def _caption(level: float) -> str:
     return (
         "What the papers' tables are there to show, in words of our own. In each cell that a claim is about, ours is "
-        "compared with its rivals (all rows or columns that compete with it, where the claim says lowest or best) by "
+        "compared with its rivals (where the claim says lowest or best, all rows or columns that it is said of) by "
         "two-sided paired t-tests over the seeds "
         f"that both have, corrected by Holm over all pairs of the claim, at level {1 - level:.2g}. Claims about "
         "calibrators that a paper fits several times to one network are tested on resamples of the test images that "
