@@ -177,7 +177,6 @@ def test_cells_show_the_spread_of_the_fits_and_say_so(smart):
     assert "nothing of other test images or of another training" in table.caption
     # printed deviations stand beside the printed numbers
     assert "| **0.87** ± 0.18 |" in smart(0.02)["6"].markdown
-    assert "interval of the mean over n seeds" in smart(0.02)["5"].caption
     # those of Table 8 have a percent sign and are not shown
     assert "± 44.10" not in smart(0.02)["8"].markdown
     assert smart(0.02)["8"].frame["published_std"].isna().all()
