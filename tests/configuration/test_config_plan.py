@@ -59,6 +59,11 @@ CHANGES = {
     "a hyper-parameter": ({"overrides": OVERRIDE}, of(*STAGES, methods=("mbls", "tst+mbls"))),
     "a hyper-parameter of a second stage": ({"overrides": SECOND}, of(*STAGES, methods=("tst",))),
     "features too": ({"protocol": {"export_features": True}}, of("predict", "calibrate")),
+    "test images normalised as ImageNet's": (
+        {"protocol": {"test_normalisation": {"digits": "imagenet"}}},
+        of("predict", "calibrate"),
+    ),
+    "those of another data set": ({"protocol": {"test_normalisation": {"cifar100": "imagenet"}}}, set()),
     "other learning rate": ({"protocol": {"optimizer": {"lr": 0.123}}}, ALL),
     "dropout before the head": ({"protocol": {"head_dropout": 0.5}}, ALL),
     "other second stage": ({"protocol": {"second_stage": {"epochs": 9}}}, of(*STAGES, methods=("tst", "tst+mbls"))),

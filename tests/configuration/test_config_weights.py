@@ -155,6 +155,32 @@ def test_six_losses_of_eight_cells_have_a_file_each(checkpoints):
     assert len({plan.train(key)["fingerprint"] for key in study.runs}) == 48
 
 
+def test_cifar100_is_tested_with_the_constants_of_imagenet_as_their_code_does_and_nothing_else_is(checkpoints, study):
+    made = checkpoints(datasets=["cifar10", "cifar100"], methods=["ce"])
+    plan = Plan(made)
+    of_ten, of_hundred = (plan.predict(key) for key in made.runs)
+    assert "test_normalisation" not in of_ten
+    assert of_hundred["test_normalisation"] == {"mean": [0.485, 0.456, 0.406], "std": [0.229, 0.224, 0.225]}
+    others = [name for name in made.protocols.files if made.protocols.get(name, "here")["test_normalisation"]]
+    assert others == ["focal_calibration"]
+
+
+@pytest.mark.parametrize(
+    ("names", "part"),
+    [
+        ({"cifar100": "imagenett"}, "did you mean 'imagenet'?"),
+        ({"cifar1000": "imagenet"}, "did you mean 'cifar100'?"),
+        ({"cifar100": "cifar100_c"}, "did you mean 'cifar100'?"),  # a shift family has those of its base
+        ({"cifar100": "image_folder"}, "Unknown data set 'image_folder'"),  # that knows none
+        ({"cifar100": [0.5, 0.5, 0.5]}, "test_normalisation.cifar100 must be of type string"),
+    ],
+)
+@pytest.mark.parametrize("base", ["focal_calibration", "fcline"])
+def test_constants_are_named_by_data_sets_that_have_some(study, refuses, base, names, part):
+    with refuses(ConfigError, "protocol 'mine': test_normalisation", part):
+        study(protocols={"mine": {"base": base, "test_normalisation": names}})
+
+
 @pytest.mark.parametrize(
     ("grid", "parts"),
     [

@@ -1,6 +1,7 @@
 """Configurations of papers: which runs they have, counted from the rows and columns of the papers' tables."""
 
 import itertools
+from pathlib import Path
 
 import pytest
 import yaml
@@ -8,6 +9,7 @@ from tests.conftest import HOME
 
 from calgrid.configuration.places import cell_place
 from calgrid.configuration.plan import Plan
+from calgrid.configuration.runs import RunKey
 from calgrid.configuration.study import Study
 from calgrid.errors import ConfigError
 from calgrid.reporting.papers.cells import expanded, run_method
@@ -132,6 +134,26 @@ def test_batches_on_tiny_imagenet_are_those_that_each_paper_states(fedlas, macca
         for name, s in (("fedlas", fedlas), ("maccal", maccal))
     }
     assert sizes == {"fedlas": {64}, "maccal": {128}}
+
+
+def test_figure_5_of_smart_imports_what_the_study_of_its_tables_leaves(tmp_path, monkeypatch):
+    tables = study_of("smart")
+    key = RunKey("published", "imagenet", "imagenet_vit_b32", "ce", 1)
+    logits = {name: tables.layout.logits(key, tables.runs[key].checkpoints[0], name) for name in ("val", "test")}
+    monkeypatch.chdir(tmp_path)
+    for path in map(Path, logits.values()):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    study = Study(yaml.safe_load((HOME / "config/studies/smart_figure5.yaml").read_text()), HOME)
+    assert len(Plan(study).manifest()["runs"]) == 8 * 5
+    for run in study.runs.values():
+        assert {name: str(study.external_path(run.external[name])) for name in logits} == logits
+    available = tables.datasets.spec("imagenet").info["sizes"]["val"]
+    assert max(run.external["val_rows"] for run in study.runs.values()) == available
+    # gc_ts reads the features beside the logits
+    assert tables.runs[key].protocol["export_features"]
+    ((entry,),) = [[each for each in paper["figures"] if each["number"] == "5"] for paper in tables.papers]
+    assert (entry["backbone"], "smart_figure5.yaml" in entry["note"]) == ([key.backbone], True)
 
 
 # lines ------------------------------------------------------------------------------------------------------------

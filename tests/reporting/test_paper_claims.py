@@ -69,8 +69,24 @@ def test_cannot_tell_for_want_of_runs(check):
         "at least 2, and runs are missing",
     )
     nothing = check([])
-    assert "no run of ours in its cells" in nothing.markdown
+    assert "no two runs of ours to compare" in nothing.markdown
     assert line(nothing, EVERY_CELL)["Seeds to tell"] == "runs are missing"
+
+
+def test_a_claim_stands_only_where_runs_of_ours_can_be_compared(check):
+    rest = [claim["text"] for claim in paper(HOME, "fedlas", "papers")["claims"] if claim["text"] != EVERY_CELL]
+    both = [*runs([0.01] * 6), *({**row, "protocol": "fcline"} for row in runs([0.01] * 2, places=PLACES[:2]))]
+    both += [{"dataset": data, "backbone": net, "method": "mbls", "protocol": "finegrained"} for data, net in PLACES]
+    parts = [part.partition("\n") for part in check(both).markdown.split("## ")[1:]]
+    sections = {title.partition(": ")[2]: body for title, _, body in parts}
+    found = {title: [text for text in (EVERY_CELL, *rest) if f"| {text} |" in body] for title, body in sections.items()}
+    assert list(sections)[-1] == "no two runs of ours to compare"
+    here, there = (found[f"protocol {protocol}, best checkpoint"] for protocol in ("aclsline", "fcline"))
+    assert here == there
+    assert EVERY_CELL in here
+    assert {*here, *found["no two runs of ours to compare"]} == {EVERY_CELL, *rest}
+    assert [len(texts) for texts in found.values()] == [len(here), len(here), len(rest) + 1 - len(here)]
+    assert "2 of 6" in sections["protocol fcline, best checkpoint"]
 
 
 def test_the_tests_behind_a_verdict_are_in_the_csv(check):
@@ -161,7 +177,6 @@ def test_cells_show_the_spread_of_the_fits_and_say_so(smart):
     assert "nothing of other test images, other images to fit on, or another training" in table.caption
     # printed deviations stand beside the printed numbers
     assert "| **0.87** ± 0.18 |" in smart(0.02)["6"].markdown
-    assert "interval of the mean over n seeds" in smart(0.02)["5"].caption
     # those of Table 8 have a percent sign and are not shown
     assert "± 44.10" not in smart(0.02)["8"].markdown
     assert smart(0.02)["8"].frame["published_std"].isna().all()

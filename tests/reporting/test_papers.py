@@ -30,7 +30,7 @@ PLACES = [
 PRINTED = {"fedlas": 441, "maccal": 390, "smart": 1371}
 RUN = {**DEFAULTS, "protocol": "aclsline", "value": 0.05}
 COST = {"protocol": "aclsline", "dataset": "cifar10", "backbone": "resnet50", "method": "ce", "seed": 1}
-COSTS = [*COST, "stage", "item", "seconds"]
+COSTS = [*COST, "stage", "item", "fit_seed", "seconds"]
 
 
 @pytest.fixture
@@ -164,6 +164,7 @@ def test_ours_stand_beside_published(tables):
     assert row["ci_high"] - 0.06 == pytest.approx(4.3027 * 0.01 / math.sqrt(3), rel=1e-4)
     assert "6.00 [3.52, 8.48] n=3 \\| 5.85 (+0.15)" in table.markdown
     assert table.frame["ours"].notna().sum() == 1
+    assert "interval of the mean over n seeds" in table.caption
     assert "– \\| 3.73" in table.markdown  # what is missing stays empty beside the printed number
 
 
@@ -280,13 +281,20 @@ def test_times_come_from_the_costs(tables):
     costs = [
         {"protocol": "fcline", "method": "tst", "stage": "first_stage", "item": "ce", "seconds": 100},
         {"protocol": "fcline", "method": "tst", "stage": "train", "item": "", "seconds": 20},
-        {**net, "stage": "calibrate", "item": "ts", "seconds": 2},
-        {**net, "stage": "calibrate", "item": "ts", "seconds": 4},
+        {**net, "stage": "calibrate", "item": "ts", "fit_seed": 1, "seconds": 2},
+        *({**net, "stage": "calibrate", "item": "smart", "fit_seed": n, "seconds": 2 * n} for n in (1, 1, 2, 3)),
     ]
     trained = tables("maccal", rows, costs)["4"]
     assert cell(trained, dataset="cifar10", backbone="resnet50", method="tst")["ours"] == 120
     assert "120 n=1 \\| 14959 (-14839)" in trained.markdown
-    assert cell(tables("smart", rows, costs)["5"], calibrator="ts")["ours"] == 3
+
+    fits = tables("smart", rows, costs)["5"]
+    once, often = (cell(fits, calibrator=name) for name in ("ts", "smart"))
+    assert (once["ours"], once["n_seeds"], often["ours"], often["n_seeds"]) == (2, 1, 4, 3)
+    assert math.isnan(once["std"])
+    assert often["std"] == 2
+    assert "**2.00** n=1 \\| **2.42** ± 0.10 (-0.42)" in fits.markdown
+    assert "4.00 ± 2.00 n=3 \\| <u>23.03</u> ± 0.41 (-19.03)" in fits.markdown
 
 
 def test_nll_is_shown_as_printed_and_kept_in_nats(tables):

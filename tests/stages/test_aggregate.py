@@ -62,7 +62,7 @@ def study(tmp_path):
         external = key[0] == "external"
         run, part = tmp_path / f"run{place}", tmp_path / f"part{place}"
         write_frame(part / "metrics.parquet", numbers(key), {"fingerprint": f"part{place}"})
-        write_json(part / "calibrate.json", {"fits": [{"calibrator": "ts", "seconds": 0.1}]})
+        write_json(part / "calibrate.json", {"fits": [{"calibrator": "ts", "fit_seed": 4, "seconds": 0.1}]})
         if not external:
             write_json(run / "train.json", record())
             write_json(run / "predict.json", record())
@@ -125,7 +125,8 @@ def test_a_study_of_external_runs_has_costs_with_types(study):
     write_json(study, {**manifest, "runs": manifest["runs"][-1:]})
     aggregate(study, study.parent)
     costs = read_frame(study.parent / "costs.parquet")
-    assert costs[["stage", "item", "seconds"]].to_numpy().tolist() == [["calibrate", "ts", 0.1]]
+    fits = costs[["stage", "item", "fit_seed", "seconds"]].to_numpy().tolist()
+    assert fits == [["calibrate", "ts", 4, 0.1]]
     assert costs["epochs"].dtype == "float64"
 
 

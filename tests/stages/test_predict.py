@@ -171,3 +171,30 @@ def test_a_run_that_crops_trains_and_scores_on_the_middle(data, tmp_path):
     with torch.no_grad():
         expected = network.eval()((middle - mean) / std)
     assert read_logits(tmp_path / "logits/last/test.parquet").logits[:50] == pytest.approx(expected.numpy(), abs=1e-4)
+
+
+def test_test_images_of_other_constants_leave_training_and_validation_alone(run, plan, data, tmp_path):
+    config = small_study()
+    config["protocols"]["quick"]["test_normalisation"] = {"digits": "imagenet"}
+    other = Plan(Study(config, HOME))
+    assert other.train(key("ce")) == plan.train(key("ce"))
+    assert other.predict(key("ce"))["fingerprint"] != plan.predict(key("ce"))["fingerprint"]
+    (tmp_path / "model.safetensors").write_bytes((run / "model.safetensors").read_bytes())
+    export(other, data, tmp_path, spec=other.predict(key("ce")))
+
+    states, description = load_checkpoint(run / "model.safetensors")
+    network, _ = build_network(description["spec"], 10)
+    network.load_state_dict(states["last.model"])
+    imagenet = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
+    mean, std = (torch.tensor(values).view(1, 3, 1, 1) for values in imagenet)
+    prepared, photos, shifted = (open_prepared(data / name) for name in ("digits", "photos", "digits_c"))
+    tested = {"test": prepared.splits["test"], "ood/photos": photos.splits["test"], "digits_c": shifted.splits["shift"]}
+    for name, split in tested.items():
+        images = (torch.tensor(split.images[:50]).float() / 255 - mean) / std
+        with torch.no_grad():
+            expected = network.eval()(images).numpy()
+        stored, before = (read_logits(folder / f"logits/last/{name}.parquet").logits[:50] for folder in (tmp_path, run))
+        assert stored == pytest.approx(expected, abs=1e-4)
+        assert np.abs(stored - before).max() > 0.1
+    val, before = (read_logits(folder / "logits/last/val.parquet").logits for folder in (tmp_path, run))
+    assert np.array_equal(val, before)

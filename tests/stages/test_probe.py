@@ -107,6 +107,21 @@ def test_numbers_are_those_of_the_exported_logits(run, probing):
         assert whole["accuracy"].to_numpy() == pytest.approx(accuracy)
 
 
+def test_a_probe_sees_the_test_images_that_were_scored(run, probing, data, tmp_path):
+    config = study_with_probes()
+    config["protocols"]["quick"]["test_normalisation"] = {"digits": "imagenet"}
+    other = Plan(Study(config, HOME))
+    model = run / "model.safetensors"
+    predict(other.predict(key("ce")), model, data / "digits", tmp_path, families={}, device="cpu")
+    measure(other, data, tmp_path, "attack", model=model)
+    attack, before = (
+        table_of(*where, "attack").query("checkpoint == 'last'") for where in ((tmp_path, other), (run, probing))
+    )
+    top = np.sort(read_logits(tmp_path / "logits/last/test.parquet").logits.astype(np.float64), axis=1)
+    assert attack["margin"].to_numpy() == pytest.approx((top[:, -1] - top[:, -2])[attack["index"]], abs=1e-3)
+    assert not np.allclose(attack["margin"], before["margin"])
+
+
 def test_a_second_stage_is_measured_by_its_own_head(run, probing, data, tmp_path):
     first = run / "model.safetensors"
     train(probing.train(key("tst")), data / "digits", tmp_path, first_stage=first, device="cpu")

@@ -17,7 +17,7 @@ from calgrid.configuration.weights import FOCAL_CALIBRATION, checkpoint_file
 from calgrid.errors import ConfigError, unknown_id
 
 #: keys of a protocol that matter after training only
-EXPORT_KEYS = ("export_features",)
+EXPORT_KEYS = ("export_features", "test_normalisation")
 #: keys of the statistics that matter when a run is scored; paired_resamples need not be there
 SCORING_KEYS = ("bins", "bootstrap", "level", "seed", "paired_resamples")
 REPORT_MODULES = {
@@ -114,6 +114,7 @@ class Plan:
             "export_features": run.protocol["export_features"],
             "run_fingerprint": training["fingerprint"],
             "families": {family: self.data(family_unit(family)) for family in families},
+            **self._test_constants(key),
         }
         modules = [
             "calgrid.stages.predict",
@@ -134,6 +135,7 @@ class Plan:
             "probe": probes[name],
             "checkpoints": list(run.checkpoints),
             "run_fingerprint": self.train(key)["fingerprint"],
+            **self._test_constants(key),
         }
         modules = [
             "calgrid.stages.probe",
@@ -142,6 +144,14 @@ class Plan:
             registry.spec("backbone", key.backbone).module,
         ]
         return {**spec, "fingerprint": fingerprint.of_stage(spec, modules)}
+
+    def _test_constants(self, key: RunKey) -> dict[str, dict[str, list[float]]]:
+        """Mean and deviation by which test images are normalised where the protocol says other ones; else nothing."""
+        of = self.study.runs[key].protocol["test_normalisation"].get(key.dataset)
+        if of is None:
+            return {}
+        info = self.study.datasets.spec(of).info
+        return {"test_normalisation": {name: list(info[name]) for name in ("mean", "std")}}
 
     @functools.cache  # noqa: B019
     def external(self, key: RunKey) -> Mapping[str, Any]:

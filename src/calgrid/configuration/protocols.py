@@ -7,12 +7,13 @@ from typing import Any
 
 import yaml
 
+from calgrid import registry
 from calgrid.configuration.schema import fill_defaults, validate
 from calgrid.conventions import TRAINED
 from calgrid.errors import ConfigError, unknown_id
 
 #: keys that mean something in a protocol that trains nothing, and what the others are where they must be something
-READY_KEYS = ("weights", "channels_last", "export_features")
+READY_KEYS = ("weights", "channels_last", "export_features", "test_normalisation")
 READY = MappingProxyType(
     {
         "epochs": 0,
@@ -64,6 +65,7 @@ class ProtocolBook:
             raw = self._read(name, where)
         validate(raw, self.schema, f"protocol '{name}'")
         filled = fill_defaults({"augmentation": {}, **raw}, self.schema)
+        _check_constants(filled["test_normalisation"], f"protocol '{name}': test_normalisation")
         if not trains(filled):
             return _ready(raw, filled, f"protocol '{name}'")
         _check(filled, f"protocol '{name}'")
@@ -116,6 +118,13 @@ def cropped(size: Sequence[int], protocol: Mapping[str, Any], where: str) -> tup
             f"{size[0]}x{size[1]}; use larger images or another protocol."
         )
     return tuple(size) if crop is None else (crop, crop)
+
+
+def _check_constants(names: Mapping[str, str], where: str) -> None:
+    known = [id for id, spec in registry.specs("dataset").items() if spec.info.get("mean")]
+    for name in (*names, *names.values()):
+        if name not in known:
+            raise unknown_id("data set", name, known, where)
 
 
 def _check(protocol: Mapping[str, Any], where: str) -> None:

@@ -1,7 +1,8 @@
 """CIFAR-100: 60,000 photographs of 32x32 pixels in 100 classes (the fine labels).
 
 Images are normalised by the constants of CIFAR-10, as the official code of focal_calibration and FeDLaS does in
-training. That code tests CIFAR-100 with the constants of ImageNet; here all splits have the same ones.
+training. That code tests CIFAR-100 with the constants of ImageNet; here all splits have the same ones, unless the
+protocol says otherwise (``test_normalisation``).
 """
 
 from calgrid.datasets._cifar import Cifar

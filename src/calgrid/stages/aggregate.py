@@ -34,10 +34,10 @@ CONDITION = ("protocol", "dataset", "backbone")
 #: with ``CONDITION``: what rows of one column of a table, which are ranked and tested together, have in common
 COLUMN = ("checkpoint", "split", "shift", "severity", "metric")
 NOT_SUMMARISED = ("n_samples", "fingerprint")
-#: columns of ``costs.parquet`` beside the key
+#: columns of ``costs.parquet`` beside the key; ``fit_seed`` is that of a calibrator
 COSTS = {
     **dict.fromkeys(("stage", "item"), "str"),
-    **dict.fromkeys(("seconds", "peak_memory_mb"), "float64"),
+    **dict.fromkeys(("fit_seed", "seconds", "peak_memory_mb"), "float64"),
     **dict.fromkeys(("device", "device_name"), "str"),
     **dict.fromkeys(("threads", "epochs", "parameters"), "float64"),
 }
@@ -186,7 +186,8 @@ def _costs(run: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         yield {**key, "stage": "probe", "item": probe["name"], **_stage_cost(run["run"], f"probes/{probe['name']}")}
     calibration = read_json(Path(run["part"], "calibrate.json"), "calibration record")
     for fit in calibration["fits"]:
-        yield {**key, "stage": "calibrate", "item": fit["calibrator"], "seconds": fit["seconds"], "device": "cpu"}
+        measured = {name: fit[name] for name in ("fit_seed", "seconds")}
+        yield {**key, "stage": "calibrate", "item": fit["calibrator"], **measured, "device": "cpu"}
 
 
 def _stage_of_training(run: str) -> str:

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +47,9 @@ def predict(
 
     Parameters
     ----------
-    spec : resolved prediction (``calgrid.configuration.plan``): fingerprints, checkpoints, ``export_features``.
+    spec : resolved prediction (``calgrid.configuration.plan``): fingerprints, checkpoints, ``export_features``; where
+        other constants than the data set's normalise what is tested, ``test_normalisation`` (``mean`` and ``std``, for
+        pixels in [0, 1]).
     model : model.safetensors of the run; its fingerprint must be the expected one.
     data : folder of the prepared data set.
     families : shift family, or ``ood/`` and a data set -> folder of its prepared images.
@@ -113,6 +116,8 @@ class _Exporter:
     ) -> None:
         self.spec, self.prepared, self.network, self.procedure = spec, prepared, network, procedure
         self.device, self.channels_last, self.crop_size = device, channels_last, crop_size
+        # shift families and out-of-distribution sets are compared with the test split: all of them alike
+        self.tested = replace(prepared, **spec.get("test_normalisation", {}))
 
     def head(self, path: Path) -> None:
         """Write the linear layer that turns the exported features into logits, if that is what the network has."""
@@ -124,7 +129,8 @@ class _Exporter:
     def split(self, name: str, checkpoint: str) -> Logits:
         split = self.prepared.splits[name]
         labels = split.labels
-        logits, features = self._run(split.images, self.spec["export_features"] is not False)
+        constants = self.tested if name == "test" else self.prepared
+        logits, features = self._run(split.images, constants, self.spec["export_features"] is not False)
         index = np.arange(len(labels), dtype=np.int32)
         metadata = self._metadata(name, checkpoint)
         return Logits(index, labels, logits, features=features, distribution=split.distribution, metadata=metadata)
@@ -137,7 +143,7 @@ class _Exporter:
         if ours != theirs:
             raise DataError(f"Images of '{family}' are {theirs}, those of '{self.prepared.id}' {ours}: leave it out.")
         if family.startswith(OOD_PREFIX):
-            logits, features = self._run(images.splits["test"].images, everywhere)
+            logits, features = self._run(images.splits["test"].images, self.tested, everywhere)
             rows = len(logits)
             return Logits(
                 np.arange(rows, dtype=np.int32),
@@ -149,7 +155,7 @@ class _Exporter:
                 metadata=metadata,
             )
         settings, split = images.settings, images.splits[SHIFT_SPLIT]
-        logits, features = self._run(split.images, everywhere)
+        logits, features = self._run(split.images, self.tested, everywhere)
         sizes = [setting.stop - setting.start for setting in settings]
         return Logits(
             np.concatenate([np.arange(size, dtype=np.int32) for size in sizes]),
@@ -166,7 +172,9 @@ class _Exporter:
         return {**self.spec["key"], **facts, "fingerprint": self.spec["fingerprint"]}
 
     @torch.no_grad()
-    def _run(self, images: np.ndarray, keep_features: bool = False) -> tuple[np.ndarray, np.ndarray | None]:
+    def _run(
+        self, images: np.ndarray, constants: Prepared, keep_features: bool = False
+    ) -> tuple[np.ndarray, np.ndarray | None]:
         self.network.eval()
         logits, features = [], []
         # chunks: a shift family (50,000 images a corruption) need not fit on the device at once
@@ -175,8 +183,8 @@ class _Exporter:
             split = DeviceImages(
                 chunk,
                 np.zeros(len(chunk)),
-                self.prepared.mean,
-                self.prepared.std,
+                constants.mean,
+                constants.std,
                 self.device,
                 self.channels_last,
                 self.crop_size,

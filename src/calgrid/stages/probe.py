@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,7 @@ def probe(
     Parameters
     ----------
     spec : resolved probe (``calgrid.configuration.plan``): key, ``probe`` (name, id, options), checkpoints,
-        fingerprints.
+        fingerprints, and ``test_normalisation`` as in :func:`calgrid.stages.predict.predict`.
     model : model.safetensors of the run; its fingerprint must be the expected one.
     data : folder of the prepared data set.
 
@@ -45,6 +46,7 @@ def probe(
     measurement = build_probe(chosen["id"], **chosen["options"])
     states, description = load_checkpoint(model, spec["run_fingerprint"])
     prepared = open_prepared(data, fingerprint=description["spec"].get("data"))
+    prepared = replace(prepared, **spec.get("test_normalisation", {}))  # probes see test images only
 
     def produce(folder: Path) -> None:
         begin = time.monotonic()

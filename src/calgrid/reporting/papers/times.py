@@ -10,9 +10,9 @@ STAGES = {"train_seconds": ("first_stage", "train"), "runtime_seconds": ("calibr
 
 
 def timed_rows(costs: pd.DataFrame, metrics: pd.DataFrame, wanted: Collection[str]) -> pd.DataFrame:
-    """Rows of the metrics ``train_seconds`` (all stages) and ``runtime_seconds`` (mean of the fits of a calibrator).
+    """Rows of the metrics ``train_seconds`` (all stages) and ``runtime_seconds`` (a fit, by seed of the calibrator).
 
-    Training counts for all checkpoints of a run alike.
+    Both count for all checkpoints of a run alike: training is one for all, and fits are averaged over checkpoints.
 
     Parameters
     ----------
@@ -22,7 +22,7 @@ def timed_rows(costs: pd.DataFrame, metrics: pd.DataFrame, wanted: Collection[st
     checkpoints = metrics[[*KEY, "checkpoint"]].drop_duplicates()
     parts = [_seconds(costs, metric).merge(checkpoints, on=KEY) for metric in STAGES if metric in wanted]
     rows = pd.concat(parts) if parts else pd.DataFrame()
-    empty = {"fit_on": "val", "fit_seed": 0, "split": "test", "shift": "", "severity": 0}
+    empty = {"fit_on": "val", "split": "test", "shift": "", "severity": 0}
     return rows.assign(**empty, ci_low=float("nan"), ci_high=float("nan")) if len(rows) else rows
 
 
@@ -31,6 +31,6 @@ def _seconds(costs: pd.DataFrame, metric: str) -> pd.DataFrame:
     rows = rows.assign(seconds=pd.to_numeric(rows["seconds"]))
     if metric == "train_seconds":
         trained = rows.groupby(KEY, as_index=False).agg(value=("seconds", "sum"))
-        return trained.assign(calibrator="none", metric=metric)
-    fits = rows.groupby([*KEY, "item"], as_index=False).agg(value=("seconds", "mean"))
+        return trained.assign(calibrator="none", fit_seed=0, metric=metric)
+    fits = rows.groupby([*KEY, "item", "fit_seed"], as_index=False).agg(value=("seconds", "mean"))
     return fits.rename(columns={"item": "calibrator"}).assign(metric=metric)

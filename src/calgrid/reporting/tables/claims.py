@@ -1,5 +1,6 @@
 """Claims of papers, checked on the runs of a study."""
 
+import functools
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -7,7 +8,7 @@ from typing import Any
 import pandas as pd
 
 from calgrid.reporting import text
-from calgrid.reporting.papers.cells import FITS, Filled
+from calgrid.reporting.papers.cells import FITS, NOWHERE, Filled
 from calgrid.reporting.papers.marks import COORDINATES, lower_is_better, shown
 from calgrid.reporting.study import StudyData
 from calgrid.reporting.tables._model import Cell, Section, Table, words
@@ -35,11 +36,13 @@ def claims_table(data: StudyData, papers: Papers) -> Table | None:
         by_id = {table.spec["id"]: table for table in tables}
         checked = [_Checked(claim, by_id[claim["table"]], data.level) for claim in paper["claims"]]
         frames += [each.frame.assign(paper=paper["name"]) for each in checked]
-        places = dict.fromkeys(place for each in checked for place in each.places)
-        for place in places or [("", "")]:
-            rows = [each.row(place) for each in checked]
-            where = f"protocol {place[0]}, {place[1]} checkpoint" if any(place) else "no run of ours in its cells"
+        # a claim stands only where it has a test: runs of one protocol may be about other tables than those of another
+        for place in dict.fromkeys(place for each in checked for place in each.places):
+            where = f"protocol {place[0]}, {place[1]} checkpoint"
+            rows = [each.row(place) for each in checked if place in each.places]
             sections.append(Section(f"{paper['name']}: {where}", HEADER, rows))
+        if rows := [each.row(NOWHERE) for each in checked if not each.places]:
+            sections.append(Section(f"{paper['name']}: no two runs of ours to compare", HEADER, rows))
     if not sections:
         return None
     frame = pd.concat(frames, ignore_index=True)
@@ -56,7 +59,8 @@ def claims_table(data: StudyData, papers: Papers) -> Table | None:
 
 def _caption(level: float) -> str:
     return (
-        "What the papers' tables are there to show, in words of our own. In each cell that a claim is about, ours is "
+        "What the papers' tables are there to show, in words of our own, each under the protocols and checkpoints "
+        "whose runs can be compared in its cells. In each cell that a claim is about, ours is "
         "compared with its rivals (where the claim says lowest or best, all rows or columns that it is said of) by "
         "two-sided paired t-tests over the seeds "
         f"that both have, corrected by Holm over all pairs of the claim, at level {1 - level:.2g}. Claims about "
@@ -84,7 +88,7 @@ class _Checked:
         else:
             self.tests = claim_tests(table.runs, pairs, **how)
 
-    @property
+    @functools.cached_property
     def places(self) -> list[tuple[str, str]]:
         """Protocols and checkpoints that have a test."""
         return [tuple(place) for place in self.tests[list(SECTION)].drop_duplicates().itertuples(index=False)]
