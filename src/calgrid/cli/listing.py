@@ -7,13 +7,11 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from calgrid import registry
 from calgrid.configuration.methods import registered_methods
 from calgrid.configuration.plan import Plan
+from calgrid.configuration.reading import read_configuration
 from calgrid.configuration.study import Study
-from calgrid.errors import ConfigError
 
 REGISTRY_KINDS = {
     "calibrators": "calibrator",
@@ -99,14 +97,6 @@ def read_study(path: Path, home: Path) -> Study:
 
     Raises
     ------
-    ConfigError : the file is missing, no YAML mapping, or asks for something that does not exist.
+    ConfigError : the file cannot be read as keys and values, or asks for something that does not exist.
     """
-    try:
-        config = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise ConfigError(f"The configuration {path} does not exist.") from None
-    except yaml.YAMLError as error:
-        raise ConfigError(f"The configuration {path} is not valid YAML: {' '.join(str(error).split())}.") from None
-    if not isinstance(config, dict):
-        raise ConfigError(f"The configuration {path} must be a mapping of keys to values.")
-    return Study(config, home)
+    return Study(read_configuration(path), home)

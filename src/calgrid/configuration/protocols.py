@@ -5,8 +5,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-import yaml
-
+from calgrid.configuration.reading import read_mapping
 from calgrid.configuration.schema import fill_defaults, validate
 from calgrid.conventions import TRAINED
 from calgrid.errors import ConfigError, unknown_id
@@ -74,14 +73,7 @@ class ProtocolBook:
     def _read(self, name: str, where: str) -> dict[str, Any]:
         if name not in self.files:
             raise unknown_id("protocol", name, [*self.files, *self.variants], where)
-        try:
-            raw = yaml.safe_load(self.files[name].read_text(encoding="utf-8"))
-        except yaml.YAMLError as error:
-            reason = " ".join(str(error).split())
-            raise ConfigError(f"The protocol file {self.files[name]} is not valid YAML: {reason}.") from None
-        if not isinstance(raw, dict):
-            raise ConfigError(f"The protocol file {self.files[name]} must be a mapping of keys to values.")
-        return raw
+        return read_mapping(self.files[name], f"The protocol file {self.files[name]}")
 
 
 def trains(protocol: Mapping[str, Any]) -> bool:

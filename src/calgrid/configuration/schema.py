@@ -6,23 +6,15 @@ from pathlib import Path
 from typing import Any
 
 import jsonschema
-import yaml
 
+from calgrid.configuration.reading import read_yaml
 from calgrid.errors import ConfigError, number_as_text, unknown_id
 
 
 @functools.cache
 def load_schema(path: Path) -> Mapping[str, Any]:
     """Read a JSON schema written in YAML."""
-    return yaml.safe_load(Path(path).read_text(encoding="utf-8"))
-
-
-def read_yaml(path: Path, what: str) -> Any:
-    """Read a YAML file; one that is none raises ConfigError, in which ``what`` names it."""
-    try:
-        return yaml.safe_load(path.read_text(encoding="utf-8"))
-    except yaml.YAMLError as error:
-        raise ConfigError(f"{what} is not valid YAML: {' '.join(str(error).split())}.") from None
+    return read_yaml(Path(path), f"The schema {path}")
 
 
 def validate(value: Any, schema_path: Path, what: str) -> None:
