@@ -167,6 +167,12 @@ def test_values_of_another_type_are_refused(kind, value, refuses):
         Option("x", None, kind).check(value, "here")
 
 
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf"), 10**400])
+def test_a_number_that_is_not_finite_is_refused(value, refuses):
+    with refuses(ConfigError, "here must be a finite number, got "):
+        Option("x", None, "float | None").check(value, "here")
+
+
 def test_an_unknown_identifier_suggests_the_nearest(refuses):
     with refuses(ConfigError, "Unknown loss 'mbl' in grids[0].methods", "did you mean 'mbls'?"):
         registry.spec("loss", "mbl", "grids[0].methods")

@@ -13,6 +13,7 @@ import ast
 import dataclasses
 import functools
 import importlib
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -58,6 +59,8 @@ class Option:
         if isinstance(value, bool) and "bool" not in accepted:
             raise ConfigError(f"{where} must be {self.type}, got {value!r}.")
         if "float" in accepted and isinstance(value, (int, float)):
+            if not is_finite(value):
+                raise ConfigError(f"{where} {not_finite(value)}.")
             return float(value)
         for name, kind in (("bool", bool), ("int", int), ("str", str)):
             if name in accepted and isinstance(value, kind):
@@ -66,8 +69,21 @@ class Option:
             value, (list, tuple)
         ):
             return list(value)
-        hint = number_as_text(value) if {"float", "int"} & set(accepted) else ""
+        hint = number_as_text(value, whole="float" not in accepted) if {"float", "int"} & set(accepted) else ""
         raise ConfigError(f"{where} must be {self.type}, got {value!r}{hint}.")
+
+
+def is_finite(value: float) -> bool:
+    """Is a number neither NaN nor infinite, nor a whole one beyond what a float holds?"""
+    try:
+        return math.isfinite(value)
+    except OverflowError:
+        return False
+
+
+def not_finite(value: float) -> str:
+    """What an error says, behind the place, of a number that is not finite."""
+    return f"must be a finite number, got {'one beyond 1.0e+308' if isinstance(value, int) else value}"
 
 
 def _check_limits(value: Any, limits: tuple[float | None, float | None], where: str) -> None:

@@ -31,7 +31,9 @@ GRIDS = [
     ({"methods": "ce"}, ["grids[0].methods must be of type array, got 'ce'"]),
     ({"seeds": [1.5]}, ["grids[0].seeds[0] must be of type integer, got 1.5"]),
     ({"seeds": [-1]}, ["grids[0].seeds[0]", "-1 is less than the minimum of 0"]),
-    ({"seeds": ["1"]}, ["grids[0].seeds[0] must be of type integer, got '1'", "without quotes"]),
+    ({"seeds": ["1"]}, ["grids[0].seeds[0] must be of type integer, got '1'", "without quotes and in digits alone"]),
+    ({"seeds": [1.0]}, ["grids[0].seeds[0] must be of type integer, got 1.0 (write 1)"]),
+    ({"calibrator_seeds": [2.0]}, ["grids[0].calibrator_seeds[0] must be of type integer, got 2.0 (write 2)"]),
     ({"protocl": "digits"}, ["Unknown key 'protocl'", "grids[0]", "did you mean 'protocol'?"]),
     ({"seeds": None}, ["grids[0].seeds must be of type array, got None"]),
     ({"methods": ["tst+mblss"]}, ["Unknown method 'mblss' in 'tst+mblss' in grids[0].methods", "'mbls'?"]),
@@ -63,6 +65,8 @@ TOP_LEVEL = [
     ({"data_root": "no/such/folder"}, ["data_root: the folder 'no/such/folder' does not exist", "correct the path"]),
     ({"published": ["no.csv"]}, ["published: the file 'no.csv' does not exist"]),
     ({"statistics": {"bins": 1}}, ["statistics.bins", "less than the minimum of 2"]),
+    ({"statistics": {"bins": 15.0}}, ["statistics.bins must be of type integer, got 15.0 (write 15)"]),
+    ({"statistics": {"level": float("nan")}}, ["statistics.level must be a finite number, got nan"]),
     ({"statistics": {"level": 1}}, ["statistics.level", "maximum of 1"]),
     ({"statistics": {"bootstap": 5}}, ["Unknown key 'bootstap'", "statistics", "did you mean 'bootstrap'?"]),
     ({"statistics": {"baseline": "mbl"}}, ["Unknown method 'mbl' in statistics.baseline", "did you mean 'mbls'?"]),
@@ -87,6 +91,14 @@ TOP_LEVEL = [
     ({"methods": {"mine": {"base": "mbls", "margn": 1}}}, ["hyper-parameter 'margn' in methods.mine", "'margin'?"]),
     ({"methods": {"mine": {"base": "mbls", "margin": "x"}}}, ["methods.mine: margin must be float, got 'x'"]),
     ({"methods": {"mine": {"base": "mbls", "margin": "1e-3"}}}, ["methods.mine: margin must be float", "1.0e-3"]),
+    (
+        {"methods": {"mine": {"base": "mbls", "margin": float("nan")}}},
+        ["methods.mine: margin must be a finite number, got nan"],
+    ),
+    (
+        {"methods": {"mine": {"base": "mbls", "margin": 10**400}}},
+        ["methods.mine: margin must be a finite number, got one beyond"],
+    ),
     ({"methods": {"mine": {"margin": 1}}}, ["methods.mine: the key 'base' is missing"]),
     ({"methods": {"mbls": {"base": "mbls"}}}, ["methods.mbls: 'mbls' is a registered method", "another name"]),
     ({"methods": {"My+Own": {"base": "mbls"}}}, ["methods: 'My+Own' is no valid name"]),
@@ -94,11 +106,18 @@ TOP_LEVEL = [
     ({"calibrators": {"mine": {"base": "tss"}}}, ["Unknown calibrator 'tss' in calibrators.mine.base", "'ts'?"]),
     ({"calibrators": {"mine": {"base": "smart", "sgma": 1}}}, ["'sgma' in calibrators.mine", "did you mean 'sigma'?"]),
     ({"calibrators": {"mine": {"base": "smart", "seed": 1}}}, ["calibrators.mine", "calibrator_seeds"]),
+    ({"calibrators": {"mine": {"base": "hb", "n_bins": 0}}}, ["calibrators.mine: ", "n_bins must be at least 1"]),
     ({"calibrators": {"ts": {"base": "ts"}}}, ["calibrators.ts: 'ts' is a registered calibrator", "another name"]),
     # variants of protocols
     ({"protocols": {"p": {"base": "digts"}}}, ["Unknown protocol 'digts' in protocols.p.base", "'digits'?"]),
     ({"protocols": {"p": {"base": "digits", "epoch": 3}}}, ["Unknown key 'epoch' in protocol 'p'", "'epochs'?"]),
     ({"protocols": {"p": {"base": "digits", "epochs": 0}}}, ["protocol 'p': epochs", "minimum of 1"]),
+    ({"protocols": {"p": {"base": "digits", "epochs": 2.0}}}, ["protocol 'p': epochs", "got 2.0 (write 2)"]),
+    ({"protocols": {"p": {"base": "digits", "batch_size": 128.0}}}, ["protocol 'p': batch_size", "(write 128)"]),
+    (
+        {"protocols": {"p": {"base": "digits", "optimizer": {"lr": float("inf")}}}},
+        ["protocol 'p': optimizer.lr must be a finite number, got inf"],
+    ),
     (
         {"protocols": {"p": {"base": "digits", "epochs": 30, "schedule": {"milestones": [30]}}}},
         ["protocol 'p': milestone 30 is not before the last of 30 epochs", "train longer"],
@@ -260,6 +279,10 @@ class TestExternal:
             (
                 {"test": "test.npz", "val": "val.npz", "split_seed": 1, "kind": "logits"},
                 ["external.a: 'val' and 'split_seed' exclude each other"],
+            ),
+            (
+                {"test": "test.npz", "split_seed": 1, "kind": "logits", "seed": 2.0},
+                ["external.a.seed must be of type integer, got 2.0 (write 2)"],
             ),
             ({"test": "test.npz", "split_seed": 1}, ["external.a: the key 'kind' is missing"]),
             (
