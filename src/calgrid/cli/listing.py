@@ -12,6 +12,7 @@ from calgrid.configuration.methods import registered_methods
 from calgrid.configuration.plan import Plan
 from calgrid.configuration.reading import read_configuration
 from calgrid.configuration.study import Study
+from calgrid.errors import ConfigError
 
 REGISTRY_KINDS = {
     "calibrators": "calibrator",
@@ -92,11 +93,24 @@ def check(options: argparse.Namespace) -> None:
         sys.stdout.write(f"  {plan.run_fingerprint(key)}  {key.path}\n")
 
 
-def read_study(path: Path, home: Path) -> Study:
+def read_study(path: Path, home: Path | None) -> Study:
     """Read a configuration file and expand it.
+
+    ``home`` is the folder of the workflow; None takes the current folder if it is one, else that of this package.
 
     Raises
     ------
     ConfigError : the file cannot be read as keys and values, or asks for something that does not exist.
     """
-    return Study(read_configuration(path), home)
+    return Study(read_configuration(path), _checkout(home))
+
+
+def _checkout(home: Path | None) -> Path:
+    """Folder that holds the workflow, with its schemas and protocols; ConfigError where there is none."""
+    folders = [Path(), registry.PACKAGE_ROOT.parents[1]] if home is None else [home]
+    for folder in folders:
+        if (folder / "workflow" / "schemas" / "config.schema.yaml").is_file():
+            return folder
+    if home is None:
+        raise ConfigError("The schemas of configurations are not here: give --home, the folder of calgrid's checkout.")
+    raise ConfigError(f"--home: {home} is no checkout of calgrid, it holds no workflow/schemas: correct the path.")
