@@ -23,6 +23,8 @@ GRIDS = [
     ({"shifts": ["snow"]}, ["Unknown shift 'snow' in grids[0].shifts", "valid: digits_c, "]),
     ({"datasets": ["photos"]}, ["grids[0].datasets: 'photos' can only be tested on", "name it in shifts"]),
     ({"datasets": ["digits_c"]}, ["grids[0].datasets: 'digits_c' can only be tested on", "name it in shifts"]),
+    ({"fit_on": ["same_shift"]}, ["grids[0].fit_on: 'same_shift' needs a shift family in 'shifts'", "remove it"]),
+    ({"fit_on": ["same_shift"], "shifts": ["ood/photos"]}, ["grids[0].fit_on: 'same_shift' needs a shift family"]),
     ({"seeds": []}, ["grids[0].seeds must not be empty"]),
     ({"methods": []}, ["grids[0].methods must not be empty"]),
     ({"calibrators": []}, ["grids[0].calibrators must not be empty"]),
@@ -283,6 +285,18 @@ class TestExternal:
             (
                 {"test": "test.npz", "split_seed": 1, "kind": "logits", "seed": 2.0},
                 ["external.a.seed must be of type integer, got 2.0 (write 2)"],
+            ),
+            (
+                {"test": "test.npz", "val": "./test.npz", "kind": "logits"},
+                ["external.a: 'val' and 'test' are the same file", "never score it", "'split_seed'"],
+            ),
+            (
+                {"test": "test.npz", "val": "val.npz", "val_fraction": 0.5, "kind": "logits"},
+                ["external.a: 'val' and 'val_fraction' exclude each other"],
+            ),
+            (
+                {"test": "test.npz", "val": "val.npz", "val_seeds": [1, 2], "kind": "logits"},
+                ["external.a.val_seeds says nothing without 'val_rows'"],
             ),
             ({"test": "test.npz", "split_seed": 1}, ["external.a: the key 'kind' is missing"]),
             (
