@@ -31,9 +31,10 @@ def unknown_id(kind: str, name: str, known: Iterable[str], where: str = "") -> C
     where : where it was found, for example "grids[0].methods".
     """
     options = sorted(known)
-    near = difflib.get_close_matches(str(name), options, n=1, cutoff=0.5)
+    small = {option.lower(): option for option in options}
+    near = difflib.get_close_matches(str(name).lower(), small, n=1, cutoff=0.5)
     place = f" in {where}" if where else ""
-    hint = f"did you mean '{near[0]}'?" if near else f"valid: {', '.join(options)}."
+    hint = f"did you mean '{small[near[0]]}'?" if near else f"valid: {', '.join(options) or '(none)'}."
     return ConfigError(f"Unknown {kind} '{name}'{place}: {hint}")
 
 

@@ -199,6 +199,11 @@ class TestSpecifications:
         fails("import", "--spec", spec, "--files", "x.npz", "--out", out, parts=["calgrid import: ", *parts])
         assert not out.exists()
 
+    def test_a_registered_data_set_needs_none(self, fails, home, tmp_path):
+        spec = f"{home}/config/config.yaml#digits"
+        parts = ["Unknown configured data set 'digits'", "valid: (none)"]
+        fails("data", "--unit", "digits", "--out", tmp_path / "out", "--spec", spec, parts=parts)
+
     @pytest.mark.parametrize("stage", ["train", "predict", "external", "calibrate", "manifest"])
     def test_what_stages_need_is_what_the_plan_gives(self, stage, make_config, home, tmp_path):
         (tmp_path / "t.npz").touch()

@@ -15,6 +15,8 @@ from calgrid.errors import ConfigError
 GRIDS = [
     ({"methods": ["mblss"]}, ["Unknown method 'mblss' in grids[0].methods", "did you mean 'mbls'?"]),
     ({"calibrators": ["smrt"]}, ["Unknown calibrator 'smrt' in grids[0].calibrators", "did you mean 'smart'?"]),
+    ({"calibrators": ["TS"]}, ["Unknown calibrator 'TS' in grids[0].calibrators", "did you mean 'ts'?"]),
+    ({"methods": ["CE"]}, ["Unknown method 'CE' in grids[0].methods", "did you mean 'ce'?"]),
     ({"datasets": ["digit"]}, ["Unknown dataset 'digit' in grids[0].datasets", "did you mean 'digits'?"]),
     ({"backbones": ["resnet9"]}, ["Unknown backbone 'resnet9' in grids[0].backbones", "did you mean 'resnet"]),
     ({"protocol": "digts"}, ["Unknown protocol 'digts' in grids[0].protocol", "did you mean 'digits'?"]),
@@ -59,8 +61,14 @@ GRIDS = [
 TOP_LEVEL = [
     ({"sudy": "x"}, ["Unknown key 'sudy' in configuration", "did you mean 'study'?"]),
     ({"study": "runs"}, ["study must not be 'runs'"]),
+    ({"study": "logs"}, ["study must not be 'logs'"]),
+    ({"study": "benchmarks"}, ["study must not be 'benchmarks'"]),
+    ({"study": "a\n"}, [r"study: 'a\n' is no valid name"]),
     ({"study": "a/b"}, ["study: 'a/b' is no valid name"]),
     ({"device": "gpu"}, ["device must be one of auto, cpu, cuda, got 'gpu'"]),
+    ({"results": "{x}"}, ["results: the path must not hold '{'"]),
+    ({"results": "~/x"}, ["results: '~' is not replaced", "write the path in full"]),
+    ({"data_root": "~/x"}, ["data_root: '~' is not replaced", "write the path in full"]),
     ({"results": ""}, ["results", "non-empty"]),
     ({"grids": []}, ["grids must not be empty"]),
     ({"grids": {}}, ["grids must be of type array"]),
@@ -103,6 +111,8 @@ TOP_LEVEL = [
     ),
     ({"methods": {"mine": {"margin": 1}}}, ["methods.mine: the key 'base' is missing"]),
     ({"methods": {"mbls": {"base": "mbls"}}}, ["methods.mbls: 'mbls' is a registered method", "another name"]),
+    ({"methods": {1: {"base": "mbls"}}}, ["methods: 1 is no valid name", "starts with a letter"]),
+    ({"methods": {"a\n": {"base": "mbls"}}}, [r"methods: 'a\n' is no valid name"]),
     ({"methods": {"My+Own": {"base": "mbls"}}}, ["methods: 'My+Own' is no valid name"]),
     # variants of calibrators
     ({"calibrators": {"mine": {"base": "tss"}}}, ["Unknown calibrator 'tss' in calibrators.mine.base", "'ts'?"]),
@@ -112,6 +122,7 @@ TOP_LEVEL = [
     ({"calibrators": {"ts": {"base": "ts"}}}, ["calibrators.ts: 'ts' is a registered calibrator", "another name"]),
     # variants of protocols
     ({"protocols": {"p": {"base": "digts"}}}, ["Unknown protocol 'digts' in protocols.p.base", "'digits'?"]),
+    ({"protocols": {"p": {"base": "p"}}}, ["Unknown protocol 'p' in protocols.p.base: valid: aclsline"]),
     ({"protocols": {"p": {"base": "digits", "epoch": 3}}}, ["Unknown key 'epoch' in protocol 'p'", "'epochs'?"]),
     ({"protocols": {"p": {"base": "digits", "epochs": 0}}}, ["protocol 'p': epochs", "minimum of 1"]),
     ({"protocols": {"p": {"base": "digits", "epochs": 2.0}}}, ["protocol 'p': epochs", "got 2.0 (write 2)"]),

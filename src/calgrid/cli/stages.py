@@ -71,7 +71,7 @@ def _from_configuration(config: Path, run: str, stage: str) -> Mapping[str, Any]
     plan = Plan(read_study(config, None))
     if stage == "data":
         if run not in plan.study.datasets.configured:
-            raise unknown_id("configured data set", run, plan.study.datasets.configured or {"(none)"}, str(config))
+            raise unknown_id("configured data set", run, plan.study.datasets.configured, str(config))
         return plan.data_spec(run)
     runs = {key.path: key for key in plan.study.runs}
     run, *rest = run.rsplit("/", 1) if stage == "probe" else [run]

@@ -1,6 +1,6 @@
 """Protocols: files in ``config/protocols`` and the variants that a configuration makes of them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -58,9 +58,9 @@ class ProtocolBook:
         """
         if name in self.variants:
             change = {key: value for key, value in self.variants[name].items() if key != "base"}
-            raw = merge(self._read(self.variants[name]["base"], f"{where}.base"), change)
+            raw = merge(self._read(self.variants[name]["base"], f"{where}.base", self.files), change)
         else:
-            raw = self._read(name, where)
+            raw = self._read(name, where, [*self.files, *self.variants])
         validate(raw, self.schema, f"protocol '{name}'")
         filled = fill_defaults({"augmentation": {}, **raw}, self.schema)
         if not trains(filled):
@@ -70,9 +70,9 @@ class ProtocolBook:
             _check(for_stage(filled, second=True), f"protocol '{name}': second_stage")
         return {key: value for key, value in filled.items() if key != "description"}
 
-    def _read(self, name: str, where: str) -> dict[str, Any]:
+    def _read(self, name: str, where: str, known: Iterable[str]) -> dict[str, Any]:
         if name not in self.files:
-            raise unknown_id("protocol", name, [*self.files, *self.variants], where)
+            raise unknown_id("protocol", name, known, where)
         return read_mapping(self.files[name], f"The protocol file {self.files[name]}")
 
 

@@ -88,6 +88,8 @@ def _repeated(error: jsonschema.ValidationError, place: str) -> str:
 
 
 def _wrong_type(error: jsonschema.ValidationError, place: str) -> str:
+    if "propertyNames" in error.absolute_schema_path:
+        return f"{place}: {error.instance!r} is no valid name, which is text: write one that starts with a letter."
     wanted = [error.validator_value] if isinstance(error.validator_value, str) else error.validator_value
     given, numbers = error.instance, {"number", "integer"} & set(wanted)
     whole = numbers == {"integer"}

@@ -118,6 +118,11 @@ class Study:
 
     def _check_folders(self) -> None:
         data_root = self.config["data_root"]
+        for key in ("results", "data_root"):
+            if (self.config[key] or "").startswith("~"):
+                raise ConfigError(f"{key}: '~' is not replaced by your home folder here; write the path in full.")
+        if wrong := sorted(set("{}\n") & set(self.config["results"])):
+            raise ConfigError(f"results: the path must not hold {wrong[0]!r}, which means something to Snakemake.")
         # a folder beside the results is made by the first download; elsewhere a missing one is a slip
         if data_root is not None and not Path(data_root).is_dir() and len(Path(data_root).parts) > 1:
             raise ConfigError(f"data_root: the folder '{data_root}' does not exist; create it or correct the path.")
