@@ -165,6 +165,14 @@ class TestCheck:
     def test_mistakes(self, fails, write, home, text, parts):
         fails("check", write(text), "--home", home, parts=["calgrid check: ", *parts])
 
+    def test_says_which_overrides_match_nothing(self, calgrid, write, make_config, home):
+        matches = [{"method": "mbls"}, {"method": "acls"}, {"backbone": "resnet50"}, {"dataset": "digits"}]
+        overrides = [{"match": match, "set": {"margin": 3.0}} for match in matches]
+        done = calgrid("check", write(make_config(overrides=overrides)), "--home", home)
+        assert done.code == 0
+        said = [f"calgrid check: overrides[{number}] matches no run of this study." for number in (1, 2)]
+        assert done.err.splitlines() == said
+
     def test_the_schemas_are_found_from_any_folder(self, calgrid, fails, write, make_config, tmp_path, monkeypatch):
         path = write(make_config())
         monkeypatch.chdir(tmp_path)

@@ -13,6 +13,7 @@ from calgrid.configuration.plan import Plan
 from calgrid.configuration.reading import read_configuration
 from calgrid.configuration.study import Study
 from calgrid.errors import ConfigError
+from calgrid.progress import log
 
 REGISTRY_KINDS = {
     "calibrators": "calibrator",
@@ -89,6 +90,8 @@ def check(options: argparse.Namespace) -> None:
         f"study '{study.layout.study}': {len(trained)} runs to train, "
         f"{len(study.runs) - len(trained)} external, {len(study.evaluations)} to evaluate\n"
     )
+    for number in study.idle_overrides():
+        log(f"calgrid check: overrides[{number}] matches no run of this study.")
     for key in study.runs:
         sys.stdout.write(f"  {plan.run_fingerprint(key)}  {key.path}\n")
 

@@ -289,6 +289,13 @@ class Study:
         self.runs[key] = Run(key, {}, None, None, {**config, **subset, "name": name})
         self._add_evaluation(key, Evaluation(calibrators, external["calibrator_seeds"], []))
 
+    def idle_overrides(self) -> list[int]:
+        """Numbers of the overrides that match no run: no fault, as a block of a grid may have been left out."""
+        runs: dict[str, set[Place]] = {}
+        for key in (key for key, run in self.runs.items() if run.external is None):
+            runs.setdefault(key.method, set()).add(Place(key.protocol, key.dataset, key.backbone))
+        return self.methods.idle_overrides(runs)
+
     def label_counts(self, key: RunKey) -> Path | None:
         """File with how many people chose each class for each test image of a run's data set, or None."""
         path = self.config["label_counts"].get(self._source(key))
