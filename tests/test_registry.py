@@ -20,6 +20,9 @@ raise RuntimeError("a file must never be run to be listed")
     source="a paper, Eq. 3",
     dataset_defaults={"cifar100": {"margin": 5.0}, "cifar100/resnet110": {"margin": 7.0}},
     needs=("features",),
+    sees_validation=False,
+    hard_labels=True,
+    state="none",
 )
 class Mine(Loss):
     """A loss of our own.
@@ -71,7 +74,7 @@ def test_a_file_is_read_and_not_run(mine):
     assert mine.module == "calgrid.losses.mine"
     assert mine.summary == "A loss of our own."
     assert mine.source == "a paper, Eq. 3"
-    assert mine.info == {"needs": ("features",)}
+    assert mine.info == {"needs": ("features",), "sees_validation": False, "hard_labels": True, "state": "none"}
     assert {name: option.default for name, option in mine.options.items()} == {
         "margin": 10.0,
         "steps": 3,
@@ -84,6 +87,7 @@ def test_a_file_is_read_and_not_run(mine):
 
 def test_helper_files_are_no_components(losses):
     (losses / "_helper.py").write_text("x = 1\n")
+    (losses / ".#mine.py").write_text("what an editor leaves")
     (losses / "__init__.py").write_text("")
     (losses / "mine.py").write_text(LOSS)
     assert list(registry.specs("loss")) == ["mine"]
@@ -167,6 +171,12 @@ def test_values_of_another_type_are_refused(kind, value, refuses):
         Option("x", None, kind).check(value, "here")
 
 
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf"), 10**400])
+def test_a_number_that_is_not_finite_is_refused(value, refuses):
+    with refuses(ConfigError, "here must be a finite number, got "):
+        Option("x", None, "float | None").check(value, "here")
+
+
 def test_an_unknown_identifier_suggests_the_nearest(refuses):
     with refuses(ConfigError, "Unknown loss 'mbl' in grids[0].methods", "did you mean 'mbls'?"):
         registry.spec("loss", "mbl", "grids[0].methods")
@@ -188,13 +198,49 @@ def test_an_identifier_near_nothing_lists_all(refuses):
             '@register(source="a")\nclass A:\n    def __init__(self, *, x: float = PI) -> None:\n        pass\n',
             ["calgrid/losses/bad.py: default of x must be a literal"],
         ),
+        (LOSS.replace("state=", "stat="), ["Unknown fact 'stat' in calgrid/losses/bad.py", "did you mean 'state'?"]),
+        (LOSS.replace("hard_labels=True,", ""), ["bad.py: @register of a loss needs the fact 'hard_labels'"]),
+        (
+            LOSS.replace("state=", "limits={'margn': (0, 1)}, state="),
+            ["Unknown hyper-parameter 'margn' in calgrid/losses/bad.py: limits", "did you mean 'margin'?"],
+        ),
+        (
+            LOSS.replace("margin: float = 10.0", "margin: float"),
+            ["calgrid/losses/bad.py: the hyper-parameter margin of __init__ needs a default"],
+        ),
+        (LOSS.replace("margin: float", "margin"), ["the hyper-parameter margin of __init__ needs an annotation"]),
+        (
+            LOSS.replace("margin: float", "margin: Optional[float]"),
+            ["bad.py: the annotation of margin must be", "joined by |, got Optional[float]"],
+        ),
+        (
+            LOSS.replace("margin: float", "margin: Literal['a'] | None"),
+            ["bad.py: the annotation of margin must be", "got Literal['a'] | None"],
+        ),
         ("class A:\n    def (\n", ["calgrid/losses/bad.py, line 2, is not valid Python"]),
     ],
-    ids=["none", "two", "no source", "no literal", "default no literal", "syntax"],
+    ids=[
+        *("none", "two", "no source", "no literal", "default no literal", "misspelt fact", "no fact", "limits"),
+        *("no default", "no annotation", "unknown annotation", "literal or none", "syntax"),
+    ],
 )
 def test_a_file_that_is_no_component_is_refused_by_name(losses, refuses, text, parts):
     (losses / "bad.py").write_text(text)
     with refuses(ConfigError, *parts):
+        registry.specs("loss")
+
+
+@pytest.mark.parametrize("name", ["My-Loss.py", "a+b.py", "2d.py", "Mine.py", "größe.py"])
+def test_a_file_whose_name_is_no_identifier_is_refused(losses, refuses, name):
+    (losses / name).write_text(LOSS)
+    with refuses(ConfigError, f"calgrid/losses/{name}: the file's name is the identifier", "small letters"):
+        registry.specs("loss")
+
+
+@pytest.mark.parametrize(("content", "said"), [(b"gr\xf6\xdfe", "save it as UTF-8"), (b"\0", "not valid Python")])
+def test_a_file_that_is_no_text_is_refused_by_name(losses, refuses, content, said):
+    (losses / "bad.py").write_bytes(content)
+    with refuses(ConfigError, "calgrid/losses/bad.py", said):
         registry.specs("loss")
 
 

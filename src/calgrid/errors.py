@@ -31,18 +31,24 @@ def unknown_id(kind: str, name: str, known: Iterable[str], where: str = "") -> C
     where : where it was found, for example "grids[0].methods".
     """
     options = sorted(known)
-    near = difflib.get_close_matches(str(name), options, n=1, cutoff=0.5)
+    small = {option.lower(): option for option in options}
+    near = difflib.get_close_matches(str(name).lower(), small, n=1, cutoff=0.5)
     place = f" in {where}" if where else ""
-    hint = f"did you mean '{near[0]}'?" if near else f"valid: {', '.join(options)}."
+    hint = f"did you mean '{small[near[0]]}'?" if near else f"valid: {', '.join(options) or '(none)'}."
     return ConfigError(f"Unknown {kind} '{name}'{place}: {hint}")
 
 
-def number_as_text(value: object) -> str:
-    """Return a hint, to stand behind a value that should be a number, if YAML took it for text (``1e-3``), else ''."""
+def number_as_text(value: object, whole: bool = False) -> str:
+    """Return a hint, to stand behind a value that should be a number, if YAML took it for text (``1e-3``), else ''.
+
+    ``whole`` says that it should be a whole one.
+    """
     if not isinstance(value, str):
         return ""
     try:
         float(value)
     except ValueError:
         return ""
+    if whole:
+        return ", which is text (write whole numbers without quotes and in digits alone, as in 1000)"
     return ", which is text (write numbers without quotes and with a point, as in 1.0e-3)"

@@ -13,6 +13,8 @@ import ast
 import dataclasses
 import functools
 import importlib
+import math
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -33,6 +35,30 @@ KINDS: Mapping[str, tuple[str, str]] = MappingProxyType(
         "probe": ("probes", "probe"),
     }
 )
+
+#: kind -> facts that each component gives, facts that some give; any component may give ``limits``
+FACTS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = MappingProxyType(
+    {
+        "loss": (("needs", "sees_validation", "hard_labels", "state"), ()),
+        "procedure": ((), ("losses", "linear_head", "second_stage", "loss")),
+        "calibrator": (("needs", "keeps_argmax", "parameters", "stochastic"), ("slow",)),
+        "dataset": (
+            ("role", "label", "download"),
+            (
+                *("n_classes", "image_shape", "mean", "std", "sizes", "drawn_val", "duplicates", "families", "files"),
+                *("base", "shifts", "severities", "configurable", "evaluation_only", "warning", "variants"),
+            ),
+        ),
+        "backbone": (
+            ("label", "parameters", "pretrained"),
+            ("num_features", "image_size", "least_size", "most_size", "multiply_adds", "activations", "library"),
+        ),
+        "probe": ((), ("needs_linear_head",)),
+    }
+)
+#: what annotations of hyper-parameters are made of, beside None and Literal
+PLAIN_TYPES = ("bool", "int", "float", "str")
+LIST_TYPES = ("list", "tuple", "Sequence")
 
 Component = TypeVar("Component", bound=type)
 
@@ -58,16 +84,29 @@ class Option:
         if isinstance(value, bool) and "bool" not in accepted:
             raise ConfigError(f"{where} must be {self.type}, got {value!r}.")
         if "float" in accepted and isinstance(value, (int, float)):
+            if not is_finite(value):
+                raise ConfigError(f"{where} {not_finite(value)}.")
             return float(value)
         for name, kind in (("bool", bool), ("int", int), ("str", str)):
             if name in accepted and isinstance(value, kind):
                 return value
-        if any(part.startswith(("list", "tuple", "Sequence")) for part in accepted) and isinstance(
-            value, (list, tuple)
-        ):
+        if any(part.startswith(LIST_TYPES) for part in accepted) and isinstance(value, (list, tuple)):
             return list(value)
-        hint = number_as_text(value) if {"float", "int"} & set(accepted) else ""
+        hint = number_as_text(value, whole="float" not in accepted) if {"float", "int"} & set(accepted) else ""
         raise ConfigError(f"{where} must be {self.type}, got {value!r}{hint}.")
+
+
+def is_finite(value: float) -> bool:
+    """Is a number neither NaN nor infinite, nor a whole one beyond what a float holds?"""
+    try:
+        return math.isfinite(value)
+    except OverflowError:
+        return False
+
+
+def not_finite(value: float) -> str:
+    """What an error says, behind the place, of a number that is not finite."""
+    return f"must be a finite number, got {'one beyond 1.0e+308' if isinstance(value, int) else value}"
 
 
 def _check_limits(value: Any, limits: tuple[float | None, float | None], where: str) -> None:
@@ -160,28 +199,59 @@ def _literal(node: ast.expr, where: str) -> Any:
         raise ConfigError(f"{where} must be a literal: it is read without importing the file.") from error
 
 
-def _choices(annotation: str) -> tuple[Any, ...]:
-    if not annotation.startswith("Literal["):
-        return ()
-    value = ast.literal_eval(annotation[len("Literal") :])
-    return tuple(value)
+def _choices(annotation: ast.expr, where: str) -> tuple[Any, ...]:
+    """Values of a Literal; none for another annotation, which must be one that :meth:`Option.check` understands."""
+    if isinstance(annotation, ast.Subscript) and ast.unparse(annotation.value) == "Literal":
+        values = _literal(annotation.slice, where)
+        return values if isinstance(values, tuple) else (values,)
+    waiting = [annotation]
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, ast.BinOp) and isinstance(part.op, ast.BitOr):
+            waiting += [part.left, part.right]
+        elif isinstance(part, ast.Subscript) and ast.unparse(part.value) in LIST_TYPES:
+            continue
+        elif ast.unparse(part) not in (*PLAIN_TYPES, "None"):
+            raise ConfigError(
+                f"{where} must be a Literal, or bool, int, float, str, None and lists of them joined by |, got "
+                f"{ast.unparse(annotation)}."
+            )
+    return ()
 
 
 def _options(cls: ast.ClassDef, where: str) -> dict[str, Option]:
     for node in cls.body:
         if isinstance(node, ast.FunctionDef) and node.name == "__init__":
             pairs = zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True)
-            return {
-                arg.arg: Option(
-                    name=arg.arg,
-                    default=_literal(default, f"{where}: default of {arg.arg}"),
-                    type=ast.unparse(arg.annotation) if arg.annotation else "str",
-                    choices=_choices(ast.unparse(arg.annotation)) if arg.annotation else (),
-                )
-                for arg, default in pairs
-                if default is not None
-            }
+            return {arg.arg: _option(arg, default, where) for arg, default in pairs}
     return {}
+
+
+def _option(arg: ast.arg, default: ast.expr | None, where: str) -> Option:
+    if default is None or arg.annotation is None:
+        missing = "a default" if default is None else "an annotation"
+        raise ConfigError(f"{where}: the hyper-parameter {arg.arg} of __init__ needs {missing}.")
+    return Option(
+        name=arg.arg,
+        default=_literal(default, f"{where}: default of {arg.arg}"),
+        type=ast.unparse(arg.annotation),
+        choices=_choices(arg.annotation, f"{where}: the annotation of {arg.arg}"),
+    )
+
+
+def _check_facts(kind: str, info: Mapping[str, Any], options: Mapping[str, Option], where: str) -> None:
+    """Raise ConfigError unless a component gives all facts of its kind, and none that nothing reads."""
+    needed, further = FACTS[kind]
+    known = (*needed, *further, "limits", "dataset_defaults")
+    for name in info:
+        if name not in known:
+            raise unknown_id("fact", name, known, f"{where}: @register")
+    for name in needed:
+        if name not in info:
+            raise ConfigError(f"{where}: @register of a {KINDS[kind][1]} needs the fact '{name}'.")
+    for name in info.get("limits", {}):
+        if name not in options:
+            raise unknown_id("hyper-parameter", name, options or {"(none)"}, f"{where}: limits")
 
 
 def _registered_class(tree: ast.Module, where: str) -> tuple[ast.ClassDef, dict[str, Any]]:
@@ -199,13 +269,24 @@ def _registered_class(tree: ast.Module, where: str) -> tuple[ast.ClassDef, dict[
 
 def _read_spec(kind: str, path: Path) -> Spec:
     where = f"calgrid/{path.parent.name}/{path.name}"
+    if not re.fullmatch("[a-z][a-z0-9_]*", path.stem):
+        raise ConfigError(
+            f"{where}: the file's name is the identifier; name it in small letters, digits and _, a letter first."
+        )
     try:
         tree = ast.parse(path.read_text(encoding="utf-8"))
     except SyntaxError as error:
         raise ConfigError(f"{where}, line {error.lineno}, is not valid Python ({error.msg}).") from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"{where} is not UTF-8: save it as UTF-8.") from None
+    except ValueError as error:
+        raise ConfigError(f"{where} is not valid Python ({error}).") from None
     cls, info = _registered_class(tree, where)
     if "source" not in info:
         raise ConfigError(f"{where}: @register needs a source.")
+    options = {**_options(cls, where), **COMMON_OPTIONS.get(kind, {})}
+    source = info.pop("source")
+    _check_facts(kind, info, options, where)
     doc = ast.get_docstring(cls) or ""
     return Spec(
         id=path.stem,
@@ -213,9 +294,9 @@ def _read_spec(kind: str, path: Path) -> Spec:
         module=f"calgrid.{path.parent.name}.{path.stem}",
         class_name=cls.name,
         summary=doc.strip().split("\n", 1)[0],
-        source=info.pop("source"),
+        source=source,
         dataset_defaults=MappingProxyType(info.pop("dataset_defaults", {})),
-        options=MappingProxyType({**_options(cls, where), **COMMON_OPTIONS.get(kind, {})}),
+        options=MappingProxyType(options),
         info=MappingProxyType(info),
     )
 
@@ -224,7 +305,7 @@ def _read_spec(kind: str, path: Path) -> Spec:
 def specs(kind: str) -> Mapping[str, Spec]:
     """All components of a kind by identifier, in alphabetical order; imports nothing."""
     folder = PACKAGE_ROOT / KINDS[kind][0]
-    paths = sorted(path for path in folder.glob("*.py") if not path.name.startswith("_"))
+    paths = sorted(path for path in folder.glob("*.py") if not path.name.startswith(("_", ".")))
     return MappingProxyType({path.stem: _read_spec(kind, path) for path in paths})
 
 

@@ -10,6 +10,7 @@ import yaml
 import calgrid as package
 from calgrid import registry
 from calgrid.cli.main import EXIT_STOPPED, KINDS, build_parser
+from calgrid.cli.stages import NEEDED
 from calgrid.configuration.methods import registered_methods
 from calgrid.configuration.plan import Plan
 from calgrid.configuration.study import Study
@@ -164,6 +165,23 @@ class TestCheck:
     def test_mistakes(self, fails, write, home, text, parts):
         fails("check", write(text), "--home", home, parts=["calgrid check: ", *parts])
 
+    def test_says_which_overrides_match_nothing(self, calgrid, write, make_config, home):
+        matches = [{"method": "mbls"}, {"method": "acls"}, {"backbone": "resnet50"}, {"dataset": "digits"}]
+        overrides = [{"match": match, "set": {"margin": 3.0}} for match in matches]
+        done = calgrid("check", write(make_config(overrides=overrides)), "--home", home)
+        assert done.code == 0
+        said = [f"calgrid check: overrides[{number}] matches no run of this study." for number in (1, 2)]
+        assert done.err.splitlines() == said
+
+    def test_the_schemas_are_found_from_any_folder(self, calgrid, fails, write, make_config, tmp_path, monkeypatch):
+        path = write(make_config())
+        monkeypatch.chdir(tmp_path)
+        assert calgrid("check", path).out.startswith("study 'small': ")
+        assert calgrid("cost", path).code == 0
+        fails("check", path, "--home", tmp_path, parts=["--home: ", "is no checkout of calgrid"])
+        monkeypatch.setattr(registry, "PACKAGE_ROOT", tmp_path / "lib" / "calgrid")
+        fails("check", path, parts=["give --home, the folder of calgrid's checkout"])
+
     def test_a_missing_file(self, fails, tmp_path, home):
         parts = ["calgrid check: The configuration", "does not exist"]
         fails("check", tmp_path / "no.yaml", "--home", home, parts=parts)
@@ -176,6 +194,7 @@ class TestSpecifications:
         ("spec", "parts"),
         [
             ("{bad", ["--spec is not valid JSON"]),
+            ("{}", ["--spec lacks the key 'key'"]),
             ("no.json", ["The specification no.json does not exist"]),
             ("no.yaml#digits/digits/resnet8/ce/seed1", ["The configuration no.yaml does not exist"]),
             ("config/config.yaml#digits/digits/resnet8/ce/seed9", ["Unknown run", "config.yaml", "did you mean"]),
@@ -187,6 +206,35 @@ class TestSpecifications:
         out = tmp_path / "out"
         fails("import", "--spec", spec, "--files", "x.npz", "--out", out, parts=["calgrid import: ", *parts])
         assert not out.exists()
+
+    def test_a_registered_data_set_needs_none(self, fails, home, tmp_path):
+        spec = f"{home}/config/config.yaml#digits"
+        parts = ["Unknown configured data set 'digits'", "valid: (none)"]
+        fails("data", "--unit", "digits", "--out", tmp_path / "out", "--spec", spec, parts=parts)
+
+    @pytest.mark.parametrize("stage", ["train", "predict", "external", "calibrate", "manifest"])
+    def test_what_stages_need_is_what_the_plan_gives(self, stage, make_config, home, tmp_path):
+        (tmp_path / "t.npz").touch()
+        external = {"a": {"test": str(tmp_path / "t.npz"), "kind": "logits", "split_seed": 1}}
+        plan = Plan(Study(make_config(external=external), home))
+        first, *_, last = plan.study.runs
+        key = last if stage == "external" else first
+        made = plan.manifest() if stage == "manifest" else getattr(plan, stage)(key)
+        assert set(NEEDED[stage]) <= set(made)
+
+    @pytest.mark.parametrize("command", ["train", "predict", "probe"])
+    def test_a_specification_without_keys(self, fails, command, tmp_path):
+        model = [] if command == "train" else ["--model", "m"]
+        options = ["--data", tmp_path, "--out", tmp_path / "out", *model]
+        fails(command, "--spec", "{}", *options, parts=[f"calgrid {command}: --spec lacks the key 'key'"])
+
+    def test_a_manifest_without_keys(self, fails, tmp_path):
+        manifest = tmp_path / "manifest.json"
+        for text, said in (("{}", "lacks the key 'study'"), ("[]", "must be a JSON object, got list")):
+            manifest.write_text(text)
+            for command in REPORTS:
+                arguments = ("--manifest", manifest, "--out", tmp_path / "out")
+                fails(command, *arguments, parts=[f"calgrid {command}: The manifest {manifest} {said}"])
 
     def test_a_missing_manifest(self, fails, tmp_path):
         manifest, out = tmp_path / "manifest.json", tmp_path / "out"
@@ -233,6 +281,22 @@ class TestExit:
         with pytest.raises(TimeoutError):
             calgrid("list", "methods")
 
+    @pytest.mark.parametrize("error", [FileNotFoundError(2, "No such file", "a/b"), OSError(36, "Too long", "a/b")])
+    def test_what_the_file_system_says_of_a_path_is_one_sentence(self, fails, command, error):
+        def fault(_):
+            raise error
+
+        command(fault)
+        fails("list", "methods", parts=["calgrid list: The path a/b cannot be used", "correct it"])
+
+    def test_ctrl_c_is_one_line(self, calgrid, command):
+        def interrupted(_):
+            raise KeyboardInterrupt
+
+        command(interrupted)
+        done = calgrid("list", "methods")
+        assert (done.code, done.err) == (130, "calgrid list: Interrupted.\n")
+
     def test_a_full_disk_is_one_sentence(self, fails, command):
         def full(_):
             raise OSError(28, "No space left on device", "results/x")
@@ -252,6 +316,30 @@ def test_threads_are_set_before_libraries_are_imported(calgrid, monkeypatch):
     monkeypatch.setattr("calgrid.cli.files.metrics", lambda _: seen.update(os.environ))
     assert calgrid("metrics", "x.npz", "--threads", 3).code == 0
     assert [seen[name] for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")] == ["3"] * 3
+
+
+@pytest.mark.parametrize("threads", ["0", "-2", "1.5", "many"])
+def test_threads_are_at_least_one(calgrid, threads):
+    done = calgrid("metrics", "x.npz", f"--threads={threads}")
+    assert done.code == 2
+    assert f"argument --threads: must be a whole number of at least 1, got '{threads}'" in done.err
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("CALGRID_RESUME_SECONDS", "abc", "--resume-every: must be a number of seconds, got 'abc'"),
+        ("CALGRID_RESUME_SECONDS", "nan", "--resume-every: must be a number of seconds, got 'nan'"),
+        ("CALGRID_DEVICE", "foo", "--device: must be one of auto, cpu, cuda, got 'foo'"),
+    ],
+)
+def test_variables_are_checked_where_they_are_used(calgrid, monkeypatch, tmp_path, name, value, said):
+    monkeypatch.setenv(name, value)
+    assert calgrid("list", "methods").code == 0
+    done = calgrid("train", "--spec", "{}", "--data", tmp_path, "--out", tmp_path)
+    assert done.code == 2
+    assert said in done.err
+    assert name in done.err
 
 
 def test_a_folder_is_replaced_as_a_whole_or_not_at_all(tmp_path):

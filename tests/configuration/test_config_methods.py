@@ -1,9 +1,13 @@
 """Methods: what an identifier stands for, and which hyper-parameter wins."""
 
+import dataclasses
+from types import MappingProxyType
+
 import pytest
 
 from calgrid import registry
 from calgrid.configuration.methods import MethodBook, Place, registered_methods
+from calgrid.errors import ConfigError
 
 PLACE = Place("digits", "digits", "resnet8")
 VARIANTS = {"mbls_m5": {"base": "mbls", "margin": 5}, "tst_wide": {"base": "tst", "hidden": 64}}
@@ -154,3 +158,11 @@ def test_an_override_names_a_method_as_the_grid_does():
     overrides = [override({"method": "tst+mbls"}, hidden=32)]
     assert resolve("tst+mbls", overrides=overrides).procedure_options["hidden"] == 32
     assert resolve("tst", overrides=overrides).procedure_options["hidden"] == 128
+
+
+def test_a_procedure_must_say_which_losses_it_trains(monkeypatch, refuses):
+    real, original = registry.specs("procedure"), registry.specs
+    silent = MappingProxyType({**real, "mixup": dataclasses.replace(real["mixup"], info={})})
+    monkeypatch.setattr(registry, "specs", lambda kind: silent if kind == "procedure" else original(kind))
+    with refuses(ConfigError, "calgrid/procedures/mixup.py: the fact 'losses'", "affine, stateless, got None"):
+        resolve("mixup")

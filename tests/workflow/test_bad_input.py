@@ -43,3 +43,14 @@ def test_bad_configuration_stops_before_any_job(case, repository, monkeypatch):
     assert sentence in output
     assert "Traceback" not in output
     assert not (repository.root / "results").exists()
+
+
+def test_a_block_that_is_there_twice_is_refused_though_snakemake_reads_it(repository):
+    path = repository.configure(CONFIG, "twice.yaml")
+    path.write_text(f"{path.read_text()}\nstudy: other\n")
+    result = repository.snakemake("--configfile", "twice.yaml", "-n")
+    output = result.stdout + result.stderr
+    assert result.returncode == 1
+    assert "twice.yaml, line" in output
+    assert "the key 'study' is in line" in output
+    assert "Traceback" not in output

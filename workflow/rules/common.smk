@@ -13,13 +13,15 @@ HOME = Path(workflow.basedir)
 # This checkout, whatever is installed.
 sys.path.insert(0, str(HOME / "src"))
 
+from calgrid.configuration.reading import read_configuration
 from calgrid.configuration.rules import RuleBook
 from calgrid.errors import CalgridError
 
+DEFAULT = HOME / "config" / "config.yaml"
 # --configfile merges with this default, so a study of its own must not load it.
 if not workflow.overwrite_configfiles:
 
-    configfile: str(HOME / "config" / "config.yaml")
+    configfile: str(DEFAULT)
 
 
 class FingerprintedWorkflow(type(workflow)):
@@ -41,6 +43,9 @@ workflow.__class__ = FingerprintedWorkflow
 LOCAL = workflow.resource_settings.cores is not None or workflow.resource_settings.nodes is None
 
 try:
+    # Snakemake, which has read them already, keeps the last of keys that are repeated.
+    for path in workflow.overwrite_configfiles or [DEFAULT]:
+        read_configuration(Path(path))
     BOOK = RuleBook(config, HOME, local=LOCAL)
 except CalgridError as error:
     raise WorkflowError(str(error)) from None

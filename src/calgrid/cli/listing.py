@@ -7,13 +7,13 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from calgrid import registry
 from calgrid.configuration.methods import registered_methods
 from calgrid.configuration.plan import Plan
+from calgrid.configuration.reading import read_configuration
 from calgrid.configuration.study import Study
 from calgrid.errors import ConfigError
+from calgrid.progress import log
 
 REGISTRY_KINDS = {
     "calibrators": "calibrator",
@@ -90,23 +90,30 @@ def check(options: argparse.Namespace) -> None:
         f"study '{study.layout.study}': {len(trained)} runs to train, "
         f"{len(study.runs) - len(trained)} external, {len(study.evaluations)} to evaluate\n"
     )
+    for number in study.idle_overrides():
+        log(f"calgrid check: overrides[{number}] matches no run of this study.")
     for key in study.runs:
         sys.stdout.write(f"  {plan.run_fingerprint(key)}  {key.path}\n")
 
 
-def read_study(path: Path, home: Path) -> Study:
+def read_study(path: Path, home: Path | None) -> Study:
     """Read a configuration file and expand it.
+
+    ``home`` is the folder of the workflow; None takes the current folder if it is one, else that of this package.
 
     Raises
     ------
-    ConfigError : the file is missing, no YAML mapping, or asks for something that does not exist.
+    ConfigError : the file cannot be read as keys and values, or asks for something that does not exist.
     """
-    try:
-        config = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise ConfigError(f"The configuration {path} does not exist.") from None
-    except yaml.YAMLError as error:
-        raise ConfigError(f"The configuration {path} is not valid YAML: {' '.join(str(error).split())}.") from None
-    if not isinstance(config, dict):
-        raise ConfigError(f"The configuration {path} must be a mapping of keys to values.")
-    return Study(config, home)
+    return Study(read_configuration(path), _checkout(home))
+
+
+def _checkout(home: Path | None) -> Path:
+    """Folder that holds the workflow, with its schemas and protocols; ConfigError where there is none."""
+    folders = [Path(), registry.PACKAGE_ROOT.parents[1]] if home is None else [home]
+    for folder in folders:
+        if (folder / "workflow" / "schemas" / "config.schema.yaml").is_file():
+            return folder
+    if home is None:
+        raise ConfigError("The schemas of configurations are not here: give --home, the folder of calgrid's checkout.")
+    raise ConfigError(f"--home: {home} is no checkout of calgrid, it holds no workflow/schemas: correct the path.")

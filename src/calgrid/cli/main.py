@@ -2,6 +2,7 @@
 
 import argparse
 import importlib
+import math
 import os
 import sys
 from collections.abc import Sequence
@@ -15,9 +16,11 @@ from calgrid.storage.atomic import disk_error
 EXIT_USER = 2
 #: exit code of a run that was asked to stop and can be continued (EX_TEMPFAIL)
 EXIT_STOPPED = 75
-#: what the file system says of paths that the user gave
-PATH_ERRORS = (PermissionError, NotADirectoryError, IsADirectoryError, FileExistsError)
+#: exit code of a command that Ctrl-C ended, as shells have it (128 + SIGINT)
+EXIT_INTERRUPTED = 130
 SPEC_HELP = "JSON, a file that holds it, or CONFIG#RUN, for example config/config.yaml#digits/digits/resnet8/ce/seed1"
+HOME_HELP = "folder of calgrid's checkout (this one if it is one, else that of the installed package)"
+DEVICES = ("auto", "cpu", "cuda")
 KINDS = ("methods", "calibrators", "datasets", "backbones", "metrics", "procedures", "losses", "probes")
 
 
@@ -38,13 +41,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stderr.close()
     except OSError as error:
         mended: Exception = disk_error(error, Path(error.filename or "a file"))
-        if isinstance(error, PATH_ERRORS) and error.filename:
+        if mended is error and error.filename:  # the file system speaks of a path that the user gave
             reason = f"{error.strerror or error}".lower()
             mended = StateError(f"The path {error.filename} cannot be used ({reason}): correct it or its permissions.")
         if not isinstance(mended, CalgridError):
             raise
         sys.stderr.write(f"calgrid {options.command}: {mended}\n")
         return EXIT_USER
+    except KeyboardInterrupt:
+        sys.stderr.write(f"calgrid {options.command}: Interrupted.\n")
+        return EXIT_INTERRUPTED
     return 0
 
 
@@ -67,6 +73,32 @@ def build_parser() -> argparse.ArgumentParser:
 Commands = argparse._SubParsersAction
 
 
+def _count(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"must be a whole number of at least 1, got {text!r}")
+    return int(text)
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = math.nan
+    if not 0 <= seconds < math.inf:
+        raise argparse.ArgumentTypeError(
+            f"must be a number of seconds, got {text!r} (from the option or the variable CALGRID_RESUME_SECONDS)"
+        )
+    return seconds
+
+
+def _device(text: str) -> str:
+    if text not in DEVICES:
+        raise argparse.ArgumentTypeError(
+            f"must be one of {', '.join(DEVICES)}, got {text!r} (from the option or the variable CALGRID_DEVICE)"
+        )
+    return text
+
+
 def _command(commands: Commands, name: str, run: str, help: str) -> argparse.ArgumentParser:
     parser = commands.add_parser(name, help=help, description=help)
     parser.set_defaults(run=run)
@@ -83,7 +115,7 @@ def _file_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--kind", choices=("logits", "probabilities"), default="logits", help="what the files hold")
     parser.add_argument("--bins", type=int, default=15, help="bins of the calibration errors (15)")
     parser.add_argument("--bootstrap", type=int, default=1000, help="resamples for the intervals (1000; 0: none)")
-    parser.add_argument("--threads", type=int, default=1, help="threads of linear algebra (1)")
+    parser.add_argument("--threads", type=_count, default=1, help="threads of linear algebra (1)")
 
 
 def _add_calibrate(commands: Commands) -> None:
@@ -130,13 +162,13 @@ def _add_compare(commands: Commands) -> None:
 def _add_check(commands: Commands) -> None:
     parser = _command(commands, "check", "listing:check", "Check a configuration and say what it would run.")
     parser.add_argument("configuration", type=Path, metavar="CONFIG", help="configuration file (YAML)")
-    parser.add_argument("--home", type=Path, default=Path(), help="folder of the workflow (.)")
+    parser.add_argument("--home", type=Path, help=HOME_HELP)
 
 
 def _add_cost(commands: Commands) -> None:
     parser = _command(commands, "cost", "cost:cost", "Estimate jobs, GPU hours and disk of a configuration.")
     parser.add_argument("configuration", type=Path, metavar="CONFIG", help="configuration file (YAML)")
-    parser.add_argument("--home", type=Path, default=Path(), help="folder of the workflow (.)")
+    parser.add_argument("--home", type=Path, help=HOME_HELP)
     parser.add_argument(
         "--throughput",
         action="append",
@@ -153,15 +185,16 @@ def _add_data(commands: Commands) -> None:
     parser.add_argument("--spec", help="a configured data set: JSON, a file that holds it, or CONFIG#NAME")
     parser.add_argument("--base", type=Path, help="prepared data set that a shift family corrupts")
     parser.add_argument("--data-root", type=Path, help="folder with downloaded data")
-    parser.add_argument("--threads", type=int, default=1, help="threads that decode pictures (1)")
+    parser.add_argument("--threads", type=_count, default=1, help="threads that decode pictures (1)")
     parser.add_argument("--fingerprint", default="", help="what prepare.json records as the fingerprint")
 
 
 def _device_options(parser: argparse.ArgumentParser) -> None:
     # The device is no part of a fingerprint, so the workflow hands it on through the environment.
+    # Defaults that are text are checked as options are, and only where the command has the option.
     default = os.environ.get("CALGRID_DEVICE", "auto")
-    parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default=default)
-    parser.add_argument("--threads", type=int, default=1, help="CPU threads of this process (1)")
+    parser.add_argument("--device", type=_device, metavar="|".join(DEVICES), default=default)
+    parser.add_argument("--threads", type=_count, default=1, help="CPU threads of this process (1)")
 
 
 def _add_train(commands: Commands) -> None:
@@ -171,8 +204,8 @@ def _add_train(commands: Commands) -> None:
     parser.add_argument("--out", type=Path, required=True, help="folder of the run")
     parser.add_argument("--first-stage", type=Path, nargs="?", help="model.safetensors that a second stage starts from")
     parser.add_argument("--data-root", type=Path, help="folder for published checkpoints, where weights are such")
-    seconds = float(os.environ.get("CALGRID_RESUME_SECONDS", "60"))
-    parser.add_argument("--resume-every", type=float, default=seconds, help="seconds between resume states (60)")
+    seconds = os.environ.get("CALGRID_RESUME_SECONDS", "60")
+    parser.add_argument("--resume-every", type=_seconds, default=seconds, help="seconds between resume states (60)")
     _device_options(parser)
 
 
@@ -215,13 +248,13 @@ def _add_evaluate(commands: Commands) -> None:
     parser.add_argument("--spec", required=True, help=SPEC_HELP)
     parser.add_argument("--run", dest="run_folder", type=Path, required=True, help="folder of the run")
     parser.add_argument("--out", type=Path, required=True, help="folder for metrics.parquet")
-    parser.add_argument("--threads", type=int, default=1, help="threads of linear algebra (1)")
+    parser.add_argument("--threads", type=_count, default=1, help="threads of linear algebra (1)")
 
 
 def _manifest_options(parser: argparse.ArgumentParser, out: str, threads: str = "threads of linear algebra") -> None:
     parser.add_argument("--manifest", type=Path, required=True, help="manifest.json of the study")
     parser.add_argument("--out", type=Path, required=True, help=out)
-    parser.add_argument("--threads", type=int, default=1, help=f"{threads} (1)")
+    parser.add_argument("--threads", type=_count, default=1, help=f"{threads} (1)")
 
 
 def _add_aggregate(commands: Commands) -> None:

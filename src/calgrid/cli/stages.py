@@ -5,24 +5,59 @@ import json
 import shutil
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from calgrid.errors import ConfigError, unknown_id
 from calgrid.storage import provenance
 from calgrid.storage.atomic import read_json, write_json
 
+#: what stages read of their specification, which :class:`calgrid.configuration.plan.Plan` makes
+NEEDED = MappingProxyType(
+    {
+        "data": ("unit", "kind", "options", "sources", "info", "fingerprint"),
+        "train": ("key", "protocol", "procedure", "data", "first_stage", "fingerprint"),
+        "predict": ("key", "checkpoints", "export_features", "run_fingerprint", "families", "fingerprint"),
+        "probe": ("key", "probe", "checkpoints", "run_fingerprint", "fingerprint"),
+        "external": ("key", "external", "fingerprint"),
+        "calibrate": (
+            *("key", "checkpoints", "families", "fit_on", "draws", "calibrators", "statistics", "label_counts"),
+            *("run_fingerprint", "logits_fingerprint", "disjoint_validation", "fingerprint"),
+        ),
+        "manifest": ("study", "statistics", "published", "runs", "configuration", "fingerprint"),
+    }
+)
+
+
+def _complete(found: Any, what: str, keys: Sequence[str]) -> Mapping[str, Any]:
+    """Return what was read, or raise ConfigError naming the first key that is not there."""
+    if not isinstance(found, Mapping):
+        raise ConfigError(f"{what} must be a JSON object, got {type(found).__name__}.")
+    for key in keys:
+        if key not in found:
+            raise ConfigError(f"{what} lacks the key '{key}': take it as the workflow makes it.")
+    return found
+
+
+def _manifest(path: Path) -> Mapping[str, Any]:
+    return _complete(read_json(path, "manifest"), f"The manifest {path}", NEEDED["manifest"])
+
 
 def _spec(text: str, stage: str) -> Mapping[str, Any]:
     """Read a specification: JSON itself, a file that holds it, or a run of a configuration (CONFIG#RUN)."""
     config, hash_sign, run = text.partition("#")
-    if not text.lstrip().startswith("{"):
-        return _from_configuration(Path(config), run, stage) if hash_sign else read_json(Path(text), "specification")
-    try:
-        return json.loads(text)
-    except ValueError as error:
-        raise ConfigError(f"--spec is not valid JSON ({error}).") from None
+    if text.lstrip().startswith("{"):
+        try:
+            found = json.loads(text)
+        except ValueError as error:
+            raise ConfigError(f"--spec is not valid JSON ({error}).") from None
+    elif hash_sign:
+        return _from_configuration(Path(config), run, stage)
+    else:
+        found = read_json(Path(text), "specification")
+    return _complete(found, "--spec", NEEDED[stage])
 
 
 def _from_configuration(config: Path, run: str, stage: str) -> Mapping[str, Any]:
@@ -33,7 +68,7 @@ def _from_configuration(config: Path, run: str, stage: str) -> Mapping[str, Any]
     from calgrid.cli.listing import read_study
     from calgrid.configuration.plan import Plan
 
-    plan = Plan(read_study(config, Path()))
+    plan = Plan(read_study(config, None))
     if stage == "data":
         if run not in plan.study.datasets.configured:
             raise unknown_id("configured data set", run, plan.study.datasets.configured, str(config))
@@ -116,6 +151,7 @@ def aggregate(options: argparse.Namespace) -> None:
     """Collect the metrics of a study."""
     from calgrid.stages.aggregate import aggregate as run
 
+    _manifest(options.manifest)
     run(options.manifest, options.out, options.threads)
 
 
@@ -136,7 +172,7 @@ def tables(options: argparse.Namespace) -> None:
     """Write the tables of a study."""
     from calgrid.reporting.tables import write_tables
 
-    manifest = read_json(options.manifest, "manifest")
+    manifest = _manifest(options.manifest)
     _replace_folder(options.out, lambda folder: write_tables(options.manifest.parent, manifest, folder))
 
 
@@ -144,7 +180,7 @@ def plots(options: argparse.Namespace) -> None:
     """Draw the figures of a study."""
     from calgrid.reporting.figures import write_figures
 
-    manifest = read_json(options.manifest, "manifest")
+    manifest = _manifest(options.manifest)
     _replace_folder(options.out, lambda folder: write_figures(options.manifest.parent, manifest, folder))
 
 
@@ -152,4 +188,4 @@ def report(options: argparse.Namespace) -> None:
     """Write the report of a study."""
     from calgrid.reporting.html import write_report
 
-    write_report(options.manifest.parent, read_json(options.manifest, "manifest"), options.out)
+    write_report(options.manifest.parent, _manifest(options.manifest), options.out)

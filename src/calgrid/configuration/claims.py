@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from calgrid.configuration.places import Place, cell_place, matches
-from calgrid.configuration.schema import read_yaml, validate
+from calgrid.configuration.reading import read_yaml
+from calgrid.configuration.schema import validate
 from calgrid.errors import ConfigError
 
 

@@ -3,7 +3,8 @@
 from pathlib import Path
 from typing import Any
 
-from calgrid.configuration.schema import read_yaml, validate
+from calgrid.configuration.reading import read_yaml
+from calgrid.configuration.schema import validate
 from calgrid.errors import ConfigError
 
 #: keys that name runs and what they must hold; a missing one asks for nothing

@@ -6,7 +6,7 @@ over cross-entropy).
 """
 
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -138,7 +138,13 @@ class MethodBook:
         losses = registry.specs("loss")
         if base not in losses:
             raise ConfigError(f"{at}: '{loss}' is no loss; after '{procedure}+' stands a loss.")
-        allows, why = COMBINATIONS[registry.spec("procedure", procedure).info["losses"]]
+        rule = registry.spec("procedure", procedure).info.get("losses")
+        if rule not in COMBINATIONS:
+            raise ConfigError(
+                f"calgrid/procedures/{procedure}.py: the fact 'losses' of @register must be one of "
+                f"{', '.join(COMBINATIONS)}, got {rule!r}."
+            )
+        allows, why = COMBINATIONS[rule]
         if not allows(losses[base].info):
             possible = ", ".join(id for id, spec in losses.items() if allows(spec.info))
             raise ConfigError(f"{at}: '{procedure}' {why}; it can train: {possible}.")
@@ -177,6 +183,12 @@ class MethodBook:
                 named = "method" in match
                 values.update({k: v for k, v in override["set"].items() if named or k in known})
         return place.resolve(_options_spec(base), values, f"method '{method or name}'")
+
+    def idle_overrides(self, runs: Mapping[str, Collection[Place]]) -> list[int]:
+        """Numbers of the overrides that match none of the runs, given as method -> places where it is run."""
+        pairs = [(method, place) for method, places in runs.items() for place in places]
+        matches = [override["match"] for override in self.overrides]
+        return [number for number, match in enumerate(matches) if not any(_matches(match, *pair) for pair in pairs)]
 
     def _check_override(self, override: Mapping[str, Any], where: str) -> None:
         match = override["match"]

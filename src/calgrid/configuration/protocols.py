@@ -1,13 +1,12 @@
 """Protocols: files in ``config/protocols`` and the variants that a configuration makes of them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-import yaml
-
 from calgrid import registry
+from calgrid.configuration.reading import read_mapping
 from calgrid.configuration.schema import fill_defaults, validate
 from calgrid.conventions import TRAINED
 from calgrid.errors import ConfigError, unknown_id
@@ -60,9 +59,9 @@ class ProtocolBook:
         """
         if name in self.variants:
             change = {key: value for key, value in self.variants[name].items() if key != "base"}
-            raw = merge(self._read(self.variants[name]["base"], f"{where}.base"), change)
+            raw = merge(self._read(self.variants[name]["base"], f"{where}.base", self.files), change)
         else:
-            raw = self._read(name, where)
+            raw = self._read(name, where, [*self.files, *self.variants])
         validate(raw, self.schema, f"protocol '{name}'")
         filled = fill_defaults({"augmentation": {}, **raw}, self.schema)
         _check_constants(filled["test_normalisation"], f"protocol '{name}': test_normalisation")
@@ -73,17 +72,10 @@ class ProtocolBook:
             _check(for_stage(filled, second=True), f"protocol '{name}': second_stage")
         return {key: value for key, value in filled.items() if key != "description"}
 
-    def _read(self, name: str, where: str) -> dict[str, Any]:
+    def _read(self, name: str, where: str, known: Iterable[str]) -> dict[str, Any]:
         if name not in self.files:
-            raise unknown_id("protocol", name, [*self.files, *self.variants], where)
-        try:
-            raw = yaml.safe_load(self.files[name].read_text(encoding="utf-8"))
-        except yaml.YAMLError as error:
-            reason = " ".join(str(error).split())
-            raise ConfigError(f"The protocol file {self.files[name]} is not valid YAML: {reason}.") from None
-        if not isinstance(raw, dict):
-            raise ConfigError(f"The protocol file {self.files[name]} must be a mapping of keys to values.")
-        return raw
+            raise unknown_id("protocol", name, known, where)
+        return read_mapping(self.files[name], f"The protocol file {self.files[name]}")
 
 
 def trains(protocol: Mapping[str, Any]) -> bool:

@@ -6,28 +6,38 @@ from pathlib import Path
 from typing import Any
 
 import jsonschema
-import yaml
 
+from calgrid.configuration.reading import read_yaml
 from calgrid.errors import ConfigError, number_as_text, unknown_id
+from calgrid.registry import is_finite, not_finite
+
+
+def _is_integer(_: Any, value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _is_number(_: Any, value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and is_finite(value)
+
+
+#: JSON takes 1.0 for a whole number, which no seed or count may be, and knows no NaN
+_Validator = jsonschema.validators.extend(
+    jsonschema.Draft202012Validator,
+    type_checker=jsonschema.Draft202012Validator.TYPE_CHECKER.redefine_many(
+        {"integer": _is_integer, "number": _is_number}
+    ),
+)
 
 
 @functools.cache
 def load_schema(path: Path) -> Mapping[str, Any]:
     """Read a JSON schema written in YAML."""
-    return yaml.safe_load(Path(path).read_text(encoding="utf-8"))
-
-
-def read_yaml(path: Path, what: str) -> Any:
-    """Read a YAML file; one that is none raises ConfigError, in which ``what`` names it."""
-    try:
-        return yaml.safe_load(path.read_text(encoding="utf-8"))
-    except yaml.YAMLError as error:
-        raise ConfigError(f"{what} is not valid YAML: {' '.join(str(error).split())}.") from None
+    return read_yaml(Path(path), f"The schema {path}")
 
 
 def validate(value: Any, schema_path: Path, what: str) -> None:
     """Raise ConfigError in one sentence if ``value`` does not follow the schema; ``what`` names the value."""
-    validator = jsonschema.Draft202012Validator(load_schema(schema_path))
+    validator = _Validator(load_schema(schema_path))
     error = jsonschema.exceptions.best_match(validator.iter_errors(value), key=_relevance)
     if error is not None:
         raise ConfigError(_sentence(error, what))
@@ -78,9 +88,17 @@ def _repeated(error: jsonschema.ValidationError, place: str) -> str:
 
 
 def _wrong_type(error: jsonschema.ValidationError, place: str) -> str:
+    if "propertyNames" in error.absolute_schema_path:
+        return f"{place}: {error.instance!r} is no valid name, which is text: write one that starts with a letter."
     wanted = [error.validator_value] if isinstance(error.validator_value, str) else error.validator_value
-    hint = number_as_text(error.instance) if {"number", "integer"} & set(wanted) else ""
-    return f"{place} must be of type {' or '.join(wanted)}, got {error.instance!r}{hint}."
+    given, numbers = error.instance, {"number", "integer"} & set(wanted)
+    whole = numbers == {"integer"}
+    hint = number_as_text(given, whole) if numbers else ""
+    if numbers and isinstance(given, int | float) and not isinstance(given, bool):
+        if not is_finite(given):
+            return f"{place} {not_finite(given)}."
+        hint = f" (write {int(given)})" if whole and given == int(given) else ""
+    return f"{place} must be of type {' or '.join(wanted)}, got {given!r}{hint}."
 
 
 def _empty(_: jsonschema.ValidationError, place: str) -> str:

@@ -11,12 +11,14 @@ from calgrid.backbones._catalogue import check_image_size, describe
 from calgrid.configuration import tables, tuning
 from calgrid.configuration.calibrators import CalibratorBook
 from calgrid.configuration.datasets import DatasetBook
+from calgrid.configuration.external import check as check_external
 from calgrid.configuration.methods import MethodBook, Place
 from calgrid.configuration.probes import ProbeBook, check_head
 from calgrid.configuration.protocols import ProtocolBook, cropped, for_stage, trains
 from calgrid.configuration.runs import EXTERNAL, Evaluation, Layout, Run, RunKey, family_unit
 from calgrid.configuration.schema import fill_defaults, validate
 from calgrid.configuration.weights import FOCAL_CALIBRATION, check_ready, checkpoint_file
+from calgrid.conventions import OOD_PREFIX
 from calgrid.errors import ConfigError, unknown_id
 
 
@@ -57,10 +59,13 @@ class Study:
         self._check_override_protocols()
         for number, grid in enumerate(self.config.get("grids", ())):
             self._add_grid(grid, f"grids[{number}]")
+        for number, grid in enumerate(self.config.get("grids", ())):
+            self._check_fit_on(grid, f"grids[{number}]")
         for unit in self.data_units():
             self._check_source(unit)
-        for name, external in self.config.get("external", {}).items():
-            self._add_external(name, external)
+        for name, entry in self.config.get("external", {}).items():
+            check_external(config["external"][name], self.external_path, f"external.{name}")
+            self._add_external(name, entry)
         self._check_label_counts()
         self._check_lines()
         if self.config["tuning"] is not None:
@@ -113,6 +118,11 @@ class Study:
 
     def _check_folders(self) -> None:
         data_root = self.config["data_root"]
+        for key in ("results", "data_root"):
+            if (self.config[key] or "").startswith("~"):
+                raise ConfigError(f"{key}: '~' is not replaced by your home folder here; write the path in full.")
+        if wrong := sorted(set("{}\n") & set(self.config["results"])):
+            raise ConfigError(f"results: the path must not hold {wrong[0]!r}, which means something to Snakemake.")
         # a folder beside the results is made by the first download; elsewhere a missing one is a slip
         if data_root is not None and not Path(data_root).is_dir() and len(Path(data_root).parts) > 1:
             raise ConfigError(f"data_root: the folder '{data_root}' does not exist; create it or correct the path.")
@@ -236,19 +246,17 @@ class Study:
                 known = {family for d in grid["datasets"] for family in self.datasets.families(d)}
                 raise unknown_id("shift", shift, known or {"(none)"}, f"{where}.shifts")
 
+    def _check_fit_on(self, grid: Mapping[str, Any], where: str) -> None:
+        """Calibrators can be fitted on shifts only where there are any, be it for another block of the study."""
+        families = {family for dataset in grid["datasets"] for family in self.families(grid["protocol"], dataset)}
+        if "same_shift" in grid["fit_on"] and all(family.startswith(OOD_PREFIX) for family in families):
+            raise ConfigError(f"{where}.fit_on: 'same_shift' needs a shift family in 'shifts'; name one or remove it.")
+
     def _families(self, dataset: str, shifts: list[str]) -> list[str]:
         return [shift for shift in shifts if shift in self.datasets.families(dataset)]
 
     def _add_external(self, name: str, external: Mapping[str, Any]) -> None:
         where = f"external.{name}"
-        for role in ("val", "test", "head"):
-            if role in external and not self.external_path(external[role]).is_file():
-                path = self.external_path(external[role])
-                raise ConfigError(f"{where}.{role}: the file '{path}' does not exist; correct it or data_root.")
-        if "val" not in external and "split_seed" not in external:
-            raise ConfigError(f"{where}: give a 'val' file, or 'split_seed' to split the test rows at random.")
-        if "val" in external and "split_seed" in external:
-            raise ConfigError(f"{where}: 'val' and 'split_seed' exclude each other.")
         calibrators = {each: self._calibrator(each, where) for each in external["calibrators"]}
         for each, resolved in calibrators.items():
             if "head" in resolved["needs"] and "head" not in external:
@@ -280,6 +288,13 @@ class Study:
         subset = {} if rows is None else {"val_rows": rows, "val_seed": seed}
         self.runs[key] = Run(key, {}, None, None, {**config, **subset, "name": name})
         self._add_evaluation(key, Evaluation(calibrators, external["calibrator_seeds"], []))
+
+    def idle_overrides(self) -> list[int]:
+        """Numbers of the overrides that match no run: no fault, as a block of a grid may have been left out."""
+        runs: dict[str, set[Place]] = {}
+        for key in (key for key, run in self.runs.items() if run.external is None):
+            runs.setdefault(key.method, set()).add(Place(key.protocol, key.dataset, key.backbone))
+        return self.methods.idle_overrides(runs)
 
     def label_counts(self, key: RunKey) -> Path | None:
         """File with how many people chose each class for each test image of a run's data set, or None."""

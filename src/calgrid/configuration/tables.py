@@ -9,7 +9,8 @@ from typing import Any
 from calgrid.configuration.claims import load_claims
 from calgrid.configuration.figures import load_figures
 from calgrid.configuration.places import Place, cell_place, matches
-from calgrid.configuration.schema import fill_defaults, read_yaml, validate
+from calgrid.configuration.reading import read_yaml
+from calgrid.configuration.schema import fill_defaults, validate
 from calgrid.errors import ConfigError, unknown_id
 
 #: coordinates of a cell that need not be named

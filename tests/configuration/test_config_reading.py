@@ -1,0 +1,75 @@
+"""YAML files: what YAML itself would take silently, or end in a traceback, is refused in one sentence."""
+
+import json
+
+import pytest
+import yaml
+
+from calgrid.configuration.reading import read_configuration, read_yaml
+from calgrid.configuration.study import Study
+from calgrid.errors import ConfigError
+
+
+@pytest.fixture
+def write(tmp_path):
+    def write(text):
+        path = tmp_path / "mine.yaml"
+        path.write_bytes(text if isinstance(text, bytes) else text.encode())
+        return path
+
+    return write
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("study: a\ngrids: [x]\ngrids: [y]\n", ["line 3: the key 'grids' is in line 2 already"]),
+        ("study: a\nstudy: a\n", ["line 2: the key 'study' is in line 1 already", "remove one"]),
+        ("grids:\n  - seeds: [1]\n    methods: [ce]\n    seeds: [2]\n", ["line 4", "'seeds' is in line 2"]),
+        ("{a: {b: 1, b: 2}}", ["line 1: the key 'b' is in line 1"]),
+        ("a: &x {b: 1}\nc: {<<: *x, d: 1, d: 2}\n", ["line 2: the key 'd'"]),
+        ("a: [1\n", ["is not valid YAML"]),
+        ("a: 2026-13-01\n", ["is not valid YAML", "month"]),
+        ("? [a]\n: 1\n? {b: c}\n: 2\n", ["is not valid YAML"]),
+        ("study: größe".encode("latin-1"), ["is not UTF-8", "save it as UTF-8"]),
+        ("- a\n", ["must be a mapping"]),
+    ],
+)
+def test_what_is_refused(write, refuses, text, parts):
+    path = write(text)
+    with refuses(ConfigError, f"The configuration {path}", *parts):
+        read_configuration(path)
+
+
+def test_a_missing_file(tmp_path, refuses):
+    with refuses(ConfigError, f"The configuration {tmp_path / 'no.yaml'} does not exist"):
+        read_configuration(tmp_path / "no.yaml")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a: &x {b: 1, c: 2}\nd: {<<: *x, b: 3}\ne: {<<: *x, c: 4}\n",
+        "a: &x {b: 1}\nf: &y {<<: *x, b: 2}\nd: {<<: [*x, *y], b: 3}\n",
+        "a: &x [1, 2]\nb: *x\nc: *x\n",
+        "1: a\n'1': b\n",
+        "a: {c: 1}\nb: {c: 1}\n",
+        "",
+    ],
+)
+def test_what_yaml_means_is_kept(write, text):
+    assert read_yaml(write(text), "It") == yaml.safe_load(text)
+
+
+def test_a_configuration_may_be_written_in_json(write, make_config):
+    assert read_configuration(write(json.dumps(make_config(), indent=2))) == make_config()
+
+
+def test_a_protocol_file_is_read_in_the_same_way(home, tmp_path, make_config, refuses):
+    (tmp_path / "workflow").symlink_to(home / "workflow")
+    protocols = tmp_path / "config" / "protocols"
+    protocols.mkdir(parents=True)
+    text = (home / "config" / "protocols" / "digits.yaml").read_text()
+    (protocols / "digits.yaml").write_text(f"{text}\nepochs: 1\n")
+    with refuses(ConfigError, "The protocol file", "digits.yaml, line ", "the key 'epochs' is in line"):
+        Study(make_config(), tmp_path)
