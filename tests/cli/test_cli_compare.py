@@ -78,3 +78,25 @@ def test_what_cannot_be_compared_is_refused(fails, two, data, tmp_path):
     fails("compare", a, f"b={other}", parts=["other.parquet has other labels"])
     fails("compare", a, f"b={two[1]}", "--metrics", "nlll", parts=["Unknown metric 'nlll'", "nll"])
     fails("compare", a, f"b={two[1]}", "--bootstrap", "0", parts=["needs resamples"])
+
+
+def test_rows_that_cannot_be_paired_are_refused(fails, two, data, tmp_path):
+    twice = tmp_path / "twice.parquet"
+    index = np.arange(len(data.test), dtype=np.int32)
+    index[5] = 3
+    write_logits(twice, Logits(index, data.test_labels.astype(np.int32), data.test))
+    parts = ["twice.parquet has index 3 more than once"]
+    fails("compare", f"a={twice}", f"b={twice}", parts=parts)
+    fails("compare", f"a={two[0]}", f"b={twice}", parts=parts)
+
+
+def test_rows_of_a_shift_family_are_told_apart_by_shift_and_severity(calgrid, data, tmp_path):
+    rows, labels = len(data.test), data.test_labels.astype(np.int32)
+    index, order = np.arange(rows, dtype=np.int32) % 100, np.random.default_rng(0).permutation(rows)
+    shift, severity = np.repeat(["blur", "noise", "noise"], 100), np.repeat(np.array([1, 1, 2], np.int8), 100)
+    family = Logits(index, labels, data.test, shift=shift, severity=severity)
+    write_logits(tmp_path / "a.parquet", family)
+    write_logits(tmp_path / "b.parquet", family.rows(order))
+    done = calgrid("compare", f"a={tmp_path / 'a.parquet'}", f"b={tmp_path / 'b.parquet'}", "--json", *FEW)
+    assert done.code == 0, done.err
+    assert {row["difference"] for row in json.loads(done.out)} == {0.0}

@@ -17,7 +17,7 @@ from calgrid.metrics import METRICS, bootstrap, bootstrap_soft, evaluate, evalua
 from calgrid.progress import log
 from calgrid.registry import spec
 from calgrid.selection import rank_calibrators
-from calgrid.stages.external import read_any, read_head_arrays
+from calgrid.stages.external import predicted, read_any, read_head_arrays
 from calgrid.storage.logits import Logits, write_logits
 
 #: value of --calibrator that ranks all calibrators whose inputs are at hand
@@ -39,8 +39,8 @@ def calibrate(options: argparse.Namespace) -> None:
     calibrator = _loaded(options) if options.load else _fitted(options, target is not None)
     if calibrator is None or target is None:
         return
-    before = build_calibrator("none").fit(target.logits, target.label).predict_proba(target.logits)
-    after = calibrator.predict_proba(target.logits, features=target.features)
+    before = predicted(target)
+    after = before if calibrator.id == "none" else calibrator.predict_proba(target.logits, features=target.features)
     columns = {"none": before, calibrator.id: after}
     scores = {name: _scores(probs, target.label, options) for name, probs in columns.items()}
     # Files are written last, when no input can be wrong any more.
@@ -50,7 +50,7 @@ def calibrate(options: argparse.Namespace) -> None:
         with np.errstate(divide="ignore"):
             log_probs = np.maximum(np.log(after), LOG_FLOOR).astype(np.float32)
         metadata = {**target.metadata, "calibrator": calibrator.id, "n_classes": log_probs.shape[1]}
-        known = {"distribution": target.distribution, "metadata": metadata}
+        known = {"distribution": target.distribution, "probabilities": after, "metadata": metadata}
         write_logits(options.out, Logits(target.index, target.label, log_probs, **known))
     _print_comparison(scores)
     _warn_if_worse(calibrator.id, scores)
@@ -121,7 +121,7 @@ def _assignment(text: str) -> tuple[str, Any]:
 def metrics(options: argparse.Namespace) -> None:
     """Print all metrics of one file."""
     data = read_any(options.file, options.kind)
-    probs = build_calibrator("none").fit(data.logits, data.label).predict_proba(data.logits)
+    probs = predicted(data)
     scores = _scores(probs, data.label, options)
     if data.distribution is not None:
         scores |= _scores(probs, data.distribution, options, evaluate_soft, bootstrap_soft)

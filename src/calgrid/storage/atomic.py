@@ -70,6 +70,15 @@ def write_json(path: Path, value: Any) -> None:
     write_text(path, json.dumps(value, indent=2, sort_keys=True, allow_nan=True) + "\n")
 
 
+def require_file(path: Path, what: str = "file") -> None:
+    """Raise DataError where ``path`` is missing or a folder, PermissionError where it is there but closed to us."""
+    if path.is_dir():
+        raise DataError(f"The {what} {path} is a folder: give the file itself.")
+    if not path.is_file():
+        raise DataError(f"The {what} {path} does not exist.")
+    path.open("rb").close()
+
+
 def read_json(path: Path, what: str = "file") -> Any:
     """Read a JSON file; a missing or damaged one raises DataError naming ``what`` it is."""
     try:
