@@ -77,7 +77,22 @@ def test_what_cannot_be_compared_is_refused(fails, two, data, tmp_path):
     fails("compare", a, f"b={few}", parts=["few.parquet holds other samples"])
     fails("compare", a, f"b={other}", parts=["other.parquet has other labels"])
     fails("compare", a, f"b={two[1]}", "--metrics", "nlll", parts=["Unknown metric 'nlll'", "nll"])
-    fails("compare", a, f"b={two[1]}", "--bootstrap", "0", parts=["needs resamples"])
+    for few in ("0", "1", "9"):
+        fails(
+            "compare",
+            a,
+            f"b={two[1]}",
+            "--bootstrap",
+            few,
+            parts=[f"--bootstrap {few}", "needs resamples, at least 10"],
+        )
+    fails("compare", f"{a},{two[0]}", f"b={two[1]}", *FEW, parts=["different numbers of runs (a 2, b 1)"])
+
+
+def test_a_metric_named_twice_is_shown_once(calgrid, two):
+    done = calgrid("compare", f"a={two[0]}", f"b={two[1]}", "--metrics", "ece", "nll", "ece", "--json", *FEW)
+    assert done.code == 0, done.err
+    assert [row["metric"] for row in json.loads(done.out)] == ["ece", "nll"]
 
 
 def test_rows_that_cannot_be_paired_are_refused(fails, two, data, tmp_path):

@@ -15,6 +15,9 @@ from calgrid.stages.external import predicted, read_any
 from calgrid.statistics import paired_bootstrap
 from calgrid.storage.logits import Logits
 
+#: fewer resamples have no deviation, and intervals of nothing but noise
+LEAST_RESAMPLES = 10
+
 
 def compare(options: argparse.Namespace) -> None:
     """Print the paired difference of every two methods; see :func:`calgrid.statistics.paired_bootstrap`."""
@@ -22,13 +25,15 @@ def compare(options: argparse.Namespace) -> None:
     names = [name for name, _ in named]
     if len(named) < 2 or len(set(names)) < len(names):
         raise ConfigError("Give at least two methods of different names, each as NAME=FILE[,FILE...].")
-    if options.bootstrap < 1:
-        raise ConfigError(f"--bootstrap {options.bootstrap}: a comparison needs resamples; 1000 is a good number.")
+    if options.bootstrap < LEAST_RESAMPLES:
+        raise ConfigError(
+            f"--bootstrap {options.bootstrap}: a comparison needs resamples, at least {LEAST_RESAMPLES}; 1000 is a "
+            "good number."
+        )
     first = _read(named[0][1][0], options.kind)
+    metrics = list(dict.fromkeys(options.metrics))
     runs = {name: [_probabilities(path, first, options.kind) for path in paths] for name, paths in named}
-    frame = paired_bootstrap(
-        runs, first.label, metrics=options.metrics, n_resamples=options.bootstrap, n_bins=options.bins
-    )
+    frame = paired_bootstrap(runs, first.label, metrics=metrics, n_resamples=options.bootstrap, n_bins=options.bins)
     if options.json:
         rows = frame.astype(object).where(frame.notna(), None).to_dict("records")  # JSON has no NaN
         sys.stdout.write(json.dumps(rows, indent=2) + "\n")
