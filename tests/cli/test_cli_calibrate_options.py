@@ -109,3 +109,19 @@ def test_features_rank_only_where_the_file_to_calibrate_has_them(calgrid, data, 
     assert asked == [(True, rich) if applied == "with" else (False, plain)]
     lost = ", ".join(sorted(set(rich) - set(plain)))
     assert (f"test.npz has no features: {lost}." in done.err) == (applied == "without")
+
+
+def test_a_calibrator_that_may_not_be_read_is_not_called_damaged(calgrid, files, fails, tmp_path, monkeypatch):
+    val, test = files()
+    fitted = tmp_path / "ts.safetensors"
+    calgrid("calibrate", "--calibrator", "ts", "--fit", val, "--apply", test, "--save", fitted, *FAST)
+    opened = type(tmp_path).open
+
+    def closed(path, *args, **options):
+        if path == fitted:
+            raise PermissionError(13, "Permission denied", str(path))
+        return opened(path, *args, **options)
+
+    monkeypatch.setattr(type(tmp_path), "open", closed)
+    parts = [f"The path {fitted} cannot be used (permission denied)"]
+    fails("calibrate", "--load", fitted, "--apply", test, *FAST, parts=parts)

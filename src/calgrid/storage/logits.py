@@ -177,6 +177,8 @@ def read_columns(table: pa.Table, names: Sequence[str], path: Path, exact: Seque
 
 
 def _plain(table: pa.Table, column: str, path: Path) -> np.ndarray:
+    if pa.types.is_nested(kind := table.column(column).type):
+        raise DataError(f"Column '{column}' of {path} must hold one value a row, it holds {kind}.")
     _refuse_empty_rows(table, column, path)
     return table.column(column).combine_chunks().to_numpy(zero_copy_only=False)
 
@@ -232,7 +234,9 @@ def validate_logits(data: Logits, where: str, n_classes: int | None = None) -> N
     if data.distribution is not None:
         validate_distribution(data.distribution, data.logits.shape, where)
     _validate_labels(data.label, width, where)
-    _validate_index(data.index, where)
+    _validate_integers(data.index, "index", np.int32, where)
+    if data.severity is not None:
+        _validate_integers(data.severity, "severity", np.int8, where)
 
 
 def _validate_labels(labels: np.ndarray, width: int, where: str) -> None:
@@ -247,14 +251,13 @@ def _validate_labels(labels: np.ndarray, width: int, where: str) -> None:
         raise DataError(f"{where}: label {wrong} is outside 0..{width - 1} (or {NO_LABEL} for none): {mend}.")
 
 
-def _validate_index(index: np.ndarray, where: str) -> None:
-    """Other numbers would be written as an index that they are not."""
-    whole, kept = np.issubdtype(index.dtype, np.integer), np.iinfo(np.int32)
-    if not whole or index.min() < kept.min or index.max() > kept.max:
-        found = f"up to {index.max()}" if whole else index.dtype
+def _validate_integers(values: np.ndarray, name: str, dtype: type, where: str) -> None:
+    """Refuse what would be written as other numbers than it is."""
+    whole, kept = np.issubdtype(values.dtype, np.integer), np.iinfo(dtype)
+    if not whole or values.min() < kept.min or values.max() > kept.max:
+        found = f"{values.min()} to {values.max()}" if whole else values.dtype
         raise DataError(
-            f"{where}: 'index' must hold integers that fit into 32 bits, got {found}: number the rows from 0, or leave "
-            "'index' out."
+            f"{where}: '{name}' must hold integers of {kept.bits} bits, got {found}: correct or omit '{name}'."
         )
 
 
