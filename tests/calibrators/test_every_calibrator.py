@@ -6,6 +6,7 @@ import sys
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
@@ -274,13 +275,30 @@ def test_no_calibrator_imports_torch_and_only_isotonic_ones_import_scikit_learn(
     assert all(id.startswith(("iso", "irm")) for id in done.stdout.split())
 
 
+@pytest.mark.parametrize("kind", [np.int64, np.uint8, "tensor", "tensor with gradient"])
+def test_logits_of_any_real_numbers_are_fitted_alike(kind):
+    logits, labels = np.random.default_rng(0).integers(0, 9, (50, 3)), np.arange(50) % 3
+    expected = build_calibrator("ts").fit(logits.astype(np.float64), labels).predict_proba(logits.astype(np.float64))
+    if isinstance(kind, str):
+        given, targets = (
+            torch.tensor(logits, dtype=torch.float64, requires_grad="gradient" in kind),
+            torch.tensor(labels),
+        )
+    else:
+        given, targets = logits.astype(kind), labels
+    assert np.array_equal(build_calibrator("ts").fit(given, targets).predict_proba(given), expected)
+
+
 @pytest.mark.parametrize(
     ("logits", "labels", "message"),
     [
         (np.zeros(3), [0, 0, 0], r"must be \(N, K\)"),
         (np.zeros((0, 3)), [], "N >= 1"),
         (np.zeros((2, 1)), [0, 0], "K >= 2"),
-        (np.zeros((2, 3), dtype=int), [0, 0], "floating point, got int64"),
+        (np.zeros((2, 3), dtype=bool), [0, 0], "real numbers, got bool"),
+        (np.zeros((2, 3), dtype=object), [0, 0], "real numbers, got object"),
+        (np.zeros((2, 3)), np.array([0, "b"], dtype=object), "labels must be integers, got object: give class indices"),
+        (np.zeros((3, 3)), [1, 2, 3], "subtract 1, as they seem to count from 1"),
         ([[0.0, np.nan], [0.0, 1.0]], [0, 1], "row 0 has NaN"),
         ([[0.0, 1.0], [np.inf, 1.0]], [0, 1], r"row 1 has NaN, \+inf"),
         ([[0.0, 1.0], [-np.inf, -np.inf]], [0, 1], "row 1 has NaN, .* no finite value"),

@@ -77,4 +77,41 @@ def test_what_cannot_be_compared_is_refused(fails, two, data, tmp_path):
     fails("compare", a, f"b={few}", parts=["few.parquet holds other samples"])
     fails("compare", a, f"b={other}", parts=["other.parquet has other labels"])
     fails("compare", a, f"b={two[1]}", "--metrics", "nlll", parts=["Unknown metric 'nlll'", "nll"])
-    fails("compare", a, f"b={two[1]}", "--bootstrap", "0", parts=["needs resamples"])
+    for few in ("0", "1", "9"):
+        fails(
+            "compare",
+            a,
+            f"b={two[1]}",
+            "--bootstrap",
+            few,
+            parts=[f"--bootstrap {few}", "needs resamples, at least 10"],
+        )
+    fails("compare", f"{a},{two[0]}", f"b={two[1]}", *FEW, parts=["different numbers of runs (a 2, b 1)"])
+
+
+def test_a_metric_named_twice_is_shown_once(calgrid, two):
+    done = calgrid("compare", f"a={two[0]}", f"b={two[1]}", "--metrics", "ece", "nll", "ece", "--json", *FEW)
+    assert done.code == 0, done.err
+    assert [row["metric"] for row in json.loads(done.out)] == ["ece", "nll"]
+
+
+def test_rows_that_cannot_be_paired_are_refused(fails, two, data, tmp_path):
+    twice = tmp_path / "twice.parquet"
+    index = np.arange(len(data.test), dtype=np.int32)
+    index[5] = 3
+    write_logits(twice, Logits(index, data.test_labels.astype(np.int32), data.test))
+    parts = ["twice.parquet has index 3 more than once"]
+    fails("compare", f"a={twice}", f"b={twice}", parts=parts)
+    fails("compare", f"a={two[0]}", f"b={twice}", parts=parts)
+
+
+def test_rows_of_a_shift_family_are_told_apart_by_shift_and_severity(calgrid, data, tmp_path):
+    rows, labels = len(data.test), data.test_labels.astype(np.int32)
+    index, order = np.arange(rows, dtype=np.int32) % 100, np.random.default_rng(0).permutation(rows)
+    shift, severity = np.repeat(["blur", "noise", "noise"], 100), np.repeat(np.array([1, 1, 2], np.int8), 100)
+    family = Logits(index, labels, data.test, shift=shift, severity=severity)
+    write_logits(tmp_path / "a.parquet", family)
+    write_logits(tmp_path / "b.parquet", family.rows(order))
+    done = calgrid("compare", f"a={tmp_path / 'a.parquet'}", f"b={tmp_path / 'b.parquet'}", "--json", *FEW)
+    assert done.code == 0, done.err
+    assert {row["difference"] for row in json.loads(done.out)} == {0.0}

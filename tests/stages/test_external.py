@@ -1,6 +1,8 @@
 """Logits made elsewhere: read as they are, split without leaks, published like those of a run of ours."""
 
 import json
+import zipfile
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -12,7 +14,7 @@ from safetensors.numpy import save_file
 
 from calgrid.calibrators import build_calibrator
 from calgrid.errors import DataError, StateError
-from calgrid.stages.external import OUTPUTS, import_run, read_any, split_rows
+from calgrid.stages.external import OUTPUTS, import_run, predicted, read_any, split_rows
 from calgrid.storage.head import read_head
 from calgrid.storage.logits import Logits, read_logits, write_logits
 
@@ -31,6 +33,19 @@ def softmax(logits):
 def npz(path, **content):
     np.savez(path, **content)
     return path
+
+
+def file_of(path, **content):
+    """An .npz or Parquet file of arrays."""
+    if path.suffix == ".npz":
+        return npz(path, **content)
+    columns = {name: values if values.ndim == 1 else lists(values) for name, values in content.items()}
+    pq.write_table(pa.table(columns), path)
+    return path
+
+
+def lists(values):
+    return pa.FixedSizeListArray.from_arrays(values.ravel(), values.shape[1])
 
 
 @pytest.fixture
@@ -147,6 +162,7 @@ class TestImport:
         import_run(spec(split_seed=0, val_fraction=0.5, kind="probabilities"), [path], tmp_path / "run")
         _, test = published(tmp_path / "run")
         assert softmax(test.logits) == pytest.approx(softmax(logits)[test.index], abs=1e-6)
+        assert "probabilities" not in pq.read_schema(tmp_path / "run" / OUTPUTS[2]).names
 
     def test_features_come_along(self, tmp_path):
         logits, labels = arrays()
@@ -248,6 +264,86 @@ class TestRead:
         assert read_any(path, "logits").logits == pytest.approx(probabilities)
 
     @pytest.mark.parametrize(
+        ("name", "stated", "other"),
+        [
+            ("probs", "logits", "probabilities"),
+            ("probabilities", "logits", "probabilities"),
+            ("logits", "probabilities", "logits"),
+        ],
+    )
+    @pytest.mark.parametrize("suffix", ["npz", "parquet"])
+    def test_a_name_of_the_other_kind_is_refused(self, tmp_path, refuses, suffix, name, stated, other):
+        path = file_of(tmp_path / f"p.{suffix}", **{name: np.eye(2)}, label=np.arange(2))
+        parts = (f"{path} is stated to hold {stated}, but it holds '{name}'", f"--kind {other}", f"kind: {other}")
+        with refuses(DataError, *parts):
+            read_any(path, stated)
+
+    @pytest.mark.parametrize("suffix", ["npz", "parquet"])
+    def test_of_both_kinds_the_stated_one_is_read(self, tmp_path, suffix):
+        logits, labels = arrays()
+        shares = np.full((20, 4), 0.25)
+        path = file_of(tmp_path / f"p.{suffix}", logits=logits, probabilities=shares, label=labels)
+        assert np.array_equal(read_any(path, "logits").logits, logits)
+        assert read_any(path, "logits").probabilities is None
+        assert np.array_equal(read_any(path, "probabilities").probabilities, shares)
+
+    @pytest.mark.parametrize("suffix", ["npz", "parquet"])
+    def test_names_of_labels(self, tmp_path, refuses, suffix):
+        logits, labels = arrays()
+        for name in ("label", "labels", "y"):
+            path = file_of(tmp_path / f"{name}.{suffix}", logits=logits, **{name: labels})
+            assert read_any(path, "logits").label.tolist() == labels.tolist()
+        same = file_of(tmp_path / f"same.{suffix}", logits=logits, label=labels, y=labels)
+        assert read_any(same, "logits").label.tolist() == labels.tolist()
+        other = file_of(tmp_path / f"other.{suffix}", logits=logits, label=labels, labels=3 - labels)
+        with refuses(DataError, f"{other} holds 'label' and 'labels', which differ"):
+            read_any(other, "logits")
+
+    @pytest.mark.parametrize("dtype", [np.float64, np.float32])
+    @pytest.mark.parametrize("suffix", ["npz", "parquet"])
+    def test_probabilities_are_kept_to_the_last_bit(self, tmp_path, suffix, dtype):
+        """Shares of votes: their logarithm in float32 would break the ties."""
+        shares = (np.random.default_rng(0).multinomial(5, [0.2] * 5, 50) / 5).astype(dtype)
+        path = file_of(tmp_path / f"votes.{suffix}", probs=shares, label=np.arange(50) % 5)
+        found = predicted(read_any(path, "probabilities"))
+        assert found.dtype == dtype
+        assert np.array_equal(found, shares)
+
+    def test_rows_that_the_metrics_would_refuse_are_divided_by_their_sum(self, tmp_path):
+        path = npz(tmp_path / "p.npz", probs=np.array([[0.5, 0.5], [0.5, 0.5005]]), label=np.array([0, 1]))
+        found = predicted(read_any(path, "probabilities"))
+        assert found.sum(axis=1) == pytest.approx([1, 1], abs=1e-12)
+        assert found[1, 1] == pytest.approx(0.5005 / 1.0005)
+
+    def test_members_that_are_no_arrays(self, tmp_path, refuses):
+        path = tmp_path / "t.npz"
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr("logits", "1 2 3")
+        with refuses(DataError, "must hold an array 'logits'", "it holds nothing"):
+            read_any(path, "logits")
+
+    def test_labels_that_count_from_one(self, tmp_path, refuses):
+        path = npz(tmp_path / "t.npz", logits=np.zeros((3, 3)), label=np.array([1, 2, 3]))
+        with refuses(DataError, "label 3 is outside 0..2", "count from 1, so subtract 1"):
+            read_any(path, "logits")
+
+    @pytest.mark.parametrize("name", ["t.npz", "t.parquet", "t.safetensors"])
+    def test_a_file_that_may_not_be_read_is_not_called_damaged(self, tmp_path, monkeypatch, name):
+        (tmp_path / name).write_bytes(b"closed")
+
+        def closed(path, *_args, **_options):
+            raise PermissionError(13, "Permission denied", str(path))
+
+        monkeypatch.setattr(Path, "open", closed)
+        with pytest.raises(PermissionError, match=name):
+            read_any(tmp_path / name, "logits")
+
+    def test_a_damaged_file_of_yours_is_to_be_written_again(self, tmp_path, refuses):
+        (tmp_path / "t.parquet").write_bytes(b"no table")
+        with refuses(DataError, "t.parquet is damaged", "write it again"):
+            read_any(tmp_path / "t.parquet", "logits")
+
+    @pytest.mark.parametrize(
         ("values", "parts"),
         [
             ([[0.5, 0.5], [0.5, 0.6]], ["row 1 sums to 1.1", "kind: logits"]),
@@ -276,7 +372,7 @@ class TestRead:
         with refuses(DataError, name, "does not exist"):
             read_any(tmp_path / name, "logits")
         (tmp_path / name).mkdir()
-        with refuses(DataError, name, "does not exist"):
+        with refuses(DataError, name, "is a folder"):
             read_any(tmp_path / name, "logits")
 
     @pytest.mark.parametrize("name", ["t.csv", "t", "t.pt"])

@@ -69,9 +69,10 @@ def test_verdicts():
     assert row(reverse)["verdict"] == "higher"
 
 
-def test_unequal_numbers_of_seeds_pair_the_first():
-    found = row(paired_bootstrap({"a": runs_of(1.0, seeds=2), "b": runs_of(1.5, seeds=4)}, LABELS, n_resamples=20))
-    assert found["n_seeds"] == 2
+@pytest.mark.parametrize("seeds", [1, 2, 4])
+def test_unequal_numbers_of_seeds_are_no_pairs(refuses, seeds):
+    with refuses(DataError, "seed by seed", f"different numbers of runs (a 3, b {seeds})"):
+        paired_bootstrap({"a": runs_of(1.0), "b": runs_of(1.5, seeds=seeds)}, LABELS, n_resamples=20)
 
 
 def test_what_is_compared_is_checked():

@@ -10,7 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from calgrid.errors import DataError, StateError
-from calgrid.storage.atomic import disk_error, read_json, replacing, write_bytes, write_json, write_text
+from calgrid.storage.atomic import (
+    disk_error,
+    read_json,
+    replacing,
+    require_writable,
+    write_bytes,
+    write_json,
+    write_text,
+)
 
 
 def names(folder):
@@ -130,3 +138,45 @@ def test_damaged_json_is_refused_by_name(tmp_path, refuses, content):
 def test_missing_json_is_refused_by_name(tmp_path, refuses):
     with refuses(DataError, f"The manifest {tmp_path / 'no.json'} does not exist"):
         read_json(tmp_path / "no.json", "manifest")
+
+
+def test_the_longest_name_that_the_file_system_takes_is_written(tmp_path):
+    path = tmp_path / ("a" * 251 + ".txt")
+    write_text(path, "x")
+    assert names(tmp_path) == [path.name]
+
+
+def test_a_name_that_is_too_long_is_one_sentence(tmp_path, refuses, monkeypatch):
+    path = tmp_path / ("a" * 300)
+    with refuses(StateError, f"The path {path} is too long for this file system"):
+        write_text(path, "x")
+    is_dir = type(path).is_dir  # newer versions of Python answer False
+    monkeypatch.setattr("pathlib.Path.is_dir", lambda each: each != path and is_dir(each))
+    with refuses(StateError, f"The path {path} is too long for this file system"):
+        require_writable(path)
+    assert names(tmp_path) == []
+
+
+def test_errors_name_the_file_and_not_the_temporary_one(tmp_path, monkeypatch):
+    path = tmp_path / "file"
+
+    def closed(temporary, *_args, **_options):
+        raise PermissionError(errno.EACCES, "Permission denied", str(temporary))
+
+    monkeypatch.setattr("pathlib.Path.touch", closed)
+    for write in (require_writable, lambda path: write_text(path, "x")):
+        with pytest.raises(PermissionError) as caught:
+            write(path)
+        assert caught.value.filename == str(path)
+
+
+def test_a_file_is_tried_before_it_is_written(tmp_path):
+    require_writable(tmp_path / "new" / "file")
+    assert names(tmp_path / "new") == []
+    with pytest.raises(IsADirectoryError):
+        require_writable(tmp_path)
+
+
+def test_a_file_system_that_can_only_be_read_is_one_sentence(tmp_path, refuses):
+    with refuses(StateError, f"The path {tmp_path} is on a file system that can only be read"):
+        raise disk_error(OSError(errno.EROFS, "no"), tmp_path)

@@ -263,7 +263,17 @@ NAN, INF = float("nan"), float("inf")
         ({"label": [0, -2, 1]}, ["label -2 is outside 0..1"]),
         ({"label": [0, 2**32, 1]}, ["label 4294967296 is outside 0..1"]),
         ({"label": [0.0, 1.0, 1.0]}, ["labels must be integers, got float64"]),
-        ({"label": [0, None, 1]}, ["labels must be integers"]),
+        ({"label": [0, None, 1]}, ["'label'", "has 1 empty rows: fill or remove them"]),
+        ({"index": [0, None, 1]}, ["'index'", "has 1 empty rows"]),
+        ({"index": [0, 2**40, 1]}, ["'index' must hold integers of 32 bits, got 0 to 1099511627776"]),
+        ({"index": ["a", "b", "c"]}, ["'index' must hold integers", "got object", "correct or omit 'index'"]),
+        ({"index": [[0], [1], [2]]}, ["'index'", "must hold one value a row, it holds list<"]),
+        ({"shift": [["a"], ["a"], ["b"]]}, ["'shift'", "must hold one value a row"]),
+        (
+            {"shift": ["a", "a", "b"], "severity": [1, 300, 1]},
+            ["'severity' must hold integers of 8 bits, got 1 to 300"],
+        ),
+        ({"index": [0.0, 1.0, 2.0]}, ["'index' must hold integers", "got float64"]),
         ({"label": ["0", "1", "1"]}, ["labels must be integers"]),
         ({"label": None}, ["has no column 'label' (it has logits)"]),
         ({"logits": None}, ["has no column 'logits' (it has label)"]),
@@ -295,7 +305,7 @@ def test_a_damaged_file_is_refused(path, refuses, damage):
 def test_a_missing_file_and_a_folder_are_refused(path, tmp_path, refuses):
     with refuses(DataError, f"The logits file {path} does not exist"):
         read_logits(path)
-    with refuses(DataError, "does not exist"):
+    with refuses(DataError, f"The logits file {tmp_path} is a folder"):
         read_logits(tmp_path)
 
 
@@ -337,3 +347,27 @@ def test_a_full_disk_is_one_sentence_and_keeps_the_old_file(full_disk, refuses):
 def test_metadata_of_a_file(path):
     write_logits(path, make())
     assert read_metadata(read_table(path)) == METADATA
+
+
+@pytest.mark.parametrize("content", [b"no JSON", b"[1]", b"\xff"])
+def test_metadata_that_somebody_else_wrote_under_our_name_is_none(path, content):
+    path.parent.mkdir(parents=True)
+    pq.write_table(pa.table(GOOD).replace_schema_metadata({"calgrid": content}), path)
+    assert read_logits(path).metadata == {}
+
+
+def test_two_columns_of_one_name_are_refused(path, refuses):
+    path.parent.mkdir(parents=True)
+    labels = pa.array(GOOD["label"])
+    pq.write_table(pa.table([labels, labels, pa.array(GOOD["logits"])], names=["label", "label", "logits"]), path)
+    with refuses(DataError, f"{path} has 2 columns named 'label': keep one"):
+        read_logits(path)
+
+
+def test_probabilities_are_written_as_they_are_beside_their_logarithm(path):
+    shares = SHARES.astype(np.float64) / SHARES.sum(axis=1, keepdims=True, dtype=np.float64)
+    write_logits(path, make(probabilities=shares))
+    column = pq.read_table(path).column("probabilities").combine_chunks()
+    assert column.type == pa.list_(pa.float64(), 3)
+    assert np.array_equal(column.flatten().to_numpy().reshape(shares.shape), shares)
+    assert_same(read_logits(path), make())

@@ -59,7 +59,7 @@ class Calibrator(ABC):
 
         Parameters
         ----------
-        logits : ``(N, K)`` of any float type; -inf marks an impossible class.
+        logits : ``(N, K)`` real numbers; -inf marks an impossible class.
         labels : ``(N,)`` class indices.
         features : ``(N, d)`` penultimate features, for calibrators that need them, else ignored.
         head : weight ``(K, d)`` and bias ``(K,)`` of the last layer, for calibrators that need them, else ignored.

@@ -34,6 +34,7 @@ def read_fitted(path: Path) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
     """
     if not path.is_file():
         raise StateError(f"The calibrator {path} does not exist: fit one and save it there.")
+    path.open("rb").close()  # a file that is closed to us is not damaged
     try:
         with safe_open(path, framework="np") as stream:
             text = (stream.metadata() or {}).get(METADATA_KEY)

@@ -12,6 +12,8 @@ IMPOSSIBLE = 1e100
 
 
 def _array(value: Any, name: str, dtype: type | None = None) -> NDArray[Any]:
+    if hasattr(value, "detach"):  # a tensor of torch, which numpy takes only without its gradient
+        value = value.detach()
     try:
         return np.asarray(value, dtype=dtype)
     except (TypeError, ValueError) as error:
@@ -26,7 +28,7 @@ def check_logits(logits: Any, n_classes: int | None = None) -> NDArray[np.float6
 
     Parameters
     ----------
-    logits : ``(N, K)`` of any float type, N >= 1, K >= 2.
+    logits : ``(N, K)`` real numbers, N >= 1, K >= 2; tensors too.
     n_classes : the K that is required, if any.
 
     Raises
@@ -36,8 +38,8 @@ def check_logits(logits: Any, n_classes: int | None = None) -> NDArray[np.float6
     array = _array(logits, "logits")
     if array.ndim != 2 or array.shape[0] < 1 or array.shape[1] < 2:
         raise DataError(f"logits must be (N, K) with N >= 1 and K >= 2, got shape {array.shape}.")
-    if not np.issubdtype(array.dtype, np.floating):
-        raise DataError(f"logits must be floating point, got {array.dtype}: convert them if they really are logits.")
+    if array.dtype.kind not in "fiu":
+        raise DataError(f"logits must be real numbers, got {array.dtype}: convert them if they really are logits.")
     if n_classes is not None and array.shape[1] != n_classes:
         raise DataError(
             f"logits have {array.shape[1]} classes, but the calibrator was fitted on {n_classes}: use the same model."
@@ -67,9 +69,9 @@ def check_labels(labels: Any, n_samples: int, n_classes: int) -> NDArray[np.int6
     if not np.issubdtype(array.dtype, np.integer):
         raise DataError(f"labels must be integers, got {array.dtype}: give class indices from 0 to {n_classes - 1}.")
     if array.min() < 0 or array.max() >= n_classes:
-        raise DataError(
-            f"labels must lie in [0, {n_classes - 1}], got {array.min()} to {array.max()}: remove unlabelled samples."
-        )
+        one_based = (array.min(), array.max()) == (1, n_classes)
+        mend = "subtract 1, as they seem to count from 1" if one_based else "remove unlabelled samples"
+        raise DataError(f"labels must lie in [0, {n_classes - 1}], got {array.min()} to {array.max()}: {mend}.")
     return array.astype(np.int64)
 
 

@@ -10,11 +10,13 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from calgrid.calibrators import build_calibrator
 from calgrid.errors import ConfigError, DataError
-from calgrid.stages.external import read_any
+from calgrid.stages.external import predicted, read_any
 from calgrid.statistics import paired_bootstrap
 from calgrid.storage.logits import Logits
+
+#: fewer resamples have no deviation, and intervals of nothing but noise
+LEAST_RESAMPLES = 10
 
 
 def compare(options: argparse.Namespace) -> None:
@@ -23,13 +25,15 @@ def compare(options: argparse.Namespace) -> None:
     names = [name for name, _ in named]
     if len(named) < 2 or len(set(names)) < len(names):
         raise ConfigError("Give at least two methods of different names, each as NAME=FILE[,FILE...].")
-    if options.bootstrap < 1:
-        raise ConfigError(f"--bootstrap {options.bootstrap}: a comparison needs resamples; 1000 is a good number.")
+    if options.bootstrap < LEAST_RESAMPLES:
+        raise ConfigError(
+            f"--bootstrap {options.bootstrap}: a comparison needs resamples, at least {LEAST_RESAMPLES}; 1000 is a "
+            "good number."
+        )
     first = _read(named[0][1][0], options.kind)
+    metrics = list(dict.fromkeys(options.metrics))
     runs = {name: [_probabilities(path, first, options.kind) for path in paths] for name, paths in named}
-    frame = paired_bootstrap(
-        runs, first.label, metrics=options.metrics, n_resamples=options.bootstrap, n_bins=options.bins
-    )
+    frame = paired_bootstrap(runs, first.label, metrics=metrics, n_resamples=options.bootstrap, n_bins=options.bins)
     if options.json:
         rows = frame.astype(object).where(frame.notna(), None).to_dict("records")  # JSON has no NaN
         sys.stdout.write(json.dumps(rows, indent=2) + "\n")
@@ -48,20 +52,32 @@ def _parse(text: str) -> tuple[str, list[Path]]:
 def _read(path: Path, kind: str) -> Logits:
     """Rows in the order of their index."""
     data = read_any(path, kind)
-    order = np.argsort(data.index, kind="stable")
-    return Logits(data.index[order], data.label[order], data.logits[order], metadata=data.metadata)
+    data = data.rows(np.lexsort(_keys(data)))
+    twice = np.logical_and.reduce([values[1:] == values[:-1] for values in _keys(data)])
+    if twice.any():
+        raise DataError(
+            f"{path} has index {data.index[int(twice.argmax())]} more than once: rows are paired by it, so give each "
+            "its own."
+        )
+    return data
+
+
+def _keys(data: Logits) -> list[NDArray]:
+    """What tells the rows of a file apart, in the order of their weight in a sort, the last first."""
+    return [values for values in (data.index, data.severity, data.shift) if values is not None]
 
 
 def _probabilities(path: Path, first: Logits, kind: str) -> NDArray[np.float64]:
     data = _read(path, kind)
-    if data.logits.shape != first.logits.shape or not np.array_equal(data.index, first.index):
+    same = data.logits.shape == first.logits.shape and len(_keys(data)) == len(_keys(first))
+    if not (same and all(map(np.array_equal, _keys(data), _keys(first)))):
         raise DataError(
             f"{path} holds other samples than the first file (index or number of classes differ): compare files of the "
             "same test set."
         )
     if not np.array_equal(data.label, first.label):
         raise DataError(f"{path} has other labels than the first file for the same samples: compare files of one set.")
-    return build_calibrator("none").fit(data.logits, data.label).predict_proba(data.logits)
+    return predicted(data)
 
 
 def _text(frame: pd.DataFrame, n_samples: int) -> str:

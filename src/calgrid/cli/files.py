@@ -3,7 +3,8 @@
 import argparse
 import json
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,8 +17,9 @@ from calgrid.errors import ConfigError
 from calgrid.metrics import METRICS, bootstrap, bootstrap_soft, evaluate, evaluate_soft
 from calgrid.progress import log
 from calgrid.registry import spec
-from calgrid.selection import rank_calibrators
-from calgrid.stages.external import read_any, read_head_arrays
+from calgrid.selection import rank_calibrators, usable
+from calgrid.stages.external import predicted, read_any, read_head_arrays
+from calgrid.storage.atomic import require_writable
 from calgrid.storage.logits import Logits, write_logits
 
 #: value of --calibrator that ranks all calibrators whose inputs are at hand
@@ -29,74 +31,114 @@ SHOWN = ("accuracy", "nll", "brier", "ece_debiased", "ece", "ece_null", "aece", 
 
 def calibrate(options: argparse.Namespace) -> None:
     """Fit (or load) a calibrator, apply it, print metrics before and after; of several, the best on the fit data."""
-    if (options.fit is None) == (options.load is None):
-        raise ConfigError("Give either --fit (a labelled file) or --load (a calibrator saved before).")
-    if options.out and options.out.suffix.lower() != ".parquet":
-        raise ConfigError(f"--out {options.out}: the calibrated file is Parquet; give it a name that ends in .parquet.")
-    if options.apply is None and (options.load or not _ranks(options.calibrator)):
-        raise ConfigError("Give --apply, the file to calibrate.")
+    names = list(dict.fromkeys(filter(None, (part.strip() for part in (options.calibrator or "").split(",")))))
+    _check_options(options, names)
     target = read_any(options.apply, options.kind) if options.apply else None
-    calibrator = _loaded(options) if options.load else _fitted(options, target is not None)
+    calibrator = _loaded(options, names) if options.load else _fitted(options, names, target)
     if calibrator is None or target is None:
         return
-    before = build_calibrator("none").fit(target.logits, target.label).predict_proba(target.logits)
-    after = calibrator.predict_proba(target.logits, features=target.features)
+    before = predicted(target)
+    after = before if calibrator.id == "none" else calibrator.predict_proba(target.logits, features=target.features)
     columns = {"none": before, calibrator.id: after}
     scores = {name: _scores(probs, target.label, options) for name, probs in columns.items()}
-    # Files are written last, when no input can be wrong any more.
+    # Files are written last, when no input can be wrong any more, and none before all can be.
+    for path in filter(None, (options.save, options.out)):
+        require_writable(path)
     if options.save:
         calibrator.save(options.save)
     if options.out:
-        with np.errstate(divide="ignore"):
-            log_probs = np.maximum(np.log(after), LOG_FLOOR).astype(np.float32)
-        metadata = {**target.metadata, "calibrator": calibrator.id, "n_classes": log_probs.shape[1]}
-        known = {"distribution": target.distribution, "metadata": metadata}
-        write_logits(options.out, Logits(target.index, target.label, log_probs, **known))
+        _write_calibrated(options.out, calibrator, target, after)
     _print_comparison(scores)
     _warn_if_worse(calibrator.id, scores)
+    if options.fit and options.fit.resolve() == options.apply.resolve():
+        log(
+            f"Warning: --fit and --apply are one file, {options.apply}: its rows score a fit that has seen them, which "
+            "flatters it; apply it to other rows."
+        )
 
 
-def _loaded(options: argparse.Namespace) -> Calibrator:
+def _check_options(options: argparse.Namespace, names: Sequence[str]) -> None:
+    """Refuse options that do not go together, before anything is read or fitted."""
+    if (options.fit is None) == (options.load is None):
+        raise ConfigError("Give either --fit (a labelled file) or --load (a calibrator saved before).")
+    if options.fit and not names:
+        raise ConfigError("Give --calibrator, the id of what to fit, or all (see: calgrid list calibrators).")
+    if options.out and options.out.suffix.lower() != ".parquet":
+        raise ConfigError(f"--out {options.out}: the calibrated file is Parquet; give it a name that ends in .parquet.")
+    targets = {"--save": options.save, "--out": options.out}
+    given = {option: path for option, path in targets.items() if path}
+    if options.apply is None and (options.load or not _ranks(names)):
+        raise ConfigError("Give --apply, the file to calibrate.")
+    if options.apply is None and given:
+        raise ConfigError(
+            f"{' and '.join(given)}: a ranking alone writes no file; give --apply, the file to calibrate."
+        )
+    if len(given) == 2 and options.save.resolve() == options.out.resolve():
+        raise ConfigError(f"--save and --out are one file, {options.out}: give each its own name.")
+    for option, path in given.items():
+        if path.is_dir():
+            raise ConfigError(f"{option} {path} is a folder: give the name of a file.")
+    if options.set and options.load:
+        raise ConfigError("--set changes what is fitted, and --load takes what was: leave one of them out.")
+    if options.set and _ranks(names):
+        raise ConfigError("--set changes one calibrator; name that one in --calibrator.")
+
+
+def _write_calibrated(path: Path, calibrator: Calibrator, target: Logits, probabilities: np.ndarray) -> None:
+    with np.errstate(divide="ignore"):
+        log_probs = np.maximum(np.log(probabilities), LOG_FLOOR).astype(np.float32)
+    metadata = {**target.metadata, "calibrator": calibrator.id, "n_classes": log_probs.shape[1]}
+    known = {"distribution": target.distribution, "probabilities": probabilities, "metadata": metadata}
+    write_logits(path, Logits(target.index, target.label, log_probs, **known))
+
+
+def _loaded(options: argparse.Namespace, names: Sequence[str]) -> Calibrator:
     calibrator = load_calibrator(options.load)
-    if options.calibrator not in (None, calibrator.id):
+    if names not in ([], [calibrator.id]):
         raise ConfigError(f"--load {options.load} holds '{calibrator.id}', not '{options.calibrator}'.")
     return calibrator
 
 
-def _ranks(calibrator: str | None) -> bool:
+def _ranks(names: Sequence[str]) -> bool:
     """Does ``--calibrator`` name several, to be ranked?"""
-    return calibrator is not None and (calibrator == ALL or "," in calibrator)
+    return len(names) > 1 or ALL in names
 
 
-def _fitted(options: argparse.Namespace, applied: bool) -> Calibrator | None:
+def _fitted(options: argparse.Namespace, names: Sequence[str], target: Logits | None) -> Calibrator | None:
     """Fit what was asked for on all rows of --fit; None where a ranking is all that was wanted."""
-    if options.calibrator is None:
-        raise ConfigError("Give --calibrator, the id of what to fit, or all (see: calgrid list calibrators).")
     data = read_any(options.fit, options.kind)
     head = read_head_arrays(options.head) if options.head else None
-    id = options.calibrator
-    if _ranks(id):
-        id = _best(options, data, head)
-        if not applied:
+    id = names[0]
+    if _ranks(names):
+        id = _best(options, names, data, head, target)
+        if target is None:
             return None
     entry = spec("calibrator", id, "--calibrator")
-    if id != options.calibrator and options.set:
-        raise ConfigError("--set changes one calibrator; name that one in --calibrator.")
     overrides = entry.resolve(dict(_assignment(text) for text in options.set), where="--set")
     if "seed" in entry.options and not any(text.startswith("seed=") for text in options.set):
         overrides["seed"] = options.seed
     return build_calibrator(id, **overrides).fit(data.logits, data.label, data.features, head)
 
 
-def _best(options: argparse.Namespace, data: Logits, head: tuple[np.ndarray, np.ndarray] | None) -> str:
+def _best(
+    options: argparse.Namespace,
+    names: Sequence[str],
+    data: Logits,
+    head: tuple[np.ndarray, np.ndarray] | None,
+    target: Logits | None,
+) -> str:
     """Rank calibrators by cross-validation on the fit data, print the ranking, return the first."""
-    names = None if options.calibrator == ALL else options.calibrator.split(",")
-    for name in names or ():
+    features = data.features if target is None or target.features is not None else None
+    if list(names) == [ALL]:
+        names = usable(features, head)
+        if lost := sorted(set(usable(data.features, head)) - set(names)):
+            log(f"Left out, as {options.apply} has no features: {', '.join(lost)}.")
+    for name in names:
         spec("calibrator", name, "--calibrator")
     ranking, refused = rank_calibrators(
         data.logits,
         data.label,
-        data.features,
+        features,
         head,
         candidates=names,
         folds=options.folds,
@@ -121,7 +163,7 @@ def _assignment(text: str) -> tuple[str, Any]:
 def metrics(options: argparse.Namespace) -> None:
     """Print all metrics of one file."""
     data = read_any(options.file, options.kind)
-    probs = build_calibrator("none").fit(data.logits, data.label).predict_proba(data.logits)
+    probs = predicted(data)
     scores = _scores(probs, data.label, options)
     if data.distribution is not None:
         scores |= _scores(probs, data.distribution, options, evaluate_soft, bootstrap_soft)

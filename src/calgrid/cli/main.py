@@ -21,6 +21,10 @@ EXIT_INTERRUPTED = 130
 SPEC_HELP = "JSON, a file that holds it, or CONFIG#RUN, for example config/config.yaml#digits/digits/resnet8/ce/seed1"
 HOME_HELP = "folder of calgrid's checkout (this one if it is one, else that of the installed package)"
 DEVICES = ("auto", "cpu", "cuda")
+OUT_HELP = (
+    "calibrated file: logits, the log-probabilities in float32, and the probabilities themselves, which --kind "
+    "probabilities reads: metrics then prints what calibrate printed"
+)
 KINDS = ("methods", "calibrators", "datasets", "backbones", "metrics", "procedures", "losses", "probes")
 
 
@@ -132,7 +136,7 @@ def _add_calibrate(commands: Commands) -> None:
     parser.add_argument("--apply", type=Path, metavar="TEST", help="file to calibrate; may be left out for a ranking")
     parser.add_argument("--head", type=Path, metavar="FILE", help="weight and bias of the last layer, for fc")
     parser.add_argument("--folds", type=int, default=5, help="folds of a ranking (5)")
-    parser.add_argument("--out", type=Path, metavar="PARQUET", help="calibrated file: logits = log-probabilities")
+    parser.add_argument("--out", type=Path, metavar="PARQUET", help=OUT_HELP)
     parser.add_argument("--save", type=Path, metavar="FITTED", help="keep the fitted calibrator (.safetensors)")
     parser.add_argument("--seed", type=int, default=0, help="seed of calibrators that start from random numbers")
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="hyper-parameter")

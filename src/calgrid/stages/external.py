@@ -9,23 +9,32 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import load_file
 
-from calgrid.calibrators import logits_from_probabilities
+from calgrid.calibrators import build_calibrator, logits_from_probabilities
 from calgrid.errors import DataError
 from calgrid.storage import provenance
-from calgrid.storage.atomic import write_json
+from calgrid.storage.atomic import require_file, write_json
 from calgrid.storage.head import FILE as HEAD_FILE
 from calgrid.storage.head import write_head
-from calgrid.storage.logits import Logits, read_logits, validate_logits, write_logits
+from calgrid.storage.logits import Logits, read_columns, read_metadata, read_table, validate_logits, write_logits
 from calgrid.storage.stage import run_stage
 
 OUTPUTS = ("predict.json", "logits/last/val.parquet", "logits/last/test.parquet")
 HEAD = f"logits/last/{HEAD_FILE}"
 LABEL_NAMES = ("label", "labels", "y")
+#: names of the numbers of a file of each kind
+VALUE_NAMES = {"logits": ("logits",), "probabilities": ("probabilities", "probs")}
+#: what a file may hold beside its labels and numbers
+EXTRAS = ("index", "shift", "severity", "features", "distribution")
 PROBABILITY_TOLERANCE = 1e-3
+#: largest distance of a row's sum from 1 that the metrics take: of numbers of 64 bits, and of fewer
+SCORED_TOLERANCE = {True: 1e-6, False: 1e-4}
 
 
 def import_run(spec: Mapping[str, Any], files: Sequence[Path], out: Path) -> bool:
     """Read, check and publish the files of an external run.
+
+    Logits files hold float32: of probabilities their logarithm is kept, so that ties may break, and a value on the
+    border of two bins may change sides.
 
     Parameters
     ----------
@@ -51,6 +60,7 @@ def import_run(spec: Mapping[str, Any], files: Sequence[Path], out: Path) -> boo
         if "val_rows" in external:
             val = first_rows(val, external["val_rows"], external["val_seed"])
         for name, data in (("val", val), ("test", test)):
+            data.shift = data.severity = data.probabilities = None
             data.metadata = {
                 **spec["key"],
                 "split": name,
@@ -73,58 +83,88 @@ def read_any(path: Path, kind: str) -> Logits:
 
     Parameters
     ----------
-    kind : ``"logits"`` or ``"probabilities"`` (turned into their logarithm); stated, never guessed.
+    kind : ``"logits"`` or ``"probabilities"``; stated, never guessed. Probabilities are returned as they are, beside
+        their logarithm, the logits.
+
+    Raises
+    ------
+    DataError : the file is missing, damaged, holds what is not of the kind, or rows without a label.
     """
     suffix = path.suffix.lower()
+    metadata: dict[str, Any] = {}
     if suffix == ".parquet":
-        data = read_logits(path)
+        table = read_table(path, "logits file", "write it again")
+        names = (*LABEL_NAMES, *VALUE_NAMES["logits"], *EXTRAS)
+        known = read_columns(table, names, path, exact=VALUE_NAMES["probabilities"])
+        arrays, metadata = dict.fromkeys(table.column_names) | known, read_metadata(table)
     elif suffix in (".npz", ".safetensors"):
-        data = _from_arrays(_load_arrays(path), path)
+        arrays = _load_arrays(path)
     else:
         raise DataError(f"{path}: unknown file type '{suffix}'; use .parquet, .npz or .safetensors.")
+    data = _from_arrays(arrays, kind, path)
+    data.metadata = metadata
     if (data.label < 0).any():
         raise DataError(f"{path}: {int((data.label < 0).sum())} rows have no label (-1); they cannot be scored.")
-    if kind == "probabilities":
-        _check_probabilities(data.logits, path)
-        data.logits = logits_from_probabilities(data.logits).astype(np.float32)
-    data.shift = data.severity = None
     return data
 
 
+def predicted(data: Logits) -> np.ndarray:
+    """Return the probabilities (N, K) that a file holds as they are, or else the softmax of its logits."""
+    if data.probabilities is not None:
+        return data.probabilities
+    return build_calibrator("none").fit(data.logits, data.label).predict_proba(data.logits)
+
+
 def _load_arrays(path: Path) -> dict[str, np.ndarray]:
-    if not path.is_file():
-        raise DataError(f"The file {path} does not exist.")
+    require_file(path)
     try:
         if path.suffix.lower() == ".safetensors":
             return load_file(path)
         if not zipfile.is_zipfile(path):  # numpy would speak of pickles
             raise ValueError("no .npz archive")
         with np.load(path, allow_pickle=False) as stream:
-            return {name: stream[name] for name in stream.files}
+            members = {name: stream[name] for name in stream.files}
     except Exception as error:  # damaged archives raise many kinds
         reason = str(error).split(". ")[0]
         raise DataError(f"The file {path} cannot be read ({reason}); write it again.") from None
+    return {name: value for name, value in members.items() if isinstance(value, np.ndarray)}
 
 
-def _from_arrays(arrays: Mapping[str, np.ndarray], path: Path) -> Logits:
-    label_name = next((name for name in LABEL_NAMES if name in arrays), None)
-    value_name = next((name for name in ("logits", "probabilities", "probs") if name in arrays), None)
-    if label_name is None or value_name is None:
+def _from_arrays(arrays: Mapping[str, np.ndarray], kind: str, path: Path) -> Logits:
+    labels, values = _named(arrays, LABEL_NAMES, path), _named(arrays, VALUE_NAMES[kind], path)
+    if values is None:
+        for other, names in VALUE_NAMES.items():
+            if (found := next((name for name in names if name in arrays), None)) is not None:
+                raise DataError(
+                    f"{path} is stated to hold {kind}, but it holds '{found}': state --kind {other} (in a study, kind: "
+                    f"{other}), or name the array '{VALUE_NAMES[kind][0]}'."
+                )
+    if labels is None or values is None:
         raise DataError(
-            f"{path} must hold an array 'logits' (N, K) and an array 'label' (N,); it holds "
+            f"{path} must hold an array '{VALUE_NAMES[kind][0]}' (N, K) and an array 'label' (N,); it holds "
             f"{', '.join(sorted(arrays)) or 'nothing'}."
         )
-    labels = arrays[label_name]
-    known = {name: _float32(arrays[name], name, path) for name in ("features", "distribution") if name in arrays}
-    data = Logits(
-        index=np.arange(labels.size, dtype=np.int32),
-        label=labels,
-        logits=_float32(arrays[value_name], value_name, path),
-        **known,
-    )
+    extras = {name: arrays[name] for name in EXTRAS if name in arrays}
+    for name in {"features", "distribution"} & set(extras):
+        extras[name] = _float32(extras[name], name, path)
+    logits = _float32(values, kind, path)
+    data = Logits(**{"index": np.arange(labels.size), **extras}, label=labels, logits=logits)
     validate_logits(data, str(path))
-    data.label = labels.astype(np.int32)  # only now: a cast could turn a wrong label into a valid one
+    # only now: a cast could turn a wrong number into a valid one
+    data.label, data.index = labels.astype(np.int32), data.index.astype(np.int32)
+    if kind == "probabilities":
+        data.probabilities = _checked_probabilities(values, path)
+        data.logits = logits_from_probabilities(data.probabilities).astype(np.float32)
     return data
+
+
+def _named(arrays: Mapping[str, np.ndarray], names: Sequence[str], path: Path) -> np.ndarray | None:
+    """The array of one of the names; None where there is none."""
+    first, *others = [name for name in names if name in arrays] or [None]
+    for other in others:
+        if not np.array_equal(arrays[first], arrays[other]):
+            raise DataError(f"{path} holds '{first}' and '{other}', which differ: keep the right one.")
+    return None if first is None else arrays[first]
 
 
 def _float32(values: np.ndarray, name: str, path: Path) -> np.ndarray:
@@ -134,14 +174,17 @@ def _float32(values: np.ndarray, name: str, path: Path) -> np.ndarray:
         return values.astype(np.float32)
 
 
-def _check_probabilities(values: np.ndarray, path: Path) -> None:
+def _checked_probabilities(values: np.ndarray, path: Path) -> np.ndarray:
+    """The values as they are if the metrics take them, else divided by the sums of their rows."""
     sums = values.sum(axis=1, dtype=np.float64)
-    if values.min() < 0 or np.abs(sums - 1).max() > PROBABILITY_TOLERANCE:
-        worst = int(np.abs(sums - 1).argmax())
+    off = np.abs(sums - 1)
+    if values.min() < 0 or off.max() > PROBABILITY_TOLERANCE:
+        worst = int(off.argmax())
         raise DataError(
             f"{path} is stated to hold probabilities, but row {worst} sums to {sums[worst]:.6g} (smallest value "
             f"{values.min():.3g}); state kind: logits, or normalise the rows."
         )
+    return values if off.max() <= SCORED_TOLERANCE[values.dtype.itemsize >= 8] else values / sums[:, None]
 
 
 def split_rows(data: Logits, seed: int, val_fraction: float) -> tuple[Logits, Logits]:

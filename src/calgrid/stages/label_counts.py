@@ -40,7 +40,7 @@ def label_distribution(spec: Mapping[str, str], data: Logits) -> np.ndarray:
 def _read(path: Path) -> np.ndarray:
     suffix = path.suffix.lower()
     if suffix == ".parquet":
-        table = read_table(path, "file of label counts")
+        table = read_table(path, "file of label counts", "write it again")
         if COLUMN not in table.column_names:
             raise DataError(f"{path} has no column '{COLUMN}' with a list of numbers for each image.")
         return read_matrix(table, COLUMN, path).astype(np.float64)

@@ -35,13 +35,13 @@ def paired_bootstrap(
     Parameters
     ----------
     runs : for each method its runs, probabilities (N, K) each, one a seed; run s of one method belongs to run s of the
-        others. labels : integers (N,).
+        others, so that all have equally many. labels : integers (N,).
     metrics : identifiers of labelled metrics that have an interval.
     n_resamples, level, seed, n_bins : as in :func:`calgrid.metrics.bootstrap`.
 
     Returns
     -------
-    One row for each pair of methods and metric: method, against, metric, n_seeds (the smaller number) and
+    One row for each pair of methods and metric: method, against, metric, n_seeds and
     difference : of the means over seeds, method - against;
     ci_low, ci_high : percentile interval over test samples, for these very runs;
     std_test : deviation of the difference over resamples of the test samples (ddof 1);
@@ -52,12 +52,20 @@ def paired_bootstrap(
 
     Raises
     ------
-    DataError : as in :func:`calgrid.metrics.ece`; with fewer than two methods or without a run of one. ConfigError : as
-        in :func:`calgrid.metrics.bootstrap`; for an unknown metric or one without an interval.
+    DataError : as in :func:`calgrid.metrics.ece`; with fewer than two methods, without a run of one, or with more runs
+        of one than of another. ConfigError : as in :func:`calgrid.metrics.bootstrap`; for an unknown metric or one
+        without an interval.
     """
     check_level(level)
     if len(runs) < 2 or not all(len(each) for each in runs.values()):
         raise DataError("runs must hold at least two methods with at least one run each.")
+    counts = {method: len(each) for method, each in runs.items()}
+    if len(set(counts.values())) > 1:
+        listed = ", ".join(f"{method} {count}" for method, count in counts.items())
+        raise DataError(
+            f"Methods are compared seed by seed, but have different numbers of runs ({listed}): give one of each seed, "
+            "in the same order."
+        )
     usable = [name for name, metric in LABELLED.items() if metric.interval != "none"]
     for name in metrics:
         if name not in usable:
@@ -90,14 +98,13 @@ def _difference(first: _Scores, second: _Scores, level: float) -> dict[str, floa
     drawn = first[1] - second[1]
     drawn = drawn[~np.isnan(drawn)]
     low, high = np.quantile(drawn, [(1 - level) / 2, (1 + level) / 2]) if len(drawn) else (math.nan, math.nan)
-    n_seeds = min(len(first[0]), len(second[0]))
-    by_seed = first[0][:n_seeds] - second[0][:n_seeds]
+    by_seed = first[0] - second[0]
     return {
-        "n_seeds": n_seeds,
+        "n_seeds": len(by_seed),
         "difference": float(first[0].mean() - second[0].mean()),
         "ci_low": float(low),
         "ci_high": float(high),
         "std_test": float(drawn.std(ddof=1)) if len(drawn) > 1 else math.nan,
-        "std_seed": float(by_seed.std(ddof=1)) if n_seeds > 1 else math.nan,
+        "std_seed": float(by_seed.std(ddof=1)) if len(by_seed) > 1 else math.nan,
         "verdict": "lower" if high < 0 else "higher" if low > 0 else "tie",
     }

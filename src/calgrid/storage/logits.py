@@ -1,11 +1,11 @@
 """Logits files: Parquet with ``index``, ``label`` and ``logits``.
 
 Family files also hold ``shift`` and ``severity``; files may hold ``features``, and ``distribution``, the probability of
-each class given the image, where that is known.
+each class given the image, where that is known, and ``probabilities``, whose logarithms the logits are.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,11 +16,14 @@ import pyarrow.parquet as pq
 
 from calgrid.conventions import NO_LABEL
 from calgrid.errors import DataError
-from calgrid.storage.atomic import replacing
+from calgrid.storage.atomic import replacing, require_file
 
 #: a Parquet file up to this size is read at once
 SMALL_BYTES = 2**20
 METADATA_KEY = b"calgrid"
+#: columns of a logits file that hold a list of numbers a row
+MATRICES = ("logits", "features", "distribution")
+COLUMNS = ("index", "label", "shift", "severity", *MATRICES)
 #: largest distance of the sum of a row of ``distribution`` from 1
 SUM_TOLERANCE = 1e-4
 
@@ -37,6 +40,8 @@ class Logits:
     shift, severity : (N,) names and int8, only in family files.
     features : (N, d) float32, penultimate features, optional.
     distribution : (N, K) float32, probability of each class given the image, optional.
+    probabilities : (N, K) floats, what the model predicts to the last bit, where the logits are only its logarithm in
+        float32. Written as float64; stages read the logits.
     metadata : protocol, dataset, backbone, method, seed, split, n_classes, fingerprint.
     """
 
@@ -47,6 +52,7 @@ class Logits:
     severity: np.ndarray | None = None
     features: np.ndarray | None = None
     distribution: np.ndarray | None = None
+    probabilities: np.ndarray | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict)
 
     def __len__(self) -> int:
@@ -54,8 +60,7 @@ class Logits:
 
     def rows(self, index: np.ndarray) -> "Logits":
         """The samples at ``index`` (row numbers), without metadata."""
-        columns = ("index", "label", "logits", "shift", "severity", "features", "distribution")
-        values = {name: getattr(self, name) for name in columns}
+        values = {name: getattr(self, name) for name in (*COLUMNS, "probabilities")}
         return Logits(**{name: None if value is None else value[index] for name, value in values.items()})
 
     def settings(self) -> list[tuple[str, int, np.ndarray]]:
@@ -68,8 +73,8 @@ class Logits:
         return [(str(self.shift[first[k]]), int(self.severity[first[k]]), np.flatnonzero(inverse == k)) for k in order]
 
 
-def _fixed_size_list(values: np.ndarray) -> pa.FixedSizeListArray:
-    flat = np.ascontiguousarray(values, dtype=np.float32).reshape(-1)
+def _fixed_size_list(values: np.ndarray, dtype: type = np.float32) -> pa.FixedSizeListArray:
+    flat = np.ascontiguousarray(values, dtype=dtype).reshape(-1)
     return pa.FixedSizeListArray.from_arrays(pa.array(flat), values.shape[1])
 
 
@@ -85,9 +90,9 @@ def write_logits(path: Path, data: Logits) -> None:
         columns["shift"] = pa.array(data.shift.astype(str)).dictionary_encode()
         columns["severity"] = pa.array(data.severity.astype(np.int8))
     floats = ["logits.list.element"]
-    for name in ("features", "distribution"):
+    for name in ("features", "distribution", "probabilities"):
         if (values := getattr(data, name)) is not None:
-            columns[name] = _fixed_size_list(values)
+            columns[name] = _fixed_size_list(values, np.float64 if name == "probabilities" else np.float32)
             floats.append(f"{name}.list.element")
     table = pa.table(columns)
     table = table.replace_schema_metadata({METADATA_KEY: json.dumps(dict(data.metadata), sort_keys=True)})
@@ -109,31 +114,20 @@ def read_logits(path: Path) -> Logits:
     DataError : the file is missing, truncated, empty, lacks a column, or holds NaN, labels out of range, ...
     """
     table = read_table(path, "logits file")
+    columns = read_columns(table, COLUMNS, path)
     for column in ("label", "logits"):
-        if column not in table.column_names:
+        if column not in columns:
             raise DataError(
                 f"The logits file {path} has no column '{column}' (it has {', '.join(table.column_names)})."
             )
-    rows = table.num_rows
-    names = set(table.column_names)
-    data = Logits(
-        index=_plain(table, "index") if "index" in names else np.arange(rows, dtype=np.int32),
-        label=_plain(table, "label"),
-        logits=read_matrix(table, "logits", path),
-        shift=_plain(table, "shift").astype(str) if "shift" in names else None,
-        severity=_plain(table, "severity") if "severity" in names else None,
-        features=read_matrix(table, "features", path) if "features" in names else None,
-        distribution=read_matrix(table, "distribution", path) if "distribution" in names else None,
-        metadata=read_metadata(table),
-    )
+    data = Logits(**{"index": np.arange(table.num_rows, dtype=np.int32), **columns}, metadata=read_metadata(table))
     validate_logits(data, str(path))
     return data
 
 
-def read_table(path: Path, what: str = "Parquet file") -> pa.Table:
-    """Read a Parquet file; a missing or damaged one raises DataError naming it."""
-    if not Path(path).is_file():
-        raise DataError(f"The {what} {path} does not exist.")
+def read_table(path: Path, what: str = "Parquet file", mend: str = "delete it and run again") -> pa.Table:
+    """Read a Parquet file; a missing or damaged one raises DataError naming it, and how to ``mend`` a damaged one."""
+    require_file(Path(path), what)
     try:
         # Half the time for small files, which there are tens of thousands of: one read, and no threads to wait for.
         large = Path(path).stat().st_size > SMALL_BYTES
@@ -144,30 +138,69 @@ def read_table(path: Path, what: str = "Parquet file") -> pa.Table:
     except (pa.ArrowException, OSError) as error:
         # "Could not open Parquet input source '...': the reason. More about it."
         reason = str(error).splitlines()[0].rpartition("': ")[2].split(". ")[0]
-        raise DataError(
-            f"The {what} {path} is damaged or no Parquet file ({reason}): delete it and run again."
-        ) from None
+        raise DataError(f"The {what} {path} is damaged or no Parquet file ({reason}): {mend}.") from None
 
 
 def read_metadata(table: pa.Table) -> dict[str, Any]:
-    """Return the ``calgrid`` metadata of a table ({} where there is none)."""
+    """Return the ``calgrid`` metadata of a table ({} where there is none of ours)."""
     raw = (table.schema.metadata or {}).get(METADATA_KEY)
-    return json.loads(raw) if raw else {}
+    try:
+        found = json.loads(raw) if raw else {}
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
-def _plain(table: pa.Table, column: str) -> np.ndarray:
+def read_columns(table: pa.Table, names: Sequence[str], path: Path, exact: Sequence[str] = ()) -> dict[str, np.ndarray]:
+    """Return those of the named columns that a table has as arrays: (N, width) for :data:`MATRICES`, else (N,).
+
+    Parameters
+    ----------
+    exact : names of further matrices, whose numbers keep the type that they are stored in.
+
+    Raises
+    ------
+    DataError : a column is there twice, has empty rows, or is no matrix where it must be one.
+    """
+    found = {}
+    for name in (*names, *exact):
+        count = table.column_names.count(name)
+        if count > 1:
+            raise DataError(f"{path} has {count} columns named '{name}': keep one.")
+        if count and name in exact:
+            found[name] = read_matrix(table, name, path, dtype=None)
+        elif count:
+            found[name] = read_matrix(table, name, path) if name in MATRICES else _plain(table, name, path)
+    if "shift" in found:
+        found["shift"] = found["shift"].astype(str)
+    return found
+
+
+def _plain(table: pa.Table, column: str, path: Path) -> np.ndarray:
+    if pa.types.is_nested(kind := table.column(column).type):
+        raise DataError(f"Column '{column}' of {path} must hold one value a row, it holds {kind}.")
+    _refuse_empty_rows(table, column, path)
     return table.column(column).combine_chunks().to_numpy(zero_copy_only=False)
 
 
-def read_matrix(table: pa.Table, column: str, path: Path) -> np.ndarray:
-    """Return a column of equally long lists of numbers as float32 (N, width); DataError for any other column."""
+def _refuse_empty_rows(table: pa.Table, column: str, path: Path) -> None:
+    if count := table.column(column).null_count:
+        raise DataError(f"Column '{column}' of {path} has {count} empty rows: fill or remove them.")
+
+
+def read_matrix(table: pa.Table, column: str, path: Path, dtype: type | None = np.float32) -> np.ndarray:
+    """Return a column of equally long lists of numbers as (N, width) of ``dtype`` (None: as they are stored).
+
+    Raises
+    ------
+    DataError : any other column.
+    """
     chunked = table.column(column)
     kind = chunked.type
     is_list = pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
     if not is_list or not (pa.types.is_floating(kind.value_type) or pa.types.is_integer(kind.value_type)):
         raise DataError(f"Column '{column}' of {path} must hold a list of numbers a row, it holds {kind}.")
-    if chunked.null_count:
-        raise DataError(f"Column '{column}' of {path} has {chunked.null_count} empty rows.")
+    _refuse_empty_rows(table, column, path)
     values = chunked.combine_chunks()
     if isinstance(values, pa.ChunkedArray):
         values = pa.concat_arrays(values.chunks) if values.num_chunks else pa.array([], values.type)
@@ -178,7 +211,7 @@ def read_matrix(table: pa.Table, column: str, path: Path) -> np.ndarray:
         )
     flat = values.flatten().to_numpy(zero_copy_only=False)
     with np.errstate(over="ignore"):  # what float32 cannot hold becomes infinite, which the validation finds
-        return flat.reshape(len(values), int(lengths[0])).astype(np.float32)
+        return flat.reshape(len(values), int(lengths[0])).astype(dtype or flat.dtype)
 
 
 def validate_logits(data: Logits, where: str, n_classes: int | None = None) -> None:
@@ -189,23 +222,43 @@ def validate_logits(data: Logits, where: str, n_classes: int | None = None) -> N
     if width < 2 or (n_classes is not None and width != n_classes):
         expected = f"{n_classes} as in the other files" if n_classes else "at least 2"
         raise DataError(f"{where}: logits have {width} columns, expected {expected}.")
-    for name in ("label", "index", "shift", "severity", "features", "distribution"):
+    for name in ("label", "index", "shift", "severity", "features", "distribution", "probabilities"):
         values = getattr(data, name)
         if values is None:
             continue
-        if values.ndim != (2 if name in ("features", "distribution") else 1):
+        if values.ndim != (2 if name in ("features", "distribution", "probabilities") else 1):
             raise DataError(f"{where}: '{name}' has the wrong shape {values.shape} for {rows} rows of logits.")
         if len(values) != rows:
             raise DataError(f"{where}: {len(values)} values of '{name}' for {rows} rows of logits.")
     _validate_values(data.logits, where)
     if data.distribution is not None:
         validate_distribution(data.distribution, data.logits.shape, where)
-    if not np.issubdtype(data.label.dtype, np.integer):
-        raise DataError(f"{where}: labels must be integers, got {data.label.dtype}.")
-    low, high = int(data.label.min()), int(data.label.max())
+    _validate_labels(data.label, width, where)
+    _validate_integers(data.index, "index", np.int32, where)
+    if data.severity is not None:
+        _validate_integers(data.severity, "severity", np.int8, where)
+
+
+def _validate_labels(labels: np.ndarray, width: int, where: str) -> None:
+    if not np.issubdtype(labels.dtype, np.integer):
+        raise DataError(
+            f"{where}: labels must be integers, got {labels.dtype}: give the class of each row, from 0 to {width - 1}."
+        )
+    low, high = int(labels.min()), int(labels.max())
     if low < NO_LABEL or high >= width:
         wrong = low if low < NO_LABEL else high
-        raise DataError(f"{where}: label {wrong} is outside 0..{width - 1} (or {NO_LABEL} for none).")
+        mend = "they seem to count from 1, so subtract 1" if (low, high) == (1, width) else "correct the labels"
+        raise DataError(f"{where}: label {wrong} is outside 0..{width - 1} (or {NO_LABEL} for none): {mend}.")
+
+
+def _validate_integers(values: np.ndarray, name: str, dtype: type, where: str) -> None:
+    """Refuse what would be written as other numbers than it is."""
+    whole, kept = np.issubdtype(values.dtype, np.integer), np.iinfo(dtype)
+    if not whole or values.min() < kept.min or values.max() > kept.max:
+        found = f"{values.min()} to {values.max()}" if whole else values.dtype
+        raise DataError(
+            f"{where}: '{name}' must hold integers of {kept.bits} bits, got {found}: correct or omit '{name}'."
+        )
 
 
 def validate_distribution(values: np.ndarray, shape: tuple[int, int], where: str) -> None:

@@ -1,0 +1,127 @@
+"""Options of ``calgrid calibrate`` that do not go together are refused before anything is fitted, none is ignored."""
+
+import numpy as np
+import pytest
+
+from calgrid.selection import usable
+
+FAST = ("--bootstrap", 0)
+
+
+@pytest.fixture
+def no_ranking(monkeypatch):
+    def rank(*_args, **_options):
+        raise AssertionError("ranked")
+
+    monkeypatch.setattr("calgrid.cli.files.rank_calibrators", rank)
+
+
+def test_what_a_ranking_alone_does_not_write_is_refused(files, fails, tmp_path, no_ranking):
+    val, _ = files()
+    fit = ("calibrate", "--calibrator", "ts,iso", "--fit", val)
+    out, saved = tmp_path / "out.parquet", tmp_path / "best.safetensors"
+    fails(*fit, "--out", out, parts=["--out: a ranking alone writes no file; give --apply"])
+    fails(*fit, "--out", out, "--save", saved, parts=["--save and --out: a ranking alone writes no file"])
+
+
+def test_hyper_parameters_go_with_one_calibrator_that_is_fitted(calgrid, files, fails, tmp_path, no_ranking):
+    val, test = files()
+    fitted = tmp_path / "ts.safetensors"
+    done = calgrid("calibrate", "--calibrator", "ts", "--fit", val, "--apply", test, "--save", fitted, *FAST)
+    assert done.code == 0, done.err
+    fails("calibrate", "--load", fitted, "--apply", test, "--set", "a=1", parts=["--set changes what is fitted"])
+    ranked = ("calibrate", "--calibrator", "ts,iso", "--fit", val, "--apply", test)
+    fails(*ranked, "--set", "a=1", parts=["--set changes one calibrator"])
+
+
+def test_both_targets_are_right_before_one_is_written(files, fails, tmp_path):
+    val, test = files()
+    fit = ("calibrate", "--calibrator", "ts", "--fit", val, "--apply", test, *FAST)
+    saved, one, folder = tmp_path / "ts.safetensors", tmp_path / "one.parquet", tmp_path / "d.parquet"
+    folder.mkdir()
+    fails(*fit, "--save", one, "--out", one, parts=["--save and --out are one file", "one.parquet"])
+    fails(*fit, "--save", saved, "--out", folder, parts=[f"--out {folder} is a folder"])
+    fails(*fit, "--save", saved, "--out", val / "out.parquet", parts=["cannot be used"])
+    long = tmp_path / ("a" * 300 + ".parquet")
+    fails(*fit, "--save", saved, "--out", long, parts=[f"The path {long} is too long"])
+    assert not saved.exists()
+    assert not one.exists()
+
+
+def test_a_folder_that_may_not_be_written_is_named_and_the_calibrator_not_saved(files, fails, tmp_path, monkeypatch):
+    val, test = files()
+    saved, out = tmp_path / "ts.safetensors", tmp_path / "closed" / "out.parquet"
+    touch = type(tmp_path).touch
+
+    def closed(path, *args, **options):
+        if path.parent.name == "closed":
+            raise PermissionError(13, "Permission denied", str(path))
+        touch(path, *args, **options)
+
+    monkeypatch.setattr(type(tmp_path), "touch", closed)
+    fit = ("calibrate", "--calibrator", "ts", "--fit", val, "--apply", test, "--save", saved, "--out", out, *FAST)
+    fails(*fit, parts=[f"The path {out} cannot be used (permission denied)"])
+    assert not saved.exists()
+
+
+def test_rows_that_score_their_own_fit_are_warned_of(calgrid, files):
+    val, test = files()
+    fit = ("calibrate", "--calibrator", "ts", "--fit", val, *FAST)
+    assert "Warning" not in calgrid(*fit, "--apply", test).err
+    again = calgrid(*fit, "--apply", val.parent / ".." / val.parent.name / val.name)
+    assert again.code == 0
+    assert again.err.count("\n") == 1
+    assert "Warning: --fit and --apply are one file" in again.err
+
+
+@pytest.mark.parametrize(("text", "ranked"), [("ts, iso", ["ts", "iso"]), ("ts,", None), (" ts ,ts", None)])
+def test_spaces_and_empty_parts_of_a_list(calgrid, files, text, ranked):
+    val, test = files()
+    done = calgrid("calibrate", "--calibrator", text, "--fit", val, "--apply", test, *FAST)
+    assert done.code == 0, done.err
+    assert ("Ranked by" in done.out) == (ranked is not None)
+    assert all(name in done.out for name in ranked or ["ts"])
+
+
+def test_a_list_of_nothing_is_refused(files, fails):
+    val, test = files()
+    fails("calibrate", "--calibrator", " ,", "--fit", val, "--apply", test, parts=["Give --calibrator"])
+
+
+@pytest.mark.parametrize("applied", ["without", "with"])
+def test_features_rank_only_where_the_file_to_calibrate_has_them(calgrid, data, tmp_path, monkeypatch, applied):
+    width = 3
+    for name in ("val", "test"):
+        logits, labels = getattr(data, name), getattr(data, f"{name}_labels")
+        features = {"features": np.ones((len(labels), width))} if (name, applied) != ("test", "without") else {}
+        np.savez(tmp_path / f"{name}.npz", logits=logits, label=labels, **features)
+    asked = []
+
+    def rank(logits, labels, features, head, candidates, **_options):
+        asked.append((features is not None, candidates))
+        raise SystemExit
+
+    monkeypatch.setattr("calgrid.cli.files.rank_calibrators", rank)
+    fit = ("--calibrator", "all", "--fit", tmp_path / "val.npz", "--apply", tmp_path / "test.npz")
+    done = calgrid("calibrate", *fit)
+    plain, rich = usable(), usable(np.ones((2, width)))
+    assert set(plain) < set(rich)
+    assert asked == [(True, rich) if applied == "with" else (False, plain)]
+    lost = ", ".join(sorted(set(rich) - set(plain)))
+    assert (f"test.npz has no features: {lost}." in done.err) == (applied == "without")
+
+
+def test_a_calibrator_that_may_not_be_read_is_not_called_damaged(calgrid, files, fails, tmp_path, monkeypatch):
+    val, test = files()
+    fitted = tmp_path / "ts.safetensors"
+    calgrid("calibrate", "--calibrator", "ts", "--fit", val, "--apply", test, "--save", fitted, *FAST)
+    opened = type(tmp_path).open
+
+    def closed(path, *args, **options):
+        if path == fitted:
+            raise PermissionError(13, "Permission denied", str(path))
+        return opened(path, *args, **options)
+
+    monkeypatch.setattr(type(tmp_path), "open", closed)
+    parts = [f"The path {fitted} cannot be used (permission denied)"]
+    fails("calibrate", "--load", fitted, "--apply", test, *FAST, parts=parts)
