@@ -125,7 +125,9 @@ def test_weighted_loss_by_hand():
     assert total.item() == pytest.approx(0.25 * math.log(2) + 0.75 * math.log(4 / 3))
 
 
-@pytest.mark.parametrize("alpha", [-0.1, float("nan"), float("inf")])
-def test_alpha_out_of_range_is_refused(alpha, refuses):
-    with refuses(ConfigError, "procedure 'mixup'", "alpha must be at least 0"):
+@pytest.mark.parametrize(
+    ("alpha", "wanted"), [(-0.1, "at least 0"), (float("nan"), "a finite number"), (float("inf"), "a finite number")]
+)
+def test_alpha_out_of_range_is_refused(alpha, wanted, refuses):
+    with refuses(ConfigError, "procedure 'mixup'", f"alpha must be {wanted}"):
         build_procedure("mixup", alpha=alpha)
