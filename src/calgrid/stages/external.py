@@ -132,6 +132,8 @@ def _load_arrays(path: Path) -> dict[str, np.ndarray]:
 
 def _from_arrays(arrays: Mapping[str, np.ndarray], kind: str, path: Path) -> Logits:
     labels, values = _named(arrays, LABEL_NAMES, path), _named(arrays, VALUE_NAMES[kind], path)
+    if values is None and kind == "probabilities":
+        values = arrays.get("logits")  # what is stated counts; rows that are no probabilities are refused below
     if values is None:
         for other, names in VALUE_NAMES.items():
             if (found := next((name for name in names if name in arrays), None)) is not None:
