@@ -12,6 +12,13 @@ import pandas as pd
 import yaml
 
 STUDY = "all_methods_once"
+#: a few epochs show that a method runs
+PROTOCOL = {
+    "base": "digits",
+    "epochs": 12,
+    "schedule": {"name": "step", "milestones": [8, 10], "gamma": 0.1, "warmup_epochs": 0},
+    "second_stage": {"epochs": 6},
+}
 
 
 def main() -> int:
@@ -20,6 +27,8 @@ def main() -> int:
     config["study"] = STUDY
     (grid,) = config["grids"]
     grid["seeds"] = [1]
+    grid["protocol"] = "once"
+    config["protocols"] = {"once": PROTOCOL}
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "once.yaml")
         path.write_text(yaml.safe_dump(config))
