@@ -66,7 +66,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--runs", nargs="+", type=int, default=[100, 1000, 10000], help="sizes (100 1000 10000)")
     parser.add_argument("--only", nargs="+", choices=list(MEASUREMENTS), default=list(MEASUREMENTS))
     parser.add_argument("--execute-up-to", type=int, default=1000, metavar="RUNS", help="largest grid that is run")
-    parser.add_argument("--cores", default="1", help="cores for the grid that is run, and for stages (1)")
+    parser.add_argument("--cores", type=int, default=1, help="cores for the grid that is run, and for stages (1)")
     parser.add_argument("--clean", action="store_true", help="no shifts: 120 numbers a run instead of 3,020")
     parser.add_argument("--folder", type=Path, help="where to put the files: several GB (a temporary folder)")
     return parser.parse_args()
@@ -99,7 +99,7 @@ class Bench:
     def snakemake(self, config: str, *arguments: str) -> Figures:
         """Run Snakemake on the copy."""
         command = [sys.executable, "-m", "snakemake", "--configfile", config, "-q", "all", "--nolock"]
-        return self.call([*command, "--cores", self.options.cores, *arguments])
+        return self.call([*command, "--cores", str(self.options.cores), *arguments])
 
     def call(self, command: list[str]) -> Figures:
         """Run a command in the copy, which must succeed; its seconds, processor seconds and peak memory."""
@@ -145,7 +145,7 @@ class Bench:
 
     def stage(self, command: str, out: str) -> Figures:
         """Run a stage after calibration."""
-        arguments = ["--manifest", "results/large/manifest.json", "--out", out, "--threads", self.options.cores]
+        arguments = ["--manifest", "results/large/manifest.json", "--out", out, "--threads", str(self.options.cores)]
         return self.call([sys.executable, "-m", "calgrid", command, *arguments])
 
 
