@@ -98,14 +98,14 @@ def in_small_pieces(monkeypatch):
 
 
 def test_metrics_are_all_parts_one_after_the_other(study):
-    aggregate(study, study.parent)
+    aggregate(read_json(study), study.parent)
     pd.testing.assert_frame_equal(read_frame(study.parent / "metrics.parquet"), parts_of(study))
     assert len(read_frame(study.parent / "metrics.parquet")) == 13 * 100
 
 
 def test_the_summary_is_that_of_all_rows_at_once(study, monkeypatch):
     in_small_pieces(monkeypatch)
-    aggregate(study, study.parent)
+    aggregate(read_json(study), study.parent)
     found = read_frame(study.parent / "summary.parquet")
     expected = summarise(parts_of(study), "ce")
     pd.testing.assert_frame_equal(found, expected, check_exact=True)
@@ -113,9 +113,9 @@ def test_the_summary_is_that_of_all_rows_at_once(study, monkeypatch):
 
 
 def test_pieces_and_slices_change_no_byte(study, tmp_path, monkeypatch):
-    aggregate(study, tmp_path / "whole")
+    aggregate(read_json(study), tmp_path / "whole")
     in_small_pieces(monkeypatch)
-    aggregate(study, tmp_path / "sliced")
+    aggregate(read_json(study), tmp_path / "sliced")
     assert contents(tmp_path / "sliced") == contents(tmp_path / "whole")
     assert not list((tmp_path / "sliced").rglob("*.arrow"))
 
@@ -123,7 +123,7 @@ def test_pieces_and_slices_change_no_byte(study, tmp_path, monkeypatch):
 def test_a_study_of_external_runs_has_costs_with_types(study):
     manifest = read_json(study)
     write_json(study, {**manifest, "runs": manifest["runs"][-1:]})
-    aggregate(study, study.parent)
+    aggregate(read_json(study), study.parent)
     costs = read_frame(study.parent / "costs.parquet")
     fits = costs[["stage", "item", "fit_seed", "seconds"]].to_numpy().tolist()
     assert fits == [["calibrate", "ts", 4, 0.1]]
@@ -131,7 +131,7 @@ def test_a_study_of_external_runs_has_costs_with_types(study):
 
 
 def test_the_record_says_what_was_aggregated_and_where(study):
-    aggregate(study, study.parent)
+    aggregate(read_json(study), study.parent)
     found = read_json(study.parent / "aggregate.json")
     assert found["fingerprint"] == "f"
     assert found["spec"]["configuration"] == {"study": "made up"}
@@ -151,7 +151,7 @@ def test_a_part_of_another_run_is_refused(study, refuses):
         {"fingerprint": runs[1]["fingerprint"]},
     )
     with refuses(StateError, f"{runs[1]['part']}/metrics.parquet", "has the seed 1 where its place says 2", "delete"):
-        aggregate(study, study.parent)
+        aggregate(read_json(study), study.parent)
     assert not (study.parent / "metrics.parquet").exists()
 
 
@@ -161,7 +161,7 @@ def test_a_row_that_stands_twice_is_refused(study, refuses):
     twice = pd.concat([rows, rows.iloc[[5]]])
     write_frame(f"{run['part']}/metrics.parquet", twice, {"fingerprint": run["fingerprint"]})
     with pytest.raises(DataError, match=r"each number once.*'metric': 'ece'"):
-        aggregate(study, study.parent)
+        aggregate(read_json(study), study.parent)
 
 
 def test_a_part_without_rows_is_refused(study):
@@ -169,15 +169,16 @@ def test_a_part_without_rows_is_refused(study):
     rows = read_frame(f"{run['part']}/metrics.parquet")
     write_frame(f"{run['part']}/metrics.parquet", rows.iloc[:0], {"fingerprint": run["fingerprint"]})
     with pytest.raises(StateError, match="delete it and run again"):
-        aggregate(study, study.parent)
+        aggregate(read_json(study), study.parent)
 
 
 MANY = """
 import resource, sys
 from pathlib import Path
 from calgrid.stages.aggregate import aggregate
+from calgrid.storage.atomic import read_json
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-aggregate(Path(sys.argv[1]), Path(sys.argv[1]).parent)
+aggregate(read_json(Path(sys.argv[1])), Path(sys.argv[1]).parent)
 print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024)
 """
 
@@ -206,8 +207,8 @@ def test_memory_does_not_grow_with_the_number_of_rows(study, run_python):
 def test_processes_change_no_byte(study, tmp_path, monkeypatch, batch):
     in_small_pieces(monkeypatch)
     monkeypatch.setattr("calgrid.stages.aggregate.BATCH_RUNS", batch)
-    aggregate(study, tmp_path / "one")
-    aggregate(study, tmp_path / "three", threads=3)
+    aggregate(read_json(study), tmp_path / "one")
+    aggregate(read_json(study), tmp_path / "three", threads=3)
     assert contents(tmp_path / "three") == contents(tmp_path / "one")
 
 
@@ -215,5 +216,5 @@ def test_what_a_process_refuses_is_refused(study, refuses):
     run = read_json(study)["runs"][4]
     Path(run["part"], "metrics.parquet").write_bytes(b"damaged")
     with refuses(DataError, f"{run['part']}/metrics.parquet", "is damaged"):
-        aggregate(study, study.parent, threads=2)
+        aggregate(read_json(study), study.parent, threads=2)
     assert not list(study.parent.rglob("*.arrow"))

@@ -18,7 +18,7 @@ from calgrid.stages.aggregate import aggregate
 from calgrid.stages.calibrate import COLUMNS, calibrate, same_shift_rows
 from calgrid.stages.predict import predict
 from calgrid.stages.train import train
-from calgrid.storage.atomic import write_json
+from calgrid.storage.atomic import read_json, write_json
 from calgrid.storage.logits import read_logits, write_logits
 from calgrid.storage.tables import read_frame
 from calgrid.validation import rows_by_purpose
@@ -248,7 +248,7 @@ def study(plan, run, part, tmp_path):
 
 
 def test_aggregate_collects_the_parts_and_what_they_cost(study, part):
-    aggregate(study, study.parent)
+    aggregate(read_json(study), study.parent)
     metrics = pd.read_parquet(study.parent / "metrics.parquet")
     pd.testing.assert_frame_equal(
         metrics.astype({c: "str" for c, t in COLUMNS.items() if t == "str"}),
@@ -272,7 +272,7 @@ def test_aggregate_refuses_a_part_of_another_fingerprint(study):
     manifest["runs"][0]["fingerprint"] = "0" * 16
     write_json(study, manifest)
     with pytest.raises(StateError, match="expected 0000000000000000"):
-        aggregate(study, study.parent)
+        aggregate(read_json(study), study.parent)
     assert not (study.parent / "metrics.parquet").exists()
 
 

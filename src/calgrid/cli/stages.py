@@ -151,8 +151,7 @@ def aggregate(options: argparse.Namespace) -> None:
     """Collect the metrics of a study."""
     from calgrid.stages.aggregate import aggregate as run
 
-    _manifest(options.manifest)
-    run(options.manifest, options.out, options.threads)
+    run(_manifest(options.manifest), options.out, options.threads)
 
 
 def _replace_folder(out: Path, write: Callable[[Path], object]) -> None:

@@ -48,12 +48,12 @@ BATCH_RUNS = 32
 Run = Mapping[str, Any]
 
 
-def aggregate(manifest_path: Path, out: Path, threads: int = 1) -> bool:
+def aggregate(manifest: Mapping[str, Any], out: Path, threads: int = 1) -> bool:
     """Collect the parts that the manifest lists, each checked against its expected fingerprint.
 
     Parameters
     ----------
-    manifest_path : ``manifest.json`` of a study. out : folder of the study.
+    manifest : ``manifest.json`` of a study. out : folder of the study.
     threads : processes that read and summarise, beside this one if there are several.
 
     Raises
@@ -61,7 +61,6 @@ def aggregate(manifest_path: Path, out: Path, threads: int = 1) -> bool:
     StateError : a part was made with another configuration or code version, or for another run.
     DataError : a part is missing or damaged.
     """
-    manifest = read_json(manifest_path, "manifest")
 
     def produce(folder: Path) -> None:
         begin = time.monotonic()
