@@ -12,9 +12,9 @@ rule manifest:
     params:
         fingerprint=BOOK.plan.manifest()["fingerprint"],
     run:
-        from calgrid.storage.atomic import write_json
+        from calgrid.storage.records import write_record
 
-        write_json(Path(output[0]), BOOK.plan.manifest())
+        write_record(Path(output[0]), BOOK.plan.manifest())
 
 
 rule aggregate:

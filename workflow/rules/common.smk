@@ -36,6 +36,18 @@ class FingerprintedWorkflow(type(workflow)):
     def rerun_triggers(self):
         return super().rerun_triggers & {RerunTrigger.MTIME, RerunTrigger.PARAMS}
 
+    @property
+    def dag_settings(self):
+        return vars(self)["dag_settings"]
+
+    @dag_settings.setter
+    def dag_settings(self, settings):
+        """Force the jobs of damaged results: Snakemake does not look at files behind a target that is there."""
+        if settings and self.is_main_process:
+            BOOK.export_force(bool(settings.forcerun or settings.forceall or settings.forcetargets))
+            settings.forcerun = {*settings.forcerun, *BOOK.damaged()}
+        vars(self)["dag_settings"] = settings
+
 
 workflow.__class__ = FingerprintedWorkflow
 
@@ -69,13 +81,24 @@ TIMES = f"{RESULTS}/benchmarks"
 SHOWN_LINES = 3
 
 
-async def remove_existing_output(job, remove=Job.remove_existing_output):
-    """Snakemake's own, but for what studies share (data, runs): a job of another one may be about to read it.
+def is_shared(job):
+    """Does a job write what studies share (data, runs), which a job of another one may be about to read?
 
     The stages that write those files replace them whole, and say themselves whether they are to be made again.
     """
-    if all(path.startswith(f"{STUDY}/") for path in job.output):
+    return not all(path.startswith(f"{STUDY}/") for path in job.output)
+
+
+async def remove_existing_output(job, remove=Job.remove_existing_output):
+    """Snakemake's own, but for what is shared."""
+    if not is_shared(job):
         await remove(job)
+
+
+async def cleanup(job, skip_outputs, cleanup=Job.cleanup):
+    """Snakemake's own, after a job that failed, but for what is shared: what is there is of a job that succeeded."""
+    if not is_shared(job):
+        await cleanup(job, skip_outputs)
 
 
 def log_error(job, *arguments, log_error=Job.log_error, **details):
@@ -87,6 +110,7 @@ def log_error(job, *arguments, log_error=Job.log_error, **details):
 
 
 Job.remove_existing_output = remove_existing_output
+Job.cleanup = cleanup
 Job.log_error = log_error
 
 

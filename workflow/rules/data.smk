@@ -1,6 +1,6 @@
 rule prepare_data:
     input:
-        BOOK.data_base,
+        ancient(BOOK.data_base),
     output:
         f"{RESULTS}/data/{{unit}}/manifest.json",
     log:

@@ -9,8 +9,8 @@ for group in BOOK.predict_groups():
             group.name
         input:
             model=f"{FOLDER}/model.safetensors",
-            data=f"{RESULTS}/data/{group.dataset}/manifest.json",
-            families=BOOK.family_manifests(group),
+            data=ancient(f"{RESULTS}/data/{group.dataset}/manifest.json"),
+            families=ancient(BOOK.family_manifests(group)),
         output:
             BOOK.predict_outputs(group),
         log:

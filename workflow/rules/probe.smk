@@ -1,7 +1,7 @@
 rule probe:
     input:
         model=f"{RUN}/model.safetensors",
-        data=BOOK.data,
+        data=ancient(BOOK.data),
     output:
         f"{RUN}/probes/{{probe}}.parquet",
         f"{RUN}/probes/{{probe}}.json",

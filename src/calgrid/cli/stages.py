@@ -12,7 +12,8 @@ from typing import Any
 
 from calgrid.errors import ConfigError, unknown_id
 from calgrid.storage import provenance
-from calgrid.storage.atomic import read_json, write_json
+from calgrid.storage.atomic import read_json
+from calgrid.storage.records import FILES, listed, read_record, study_record, write_record
 
 #: what stages read of their specification, which :class:`calgrid.configuration.plan.Plan` makes
 NEEDED = MappingProxyType(
@@ -42,7 +43,7 @@ def _complete(found: Any, what: str, keys: Sequence[str]) -> Mapping[str, Any]:
 
 
 def _manifest(path: Path) -> Mapping[str, Any]:
-    return _complete(read_json(path, "manifest"), f"The manifest {path}", NEEDED["manifest"])
+    return _complete(read_record(path, "manifest"), f"The manifest {path}", NEEDED["manifest"])
 
 
 def _spec(text: str, stage: str) -> Mapping[str, Any]:
@@ -89,7 +90,7 @@ def data(options: argparse.Namespace) -> None:
     prepare(options.unit, options.out, options.data_root, options.base, configured, options.threads)
     spec = configured or {"unit": options.unit, "base": options.base and options.base.name}
     facts = {"spec": spec, "fingerprint": options.fingerprint or spec.get("fingerprint", "")}
-    write_json(options.out / "prepare.json", provenance.stage_record(facts, begin, "numpy", "scikit-learn", "Pillow"))
+    write_record(options.out / "prepare.json", provenance.stage_record(facts, begin, "numpy", "scikit-learn", "Pillow"))
 
 
 def train(options: argparse.Namespace) -> None:
@@ -167,12 +168,20 @@ def _replace_folder(out: Path, write: Callable[[Path], object]) -> None:
         shutil.rmtree(new, ignore_errors=True)
 
 
+def _record(out: Path) -> None:
+    """List the files of a folder, or the file itself, in a hidden record beside it."""
+    files = [path for path in ([out] if out.is_file() else sorted(out.rglob("*"))) if path.is_file()]
+    names = [str(path.relative_to(out.parent)) for path in files]
+    write_record(study_record(out), {FILES: listed(out.parent, names)})
+
+
 def tables(options: argparse.Namespace) -> None:
     """Write the tables of a study."""
     from calgrid.reporting.tables import write_tables
 
     manifest = _manifest(options.manifest)
     _replace_folder(options.out, lambda folder: write_tables(options.manifest.parent, manifest, folder))
+    _record(options.out)
 
 
 def plots(options: argparse.Namespace) -> None:
@@ -181,6 +190,7 @@ def plots(options: argparse.Namespace) -> None:
 
     manifest = _manifest(options.manifest)
     _replace_folder(options.out, lambda folder: write_figures(options.manifest.parent, manifest, folder))
+    _record(options.out)
 
 
 def report(options: argparse.Namespace) -> None:
@@ -188,3 +198,4 @@ def report(options: argparse.Namespace) -> None:
     from calgrid.reporting.html import write_report
 
     write_report(options.manifest.parent, _manifest(options.manifest), options.out)
+    _record(options.out)

@@ -20,6 +20,8 @@ from calgrid.errors import ConfigError, unknown_id
 EXPORT_KEYS = ("export_features", "test_normalisation")
 #: keys of the statistics that matter when a run is scored; paired_resamples need not be there
 SCORING_KEYS = ("bins", "bootstrap", "level", "seed", "paired_resamples")
+#: keys of a configuration that change no result
+OF_THE_MACHINE = ("device", "keep_models")
 REPORT_MODULES = {
     "aggregate": ("calgrid.stages.aggregate",),
     "tables": ("calgrid.reporting.tables",),
@@ -250,7 +252,7 @@ class Plan:
             "lines": {protocol: line for line, each in self.study.config["lines"].items() for protocol in each},
             "tuning": self._tuning(),
             "runs": runs,
-            "configuration": {k: v for k, v in self.study.config.items() if k != "device"},
+            "configuration": {k: v for k, v in self.study.config.items() if k not in OF_THE_MACHINE},
         }
         return {**content, "fingerprint": fingerprint.digest({"content": content, "code": self.stage("aggregate")})}
 

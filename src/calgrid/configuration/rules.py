@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from calgrid.configuration.plan import Plan, as_json
+from calgrid.configuration.repair import find_damaged
 from calgrid.configuration.resources import Resources, run_key
 from calgrid.configuration.runs import EXTERNAL, RunKey, backbone_of, family_unit
 from calgrid.configuration.study import Study
@@ -21,6 +22,7 @@ from calgrid.errors import ConfigError
 from calgrid.progress import log
 from calgrid.storage import provenance
 from calgrid.storage.clock import mend_future
+from calgrid.storage.stage import FORCED
 
 #: device files of the GPU drivers: looked at because asking torch takes seconds
 GPU_DEVICES = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")
@@ -102,6 +104,16 @@ class RuleBook:
                 f"Warning: the times of {len(mended)} files, such as {mended[0]}, lay in the future, because a clock "
                 "was ahead, and are now the present one; what was made of them in between is made once more."
             )
+
+    @staticmethod
+    def export_force(forced: bool) -> None:
+        """Tell all jobs whether the user forces some: they compute again what is complete."""
+        if forced:
+            os.environ[FORCED] = "1"
+
+    def damaged(self) -> list[str]:
+        """Targets of jobs whose results are damaged, or missing under what is made of them."""
+        return find_damaged(self.plan)
 
     @property
     def wildcard_constraints(self) -> dict[str, str]:

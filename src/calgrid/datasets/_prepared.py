@@ -3,7 +3,9 @@
 import contextlib
 import dataclasses
 import hashlib
+import io
 import itertools
+import json
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -17,8 +19,9 @@ from calgrid.datasets._base import Dataset, ImageSplit, ShiftFamily, ShiftSettin
 from calgrid.datasets._manifest import FORMAT, MANIFEST, SHIFT_SPLIT, Prepared, open_prepared
 from calgrid.errors import ConfigError, DataError
 from calgrid.registry import Spec, load, spec
-from calgrid.storage.atomic import read_json, replacing, write_json
+from calgrid.storage.atomic import replacing
 from calgrid.storage.logits import validate_distribution
+from calgrid.storage.records import FILES, read_record, write_record
 from calgrid.storage.sources import identity
 
 
@@ -69,18 +72,22 @@ def prepare(
     entry = dataclasses.replace(entry, info={**entry.info, **found})
     twins = _check_built(entry, parts, settings)
     path = Path(out_dir) / MANIFEST
+    files: dict[str, dict[str, Any]] = {}
     with contextlib.ExitStack() as pending:  # all arrays take their places when it closes
         manifest = (
             _describe(entry, base)
             | {name: entry.info[name] for name in ("repeats", "warning") if name in entry.info}
             | _origin(configured, found, twins)
             | {
-                "splits": {name: _write_split(pending, path.parent, name, splits) for name, splits in parts.items()},
+                "splits": {
+                    name: _write_split(pending, path.parent, name, splits, files) for name, splits in parts.items()
+                },
                 "settings": _setting_ranges(settings),
+                FILES: files,
             }
         )
         _withdraw_unless_equal(path, manifest)
-    write_json(path, manifest)
+    write_record(path, manifest)
     return path
 
 
@@ -246,14 +253,18 @@ def _setting_ranges(settings: Sequence[ShiftSetting]) -> list[dict[str, Any]]:
 
 
 def _write_split(
-    pending: contextlib.ExitStack, folder: Path, name: str, splits: Sequence[ImageSplit]
+    pending: contextlib.ExitStack,
+    folder: Path,
+    name: str,
+    splits: Sequence[ImageSplit],
+    files: dict[str, dict[str, Any]],
 ) -> dict[str, Any]:
-    """Write the arrays of ``splits``, one after another, under names that ``pending`` makes final."""
+    """Write the arrays of ``splits``, one after another, under names that ``pending`` makes final; list the files."""
     prefix = "" if name == SHIFT_SPLIT else f"{name}_"
     rows = [split.rows for split in splits if split.rows is not None]
     names = ("images", "labels", *(["distribution"] if splits[0].distribution is not None else []))
     arrays = {
-        each: _write_array(pending, folder / f"{prefix}{each}.npy", [getattr(split, each) for split in splits])
+        each: _write_array(pending, folder / f"{prefix}{each}.npy", [getattr(split, each) for split in splits], files)
         for each in names
     }
     return {
@@ -263,25 +274,30 @@ def _write_split(
     }
 
 
-def _write_array(pending: contextlib.ExitStack, path: Path, parts: Sequence[NDArray[Any]]) -> dict[str, Any]:
+def _write_array(
+    pending: contextlib.ExitStack, path: Path, parts: Sequence[NDArray[Any]], files: dict[str, dict[str, Any]]
+) -> dict[str, Any]:
     """Write arrays as one ``.npy`` file, piece by piece: what is decoded when it is read need not fit into memory."""
     shape = (sum(len(part) for part in parts), *parts[0].shape[1:])
     dtype = parts[0].dtype.newbyteorder("<")
-    digest = hashlib.sha256()
+    header = io.BytesIO()
+    described = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
+    np.lib.format.write_array_header_1_0(header, described)
+    digest = hashlib.sha256(header.getvalue())
     with pending.enter_context(replacing(path)).open("wb") as file:
-        header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
-        np.lib.format.write_array_header_1_0(file, header)
+        file.write(header.getvalue())
         for piece in itertools.chain.from_iterable(map(chunked, parts)):
             block = np.ascontiguousarray(piece, dtype=dtype)
             digest.update(block)
             file.write(block)
-    return {"file": path.name, "dtype": dtype.name, "shape": list(shape), "sha256": digest.hexdigest()}
+        files[path.name] = {"bytes": file.tell(), "sha256": digest.hexdigest()}
+    return {"file": path.name, "dtype": dtype.name, "shape": list(shape)}
 
 
 def _withdraw_unless_equal(path: Path, manifest: Mapping[str, Any]) -> None:
     """Remove a manifest that the new arrays contradict: from here to the end the folder counts as unprepared."""
     try:
-        equal = read_json(path, "manifest") == manifest
+        equal = read_record(path, "manifest") == json.loads(json.dumps(manifest))
     except DataError:
         equal = False
     if not equal:

@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 
 from calgrid.reporting.study import Group, StudyData
-from calgrid.storage.atomic import read_json
+from calgrid.storage.records import TRAIN, read_record, verified
 from calgrid.storage.tables import read_frame
 
 
@@ -62,7 +62,7 @@ def last_samples(data: StudyData, group: Group, indicator: str | None = None) ->
         if run["external"] or not path.exists():
             continue
         if indicator is None or loss_options(run["run"]).get("indicator") == indicator:
-            table = read_frame(path, "file of training samples")
+            table = read_frame(verified(run["run"], TRAIN, path.name, "file of training samples"))
             last = table[table["epoch"] == table["epoch"].max()].sort_values("index")
             found.setdefault(run["key"]["method"], []).append(last)
     return {method: found[method] for method in data.methods if method in found}
@@ -70,4 +70,4 @@ def last_samples(data: StudyData, group: Group, indicator: str | None = None) ->
 
 def loss_options(run: str) -> Mapping[str, Any]:
     """Options of the loss with which a run was trained."""
-    return read_json(Path(run, "train.json"), "train record")["spec"]["loss"]["options"]
+    return read_record(Path(run, TRAIN), "train record")["spec"]["loss"]["options"]

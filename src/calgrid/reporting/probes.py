@@ -9,9 +9,8 @@ import pandas as pd
 from scipy.special import softmax
 
 from calgrid.metrics import Predictions, check_probabilities
-from calgrid.reporting.study import Group, StudyData
-from calgrid.storage.atomic import read_json
-from calgrid.storage.logits import read_logits
+from calgrid.reporting.study import Group, StudyData, run_logits
+from calgrid.storage.records import TRAIN, read_record, verified
 from calgrid.storage.tables import read_frame
 
 #: the procedure that retrains a head under masks
@@ -46,8 +45,9 @@ def probed(data: StudyData, group: Group, id: str) -> dict[str, Probed]:
     for run in data.runs(group):
         for probe in run.get("probes", ()):
             if probe["id"] == id:
-                path = Path(run["run"], "probes", f"{probe['name']}.parquet")
-                table = read_frame(path, f"table of the probe {probe['name']}", probe["fingerprint"])
+                record, what = f"probes/{probe['name']}", f"table of the probe {probe['name']}"
+                path = verified(run["run"], f"{record}.json", f"{record}.parquet", what)
+                table = read_frame(path, what, probe["fingerprint"])
                 own = table[table["checkpoint"] == group.checkpoint].assign(seed=run["key"]["seed"])
                 found.setdefault((run["key"]["method"], probe["name"]), []).append((probe["options"], own))
     several = len({name for _, name in found}) > 1
@@ -67,12 +67,12 @@ def retrained(data: StudyData, group: Group) -> Iterator[Retrained]:
     """Runs of a group that were retrained under masks, with the options that they were trained with."""
     for run in data.runs(group):
         if run.get("first_stage"):
-            procedure = read_json(Path(run["run"], "train.json"), "train record")["spec"]["procedure"]
+            procedure = read_record(Path(run["run"], TRAIN), "train record")["spec"]["procedure"]
             if procedure["id"] == MASKING:
                 yield Retrained(run, procedure["options"])
 
 
 def predictions(run: str, checkpoint: str) -> Predictions:
     """Uncalibrated predictions of a run, found by its folder, on the clean test split."""
-    data = read_logits(Path(run, "logits", checkpoint, "test.parquet"))
+    data = run_logits(run, checkpoint)
     return check_probabilities(softmax(data.logits.astype(np.float64), axis=1), data.label)

@@ -11,7 +11,7 @@ import yaml
 from calgrid import registry
 from calgrid.errors import ConfigError
 from calgrid.reporting.study import CONDITIONS, StudyData
-from calgrid.storage.atomic import read_json
+from calgrid.storage.records import TRAIN, read_record
 
 KEY = [*CONDITIONS, "method", "seed"]
 ENVIRONMENT = ("calgrid", "python", "torch", "device", "device_name", "threads")
@@ -35,7 +35,7 @@ def provenance(data: StudyData) -> dict[str, Any]:
 
 
 def _record(run: dict[str, Any], fingerprints: pd.Series) -> dict[str, Any]:
-    record = {} if run["external"] else read_json(Path(run["run"], "train.json"), "train record")
+    record = {} if run["external"] else read_record(Path(run["run"], TRAIN), "train record")
     environment = record.get("environment", {})
     return {
         "path": "/".join(str(run["key"][name]) for name in KEY),

@@ -11,6 +11,8 @@ import pandas as pd
 
 from calgrid.errors import DataError
 from calgrid.statistics import mean_over_shifts, summarise
+from calgrid.storage.logits import Logits, read_logits
+from calgrid.storage.records import AGGREGATE, PREDICT, TRAIN, verified
 from calgrid.storage.tables import read_frame
 
 UNCALIBRATED = "none"
@@ -57,25 +59,28 @@ class StudyData:
         self.bins: int = statistics["bins"]
         self.comparisons: Sequence[Mapping[str, str]] = statistics.get("comparisons", ())
 
+    def _read(self, name: str, what: str) -> pd.DataFrame:
+        return read_frame(verified(self.folder, AGGREGATE, name, what), what)
+
     @functools.cached_property
     def metrics(self) -> pd.DataFrame:
         """All metrics, one row a number."""
-        return _named_calibrators(read_frame(self.folder / "metrics.parquet", "metrics file"))
+        return _named_calibrators(self._read("metrics.parquet", "metrics file"))
 
     @functools.cached_property
     def summary(self) -> pd.DataFrame:
         """Mean, spread, interval, rank, tests and published value of each metric."""
-        return _named_calibrators(read_frame(self.folder / "summary.parquet", "summary file"))
+        return _named_calibrators(self._read("summary.parquet", "summary file"))
 
     @functools.cached_property
     def costs(self) -> pd.DataFrame:
         """Seconds and memory of each stage."""
-        return read_frame(self.folder / "costs.parquet", "costs file")
+        return self._read("costs.parquet", "costs file")
 
     @functools.cache  # noqa: B019  (a study lives as long as its process)
     def history(self, run: str) -> pd.DataFrame:
         """Training history of a run, by its folder: several figures draw the same ones."""
-        return read_frame(Path(run, "history.parquet"), "training history")
+        return read_frame(verified(run, TRAIN, "history.parquet", "training history"), "training history")
 
     @functools.cached_property
     def groups(self) -> list[Group]:
@@ -237,6 +242,11 @@ class StudyData:
     def select(table: pd.DataFrame, group: Group) -> pd.DataFrame:
         """Rows of a table with the columns ``GROUP`` that belong to a group."""
         return table[np.logical_and.reduce([table[name] == value for name, value in zip(GROUP, group, strict=True)])]
+
+
+def run_logits(run: str, checkpoint: str, split: str = "test") -> Logits:
+    """Logits of a run, found by its folder, on ``val`` or the clean ``test`` split."""
+    return read_logits(verified(run, PREDICT, f"logits/{checkpoint}/{split}.parquet", "logits file"))
 
 
 def _order(values: Iterable[Hashable]) -> dict[Hashable, int]:

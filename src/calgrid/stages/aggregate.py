@@ -22,12 +22,12 @@ from calgrid.stages.calibrate import COLUMNS
 from calgrid.statistics import summarise
 from calgrid.statistics._frames import KEYS
 from calgrid.storage import provenance
-from calgrid.storage.atomic import read_json, write_json
+from calgrid.storage.records import AGGREGATE, CALIBRATE, TRAIN, Record, read_record
 from calgrid.storage.slices import Slice, Slices
 from calgrid.storage.stage import run_stage
 from calgrid.storage.tables import Table, join, read_published, read_result, table_of_rows, to_table, writing
 
-OUTPUTS = ("metrics.parquet", "summary.parquet", "costs.parquet", "aggregate.json")
+OUTPUTS = ("metrics.parquet", "summary.parquet", "costs.parquet")
 KEY = ["protocol", "dataset", "backbone", "method", "seed"]
 #: leading columns by which a summary is sorted: what differs in them is never compared
 CONDITION = ("protocol", "dataset", "backbone")
@@ -62,7 +62,7 @@ def aggregate(manifest: Mapping[str, Any], out: Path, threads: int = 1) -> bool:
     DataError : a part is missing or damaged.
     """
 
-    def produce(folder: Path) -> None:
+    def produce(folder: Path) -> dict[str, Any]:
         begin = time.monotonic()
         runs = manifest["runs"]
         with processes(threads) as in_processes:
@@ -75,9 +75,9 @@ def aggregate(manifest: Mapping[str, Any], out: Path, threads: int = 1) -> bool:
             "fingerprint": manifest["fingerprint"],
             "rows": {"metrics": n_metrics, "summary": n_summary, "costs": n_costs},
         }
-        write_json(folder / "aggregate.json", provenance.stage_record(facts, begin, "numpy", "pandas", "pyarrow"))
+        return provenance.stage_record(facts, begin, "numpy", "pandas", "pyarrow")
 
-    return run_stage(out, "aggregate", manifest["fingerprint"], OUTPUTS, produce)
+    return run_stage(out, "aggregate", manifest["fingerprint"], OUTPUTS, produce, record=AGGREGATE)
 
 
 def _collect_metrics(runs: Sequence[Run], path: Path, slices: Slices, in_processes: Map) -> int:
@@ -118,7 +118,7 @@ def _condition(run: Run) -> tuple[str, ...]:
 
 def _read_part(run: Run) -> Table:
     """Metrics of a run, which must be its own: a file in the wrong place would count its rows twice."""
-    path = Path(run["part"], "metrics.parquet")
+    path = Record.read(Path(run["part"]), CALIBRATE).verified("metrics.parquet", "metrics file")
     part = read_result(path, "metrics file", run["fingerprint"], COLUMNS)
     for name in KEY:
         found = part.column(name).unique().to_pylist()
@@ -183,7 +183,7 @@ def _costs(run: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         yield {**key, "stage": "predict", "item": "", **_stage_cost(run["run"], "predict")}
     for probe in run.get("probes", ()):
         yield {**key, "stage": "probe", "item": probe["name"], **_stage_cost(run["run"], f"probes/{probe['name']}")}
-    calibration = read_json(Path(run["part"], "calibrate.json"), "calibration record")
+    calibration = read_record(Path(run["part"], CALIBRATE), "calibrate record")
     for fit in calibration["fits"]:
         measured = {name: fit[name] for name in ("fit_seed", "seconds")}
         yield {**key, "stage": "calibrate", "item": fit["calibrator"], **measured, "device": "cpu"}
@@ -191,11 +191,11 @@ def _costs(run: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 def _stage_of_training(run: str) -> str:
     """Return ``train``, or ``weights`` where they were taken as they are, which says nothing of what training costs."""
-    return "weights" if "weights" in read_json(Path(run, "train.json"), "train record") else "train"
+    return "weights" if "weights" in read_record(Path(run, TRAIN), "train record") else "train"
 
 
 def _stage_cost(run: str, stage: str) -> dict[str, Any]:
-    record = read_json(Path(run, f"{stage}.json"), f"{stage} record")
+    record = read_record(Path(run, f"{stage}.json"), f"{stage} record")
     environment = record["environment"]
     return {
         "seconds": record["seconds"],

@@ -35,15 +35,15 @@ from calgrid.metrics import (
 from calgrid.progress import Progress, log
 from calgrid.stages.label_counts import label_distribution
 from calgrid.storage import provenance
-from calgrid.storage.atomic import read_json, write_json
 from calgrid.storage.head import FILE as HEAD_FILE
 from calgrid.storage.head import Head, read_head
 from calgrid.storage.logits import Logits, read_logits
+from calgrid.storage.records import CALIBRATE, PREDICT, Record, read_record, write_record
 from calgrid.storage.stage import run_stage
 from calgrid.storage.tables import RESAMPLES, write_frame
 from calgrid.validation import CHOICE, FIT, rows_by_purpose
 
-OUTPUTS = ("metrics.parquet", "calibrate.json")
+OUTPUTS = ("metrics.parquet",)
 Row = dict[str, Any]
 Interval = tuple[float, float]
 NO_INTERVAL: Interval = (float("nan"), float("nan"))
@@ -64,8 +64,11 @@ def calibrate(spec: Mapping[str, Any], run: Path, out: Path) -> bool:
     -------
     False if another process had already written the same files, else True.
     """
+    names = [f"logits/{c}/{name}.parquet" for c in spec["checkpoints"] for name in ("val", "test", *spec["families"])]
+    names += [f"logits/{c}/{HEAD_FILE}" for c in spec["checkpoints"]]
+    predicted = Record.read(run, PREDICT)
 
-    def produce(folder: Path) -> None:
+    def produce(folder: Path) -> dict[str, Any]:
         begin = time.monotonic()
         rows: list[Row] = []
         fits: list[Row] = []
@@ -73,7 +76,7 @@ def calibrate(spec: Mapping[str, Any], run: Path, out: Path) -> bool:
         total = len(spec["checkpoints"]) * sum(len(entry["seeds"]) for entry in spec["calibrators"])
         with Progress("calibrate", total, "calibrator") as progress:
             for checkpoint in spec["checkpoints"]:
-                data = _read_all(spec, run, checkpoint)
+                data = _read_all(spec, predicted, checkpoint)
                 head = read_head(run / "logits" / checkpoint / HEAD_FILE, spec["logits_fingerprint"])
                 scorer = _Scorer(spec, checkpoint, data)
                 for entry in spec["calibrators"]:
@@ -93,23 +96,32 @@ def calibrate(spec: Mapping[str, Any], run: Path, out: Path) -> bool:
         write_frame(folder / "metrics.parquet", metrics, {"fingerprint": spec["fingerprint"]})
         if draws:
             write_frame(folder / RESAMPLES, pd.DataFrame(draws), {"fingerprint": spec["fingerprint"]})
-        record = {
+        return {
             "spec": dict(spec),
+            "fingerprint": spec["fingerprint"],
             "environment": provenance.describe("numpy", "scipy", "pandas"),
             "fits": fits,
             "warnings": warnings,
             "seconds": time.monotonic() - begin,
             "peak_memory_mb": provenance.peak_memory_mb(),
         }
-        write_json(folder / "calibrate.json", record)
 
-    return run_stage(out, "calibrate", spec["fingerprint"], OUTPUTS, produce, optional=[RESAMPLES])
+    return run_stage(
+        out,
+        "calibrate",
+        spec["fingerprint"],
+        OUTPUTS,
+        produce,
+        record=CALIBRATE,
+        inputs={name: predicted.sha256(name) for name in names if name in predicted.files},
+        optional=[RESAMPLES],
+    )
 
 
-def _read_all(spec: Mapping[str, Any], run: Path, checkpoint: str) -> dict[str, Logits]:
+def _read_all(spec: Mapping[str, Any], predicted: Record, checkpoint: str) -> dict[str, Logits]:
     data = {}
     for name in ("val", "test", *spec["families"]):
-        path = run / "logits" / checkpoint / f"{name}.parquet"
+        path = predicted.verified(f"logits/{checkpoint}/{name}.parquet", "logits file")
         data[name] = read_logits(path)
         found = data[name].metadata.get("fingerprint")
         if found != spec["logits_fingerprint"]:
@@ -139,12 +151,12 @@ def _fit(entry: Mapping[str, Any], seed: int, val: Logits, head: Head | None, fo
     record = path.with_suffix(".json")
     if path.is_file():
         try:
-            return _Fitted(load_calibrator(path), {**read_json(record), "cached": True})
+            return _Fitted(load_calibrator(path), {**read_record(record), "cached": True})
         except CalgridError as error:
             log(f"{error} It is fitted again.")
     calibrator = _fitted(entry, seed, val, head)
     cost: Row = {"fit_seed": seed, "seconds": calibrator.fit_seconds}
-    write_json(record, cost)
+    write_record(record, cost)
     calibrator.save(path)
     return _Fitted(calibrator, {**cost, "cached": False})
 

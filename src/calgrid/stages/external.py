@@ -12,13 +12,14 @@ from safetensors.numpy import load_file
 from calgrid.calibrators import build_calibrator, logits_from_probabilities
 from calgrid.errors import DataError
 from calgrid.storage import provenance
-from calgrid.storage.atomic import require_file, write_json
+from calgrid.storage.atomic import require_file
 from calgrid.storage.head import FILE as HEAD_FILE
 from calgrid.storage.head import write_head
 from calgrid.storage.logits import Logits, read_columns, read_metadata, read_table, validate_logits, write_logits
+from calgrid.storage.records import PREDICT, sha256_of
 from calgrid.storage.stage import run_stage
 
-OUTPUTS = ("predict.json", "logits/last/val.parquet", "logits/last/test.parquet")
+OUTPUTS = ("logits/last/val.parquet", "logits/last/test.parquet")
 HEAD = f"logits/last/{HEAD_FILE}"
 LABEL_NAMES = ("label", "labels", "y")
 #: names of the numbers of a file of each kind
@@ -46,10 +47,11 @@ def import_run(spec: Mapping[str, Any], files: Sequence[Path], out: Path) -> boo
     DataError : a file is damaged, or val and test do not fit each other.
     """
     external = spec["external"]
+    given = files
     *files, head = files if "head" in external else [*files, None]
     test_file = files[-1]
 
-    def produce(folder: Path) -> None:
+    def produce(folder: Path) -> dict[str, Any]:
         begin = time.monotonic()
         test = read_any(test_file, external["kind"])
         if len(files) > 1:
@@ -73,9 +75,18 @@ def import_run(spec: Mapping[str, Any], files: Sequence[Path], out: Path) -> boo
             weight, bias = read_head_arrays(head)
             write_head(folder / HEAD, weight, bias, spec["fingerprint"])
         facts = {"spec": dict(spec), "fingerprint": spec["fingerprint"]}
-        write_json(folder / "predict.json", provenance.stage_record(facts, begin, "numpy"))
+        return provenance.stage_record(facts, begin, "numpy")
 
-    return run_stage(out, "predict", spec["fingerprint"], OUTPUTS, produce, [HEAD])
+    return run_stage(
+        out,
+        "predict",
+        spec["fingerprint"],
+        OUTPUTS,
+        produce,
+        record=PREDICT,
+        inputs={str(number): sha256_of(path) for number, path in enumerate(given) if path.is_file()},
+        optional=[HEAD],
+    )
 
 
 def read_any(path: Path, kind: str) -> Logits:

@@ -10,16 +10,16 @@ import numpy as np
 import torch
 
 from calgrid.conventions import NO_LABEL, OOD_PREFIX
-from calgrid.datasets import SHIFT_SPLIT, Prepared, open_prepared
+from calgrid.datasets import SHIFT_SPLIT, Prepared, data_digest, open_prepared
 from calgrid.errors import DataError
 from calgrid.procedures._base import Procedure
 from calgrid.progress import Progress
-from calgrid.stages.train import build_network, placed
-from calgrid.storage.atomic import write_json
-from calgrid.storage.checkpoint import load_checkpoint
+from calgrid.stages.train import build_network, model_digest, placed
+from calgrid.storage.checkpoint import load_checkpoint, require_checkpoint
 from calgrid.storage.head import FILE as HEAD_FILE
 from calgrid.storage.head import write_head
 from calgrid.storage.logits import Logits, write_logits
+from calgrid.storage.records import PREDICT
 from calgrid.storage.stage import run_stage
 from calgrid.training import environment
 from calgrid.training.data import DeviceImages
@@ -29,8 +29,8 @@ SPLITS = ("val", "test")
 
 
 def outputs(checkpoints: list[str], families: list[str]) -> list[str]:
-    """Files that the stage publishes below the run's folder."""
-    return ["predict.json", *(f"logits/{c}/{name}.parquet" for c in checkpoints for name in (*SPLITS, *families))]
+    """Files that the stage publishes below the run's folder, beside its record."""
+    return [f"logits/{c}/{name}.parquet" for c in checkpoints for name in (*SPLITS, *families)]
 
 
 def predict(
@@ -58,15 +58,15 @@ def predict(
     -------
     False if another process had already written the same logits, else True.
     """
-    where = environment.choose_device(device)
-    environment.prepare(where, threads, training=False)
-    states, description = load_checkpoint(model, spec["run_fingerprint"])
-    prepared = open_prepared(data, fingerprint=description["spec"].get("data"))
-    shifted = {family: open_prepared(folder) for family, folder in families.items()}
     checkpoints = spec["checkpoints"]
 
-    def produce(folder: Path) -> None:
+    def produce(folder: Path) -> dict[str, Any]:
         begin = time.monotonic()
+        where = environment.choose_device(device)
+        environment.prepare(where, threads, training=False)
+        states, description = load_checkpoint(model, spec["run_fingerprint"])
+        prepared = open_prepared(data, verify=True, fingerprint=description["spec"].get("data"))
+        shifted = {family: open_prepared(place, verify=True) for family, place in families.items()}
         network, procedure = build_network(description["spec"], prepared.n_classes)
         protocol = description["spec"]["protocol"]
         network = placed(network, protocol, where)
@@ -85,10 +85,21 @@ def predict(
                     path = folder / f"logits/{checkpoint}/{family}.parquet"
                     write_logits(path, exporter.family(family, images, checkpoint))
                     progress.advance()
-        write_json(folder / "predict.json", environment.run_record(spec, time.monotonic() - begin, where))
+        return environment.run_record(spec, time.monotonic() - begin, where)
 
-    heads = [f"logits/{checkpoint}/{HEAD_FILE}" for checkpoint in checkpoints]
-    return run_stage(out, "predict", spec["fingerprint"], outputs(checkpoints, list(shifted)), produce, heads)
+    require_checkpoint(model)
+    inputs = {"model": model_digest(model), "data": data_digest(data)}
+    inputs |= {family: data_digest(place) for family, place in families.items()}
+    return run_stage(
+        out,
+        "predict",
+        spec["fingerprint"],
+        outputs(checkpoints, list(families)),
+        produce,
+        record=PREDICT,
+        inputs=inputs,
+        optional=[f"logits/{checkpoint}/{HEAD_FILE}" for checkpoint in checkpoints],
+    )
 
 
 def families_of(out: Path, files: Sequence[Path]) -> list[str]:

@@ -8,19 +8,18 @@ from typing import Any
 
 import pandas as pd
 
-from calgrid.datasets import open_prepared
+from calgrid.datasets import data_digest, open_prepared
 from calgrid.probes import build_probe
 from calgrid.probes._base import Subject
-from calgrid.stages.train import build_network, placed
-from calgrid.storage.atomic import write_json
-from calgrid.storage.checkpoint import load_checkpoint
+from calgrid.stages.train import build_network, model_digest, placed
+from calgrid.storage.checkpoint import load_checkpoint, require_checkpoint
 from calgrid.storage.stage import run_stage
 from calgrid.storage.tables import write_frame
 from calgrid.training import environment
 
 
 def outputs(name: str) -> list[str]:
-    """Files that the stage publishes below the run's folder."""
+    """Table and record that the stage publishes below the run's folder."""
     return [f"probes/{name}.parquet", f"probes/{name}.json"]
 
 
@@ -40,16 +39,17 @@ def probe(
     -------
     False if another process had already written the same table, else True.
     """
-    where = environment.choose_device(device)
-    environment.prepare(where, threads)
     chosen = spec["probe"]
     measurement = build_probe(chosen["id"], **chosen["options"])
-    states, description = load_checkpoint(model, spec["run_fingerprint"])
-    prepared = open_prepared(data, fingerprint=description["spec"].get("data"))
-    prepared = replace(prepared, **spec.get("test_normalisation", {}))  # probes see test images only
+    table, record = outputs(chosen["name"])
 
-    def produce(folder: Path) -> None:
+    def produce(folder: Path) -> dict[str, Any]:
         begin = time.monotonic()
+        where = environment.choose_device(device)
+        environment.prepare(where, threads)
+        states, description = load_checkpoint(model, spec["run_fingerprint"])
+        prepared = open_prepared(data, verify=True, fingerprint=description["spec"].get("data"))
+        prepared = replace(prepared, **spec.get("test_normalisation", {}))  # probes see test images only
         network, procedure = build_network(description["spec"], prepared.n_classes)
         protocol = description["spec"]["protocol"]
         network = placed(network, protocol, where)
@@ -68,8 +68,10 @@ def probe(
             )
             parts.append(measurement.measure(subject).assign(checkpoint=checkpoint))
         footer = {**spec["key"], "probe": dict(chosen), "split": "test", "fingerprint": spec["fingerprint"]}
-        table, record = (folder / name for name in outputs(chosen["name"]))
-        write_frame(table, pd.concat(parts, ignore_index=True), footer)
-        write_json(record, environment.run_record(spec, time.monotonic() - begin, where))
+        write_frame(folder / table, pd.concat(parts, ignore_index=True), footer)
+        return environment.run_record(spec, time.monotonic() - begin, where)
 
-    return run_stage(out, f"probe_{chosen['name']}", spec["fingerprint"], outputs(chosen["name"]), produce)
+    require_checkpoint(model)
+    inputs = {"model": model_digest(model), "data": data_digest(data)}
+    stage = f"probe_{chosen['name']}"
+    return run_stage(out, stage, spec["fingerprint"], [table], produce, record=record, inputs=inputs)

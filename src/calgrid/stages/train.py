@@ -18,14 +18,14 @@ from calgrid.backbones._base import Backbone, HeadDropout
 from calgrid.backbones._catalogue import check_image_size, describe
 from calgrid.backbones._focal_calibration import load_checkpoint as load_published_checkpoint
 from calgrid.conventions import TRAINED
-from calgrid.datasets import Prepared, open_prepared
+from calgrid.datasets import Prepared, data_digest, open_prepared
 from calgrid.datasets._download import obtain_recorded
 from calgrid.errors import DataError, StateError
 from calgrid.losses import build_loss
 from calgrid.procedures import build_procedure
 from calgrid.procedures._base import Procedure
-from calgrid.storage.atomic import write_json
-from calgrid.storage.checkpoint import load_checkpoint, save_checkpoint
+from calgrid.storage.checkpoint import load_checkpoint, require_checkpoint, save_checkpoint
+from calgrid.storage.records import TRAIN, Record, sha256_of
 from calgrid.storage.sources import record
 from calgrid.storage.stage import run_stage
 from calgrid.storage.tables import write_frame
@@ -35,7 +35,8 @@ from calgrid.training.engine import Position, Trainer
 from calgrid.training.interrupt import StopRequest
 from calgrid.training.seeds import stream
 
-OUTPUTS = ("model.safetensors", "history.parquet", "train.json")
+MODEL = "model.safetensors"
+OUTPUTS = (MODEL, "history.parquet")
 SAMPLES = "samples.parquet"
 
 
@@ -64,21 +65,32 @@ def train(
     -------
     False if another process had already finished the same run, else True.
     """
-    where = environment.choose_device(device)
-    environment.prepare(where, threads)
-    first = _first_stage_state(spec, first_stage)
-    prepared = open_prepared(data, fingerprint=spec.get("data"))
+    first_stage = _first_stage_file(spec, first_stage)
 
-    def produce(folder: Path) -> None:
+    def produce(folder: Path) -> Mapping[str, Any]:
+        where = environment.choose_device(device)
+        environment.prepare(where, threads)
+        first = _first_stage_state(spec, first_stage)
+        prepared = open_prepared(data, verify=True, fingerprint=spec.get("data"))
         if spec["protocol"]["weights"] != TRAINED:
-            _take_weights(folder, spec, prepared, data_root, where)
-            return
+            return _take_weights(folder, spec, prepared, data_root, where)
         trainer = _build_trainer(spec, prepared, first, where, folder, resume_every)
         with StopRequest() as stop:
             position = trainer.run(stop)
-        _write_outputs(folder, spec, trainer, position, where)
+        return _write_outputs(folder, spec, trainer, position, where)
 
-    return run_stage(out, "train", spec["fingerprint"], OUTPUTS, produce, optional=[SAMPLES])
+    inputs = {"data": data_digest(data)}
+    if first_stage is not None:
+        inputs["first_stage"] = model_digest(first_stage)
+    return run_stage(
+        out, "train", spec["fingerprint"], OUTPUTS, produce, record=TRAIN, inputs=inputs, optional=[SAMPLES]
+    )
+
+
+def model_digest(model: Path) -> str:
+    """SHA-256 of a run's model, as its record has it; of the file where it lies elsewhere, without a record."""
+    recorded = model.with_name(TRAIN).is_file()
+    return Record.read(model.parent, TRAIN).sha256(model.name) if recorded else sha256_of(model)
 
 
 def build_network(
@@ -105,14 +117,21 @@ def placed(network: nn.Module, protocol: Mapping[str, Any], device: torch.device
     return network.to(device, memory_format=memory_format)
 
 
-def _first_stage_state(spec: Mapping[str, Any], path: Path | None) -> Mapping[str, torch.Tensor] | None:
-    wanted = spec.get("first_stage")
-    if wanted is None:
+def _first_stage_file(spec: Mapping[str, Any], path: Path | None) -> Path | None:
+    if spec.get("first_stage") is None:
         return None
     if path is None:
         raise StateError(
             f"Method '{spec['key']['method']}' needs the checkpoint of its first stage: give --first-stage."
         )
+    require_checkpoint(path)
+    return path
+
+
+def _first_stage_state(spec: Mapping[str, Any], path: Path | None) -> Mapping[str, torch.Tensor] | None:
+    if path is None:
+        return None
+    wanted = spec["first_stage"]
     states, _ = load_checkpoint(path, wanted["fingerprint"])
     return states[f"{wanted['checkpoint']}.model"]
 
@@ -168,7 +187,8 @@ def device_images(
 
 def _write_outputs(
     folder: Path, spec: Mapping[str, Any], trainer: Trainer, position: Position, device: torch.device
-) -> None:
+) -> dict[str, Any]:
+    """Write model and history; return what the record says."""
     last = trainer.states()
     tested = {"best": position.best, "last": last}
     states = {
@@ -176,25 +196,24 @@ def _write_outputs(
         for checkpoint in spec["protocol"]["checkpoints"]
         for part in last
     }
-    save_checkpoint(folder / "model.safetensors", states, {"fingerprint": spec["fingerprint"], "spec": dict(spec)})
+    save_checkpoint(folder / MODEL, states, {"fingerprint": spec["fingerprint"], "spec": dict(spec)})
     write_frame(folder / "history.parquet", pd.DataFrame(position.history).astype({"epoch": "int32"}))
     if position.samples:
         epochs = pd.concat([pd.DataFrame(table) for table in position.samples], ignore_index=True)
         write_frame(folder / SAMPLES, epochs.astype({"epoch": "int32"}))
-    facts = {
+    return {
         **_record(spec, trainer.model, position.seconds, device),
         "precision": "bf16" if trainer.autocast else "fp32",
         "epochs": position.epoch,
         "interruptions": position.interruptions,
         "trained_parameters": sum(p.numel() for p in trainer.trained),
     }
-    write_json(folder / "train.json", facts)
 
 
 def _take_weights(
     folder: Path, spec: Mapping[str, Any], prepared: Prepared, data_root: Path | None, device: torch.device
-) -> None:
-    """Write the outputs of a run whose weights are taken as they are."""
+) -> dict[str, Any]:
+    """Write the outputs of a run whose weights are taken as they are; return what the record says."""
     key, begin = spec["key"], time.monotonic()
     _check_images(key, spec["protocol"], prepared)
     known = describe(key["backbone"]).info["parameters"]
@@ -206,16 +225,15 @@ def _take_weights(
     model, _ = build_network(spec, prepared.n_classes, pretrained="checkpoint" not in spec)
     source = _take_checkpoint(model, spec["checkpoint"], data_root) if "checkpoint" in spec else model.published()
     description = {"fingerprint": spec["fingerprint"], "spec": dict(spec)}
-    save_checkpoint(folder / "model.safetensors", {"last.model": model.state_dict()}, description)
+    save_checkpoint(folder / MODEL, {"last.model": model.state_dict()}, description)
     write_frame(folder / "history.parquet", pd.DataFrame({"epoch": pd.Series(dtype="int32")}))
-    facts = {
+    return {
         **_record(spec, model, time.monotonic() - begin, device),
         "epochs": 0,
         "interruptions": 0,
         "trained_parameters": 0,
         "weights": {"source": spec["protocol"]["weights"], **source},
     }
-    write_json(folder / "train.json", facts)
 
 
 def _take_checkpoint(model: Backbone, file: Mapping[str, str], data_root: Path | None) -> dict[str, Any]:

@@ -103,11 +103,11 @@ def require_file(path: Path, what: str = "file") -> None:
     path.open("rb").close()
 
 
-def read_json(path: Path, what: str = "file") -> Any:
-    """Read a JSON file; a missing or damaged one raises DataError naming ``what`` it is."""
+def read_json(path: Path, what: str = "file", mend: str = "delete it and run again") -> Any:
+    """Read a JSON file; a missing or damaged one raises DataError naming ``what`` it is, and how to ``mend`` it."""
     try:
         return json.loads(Path(path).read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise DataError(f"The {what} {path} does not exist.") from None
     except (ValueError, UnicodeDecodeError) as error:
-        raise DataError(f"The {what} {path} is not valid JSON ({error}): delete it and run again.") from None
+        raise DataError(f"The {what} {path} is not valid JSON ({error}): {mend}.") from None

@@ -1,20 +1,21 @@
 """Checkpoints as safetensors with a JSON description, and resume state that survives a kill."""
 
+import hashlib
 import io
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save
 
 from calgrid.errors import StateError
 from calgrid.progress import log
+from calgrid.storage.arrays import read_arrays, write_arrays
 from calgrid.storage.atomic import write_bytes
 
 Tensors = dict[str, torch.Tensor]
+#: of the SHA-256 that resume state begins with
+DIGEST_BYTES = 32
 
 
 def save_checkpoint(
@@ -28,16 +29,17 @@ def save_checkpoint(
     description : JSON-like; contains the fingerprint of the run.
     """
     flat = {
-        f"{group}/{name}": tensor.detach().to("cpu").contiguous().clone()
+        f"{group}/{name}": tensor.detach().to("cpu").numpy()
         for group, state in states.items()
         for name, tensor in state.items()
     }
-    save_file(flat, path, metadata={"calgrid": json.dumps(dict(description), sort_keys=True)})
+    write_arrays(path, flat, description)
 
 
-def save_file(tensors: Tensors, path: Path, metadata: dict[str, str]) -> None:
-    """Write safetensors by way of memory: only Python's own writing names a full disk as such."""
-    write_bytes(path, save(tensors, metadata=metadata))
+def require_checkpoint(path: Path) -> None:
+    """Raise StateError where there is no such file."""
+    if not Path(path).is_file():
+        raise StateError(f"The checkpoint {path} does not exist: train the run first.")
 
 
 def load_checkpoint(path: Path, fingerprint: str | None = None) -> tuple[dict[str, Tensors], dict[str, Any]]:
@@ -47,17 +49,12 @@ def load_checkpoint(path: Path, fingerprint: str | None = None) -> tuple[dict[st
     ------
     StateError : the file is missing or damaged, or its fingerprint is not ``fingerprint``.
     """
-    if not Path(path).is_file():
-        raise StateError(f"The checkpoint {path} does not exist: train the run first.")
-    try:
-        with safe_open(path, framework="pt") as stream:
-            description = json.loads((stream.metadata() or {}).get("calgrid", "{}"))
-            states: dict[str, Tensors] = {}
-            for key in stream.keys():  # noqa: SIM118
-                group, _, name = key.partition("/")
-                states.setdefault(group, {})[name] = stream.get_tensor(key)
-    except (SafetensorError, ValueError, OSError) as error:
-        raise StateError(f"The checkpoint {path} is damaged ({error}): delete it and run again.") from None
+    require_checkpoint(path)
+    arrays, description = read_arrays(path, "checkpoint", framework="pt")
+    states: dict[str, Tensors] = {}
+    for key, tensor in arrays.items():
+        group, _, name = key.partition("/")
+        states.setdefault(group, {})[name] = tensor
     found = description.get("fingerprint")
     if fingerprint is not None and found != fingerprint:
         raise StateError(
@@ -68,20 +65,21 @@ def load_checkpoint(path: Path, fingerprint: str | None = None) -> tuple[dict[st
 
 
 def save_resume_state(path: Path, state: Mapping[str, Any]) -> None:
-    """Write resume state atomically: tensors, numbers, strings and containers of them."""
+    """Write resume state atomically, behind its SHA-256: tensors, numbers, strings and containers of them."""
     buffer = io.BytesIO()
     torch.save(dict(state), buffer)
-    write_bytes(path, buffer.getbuffer())
+    content = buffer.getbuffer()
+    write_bytes(path, hashlib.sha256(content).digest() + content)
 
 
 def load_resume_state(path: Path) -> dict[str, Any] | None:
     """Read resume state; None where there is none, or where it is damaged (then said in the log and deleted)."""
     if not path.is_file():
         return None
-    try:
-        return torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # torch raises many kinds for a truncated or foreign file
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
-        log(f"The resume state {path} is damaged ({reason}): it is deleted and the run starts from its beginning.")
-        path.unlink()
-        return None
+    found = path.read_bytes()
+    digest, content = found[:DIGEST_BYTES], found[DIGEST_BYTES:]
+    if hashlib.sha256(content).digest() == digest:
+        return torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
+    log(f"The resume state {path} is damaged: it is deleted and the run starts from its beginning.")
+    path.unlink()
+    return None

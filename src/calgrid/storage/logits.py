@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 from calgrid.conventions import NO_LABEL
 from calgrid.errors import DataError
 from calgrid.storage.atomic import replacing, require_file
+from calgrid.storage.records import AGAIN
 
 #: a Parquet file up to this size is read at once
 SMALL_BYTES = 2**20
@@ -101,6 +102,7 @@ def write_logits(path: Path, data: Logits) -> None:
             table,
             temporary,
             compression="zstd",
+            write_page_checksum=True,
             use_dictionary=["shift"] if data.shift is not None else False,
             use_byte_stream_split=floats,
         )
@@ -125,7 +127,7 @@ def read_logits(path: Path) -> Logits:
     return data
 
 
-def read_table(path: Path, what: str = "Parquet file", mend: str = "delete it and run again") -> pa.Table:
+def read_table(path: Path, what: str = "Parquet file", mend: str = AGAIN) -> pa.Table:
     """Read a Parquet file; a missing or damaged one raises DataError naming it, and how to ``mend`` a damaged one."""
     require_file(Path(path), what)
     try:
@@ -133,7 +135,7 @@ def read_table(path: Path, what: str = "Parquet file", mend: str = "delete it an
         large = Path(path).stat().st_size > SMALL_BYTES
         source = path if large else pa.BufferReader(Path(path).read_bytes())
         # a third of the time of pq.read_table, which looks for whole data sets
-        with pq.ParquetFile(source, pre_buffer=large) as file:
+        with pq.ParquetFile(source, pre_buffer=large, page_checksum_verification=True) as file:
             return file.read(use_threads=large)
     except (pa.ArrowException, OSError) as error:
         # "Could not open Parquet input source '...': the reason. More about it."

@@ -1,26 +1,26 @@
 """Published stages: the outputs of a stage appear together, complete, from one writer, or not at all.
 
 A stage works in ``<root>/.calgrid/<stage>/<fingerprint>.partial`` (its resume state lives there too, and survives a
-kill), which is renamed to ``<fingerprint>`` when it is complete; then the declared outputs are linked from it into
-``<root>``. Snakemake deletes declared outputs before a job and after a failed one, also those that another process
-has just written; whoever finds that the same stage was completed after its own grid was planned links the outputs
-again instead of computing them twice.
+kill), which is renamed to ``<fingerprint>`` when it is complete; then the outputs are linked from it into ``<root>``.
+The record of a stage is written last, and lists the SHA-256 of its outputs and of what it has read: a stage that has
+been completed with the same inputs is published again instead of being computed twice.
 """
 
 import math
 import os
 import shutil
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
-from calgrid.errors import StateError
-from calgrid.storage.atomic import disk_error, flush, write_text
+from calgrid.errors import DataError, StateError
+from calgrid.storage.atomic import disk_error, flush
 from calgrid.storage.locks import OwnerLock
+from calgrid.storage.records import FILES, HIDDEN, INPUTS, Record, listed, sha256_of, write_record
 
-HIDDEN = ".calgrid"
-#: file that says that all outputs in a folder are written
-COMPLETE = "complete"
+#: set by the workflow where a user forces jobs: what is complete is computed again
+FORCED = "CALGRID_FORCED"
 
 
 def planned_at() -> float:
@@ -33,10 +33,13 @@ def run_stage(
     stage: str,
     fingerprint: str,
     outputs: Sequence[str],
-    produce: Callable[[Path], None],
+    produce: Callable[[Path], Mapping[str, Any]],
+    *,
+    record: str,
+    inputs: Mapping[str, str] | None = None,
     optional: Sequence[str] = (),
 ) -> bool:
-    """Run ``produce`` under an owner lock and publish what it wrote.
+    """Run ``produce`` under an owner lock and publish what it wrote, with a record.
 
     Parameters
     ----------
@@ -44,12 +47,16 @@ def run_stage(
     stage : name of the stage ("train"); one writer a stage and root.
     fingerprint : what determines the outputs; resume state of another fingerprint is never touched before success.
     outputs : paths relative to ``root`` that ``produce`` must have written, relative to the folder it is given.
-    produce : called with the working folder; may find resume state there from an earlier, interrupted call.
+    produce : called with the working folder; may find resume state there from an earlier, interrupted call. Returns
+        what the record is to say.
+    record : path of the record, relative to ``root``.
+    inputs : SHA-256 of what ``produce`` reads, by name. Within a grid, a stage that is complete with the same inputs is
+        published again, unless the user forces it. None: only if it was completed since the grid was planned.
     optional : further paths that ``produce`` may have written; published when it did, else removed from ``root``.
 
     Returns
     -------
-    True if ``produce`` ran, False if another process had completed the same stage since the grid was planned.
+    True if ``produce`` ran, False if what was complete was published again.
 
     Raises
     ------
@@ -61,16 +68,19 @@ def run_stage(
     with OwnerLock(base.with_suffix(".lock"), f"{stage} stage of {root}") as lock:
         done, partial = base / fingerprint, base / f"{fingerprint}.partial"
         # another study may have wanted fewer files of the same stage
-        fresh = not (_is_complete(done, outputs) and _completed_since(done, planned_at(), called))
+        complete = _complete_record(done, record, outputs)
+        fresh = complete is None or not (_same_inputs(complete, inputs) or _completed_since(done / record, called))
         try:
             if fresh:
                 partial.mkdir(parents=True, exist_ok=True)
-                if not _is_complete(partial, outputs):  # it is when a kill came just before the rename
-                    (partial / COMPLETE).unlink(missing_ok=True)
-                    produce(partial)
+                if _complete_record(partial, record, outputs) is None:  # it is when a kill came just before the rename
+                    (partial / record).unlink(missing_ok=True)
+                    facts = produce(partial)
+                    lock.check()
+                    _write_record(partial, record, facts, inputs, outputs, optional)
                 lock.check()
-                _complete(partial, done, [*outputs, *(name for name in optional if (partial / name).is_file())])
-            for name in outputs:
+                _complete(partial, done, record)
+            for name in (*outputs, record):
                 _link(done / name, root / name)
             for name in optional:
                 if (done / name).is_file():
@@ -85,38 +95,92 @@ def run_stage(
     return fresh
 
 
-def _is_complete(folder: Path, outputs: Sequence[str]) -> bool:
-    return all((folder / name).is_file() for name in (COMPLETE, *outputs))
+def _complete_record(folder: Path, record: str, outputs: Sequence[str]) -> Record | None:
+    """Record of a folder that holds all outputs, undamaged; None if it does not."""
+    try:
+        found = Record.read(folder, record)
+    except DataError:
+        return None
+    return found if set(outputs) <= set(found.files) and not found.damaged(remember=False) else None
 
 
-def _completed_since(done: Path, planned: float, called: float) -> bool:
+def _same_inputs(complete: Record, inputs: Mapping[str, str] | None) -> bool:
+    """May a complete stage stand for one with these inputs, inside a grid where nothing is forced?"""
+    if inputs is None or FORCED in os.environ or math.isnan(planned_at()):
+        return False
+    return complete.content.get(INPUTS) == dict(inputs)
+
+
+def _completed_since(record: Path, called: float) -> bool:
     """Was the stage completed by somebody else after this grid was planned (or, outside a grid, this call began)?"""
-    marker = done / COMPLETE
-    since = called if math.isnan(planned) else planned  # NaN: not inside a grid
-    return marker.stat().st_mtime > since
+    planned = planned_at()
+    return record.stat().st_mtime > (called if math.isnan(planned) else planned)
 
 
-def _complete(partial: Path, done: Path, outputs: Sequence[str]) -> None:
-    missing = [name for name in outputs if not (partial / name).is_file()]
+def _write_record(
+    folder: Path,
+    record: str,
+    facts: Mapping[str, Any],
+    inputs: Mapping[str, str] | None,
+    outputs: Sequence[str],
+    optional: Sequence[str],
+) -> None:
+    missing = [name for name in outputs if not (folder / name).is_file()]
     if missing:
-        raise StateError(f"The stage in {partial} did not write {', '.join(missing)}: please report this.")
-    kept = {partial / name for name in (*outputs, COMPLETE)}
-    for name in outputs:
-        flush(partial / name)
-    write_text(partial / COMPLETE, "")  # from here on a kill loses nothing
+        raise StateError(f"The stage in {folder} did not write {', '.join(missing)}: please report this.")
+    written = [*outputs, *(name for name in optional if (folder / name).is_file())]
+    for name in written:
+        flush(folder / name)
+    content = {**facts, FILES: listed(folder, written), INPUTS: None if inputs is None else dict(inputs)}
+    write_record(folder / record, content)  # from here on a kill loses nothing
+
+
+def _complete(partial: Path, done: Path, record: str) -> None:
+    """Remove the resume state, which has done its work, and give the folder its final name."""
+    kept = {partial / record, *(partial / name for name in Record.read(partial, record).files)}
     for path in partial.rglob("*"):
         if path.is_file() and path not in kept:
-            path.unlink()  # resume state has done its work
+            path.unlink()
     shutil.rmtree(done, ignore_errors=True)
     partial.rename(done)
 
 
+def republish(root: Path, stage: str, fingerprint: str, record: str, without: Collection[str] = ()) -> bool:
+    """Link the files of a complete stage into ``root`` again where they are missing or damaged there.
+
+    Parameters
+    ----------
+    without : files that may be missing, and are not linked.
+
+    Returns
+    -------
+    Whether all files are right now.
+    """
+    done = root / HIDDEN / stage / fingerprint
+    try:
+        complete = Record.read(done, record)
+        published = Record(root, record, complete.content)
+        for name in published.damaged():
+            source = done / name
+            if name in without or sha256_of(source) != complete.sha256(name):
+                continue
+            _link(source, root / name)
+        _link(done / record, root / record)
+        return not set(published.damaged()) - set(without)
+    except (OSError, DataError, StateError):
+        return False
+
+
 def _link(source: Path, target: Path) -> None:
+    """Let ``target`` be the same file as ``source``, in one step."""
     target.parent.mkdir(parents=True, exist_ok=True)
     temporary = target.with_name(f".{target.name}.{os.getpid()}.link")
-    temporary.unlink(missing_ok=True)
     try:
-        os.link(source, temporary)
-    except OSError:  # a file system without hard links
-        shutil.copyfile(source, temporary)
-    temporary.replace(target)
+        temporary.unlink(missing_ok=True)
+        try:
+            os.link(source, temporary)
+        except OSError:  # a file system without hard links
+            shutil.copyfile(source, temporary)
+        temporary.replace(target)
+    finally:
+        temporary.unlink(missing_ok=True)  # a rename onto another link of the same file does nothing

@@ -57,6 +57,7 @@ def _options(schema: pa.Schema) -> dict[str, Any]:
     """How a table is stored: a dictionary of real numbers, few of which are equal, costs time and saves nothing."""
     return {
         "compression": "zstd",
+        "write_page_checksum": True,
         "use_dictionary": [field.name for field in schema if not pa.types.is_floating(field.type)],
     }
 

@@ -1,7 +1,6 @@
 """Calibrators that figures look into: fitted once a group on the first seed, with a trace of the fit."""
 
 from dataclasses import dataclass
-from pathlib import Path
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -9,8 +8,8 @@ import numpy as np
 from calgrid.calibrators import Calibrator, build_calibrator
 from calgrid.calibrators._indicators import margin
 from calgrid.reporting.settings import on_most_rows
-from calgrid.reporting.study import Group, StudyData
-from calgrid.storage.logits import Logits, read_logits
+from calgrid.reporting.study import Group, StudyData, run_logits
+from calgrid.storage.logits import Logits
 
 #: the calibrator that the figures are about; without it there are none
 MAIN = "smart"
@@ -25,19 +24,20 @@ class Fits:
     Attributes
     ----------
     method, seed : of the run. fit_seed : of the calibrators that draw random numbers.
-    folder : of its logits.
+    run, checkpoint : folder of the run, and which of its networks.
     calibrators : by name, fitted on val, in the order of ``FITTED``.
     """
 
     method: str
     seed: int
     fit_seed: int
-    folder: Path
+    run: str
+    checkpoint: str
     calibrators: dict[str, Calibrator]
 
     def logits(self, split: str) -> Logits:
         """Logits of ``val`` or ``test``."""
-        return read_logits(self.folder / f"{split}.parquet")
+        return run_logits(self.run, self.checkpoint, split)
 
 
 _KNOWN: WeakKeyDictionary[StudyData, dict[Group, Fits | None]] = WeakKeyDictionary()
@@ -66,7 +66,7 @@ def _fit(data: StudyData, group: Group) -> Fits | None:
     runs = [run for run in data.runs(group) if run["key"]["method"] == method]
     run = min(runs, key=lambda each: each["key"]["seed"])
     fit_seed = int(rows.loc[rows["calibrator"] == MAIN, "fit_seed"].min())
-    found = Fits(method, run["key"]["seed"], fit_seed, Path(run["run"], "logits", group.checkpoint), {})
+    found = Fits(method, run["key"]["seed"], fit_seed, run["run"], group.checkpoint, {})
     val = found.logits("val")
     for name, options in FITTED.items():
         if (rows["calibrator"] == name).any():

@@ -1,7 +1,6 @@
 """Reliability diagrams of the uncalibrated networks, one panel a method."""
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,8 +16,7 @@ from calgrid.metrics import check_probabilities
 from calgrid.metrics._binning import BinSums, bin_sums
 from calgrid.reporting import text
 from calgrid.reporting.figures import _style
-from calgrid.reporting.study import UNCALIBRATED, Group, StudyData
-from calgrid.storage.logits import read_logits
+from calgrid.reporting.study import UNCALIBRATED, Group, StudyData, run_logits
 
 COLUMNS = 4
 BAR, GAP = "#7fa8cf", "#d55e00"
@@ -68,7 +66,7 @@ def _bins(runs: Sequence[Mapping[str, Any]], group: Group, n_bins: int) -> BinSu
     """Sums of the bins of each seed, (S, M)."""
     seeds = []
     for run in runs:
-        data = read_logits(Path(run["run"], "logits", group.checkpoint, "test.parquet"))
+        data = run_logits(run["run"], group.checkpoint)
         probabilities = softmax(data.logits.astype(np.float64), axis=1)
         seeds.append(bin_sums(check_probabilities(probabilities, data.label), n_bins))
     return BinSums(*(np.stack(part) for part in zip(*seeds, strict=True)))

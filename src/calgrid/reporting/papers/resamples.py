@@ -8,6 +8,7 @@ import pandas as pd
 from calgrid.conventions import SAME_SHIFT, SAME_SHIFT_SHARE
 from calgrid.reporting.study import CONDITIONS, StudyData
 from calgrid.statistics.cells import SECTION
+from calgrid.storage.records import CALIBRATE, verified
 from calgrid.storage.tables import RESAMPLES, read_frame
 
 AXES = ["dataset", "backbone", "method", "calibrator", "metric"]
@@ -26,6 +27,7 @@ def read_resamples(data: StudyData) -> pd.DataFrame:
     for run in data.manifest["runs"]:
         path = Path(run["part"], RESAMPLES)
         if path.is_file():
+            path = verified(run["part"], CALIBRATE, RESAMPLES, "file of resamples")
             frame = read_frame(path, "file of resamples", fingerprint=run["fingerprint"])
             key = {name: run["key"][name] for name in (*CONDITIONS, "method")}
             parts.append(frame.assign(**{**key, "protocol": lines.get(key["protocol"], key["protocol"])})[COLUMNS])

@@ -1,0 +1,145 @@
+"""What of a study's results is missing or damaged, and so must be made again: Snakemake looks at times alone."""
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from tqdm import tqdm
+
+from calgrid.configuration.plan import Plan
+from calgrid.configuration.runs import RunKey, family_unit
+from calgrid.errors import DataError
+from calgrid.progress import log
+from calgrid.storage.records import AGGREGATE, CALIBRATE, HIDDEN, PREDICT, TRAIN, Record
+from calgrid.storage.stage import republish
+
+MODEL = "model.safetensors"
+#: threads that read files which changed since they were last verified
+THREADS = 4
+#: results that a message names
+NAMED = 5
+SILENT_SECONDS = 5
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Files that one job writes.
+
+    Attributes
+    ----------
+    target : one of them, by which Snakemake knows the job.
+    root, record : folder of the files, and path of their record below it.
+    needs : targets of the jobs whose files it is made of.
+    name, fingerprint : of the stage, where a second link to its files is kept below ``.calgrid``; else empty.
+    optional : files that may have been deleted.
+    """
+
+    target: str
+    root: Path
+    record: str
+    needs: tuple[str, ...] = ()
+    name: str = ""
+    fingerprint: str = ""
+    optional: frozenset[str] = frozenset()
+
+    def state(self) -> str:
+        """Return ``right``, ``missing`` or ``damaged``; files are linked again where a right one is kept."""
+        try:
+            damaged = set(Record.read(self.root, self.record).damaged()) - self.optional
+            self._drop_copies()
+        except DataError:
+            damaged = {self.record}
+        if not damaged or (self.name and republish(self.root, self.name, self.fingerprint, self.record, self.optional)):
+            return "right"
+        return "damaged" if (self.root / self.record).exists() or Path(self.target).exists() else "missing"
+
+    def _drop_copies(self) -> None:
+        """Free the disk of what the user has deleted on purpose."""
+        for name in self.optional:
+            if not (self.root / name).exists():
+                (self.root / HIDDEN / self.name / self.fingerprint / name).unlink(missing_ok=True)
+
+
+def find_damaged(plan: Plan) -> list[str]:
+    """Targets of the jobs that must run again because results are damaged, or missing under what is made of them.
+
+    Results that no job has made yet are none of these. Every file that changed since it was last verified is read.
+    """
+    stages = list(_stages(plan))
+    with ThreadPoolExecutor(THREADS) as pool:
+        # nothing is shown where it takes no time, as in most calls
+        shown = tqdm(pool.map(Stage.state, stages), "verify results", len(stages), leave=False, delay=SILENT_SECONDS)
+        states = list(zip(stages, shown, strict=True))
+    used = {need for stage, state in states if state != "missing" for need in stage.needs}
+    again = (s.target for s, state in states if state == "damaged" or (state == "missing" and s.target in used))
+    found = list(dict.fromkeys(again))
+    if found:
+        more = f" and {len(found) - NAMED} more" if len(found) > NAMED else ""
+        log(f"Damaged or missing results are made again: {', '.join(found[:NAMED])}{more}.")
+    return found
+
+
+def _stages(plan: Plan) -> Iterator[Stage]:
+    study, layout = plan.study, plan.study.layout
+    for unit in study.data_units():
+        base = study.datasets.base(unit)
+        path = Path(layout.data(unit))
+        yield Stage(str(path), path.parent, path.name, (layout.data(base),) if base else ())
+        yield Stage(str(path), path.parent, "prepare.json")
+    for key, run in study.runs.items():
+        if run.external is not None:
+            fingerprint = plan.external(key)["fingerprint"]
+            yield Stage(_predicted(plan, key), Path(layout.run(key)), PREDICT, (), "predict", fingerprint)
+        else:
+            yield _training(plan, key)
+            if key in study.evaluations:
+                yield from _after_training(plan, key)
+    for key in study.evaluations:
+        part = Path(layout.part(key))
+        fingerprint = plan.calibrate(key)["fingerprint"]
+        needs = (_predicted(plan, key),)
+        yield Stage(f"{part}/{CALIBRATE}", part, CALIBRATE, needs, "calibrate", fingerprint)
+    yield from _totals(plan)
+
+
+def _predicted(plan: Plan, key: RunKey) -> str:
+    return f"{plan.study.layout.run(key)}/{PREDICT}"
+
+
+def _trained(plan: Plan, key: RunKey) -> str:
+    return f"{plan.study.layout.run(key)}/{TRAIN}"
+
+
+def _training(plan: Plan, key: RunKey) -> Stage:
+    layout, first = plan.study.layout, plan.study.runs[key].first_stage
+    needs = (layout.data(key.dataset), *([_trained(plan, first)] if first else []))
+    optional = frozenset() if plan.study.config["keep_models"] else frozenset({MODEL})
+    fingerprint = plan.train(key)["fingerprint"]
+    return Stage(_trained(plan, key), Path(layout.run(key)), TRAIN, needs, "train", fingerprint, optional)
+
+
+def _after_training(plan: Plan, key: RunKey) -> Iterator[Stage]:
+    """Predictions and probes of a run."""
+    layout = plan.study.layout
+    root, needs = Path(layout.run(key)), (_trained(plan, key), layout.data(key.dataset))
+    families = [layout.data(family_unit(family)) for family in plan.study.families(key.protocol, key.dataset)]
+    fingerprint = plan.predict(key)["fingerprint"]
+    yield Stage(_predicted(plan, key), root, PREDICT, (*needs, *families), "predict", fingerprint)
+    for name in plan.study.evaluations[key].probes:
+        record, fingerprint = f"probes/{name}.json", plan.probe(key, name)["fingerprint"]
+        yield Stage(f"{root}/{record}", root, record, needs, f"probe_{name}", fingerprint)
+
+
+def _totals(plan: Plan) -> Iterator[Stage]:
+    """What is made of all runs together."""
+    layout = plan.study.layout
+    root = Path(layout.aggregate(""))
+    parts = tuple(f"{layout.part(key)}/{CALIBRATE}" for key in plan.study.evaluations)
+    manifest, totals = (layout.aggregate(name) for name in ("manifest.json", "metrics.parquet"))
+    yield Stage(manifest, root, "manifest.json")
+    yield Stage(totals, root, AGGREGATE, (manifest, *parts))
+    shown = [layout.aggregate(name) for name in ("tables", "figures")]
+    for target in shown:
+        yield Stage(target, root, f"{HIDDEN}/{Path(target).stem}.json", (totals,))
+    yield Stage(layout.aggregate("report.html"), root, f"{HIDDEN}/report.json", (totals, *shown))

@@ -1,0 +1,66 @@
+"""Named arrays and a JSON description in one safetensors file, with a checksum of both; nothing is unpickled."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save
+
+from calgrid.errors import StateError
+from calgrid.storage.atomic import write_bytes
+from calgrid.storage.records import AGAIN
+
+#: key of the file's metadata with the description, and the key in that of the checksum; two keys of metadata would be
+#: written in any order
+DESCRIPTION, CHECKSUM = "calgrid", "sha256"
+
+
+def write_arrays(path: Path, arrays: Mapping[str, np.ndarray], description: Mapping[str, Any]) -> None:
+    """Write arrays and their description atomically; equal content gives equal bytes.
+
+    The file goes by way of memory: only Python's own writing names a full disk as such.
+    """
+    held = {name: np.asarray(values, order="C") for name, values in arrays.items()}
+    text = json.dumps({**description, CHECKSUM: _digest(held, description)}, sort_keys=True)
+    write_bytes(path, save(held, metadata={DESCRIPTION: text}))
+
+
+def read_arrays(
+    path: Path, what: str, mend: str = AGAIN, framework: str = "np"
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Read what :func:`write_arrays` wrote.
+
+    Parameters
+    ----------
+    what : the file in messages. mend : what to do if it is damaged.
+    framework : ``np`` returns arrays, ``pt`` tensors.
+
+    Raises
+    ------
+    StateError : the file is damaged: not one bit may have changed.
+    """
+    try:
+        with safe_open(path, framework=framework) as stream:
+            description = json.loads((stream.metadata() or {}).get(DESCRIPTION, "{}"))
+            arrays = {name: stream.get_tensor(name) for name in stream.keys()}  # noqa: SIM118  (it is no mapping)
+        if CHECKSUM not in description:
+            raise ValueError("it has no checksum, so calgrid has not written it")
+        if description.pop(CHECKSUM) != _digest(arrays, description):
+            raise ValueError("its content has not its checksum")
+        return arrays, description
+    except (SafetensorError, TypeError, ValueError, OSError) as error:
+        raise StateError(f"The {what} {path} is damaged ({error}): {mend}.") from None
+
+
+def _digest(arrays: Mapping[str, Any], description: Mapping[str, Any]) -> str:
+    """SHA-256 of names, types, shapes and bytes of all arrays or tensors, and of the description."""
+    content = hashlib.sha256(json.dumps(dict(description), sort_keys=True).encode())
+    for name in sorted(arrays):
+        values = np.asarray(arrays[name], order="C")
+        content.update(f"\0{name}\0{values.dtype.str}{values.shape}\0".encode())
+        content.update(values.reshape(-1).view(np.uint8).data)
+    return content.hexdigest()
