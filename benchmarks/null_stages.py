@@ -74,8 +74,8 @@ def evaluate(template: Path, spec: Mapping[str, Any], out: Path) -> None:
 
 def record(source: Path, spec: Mapping[str, Any], target: Path) -> None:
     """Write the record of the real run with the specification of another."""
-    content = json.loads(source.read_text(encoding="utf-8"))
-    content["spec"] = dict(spec)
-    if "fingerprint" in content:
-        content["fingerprint"] = spec["fingerprint"]
-    target.write_text(json.dumps(content, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+    from calgrid.storage.records import FILES, listed, read_record, write_record  # noqa: PLC0415
+
+    content = read_record(source)
+    files = {FILES: listed(target.parent, [name for name in content[FILES] if (target.parent / name).is_file()])}
+    write_record(target, {**content, **files, "spec": dict(spec), "fingerprint": spec["fingerprint"]})

@@ -31,7 +31,7 @@ import yaml
 import null_stages
 from calgrid.configuration.plan import Plan, as_json
 from calgrid.configuration.study import Study
-from calgrid.storage.atomic import write_json
+from calgrid.storage.records import write_record
 from speed import HOME, Figures, describe_machine, print_lines
 
 LOSSES = (
@@ -141,7 +141,7 @@ class Bench:
             null_stages.train(template, self.plan.train(key), run)
             null_stages.record(template / "run" / "predict.json", self.plan.predict(key), run / "predict.json")
             null_stages.evaluate(template, self.plan.calibrate(key), part)
-        write_json(self.study / "manifest.json", self.plan.manifest())
+        write_record(self.study / "manifest.json", self.plan.manifest())
 
     def stage(self, command: str, out: str) -> Figures:
         """Run a stage after calibration."""

@@ -80,7 +80,7 @@ def test_a_missing_checkpoint_is_refused_by_name(path, refuses):
 def test_a_truncated_checkpoint_is_refused_by_name(path, refuses, keep):
     save_checkpoint(path, STATES, DESCRIPTION)
     path.write_bytes(path.read_bytes()[:keep])
-    with refuses(StateError, f"The checkpoint {path} is damaged", "delete it and run again"):
+    with refuses(StateError, f"The checkpoint {path} is damaged", "run again, and it is made anew"):
         load_checkpoint(path)
 
 

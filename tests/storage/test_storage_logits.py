@@ -298,7 +298,7 @@ def test_a_damaged_file_is_refused(path, refuses, damage):
     write_logits(path, make())
     content = {"truncated": path.read_bytes()[:-30], "no Parquet": b"label,logits\n" * 9, "no bytes": b""}[damage]
     path.write_bytes(content)
-    with refuses(DataError, f"The logits file {path} is damaged or no Parquet file", "delete it and run again"):
+    with refuses(DataError, f"The logits file {path} is damaged or no Parquet file", "run again, and it is made anew"):
         read_logits(path)
 
 

@@ -5,11 +5,12 @@ import json
 import os
 import shutil
 import time
+from pathlib import Path
 
 import pytest
 
 from calgrid.errors import StateError
-from calgrid.storage.stage import run_stage
+from calgrid.storage.stage import republish, run_stage
 
 OUTPUTS = ("model", "logits/best/val")
 WRITER = """
@@ -28,8 +29,9 @@ def produce(folder):
         time.sleep(600)
     sys.stdin.readline()
     (folder / "model").write_text("weights")
+    return {}
 
-print(run_stage(root, "train", "f1", ["model"], produce))
+print(run_stage(root, "train", "f1", ["model"], produce, record="train.json"))
 """
 
 
@@ -44,12 +46,23 @@ def write_all(content="new"):
             path = folder / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(f"{content} {name}")
+        return {"said": content}
 
     return produce
 
 
-def run(root, fingerprint="f1", produce=None, outputs=OUTPUTS):
-    return run_stage(root, "train", fingerprint, outputs, produce or write_all())
+def run(root, fingerprint="f1", produce=None, outputs=OUTPUTS, **options):
+    return run_stage(root, "train", fingerprint, outputs, produce or write_all(), record="train.json", **options)
+
+
+def write(name, text):
+    """What produces one file."""
+
+    def produce(folder):
+        (folder / name).write_text(text)
+        return {}
+
+    return produce
 
 
 def contents(root):
@@ -58,6 +71,18 @@ def contents(root):
 
 def hidden(root):
     return sorted(path.name for path in (root / ".calgrid" / "train").iterdir())
+
+
+def replace(path, text):
+    """Put another file in the place of a link."""
+    path.unlink()
+    path.write_text(text)
+
+
+def flip_a_bit(path):
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
 
 
 def never(_):
@@ -76,6 +101,7 @@ def test_nothing_appears_while_it_works(root):
         write_all()(folder)
         assert contents(root) == {}
         assert (root / ".calgrid" / "train.lock").exists()
+        return {}
 
     assert run(root, produce=produce)
     assert len(contents(root)) == 2
@@ -85,8 +111,8 @@ def test_declared_outputs_are_replaced_together_at_the_end(root):
     run(root, produce=write_all("old"))
 
     def produce(folder):
-        write_all("new")(folder)
         assert contents(root) == {name: f"old {name}" for name in OUTPUTS}
+        return write_all("new")(folder)
 
     run(root, produce=produce)
     assert contents(root) == {name: f"new {name}" for name in OUTPUTS}
@@ -108,7 +134,7 @@ def test_an_error_leaves_declared_outputs_and_keeps_the_resume_state(root):
 
     def proceed(folder):
         assert (folder / "resume").read_text() == "epoch 3"
-        write_all("new")(folder)
+        return write_all("new")(folder)
 
     assert run(root, "f1", proceed)
     assert contents(root) == {name: f"new {name}" for name in OUTPUTS}
@@ -135,7 +161,7 @@ def test_resume_state_of_another_fingerprint_is_never_seen(root):
 
 def test_a_missing_output_is_an_error_and_publishes_nothing(root, refuses):
     def forgetful(folder):
-        (folder / "model").write_text("weights")
+        return write("model", "weights")(folder)
 
     with refuses(StateError, "did not write logits/best/val"):
         run(root, produce=forgetful)
@@ -146,9 +172,10 @@ def test_an_optional_output_is_published_with_the_run_that_wrote_it(root):
     def with_samples(folder):
         write_all("one")(folder)
         (folder / "samples").write_text("s")
+        return {}
 
     def stage(fingerprint, produce):
-        return run_stage(root, "train", fingerprint, OUTPUTS, produce, optional=["samples"])
+        return run(root, fingerprint, produce, optional=["samples"])
 
     stage("f1", with_samples)
     assert (root / "samples").read_text() == "s"
@@ -158,8 +185,8 @@ def test_an_optional_output_is_published_with_the_run_that_wrote_it(root):
 
 
 def test_two_stages_of_a_run_do_not_touch_each_other(root):
-    run_stage(root, "train", "f1", ["model"], lambda folder: (folder / "model").write_text("m"))
-    run_stage(root, "predict", "f2", ["val"], lambda folder: (folder / "val").write_text("v"))
+    run(root, "f1", write("model", "m"), ["model"])
+    run_stage(root, "predict", "f2", ["val"], write("val", "v"), record="predict.json")
     assert hidden(root) == ["f1"]
     assert (root / "model").read_text() == "m"
     assert (root / "val").read_text() == "v"
@@ -174,7 +201,7 @@ def test_a_killed_process_is_continued_in_its_folder(root, start_python):
 
     def proceed(folder):
         assert (folder / "resume").read_text() == "epoch 3"
-        (folder / "model").write_text("weights")
+        return write("model", "weights")(folder)
 
     assert run(root, produce=proceed, outputs=["model"])
     assert (root / "model").read_text() == "weights"
@@ -223,11 +250,30 @@ class TestPlanned:
     def test_outputs_that_the_other_process_did_not_want_are_computed(self, root, planned):
         """Two studies share a prediction, but one of them wants a shift family more."""
         planned(time.time() - 10)
-        run_stage(root, "train", "f1", ["model"], lambda folder: (folder / "model").write_text("m"))
+        run(root, "f1", write("model", "m"), ["model"])
         assert run(root)
         assert len(contents(root)) == 2
         assert not run(root, outputs=["model"], produce=never)
         assert len(contents(root)) == 2
+
+    def test_what_is_complete_with_the_same_inputs_is_published_again(self, root, planned, monkeypatch):
+        """The job of repaired data runs, and so do those behind it: they find that nothing has changed for them."""
+        planned(time.time() - 10)
+        run(root, produce=write_all("old"), inputs={"data": "d1"})
+        planned(time.time() + 10)
+        assert not run(root, produce=never, inputs={"data": "d1"})
+        assert run(root, produce=write_all("new"), inputs={"data": "d2"})
+        monkeypatch.setenv("CALGRID_FORCED", "1")
+        assert run(root, produce=write_all("forced"), inputs={"data": "d2"})
+        assert contents(root) == {name: f"forced {name}" for name in OUTPUTS}
+
+    @pytest.mark.parametrize("name", ["model", "train.json"])
+    def test_what_is_damaged_is_computed_again(self, root, planned, name):
+        planned(time.time() - 10)
+        run(root, produce=write_all("old"), inputs={})
+        flip_a_bit(root / ".calgrid/train/f1" / name)  # and in the published file: they are one
+        assert run(root, produce=write_all("new"), inputs={})
+        assert contents(root) == {name: f"new {name}" for name in OUTPUTS}
 
     def test_killed_while_publishing_the_next_call_publishes_the_rest(self, root, planned, monkeypatch):
         planned(time.time() - 10)
@@ -318,9 +364,38 @@ def test_it_works_on_a_file_system_without_hard_links(root, monkeypatch):
     assert not [path for path in root.rglob("*") if path.name.endswith((".link", ".tmp", ".lock"))]
 
 
-def test_published_outputs_take_no_second_copy_of_the_disk(root):
+def test_published_outputs_take_no_second_copy_of_the_disk(root, monkeypatch):
+    monkeypatch.setenv("CALGRID_PLANNED_AT", str(time.time() - 10))
     run(root)
+    assert not run(root, produce=never)  # links onto themselves
     assert (root / "model").samefile(root / ".calgrid/train/f1/model")
+    assert not list(root.rglob("*.link"))
+
+
+class TestRepublish:
+    """What the workflow does, before it plans, for files that are missing or damaged below a root."""
+
+    @pytest.mark.parametrize("spoil", [Path.unlink, lambda path: replace(path, "other")])
+    def test_files_of_which_a_right_one_is_kept_are_linked_again(self, root, spoil):
+        run(root)
+        written = (root / "model").stat().st_mtime_ns
+        spoil(root / "model")
+        (root / "train.json").unlink()
+        assert republish(root, "train", "f1", "train.json")
+        assert contents(root) == {name: f"new {name}" for name in OUTPUTS}
+        assert (root / "model").stat().st_mtime_ns == written, "all that is made of it would be made again"
+
+    def test_a_file_that_was_changed_in_place_cannot_be(self, root):
+        run(root)
+        flip_a_bit(root / "model")
+        assert not republish(root, "train", "f1", "train.json")
+        assert not republish(root, "train", "another", "train.json")
+
+    def test_files_that_may_be_missing_stay_so(self, root):
+        run(root)
+        (root / "model").unlink()
+        assert republish(root, "train", "f1", "train.json", without={"model"})
+        assert not (root / "model").exists()
 
 
 def test_killed_between_the_last_file_and_the_rename_nothing_is_computed_again(root, monkeypatch):
@@ -330,11 +405,11 @@ def test_killed_between_the_last_file_and_the_rename_nothing_is_computed_again(r
     with monkeypatch.context() as patched:
         patched.setattr("calgrid.storage.stage.shutil.rmtree", killed)
         with pytest.raises(KeyboardInterrupt):
-            run_stage(root, "train", "f1", ["model"], lambda folder: (folder / "model").write_text("weights"))
+            run(root, "f1", write("model", "weights"), ["model"])
     assert not (root / "model").exists()
 
     def computed_again(_folder):
         raise AssertionError("the work was done")
 
-    run_stage(root, "train", "f1", ["model"], computed_again)
+    run(root, "f1", computed_again, ["model"])
     assert (root / "model").read_text() == "weights"

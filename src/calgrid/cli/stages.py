@@ -14,6 +14,7 @@ from calgrid.errors import ConfigError, unknown_id
 from calgrid.storage import provenance
 from calgrid.storage.atomic import read_json
 from calgrid.storage.records import FILES, listed, read_record, study_record, write_record
+from calgrid.storage.stage import keep_record
 
 #: what stages read of their specification, which :class:`calgrid.configuration.plan.Plan` makes
 NEEDED = MappingProxyType(
@@ -87,10 +88,11 @@ def data(options: argparse.Namespace) -> None:
 
     begin = time.monotonic()
     configured = _spec(options.spec, "data") if options.spec else None
-    prepare(options.unit, options.out, options.data_root, options.base, configured, options.threads)
+    manifest = prepare(options.unit, options.out, options.data_root, options.base, configured, options.threads)
     spec = configured or {"unit": options.unit, "base": options.base and options.base.name}
     facts = {"spec": spec, "fingerprint": options.fingerprint or spec.get("fingerprint", "")}
     write_record(options.out / "prepare.json", provenance.stage_record(facts, begin, "numpy", "scikit-learn", "Pillow"))
+    keep_record(options.out, "data", facts["fingerprint"], manifest.name)
 
 
 def train(options: argparse.Namespace) -> None:

@@ -31,7 +31,8 @@ class Stage:
     target : one of them, by which Snakemake knows the job.
     root, record : folder of the files, and path of their record below it.
     needs : targets of the jobs whose files it is made of.
-    name, fingerprint : of the stage, where a second link to its files is kept below ``.calgrid``; else empty.
+    name, fingerprint : of the stage, where a second link to its files, or of data to the record, is kept below
+        ``.calgrid``; else empty.
     optional : files that may have been deleted.
     """
 
@@ -85,7 +86,8 @@ def _stages(plan: Plan) -> Iterator[Stage]:
     for unit in study.data_units():
         base = study.datasets.base(unit)
         path = Path(layout.data(unit))
-        yield Stage(str(path), path.parent, path.name, (layout.data(base),) if base else ())
+        needs = (layout.data(base),) if base else ()
+        yield Stage(str(path), path.parent, path.name, needs, "data", plan.data(unit))
         yield Stage(str(path), path.parent, "prepare.json")
     for key, run in study.runs.items():
         if run.external is not None:

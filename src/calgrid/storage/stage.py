@@ -160,15 +160,19 @@ def republish(root: Path, stage: str, fingerprint: str, record: str, without: Co
     try:
         complete = Record.read(done, record)
         published = Record(root, record, complete.content)
-        for name in published.damaged():
-            source = done / name
-            if name in without or sha256_of(source) != complete.sha256(name):
-                continue
-            _link(source, root / name)
         _link(done / record, root / record)
+        for name in set(published.damaged()) - set(without):
+            if sha256_of(done / name) == complete.sha256(name):
+                _link(done / name, root / name)
         return not set(published.damaged()) - set(without)
     except (OSError, DataError, StateError):
         return False
+
+
+def keep_record(root: Path, stage: str, fingerprint: str, record: str) -> None:
+    """Keep a second link to the record alone, for :func:`republish`: copies of the files may take too much disk."""
+    shutil.rmtree(root / HIDDEN / stage, ignore_errors=True)
+    _link(root / record, root / HIDDEN / stage / fingerprint / record)
 
 
 def _link(source: Path, target: Path) -> None:

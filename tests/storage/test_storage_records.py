@@ -1,0 +1,157 @@
+"""Records: one flipped bit in a published file, or in the record itself, is refused by name."""
+
+import os
+
+import numpy as np
+import pandas as pd
+import pyarrow.parquet as pq
+import pytest
+import torch
+
+from calgrid.errors import CalgridError, DataError, StateError
+from calgrid.storage.arrays import read_arrays, write_arrays
+from calgrid.storage.checkpoint import load_checkpoint, load_resume_state, save_checkpoint, save_resume_state
+from calgrid.storage.records import FILES, Record, listed, read_record, verified, write_record
+from calgrid.storage.tables import read_frame, write_frame
+
+
+def flipped(path, bit):
+    content = bytearray(path.read_bytes())
+    content[bit // 8] ^= 1 << bit % 8
+    path.write_bytes(content)
+
+
+def some_bits(path, count=60):
+    return np.random.default_rng(0).choice(8 * path.stat().st_size, count, replace=False).tolist()
+
+
+@pytest.fixture
+def root(tmp_path):
+    write_frame(tmp_path / "metrics.parquet", pd.DataFrame({"value": np.arange(100.0)}))
+    write_record(
+        tmp_path / "stage.json", {FILES: listed(tmp_path, ["metrics.parquet"]), "seconds": 1.5, "μ": (1, None)}
+    )
+    return tmp_path
+
+
+def test_a_record_comes_back_as_it_was(root):
+    assert read_record(root / "stage.json")["seconds"] == 1.5
+    assert read_record(root / "stage.json")["μ"] == [1, None]
+    assert verified(root, "stage.json", "metrics.parquet") == root / "metrics.parquet"
+    assert Record.read(root, "stage.json").damaged() == []
+
+
+def test_no_bit_of_a_record_can_change_its_content(root):
+    path = root / "stage.json"
+    right, content = path.read_bytes(), read_record(path)
+    for bit in range(8 * len(right)):
+        flipped(path, bit)
+        try:
+            assert read_record(path) == content  # é and É of an escape: other bytes for the same content
+        except DataError as error:
+            assert str(path) in str(error)  # noqa: PT017
+        path.write_bytes(right)
+
+
+def test_every_bit_of_a_listed_file_counts(root, refuses):
+    path = root / "metrics.parquet"
+    right = path.read_bytes()
+    for bit in some_bits(path):
+        flipped(path, bit)
+        with refuses(StateError, f"The table {path} is damaged", "run again, and it is made anew"):
+            verified(root, "stage.json", path.name, "table")
+        assert Record.read(root, "stage.json").damaged() == [path.name]
+        path.write_bytes(right)
+
+
+def test_bits_of_the_data_of_a_table_count_without_a_record(root, refuses):
+    """Where a table was copied away from its record: Parquet's own checksums of pages."""
+    path = root / "metrics.parquet"
+    column = pq.ParquetFile(path).metadata.row_group(0).column(0)
+    flipped(path, 8 * (column.data_page_offset + column.total_compressed_size - 4))
+    with refuses(DataError, f"The table {path} is damaged"):
+        read_frame(path)
+
+
+def test_what_was_seen_to_be_right_is_not_read_again_until_it_changes(root, monkeypatch):
+    read = []
+    monkeypatch.setattr("calgrid.storage.records.sha256_of", lambda path: read.append(path.name) or "other")
+    record = Record.read(root, "stage.json")
+    assert record.damaged() == ["metrics.parquet"]
+    monkeypatch.undo()
+    assert record.damaged() == []
+    monkeypatch.setattr("calgrid.storage.records.sha256_of", read.append)
+    assert record.damaged() == []
+    assert read == ["metrics.parquet"]
+    monkeypatch.undo()
+    before = (root / "metrics.parquet").stat()
+    flipped(root / "metrics.parquet", 100)
+    os.utime(root / "metrics.parquet", ns=(before.st_atime_ns, before.st_mtime_ns))  # as if nothing had been
+    assert record.damaged() == ["metrics.parquet"]
+
+
+def test_after_a_reader_has_found_damage_the_next_look_reads_the_file(root, refuses):
+    """A disk that goes bad changes no time."""
+    record = Record.read(root, "stage.json")
+    record.damaged()
+    assert record.seen.exists()
+    flipped(root / "metrics.parquet", 100)
+    with refuses(StateError, "is damaged"):
+        record.verified("metrics.parquet")
+    assert not record.seen.exists()
+
+
+def test_a_file_that_is_missing_or_not_listed_is_named(root, refuses):
+    (root / "metrics.parquet").unlink()
+    with refuses(DataError, f"The table {root / 'metrics.parquet'} does not exist", "run again"):
+        verified(root, "stage.json", "metrics.parquet", "table")
+    with refuses(StateError, "does not list other.parquet"):
+        verified(root, "stage.json", "other.parquet")
+    with refuses(DataError, "The other record"):
+        verified(root, "other.json", "x")
+
+
+ARRAYS = {"b": np.arange(6, dtype=np.float32).reshape(2, 3), "a": np.float64(2.5), "empty": np.zeros((0, 3), np.int64)}
+
+
+def test_arrays_round_trip_with_any_shape(tmp_path):
+    write_arrays(tmp_path / "x.safetensors", ARRAYS, {"id": "ts", "K": 3})
+    arrays, description = read_arrays(tmp_path / "x.safetensors", "file")
+    assert description == {"id": "ts", "K": 3}
+    for name, values in ARRAYS.items():
+        assert arrays[name].dtype == values.dtype
+        np.testing.assert_array_equal(arrays[name], values)
+
+
+@pytest.mark.parametrize(
+    ("write", "read"),
+    [
+        (lambda path: write_arrays(path, ARRAYS, {"id": "ts"}), lambda path: read_arrays(path, "file")),
+        (
+            lambda path: save_checkpoint(path, {"last.model": {"w": torch.randn(20)}}, {"fingerprint": "f1"}),
+            load_checkpoint,
+        ),
+    ],
+    ids=["arrays", "checkpoint"],
+)
+def test_every_bit_of_a_file_of_arrays_counts(tmp_path, write, read):
+    path = tmp_path / "x.safetensors"
+    write(path)
+    right = path.read_bytes()
+    for bit in [*range(64), *some_bits(path, 200)]:
+        flipped(path, bit)
+        with pytest.raises(CalgridError, match="is damaged"):
+            read(path)
+        path.write_bytes(right)
+
+
+def test_every_bit_of_a_resume_state_counts(tmp_path, capsys):
+    path = tmp_path / "resume.pt"
+    save_resume_state(path, {"epoch": 3, "states": {"w": torch.ones(100)}})
+    right = path.read_bytes()
+    for bit in some_bits(path):
+        flipped(path, bit)
+        assert load_resume_state(path) is None
+        assert f"The resume state {path} is damaged" in capsys.readouterr().err
+        path.write_bytes(right)
+    assert load_resume_state(path)["epoch"] == 3
