@@ -1,49 +1,118 @@
-"""Damaged files and hostile places: named in one sentence, and redone where that is safe, to the same bytes."""
+"""Missing and damaged files: one plain call makes a study whole again, to the same bytes, and hostile places."""
 
+import json
 import os
+import re
+import signal
 import subprocess
+import time
 
 import numpy as np
 import pytest
-from tests.workflow.dag import CONFIG
+from tests.workflow.dag import AGGREGATION, CONFIG, branch
+from tests.workflow.test_runs import RUN, start
 
 pytestmark = pytest.mark.workflow
-RUN = "results/runs/quick/digits/resnet8/ce/seed1"
-FILES = ("model.safetensors", "history.parquet", "logits/last/val.parquet", "logits/last/test.parquet")
-
-
-def one_run(**changes):
-    grid = {**CONFIG["grids"][0], "methods": ["ce"], "calibrators": ["none"], "shifts": []}
-    return {**CONFIG, "grids": [grid], **changes}
-
-
-@pytest.fixture(scope="module")
-def repository(finished_once, tmp_path_factory):
-    repository = finished_once.copy(tmp_path_factory.mktemp("damaged"))
-    repository.configure(one_run())
-    repository.run("tiny.yaml", "results/tiny/metrics.parquet")
-    return repository
+PARTS = "results/tiny/parts/quick/digits/resnet8"
+#: files that say when and where something ran
+TELLING = r"/(logs|benchmarks|\.calgrid)/|\.json$|report\.html$|/costs\.|/training_time\.|training_time.*\.png$"
 
 
 def contents(repository):
-    names = [*(f"{RUN}/{name}" for name in FILES), "results/tiny/metrics.parquet"]
-    return {name: (repository.root / name).read_bytes() for name in names}
+    """Bytes of all results but those that hold times."""
+    files = (path for path in (repository.root / "results").rglob("*") if path.is_file())
+    return {str(path): path.read_bytes() for path in files if not re.search(TELLING, str(path))}
 
 
-@pytest.mark.parametrize("damaged", ["logits/last/test.parquet", "model.safetensors"])
-def test_a_truncated_file_is_named_and_made_again_when_it_is_deleted(damaged, repository):
-    before = contents(repository)
-    path = repository.root / RUN / damaged
-    os.truncate(path, path.stat().st_size // 2)
-    wanted = ("results/tiny/metrics.parquet", f"{RUN}/{damaged}", f"{RUN}/logits/last/val.parquet")
-    result = repository.snakemake("--configfile", "tiny.yaml", "--cores", "1", *wanted)
-    output = result.stdout + result.stderr
+def flip_a_bit(path):
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    with path.open("r+b") as file:  # in place: in a second link too
+        file.write(content)
+
+
+def every_link(repository, root, name):
+    """A file of a stage, and what is kept of it below ``.calgrid``: in this copy these are two files."""
+    folder = repository.root / root
+    return [folder / name, *folder.glob(f".calgrid/*/*/{name}")]
+
+
+def test_one_call_makes_whole_what_is_truncated_changed_or_missing(twin):
+    before = contents(twin)
+    (truncated, *copies) = every_link(twin, f"{RUN}/ce/seed1", "model.safetensors")
+    for path in (truncated, *copies):
+        os.truncate(path, 1000)
+    for path in every_link(twin, f"{RUN}/mbls/seed1", "logits/last/test.parquet"):
+        flip_a_bit(path)
+    for path in every_link(twin, f"{PARTS}/tst/seed1", "metrics.parquet"):
+        path.unlink()
+    flip_a_bit(twin.root / "results/data/digits/train_images.npy")
+    flip_a_bit(twin.root / "results/tiny/summary.parquet")
+    next((twin.root / "results/tiny/tables").glob("*.csv")).unlink()
+    planned = twin.plan()
+    again = {"train ce/seed1", "predict mbls/seed1", "calibrate tst/seed1", "prepare_data digits"}
+    behind = {"train tst/seed1", *branch("ce", "tst", stages=("predict", "calibrate")), "calibrate mbls/seed1"}
+    assert planned == again | behind | AGGREGATION - {"manifest"}
+    twin.run()
+    assert contents(twin) == before
+    assert twin.plan() == set()
+
+
+def test_what_was_deleted_alone_is_linked_again_and_no_job_runs(twin):
+    run = twin.root / RUN / "tst+mbls/seed1"
+    lost = [run / name for name in ("model.safetensors", "train.json", "logits/last/val.parquet")]
+    lost += [twin.root / "results/data/photos/manifest.json", twin.root / PARTS / "ce/seed1/calibrate.json"]
+    before = [path.read_bytes() for path in lost]
+    for path in lost:
+        path.unlink()
+    assert twin.plan() == set()
+    assert [path.read_bytes() for path in lost] == before
+
+
+def test_models_that_may_be_deleted_are_not_trained_again(twin):
+    models = list(twin.root.glob(f"{RUN}/*/seed1/model.safetensors"))
+    for path in models:
+        path.unlink()
+    config = twin.configure({**CONFIG, "keep_models": False}, "lean.yaml")
+    assert twin.plan(config.name) == set()
+    assert not list((twin.root / "results").rglob("model.safetensors")), "the disk is not free"
+    for path in every_link(twin, f"{RUN}/ce/seed1", "logits/last/val.parquet"):
+        path.unlink()
+    assert {"train ce/seed1", "predict ce/seed1"} <= twin.plan(config.name)
+
+
+def test_the_advice_of_a_job_that_finds_damage_works_and_nothing_else_is_lost(twin):
+    """A disk goes bad: no time of the file tells, so that planning trusts what it has seen before."""
+    before = contents(twin)
+    assert twin.plan() == set()
+    record = twin.root / RUN / "ce/seed1/.calgrid/predict.seen"
+    for path in every_link(twin, f"{RUN}/ce/seed1", "logits/last/test.parquet"):
+        flip_a_bit(path)
+        if path.parent.parent.parent.name == "seed1":
+            seen = json.loads(record.read_text())
+            record.write_text(json.dumps({**seen, "logits/last/test.parquet": path.stat().st_ctime_ns}))
+    result = twin.snakemake(
+        "--configfile", "tiny.yaml", "--cores", "1", "--forcerun", f"{PARTS}/ce/seed1/metrics.parquet"
+    )
     assert result.returncode != 0
-    assert f"{RUN}/{damaged} is damaged" in output
-    assert "delete it and run again" in output
-    path.unlink()
-    repository.run("tiny.yaml", *wanted)
-    assert contents(repository) == before
+    said = f"The logits file {RUN}/ce/seed1/logits/last/test.parquet is damaged"
+    assert said in result.stdout + result.stderr
+    assert "run again, and it is made anew" in result.stdout + result.stderr
+    assert set(contents(twin)) == set(before)
+    twin.run()
+    assert contents(twin) == before
+
+
+def test_a_forced_training_that_is_killed_takes_nothing_away(twin):
+    before = contents(twin)
+    process = start(twin, "tiny.yaml", "all", "--forcerun", f"{RUN}/tst/seed1/train.json")
+    lock = twin.root / RUN / "tst/seed1/.calgrid/train.lock"
+    while not lock.exists() and process.poll() is None:
+        time.sleep(0.02)
+    os.kill(json.loads(lock.read_text())["pid"], signal.SIGKILL)
+    assert process.wait(300) != 0
+    assert contents(twin) == before
+    assert twin.plan() == set()
 
 
 def test_a_read_only_data_root_is_enough(repository, tmp_path):

@@ -103,9 +103,12 @@ def open_prepared(folder: Path | str, verify: bool = False, fingerprint: str | N
     )
 
 
-def data_digest(folder: Path | str) -> str:
-    """SHA-256 of all that a prepared folder holds, as its manifest lists it; no array is read."""
-    return digest_of(_read_manifest(Path(folder))[FILES])
+def data_digest(folder: Path | str, fingerprint: str | None = None) -> str:
+    """SHA-256 of all that a prepared folder holds, as its manifest lists it; no array is read.
+
+    Parameters and errors are those of :func:`open_prepared`.
+    """
+    return digest_of(open_prepared(folder, fingerprint=fingerprint).manifest[FILES])
 
 
 def _read_manifest(folder: Path) -> dict[str, Any]:

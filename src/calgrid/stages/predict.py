@@ -15,7 +15,7 @@ from calgrid.errors import DataError
 from calgrid.procedures._base import Procedure
 from calgrid.progress import Progress
 from calgrid.stages.train import build_network, model_digest, placed
-from calgrid.storage.checkpoint import load_checkpoint, require_checkpoint
+from calgrid.storage.checkpoint import load_checkpoint
 from calgrid.storage.head import FILE as HEAD_FILE
 from calgrid.storage.head import write_head
 from calgrid.storage.logits import Logits, write_logits
@@ -58,14 +58,16 @@ def predict(
     -------
     False if another process had already written the same logits, else True.
     """
+    where = environment.choose_device(device)
+    environment.prepare(where, threads, training=False)
+    states, description = load_checkpoint(model, spec["run_fingerprint"])
+    inputs = {"model": model_digest(model), "data": data_digest(data, description["spec"].get("data"))}
+    inputs |= {family: data_digest(place) for family, place in families.items()}
     checkpoints = spec["checkpoints"]
 
     def produce(folder: Path) -> dict[str, Any]:
         begin = time.monotonic()
-        where = environment.choose_device(device)
-        environment.prepare(where, threads, training=False)
-        states, description = load_checkpoint(model, spec["run_fingerprint"])
-        prepared = open_prepared(data, verify=True, fingerprint=description["spec"].get("data"))
+        prepared = open_prepared(data, verify=True)
         shifted = {family: open_prepared(place, verify=True) for family, place in families.items()}
         network, procedure = build_network(description["spec"], prepared.n_classes)
         protocol = description["spec"]["protocol"]
@@ -87,9 +89,6 @@ def predict(
                     progress.advance()
         return environment.run_record(spec, time.monotonic() - begin, where)
 
-    require_checkpoint(model)
-    inputs = {"model": model_digest(model), "data": data_digest(data)}
-    inputs |= {family: data_digest(place) for family, place in families.items()}
     return run_stage(
         out,
         "predict",

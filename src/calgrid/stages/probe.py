@@ -12,7 +12,7 @@ from calgrid.datasets import data_digest, open_prepared
 from calgrid.probes import build_probe
 from calgrid.probes._base import Subject
 from calgrid.stages.train import build_network, model_digest, placed
-from calgrid.storage.checkpoint import load_checkpoint, require_checkpoint
+from calgrid.storage.checkpoint import load_checkpoint
 from calgrid.storage.stage import run_stage
 from calgrid.storage.tables import write_frame
 from calgrid.training import environment
@@ -39,16 +39,17 @@ def probe(
     -------
     False if another process had already written the same table, else True.
     """
+    where = environment.choose_device(device)
+    environment.prepare(where, threads)
+    states, description = load_checkpoint(model, spec["run_fingerprint"])
+    inputs = {"model": model_digest(model), "data": data_digest(data, description["spec"].get("data"))}
     chosen = spec["probe"]
     measurement = build_probe(chosen["id"], **chosen["options"])
     table, record = outputs(chosen["name"])
 
     def produce(folder: Path) -> dict[str, Any]:
         begin = time.monotonic()
-        where = environment.choose_device(device)
-        environment.prepare(where, threads)
-        states, description = load_checkpoint(model, spec["run_fingerprint"])
-        prepared = open_prepared(data, verify=True, fingerprint=description["spec"].get("data"))
+        prepared = open_prepared(data, verify=True)
         prepared = replace(prepared, **spec.get("test_normalisation", {}))  # probes see test images only
         network, procedure = build_network(description["spec"], prepared.n_classes)
         protocol = description["spec"]["protocol"]
@@ -71,7 +72,5 @@ def probe(
         write_frame(folder / table, pd.concat(parts, ignore_index=True), footer)
         return environment.run_record(spec, time.monotonic() - begin, where)
 
-    require_checkpoint(model)
-    inputs = {"model": model_digest(model), "data": data_digest(data)}
     stage = f"probe_{chosen['name']}"
     return run_stage(out, stage, spec["fingerprint"], [table], produce, record=record, inputs=inputs)

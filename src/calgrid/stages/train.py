@@ -24,7 +24,7 @@ from calgrid.errors import DataError, StateError
 from calgrid.losses import build_loss
 from calgrid.procedures import build_procedure
 from calgrid.procedures._base import Procedure
-from calgrid.storage.checkpoint import load_checkpoint, require_checkpoint, save_checkpoint
+from calgrid.storage.checkpoint import load_checkpoint, save_checkpoint
 from calgrid.storage.records import TRAIN, Record, sha256_of
 from calgrid.storage.sources import record
 from calgrid.storage.stage import run_stage
@@ -65,12 +65,14 @@ def train(
     -------
     False if another process had already finished the same run, else True.
     """
-    first_stage = _first_stage_file(spec, first_stage)
+    where = environment.choose_device(device)
+    environment.prepare(where, threads)
+    first = _first_stage_state(spec, first_stage)
+    inputs = {"data": data_digest(data, spec.get("data"))}
+    if first is not None and first_stage is not None:
+        inputs["first_stage"] = model_digest(first_stage)
 
     def produce(folder: Path) -> Mapping[str, Any]:
-        where = environment.choose_device(device)
-        environment.prepare(where, threads)
-        first = _first_stage_state(spec, first_stage)
         prepared = open_prepared(data, verify=True, fingerprint=spec.get("data"))
         if spec["protocol"]["weights"] != TRAINED:
             return _take_weights(folder, spec, prepared, data_root, where)
@@ -79,9 +81,6 @@ def train(
             position = trainer.run(stop)
         return _write_outputs(folder, spec, trainer, position, where)
 
-    inputs = {"data": data_digest(data)}
-    if first_stage is not None:
-        inputs["first_stage"] = model_digest(first_stage)
     return run_stage(
         out, "train", spec["fingerprint"], OUTPUTS, produce, record=TRAIN, inputs=inputs, optional=[SAMPLES]
     )
@@ -117,21 +116,14 @@ def placed(network: nn.Module, protocol: Mapping[str, Any], device: torch.device
     return network.to(device, memory_format=memory_format)
 
 
-def _first_stage_file(spec: Mapping[str, Any], path: Path | None) -> Path | None:
-    if spec.get("first_stage") is None:
+def _first_stage_state(spec: Mapping[str, Any], path: Path | None) -> Mapping[str, torch.Tensor] | None:
+    wanted = spec.get("first_stage")
+    if wanted is None:
         return None
     if path is None:
         raise StateError(
             f"Method '{spec['key']['method']}' needs the checkpoint of its first stage: give --first-stage."
         )
-    require_checkpoint(path)
-    return path
-
-
-def _first_stage_state(spec: Mapping[str, Any], path: Path | None) -> Mapping[str, torch.Tensor] | None:
-    if path is None:
-        return None
-    wanted = spec["first_stage"]
     states, _ = load_checkpoint(path, wanted["fingerprint"])
     return states[f"{wanted['checkpoint']}.model"]
 

@@ -36,12 +36,6 @@ def save_checkpoint(
     write_arrays(path, flat, description)
 
 
-def require_checkpoint(path: Path) -> None:
-    """Raise StateError where there is no such file."""
-    if not Path(path).is_file():
-        raise StateError(f"The checkpoint {path} does not exist: train the run first.")
-
-
 def load_checkpoint(path: Path, fingerprint: str | None = None) -> tuple[dict[str, Tensors], dict[str, Any]]:
     """Read what :func:`save_checkpoint` wrote: state dictionaries and description.
 
@@ -49,7 +43,8 @@ def load_checkpoint(path: Path, fingerprint: str | None = None) -> tuple[dict[st
     ------
     StateError : the file is missing or damaged, or its fingerprint is not ``fingerprint``.
     """
-    require_checkpoint(path)
+    if not Path(path).is_file():
+        raise StateError(f"The checkpoint {path} does not exist: train the run first.")
     arrays, description = read_arrays(path, "checkpoint", framework="pt")
     states: dict[str, Tensors] = {}
     for key, tensor in arrays.items():
