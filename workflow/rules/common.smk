@@ -44,8 +44,8 @@ class FingerprintedWorkflow(type(workflow)):
     def dag_settings(self, settings):
         """Force the jobs of damaged results: Snakemake does not look at files behind a target that is there."""
         if settings and self.is_main_process:
-            BOOK.export_force(bool(settings.forcerun or settings.forceall or settings.forcetargets))
-            settings.forcerun = {*settings.forcerun, *BOOK.damaged()}
+            forced = bool(settings.forcerun or settings.forceall or settings.forcetargets)
+            settings.forcerun = {*settings.forcerun, *BOOK.repair(forced)}
         vars(self)["dag_settings"] = settings
 
 

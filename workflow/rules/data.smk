@@ -1,6 +1,6 @@
 rule prepare_data:
     input:
-        ancient(BOOK.data_base),
+        BOOK.data_base,
     output:
         f"{RESULTS}/data/{{unit}}/manifest.json",
     log:

@@ -9,8 +9,7 @@ for group in BOOK.predict_groups():
             group.name
         input:
             model=f"{FOLDER}/model.safetensors",
-            data=ancient(f"{RESULTS}/data/{group.dataset}/manifest.json"),
-            families=ancient(BOOK.family_manifests(group)),
+            data=BOOK.predict_data(group),
         output:
             BOOK.predict_outputs(group),
         log:

@@ -1,7 +1,7 @@
 rule probe:
     input:
         model=f"{RUN}/model.safetensors",
-        data=ancient(BOOK.data),
+        data=BOOK.probe_data,
     output:
         f"{RUN}/probes/{{probe}}.parquet",
         f"{RUN}/probes/{{probe}}.json",

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from tqdm import tqdm
 
@@ -45,15 +46,22 @@ class Stage:
     optional: frozenset[str] = frozenset()
 
     def state(self) -> str:
-        """Return ``right``, ``missing`` or ``damaged``; files are linked again where a right one is kept."""
+        """Return ``settled``, ``right``, ``missing`` or ``damaged``; files are linked again where a right one is kept.
+
+        Settled is what is right and has the fingerprint that is planned now.
+        """
         try:
             damaged = set(Record.read(self.root, self.record).damaged()) - self.optional
             self._drop_copies()
         except DataError:
             damaged = {self.record}
         if not damaged or (self.name and republish(self.root, self.name, self.fingerprint, self.record, self.optional)):
-            return "right"
+            return "settled" if self._is_current() else "right"
         return "damaged" if (self.root / self.record).exists() or Path(self.target).exists() else "missing"
+
+    def _is_current(self) -> bool:
+        found = Record.read(self.root, self.record).content.get("fingerprint")
+        return found == self.fingerprint or (self.root / HIDDEN / self.name / self.fingerprint / self.record).exists()
 
     def _drop_copies(self) -> None:
         """Free the disk of what the user has deleted on purpose."""
@@ -62,8 +70,15 @@ class Stage:
                 (self.root / HIDDEN / self.name / self.fingerprint / name).unlink(missing_ok=True)
 
 
-def find_damaged(plan: Plan) -> list[str]:
-    """Targets of the jobs that must run again because results are damaged, or missing under what is made of them.
+class Repairs(NamedTuple):
+    """Targets of the jobs that must run ``again``, and of those whose results are right and current (``settled``)."""
+
+    again: frozenset[str] = frozenset()
+    settled: frozenset[str] = frozenset()
+
+
+def find_repairs(plan: Plan) -> Repairs:
+    """Look over all results of a study: which are damaged, or missing under what is made of them.
 
     Results that no job has made yet are none of these. Every file that changed since it was last verified is read.
     """
@@ -73,12 +88,14 @@ def find_damaged(plan: Plan) -> list[str]:
         shown = tqdm(pool.map(Stage.state, stages), "verify results", len(stages), leave=False, delay=SILENT_SECONDS)
         states = list(zip(stages, shown, strict=True))
     used = {need for stage, state in states if state != "missing" for need in stage.needs}
-    again = (s.target for s, state in states if state == "damaged" or (state == "missing" and s.target in used))
-    found = list(dict.fromkeys(again))
-    if found:
-        more = f" and {len(found) - NAMED} more" if len(found) > NAMED else ""
-        log(f"Damaged or missing results are made again: {', '.join(found[:NAMED])}{more}.")
-    return found
+    again = dict.fromkeys(
+        stage.target for stage, state in states if state == "damaged" or (state == "missing" and stage.target in used)
+    )
+    if again:
+        named, more = list(again)[:NAMED], len(again) - NAMED
+        log(f"Damaged or missing results are made again: {', '.join(named)}{f' and {more} more' * (more > 0)}.")
+    settled = {stage.target for stage, state in states if state == "settled"}
+    return Repairs(frozenset(again), frozenset(settled - set(again)))
 
 
 def _stages(plan: Plan) -> Iterator[Stage]:
@@ -92,7 +109,7 @@ def _stages(plan: Plan) -> Iterator[Stage]:
     for key, run in study.runs.items():
         if run.external is not None:
             fingerprint = plan.external(key)["fingerprint"]
-            yield Stage(_predicted(plan, key), Path(layout.run(key)), PREDICT, (), "predict", fingerprint)
+            yield Stage(layout.record(key, "predict"), Path(layout.run(key)), PREDICT, (), "predict", fingerprint)
         else:
             yield _training(plan, key)
             if key in study.evaluations:
@@ -100,34 +117,26 @@ def _stages(plan: Plan) -> Iterator[Stage]:
     for key in study.evaluations:
         part = Path(layout.part(key))
         fingerprint = plan.calibrate(key)["fingerprint"]
-        needs = (_predicted(plan, key),)
+        needs = (layout.record(key, "predict"),)
         yield Stage(f"{part}/{CALIBRATE}", part, CALIBRATE, needs, "calibrate", fingerprint)
     yield from _totals(plan)
 
 
-def _predicted(plan: Plan, key: RunKey) -> str:
-    return f"{plan.study.layout.run(key)}/{PREDICT}"
-
-
-def _trained(plan: Plan, key: RunKey) -> str:
-    return f"{plan.study.layout.run(key)}/{TRAIN}"
-
-
 def _training(plan: Plan, key: RunKey) -> Stage:
     layout, first = plan.study.layout, plan.study.runs[key].first_stage
-    needs = (layout.data(key.dataset), *([_trained(plan, first)] if first else []))
+    needs = (layout.data(key.dataset), *([layout.record(first, "train")] if first else []))
     optional = frozenset() if plan.study.config["keep_models"] else frozenset({MODEL})
     fingerprint = plan.train(key)["fingerprint"]
-    return Stage(_trained(plan, key), Path(layout.run(key)), TRAIN, needs, "train", fingerprint, optional)
+    return Stage(layout.record(key, "train"), Path(layout.run(key)), TRAIN, needs, "train", fingerprint, optional)
 
 
 def _after_training(plan: Plan, key: RunKey) -> Iterator[Stage]:
     """Predictions and probes of a run."""
     layout = plan.study.layout
-    root, needs = Path(layout.run(key)), (_trained(plan, key), layout.data(key.dataset))
+    root, needs = Path(layout.run(key)), (layout.record(key, "train"), layout.data(key.dataset))
     families = [layout.data(family_unit(family)) for family in plan.study.families(key.protocol, key.dataset)]
     fingerprint = plan.predict(key)["fingerprint"]
-    yield Stage(_predicted(plan, key), root, PREDICT, (*needs, *families), "predict", fingerprint)
+    yield Stage(layout.record(key, "predict"), root, PREDICT, (*needs, *families), "predict", fingerprint)
     for name in plan.study.evaluations[key].probes:
         record, fingerprint = f"probes/{name}.json", plan.probe(key, name)["fingerprint"]
         yield Stage(f"{root}/{record}", root, record, needs, f"probe_{name}", fingerprint)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from calgrid.configuration.plan import Plan, as_json
-from calgrid.configuration.repair import find_damaged
+from calgrid.configuration.repair import Repairs, find_repairs
 from calgrid.configuration.resources import Resources, run_key
 from calgrid.configuration.runs import EXTERNAL, RunKey, backbone_of, family_unit
 from calgrid.configuration.study import Study
@@ -68,6 +68,7 @@ class RuleBook:
         self.results, self.study = self.layout.results, self.layout.study
         self._external_path = study.external_path
         self.units = study.data_units()
+        self._repairs = Repairs()
         gpu_here = any(Path(path).exists() for path in GPU_DEVICES)
         if local and self.device == "cuda" and not gpu_here:
             raise ConfigError("device: 'cuda' was asked for but this machine has no GPU; use device: cpu or auto.")
@@ -105,15 +106,26 @@ class RuleBook:
                 "was ahead, and are now the present one; what was made of them in between is made once more."
             )
 
-    @staticmethod
-    def export_force(forced: bool) -> None:
-        """Tell all jobs whether the user forces some: they compute again what is complete."""
+    def repair(self, forced: bool) -> frozenset[str]:
+        """Return the targets of jobs whose results are damaged, or missing under what is made of them.
+
+        Parameters
+        ----------
+        forced : the user forces jobs: they, and what is made of theirs, compute again what is complete.
+        """
+        self._repairs = find_repairs(self.plan)
         if forced:
             os.environ[FORCED] = "1"
+            self._repairs = self._repairs._replace(settled=frozenset())
+        return self._repairs.again
 
-    def damaged(self) -> list[str]:
-        """Targets of jobs whose results are damaged, or missing under what is made of them."""
-        return find_damaged(self.plan)
+    def _unless_spared(self, manifests: Iterable[str], target: str) -> list[str]:
+        """Manifests that a job reads; but where all it wrote is right, not those that are only made again as they were.
+
+        Snakemake would run every job behind them, and ``ancient`` would also hide what else has changed for those.
+        """
+        spared = self._repairs.again if target in self._repairs.settled else frozenset()
+        return [manifest for manifest in manifests if manifest not in spared]
 
     @property
     def wildcard_constraints(self) -> dict[str, str]:
@@ -133,7 +145,7 @@ class RuleBook:
     def data_base(self, wildcards: Any) -> list[str]:
         """Manifest of the data set that a shift family corrupts."""
         base = self._base(wildcards.unit)
-        return [self.layout.data(base)] if base else []
+        return self._unless_spared([self.layout.data(base)] if base else [], self.layout.data(wildcards.unit))
 
     def data_options(self, wildcards: Any) -> str:
         """Further options of ``calgrid data``."""
@@ -149,9 +161,10 @@ class RuleBook:
 
     # train ----------------------------------------------------------------------------------------------------------
 
-    def data(self, wildcards: Any) -> str:
-        """Manifest of a run's data set."""
-        return self.layout.data(wildcards.dataset)
+    def data(self, wildcards: Any) -> list[str]:
+        """Manifest of the data set that a run is trained on."""
+        target = self.layout.record(self.key(wildcards), "train")
+        return self._unless_spared([self.layout.data(wildcards.dataset)], target)
 
     def first_stage(self, wildcards: Any) -> list[str]:
         """Checkpoint that a second stage starts from."""
@@ -188,9 +201,12 @@ class RuleBook:
         names = [f"logits/{c}/{name}.parquet" for c in group.checkpoints for name in ("val", "test", *group.families)]
         return [f"{run}/{name}" for name in ("predict.json", *names)]
 
-    def family_manifests(self, group: PredictGroup) -> list[str]:
-        """Manifests of the prepared shift families."""
-        return [self.layout.data(family_unit(family)) for family in group.families]
+    def predict_data(self, group: PredictGroup) -> Callable[[Any], list[str]]:
+        """Function that returns the manifests of a run's data set and of the prepared shift families."""
+        manifests = [self.layout.data(unit) for unit in (group.dataset, *map(family_unit, group.families))]
+        return lambda wildcards: self._unless_spared(
+            manifests, self.layout.record(self._member(group, wildcards), "predict")
+        )
 
     def run_folder(self, group: PredictGroup) -> Callable[[Any], str]:
         """Function that returns the folder of a run of the group."""
@@ -214,6 +230,11 @@ class RuleBook:
     def probe_folder(self, wildcards: Any) -> str:
         """Folder of a run."""
         return self.layout.run(self.key(wildcards))
+
+    def probe_data(self, wildcards: Any) -> list[str]:
+        """Manifest of the data set that a probe reads."""
+        target = self.layout.probe(self.key(wildcards), wildcards.probe, "json")
+        return self._unless_spared([self.layout.data(wildcards.dataset)], target)
 
     def probe_spec(self, wildcards: Any) -> str:
         """Resolved probe of a run."""

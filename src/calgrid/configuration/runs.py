@@ -106,6 +106,10 @@ class Layout:
         """Logits file of a split or family."""
         return f"{self.run(key)}/logits/{checkpoint}/{name}.parquet"
 
+    def record(self, key: RunKey, stage: str) -> str:
+        """Record of the stage ``train`` or ``predict`` of a run."""
+        return f"{self.run(key)}/{stage}.json"
+
     def probe(self, key: RunKey, name: str, suffix: str = "parquet") -> str:
         """Table of a probe of a run, or with the suffix ``json`` its record; shared by all studies like the run."""
         return f"{self.run(key)}/probes/{name}.{suffix}"
