@@ -10,7 +10,7 @@ import os
 import shutil
 import sys
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -35,17 +35,19 @@ def option(name: str) -> str:
     return sys.argv[sys.argv.index(name) + 1]
 
 
-def train(template: Path, spec: Mapping[str, Any], out: Path) -> None:
-    """Files of a training."""
+def train(
+    template: Path, spec: Mapping[str, Any], out: Path, copy: Callable[[Path, Path], Any] = shutil.copyfile
+) -> None:
+    """Files of a training; ``copy`` makes a file of the template one of the run."""
     out.mkdir(parents=True, exist_ok=True)
     for name in ("model.safetensors", "history.parquet"):
-        shutil.copyfile(template / "run" / name, out / name)
+        copy(template / "run" / name, out / name)
     record(template / "run" / "train.json", spec, out / "train.json")
 
 
-def predict(template: Path, spec: Mapping[str, Any], out: Path) -> None:
+def predict(template: Path, spec: Mapping[str, Any], out: Path, copy: Callable[..., Any] = shutil.copyfile) -> None:
     """Files of a prediction, logits included."""
-    shutil.copytree(template / "run" / "logits", out / "logits", dirs_exist_ok=True)
+    shutil.copytree(template / "run" / "logits", out / "logits", dirs_exist_ok=True, copy_function=copy)
     record(template / "run" / "predict.json", spec, out / "predict.json")
 
 

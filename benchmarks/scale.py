@@ -138,8 +138,8 @@ class Bench:
         template, layout = self.root / "template", self.plan.study.layout
         for key in self.plan.study.evaluations:
             run, part = self.root / layout.run(key), self.root / layout.part(key)
-            null_stages.train(template, self.plan.train(key), run)
-            null_stages.record(template / "run" / "predict.json", self.plan.predict(key), run / "predict.json")
+            null_stages.train(template, self.plan.train(key), run, os.link)
+            null_stages.predict(template, self.plan.predict(key), run, os.link)
             null_stages.evaluate(template, self.plan.calibrate(key), part)
         write_record(self.study / "manifest.json", self.plan.manifest())
 

@@ -396,6 +396,22 @@ def test_more_rows_than_there_are_cannot_be_asked_for(files, tmp_path, options, 
         prepared(files, tmp_path / "out", base="image_parquet", **options)
 
 
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        ([*range(3)] * 19 + [0, 1, 1_000_000], "has images with the label 1000000, but none with 3: correct"),
+        ([*range(3)] * 19 + [0, 1, 2**62], "has images with the label 4611686018427387904, but none with 3"),
+        ([*range(1, 4)] * 20, "has images with the label 3, but none with 0: .*, or give n_classes"),
+        (np.array([*range(3)] * 20, np.uint64) + np.uint64(2**63), "holds no class from 0 to K - 1"),
+    ],
+    ids=["a million", "2^62", "from 1", "64 bits without sign"],
+)
+def test_a_class_without_training_images_must_be_stated(files, pictures, tmp_path, labels, message):
+    write_parquet(files / "train.parquet", map(encoded, pictures["train"][0]), labels)
+    with pytest.raises(DataError, match=message):
+        prepared(files, tmp_path / "out", **PARQUET)
+
+
 def test_classes_that_only_the_test_folders_have_are_refused(files, tmp_path):
     (files / "test" / "ant").rename(files / "test" / "dog")
     with pytest.raises(DataError, match="the class 'dog' has no folder in the training split"):

@@ -102,15 +102,16 @@ def server():
 
 
 @pytest.fixture(autouse=True)
-def no_pauses(monkeypatch):
+def no_pauses_and_no_encryption(monkeypatch):
     monkeypatch.setattr(_download, "PAUSE", 0.0)
+    monkeypatch.setattr(_download, "SCHEMES", ("https", "http"))  # the server here has no certificate
     monkeypatch.setenv("no_proxy", "127.0.0.1")
 
 
 @pytest.fixture
 def file(server):
     sha256 = hashlib.sha256(CONTENT).hexdigest()
-    return {"name": "data.tar", "url": server.url, "size": len(CONTENT), "sha256": sha256, "insecure": True}
+    return {"name": "data.tar", "url": server.url, "size": len(CONTENT), "sha256": sha256}
 
 
 def names(folder):
@@ -264,14 +265,19 @@ def test_a_redirection_to_anything_but_the_web_is_refused(server, file, tmp_path
     assert names(tmp_path) == []
 
 
-def test_a_connection_in_the_clear_is_refused_unless_the_data_set_says_so(server, file, tmp_path, refuses):
+@pytest.fixture
+def encrypted(monkeypatch):
+    monkeypatch.setattr(_download, "SCHEMES", ("https",))
+
+
+def test_a_connection_in_the_clear_is_refused(server, file, tmp_path, refuses, encrypted):
     with refuses(DataError, "data.tar would come over an unprotected connection"):
-        obtain({**file, "insecure": False}, tmp_path)
+        obtain(file, tmp_path)
     assert server.requests == []
 
 
-def test_a_redirection_out_of_an_encrypted_connection_is_refused(file):
-    redirects = _download._Redirects({**file, "insecure": False})
+def test_a_redirection_out_of_an_encrypted_connection_is_refused(file, encrypted):
+    redirects = _download._Redirects(file)
     with pytest.raises(DataError, match="unprotected connection"):
         redirects.redirect_request(None, None, 302, "", {}, "http://example.org/data.tar")
 
@@ -299,7 +305,7 @@ def test_two_callers_download_once(server, file, tmp_path):
 @pytest.fixture
 def weights(server):
     prefix = hashlib.sha256(CONTENT).hexdigest()[:8]
-    return {"name": "net.pth", "url": server.url, "sha256_prefix": prefix, "insecure": True}
+    return {"name": "net.pth", "url": server.url, "sha256_prefix": prefix}
 
 
 def without_length(handler, begin):
@@ -346,7 +352,7 @@ def test_a_server_that_tells_no_size_is_given_up(server, weights, tmp_path, refu
 
 
 def test_a_checksum_is_recorded_at_first_use_and_verified_ever_after(server, tmp_path, refuses):
-    file = {"name": "data.tar", "url": server.url, "insecure": True}
+    file = {"name": "data.tar", "url": server.url}
     path = obtain_recorded(file, tmp_path)
     digest = hashlib.sha256(CONTENT).hexdigest()
     assert path.read_bytes() == CONTENT
@@ -354,7 +360,7 @@ def test_a_checksum_is_recorded_at_first_use_and_verified_ever_after(server, tmp
     assert obtain_recorded(file, tmp_path) == path
     assert server.begins == [0]
     path.write_bytes(b"another content")
-    with refuses(DataError, "is not the published file", f"instead of {digest}"):
+    with refuses(DataError, "data.tar has changed since its first use", f"of {digest}", "put the old file back"):
         obtain_recorded(file, tmp_path)
     path.unlink()
     server.plan = [lambda handler, begin: answer(handler, b"x" * 100)]
@@ -363,24 +369,28 @@ def test_a_checksum_is_recorded_at_first_use_and_verified_ever_after(server, tmp
     assert not path.exists()
 
 
-def test_a_file_that_was_brought_is_recorded_too(tmp_path):
+def test_a_file_that_was_brought_is_recorded_too(tmp_path, refuses):
     (tmp_path / "data.tar").write_bytes(CONTENT)
-    obtain_recorded({"name": "data.tar", "url": "https://example.org/data.tar"}, tmp_path)
-    assert hashlib.sha256(CONTENT).hexdigest() in (tmp_path / "data.tar.sha256").read_text()
+    file, note = {"name": "data.tar", "url": "https://example.org/data.tar"}, tmp_path / "data.tar.sha256"
+    obtain_recorded(file, tmp_path)
+    assert hashlib.sha256(CONTENT).hexdigest() in note.read_text()
+    note.write_text("")
+    with refuses(DataError, "data.tar.sha256 does not begin with a SHA-256", "remove it to trust"):
+        obtain_recorded(file, tmp_path)
 
 
 def test_without_a_checksum_an_interrupted_download_goes_on_within_a_call_but_not_in_the_next(server, tmp_path):
     """Nothing would tell that its beginning was that of another file."""
     (tmp_path / ".data.tar.part").write_bytes(b"x" * 100)
     server.plan = [cut(1000), whole]
-    path = obtain_recorded({"name": "data.tar", "url": server.url, "insecure": True}, tmp_path)
+    path = obtain_recorded({"name": "data.tar", "url": server.url}, tmp_path)
     assert path.read_bytes() == CONTENT
     assert server.begins == [0, 1000]
 
 
 def test_a_missing_file_without_a_checksum_is_one_sentence(server, tmp_path, refuses):
     server.plan = [lambda handler, begin: handler.send_error(404)]
-    file = {"name": "data.tar", "url": server.url, "insecure": True}
+    file = {"name": "data.tar", "url": server.url}
     with refuses(DataError, "HTTP 404", "put data.tar (no published checksum) from", "by hand"):
         obtain_recorded(file, tmp_path)
     assert not (tmp_path / "data.tar.sha256").exists()

@@ -391,11 +391,13 @@ def test_the_answer_says_what_was_found_and_what_was_not():
     assert questions._answer(rows.assign(verdict="equal")) == "equal"
 
 
-def test_a_single_seed_answers_nothing(build, tmp_path, read_markdown):
-    asked = {"question": "Is it?", "method": "ls", "against": "ce"}
+def test_a_single_seed_answers_nothing_and_a_question_is_words(build, tmp_path, read_markdown):
+    asked = {"question": "=HYPERLINK(1)\n<b>Is it?", "method": "ls", "against": "ce"}
     study = build(seeds=(0,), shifts=(), ood=(), calibrators=("none",), comparisons=(asked,))
     write_tables(study.folder, study.manifest, tmp_path / "out")
     ((row,),) = read_markdown(tmp_path / "out" / "comparisons.md").values()
+    assert row["Question"] == "=HYPERLINK(1) \\<b>Is it?"
+    assert set(pd.read_csv(tmp_path / "out" / "comparisons.csv")["question"]) == {"'=HYPERLINK(1)\n<b>Is it?"}
     assert row["Answer"] == "not testable"
     assert "±" not in row["Δ NLL (nats) ± noise, interval (p; Holm)"]
 

@@ -1,7 +1,9 @@
 """Numbers are written in one way everywhere."""
 
+import io
 import math
 
+import numpy as np
 import pandas as pd
 import pytest
 from hypothesis import given, settings
@@ -108,3 +110,25 @@ def test_ranked_rows_come_first_and_in_order_of_nll(pairs):
 def test_a_debiased_error_below_zero_is_no_better_than_zero():
     rows = pd.DataFrame({"ece_debiased_mean": [-0.01, -0.002, 0.01]})
     assert best_rows(rows, "ece_debiased") == {0, 1}
+
+
+WORDS = '=HYPERLINK("http://x")\r\n| <img src=x> [a](b) *b* & &lt; `c` \\ 5 < 6 {$_%#}~^'
+
+
+def test_words_stay_words_in_markdown_and_latex_and_take_one_line():
+    assert text.markdown(WORDS) == (
+        '=HYPERLINK("http://x") \\| \\<img src=x> [a\\](b) \\*b\\* & \\&lt; \\`c\\` \\\\ 5 < 6 {$_%#}~^'
+    )
+    assert text.latex(WORDS).endswith("5 < 6 \\{\\$\\_\\%\\#\\}\\textasciitilde{}\\textasciicircum{}")
+    assert "\n" not in text.latex(WORDS)
+    for plain in ("maccal+mbls", "0.41 [0.39, 0.43]", "< 0.001", "Δ NLL (p; Holm)", "–1.2"):
+        assert text.markdown(plain) == plain
+
+
+def test_no_word_of_a_csv_file_is_a_formula_and_numbers_keep_their_digits():
+    words = ["=1+1", "+A1", "-A1", "@x", " \t=1", "＝1", "-1.5", "a\rb", "mixup+ls", None]
+    frame = pd.DataFrame({"words": words, "kinds": pd.Categorical(words), "numbers": np.float32(-0.1)})
+    read = pd.read_csv(io.StringIO(text.csv(frame)), dtype={"words": str, "kinds": str}, keep_default_na=False)
+    assert read["words"].tolist() == read["kinds"].tolist()
+    assert read["words"].tolist() == [*(f"'{word}" for word in words[:6]), "-1.5", "a\nb", "mixup+ls", ""]
+    assert text.csv(frame).splitlines()[1] == "'=1+1,'=1+1,-0.1"

@@ -257,11 +257,30 @@ class TestRead:
         assert np.isfinite(data.logits).all()
         assert softmax(data.logits) == pytest.approx(np.eye(3), abs=1e-30)
 
-    def test_the_kind_is_stated_and_never_guessed(self, tmp_path):
-        """Rows that sum to one are logits all the same if they are said to be."""
-        probabilities = softmax(arrays()[0])
-        path = npz(tmp_path / "p.npz", logits=probabilities, label=arrays()[1])
-        assert read_any(path, "logits").logits == pytest.approx(probabilities)
+    def test_the_kind_is_stated_and_never_guessed(self, tmp_path, refuses):
+        """Probabilities that are stated to be logits are refused, other logits are not."""
+        probabilities, labels = softmax(arrays()[0]), arrays()[1]
+        path = npz(tmp_path / "p.npz", logits=probabilities.astype(np.float16), label=labels)
+        said = "p.npz is stated to hold logits, but every row is 0 or more and sums to 1"
+        with refuses(DataError, said, "--kind probabilities", "kind: probabilities", "subtract 1"):
+            read_any(path, "logits")
+        assert read_any(path, "probabilities").probabilities == pytest.approx(probabilities, abs=1e-3)
+        for other in (probabilities - 1, np.r_[probabilities[:-1], [[0, 0, 0, 3]]], np.log(probabilities)):
+            path = npz(tmp_path / "l.npz", logits=other, label=labels)
+            assert predicted(read_any(path, "logits")) == pytest.approx(softmax(other.astype(np.float32)))
+
+    @pytest.mark.parametrize("shape", [(20,), (20, 1)])
+    @pytest.mark.parametrize(("kind", "recipe"), [("logits", "np.c_[0 * z, z]"), ("probabilities", "np.c_[1 - p, p]")])
+    def test_one_column_for_two_classes(self, tmp_path, refuses, kind, recipe, shape):
+        path = npz(tmp_path / "t.npz", label=np.arange(20) % 2, **{kind: np.full(shape, 0.25)})
+        with refuses(DataError, f"{kind} must have shape (N, K)", f"got {shape}", f"write both: {recipe}"):
+            read_any(path, kind)
+
+    def test_an_index_that_is_there_twice(self, tmp_path, refuses):
+        logits, labels = arrays()
+        path = npz(tmp_path / "t.npz", logits=logits, label=labels, index=np.arange(20) % 17)
+        with refuses(DataError, "t.npz has index 0 more than once", "give each its own, or leave 'index' out"):
+            read_any(path, "logits")
 
     @pytest.mark.parametrize("name", ["probs", "probabilities"])
     @pytest.mark.parametrize("suffix", ["npz", "parquet"])
@@ -321,6 +340,14 @@ class TestRead:
         with zipfile.ZipFile(path, "w") as archive:
             archive.writestr("logits", "1 2 3")
         with refuses(DataError, "must hold an array 'logits'", "it holds nothing"):
+            read_any(path, "logits")
+
+    def test_a_member_that_is_there_twice(self, tmp_path, refuses):
+        logits, labels = arrays()
+        path = npz(tmp_path / "t.npz", logits=logits, label=labels)
+        with zipfile.ZipFile(path, "a") as archive, pytest.warns(UserWarning, match="Duplicate name"):
+            archive.writestr("logits.npy", archive.read("label.npy"))
+        with refuses(DataError, "t.npz has several members named 'logits': keep one"):
             read_any(path, "logits")
 
     def test_labels_that_count_from_one(self, tmp_path, refuses):

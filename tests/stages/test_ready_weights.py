@@ -191,6 +191,7 @@ def test_a_published_checkpoint_is_taken_recorded_and_verified(checkpoint, monke
         "path": PLACE,
         "size": (tmp_path / PLACE).stat().st_size,
         "sha256": digest,
+        "verified_by": "the checksum of its first use here; none is published",
     }
     predict(plan.predict(CIFAR), run / "model.safetensors", run, run, families={}, device="cpu")
     images = (torch.tensor(data.splits["test"].images).float() / 255 - 0.5) / 0.25
@@ -198,5 +199,5 @@ def test_a_published_checkpoint_is_taken_recorded_and_verified(checkpoint, monke
     np.testing.assert_allclose(logits, checkpoint(images).detach().numpy(), rtol=1e-4, atol=1e-4)
 
     save(trained(TheirDenseNet(layers=(1, 1, 1, 1))), tmp_path / PLACE)
-    with refuses(DataError, "is not the published file", f"instead of {digest}"):
+    with refuses(DataError, "has changed since its first use", f"instead of {digest}"):
         train(spec, tmp_path, tmp_path / "again", data_root=tmp_path, device="cpu")

@@ -2,6 +2,8 @@
 
 import hashlib
 import os
+import socket
+from pathlib import Path
 
 import pytest
 
@@ -58,6 +60,66 @@ def test_a_missing_source_is_one_sentence(tmp_path, refuses):
             identity(tmp_path, "no.parquet")
         except ConfigError as error:
             raise ConfigError(f"datasets.mine.train: {error}") from None
+
+
+def test_without_a_data_root_the_line_to_write_is_named(tmp_path, monkeypatch, refuses):
+    monkeypatch.chdir(tmp_path)
+    with refuses(ConfigError, "the file or folder 'x' does not exist", "by the line 'data_root: data'"):
+        identity(None, "x")
+
+
+class TestWhatIsNoFileOrFolder:
+    """One sentence at once, whether it lies in a folder or is named itself."""
+
+    @pytest.fixture
+    def folder(self, tmp_path):
+        (tmp_path / "train" / "cat").mkdir(parents=True)
+        (tmp_path / "train" / "cat" / "1.png").write_bytes(b"1")
+        return tmp_path / "train"
+
+    @pytest.mark.parametrize(
+        ("make", "message"),
+        [
+            (os.mkfifo, "z.png' is a FIFO and no regular file: remove it"),
+            (lambda path: path.symlink_to("/dev/zero"), "z.png' is a device"),
+            (lambda path: path.symlink_to("nothing"), "z.png' cannot be read (it is a link to nothing): mend"),
+            (lambda path: path.symlink_to(path), "z.png' cannot be read (Too many levels of symbolic links)"),
+        ],
+        ids=["fifo", "device", "link to nothing", "link to itself"],
+    )
+    def test_special_files(self, folder, refuses, make, message):
+        make(folder / "cat" / "z.png")
+        with refuses(ConfigError, message):
+            identity(folder.parent, "train")
+
+    def test_a_socket(self, folder, refuses, monkeypatch):
+        monkeypatch.chdir(folder / "cat")  # names of sockets are short
+        with socket.socket(socket.AF_UNIX) as made:
+            made.bind("z.png")
+        with refuses(ConfigError, "z.png' is a socket"):
+            identity(folder.parent, "train")
+
+    def test_a_fifo_that_is_named(self, tmp_path, refuses):
+        os.mkfifo(tmp_path / "train.parquet")
+        with refuses(ConfigError, "train.parquet' is a FIFO"):
+            identity(tmp_path, "train.parquet")
+
+    def test_a_name_that_is_not_utf_8(self, folder, refuses):
+        Path(os.fsdecode(bytes(folder / "cat") + b"/\xff.png")).write_bytes(b"1")
+        with refuses(ConfigError, r"cat/\xff.png' is not UTF-8: rename it"):
+            identity(folder.parent, "train")
+
+    def test_a_link_to_a_folder_above_or_to_one_twice(self, folder, refuses):
+        """Without end, or the same pictures in two classes."""
+        (folder / "dog").symlink_to(folder.parent / "pool" / "dog")
+        (folder.parent / "pool" / "dog").mkdir(parents=True)
+        (folder.parent / "pool" / "dog" / "2.png").symlink_to(folder / "cat" / "1.png")
+        assert [name for name, _ in files_below(folder)] == ["cat/1.png", "dog/2.png"]
+        for target in ("/", folder, folder / "cat", folder / "dog"):
+            (folder / "root").symlink_to(target)
+            with refuses(ConfigError, f"The link '{folder / 'root'}' leads to", "read already", "remove the link"):
+                files_below(folder)
+            (folder / "root").unlink()
 
 
 @pytest.mark.parametrize("content", [b"", b"some content" * 1000])

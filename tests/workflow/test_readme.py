@@ -50,18 +50,22 @@ def test_the_example_of_a_method_is_one_file_that_can_be_planned(tmp_path):
     assert float(done.stdout) == pytest.approx(0.5 * 1 / 3, abs=1e-6)
 
 
-def test_example_configurations_are_valid(tmp_path):
+def test_example_configurations_are_valid_as_they_stand(tmp_path, monkeypatch):
     import yaml
 
     from calgrid.configuration.study import Study
 
     examples = [yaml.safe_load(block) for block in blocks("yaml")]
     assert len(examples) == 5
-    (tmp_path / "images").mkdir()
-    for name in ("val.npz", "test.npz", "images/train.parquet", "images/test.parquet"):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "data" / "images").mkdir(parents=True)
+    logits = [f"{model}_{split}.npz" for model in ("plain", "smoothed") for split in ("val", "test")]
+    for name in (*logits, "data/images/train.parquet", "data/images/test.parquet"):
         (tmp_path / name).touch()
-    for example in examples:
-        assert Study({**example, "data_root": str(tmp_path)}, HOME).runs
+    studies = [Study(example, HOME) for example in examples]
+    assert all(study.runs for study in studies)
+    (external,) = [study for study in studies if "external" in study.config]
+    assert len({(key.dataset, key.backbone) for key in external.runs}) == 1  # both models in one table
 
 
 def test_the_two_commands_are_targets_of_the_makefile():

@@ -11,7 +11,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from calgrid.errors import ConfigError, DataError
-from calgrid.stages.external import predicted, read_any
+from calgrid.stages.external import predicted, read_any, row_keys
 from calgrid.statistics import paired_bootstrap
 from calgrid.storage.logits import Logits
 
@@ -52,25 +52,13 @@ def _parse(text: str) -> tuple[str, list[Path]]:
 def _read(path: Path, kind: str) -> Logits:
     """Rows in the order of their index."""
     data = read_any(path, kind)
-    data = data.rows(np.lexsort(_keys(data)))
-    twice = np.logical_and.reduce([values[1:] == values[:-1] for values in _keys(data)])
-    if twice.any():
-        raise DataError(
-            f"{path} has index {data.index[int(twice.argmax())]} more than once: rows are paired by it, so give each "
-            "its own."
-        )
-    return data
-
-
-def _keys(data: Logits) -> list[NDArray]:
-    """What tells the rows of a file apart, in the order of their weight in a sort, the last first."""
-    return [values for values in (data.index, data.severity, data.shift) if values is not None]
+    return data.rows(np.lexsort(row_keys(data)))
 
 
 def _probabilities(path: Path, first: Logits, kind: str) -> NDArray[np.float64]:
     data = _read(path, kind)
-    same = data.logits.shape == first.logits.shape and len(_keys(data)) == len(_keys(first))
-    if not (same and all(map(np.array_equal, _keys(data), _keys(first)))):
+    same = data.logits.shape == first.logits.shape and len(row_keys(data)) == len(row_keys(first))
+    if not (same and all(map(np.array_equal, row_keys(data), row_keys(first)))):
         raise DataError(
             f"{path} holds other samples than the first file (index or number of classes differ): compare files of the "
             "same test set."

@@ -103,7 +103,7 @@ class RuleBook:
         if mended:
             log(
                 f"Warning: the times of {len(mended)} files, such as {mended[0]}, lay in the future, because a clock "
-                "was ahead, and are now the present one; what was made of them in between is made once more."
+                "was ahead, and are now the present one; what was made of them and looks older now is made once more."
             )
 
     def repair(self, forced: bool) -> frozenset[str]:

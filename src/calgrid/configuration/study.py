@@ -134,7 +134,7 @@ class Study:
         """Files of configured data sets must be there before any job, and a folder for what is downloaded."""
         self.data_settings(unit)
         if self.config["data_root"] is None and self.datasets.spec(unit).info.get("download", False):
-            raise ConfigError(f"data_root: '{unit}' is downloaded; give a folder for its files.")
+            raise ConfigError(f"data_root: '{unit}' is downloaded; give a folder for its files: data_root: data")
 
     def _check_override_protocols(self) -> None:
         for number, override in enumerate(self.config.get("overrides", ())):

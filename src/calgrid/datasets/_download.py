@@ -2,15 +2,16 @@
 
 A file is known by its size and checksum, which are written in the file of its data set; of the weights of backbones
 the publisher states the beginning of the checksum alone, and the server tells the size. Of a file without any published
-checksum it is recorded beside the file at first use, and verified ever after. A download goes to a hidden
-``.part`` file, which the next attempt or the next call continues, and gets its name when the checksum is right. A file
-that is there already is never replaced or removed, and never fetched again. Connections are encrypted, unless a data
-set says of a file that its publisher offers it in the clear only; then the checksum alone vouches for it.
+checksum it is recorded beside the file at first use, which is trusted, and verified ever after. A download goes to a
+hidden ``.part`` file, which the next attempt or the next call continues, and gets its name when the checksum is right.
+A file that is there already is never replaced or removed, and never fetched again. Connections are encrypted, also
+after a redirection.
 """
 
 import hashlib
 import http.client
 import math
+import re
 import time
 import urllib.error
 import urllib.request
@@ -32,6 +33,8 @@ TIMEOUT = 60.0
 MEGABYTE = 1_000_000
 #: answers that a later attempt may change; any other refusal is final
 PASSING = (408, 425, 429, 500, 502, 503, 504)
+#: how files may be fetched
+SCHEMES = ("https",)
 #: answer to a request for bytes behind the last one
 BEYOND_THE_END = 416
 
@@ -42,7 +45,7 @@ def obtain(file: Mapping[str, Any], folder: Path | None) -> Path:
     Parameters
     ----------
     file : ``name``, ``url``, ``size`` in bytes, ``sha256`` or ``md5``; or ``sha256_prefix``, and then ``size`` may be
-        left out. ``insecure`` allows a connection in the clear.
+        left out.
     folder : where the file lies or is put: data_root, for weights the cache of torch.hub.
 
     Raises
@@ -71,7 +74,8 @@ def obtain(file: Mapping[str, Any], folder: Path | None) -> Path:
 def obtain_recorded(file: Mapping[str, Any], folder: Path) -> Path:
     """Return the path of a file whose publisher states no checksum; see :func:`obtain`.
 
-    The SHA-256 of what lies there, or comes, at the first call is recorded beside it, as ``sha256sum`` writes it.
+    What lies there, or comes, at the first call is trusted: its SHA-256 is recorded beside it, as ``sha256sum`` writes
+    it, and from then on the file must be that one.
 
     Parameters
     ----------
@@ -79,14 +83,22 @@ def obtain_recorded(file: Mapping[str, Any], folder: Path) -> Path:
 
     Raises
     ------
-    DataError : the file is no longer the recorded one, or could not be downloaded.
+    DataError : the file is no longer the recorded one, the record is damaged, or the file could not be downloaded.
     """
-    note = folder / f"{file['name']}.sha256"
-    known = {"sha256": note.read_text(encoding="ascii").split()[0]} if note.is_file() else {}
-    path = obtain({**file, **known}, folder)
-    if not known:
+    path, note = folder / file["name"], folder / f"{file['name']}.sha256"
+    if not note.is_file():
+        obtain(file, folder)
         write_text(note, f"{record(path, path.name)['sha256']}  {path.name}\n")
-    return path
+        return path
+    known, _, _ = note.read_text(encoding="utf-8", errors="replace").partition(" ")
+    if not re.fullmatch("[0-9a-f]{64}", known):
+        raise DataError(f"{note} does not begin with a SHA-256: restore it, or remove it to trust {path} as it is now.")
+    if path.exists() and (difference := _difference(path, {**file, "sha256": known})):
+        raise DataError(
+            f"{path} has changed since its first use ({difference} in {note.name}): put the old file back, or remove "
+            f"{note.name} to trust the new one."
+        )
+    return obtain({**file, "sha256": known}, folder)
 
 
 def brought(file: Mapping[str, Any], folder: Path | None) -> Path | None:
@@ -127,6 +139,8 @@ def _kind(file: Mapping[str, Any]) -> str:
 
 def _difference(path: Path, file: Mapping[str, Any]) -> str:
     """Say how a file differs from the published one; empty if it does not."""
+    if not path.is_file():
+        return "a folder, FIFO or device"
     size = path.stat().st_size
     if size != file.get("size", size):
         return f"{size:,} bytes instead of {file['size']:,}"
@@ -229,8 +243,7 @@ def _copy(answer: http.client.HTTPResponse, target: BinaryIO, file: Mapping[str,
 
 
 def _check_scheme(url: str, file: Mapping[str, Any]) -> None:
-    allowed = ("https", "http") if file.get("insecure", False) else ("https",)
-    if urlsplit(url).scheme not in allowed:
+    if urlsplit(url).scheme not in SCHEMES:
         raise DataError(
             f"{file['name']} would come over an unprotected connection ({url}): get {published(file)} by hand."
         )

@@ -5,8 +5,9 @@ Splits. ``test`` has files of its own. ``val`` has files too, or ``val_size`` ro
 first rows of NumPy's legacy shuffle, as the CIFAR splits of focal_calibration are drawn. ``subset`` keeps the first
 rows of a stratified order of the remaining training rows, so that smaller subsets lie within larger ones.
 
-What is not given is read from the source: the number of classes, the size of the pictures (which must then all be
-equal), and the mean and standard deviation of each channel over the training images.
+What is not given is read from the source: the number of classes (the training labels must then be 0 to K - 1, each of
+them at least once), the size of the pictures (which must then all be equal), and the mean and standard deviation of
+each channel over the training images.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -87,7 +88,7 @@ class ImageFiles(Dataset):
         for role in ("val", "test"):
             if self.paths[role]:
                 sources[role] = self.open(data_root, self.paths[role], train)
-        self.n_classes = self.n_classes or _count_classes(train)
+        self.n_classes = self.n_classes or _count_classes(train, ", ".join(self.paths["train"]))
         for role, source in sources.items():
             self._check_labels(source.labels, ", ".join(self.paths[role]))
         rows = self._rows(train.labels)
@@ -185,7 +186,14 @@ def channel_statistics(images: NDArray[np.uint8]) -> tuple[list[float], list[flo
     return [round(float(value) / 255, 4) for value in mean], [round(float(value) / 255, 4) for value in std]
 
 
-def _count_classes(train: Source) -> int:
+def _count_classes(train: Source, files: str) -> int:
+    """Number of classes: of the source's names, else the training labels, which must then hold every one."""
     if train.classes is not None:
         return len(train.classes)
-    return int(train.labels.max(initial=0)) + 1
+    present = np.unique(train.labels[train.labels >= 0])
+    if len(missing := np.flatnonzero(present != np.arange(len(present)))):
+        raise DataError(
+            f"{files} has images with the label {present[-1]}, but none with {missing[0]}: correct the labels, or give "
+            "n_classes."
+        )
+    return max(len(present), 1)

@@ -2,6 +2,7 @@
 
 Classes are the folders of the training split in sorted order, images the files with the suffix of a picture anywhere
 below them, in sorted order of their paths, as torchvision's ``ImageFolder`` has them. Hidden files are left out.
+Links to files and folders are followed; one to a folder that is read already, or that holds such a folder, is refused.
 """
 
 import hashlib

@@ -40,7 +40,7 @@ class ImageParquet(ImageFiles):
     split, split_seed : how they are drawn (see ``_image_files.py``); the seed also orders the ``subset``.
     subset : number of training rows to keep.
     image_size, resize : pixels of a side, and of the shorter side before the cut (see ``_pictures.py``).
-    n_classes : number of classes; the largest training label + 1 if None.
+    n_classes : number of classes; the largest training label + 1 if None, and then every class must occur there.
     mean, std : normalisation constants for pixels in [0, 1]; those of the training images if None.
     duplicates : what to do about images of equal content in two splits: refuse them, or count them in the manifest.
     image_column, label_column : names of the columns; the usual ones if None.
@@ -105,7 +105,10 @@ class ImageParquet(ImageFiles):
             raise DataError(
                 f"The column '{name}' of {path} must hold an integer label in every row, it is {column.type}."
             )
-        return column.to_numpy().astype(np.int64)
+        try:
+            return column.cast(pa.int64()).to_numpy()
+        except pa.ArrowInvalid as error:
+            raise DataError(f"The column '{name}' of {path} holds no class from 0 to K - 1 ({error}).") from None
 
     def _pictures(self, path: Path, rows: Rows) -> Iterator[tuple[str, bytes]]:
         """Encoded pictures at ascending rows of one file; row groups without such rows are not read."""

@@ -39,17 +39,15 @@ ZERO = 10
     files=(
         {
             "name": "train_32x32.mat",
-            "url": "http://ufldl.stanford.edu/housenumbers/train_32x32.mat",
+            "url": "https://ufldl.stanford.edu/housenumbers/train_32x32.mat",
             "size": 182_040_794,
             "md5": "e26dedcc434d2e4c54c9b2d4a06d8373",
-            "insecure": True,
         },
         {
             "name": "test_32x32.mat",
-            "url": "http://ufldl.stanford.edu/housenumbers/test_32x32.mat",
+            "url": "https://ufldl.stanford.edu/housenumbers/test_32x32.mat",
             "size": 64_275_384,
             "md5": "eb5a983be6a315427106f1b164d9cef3",
-            "insecure": True,
         },
     ),
 )

@@ -50,10 +50,9 @@ TRAIN = re.compile(rf"{ROOT}/train/[^/]+/images/[^/]+\.JPEG")
     files=(
         {
             "name": "tiny-imagenet-200.zip",
-            "url": "http://cs231n.stanford.edu/tiny-imagenet-200.zip",
+            "url": "https://cs231n.stanford.edu/tiny-imagenet-200.zip",
             "size": 248_100_043,
             "sha256": "6198c8ae015e2b3e007c7841da39ec069199b9aa3bfa943a462022fe5e43c821",
-            "insecure": True,
         },
     ),
 )

@@ -1,10 +1,34 @@
-"""How numbers and names are written: percent with two decimals in tables, fractions stay in files."""
+"""How numbers and names are written: percent with two decimals in tables, fractions stay in files.
+
+Words of users, such as the questions of a study, stand in tables as words: :func:`csv`, :func:`markdown` and
+:func:`latex` leave nothing in them that a spreadsheet computes or that changes the table.
+"""
 
 import math
+import re
+from typing import Any
+
+import pandas as pd
 
 from calgrid.metrics import METRICS
 
 NOTHING = "–"
+#: what a cell begins with that spreadsheets take for a formula, also as full-width characters
+FORMULA = tuple("=+-@＝＋－＠")
+#: what Markdown may take for a mark, a cell's border, a tag, a link or a named character
+MARKDOWN = re.compile(r"[\\`*|]|<(?=[A-Za-z/!?])|\](?=[(\[])|&(?=#?\w+;)")
+LATEX = str.maketrans(
+    {
+        **{mark: f"\\{mark}" for mark in "_%&#${}"},
+        "\\": "\\textbackslash{}",
+        "~": "\\textasciitilde{}",
+        "^": "\\textasciicircum{}",
+        "–": "--",
+        "↓": "$\\downarrow$",
+        "↑": "$\\uparrow$",
+        "±": "$\\pm$",
+    }
+)
 NAMES = {
     "accuracy": "Accuracy",
     "top5": "Top-5 accuracy",
@@ -113,3 +137,39 @@ def count(value: int, noun: str, plural: str = "") -> str:
 def listed(names: list[str]) -> str:
     """Join names: ``a``, ``a and b``, ``a, b and c``."""
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def csv(frame: pd.DataFrame) -> str:
+    """Write a frame as CSV; an apostrophe before a word that spreadsheets would compute makes them show it instead."""
+    words = {name: frame[name].map(_inert) for name in frame if not pd.api.types.is_numeric_dtype(frame[name])}
+    return frame.assign(**words).to_csv(index=False, lineterminator="\n")
+
+
+def _inert(value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    value = "\n".join(value.splitlines())  # pandas quotes no other end of a line
+    return f"'{value}" if value.lstrip().startswith(FORMULA) and not _is_number(value) else value
+
+
+def _is_number(value: str) -> bool:
+    try:
+        float(value)
+    except ValueError:
+        return False
+    return True
+
+
+def one_line(words: str) -> str:
+    """Words with blanks for ends of lines."""
+    return " ".join(words.splitlines())
+
+
+def markdown(words: str) -> str:
+    """Write words in Markdown so that they are shown as they are, in one line."""
+    return MARKDOWN.sub(r"\\\g<0>", one_line(words))
+
+
+def latex(words: str) -> str:
+    """Write words in LaTeX so that they are shown as they are, in one line."""
+    return one_line(words).translate(LATEX)

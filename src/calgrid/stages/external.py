@@ -29,6 +29,8 @@ EXTRAS = ("index", "shift", "severity", "features", "distribution")
 PROBABILITY_TOLERANCE = 1e-3
 #: largest distance of a row's sum from 1 that the metrics take: of numbers of 64 bits, and of fewer
 SCORED_TOLERANCE = {True: 1e-6, False: 1e-4}
+#: both columns of two classes, of one number for class 1
+BINARY = {"logits": "np.c_[0 * z, z]", "probabilities": "np.c_[1 - p, p]"}
 
 
 def import_run(spec: Mapping[str, Any], files: Sequence[Path], out: Path) -> bool:
@@ -99,7 +101,8 @@ def read_any(path: Path, kind: str) -> Logits:
 
     Raises
     ------
-    DataError : the file is missing, damaged, holds what is not of the kind, or rows without a label.
+    DataError : the file is missing, damaged, holds what is not of the kind (also logits that are probabilities in every
+        row), rows without a label, or two of one index.
     """
     suffix = path.suffix.lower()
     metadata: dict[str, Any] = {}
@@ -116,7 +119,23 @@ def read_any(path: Path, kind: str) -> Logits:
     data.metadata = metadata
     if (data.label < 0).any():
         raise DataError(f"{path}: {int((data.label < 0).sum())} rows have no label (-1); they cannot be scored.")
+    _check_index(data, path)
     return data
+
+
+def row_keys(data: Logits) -> list[np.ndarray]:
+    """What tells the rows of a file apart, in the order of their weight in a sort, the last first."""
+    return [values for values in (data.index, data.severity, data.shift) if values is not None]
+
+
+def _check_index(data: Logits, path: Path) -> None:
+    order = np.lexsort(row_keys(data))
+    twice = np.logical_and.reduce([values[order][1:] == values[order][:-1] for values in row_keys(data)])
+    if twice.any():
+        raise DataError(
+            f"{path} has index {data.index[order][int(twice.argmax())]} more than once: rows are paired by it, so give "
+            "each its own, or leave 'index' out."
+        )
 
 
 def predicted(data: Logits) -> np.ndarray:
@@ -134,10 +153,12 @@ def _load_arrays(path: Path) -> dict[str, np.ndarray]:
         if not zipfile.is_zipfile(path):  # numpy would speak of pickles
             raise ValueError("no .npz archive")
         with np.load(path, allow_pickle=False) as stream:
-            members = {name: stream[name] for name in stream.files}
+            names, members = stream.files, {name: stream[name] for name in stream.files}
     except Exception as error:  # damaged archives raise many kinds
         reason = str(error).split(". ")[0]
         raise DataError(f"The file {path} cannot be read ({reason}); write it again.") from None
+    if twice := sorted(name for name in members if names.count(name) > 1):
+        raise DataError(f"{path} has several members named '{twice[0]}': keep one.")
     return {name: value for name, value in members.items() if isinstance(value, np.ndarray)}
 
 
@@ -157,6 +178,11 @@ def _from_arrays(arrays: Mapping[str, np.ndarray], kind: str, path: Path) -> Log
             f"{path} must hold an array '{VALUE_NAMES[kind][0]}' (N, K) and an array 'label' (N,); it holds "
             f"{', '.join(sorted(arrays)) or 'nothing'}."
         )
+    if values.ndim == 1 or values.shape[1:] == (1,):
+        raise DataError(
+            f"{path}: {kind} must have shape (N, K), one column a class, got {values.shape}; of two classes write "
+            f"both: {BINARY[kind]}, made of what you have of class 1."
+        )
     extras = {name: arrays[name] for name in EXTRAS if name in arrays}
     for name in {"features", "distribution"} & set(extras):
         extras[name] = _float32(extras[name], name, path)
@@ -165,6 +191,12 @@ def _from_arrays(arrays: Mapping[str, np.ndarray], kind: str, path: Path) -> Log
     validate_logits(data, str(path))
     # only now: a cast could turn a wrong number into a valid one
     data.label, data.index = labels.astype(np.int32), data.index.astype(np.int32)
+    if kind == "logits" and _are_probabilities(values):
+        raise DataError(
+            f"{path} is stated to hold logits, but every row is 0 or more and sums to 1, as probabilities are: state "
+            "--kind probabilities (in a study, kind: probabilities); if they are logits, subtract 1 from all, which "
+            "changes no softmax."
+        )
     if kind == "probabilities":
         data.probabilities = _checked_probabilities(values, path)
         data.logits = logits_from_probabilities(data.probabilities).astype(np.float32)
@@ -187,11 +219,17 @@ def _float32(values: np.ndarray, name: str, path: Path) -> np.ndarray:
         return values.astype(np.float32)
 
 
+def _are_probabilities(values: np.ndarray) -> bool:
+    """Is every row 0 or more, with a sum of 1?"""
+    off = np.abs(values.sum(axis=1, dtype=np.float64) - 1)
+    return bool(values.min() >= 0 and off.max() <= PROBABILITY_TOLERANCE)
+
+
 def _checked_probabilities(values: np.ndarray, path: Path) -> np.ndarray:
     """The values as they are if the metrics take them, else divided by the sums of their rows."""
     sums = values.sum(axis=1, dtype=np.float64)
     off = np.abs(sums - 1)
-    if values.min() < 0 or off.max() > PROBABILITY_TOLERANCE:
+    if not _are_probabilities(values):
         worst = int(off.argmax())
         raise DataError(
             f"{path} is stated to hold probabilities, but row {worst} sums to {sums[worst]:.6g} (smallest value "

@@ -234,7 +234,8 @@ def _take_checkpoint(model: Backbone, file: Mapping[str, str], data_root: Path |
         raise DataError(f"Give a data_root, the folder for {file['name']} from {file['url']}.")
     path = obtain_recorded(file, data_root / file["folder"])
     load_published_checkpoint(model, path)
-    return {"url": file["url"], **record(path, f"{file['folder']}/{file['name']}")}
+    trusted = {"verified_by": "the checksum of its first use here; none is published"}
+    return {"url": file["url"], **record(path, f"{file['folder']}/{file['name']}"), **trusted}
 
 
 def _record(spec: Mapping[str, Any], model: nn.Module, seconds: float, device: torch.device) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """Means over the corruptions of a shifted data set."""
 
+import numpy as np
 import pandas as pd
 
 from calgrid.statistics._frames import INTERVAL, KEYS, SEEDS, check_metrics
@@ -32,16 +33,25 @@ def mean_over_shifts(metrics: pd.DataFrame) -> pd.DataFrame:
     keys = [key for key in (*KEYS, *SEEDS) if key != "shift"]
     totals = {"n_samples": ("n_samples", "sum")} if "n_samples" in frame else {}
     origin = {"fingerprint": ("fingerprint", "first")} if "fingerprint" in frame else {}
+    corrupted = corrupted.dropna(subset="value")
+    # a set of names is a sum of powers of two: joining words in each of many groups takes far longer
+    codes, names = pd.factorize(corrupted["shift"], sort=True)
+    powers = np.array([1 << place for place in range(len(names))], dtype=np.int64 if len(names) < 63 else object)
     means = (
-        corrupted.dropna(subset="value")
+        corrupted.assign(_shifts=powers[codes])
         .groupby(keys, as_index=False)
         .agg(
             value=("value", "mean"),
             n_shifts=("shift", "size"),
-            shifts=("shift", lambda names: ",".join(sorted(names))),
+            shifts=("_shifts", "sum"),
             **totals,
             **origin,
         )
     )
+    words = {
+        found: ",".join(name for name, power in zip(names, powers, strict=True) if found & power)
+        for found in means["shifts"].unique()
+    }
+    means["shifts"] = means["shifts"].map(words)
     means = means.assign(shift=MEAN_SHIFT, **dict.fromkeys(INTERVAL, float("nan")))
     return means[[*(column for column in metrics.columns if column in means), "n_shifts", "shifts"]]

@@ -13,7 +13,8 @@ def mend_future(paths: Iterable[str | Path]) -> list[str]:
     """Give files with a time in the future the present time, all the same; return their names.
 
     What is made of such a file looks older than the file until that future has come, so that Snakemake would make it
-    again in each call.
+    again in each call. With the present time it does so once; what was made of it under the same wrong clock gets the
+    same time, and is not made again.
 
     Parameters
     ----------

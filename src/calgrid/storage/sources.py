@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import stat
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,8 @@ from calgrid.fingerprint import digest
 
 #: bytes at the end of a file that its identity covers: a Parquet file describes there all that it holds
 TAIL = 65_536
+#: files that hold no data of their own, by a test of their mode; what else is no regular file is a device
+SPECIAL = ((stat.S_ISFIFO, "a FIFO"), (stat.S_ISSOCK, "a socket"))
 
 
 def identity(data_root: str | Path | None, name: str) -> str:
@@ -25,34 +28,82 @@ def identity(data_root: str | Path | None, name: str) -> str:
 
     Raises
     ------
-    ConfigError : it does not exist.
+    ConfigError : it does not exist, cannot be read, or is or holds something else than files and folders.
     """
     path = Path(data_root or "", name)
-    if path.is_dir():
-        return digest([[relative, size] for relative, size in files_below(path)])
     try:
+        if path.is_dir():
+            return digest([[relative, size] for relative, size in files_below(path)])
+        size = _size(path.stat(), str(path))
         with path.open("rb") as file:
-            size = file.seek(0, os.SEEK_END)
             file.seek(max(0, size - TAIL))
             return digest([size, hashlib.sha256(file.read()).hexdigest()])
     except FileNotFoundError:
-        raise ConfigError(f"the file or folder '{path}' does not exist; correct the path or data_root.") from None
+        mend = "correct the path or data_root"
+        if data_root is None:
+            mend = "correct the path, or name its folder, for example by the line 'data_root: data'"
+        raise ConfigError(f"the file or folder '{path}' does not exist; {mend}.") from None
+    except OSError as error:
+        raise ConfigError(f"'{error.filename}' cannot be read ({error.strerror}): correct its permissions.") from None
 
 
 def files_below(folder: Path) -> list[tuple[str, int]]:
-    """All files below a folder as (relative path with slashes, size), sorted; hidden files and folders are left out."""
-    found = []
-    waiting = [("", str(folder))]
+    """All files below a folder as (relative path with slashes, size), sorted; hidden files and folders are left out.
+
+    Links to files and folders are followed, as data sets are often linked together. A link to a folder that is being
+    read already, or to one that holds such a folder, would never end or count pictures twice: it is refused.
+
+    Raises
+    ------
+    ConfigError : such a link, a file that is no regular one (a FIFO, a device, a link to nothing), or a name that is
+        not UTF-8.
+    """
+    found: list[tuple[str, int]] = []
+    waiting, read = [("", str(folder))], _with_parents(str(folder))
     for prefix, place in waiting:
         with os.scandir(place) as entries:
-            for entry in entries:
+            for entry in sorted(entries, key=lambda entry: entry.name):
                 if entry.name.startswith("."):
                     continue
-                if entry.is_dir():
-                    waiting.append((f"{prefix}{entry.name}/", entry.path))
-                else:
-                    found.append((f"{prefix}{entry.name}", entry.stat().st_size))
+                status = _status(entry)
+                if not stat.S_ISDIR(status.st_mode):
+                    found.append((f"{prefix}{entry.name}", _size(status, entry.path)))
+                    continue
+                waiting.append((f"{prefix}{entry.name}/", entry.path))
+                real = os.path.realpath(entry.path)
+                if entry.is_symlink() and real in read:
+                    raise ConfigError(
+                        f"The link '{entry.path}' leads to '{real}', which is read already or holds a folder that is: "
+                        "remove the link."
+                    )
+                read |= _with_parents(real) if entry.is_symlink() else {real}
     return sorted(found)
+
+
+def _with_parents(folder: str) -> set[str]:
+    """The folder and all that hold it, without links."""
+    real = Path(folder).resolve()
+    return {str(place) for place in (real, *real.parents)}
+
+
+def _status(entry: os.DirEntry[str]) -> os.stat_result:
+    """What an entry of a folder, or the file that it is a link to, is."""
+    try:
+        entry.name.encode()
+        return entry.stat()
+    except UnicodeEncodeError:
+        raise ConfigError(f"The name of the file {os.fsencode(entry.path)!r} is not UTF-8: rename it.") from None
+    except OSError as error:
+        reason = "it is a link to nothing" if isinstance(error, FileNotFoundError) else error.strerror
+        raise ConfigError(f"'{entry.path}' cannot be read ({reason}): mend or remove it.") from None
+
+
+def _size(status: os.stat_result, path: str) -> int:
+    """Size of a regular file; to open anything else may wait for ever."""
+    if not stat.S_ISREG(status.st_mode):
+        kind = next((name for test, name in SPECIAL if test(status.st_mode)), "a device")
+        raise ConfigError(f"'{path}' is {kind} and no regular file: remove it, or name another file.")
+    return status.st_size
 
 
 def record(path: Path, name: str) -> dict[str, Any]:

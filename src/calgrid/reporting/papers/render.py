@@ -44,14 +44,8 @@ class Markup:
         return {BEST: self.best, SECOND: self.second}.get(mark, "{}").format(self.escape(words))
 
 
-def _tex(words: str) -> str:
-    for plain, written in (("\\", "\\textbackslash{}"), ("_", "\\_"), ("%", "\\%"), ("&", "\\&"), ("#", "\\#")):
-        words = words.replace(plain, written)
-    return words.replace("–", "--").replace("↓", "$\\downarrow$").replace("↑", "$\\uparrow$").replace("±", "$\\pm$")
-
-
-MARKDOWN = Markup(lambda words: words.replace("|", "\\|"), "**{}**", "<u>{}</u>", "{}", "\\|")
-LATEX = Markup(_tex, "\\textbf{{{}}}", "\\underline{{{}}}", "{{\\scriptsize {}}}", "$\\vert$")
+MARKDOWN = Markup(text.markdown, "**{}**", "<u>{}</u>", "{}", "\\|")
+LATEX = Markup(text.latex, "\\textbf{{{}}}", "\\underline{{{}}}", "{{\\scriptsize {}}}", "$\\vert$")
 HTML = Markup(lambda words: str(escape(words)), "<b>{}</b>", "<u>{}</u>", "<small>{}</small>", "|")
 
 
@@ -78,7 +72,7 @@ class PaperTable:
     def files(self) -> dict[str, str]:
         """Suffix -> content of the table's files."""
         return {
-            "csv": self.frame.to_csv(index=False, lineterminator="\n"),
+            "csv": text.csv(self.frame),
             "md": self.markdown,
             "tex": self.latex,
             "html": self.html,
@@ -132,16 +126,16 @@ class PaperTable:
     @property
     def markdown(self) -> str:
         """The table in Markdown."""
-        parts = [f"# {self.spec['title']}", self.caption]
+        parts = [f"# {text.markdown(self.spec['title'])}", text.markdown(self.caption)]
         for heading, rows in self._sections(MARKDOWN):
             lines = [rows[0], ["---"] * len(rows[0]), *rows[1:]]
-            parts += [f"## {heading}", "\n".join(f"| {' | '.join(line)} |" for line in lines)]
+            parts += [f"## {text.markdown(heading)}", "\n".join(f"| {' | '.join(line)} |" for line in lines)]
         return "\n\n".join(parts) + "\n"
 
     @property
     def latex(self) -> str:
         """The table in LaTeX: one tabular a section, without packages."""
-        parts = [f"% {self.spec['title']}"]
+        parts = [f"% {text.one_line(self.spec['title'])}"]
         for heading, rows in self._sections(LATEX):
             body = [" & ".join(row) + " \\\\" for row in rows]
             names = len(self.spec["row_axes"])

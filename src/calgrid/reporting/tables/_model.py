@@ -29,8 +29,8 @@ class Cell:
     @property
     def markdown(self) -> str:
         """The cell in Markdown."""
-        value = f"**{self.text}**" if self.bold else self.text
-        return f"{value} {self.spread}".strip().replace("|", "\\|")
+        value = text.markdown(self.text)
+        return f"{f'**{value}**' if self.bold else value} {text.markdown(self.spread)}".strip()
 
 
 @dataclass(frozen=True)
@@ -63,10 +63,10 @@ class Table:
     @property
     def markdown(self) -> str:
         """The table as Markdown: title, caption, and one table a section."""
-        parts = [f"# {self.title}", self.caption]
+        parts = [f"# {text.markdown(self.title)}", text.markdown(self.caption)]
         for section in self.sections:
-            parts.append(f"## {section.heading}")
-            rows = [list(section.header), ["---"] * len(section.header)]
+            parts.append(f"## {text.markdown(section.heading)}")
+            rows = [[*map(text.markdown, section.header)], ["---"] * len(section.header)]
             rows += [[cell.markdown for cell in row] for row in section.rows]
             parts.append("\n".join(f"| {' | '.join(row)} |" for row in rows))
         return "\n\n".join(parts) + "\n"
@@ -74,7 +74,7 @@ class Table:
     @property
     def files(self) -> dict[str, str]:
         """Suffix -> content of the table's files."""
-        return {"csv": self.frame.to_csv(index=False, lineterminator="\n"), "md": self.markdown}
+        return {"csv": text.csv(self.frame), "md": self.markdown}
 
     @property
     def entry(self) -> dict[str, Any]:
