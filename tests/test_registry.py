@@ -201,8 +201,12 @@ def test_an_identifier_near_nothing_lists_all(refuses):
         (LOSS.replace("state=", "stat="), ["Unknown fact 'stat' in calgrid/losses/bad.py", "did you mean 'state'?"]),
         (LOSS.replace("hard_labels=True,", ""), ["bad.py: @register of a loss needs the fact 'hard_labels'"]),
         (
-            LOSS.replace("state=", "limits={'margn': (0, 1)}, state="),
+            LOSS.replace("state=", "limits={'margn': '[0, 1]'}, state="),
             ["Unknown hyper-parameter 'margn' in calgrid/losses/bad.py: limits", "did you mean 'margin'?"],
+        ),
+        (
+            LOSS.replace("state=", "limits={'margin': (0, 1)}, state="),
+            ["calgrid/losses/bad.py: limits of margin must be a range such as '[0, 1)'", "got (0, 1)"],
         ),
         (
             LOSS.replace("margin: float = 10.0", "margin: float"),
@@ -220,7 +224,17 @@ def test_an_identifier_near_nothing_lists_all(refuses):
         ("class A:\n    def (\n", ["calgrid/losses/bad.py, line 2, is not valid Python"]),
     ],
     ids=[
-        *("none", "two", "no source", "no literal", "default no literal", "misspelt fact", "no fact", "limits"),
+        *(
+            "none",
+            "two",
+            "no source",
+            "no literal",
+            "default no literal",
+            "misspelt fact",
+            "no fact",
+            "limits",
+            "range",
+        ),
         *("no default", "no annotation", "unknown annotation", "literal or none", "syntax"),
     ],
 )

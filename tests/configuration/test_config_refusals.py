@@ -118,7 +118,6 @@ TOP_LEVEL = [
     ({"calibrators": {"mine": {"base": "tss"}}}, ["Unknown calibrator 'tss' in calibrators.mine.base", "'ts'?"]),
     ({"calibrators": {"mine": {"base": "smart", "sgma": 1}}}, ["'sgma' in calibrators.mine", "did you mean 'sigma'?"]),
     ({"calibrators": {"mine": {"base": "smart", "seed": 1}}}, ["calibrators.mine", "calibrator_seeds"]),
-    ({"calibrators": {"mine": {"base": "hb", "n_bins": 0}}}, ["calibrators.mine: ", "n_bins must be at least 1"]),
     ({"calibrators": {"ts": {"base": "ts"}}}, ["calibrators.ts: 'ts' is a registered calibrator", "another name"]),
     # variants of protocols
     ({"protocols": {"p": {"base": "digts"}}}, ["Unknown protocol 'digts' in protocols.p.base", "'digits'?"]),
