@@ -22,6 +22,7 @@ from types import MappingProxyType
 from typing import Any, TypeVar
 
 from calgrid.errors import ConfigError, number_as_text, unknown_id
+from calgrid.interfaces import undefined
 from calgrid.ranges import Range, read_range
 
 PACKAGE_ROOT = Path(__file__).parent
@@ -37,6 +38,8 @@ KINDS: Mapping[str, tuple[str, str]] = MappingProxyType(
     }
 )
 
+#: facts of a backbone that are whole numbers above 0, which a library of backbones does not give
+SIZES = ("num_features", "image_size", "least_size", "multiply_adds", "activations")
 #: kind -> facts that each component gives, facts that some give; any component may give ``limits``
 FACTS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = MappingProxyType(
     {
@@ -51,8 +54,8 @@ FACTS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = MappingProxyType(
             ),
         ),
         "backbone": (
-            ("label", "parameters", "pretrained"),
-            ("num_features", "image_size", "least_size", "most_size", "multiply_adds", "activations", "library"),
+            ("label", "parameters", "pretrained", *SIZES),
+            ("most_size", "library"),
         ),
         "probe": ((), ("needs_linear_head",)),
     }
@@ -244,9 +247,24 @@ def _check_facts(kind: str, info: Mapping[str, Any], where: str) -> None:
     for name in info:
         if name not in known:
             raise unknown_id("fact", name, known, f"{where}: @register")
-    for name in needed:
-        if name not in info:
-            raise ConfigError(f"{where}: @register of a {KINDS[kind][1]} needs the fact '{name}'.")
+    missing = [name for name in needed if name not in info and not (name in SIZES and info.get("library", False))]
+    if missing:
+        facts = f"the fact{'s' if missing[1:] else ''} {', '.join(missing)}"
+        raise ConfigError(
+            f"{where}: @register of a {KINDS[kind][1]} needs {facts} (explained in calgrid/{KINDS[kind][0]}/_base.py)."
+        )
+    if kind == "backbone" and not info.get("library", False):
+        _check_sizes(info, where)
+
+
+def _check_sizes(info: Mapping[str, Any], where: str) -> None:
+    """Raise ConfigError unless the facts of a backbone are numbers by which jobs can be sized."""
+    parameters = info["parameters"]
+    if not isinstance(parameters, dict) or not parameters:
+        raise ConfigError(f"{where}: the fact parameters must map numbers of classes to counts, got {parameters!r}.")
+    for name, value in ((name, info[name]) for name in SIZES):
+        if not isinstance(value, int) or value < 1:
+            raise ConfigError(f"{where}: the fact {name} must be a whole number above 0, got {value!r}.")
 
 
 def _with_ranges(options: Mapping[str, Option], limits: Mapping[str, Any], where: str) -> dict[str, Option]:
@@ -324,11 +342,20 @@ def spec(kind: str, name: str, where: str = "") -> Spec:
     """
     known = specs(kind)
     if name in known:
+        _check_methods(known[name].module, known[name].class_name, KINDS[kind][1])
         return known[name]
     library, slash, _ = name.partition("/")
     if slash and library in known and known[library].info.get("library", False):
         return dataclasses.replace(known[library], id=name)
     raise unknown_id(KINDS[kind][1], name, known, where)
+
+
+@functools.cache
+def _check_methods(module: str, class_name: str, kind: str) -> None:
+    """Raise ConfigError for a class that could not be used, because it lacks what its base asks for."""
+    if missing := undefined(module, class_name):
+        path = f"{module.replace('.', '/')}.py"
+        raise ConfigError(f"{path}: the {kind} {class_name} must define {', '.join(missing)}.")
 
 
 def load(kind: str, name: str) -> type:
