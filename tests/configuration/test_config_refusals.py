@@ -32,7 +32,7 @@ GRIDS = [
     ({"calibrators": []}, ["grids[0].calibrators must not be empty"]),
     ({"seeds": [1, 2, 1]}, ["grids[0].seeds holds 1 twice"]),
     ({"methods": ["ce", "ce"]}, ["grids[0].methods holds 'ce' twice"]),
-    ({"methods": "ce"}, ["grids[0].methods must be of type array, got 'ce'"]),
+    ({"methods": "ce"}, ["grids[0].methods must be of type array, got 'ce' (write [ce])"]),
     ({"seeds": [1.5]}, ["grids[0].seeds[0] must be of type integer, got 1.5"]),
     ({"seeds": [-1]}, ["grids[0].seeds[0]", "-1 is less than the minimum of 0"]),
     ({"seeds": ["1"]}, ["grids[0].seeds[0] must be of type integer, got '1'", "without quotes and in digits alone"]),
@@ -73,7 +73,17 @@ TOP_LEVEL = [
     ({"grids": []}, ["grids must not be empty"]),
     ({"grids": {}}, ["grids must be of type array"]),
     ({"data_root": "no/such/folder"}, ["data_root: the folder 'no/such/folder' does not exist", "correct the path"]),
-    ({"published": ["no.csv"]}, ["published: the file 'no.csv' does not exist"]),
+    ({"published": ["no.csv"]}, ["published[0]: the file '", "no.csv' does not exist"]),
+    (
+        {"published": ["/etc/passwd"]},
+        ["published[0]: '/etc/passwd' is no CSV file of published numbers", "paper, table"],
+    ),
+    ({"study": "x" * 300}, ["study must have at most 100 characters, got 300"]),
+    ({"methods": {"x" * 300: {"base": "mbls"}}}, ["methods must have at most 60 characters, got 300"]),
+    ({"results": "/etc/passwd"}, ["results: '/etc/passwd' is a file; give a folder"]),
+    ({"results": "/etc/passwd/mine"}, ["results: '/etc/passwd' is a file; give a folder"]),
+    ({"results": "a\0b"}, ["results: the path must not hold a null character"]),
+    ({"data_root": "/etc/passwd"}, ["data_root: '/etc/passwd' is a file; give a folder"]),
     ({"statistics": {"bins": 1}}, ["statistics.bins", "less than the minimum of 2"]),
     ({"statistics": {"bins": 15.0}}, ["statistics.bins must be of type integer, got 15.0 (write 15)"]),
     ({"statistics": {"level": float("nan")}}, ["statistics.level must be a finite number, got nan"]),
@@ -134,6 +144,16 @@ TOP_LEVEL = [
         {"protocols": {"p": {"base": "digits", "epochs": 30, "schedule": {"milestones": [30]}}}},
         ["protocol 'p': milestone 30 is not before the last of 30 epochs", "train longer"],
     ),
+    (
+        {"protocols": {"p": {"base": "digits", "schedule": {"milestones": [50, 40]}}}},
+        ["protocol 'p': schedule.milestones must ascend, got [50, 40]"],
+    ),
+    (
+        {"protocols": {"p": {"base": "digits", "schedule": {"warmup_epochs": 1000}}}},
+        ["protocol 'p': schedule.warmup_epochs must be fewer than the 60 epochs, got 1000"],
+    ),
+    ({"protocols": {"p": {"base": "digits", "optimizer": {"lr": 1e30}}}}, ["protocol 'p': optimizer.lr", "of 100"]),
+    ({"protocols": {"p": {"base": "digits", "crop_size": 1}}}, ["protocol 'p': crop_size", "minimum of 4"]),
     (
         {"protocols": {"p": {"base": "digits", "optimizer": {"nesterov": True, "momentum": 0.0}}}},
         ["protocol 'p': optimizer.nesterov needs a momentum"],
@@ -360,7 +380,7 @@ class TestProtocolFiles:
     @pytest.mark.parametrize(
         ("text", "parts"),
         [
-            ("epochs: [1, 2\n", ["digits.yaml is not valid YAML"]),
+            ("epochs: [1, 2\n", ["digits.yaml, line 2, column 1, is not valid YAML: expected ',' or ']'"]),
             ("just text\n", ["digits.yaml must be a mapping"]),
             ("description: d\nepochs: 3\n", ["protocol 'digits': the key 'batch_size' is missing"]),
         ],
