@@ -59,6 +59,8 @@ try:
     for path in workflow.overwrite_configfiles or [DEFAULT]:
         read_configuration(Path(path))
     BOOK = RuleBook(config, HOME, local=LOCAL)
+    if workflow.is_main_process:
+        BOOK.plan.study.check_labels()
 except CalgridError as error:
     raise WorkflowError(str(error)) from None
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from calgrid import registry
 from calgrid.conventions import OOD_PREFIX
-from calgrid.errors import ConfigError, unknown_id
+from calgrid.errors import ConfigError, DataError, unknown_id
 from calgrid.storage.sources import identity
 
 #: keys of a configured data set that are no options of its kind
@@ -97,6 +97,16 @@ class DatasetBook:
                 except ConfigError as error:
                     raise ConfigError(f"datasets.{unit}.{role}: {error}") from None
         return {"kind": self.configured[unit]["base"], "options": options, "sources": sources}
+
+    def check_labels(self, unit: str, data_root: str | None) -> None:
+        """Raise ConfigError where the labels of one's own pictures do not fit the options; the labels are read."""
+        if unit not in self.configured or unit in self._variants:
+            return
+        kind = registry.load("dataset", self.configured[unit]["base"])(**self.options(unit))
+        try:
+            kind.plan(None if data_root is None else Path(data_root))
+        except DataError as error:
+            raise ConfigError(f"datasets.{unit}: {error}") from None
 
     def _add(self, name: str, where: str) -> None:
         given = self.configured[name]

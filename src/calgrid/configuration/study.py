@@ -316,6 +316,14 @@ class Study:
         """What the prepared arrays of a configured data set depend on; nothing for a registered one."""
         return self.datasets.settings(unit, self.config["data_root"])
 
+    def check_labels(self) -> None:
+        """Raise ConfigError for pictures of one's own that are too few or have other classes than are asked for.
+
+        It takes seconds where there are many, so jobs, which plan too, leave it out.
+        """
+        for unit in self.data_units():
+            self.datasets.check_labels(unit, self.config["data_root"])
+
     def families(self, protocol: str, dataset: str) -> list[str]:
         """All shift families that the study wants of any run of this protocol and data set, in a stable order."""
         wanted = {

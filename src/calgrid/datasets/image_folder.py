@@ -102,7 +102,9 @@ class ImageFolder(ImageFiles):
             for row in rows:
                 yield str(paths[row]), paths[row].read_bytes()
 
-        files = [_record(folder, name, part) for folder, name, part in zip(folders, names, pictures, strict=True)]
+        def files() -> list[dict[str, Any]]:
+            return [_record(folder, name, part) for folder, name, part in zip(folders, names, pictures, strict=True)]
+
         return Source(labels, read, files, classes)
 
 

@@ -104,7 +104,9 @@ class ImageParquet(ImageFiles):
                 yield from self._pictures(path, inside)
                 start += len(own)
 
-        files = [record(path, name) for path, name in zip(paths, names, strict=True)]
+        def files() -> list[dict[str, Any]]:
+            return [record(path, name) for path, name in zip(paths, names, strict=True)]
+
         return Source(np.concatenate(labels), read, files)
 
     def _labels(self, path: Path) -> Rows:
