@@ -69,7 +69,7 @@ class ProtocolBook:
         if not trains(filled):
             return _ready(raw, filled, f"protocol '{name}'")
         _check(filled, f"protocol '{name}'")
-        if "schedule" in filled.get("second_stage", {}):
+        if "second_stage" in filled:
             _check(for_stage(filled, second=True), f"protocol '{name}': second_stage")
         return {key: value for key, value in filled.items() if key != "description"}
 
