@@ -82,6 +82,7 @@ def test_the_published_values_lie_in_their_ranges(kind, name):
         ("(-inf, 2]", 3, "at most 2"),
         ("[0, largest]", 6.0, "at least 0 and at most largest, which is 5"),
         ("(-inf, inf)", float("nan"), "a finite number"),
+        ("[0, inf)", [10**400], "a finite number"),
         ("[0, 1]", "half", "at least 0 and at most 1"),
         ("[0, 1]", True, "at least 0 and at most 1"),
         ("[0, 1]", [0.5, 1.2], "at least 0 and at most 1"),

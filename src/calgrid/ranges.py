@@ -1,5 +1,6 @@
 """Ranges of numbers in interval notation: ``[0, 1)``, ``(0, inf)``; ``(-inf, inf)`` is any number."""
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -35,6 +36,8 @@ class Range:
             raise ConfigError(f"{where} must not be empty.")
         for member in members:
             number = isinstance(member, int | float) and not isinstance(member, bool)
+            if number and not is_finite(member):
+                raise ConfigError(f"{where} {not_finite(member)}.")
             if not number or not self._holds(member, others):
                 raise ConfigError(f"{where} must be {self.words(others)}, got {member!r}.")
 
@@ -56,6 +59,19 @@ def read_range(text: Any, where: str) -> Range:
         raise ConfigError(f"{where} must be a range such as '[0, 1)' or '(0, inf)', got {text!r}.")
     opening, low, high, closing = found.groups()
     return Range(low, high, above=opening == "(", below=closing == ")")
+
+
+def is_finite(value: float) -> bool:
+    """Is a number neither NaN nor infinite, nor a whole one beyond what a float holds?"""
+    try:
+        return math.isfinite(value)
+    except OverflowError:
+        return False
+
+
+def not_finite(value: float) -> str:
+    """What an error says, behind the place, of a number that is not finite."""
+    return f"must be a finite number, got {'one beyond 1.0e+308' if isinstance(value, int) else value}"
 
 
 def _named(end: str, others: Mapping[str, Any]) -> str:

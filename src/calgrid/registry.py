@@ -13,7 +13,6 @@ import ast
 import dataclasses
 import functools
 import importlib
-import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -23,7 +22,7 @@ from typing import Any, TypeVar
 
 from calgrid.errors import ConfigError, number_as_text, unknown_id
 from calgrid.interfaces import undefined
-from calgrid.ranges import Range, read_range
+from calgrid.ranges import Range, is_finite, not_finite, read_range
 
 PACKAGE_ROOT = Path(__file__).parent
 #: kind of component -> (sub-package that holds one file per component, name of the kind in messages)
@@ -100,19 +99,6 @@ class Option:
             return list(value)
         hint = number_as_text(value, whole="float" not in accepted) if {"float", "int"} & set(accepted) else ""
         raise ConfigError(f"{where} must be {self.type}, got {value!r}{hint}.")
-
-
-def is_finite(value: float) -> bool:
-    """Is a number neither NaN nor infinite, nor a whole one beyond what a float holds?"""
-    try:
-        return math.isfinite(value)
-    except OverflowError:
-        return False
-
-
-def not_finite(value: float) -> str:
-    """What an error says, behind the place, of a number that is not finite."""
-    return f"must be a finite number, got {'one beyond 1.0e+308' if isinstance(value, int) else value}"
 
 
 @dataclass(frozen=True)

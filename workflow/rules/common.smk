@@ -61,7 +61,7 @@ try:
     BOOK = RuleBook(config, HOME, local=LOCAL)
     if workflow.is_main_process:
         BOOK.plan.study.check_labels()
-except CalgridError as error:
+except (CalgridError, OSError) as error:
     raise WorkflowError(str(error)) from None
 
 BOOK.export_environment()

@@ -9,7 +9,7 @@ import jsonschema
 
 from calgrid.configuration.reading import read_yaml
 from calgrid.errors import ConfigError, number_as_text, unknown_id
-from calgrid.registry import is_finite, not_finite
+from calgrid.ranges import is_finite, not_finite
 
 
 def _is_integer(_: Any, value: Any) -> bool:
