@@ -1,6 +1,7 @@
 """Folders and files that a configuration names: what must hold of them before any job."""
 
 import csv
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,8 +18,8 @@ def check_folders(config: Mapping[str, Any]) -> None:
     for key in ("results", "data_root"):
         if (config[key] or "").startswith("~"):
             raise ConfigError(f"{key}: '~' is not replaced by your home folder here; write the path in full.")
-        if "\0" in (config[key] or ""):
-            raise ConfigError(f"{key}: the path must not hold a null character.")
+        if not _is_path(config[key] or ""):
+            raise ConfigError(f"{key}: {config[key]!r} holds a character that no path can have; write another one.")
     if wrong := sorted(set("{}\n") & set(config["results"])):
         raise ConfigError(f"results: the path must not hold {wrong[0]!r}, which means something to Snakemake.")
     _check_no_file(Path(config["results"], config["study"]), "results")
@@ -29,6 +30,13 @@ def check_folders(config: Mapping[str, Any]) -> None:
     # a folder beside the results is made by the first download; elsewhere a missing one is a slip
     if not data_root.is_dir() and len(data_root.parts) > 1:
         raise ConfigError(f"data_root: the folder '{data_root}' does not exist; create it or correct the path.")
+
+
+def _is_path(text: str) -> bool:
+    try:
+        return b"\0" not in os.fsencode(text)
+    except UnicodeEncodeError:
+        return False
 
 
 def _check_no_file(folder: Path, where: str) -> None:
