@@ -3,10 +3,11 @@
 import inspect
 import json
 import re
+import shutil
 
 import pytest
 
-from calgrid import registry
+from calgrid import interfaces, registry
 from calgrid.errors import ConfigError
 from calgrid.registry import Option
 
@@ -41,15 +42,52 @@ class Helper:
 '''
 
 
+CACHES = (registry.specs, registry._check_methods, interfaces._names)
+CALIBRATOR = '''
+from calgrid.calibrators import Calibrator
+from calgrid.registry import register
+
+
+class Halved(Calibrator):
+    def _fit(self, logits, labels, features, head):
+        return {}
+
+
+@register(source="a paper", needs=("logits",), keeps_argmax=True, parameters="0", stochastic=False)
+class Mine(Halved):
+    """A calibrator of our own."""
+
+    def _transform(self, logits, features):
+        return logits
+'''
+BACKBONE = '''
+@register(source="a paper", label="Mine", parameters={10: 100}, pretrained=False)
+class Mine(Backbone):
+    """A backbone of our own."""
+'''
+
+
 @pytest.fixture
-def losses(tmp_path, monkeypatch):
+def package(tmp_path, monkeypatch):
+    """Folder of a package without components, in which only the bases of calibrators are."""
+    (tmp_path / "calibrators").mkdir()
+    for name in ("__init__.py", "_base.py"):
+        shutil.copy(registry.PACKAGE_ROOT / "calibrators" / name, tmp_path / "calibrators")
+    for module in (registry, interfaces):
+        monkeypatch.setattr(module, "PACKAGE_ROOT", tmp_path)
+    for cache in CACHES:
+        cache.cache_clear()
+    yield tmp_path
+    for cache in CACHES:
+        cache.cache_clear()
+
+
+@pytest.fixture
+def losses(package):
     """Folder of an otherwise empty package whose files are its losses."""
-    monkeypatch.setattr(registry, "PACKAGE_ROOT", tmp_path)
-    registry.specs.cache_clear()
-    folder = tmp_path / "losses"
+    folder = package / "losses"
     folder.mkdir()
-    yield folder
-    registry.specs.cache_clear()
+    return folder
 
 
 @pytest.fixture
@@ -199,10 +237,14 @@ def test_an_identifier_near_nothing_lists_all(refuses):
             ["calgrid/losses/bad.py: default of x must be a literal"],
         ),
         (LOSS.replace("state=", "stat="), ["Unknown fact 'stat' in calgrid/losses/bad.py", "did you mean 'state'?"]),
-        (LOSS.replace("hard_labels=True,", ""), ["bad.py: @register of a loss needs the fact 'hard_labels'"]),
+        (LOSS.replace("hard_labels=True,", ""), ["bad.py: @register of a loss needs the fact hard_labels"]),
         (
-            LOSS.replace("state=", "limits={'margn': (0, 1)}, state="),
+            LOSS.replace("state=", "limits={'margn': '[0, 1]'}, state="),
             ["Unknown hyper-parameter 'margn' in calgrid/losses/bad.py: limits", "did you mean 'margin'?"],
+        ),
+        (
+            LOSS.replace("state=", "limits={'margin': (0, 1)}, state="),
+            ["calgrid/losses/bad.py: limits of margin must be a range such as '[0, 1)'", "got (0, 1)"],
         ),
         (
             LOSS.replace("margin: float = 10.0", "margin: float"),
@@ -220,7 +262,17 @@ def test_an_identifier_near_nothing_lists_all(refuses):
         ("class A:\n    def (\n", ["calgrid/losses/bad.py, line 2, is not valid Python"]),
     ],
     ids=[
-        *("none", "two", "no source", "no literal", "default no literal", "misspelt fact", "no fact", "limits"),
+        *(
+            "none",
+            "two",
+            "no source",
+            "no literal",
+            "default no literal",
+            "misspelt fact",
+            "no fact",
+            "limits",
+            "range",
+        ),
         *("no default", "no annotation", "unknown annotation", "literal or none", "syntax"),
     ],
 )
@@ -228,6 +280,37 @@ def test_a_file_that_is_no_component_is_refused_by_name(losses, refuses, text, p
     (losses / "bad.py").write_text(text)
     with refuses(ConfigError, *parts):
         registry.specs("loss")
+
+
+def test_a_calibrator_without_its_methods_is_refused_before_it_is_used(package, refuses):
+    (package / "calibrators" / "mine.py").write_text(CALIBRATOR)
+    assert list(registry.specs("calibrator")) == ["mine"]
+    with refuses(ConfigError, "calgrid/calibrators/mine.py: the calibrator Mine must define _state, _load_state."):
+        registry.spec("calibrator", "mine")
+
+
+def test_nothing_is_asked_of_classes_of_other_packages(package):
+    (package / "calibrators" / "mine.py").write_text(CALIBRATOR.replace("calgrid.calibrators", "elsewhere"))
+    assert registry.spec("calibrator", "mine").id == "mine"
+
+
+@pytest.mark.parametrize(
+    ("given", "parts"),
+    [
+        ("", ["needs the facts num_features, image_size, least_size, multiply_adds, activations", "/_base.py)."]),
+        ("num_features=64, image_size=32, least_size=1, multiply_adds=10**7,", ["multiply_adds must be a literal"]),
+        ("num_features=64, image_size=32, least_size=1, multiply_adds=100,", ["needs the fact activations"]),
+        (
+            "num_features=64, image_size=32, least_size=0, multiply_adds=100, activations=1,",
+            ["the fact least_size must be a whole number above 0, got 0"],
+        ),
+    ],
+)
+def test_a_backbone_says_what_jobs_are_sized_by(package, refuses, given, parts):
+    (package / "backbones").mkdir()
+    (package / "backbones" / "mine.py").write_text(BACKBONE.replace("pretrained", f"{given} pretrained"))
+    with refuses(ConfigError, "calgrid/backbones/mine.py: ", *parts):
+        registry.specs("backbone")
 
 
 @pytest.mark.parametrize("name", ["My-Loss.py", "a+b.py", "2d.py", "Mine.py", "größe.py"])

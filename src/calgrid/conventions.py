@@ -11,3 +11,8 @@ TRAINED = "trained"
 #: value of ``fit_on``: a part of each shifted set fits the calibrators that are scored on the rest of it
 SAME_SHIFT = "same_shift"
 SAME_SHIFT_SHARE = 0.2
+#: what a published number is about, beside its paper and table, and all columns that files of them must have
+PUBLISHED_PLACE = ("dataset", "backbone", "method", "calibrator", "metric", "shift", "severity")
+PUBLISHED_COLUMNS = ("paper", "table", *PUBLISHED_PLACE, "value", "unit", "suspect")
+#: unit in these files -> what one printed unit is worth in the unit of the metrics
+PUBLISHED_UNITS = {"percent": 0.01, "centinats": 0.01, "seconds": 1.0, "rank": 1.0}

@@ -35,7 +35,8 @@ def unknown_id(kind: str, name: str, known: Iterable[str], where: str = "") -> C
     near = difflib.get_close_matches(str(name).lower(), small, n=1, cutoff=0.5)
     place = f" in {where}" if where else ""
     hint = f"did you mean '{small[near[0]]}'?" if near else f"valid: {', '.join(options) or '(none)'}."
-    return ConfigError(f"Unknown {kind} '{name}'{place}: {hint}")
+    shown = name if str(name).isprintable() else ascii(name)[1:-1]
+    return ConfigError(f"Unknown {kind} '{shown}'{place}: {hint}")
 
 
 def number_as_text(value: object, whole: bool = False) -> str:

@@ -3,7 +3,7 @@
 A component (loss, procedure, calibrator, dataset, shift, backbone, probe) lives in ``calgrid/<package>/<id>.py``; the
 file name is the identifier, and the one class in it that carries ``@register(...)`` is the component. Its
 hyper-parameters are the keyword-only arguments of ``__init__``: their defaults and annotations are the only place where
-they are written down.
+they are written down, and ``limits`` of ``@register`` is the only place of their ranges.
 
 Planning a grid must not import torch (seconds) for each Snakemake process, so :func:`specs` reads the files with
 :mod:`ast`; :func:`load` imports the one file that is needed.
@@ -13,7 +13,6 @@ import ast
 import dataclasses
 import functools
 import importlib
-import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -22,6 +21,8 @@ from types import MappingProxyType
 from typing import Any, TypeVar
 
 from calgrid.errors import ConfigError, number_as_text, unknown_id
+from calgrid.interfaces import undefined
+from calgrid.ranges import Range, is_finite, not_finite, read_range
 
 PACKAGE_ROOT = Path(__file__).parent
 #: kind of component -> (sub-package that holds one file per component, name of the kind in messages)
@@ -36,6 +37,8 @@ KINDS: Mapping[str, tuple[str, str]] = MappingProxyType(
     }
 )
 
+#: facts of a backbone that are whole numbers above 0, which a library of backbones does not give
+SIZES = ("num_features", "image_size", "least_size", "multiply_adds", "activations")
 #: kind -> facts that each component gives, facts that some give; any component may give ``limits``
 FACTS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = MappingProxyType(
     {
@@ -50,8 +53,8 @@ FACTS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = MappingProxyType(
             ),
         ),
         "backbone": (
-            ("label", "parameters", "pretrained"),
-            ("num_features", "image_size", "least_size", "most_size", "multiply_adds", "activations", "library"),
+            ("label", "parameters", "pretrained", *SIZES),
+            ("most_size", "library"),
         ),
         "probe": ((), ("needs_linear_head",)),
     }
@@ -71,6 +74,8 @@ class Option:
     default: Any
     type: str
     choices: tuple[Any, ...] = ()
+    #: of a number, or of the members of a list
+    range: Range | None = None
 
     def check(self, value: Any, where: str) -> Any:
         """Return ``value`` in the declared type, or raise ConfigError naming ``where`` it was given."""
@@ -83,9 +88,9 @@ class Option:
             return None
         if isinstance(value, bool) and "bool" not in accepted:
             raise ConfigError(f"{where} must be {self.type}, got {value!r}.")
+        if {"float", "int"} & set(accepted) and isinstance(value, (int, float)) and not is_finite(value):
+            raise ConfigError(f"{where} {not_finite(value)}.")
         if "float" in accepted and isinstance(value, (int, float)):
-            if not is_finite(value):
-                raise ConfigError(f"{where} {not_finite(value)}.")
             return float(value)
         for name, kind in (("bool", bool), ("int", int), ("str", str)):
             if name in accepted and isinstance(value, kind):
@@ -94,31 +99,6 @@ class Option:
             return list(value)
         hint = number_as_text(value, whole="float" not in accepted) if {"float", "int"} & set(accepted) else ""
         raise ConfigError(f"{where} must be {self.type}, got {value!r}{hint}.")
-
-
-def is_finite(value: float) -> bool:
-    """Is a number neither NaN nor infinite, nor a whole one beyond what a float holds?"""
-    try:
-        return math.isfinite(value)
-    except OverflowError:
-        return False
-
-
-def not_finite(value: float) -> str:
-    """What an error says, behind the place, of a number that is not finite."""
-    return f"must be a finite number, got {'one beyond 1.0e+308' if isinstance(value, int) else value}"
-
-
-def _check_limits(value: Any, limits: tuple[float | None, float | None], where: str) -> None:
-    low, high = limits
-    sizes = [f"{side} {limit:g}" for side, limit in (("at least", low), ("at most", high)) if limit is not None]
-    members = value if isinstance(value, list | tuple) else [value]
-    if not members:
-        raise ConfigError(f"{where} must not be empty.")
-    for member in members:
-        number = isinstance(member, int | float) and not isinstance(member, bool)
-        if not number or not (low is None or member >= low) or not (high is None or member <= high):
-            raise ConfigError(f"{where} must be {' and '.join(sizes)}, got {member!r}.")
 
 
 @dataclass(frozen=True)
@@ -156,9 +136,15 @@ class Spec:
                 known = self.options or {"(it has none)": None}
                 raise unknown_id("hyper-parameter", name, known, place)
             values[name] = self.options[name].check(value, f"{place}: {name}")
-        for name, limits in self.info.get("limits", {}).items():
-            _check_limits(values[name], limits, f"{place}: {name}")
+        self._check_ranges(values, place)
         return values
+
+    def _check_ranges(self, values: Mapping[str, Any], place: str) -> None:
+        """Raise ConfigError for a value out of its range; those that are ends of ranges come first."""
+        ranges = {name: option.range for name, option in self.options.items() if option.range is not None}
+        for name in sorted(ranges, key=lambda name: bool(ranges[name].names)):
+            if values[name] is not None:
+                ranges[name].check(values[name], f"{place}: {name}", values)
 
 
 def register(
@@ -175,8 +161,9 @@ def register(
     ----------
     source : the paper (authors, venue, year, equation) or origin.
     dataset_defaults : dataset id -> hyper-parameters that differ from the defaults there.
-    info : further facts of the kind, for example ``needs=("features",)`` or ``keeps_argmax=True``; ``limits`` maps
-        hyper-parameters to the smallest and largest value that they, or the members of a list, may have (None: any).
+    info : further facts of the kind, for example ``needs=("features",)`` or ``keeps_argmax=True``; ``limits`` maps each
+        numeric hyper-parameter to the range in which its value, or each member of a list, must lie: ``"[0, 1)"``,
+        ``"(0, inf)"``, ``"[1, other]"`` up to the value of another one, ``"(-inf, inf)"`` for any number.
     """
 
     def mark(cls: Component) -> Component:
@@ -239,19 +226,43 @@ def _option(arg: ast.arg, default: ast.expr | None, where: str) -> Option:
     )
 
 
-def _check_facts(kind: str, info: Mapping[str, Any], options: Mapping[str, Option], where: str) -> None:
+def _check_facts(kind: str, info: Mapping[str, Any], where: str) -> None:
     """Raise ConfigError unless a component gives all facts of its kind, and none that nothing reads."""
     needed, further = FACTS[kind]
     known = (*needed, *further, "limits", "dataset_defaults")
     for name in info:
         if name not in known:
             raise unknown_id("fact", name, known, f"{where}: @register")
-    for name in needed:
-        if name not in info:
-            raise ConfigError(f"{where}: @register of a {KINDS[kind][1]} needs the fact '{name}'.")
-    for name in info.get("limits", {}):
-        if name not in options:
-            raise unknown_id("hyper-parameter", name, options or {"(none)"}, f"{where}: limits")
+    missing = [name for name in needed if name not in info and not (name in SIZES and info.get("library", False))]
+    if missing:
+        facts = f"the fact{'s' if missing[1:] else ''} {', '.join(missing)}"
+        raise ConfigError(
+            f"{where}: @register of a {KINDS[kind][1]} needs {facts} (explained in calgrid/{KINDS[kind][0]}/_base.py)."
+        )
+    if kind == "backbone" and not info.get("library", False):
+        _check_sizes(info, where)
+
+
+def _check_sizes(info: Mapping[str, Any], where: str) -> None:
+    """Raise ConfigError unless the facts of a backbone are numbers by which jobs can be sized."""
+    parameters = info["parameters"]
+    if not isinstance(parameters, dict) or not parameters:
+        raise ConfigError(f"{where}: the fact parameters must map numbers of classes to counts, got {parameters!r}.")
+    for name, value in ((name, info[name]) for name in SIZES):
+        if not isinstance(value, int) or value < 1:
+            raise ConfigError(f"{where}: the fact {name} must be a whole number above 0, got {value!r}.")
+
+
+def _with_ranges(options: Mapping[str, Option], limits: Mapping[str, Any], where: str) -> dict[str, Option]:
+    """Options with their ranges; ConfigError for limits of none of them, or that are no range."""
+    found = dict(options)
+    for name, text in limits.items():
+        limit = read_range(text, f"{where}: limits of {name}")
+        for each in (name, *limit.names):
+            if each not in options:
+                raise unknown_id("hyper-parameter", each, options or {"(none)"}, f"{where}: limits")
+        found[name] = dataclasses.replace(options[name], range=limit)
+    return found
 
 
 def _registered_class(tree: ast.Module, where: str) -> tuple[ast.ClassDef, dict[str, Any]]:
@@ -286,7 +297,7 @@ def _read_spec(kind: str, path: Path) -> Spec:
         raise ConfigError(f"{where}: @register needs a source.")
     options = {**_options(cls, where), **COMMON_OPTIONS.get(kind, {})}
     source = info.pop("source")
-    _check_facts(kind, info, options, where)
+    _check_facts(kind, info, where)
     doc = ast.get_docstring(cls) or ""
     return Spec(
         id=path.stem,
@@ -296,7 +307,7 @@ def _read_spec(kind: str, path: Path) -> Spec:
         summary=doc.strip().split("\n", 1)[0],
         source=source,
         dataset_defaults=MappingProxyType(info.pop("dataset_defaults", {})),
-        options=MappingProxyType(options),
+        options=MappingProxyType(_with_ranges(options, info.get("limits", {}), where)),
         info=MappingProxyType(info),
     )
 
@@ -317,11 +328,20 @@ def spec(kind: str, name: str, where: str = "") -> Spec:
     """
     known = specs(kind)
     if name in known:
+        _check_methods(known[name].module, known[name].class_name, KINDS[kind][1])
         return known[name]
     library, slash, _ = name.partition("/")
     if slash and library in known and known[library].info.get("library", False):
         return dataclasses.replace(known[library], id=name)
     raise unknown_id(KINDS[kind][1], name, known, where)
+
+
+@functools.cache
+def _check_methods(module: str, class_name: str, kind: str) -> None:
+    """Raise ConfigError for a class that could not be used, because it lacks what its base asks for."""
+    if missing := undefined(module, class_name):
+        path = f"{module.replace('.', '/')}.py"
+        raise ConfigError(f"{path}: the {kind} {class_name} must define {', '.join(missing)}.")
 
 
 def load(kind: str, name: str) -> type:

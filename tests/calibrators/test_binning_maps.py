@@ -15,7 +15,6 @@ from calgrid.calibrators._one_vs_all import renormalised
 from calgrid.calibrators._probabilities import softmax
 from calgrid.calibrators._validation import check_logits
 from calgrid.calibrators.bbq import Binnings, binning_sizes
-from calgrid.errors import ConfigError
 
 # worked example: ten confidences and whether the prediction was right
 CONFIDENCE = np.array([0.95, 0.92, 0.85, 0.77, 0.71, 0.65, 0.58, 0.53, 0.46, 0.38])
@@ -248,14 +247,6 @@ def test_the_order_of_the_validation_samples_does_not_matter(id, problem, held_o
     order = np.random.default_rng(2).permutation(len(tied.labels))
     one, other = (held_out.predict(data.fit(id)) for data in (tied, tied.rows(order)))
     np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-12)
-
-
-@pytest.mark.parametrize(
-    ("id", "options"), [("hb", {"n_bins": 0}), ("hb_ova", {"n_bins": 0}), ("hb", {"prior_count": -1.0})]
-)
-def test_impossible_settings_are_refused(id, options):
-    with pytest.raises(ConfigError, match=f"calibrator '{id}'"):
-        build_calibrator(id, **options)
 
 
 @pytest.mark.parametrize("id", ["hb", "bbq", "irm", "spline"])

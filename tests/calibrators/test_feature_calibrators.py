@@ -12,7 +12,7 @@ from calgrid.calibrators._proximity import Neighbours
 from calgrid.calibrators._validation import check_logits
 from calgrid.calibrators.fc import clipped_logits
 from calgrid.calibrators.procal_dr import bandwidths, log_density
-from calgrid.errors import ConfigError, DataError
+from calgrid.errors import DataError
 from calgrid.metrics import accuracy, ece, nll
 
 
@@ -229,17 +229,3 @@ def test_a_thousand_classes_and_twenty_samples(id, make):
     after = few.rows(slice(20, 60)).predict(few.rows(slice(20)).fit(id))
     assert np.isfinite(after).all()
     np.testing.assert_allclose(after.sum(axis=1), 1.0, atol=1e-9)
-
-
-@pytest.mark.parametrize(
-    ("id", "options"),
-    [
-        ("procal_dr", {"n_neighbours": 0}),
-        ("procal_bms", {"n_bins": 0}),
-        ("procal_bms", {"base": "ts"}),
-        ("fc", {"criterion": "mse"}),
-    ],
-)
-def test_impossible_settings_are_refused(id, options):
-    with pytest.raises(ConfigError, match=f"calibrator '{id}'"):
-        build_calibrator(id, **options)

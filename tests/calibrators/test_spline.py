@@ -1,13 +1,11 @@
 """`spline`: the worked example, the basis, and what it does to calibrated and to few data."""
 
 import numpy as np
-import pytest
 from scipy.interpolate import CubicSpline
 from scipy.optimize import minimize
 
 from calgrid.calibrators import build_calibrator, logits_from_probabilities
 from calgrid.calibrators.spline import spline_accuracy
-from calgrid.errors import ConfigError
 
 # worked example in ascending order of confidence, and the accuracy of the published setting
 CONFIDENCE = np.array([0.38, 0.46, 0.53, 0.58, 0.65, 0.71, 0.77, 0.85, 0.92, 0.95])
@@ -78,8 +76,3 @@ def test_fewer_samples_than_knots_leave_the_confidences_as_they_are():
     calibrator = build_calibrator("spline").fit(logits, [0, 1, 1, 0, 0])
     np.testing.assert_allclose(calibrator.predict_proba(logits), np.exp(logits), rtol=1e-12)
     assert calibrator.fit_history == {"n_points": 0}
-
-
-def test_a_spline_needs_two_knots():
-    with pytest.raises(ConfigError, match="n_knots must be at least 2"):
-        build_calibrator("spline", n_knots=1)

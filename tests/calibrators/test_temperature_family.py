@@ -16,7 +16,6 @@ from calgrid.calibrators.ets import SquaredError, likelihood_on_simplex, quadrat
 from calgrid.calibrators.hts import log_entropy
 from calgrid.calibrators.ts_ece_grid import N_TEMPERATURES, STEP, confidences
 from calgrid.calibrators.tva_ts import TopVersusAll
-from calgrid.errors import ConfigError
 from calgrid.metrics import ece
 
 #: sigmoid(2 / T) is the accuracy 3/4 at T = 2 / ln 3
@@ -125,11 +124,6 @@ def test_the_grid_gives_the_temperature_of_lowest_calibration_error(problem):
 def test_the_first_of_equal_errors_wins():
     equal = build_calibrator("ts_ece_grid").fit(np.zeros((4, 2)), np.array([0, 0, 1, 1]))
     assert equal.fit_history["temperature"] == pytest.approx(0.1)
-
-
-def test_bins_of_the_grid_search_are_checked():
-    with pytest.raises(ConfigError, match="n_bins must be at least 1"):
-        build_calibrator("ts_ece_grid", n_bins=0)
 
 
 # ------------------------------------------------------------------------------------------------ ts_mix

@@ -6,11 +6,13 @@ import re
 
 import pytest
 import yaml
+from tests.datasets.pictures import write_parquet
 
 import calgrid as package
 from calgrid import registry
 from calgrid.cli.main import EXIT_STOPPED, KINDS, build_parser
 from calgrid.cli.stages import NEEDED
+from calgrid.configuration import rules
 from calgrid.configuration.methods import registered_methods
 from calgrid.configuration.plan import Plan
 from calgrid.configuration.study import Study
@@ -155,7 +157,7 @@ class TestCheck:
     @pytest.mark.parametrize(
         ("text", "parts"),
         [
-            ("study: [a\n", ["config.yaml is not valid YAML"]),
+            ("study: [a\n", ["config.yaml, line 2, column 1, is not valid YAML"]),
             ("- a\n", ["must be a mapping"]),
             ("", ["must be a mapping"]),
             ("study: x\n", ["it needs 'grids' or 'external'"]),
@@ -172,6 +174,19 @@ class TestCheck:
         assert done.code == 0
         said = [f"calgrid check: overrides[{number}] matches no run of this study." for number in (1, 2)]
         assert done.err.splitlines() == said
+
+    def test_says_that_a_gpu_which_is_not_here_is_not_checked(self, calgrid, write, make_config, home, monkeypatch):
+        monkeypatch.setattr(rules, "GPU_DEVICES", ())
+        done = calgrid("check", write(make_config(device="cuda")), "--home", home)
+        assert done.code == 0
+        assert done.err.startswith("calgrid check: device: cuda is not checked here, as this machine has no GPU")
+
+    def test_counts_the_rows_of_own_images(self, fails, write, make_config, home, tmp_path):
+        write_parquet(tmp_path / "train.parquet", [b""] * 30, [0, 1] * 15)
+        mine = {"base": "image_parquet", "like": "cifar10", "test": "train.parquet"}
+        path = write(make_config({"datasets": ["mine"]}, datasets={"mine": mine}, data_root=str(tmp_path)))
+        parts = ["datasets.mine: val_size is 5000, but the training files hold 30 rows: ask for fewer"]
+        fails("check", path, "--home", home, parts=parts)
 
     def test_the_schemas_are_found_from_any_folder(self, calgrid, fails, write, make_config, tmp_path, monkeypatch):
         path = write(make_config())

@@ -11,8 +11,9 @@ from calgrid.errors import ConfigError
 
 @pytest.fixture
 def study(make_config, home, tmp_path):
-    def make(dataset="digits", backbone="resnet8", **changes):
-        config = make_config({"datasets": [dataset], "backbones": [backbone]}, data_root=str(tmp_path), **changes)
+    def make(dataset="digits", backbone="resnet8", protocol="digits", **changes):
+        grid = {"datasets": [dataset], "backbones": [backbone], "protocol": protocol}
+        config = make_config(grid, data_root=str(tmp_path), **changes)
         return Study(config, home)
 
     return make
@@ -38,6 +39,17 @@ def test_images_of_a_size_that_a_network_cannot_take_are_refused(study, refuses,
     place = f"grids[0].backbones for data set '{dataset}': backbone '{backbone}'"
     with refuses(ConfigError, place, *parts, "use another backbone or images of another size"):
         study(dataset, backbone)
+
+
+def test_crops_and_padding_fit_the_images_and_the_network(study, refuses, tmp_path):
+    wide = {"protocols": {"p": {"base": "digits", "augmentation": {"crop_padding": 9}}}}
+    with refuses(ConfigError, "the protocol pads each image by 9 pixels, and these have 8x8"):
+        study("digits", "resnet8", protocol="p", **wide)
+    (tmp_path / "pictures.parquet").touch()
+    images = {"base": "image_parquet", "train": "pictures.parquet", "test": "pictures.parquet", "val_size": 10}
+    small = {"datasets": {"mine": images}, "protocols": {"p": {"base": "digits", "crop_size": 16}}}
+    with refuses(ConfigError, "backbone 'imagenet_resnet50' takes images of 32x32 pixels or more", "these have 16x16"):
+        study("mine", "imagenet_resnet50", protocol="p", **small)
 
 
 def test_sizes_at_the_bounds_are_taken_and_both_sides_count(refuses):

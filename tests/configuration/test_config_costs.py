@@ -57,6 +57,13 @@ def test_disk_of_a_run_by_hand(costs):
     assert run.bytes == 2 * 4 * (weights + logits + features)
 
 
+def test_a_model_of_a_library_costs_what_a_large_one_does(costs):
+    (known,), (unknown,) = (
+        costs({**CIFAR, "backbones": [name]}, data_root="data").runs for name in ("resnet50", "timm/resnet50")
+    )
+    assert unknown.bytes > known.bytes
+
+
 def test_jobs_downloads_and_prepared_images(costs):
     grid = {**CIFAR, "seeds": [1, 2], "methods": ["ce", "tst"], "shifts": ["ood/svhn", "cifar10_c"]}
     found = costs(grid, data_root="data")

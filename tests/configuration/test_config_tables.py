@@ -78,7 +78,7 @@ def test_files_are_named_after_their_table(load, refuses):
 def test_damaged_yaml_is_refused(tmp_path, home, refuses):
     path = tmp_path / "table1.yaml"
     path.write_text("title: [")
-    with refuses(ConfigError, "table1.yaml is not valid YAML"):
+    with refuses(ConfigError, "table1.yaml, line 1, column 9, is not valid YAML"):
         load_table(path, home / "workflow" / "schemas" / "table.schema.yaml")
 
 

@@ -9,6 +9,7 @@ import pytest
 from PIL import Image
 from tests.datasets.pictures import draw, encoded, prepared, specification, write_folder, write_parquet
 
+from calgrid.configuration.datasets import DatasetBook
 from calgrid.datasets import _base, _image_files, image_parquet, open_prepared, prepare
 from calgrid.datasets._base import shuffled_order, stratified_order
 from calgrid.errors import ConfigError, DataError, StateError
@@ -388,12 +389,23 @@ def test_an_empty_split_is_refused(files, tmp_path):
     ("options", "message"),
     [
         ({"val_size": 60}, "val_size is 60, but the training files hold 60 rows"),
+        ({"like": "cifar10"}, "val_size is 5000, but the training files hold 60 rows"),
         ({"val_size": 9, "subset": 52}, "subset is 52, but 51 training rows are left"),
+        ({"val_size": 9, "n_classes": 2}, "Row 2 of train.parquet has the label 2, but there are 2 classes"),
+        ({"val_size": 9, "base": "image_folder", "n_classes": 2}, "has the label 2, but there are 2 classes"),
     ],
 )
-def test_more_rows_than_there_are_cannot_be_asked_for(files, tmp_path, options, message):
-    with pytest.raises(DataError, match=message):
-        prepared(files, tmp_path / "out", base="image_parquet", **options)
+def test_what_the_labels_do_not_hold_cannot_be_asked_for(files, refuses, monkeypatch, options, message):
+    monkeypatch.setattr(_image_files, "decode", None)  # no picture is read
+    book = DatasetBook({"mine": {"base": "image_parquet", **options}})
+    with refuses(ConfigError, "datasets.mine: ", message):
+        book.check_labels("mine", str(files))
+
+
+def test_labels_that_fit_pass_the_check(files):
+    book = DatasetBook({"mine": PARQUET, "folders": FOLDERS})
+    for name in ("mine", "folders", "digits"):
+        book.check_labels(name, str(files))
 
 
 @pytest.mark.parametrize(

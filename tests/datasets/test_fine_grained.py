@@ -9,13 +9,12 @@ from tests.datasets.archives import expect, write_tar
 from tests.datasets.pictures import encoded
 
 from calgrid import registry
-from calgrid.configuration.datasets import DatasetBook
 from calgrid.configuration.plan import Plan
 from calgrid.configuration.study import Study
 from calgrid.datasets import open_prepared, prepare
 from calgrid.datasets.cub200 import Cub200
 from calgrid.datasets.fgvc_aircraft import FgvcAircraft
-from calgrid.errors import ConfigError, DataError
+from calgrid.errors import DataError
 
 BIRDS, PLANES = "CUB_200_2011", "fgvc-aircraft-2013b/data"
 SPECIES = ["001.Black_footed_Albatross", "002.Laysan_Albatross", "003.Sooty_Albatross"]
@@ -155,11 +154,6 @@ def test_a_variant_of_another_size_is_a_data_set_of_its_own(tmp_path, monkeypatc
     assert made.manifest["options"] == {"size": 24}
     (run,) = study.runs.values()
     assert run.method.loss_options == {**run.method.loss_options, **registry.spec("loss", "mbls").resolve(dataset=name)}
-
-
-def test_a_size_below_one_is_refused(refuses):
-    with refuses(ConfigError, "datasets.small.size must be at least 1, got 0"):
-        DatasetBook({"small": {"base": "cub200", "size": 0}})
 
 
 def test_lists_that_do_not_fit_together_are_refused(tmp_path, monkeypatch, birds):

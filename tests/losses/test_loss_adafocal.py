@@ -9,7 +9,6 @@ import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from calgrid.errors import ConfigError
 from calgrid.losses import build_loss
 from calgrid.losses.adafocal import calibration_gaps, equal_mass_edges, moved
 
@@ -162,9 +161,3 @@ class TestUpdate:
         other.on_epoch_end(0, logits[order], labels[order])
         torch.testing.assert_close(one.gammas, other.gammas)
         assert torch.equal(one.edges, other.edges)
-
-    def test_a_first_exponent_above_the_largest_is_refused(self):
-        with pytest.raises(ConfigError, match=r"gamma_init must be in \[0, 20\], got 21"):
-            build_loss("adafocal", 2, gamma_init=21.0)
-        with pytest.raises(ConfigError, match="num_bins must be at least 1, got 0"):
-            build_loss("adafocal", 2, num_bins=0)

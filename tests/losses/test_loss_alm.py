@@ -6,7 +6,6 @@ import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from calgrid.errors import ConfigError
 from calgrid.losses import build_loss
 
 
@@ -100,16 +99,3 @@ class TestPenaltyWeights:
         for epoch in range(2):
             loss.on_epoch_end(epoch, *validation([5.0, 4.5, 0.0]))
         assert loss.rhos.tolist() == pytest.approx([1.0, 1.0, 1.2])
-
-    @pytest.mark.parametrize(
-        ("options", "message"),
-        [
-            ({"margin": 0.0}, "margin must be at least 1e-06, got 0"),
-            ({"rho_init": 5.0, "rho_max": 4.0}, "rho_max must be at least 5, got 4"),
-            ({"growth": 0.5}, "growth must be at least 1, got 0.5"),
-            ({"period": 0}, "period must be at least 1, got 0"),
-        ],
-    )
-    def test_refuses_what_cannot_be(self, options, message):
-        with pytest.raises(ConfigError, match=message):
-            build(**options)

@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load, save
 
-from calgrid.errors import ConfigError
 from calgrid.losses import build_loss
 from calgrid.losses._terms import margin_excess
 
@@ -57,12 +56,6 @@ class TestAdaptiveSmoothing:
         amount = build(gate=gate).modulate(logits, features).smoothing
         by_norm = amount[features.abs().sum(1).argsort()]
         assert (direction * by_norm.diff() >= 0).all()
-
-    def test_smoothing_above_one_half_is_refused(self):
-        with pytest.raises(ConfigError, match=r"loss 'fedlas_ls': alpha must be in \[0, 0.5\], got 0.6"):
-            build(alpha=0.6)
-        with pytest.raises(ConfigError, match=r"loss 'fedlas_mbls': lambda_ must be in \[0, 0.5\]"):
-            build("fedlas_mbls", lambda_=0.6)
 
 
 class TestIndicator:

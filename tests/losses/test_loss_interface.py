@@ -175,7 +175,7 @@ class TestEveryLoss:
         spec = registry.spec("loss", name)
         assert spec.summary
         assert spec.source
-        assert set(spec.info) == {"needs", "sees_validation", "hard_labels", "state"}
+        assert set(spec.info) - {"limits"} == {"needs", "sees_validation", "hard_labels", "state"}
         assert set(spec.info["needs"]) <= {"features", "index"}
         assert spec.info["state"] in {"none", "step", "epoch"}
         assert all(set(values) <= set(spec.options) for values in spec.dataset_defaults.values())
@@ -240,13 +240,6 @@ class TestEveryLoss:
     def test_refuses_fewer_than_two_classes(self, name):
         with pytest.raises(ConfigError, match=f"loss '{name}': num_classes must be at least 2, got 1"):
             build_loss(name, 1)
-
-    @pytest.mark.parametrize("bad", [-1.0, float("nan"), float("inf")])
-    def test_refuses_hyper_parameters_out_of_range(self, name, bad):
-        options = registry.spec("loss", name).options
-        for option in (key for key, value in options.items() if value.type == "float"):
-            with pytest.raises(ConfigError, match=f"loss '{name}': {option} must be"):
-                build(name, **{option: bad})
 
 
 def test_unknown_loss_names_the_nearest():

@@ -6,7 +6,6 @@ import pytest
 from scipy.special import softmax
 from tests.probes.conftest import STD, normalised
 
-from calgrid.errors import ConfigError
 from calgrid.probes import build_probe
 from calgrid.probes._base import draw_rows
 
@@ -105,18 +104,3 @@ def test_more_samples_than_images_takes_all_and_batches_do_not_matter(linear, ca
     monkeypatch.setattr("calgrid.probes.margin_attack.ATTACKED_AT_ONCE", 7)
     pd.testing.assert_frame_equal(attack(subject), whole, check_exact=False, rtol=1e-5)
     assert list(whole["index"]) == list(range(30))
-
-
-@pytest.mark.parametrize(
-    ("options", "part"),
-    [
-        ({"samples": 1}, "samples must be at least 2, got 1"),
-        ({"eps_max": 1.5}, "eps_max must be at least 1e-06 and at most 1, got 1.5"),
-        ({"eps_max": 0.0}, "eps_max must be at least 1e-06"),
-        ({"steps": 0}, "steps must be at least 1"),
-        ({"eps_max": float("nan")}, "eps_max must be"),
-    ],
-)
-def test_options_beyond_their_limits_are_refused(options, part, refuses):
-    with refuses(ConfigError, "probe 'margin_attack'", part):
-        build_probe("margin_attack", **options)

@@ -6,7 +6,6 @@ import torch
 from scipy.special import softmax
 from tests.probes.conftest import normalised
 
-from calgrid.errors import ConfigError
 from calgrid.metrics import evaluate
 from calgrid.probes import build_probe
 from calgrid.probes._base import Layer
@@ -64,17 +63,3 @@ def test_random_masks_are_seeded_and_nested(linear, case):
     assert first.loc[1, "nll"] != other.loc[1, "nll"]
     both = measure(subject, ratios=[0.2, 0.5], draws=1)
     assert both[(both["mode"] == "random") & (both["ratio"] == 0.5)]["nll"].item() == first.loc[1, "nll"]
-
-
-@pytest.mark.parametrize(
-    ("options", "part"),
-    [
-        ({"ratios": [0.5, 1.2]}, "ratios must be at least 0 and at most 1, got 1.2"),
-        ({"ratios": []}, "ratios must not be empty"),
-        ({"ratios": ["half"]}, "ratios must be at least 0 and at most 1, got 'half'"),
-        ({"draws": 0}, "draws must be at least 1"),
-    ],
-)
-def test_options_beyond_their_limits_are_refused(options, part, refuses):
-    with refuses(ConfigError, "probe 'masking'", part):
-        build_probe("masking", **options)

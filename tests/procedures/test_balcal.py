@@ -193,17 +193,3 @@ def test_width_inside_the_adaptor(channels, inner):
         assert adaptor(torch.zeros(2, channels, 4, 4)).shape == (2, channels, 4, 4)
     assert adaptor.branch[2].weight.shape == (inner, channels, 3, 3)
     assert all(module.bias is None for module in adaptor.modules() if isinstance(module, nn.Conv2d))
-
-
-@pytest.mark.parametrize(
-    ("options", "text"),
-    [
-        ({"beta": 0.0}, "beta must be above 0"),
-        ({"delta": 1.1}, "delta"),
-        ({"delta": 0.0}, "delta"),
-        ({"lambda0": -0.1}, "lambda0"),
-    ],
-)
-def test_options_out_of_range_are_refused(options, text, refuses):
-    with refuses(ConfigError, "procedure 'balcal'", text):
-        build_procedure("balcal", **options)

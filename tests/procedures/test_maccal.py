@@ -14,7 +14,7 @@ from torch import nn
 
 from calgrid.backbones import build_backbone
 from calgrid.configuration.methods import MethodBook, Place
-from calgrid.errors import ConfigError, StateError
+from calgrid.errors import StateError
 from calgrid.losses import build_loss
 from calgrid.procedures import build_procedure
 from calgrid.procedures._base import Training
@@ -319,26 +319,6 @@ def test_first_stage_of_another_network_is_refused(head, backbone, classes, what
     procedure, model = begun(head=head)
     with refuses(StateError, f"does not fit this {what}"):
         procedure.load_first_stage(model, build_backbone(backbone, classes).state_dict())
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"p0": 1.2},
-        {"p0": 0.05},
-        {"p0": 0.0, "sparsity": "fixed"},
-        {"lambda_": math.nan},
-        {"kappa": math.inf},
-        {"p_min": -0.1},
-        {"tau0": -1.0},
-        {"kappa": -1.0},
-        {"lambda_": -0.1},
-        {"bottleneck": 0},
-    ],
-)
-def test_options_out_of_range_are_refused(options, refuses):
-    with refuses(ConfigError, "procedure 'maccal'", next(iter(options))):
-        build_procedure("maccal", **options)
 
 
 # whole runs --------------------------------------------------------------------------------------------------------

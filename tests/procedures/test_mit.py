@@ -129,20 +129,6 @@ def test_without_a_margin_the_larger_weight_is_a_folded_beta():
     assert stats.kstest([l2 for _, l2 in draws], lambda x: 2 * beta(x)).pvalue > 0.001
 
 
-@pytest.mark.parametrize("procedure", BOTH)
-@pytest.mark.parametrize(
-    ("options", "text"),
-    [
-        ({"margin": 1.0}, "margin must be in [0, 1)"),
-        ({"margin": -0.1}, "margin"),
-        ({"alpha": 0.0}, "alpha must be above 0"),
-    ],
-)
-def test_options_out_of_range_are_refused(procedure, options, text, refuses):
-    with refuses(ConfigError, f"procedure '{procedure}'", text):
-        build_procedure(procedure, **options)
-
-
 def test_a_margin_out_of_reach_is_refused(refuses):
     procedure = build_procedure("mit_l", alpha=1e6, margin=0.9)
     with refuses(ConfigError, "hardly ever differ", "lower margin or alpha"):

@@ -9,7 +9,6 @@ from tests.training.test_engine import assert_same_result, run
 from torch.nn import functional as F
 
 from calgrid.backbones import build_backbone
-from calgrid.errors import ConfigError
 from calgrid.losses import build_loss
 from calgrid.procedures import build_procedure
 from calgrid.procedures._mixing import draw_beta, draw_partners, weighted_loss
@@ -123,11 +122,3 @@ def test_weighted_loss_by_hand():
     labels = torch.tensor([0])
     total = weighted_loss(loss, [(0.25, zero, labels), (0.75, sure, labels)])
     assert total.item() == pytest.approx(0.25 * math.log(2) + 0.75 * math.log(4 / 3))
-
-
-@pytest.mark.parametrize(
-    ("alpha", "wanted"), [(-0.1, "at least 0"), (float("nan"), "a finite number"), (float("inf"), "a finite number")]
-)
-def test_alpha_out_of_range_is_refused(alpha, wanted, refuses):
-    with refuses(ConfigError, "procedure 'mixup'", f"alpha must be {wanted}"):
-        build_procedure("mixup", alpha=alpha)

@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from calgrid import registry
 from calgrid.backbones import build_backbone
-from calgrid.errors import ConfigError
 from calgrid.losses import build_loss
 from calgrid.procedures import build_procedure
 from calgrid.procedures._base import Training
@@ -133,11 +132,3 @@ def test_parameters_of_the_loss_are_trained_to_the_end():
     total.backward()
     procedure.before_step(model)
     assert all(parameter.grad is not None for parameter in loss.parameters())
-
-
-@pytest.mark.parametrize(
-    ("options", "text"), [({"gamma": 0.0}, "gamma must be above 0"), ({"cuts": 0}, "cuts must be")]
-)
-def test_options_out_of_range_are_refused(options, text, refuses):
-    with refuses(ConfigError, "procedure 'plp'", text):
-        build_procedure("plp", **options)

@@ -9,7 +9,6 @@ from torch import nn
 from torch.distributions import Independent, Normal, kl_divergence
 
 from calgrid.backbones import build_backbone
-from calgrid.errors import ConfigError
 from calgrid.losses import build_loss
 from calgrid.procedures import build_procedure
 from calgrid.procedures._base import Training
@@ -153,12 +152,3 @@ def test_only_the_head_is_trained(batch):
         optimizer.step()
     assert all(torch.equal(body[name], value) for name, value in model.body.state_dict().items())
     assert all(not torch.equal(head[name], value) for name, value in model.head.state_dict().items())
-
-
-@pytest.mark.parametrize(
-    ("options", "text"),
-    [({"hidden": 0}, "hidden"), ({"samples": 0}, "samples must be at least 1"), ({"kl_weight": -1.0}, "kl_weight")],
-)
-def test_options_out_of_range_are_refused(options, text, refuses):
-    with refuses(ConfigError, "procedure 'vtst'", text):
-        build_procedure("vtst", **options)

@@ -9,10 +9,10 @@ from tests.statistics.cases import frame, one
 
 from calgrid.calibrators import build_calibrator
 from calgrid.configuration.methods import registered_methods
+from calgrid.conventions import PUBLISHED_COLUMNS, PUBLISHED_PLACE
 from calgrid.errors import DataError
 from calgrid.metrics import METRICS
 from calgrid.statistics import match_published, printed_numbers, summarise
-from calgrid.statistics.published import COLUMNS, PLACE
 from calgrid.storage.tables import read_published
 
 FOLDER = Path(__file__).parents[2] / "config" / "published"
@@ -126,9 +126,9 @@ def files():
 
 
 def test_files_hold_every_printed_cell_once(files):
-    assert set(COLUMNS) <= set(files)
+    assert set(PUBLISHED_COLUMNS) <= set(files)
     assert files.groupby("paper").size().to_dict() == {"fedlas": 441, "maccal": 390, "smart": 1371}
-    assert not files.duplicated(["paper", "table", *PLACE]).any()
+    assert not files.duplicated(["paper", "table", *PUBLISHED_PLACE]).any()
     numbers = printed_numbers(files)
     assert numbers["value"].notna().all()
     assert numbers.loc[files["unit"] == "percent", "value"].between(0, 1).all()

@@ -59,7 +59,9 @@ try:
     for path in workflow.overwrite_configfiles or [DEFAULT]:
         read_configuration(Path(path))
     BOOK = RuleBook(config, HOME, local=LOCAL)
-except CalgridError as error:
+    if workflow.is_main_process:
+        BOOK.plan.study.check_labels()
+except (CalgridError, OSError) as error:
     raise WorkflowError(str(error)) from None
 
 BOOK.export_environment()

@@ -11,6 +11,14 @@ from torch.nn.functional import dropout
 class Backbone(nn.Module):
     """A classifier written as ``head(pool(stages(x)))``.
 
+    What a backbone's file declares in ``@register``, as literals:
+
+    - ``label`` : its name in tables; ``pretrained`` : whether it has published weights to start from;
+    - ``parameters`` : number of classes -> trainable parameters, for at least one number of classes;
+    - ``num_features`` : d; ``image_size`` : side in pixels of the images that the next two are about;
+    - ``multiply_adds`` : of a forward pass of one image; ``activations`` : numbers that it keeps for the backward pass;
+    - ``least_size`` : smallest side of images that it takes, and ``most_size`` the largest, where there is one.
+
     Attributes
     ----------
     stages : stem first, then the resolution levels in order; composed they map images to the last feature

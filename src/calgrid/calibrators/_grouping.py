@@ -16,7 +16,6 @@ from calgrid.calibrators._lbfgs import minimise_each
 from calgrid.calibrators._objectives import Evidence
 from calgrid.calibrators._probabilities import possible_labels, row_blocks
 from calgrid.calibrators._temperature import BETA_BOUNDS
-from calgrid.calibrators._validation import check_at_least, check_share
 
 #: temperature of every group where the search for a partition starts, and the most iterations of the search
 START_TEMPERATURE = 1.5
@@ -119,9 +118,6 @@ class GroupCalibrator(Calibrator):
         self, *, n_partitions: int, n_groups: int, penalty: float, held_out: float, min_group: int, seed: int
     ) -> None:
         super().__init__()
-        check_at_least(self.id, 1, n_partitions=n_partitions, n_groups=n_groups, min_group=min_group)
-        check_at_least(self.id, 0, penalty=penalty, seed=seed)
-        check_share(self.id, held_out=held_out)
         self.n_partitions, self.n_groups, self.penalty = n_partitions, n_groups, penalty
         self.held_out, self.min_group, self.seed = held_out, min_group, seed
 

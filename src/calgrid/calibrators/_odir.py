@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 from calgrid.calibrators._base import Array, Calibrator, Head, Labels
 from calgrid.calibrators._linear import LinearLikelihood, LinearMap, check_classes, fit_linear
 from calgrid.calibrators._temperature import BETA_BOUNDS, fit_temperature
-from calgrid.calibrators._validation import check_positive
 
 #: strengths that cross-validation compares, strongest first
 STRENGTHS = (1e2, 1e1, 1.0, 1e-1, 1e-2, 1e-3, 1e-4)
@@ -81,8 +80,6 @@ class MatrixScaling(Calibrator):
 
     def __init__(self, *, strength: float | None = None) -> None:
         super().__init__()
-        if strength is not None:
-            check_positive(self.id, strength=strength)
         self.strength = strength
 
     @abstractmethod

@@ -12,7 +12,6 @@ from calgrid.calibrators._base import Array, Calibrator, Head, Labels
 from calgrid.calibrators._linear import LinearMap, fit_linear
 from calgrid.calibrators._probabilities import softmax
 from calgrid.calibrators._temperature import fit_temperature
-from calgrid.calibrators._validation import check_positive
 
 #: ln of the smallest normal float32, the least ln p
 FLOOR = float(np.log(np.finfo(np.float32).tiny))
@@ -54,7 +53,6 @@ class StructuredScaling(Calibrator):
 
     def __init__(self, *, ridge: float = 1.0) -> None:
         super().__init__()
-        check_positive(self.id, ridge=ridge)
         self.ridge = ridge
 
     @abstractmethod

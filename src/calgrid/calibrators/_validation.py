@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calgrid.errors import ConfigError, DataError
+from calgrid.errors import DataError
 
 #: a logit this far below its row's largest has probability 0 at every temperature; squares of it stay finite
 IMPOSSIBLE = 1e100
@@ -111,24 +111,3 @@ def check_head(head: Any, n_classes: int, width: int) -> tuple[NDArray[np.float6
     if not (np.isfinite(weight).all() and np.isfinite(bias).all()):
         raise DataError("head has NaN or infinite values: export it again from the trained model.")
     return weight, bias
-
-
-def check_positive(calibrator: str, **values: float) -> None:
-    """Raise ConfigError for the first hyper-parameter that is not above 0."""
-    for name, value in values.items():
-        if not value > 0:
-            raise ConfigError(f"calibrator '{calibrator}': {name} must be above 0, got {value!r}.")
-
-
-def check_at_least(calibrator: str, least: float, **values: float) -> None:
-    """Raise ConfigError for the first hyper-parameter below ``least``."""
-    for name, value in values.items():
-        if not value >= least:
-            raise ConfigError(f"calibrator '{calibrator}': {name} must be at least {least}, got {value!r}.")
-
-
-def check_share(calibrator: str, **values: float) -> None:
-    """Raise ConfigError for the first hyper-parameter outside [0, 1)."""
-    for name, value in values.items():
-        if not 0.0 <= value < 1.0:
-            raise ConfigError(f"calibrator '{calibrator}': {name} must be at least 0 and below 1, got {value!r}.")

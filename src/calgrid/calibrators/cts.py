@@ -10,7 +10,6 @@ from calgrid.calibrators._base import Array, Calibrator, Head, Labels
 from calgrid.calibrators._class_temperatures import ClassTemperatures
 from calgrid.calibrators._probabilities import centred, softmax
 from calgrid.calibrators._temperature import fit_temperature
-from calgrid.calibrators._validation import check_at_least
 from calgrid.registry import register
 
 #: candidates for the temperature of a class
@@ -25,6 +24,7 @@ LEAST_GAIN = 1e-12
     keeps_argmax=False,
     parameters="K",
     stochastic=False,
+    limits={"sweeps": "[1, inf)", "n_bins": "[1, 1000000]"},
 )
 class ClassTemperatureScaling(Calibrator):
     """Class-based temperature scaling (CTS), ``softmax(z_k / T_k)``.
@@ -51,7 +51,6 @@ class ClassTemperatureScaling(Calibrator):
 
     def __init__(self, *, sweeps: int = 5, n_bins: int = 15, keep_accuracy: bool = True) -> None:
         super().__init__()
-        check_at_least("cts", 1, sweeps=sweeps, n_bins=n_bins)
         self.sweeps, self.n_bins, self.keep_accuracy = sweeps, n_bins, keep_accuracy
 
     def _fit(self, logits: Array, labels: Labels, features: Array | None, head: Head | None) -> dict[str, Any]:

@@ -18,6 +18,7 @@ EPSILON = float(np.finfo(np.float64).eps)
     keeps_argmax=False,
     parameters="K^2 + K",
     stochastic=False,
+    limits={"strength": "(0, inf)"},
 )
 class DirichletCalibration(MatrixScaling):
     """Dirichlet calibration, ``softmax(W ln p + b)``, by ``mean NLL + s (sum_{i != j} W_ij^2 + sum b^2)``.

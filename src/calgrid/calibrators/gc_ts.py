@@ -16,6 +16,14 @@ from calgrid.registry import register
     keeps_argmax=True,
     parameters="n_partitions (d n_groups + n_groups)",
     stochastic=True,
+    limits={
+        "seed": "[0, 4294967295]",
+        "n_partitions": "[1, 100000]",
+        "n_groups": "[1, 100000]",
+        "penalty": "[0, inf)",
+        "held_out": "[0, 1)",
+        "min_group": "[1, inf)",
+    },
 )
 class GroupTemperatureScaling(GroupCalibrator):
     """Group calibration combined with temperature scaling, GC+TS.

@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 from calgrid.calibrators._base import Array, Calibrator, Head, Labels
 from calgrid.calibrators._binning import bin_of, count, make_cuts, smoothed_rate
 from calgrid.calibrators._probabilities import top_label, top_label_map
-from calgrid.calibrators._validation import check_at_least
 from calgrid.registry import register
 
 
@@ -20,6 +19,7 @@ from calgrid.registry import register
     keeps_argmax=False,
     parameters="n_bins",
     stochastic=False,
+    limits={"n_bins": "[1, 1000000]", "prior_count": "[0, inf)"},
 )
 class TopLabelHistogramBinning(Calibrator):
     """Top-label histogram binning: the confidence becomes the smoothed accuracy of its bin.
@@ -46,8 +46,6 @@ class TopLabelHistogramBinning(Calibrator):
         self, *, n_bins: int = 15, spacing: Literal["quantile", "width"] = "quantile", prior_count: float = 2.0
     ) -> None:
         super().__init__()
-        check_at_least("hb", 1, n_bins=n_bins)
-        check_at_least("hb", 0, prior_count=prior_count)
         self.n_bins, self.spacing, self.prior_count = n_bins, spacing, prior_count
 
     def _fit(self, logits: Array, labels: Labels, features: Array | None, head: Head | None) -> dict[str, Any]:

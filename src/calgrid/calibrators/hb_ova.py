@@ -10,7 +10,6 @@ from calgrid.calibrators._base import Array, Calibrator, Head, Labels
 from calgrid.calibrators._binning import bin_of, count, make_cuts, smoothed_rate
 from calgrid.calibrators._one_vs_all import map_classes
 from calgrid.calibrators._probabilities import softmax
-from calgrid.calibrators._validation import check_at_least
 from calgrid.registry import register
 
 
@@ -21,6 +20,7 @@ from calgrid.registry import register
     keeps_argmax=False,
     parameters="K n_bins",
     stochastic=False,
+    limits={"n_bins": "[1, 1000000]", "prior_count": "[0, inf)"},
 )
 class HistogramBinning(Calibrator):
     """One-vs-all histogram binning: each class's probability becomes the smoothed frequency of the class in its bin.
@@ -47,8 +47,6 @@ class HistogramBinning(Calibrator):
         self, *, n_bins: int = 15, spacing: Literal["quantile", "width"] = "width", prior_count: float = 2.0
     ) -> None:
         super().__init__()
-        check_at_least("hb_ova", 1, n_bins=n_bins)
-        check_at_least("hb_ova", 0, prior_count=prior_count)
         self.n_bins, self.spacing, self.prior_count = n_bins, spacing, prior_count
 
     def _fit(self, logits: Array, labels: Labels, features: Array | None, head: Head | None) -> dict[str, Any]:

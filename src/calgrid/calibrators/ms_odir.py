@@ -18,6 +18,7 @@ GAP = 100.0
     keeps_argmax=False,
     parameters="K^2 + K",
     stochastic=False,
+    limits={"strength": "(0, inf)"},
 )
 class MatrixScalingOdir(MatrixScaling):
     """Matrix scaling, ``softmax(W z + b)``, by ``mean NLL + s (sum_{i != j} W_ij^2 + sum b^2)``.

@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 from calgrid.calibrators._base import Array, Calibrator, Head, Labels
 from calgrid.calibrators._binning import bin_of, equal_count_cuts
 from calgrid.calibrators._proximity import Neighbours
-from calgrid.calibrators._validation import check_at_least
 from calgrid.calibrators.hb import TopLabelHistogramBinning
 from calgrid.calibrators.hb_ova import HistogramBinning
 from calgrid.calibrators.irm import MultiClassIsotonicRegression
@@ -35,6 +34,7 @@ def _build(base: str) -> Calibrator:
     keeps_argmax=False,
     parameters="n_bins times those of the base",
     stochastic=False,
+    limits={"n_bins": "[1, 1000000]", "n_neighbours": "[1, inf)"},
 )
 class ProximityBinMeanShift(Calibrator):
     """ProCal-BMS in the form of its code: samples are split by proximity, each part has a calibrator of its own.
@@ -61,7 +61,6 @@ class ProximityBinMeanShift(Calibrator):
         n_neighbours: int = 10,
     ) -> None:
         super().__init__()
-        check_at_least("procal_bms", 1, n_bins=n_bins, n_neighbours=n_neighbours)
         self.base, self.n_bins, self.n_neighbours = base, n_bins, n_neighbours
 
     def _import_libraries(self) -> None:

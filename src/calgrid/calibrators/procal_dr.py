@@ -11,7 +11,6 @@ from calgrid.calibrators._network import sigmoid
 from calgrid.calibrators._probabilities import never_certain, row_blocks, softmax, top_label, top_label_map
 from calgrid.calibrators._proximity import Neighbours
 from calgrid.calibrators._temperature import fit_temperature
-from calgrid.calibrators._validation import check_at_least
 from calgrid.registry import register
 
 #: right or wrong samples below which their density is not estimated
@@ -49,6 +48,7 @@ def log_density(queries: Array, points: Array) -> Array:
     keeps_argmax=False,
     parameters="N (d + 2)",
     stochastic=False,
+    limits={"n_neighbours": "[1, inf)"},
 )
 class ProximityDensityRatio(Calibrator):
     """ProCal-DR: the confidence p becomes the chance of being right, given p and the proximity D.
@@ -76,7 +76,6 @@ class ProximityDensityRatio(Calibrator):
 
     def __init__(self, *, n_neighbours: int = 10) -> None:
         super().__init__()
-        check_at_least("procal_dr", 1, n_neighbours=n_neighbours)
         self.n_neighbours = n_neighbours
 
     def _fit(self, logits: Array, labels: Labels, features: Array | None, head: Head | None) -> dict[str, Any]:

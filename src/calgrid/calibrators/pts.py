@@ -9,7 +9,6 @@ from calgrid.calibrators._network import inverse_softplus
 from calgrid.calibrators._temperature import fit_temperature
 from calgrid.calibrators._temperature_network import T_MAX, FullBatchNetwork
 from calgrid.calibrators._top_logits import TopLogitsNetwork
-from calgrid.calibrators._validation import check_at_least, check_positive, check_share
 from calgrid.registry import register
 
 
@@ -19,6 +18,16 @@ from calgrid.registry import register
     keeps_argmax=True,
     parameters="91",
     stochastic=True,
+    limits={
+        "seed": "[0, 4294967295]",
+        "sigma": "(0, inf)",
+        "delta": "(0, inf)",
+        "alpha": "[0, 1)",
+        "learning_rate": "(0, inf)",
+        "max_epochs": "[1, inf)",
+        "patience": "[1, inf)",
+        "min_delta": "[0, inf)",
+    },
 )
 class ParameterisedTemperature(TopLogitsNetwork, FullBatchNetwork):
     """Parameterised temperature scaling (PTS), in a form that trains in seconds.
@@ -78,10 +87,6 @@ class ParameterisedTemperature(TopLogitsNetwork, FullBatchNetwork):
         trace: bool = False,
     ) -> None:
         super().__init__()
-        check_positive("pts", sigma=sigma, delta=delta, learning_rate=learning_rate)
-        check_at_least("pts", 1, max_epochs=max_epochs, patience=patience)
-        check_at_least("pts", 0, seed=seed, min_delta=min_delta)
-        check_share("pts", alpha=alpha)
         self.seed, self.objective = seed, objective
         self.sigma, self.delta, self.alpha = sigma, delta, alpha
         self.learning_rate, self.max_epochs = learning_rate, max_epochs

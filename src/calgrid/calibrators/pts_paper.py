@@ -10,7 +10,6 @@ from calgrid.calibrators._objectives import SquaredLoss
 from calgrid.calibrators._optim import minimise_in_batches
 from calgrid.calibrators._probabilities import centred
 from calgrid.calibrators._top_logits import BOUND, TopLogitsNetwork
-from calgrid.calibrators._validation import check_at_least, check_positive
 from calgrid.registry import register
 
 #: temperatures are clamped to this range
@@ -26,6 +25,7 @@ EPSILON = 1e-7
     parameters="91",
     stochastic=True,
     slow=True,
+    limits={"seed": "[0, 4294967295]", "learning_rate": "(0, inf)", "batch_size": "[1, inf)", "steps": "[1, inf)"},
 )
 class PublishedParameterisedTemperature(TopLogitsNetwork):
     """Parameterised temperature scaling (PTS) as published.
@@ -59,9 +59,6 @@ class PublishedParameterisedTemperature(TopLogitsNetwork):
         self, *, seed: int = 0, learning_rate: float = 5e-5, batch_size: int = 1000, steps: int = 100_000
     ) -> None:
         super().__init__()
-        check_positive("pts_paper", learning_rate=learning_rate)
-        check_at_least("pts_paper", 1, batch_size=batch_size, steps=steps)
-        check_at_least("pts_paper", 0, seed=seed)
         self.seed, self.learning_rate, self.batch_size, self.steps = seed, learning_rate, batch_size, steps
 
     def _scaling_of(self, values: Array) -> Array:

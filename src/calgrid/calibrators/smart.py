@@ -10,7 +10,7 @@ from calgrid.calibrators._indicators import INDICATORS
 from calgrid.calibrators._network import inverse_softplus
 from calgrid.calibrators._temperature import fit_temperature
 from calgrid.calibrators._temperature_network import T_MAX, FullBatchNetwork
-from calgrid.calibrators._validation import check_at_least, check_logits, check_positive, check_share
+from calgrid.calibrators._validation import check_logits
 from calgrid.progress import log
 from calgrid.registry import register
 
@@ -23,6 +23,16 @@ HIDDEN_UNITS = 16
     keeps_argmax=True,
     parameters="49",
     stochastic=True,
+    limits={
+        "seed": "[0, 4294967295]",
+        "sigma": "(0, inf)",
+        "delta": "(0, inf)",
+        "alpha": "[0, 1)",
+        "learning_rate": "(0, inf)",
+        "max_epochs": "[1, inf)",
+        "patience": "[1, inf)",
+        "min_delta": "[0, inf)",
+    },
 )
 class Smart(FullBatchNetwork):
     """Sample margin-aware recalibration of temperature (SMART).
@@ -109,10 +119,6 @@ class Smart(FullBatchNetwork):
         trace: bool = False,
     ) -> None:
         super().__init__()
-        check_positive("smart", sigma=sigma, delta=delta, learning_rate=learning_rate)
-        check_at_least("smart", 1, max_epochs=max_epochs, patience=patience)
-        check_at_least("smart", 0, seed=seed, min_delta=min_delta)
-        check_share("smart", alpha=alpha)
         self.seed, self.hidden_layers, self.start = seed, hidden_layers, start
         self.indicator, self.objective = indicator, objective
         self.sigma, self.delta, self.alpha = sigma, delta, alpha

@@ -14,6 +14,7 @@ from calgrid.registry import register
     keeps_argmax=False,
     parameters="K^2 + K + 1",
     stochastic=False,
+    limits={"ridge": "(0, inf)"},
 )
 class StructuredMatrixScaling(StructuredScaling):
     """Structured matrix scaling (SMS), ``softmax((I + M) x + b)`` with x = ln p after ``ts_mix``.

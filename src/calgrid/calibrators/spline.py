@@ -9,7 +9,6 @@ from scipy.interpolate import CubicSpline
 
 from calgrid.calibrators._base import Array, Calibrator, Head, Labels
 from calgrid.calibrators._probabilities import never_certain, top_label, top_label_map
-from calgrid.calibrators._validation import check_at_least
 from calgrid.registry import register
 
 
@@ -29,6 +28,7 @@ def spline_accuracy(confidence: Array, correct: Array, n_knots: int) -> Array:
     keeps_argmax=False,
     parameters="n_knots",
     stochastic=False,
+    limits={"n_knots": "[2, 1000]"},
 )
 class SplineCalibration(Calibrator):
     """Spline calibration of the top label, without bins.
@@ -51,7 +51,6 @@ class SplineCalibration(Calibrator):
 
     def __init__(self, *, n_knots: int = 6) -> None:
         super().__init__()
-        check_at_least("spline", 2, n_knots=n_knots)
         self.n_knots = n_knots
 
     def _fit(self, logits: Array, labels: Labels, features: Array | None, head: Head | None) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from calgrid.registry import register
     keeps_argmax=False,
     parameters="2K + 1",
     stochastic=False,
+    limits={"ridge": "(0, inf)"},
 )
 class StructuredVectorScaling(StructuredScaling):
     """Structured vector scaling (SVS), ``softmax((1 + v) * x + b)`` with x = ln p after ``ts_mix``.

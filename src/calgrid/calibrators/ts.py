@@ -11,7 +11,6 @@ from calgrid.calibrators._objectives import build_objective
 from calgrid.calibrators._probabilities import softmax
 from calgrid.calibrators._temperature import fit_temperature
 from calgrid.calibrators._temperature_search import search_temperature
-from calgrid.calibrators._validation import check_positive, check_share
 from calgrid.registry import register
 
 
@@ -21,6 +20,7 @@ from calgrid.registry import register
     keeps_argmax=True,
     parameters="1",
     stochastic=False,
+    limits={"sigma": "(0, inf)", "delta": "(0, inf)", "alpha": "[0, 1)"},
 )
 class TemperatureScaling(Calibrator):
     """Temperature scaling, ``softmax(z / T)`` with the T of lowest validation NLL.
@@ -53,8 +53,6 @@ class TemperatureScaling(Calibrator):
         alpha: float = 0.05,
     ) -> None:
         super().__init__()
-        check_positive("ts", sigma=sigma, delta=delta)
-        check_share("ts", alpha=alpha)
         self.objective, self.sigma, self.delta, self.alpha = objective, sigma, delta, alpha
 
     def _fit(self, logits: Array, labels: Labels, features: Array | None, head: Head | None) -> dict[str, Any]:

@@ -8,7 +8,6 @@ from numpy.typing import NDArray
 
 from calgrid.calibrators._base import Array, Calibrator, Head, Labels
 from calgrid.calibrators._probabilities import LEAST_EXPONENT, row_blocks, softmax
-from calgrid.calibrators._validation import check_at_least
 from calgrid.metrics._binning import bin_index
 from calgrid.registry import register
 
@@ -48,6 +47,7 @@ def confidences(logits: Array) -> Array:
     keeps_argmax=True,
     parameters="1",
     stochastic=False,
+    limits={"n_bins": "[1, 1000000]"},
 )
 class TemperatureByGrid(Calibrator):
     """Temperature scaling with the T in 0.1, 0.2, ..., 10.0 of lowest validation ECE, the first among equals.
@@ -64,7 +64,6 @@ class TemperatureByGrid(Calibrator):
 
     def __init__(self, *, n_bins: int = 15) -> None:
         super().__init__()
-        check_at_least("ts_ece_grid", 1, n_bins=n_bins)
         self.n_bins = n_bins
 
     def _fit(self, logits: Array, labels: Labels, features: Array | None, head: Head | None) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from calgrid import registry
 from calgrid.configuration.methods import registered_methods
 from calgrid.configuration.plan import Plan
 from calgrid.configuration.reading import read_configuration
+from calgrid.configuration.rules import gpu_here
 from calgrid.configuration.study import Study
 from calgrid.errors import ConfigError
 from calgrid.progress import log
@@ -84,6 +85,7 @@ def _entry(spec: registry.Spec) -> dict[str, Any]:
 def check(options: argparse.Namespace) -> None:
     """Check a configuration and print its runs with fingerprints."""
     study = read_study(options.configuration, options.home)
+    study.check_labels()
     plan = Plan(study)
     trained = [run for run in study.runs.values() if run.external is None]
     sys.stdout.write(
@@ -92,6 +94,11 @@ def check(options: argparse.Namespace) -> None:
     )
     for number in study.idle_overrides():
         log(f"calgrid check: overrides[{number}] matches no run of this study.")
+    if study.config["device"] == "cuda" and not gpu_here():
+        log(
+            "calgrid check: device: cuda is not checked here, as this machine has no GPU: snakemake refuses it on this "
+            "machine, and on a cluster each job needs one."
+        )
     for key in study.runs:
         sys.stdout.write(f"  {plan.run_fingerprint(key)}  {key.path}\n")
 

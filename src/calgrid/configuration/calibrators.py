@@ -1,6 +1,5 @@
 """Calibrators of a configuration: registered ones and named variants."""
 
-from collections.abc import Mapping
 from typing import Any
 
 from calgrid import registry
@@ -12,11 +11,6 @@ class CalibratorBook(VariantBook):
     """All calibrators that a configuration can name."""
 
     kind = "calibrator"
-
-    def __init__(self, variants: Mapping[str, Mapping[str, Any]]) -> None:
-        super().__init__(variants)
-        for name in variants:
-            self._build(name, f"calibrators.{name}")
 
     def resolve(self, name: str, where: str) -> dict[str, Any]:
         """Return ``{"name", "id", "options", "stochastic", "needs"}`` of a calibrator, all options filled in."""
@@ -30,11 +24,3 @@ class CalibratorBook(VariantBook):
             "stochastic": bool(info.get("stochastic", False)),
             "needs": list(info.get("needs", ("logits",))),
         }
-
-    def _build(self, name: str, where: str) -> None:
-        """Raise ConfigError for hyper-parameters that the calibrator itself refuses."""
-        resolved = self.resolve(name, where)
-        try:
-            registry.load("calibrator", resolved["id"])(**resolved["options"])
-        except ConfigError as error:
-            raise ConfigError(f"{where}: {error}") from None

@@ -9,7 +9,7 @@ from typing import Any
 
 from calgrid import registry
 from calgrid.conventions import OOD_PREFIX
-from calgrid.errors import ConfigError, unknown_id
+from calgrid.errors import ConfigError, DataError, unknown_id
 from calgrid.storage.sources import identity
 
 #: keys of a configured data set that are no options of its kind
@@ -20,10 +20,6 @@ SOURCES = ("train", "test", "val")
 FACTS = ("n_classes", "mean", "std", "duplicates")
 #: further facts of variants of registered data sets, which the preparation must know where there are any
 VARIANT_FACTS = ("sizes", "repeats", "warning")
-#: option -> least value
-LEAST = MappingProxyType(
-    {"n_classes": 2, "val_size": 1, "subset": 1, "image_size": 1, "resize": 1, "split_seed": 0, "size": 1}
-)
 
 
 class DatasetBook:
@@ -102,6 +98,16 @@ class DatasetBook:
                     raise ConfigError(f"datasets.{unit}.{role}: {error}") from None
         return {"kind": self.configured[unit]["base"], "options": options, "sources": sources}
 
+    def check_labels(self, unit: str, data_root: str | None) -> None:
+        """Raise ConfigError where the labels of one's own pictures do not fit the options; the labels are read."""
+        if unit not in self.configured or unit in self._variants:
+            return
+        kind = registry.load("dataset", self.configured[unit]["base"])(**self.options(unit))
+        try:
+            kind.plan(None if data_root is None else Path(data_root))
+        except DataError as error:
+            raise ConfigError(f"datasets.{unit}: {error}") from None
+
     def _add(self, name: str, where: str) -> None:
         given = self.configured[name]
         known = registry.specs("dataset")
@@ -139,7 +145,6 @@ class DatasetBook:
         if "like" in given:
             raise ConfigError(f"{where}.like: leave it out, a variant of '{base.id}' is like '{base.id}'.")
         options = base.resolve(own, where=where)
-        _check_least(options, where)
         info = {**base.info, "label": name}
         if "size" in options:
             info["image_shape"] = (3, options["size"], options["size"])
@@ -209,25 +214,17 @@ def _check(options: dict[str, Any], where: str) -> None:
             raise ConfigError(f"{where}.{role} must not be empty.")
     if bool(as_list(options["val"])) == (options["val_size"] is not None):
         raise ConfigError(f"{where}: give either 'val' or 'val_size', the number of training rows to draw for it.")
-    _check_least(options, where)
     if options["resize"] is not None and options["resize"] < (options["image_size"] or math.inf):
         raise ConfigError(f"{where}.resize must be at least image_size, which is cut out of the resized image.")
     if (options["mean"] is None) != (options["std"] is None):
         raise ConfigError(f"{where}: give both 'mean' and 'std' or neither (then the training images tell).")
     for name in ("mean", "std"):
-        options[name] = _channels(options[name], f"{where}.{name}", positive=name == "std")
+        options[name] = _channels(options[name], f"{where}.{name}")
 
 
-def _check_least(options: Mapping[str, Any], where: str) -> None:
-    for name, least in LEAST.items():
-        if options.get(name) is not None and options[name] < least:
-            raise ConfigError(f"{where}.{name} must be at least {least}, got {options[name]}.")
-
-
-def _channels(values: Any, where: str, positive: bool) -> list[float] | None:
+def _channels(values: Any, where: str) -> list[float] | None:
     if values is None:
         return None
-    numbers = all(isinstance(v, (int, float)) and not isinstance(v, bool) and math.isfinite(v) for v in values)
-    if len(values) != 3 or not numbers or (positive and min(values) <= 0):
-        raise ConfigError(f"{where} must be three {'positive ' if positive else ''}numbers, got {values!r}.")
+    if len(values) != 3:
+        raise ConfigError(f"{where} must be three numbers, one of each channel, got {values!r}.")
     return [float(value) for value in values]

@@ -84,7 +84,7 @@ class MethodBook:
             base = variant["base"]
             if base not in registered_methods():
                 raise unknown_id("method", base, registered_methods(), f"{where}.base")
-            _options_spec(base).resolve({k: v for k, v in variant.items() if k != "base"}, where=where)
+            _options_spec(base).resolve(self._changes(name), where=where)
         for number, override in enumerate(self.overrides):
             self._check_override(override, f"overrides[{number}]")
 
@@ -174,7 +174,7 @@ class MethodBook:
         self, method: str | None, name: str, base: str, place: Place, chosen: Mapping[str, Any] | None = None
     ) -> dict[str, Any]:
         """Options of the component behind ``name``; ``method`` is what overrides match, None for a procedure's loss."""
-        values = {**(chosen or {}), **{k: v for k, v in self.variants.get(name, {}).items() if k != "base"}}
+        values = {**(chosen or {}), **self._changes(name)}
         known = _options_spec(base).options
         for override in self.overrides:
             match = override["match"]
@@ -195,13 +195,18 @@ class MethodBook:
         methods = as_list(match.get("method", []))
         for method in methods:
             own, _, _ = self.split(method, f"{where}.match")
-            _options_spec(self.base(own)).resolve(override["set"], where=f"{where}.set for method '{method}'")
+            place = f"{where}.set for method '{method}'"
+            _options_spec(self.base(own)).resolve({**self._changes(own), **override["set"]}, where=place)
         for name in as_list(match.get("dataset", [])):
             self.datasets.spec(name, f"{where}.match")
         for name in as_list(match.get("backbone", [])):
             describe(name, f"{where}.match")
-        for name, value in {} if methods else override["set"].items():
-            _check_for_any_method(name, value, f"{where}.set")
+        for name in () if methods else override["set"]:
+            _check_for_any_method(name, override["set"], f"{where}.set")
+
+    def _changes(self, name: str) -> dict[str, Any]:
+        """Options in which a variant differs from its base; none for a registered method."""
+        return {key: value for key, value in self.variants.get(name, {}).items() if key != "base"}
 
 
 def registered_methods() -> list[str]:
@@ -209,17 +214,17 @@ def registered_methods() -> list[str]:
     return sorted({*registry.specs("loss"), *registry.specs("procedure")} - {"standard"})
 
 
-def _check_for_any_method(name: str, value: Any, where: str) -> None:
-    """Raise ConfigError unless some method has a hyper-parameter ``name`` that takes ``value``."""
+def _check_for_any_method(name: str, values: Mapping[str, Any], where: str) -> None:
+    """Raise ConfigError unless some method has a hyper-parameter ``name`` and takes what ``values`` give it."""
     specs = [_options_spec(method) for method in registered_methods()]
-    options = [spec.options[name] for spec in specs if name in spec.options]
-    if not options:
+    owners = [spec for spec in specs if name in spec.options]
+    if not owners:
         raise unknown_id("hyper-parameter", name, {each for spec in specs for each in spec.options}, where)
-    for option in options:
+    for spec in owners:
         with contextlib.suppress(ConfigError):
-            option.check(value, where)
+            spec.resolve({key: value for key, value in values.items() if key in spec.options})
             return
-    options[0].check(value, f"{where}: {name}")
+    owners[0].resolve({name: values[name]}, where=where)
 
 
 def _options_spec(base: str) -> registry.Spec:

@@ -1,5 +1,6 @@
 """Protocols: files in ``config/protocols`` and the variants that a configuration makes of them."""
 
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -68,7 +69,7 @@ class ProtocolBook:
         if not trains(filled):
             return _ready(raw, filled, f"protocol '{name}'")
         _check(filled, f"protocol '{name}'")
-        if "schedule" in filled.get("second_stage", {}):
+        if "second_stage" in filled:
             _check(for_stage(filled, second=True), f"protocol '{name}': second_stage")
         return {key: value for key, value in filled.items() if key != "description"}
 
@@ -101,15 +102,22 @@ def _ready(raw: Mapping[str, Any], filled: Mapping[str, Any], where: str) -> dic
     return {**{key: filled[key] for key in READY_KEYS}, **READY, "checkpoints": list(READY["checkpoints"])}
 
 
-def cropped(size: Sequence[int], protocol: Mapping[str, Any], where: str) -> tuple[int, ...]:
-    """Height and width that a network sees of images of ``size``; ConfigError where they are too small to crop."""
-    crop = protocol["crop_size"]
-    if crop is not None and crop > min(size):
-        raise ConfigError(
-            f"{where}: the protocol cuts {crop}x{crop} pixels out of each image, and these have "
-            f"{size[0]}x{size[1]}; use larger images or another protocol."
-        )
-    return tuple(size) if crop is None else (crop, crop)
+def cropped(size: Sequence[int] | None, protocol: Mapping[str, Any], where: str) -> tuple[int, ...] | None:
+    """Height and width that a network sees of images of ``size``, as far as known (else None).
+
+    Raises
+    ------
+    ConfigError : the images are too small to crop, or to be padded so much.
+    """
+    crop, padding = protocol["crop_size"], protocol["augmentation"]["crop_padding"] if trains(protocol) else 0
+    does = {f"cuts {crop}x{crop} pixels out of each image": crop or 0, f"pads each image by {padding} pixels": padding}
+    for what, pixels in does.items():
+        if size is not None and pixels > min(size):
+            raise ConfigError(
+                f"{where}: the protocol {what}, and these have {size[0]}x{size[1]}; use larger images or another "
+                "protocol."
+            )
+    return (crop, crop) if crop else size and tuple(size)
 
 
 def _check_constants(names: Mapping[str, str], where: str) -> None:
@@ -122,7 +130,14 @@ def _check_constants(names: Mapping[str, str], where: str) -> None:
 def _check(protocol: Mapping[str, Any], where: str) -> None:
     if protocol["optimizer"]["nesterov"] and not protocol["optimizer"]["momentum"]:
         raise ConfigError(f"{where}: optimizer.nesterov needs a momentum above 0.")
-    late = [m for m in protocol["schedule"]["milestones"] if m >= protocol["epochs"]]
+    milestones, warmup = protocol["schedule"]["milestones"], protocol["schedule"]["warmup_epochs"]
+    if any(second <= first for first, second in itertools.pairwise(milestones)):
+        raise ConfigError(f"{where}: schedule.milestones must ascend, got {milestones}.")
+    if warmup >= protocol["epochs"]:
+        raise ConfigError(
+            f"{where}: schedule.warmup_epochs must be fewer than the {protocol['epochs']} epochs, got {warmup}."
+        )
+    late = [m for m in milestones if m >= protocol["epochs"]]
     if late:
         raise ConfigError(
             f"{where}: milestone {late[0]} is not before the last of {protocol['epochs']} epochs; "

@@ -34,7 +34,13 @@ UNKNOWN_IMAGES = 100_000
 UNKNOWN_SHAPE = (3, 64, 64)
 UNKNOWN_CLASSES = 200
 UNKNOWN_BACKBONE = MappingProxyType(
-    {"parameters": {1000: 90_000_000}, "image_size": 224, "multiply_adds": 20 * 10**9, "activations": 60 * 10**6}
+    {
+        "parameters": {1000: 90_000_000},
+        "num_features": 2048,
+        "image_size": 224,
+        "multiply_adds": 20 * 10**9,
+        "activations": 60 * 10**6,
+    }
 )
 #: seconds of a GPU for one pass forth and back over an image: least for 32x32 pixels, and for each multiplication and
 #: addition of the pass forth (what the papers' training times on an A40 come to, 3e-13 to 7e-13)

@@ -28,6 +28,11 @@ from calgrid.storage.stage import FORCED
 GPU_DEVICES = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")
 
 
+def gpu_here() -> bool:
+    """Has this machine a GPU?"""
+    return any(Path(path).exists() for path in GPU_DEVICES)
+
+
 @dataclass(frozen=True)
 class PredictGroup:
     """Runs whose predictions have the same output files: one rule of the workflow each.
@@ -69,11 +74,10 @@ class RuleBook:
         self._external_path = study.external_path
         self.units = study.data_units()
         self._repairs = Repairs()
-        gpu_here = any(Path(path).exists() for path in GPU_DEVICES)
-        if local and self.device == "cuda" and not gpu_here:
+        if local and self.device == "cuda" and not gpu_here():
             raise ConfigError("device: 'cuda' was asked for but this machine has no GPU; use device: cpu or auto.")
         #: GPUs that a training or prediction job asks for
-        self.gpus = 0 if self.device == "cpu" or (local and not gpu_here) else 1
+        self.gpus = 0 if self.device == "cpu" or (local and not gpu_here()) else 1
         #: memory and time of the jobs
         self.needs = Resources(study, self.gpus)
 

@@ -9,7 +9,7 @@ import jsonschema
 
 from calgrid.configuration.reading import read_yaml
 from calgrid.errors import ConfigError, number_as_text, unknown_id
-from calgrid.registry import is_finite, not_finite
+from calgrid.ranges import is_finite, not_finite
 
 
 def _is_integer(_: Any, value: Any) -> bool:
@@ -27,6 +27,10 @@ _Validator = jsonschema.validators.extend(
         {"integer": _is_integer, "number": _is_number}
     ),
 )
+
+
+#: characters of a wrong value that a message shows
+LONGEST = 80
 
 
 @functools.cache
@@ -79,7 +83,7 @@ def _missing_key(error: jsonschema.ValidationError, place: str) -> str:
 def _alternatives(error: jsonschema.ValidationError, place: str) -> str:
     if not error.absolute_path:
         return f"{place}: it needs 'grids' or 'external', or there is nothing to do."
-    return f"{place} must be one identifier or a list of them, got {error.instance!r}."
+    return f"{place} must be one identifier or a list of them, got {_shown(error.instance)}."
 
 
 def _repeated(error: jsonschema.ValidationError, place: str) -> str:
@@ -89,7 +93,9 @@ def _repeated(error: jsonschema.ValidationError, place: str) -> str:
 
 def _wrong_type(error: jsonschema.ValidationError, place: str) -> str:
     if "propertyNames" in error.absolute_schema_path:
-        return f"{place}: {error.instance!r} is no valid name, which is text: write one that starts with a letter."
+        return (
+            f"{place}: {_shown(error.instance)} is no valid name, which is text: write one that starts with a letter."
+        )
     wanted = [error.validator_value] if isinstance(error.validator_value, str) else error.validator_value
     given, numbers = error.instance, {"number", "integer"} & set(wanted)
     whole = numbers == {"integer"}
@@ -98,7 +104,15 @@ def _wrong_type(error: jsonschema.ValidationError, place: str) -> str:
         if not is_finite(given):
             return f"{place} {not_finite(given)}."
         hint = f" (write {int(given)})" if whole and given == int(given) else ""
-    return f"{place} must be of type {' or '.join(wanted)}, got {given!r}{hint}."
+    if "array" in wanted and isinstance(given, str | int | float) and str(given).isprintable():
+        hint = f" (write [{given}])"
+    return f"{place} must be of type {' or '.join(wanted)}, got {_shown(given)}{hint}."
+
+
+def _shown(value: Any) -> str:
+    """A value as a message shows it, cut where it is long."""
+    text = repr(value)
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]} ..."
 
 
 def _empty(_: jsonschema.ValidationError, place: str) -> str:
@@ -114,10 +128,15 @@ _EXPLANATIONS: Mapping[str, Callable[[jsonschema.ValidationError, str], str]] = 
     "uniqueItems": _repeated,
     "type": _wrong_type,
     "enum": lambda error, place: (
-        f"{place} must be one of {', '.join(map(str, error.validator_value))}, got {error.instance!r}."
+        f"{place} must be one of {', '.join(map(str, error.validator_value))}, got {_shown(error.instance)}."
+    ),
+    "maxLength": lambda error, place: (
+        f"{place} must have at most {error.validator_value} characters, got {len(error.instance)}."
     ),
     "not": lambda error, place: f"{place} must not be {error.instance!r}: that name is taken.",
-    "pattern": lambda error, place: f"{place}: {error.instance!r} is no valid name (pattern {error.validator_value}).",
+    "pattern": lambda error, place: (
+        f"{place}: {_shown(error.instance)} is no valid name (pattern {error.validator_value})."
+    ),
 }
 
 

@@ -12,6 +12,7 @@ from calgrid.configuration import tables, tuning
 from calgrid.configuration.calibrators import CalibratorBook
 from calgrid.configuration.datasets import DatasetBook
 from calgrid.configuration.external import check as check_external
+from calgrid.configuration.files import check_folders, check_published
 from calgrid.configuration.methods import MethodBook, Place
 from calgrid.configuration.probes import ProbeBook, check_head
 from calgrid.configuration.protocols import ProtocolBook, cropped, for_stage, trains
@@ -54,8 +55,10 @@ class Study:
         self.probes = ProbeBook(self.config.get("probes", {}))
         self.runs: dict[RunKey, Run] = {}
         self.evaluations: dict[RunKey, Evaluation] = {}
-        self._check_folders()
+        check_folders(self.config)
         self.papers = [tables.paper(self.home, name, "papers") for name in self.config["papers"]]
+        for number, path in enumerate(self.config["published"]):
+            check_published(self.home / path, f"published[{number}]")
         self._check_override_protocols()
         for number, grid in enumerate(self.config.get("grids", ())):
             self._add_grid(grid, f"grids[{number}]")
@@ -115,20 +118,6 @@ class Study:
                     f"lines.{line}: '{other}' and '{key.protocol}' both train {key.method} on {key.dataset} with "
                     f"{key.backbone}; give them different lines."
                 )
-
-    def _check_folders(self) -> None:
-        data_root = self.config["data_root"]
-        for key in ("results", "data_root"):
-            if (self.config[key] or "").startswith("~"):
-                raise ConfigError(f"{key}: '~' is not replaced by your home folder here; write the path in full.")
-        if wrong := sorted(set("{}\n") & set(self.config["results"])):
-            raise ConfigError(f"results: the path must not hold {wrong[0]!r}, which means something to Snakemake.")
-        # a folder beside the results is made by the first download; elsewhere a missing one is a slip
-        if data_root is not None and not Path(data_root).is_dir() and len(Path(data_root).parts) > 1:
-            raise ConfigError(f"data_root: the folder '{data_root}' does not exist; create it or correct the path.")
-        for path in self.config["published"]:
-            if not (self.home / path).is_file():
-                raise ConfigError(f"published: the file '{path}' does not exist below the workflow's folder.")
 
     def _check_source(self, unit: str) -> None:
         """Files of configured data sets must be there before any job, and a folder for what is downloaded."""
@@ -235,9 +224,10 @@ class Study:
                     f"'{grid['protocol']}' starts; use another backbone or pretrained: false."
                 )
             for dataset in grid["datasets"]:
-                if shape := self.datasets.spec(dataset).info.get("image_shape"):
-                    place = f"{where}.backbones for data set '{dataset}'"
-                    check_image_size(spec, *cropped(shape[1:], protocol, place), place)
+                shape = self.datasets.spec(dataset).info.get("image_shape")
+                place = f"{where}.backbones for data set '{dataset}'"
+                if size := cropped(shape and shape[1:], protocol, place):
+                    check_image_size(spec, *size, place)
 
     def _check_shifts(self, grid: Mapping[str, Any], where: str) -> None:
         for shift in grid["shifts"]:
@@ -325,6 +315,14 @@ class Study:
     def data_settings(self, unit: str) -> Mapping[str, Any]:
         """What the prepared arrays of a configured data set depend on; nothing for a registered one."""
         return self.datasets.settings(unit, self.config["data_root"])
+
+    def check_labels(self) -> None:
+        """Raise ConfigError for pictures of one's own that are too few or have other classes than are asked for.
+
+        It takes seconds where there are many, so jobs, which plan too, leave it out.
+        """
+        for unit in self.data_units():
+            self.datasets.check_labels(unit, self.config["data_root"])
 
     def families(self, protocol: str, dataset: str) -> list[str]:
         """All shift families that the study wants of any run of this protocol and data set, in a stable order."""

@@ -41,13 +41,13 @@ class Source:
     ----------
     labels : int64 ``(N,)``.
     read : from ascending rows to (what to call the picture in a message, its encoded bytes), one by one.
-    files : size and SHA-256 of what was read, for the manifest.
+    files : returns size and SHA-256 of what was read, for the manifest.
     classes : names of the classes, where the source has them.
     """
 
     labels: Rows
     read: Callable[[Rows], Iterator[tuple[str, bytes]]]
-    files: Sequence[Mapping[str, Any]]
+    files: Callable[[], Sequence[Mapping[str, Any]]]
     classes: tuple[str, ...] | None = None
 
 
@@ -83,15 +83,8 @@ class ImageFiles(Dataset):
 
     def build(self, data_root: Path | None) -> dict[str, ImageSplit]:
         """Return ``train``, ``val`` and ``test``; see :class:`Dataset`."""
-        train = self.open(data_root, self.paths["train"], None)
-        sources = {"train": train}
-        for role in ("val", "test"):
-            if self.paths[role]:
-                sources[role] = self.open(data_root, self.paths[role], train)
-        self.n_classes = self.n_classes or _count_classes(train, ", ".join(self.paths["train"]))
-        for role, source in sources.items():
-            self._check_labels(source.labels, ", ".join(self.paths[role]))
-        rows = self._rows(train.labels)
+        sources, rows = self.plan(data_root)
+        train = sources["train"]
         splits, offset = {}, 0
         for source, roles in ((train, tuple(rows)), *((sources[r], (r,)) for r in sources if r != "train")):
             for role in roles:
@@ -101,6 +94,27 @@ class ImageFiles(Dataset):
             offset += len(source.labels)
         self._found = self._facts(splits["train"].images, sources)
         return {role: splits[role] for role in ("train", "val", "test")}
+
+    def plan(self, data_root: Path | None) -> tuple[dict[str, Source], dict[str, Rows]]:
+        """Open all sources and deal the training rows out, by the labels alone: no picture is read.
+
+        Returns
+        -------
+        Role -> source, and role -> rows of the training source.
+
+        Raises
+        ------
+        DataError : a source cannot be read, a label is out of range, or there are fewer rows than are asked for.
+        """
+        train = self.open(data_root, self.paths["train"], None)
+        sources = {"train": train}
+        for role in ("val", "test"):
+            if self.paths[role]:
+                sources[role] = self.open(data_root, self.paths[role], train)
+        self.n_classes = self.n_classes or _count_classes(train, ", ".join(self.paths["train"]))
+        for role, source in sources.items():
+            self._check_labels(source.labels, ", ".join(self.paths[role]))
+        return sources, self._rows(train.labels)
 
     def found(self) -> Mapping[str, Any]:
         """Return the facts that were read, and the files; see :class:`Dataset`."""
@@ -161,7 +175,7 @@ class ImageFiles(Dataset):
             "image_shape": images.shape[1:],
             "mean": mean,
             "std": std,
-            "sources": [dict(file) for source in sources.values() for file in source.files],
+            "sources": [dict(file) for source in sources.values() for file in source.files()],
             **({} if classes is None else {"classes": list(classes)}),
         }
 

@@ -40,6 +40,7 @@ LISTS = ("classes", "images", "image_class_labels", "train_test_split")
             "md5": "97eceeb196236b17998738112f37df78",
         },
     ),
+    limits={"size": "[1, 4096]"},
 )
 class Cub200(PictureArchive):
     """Photographs of two hundred species of birds.

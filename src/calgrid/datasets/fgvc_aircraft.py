@@ -41,6 +41,7 @@ LISTS = ("images_variant_trainval", "images_variant_test")
             "md5": "d4acdd33327262359767eeaa97a4f732",
         },
     ),
+    limits={"size": "[1, 4096]"},
 )
 class FgvcAircraft(PictureArchive):
     """Photographs of aircraft of one hundred variants.

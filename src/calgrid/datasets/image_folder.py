@@ -25,6 +25,16 @@ from calgrid.storage.sources import files_below
     label="Image folders",
     configurable=True,
     download=False,
+    limits={
+        "val_size": "[1, inf)",
+        "split_seed": "[0, 4294967295]",
+        "subset": "[1, inf)",
+        "image_size": "[1, 4096]",
+        "resize": "[1, 4096]",
+        "n_classes": "[2, 1000000]",
+        "mean": "(-inf, inf)",
+        "std": "(0, inf)",
+    },
 )
 class ImageFolder(ImageFiles):
     """Pictures of your own in one folder a class; configured under a name of your own.
@@ -93,7 +103,9 @@ class ImageFolder(ImageFiles):
             for row in rows:
                 yield str(paths[row]), paths[row].read_bytes()
 
-        files = [_record(folder, name, part) for folder, name, part in zip(folders, names, pictures, strict=True)]
+        def files() -> list[dict[str, Any]]:
+            return [_record(folder, name, part) for folder, name, part in zip(folders, names, pictures, strict=True)]
+
         return Source(labels, read, files, classes)
 
 

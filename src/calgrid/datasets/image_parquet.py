@@ -29,6 +29,16 @@ BATCH = 256
     label="Parquet images",
     configurable=True,
     download=False,
+    limits={
+        "val_size": "[1, inf)",
+        "split_seed": "[0, 4294967295]",
+        "subset": "[1, inf)",
+        "image_size": "[1, 4096]",
+        "resize": "[1, 4096]",
+        "n_classes": "[2, 1000000]",
+        "mean": "(-inf, inf)",
+        "std": "(0, inf)",
+    },
 )
 class ImageParquet(ImageFiles):
     """Pictures of your own in Parquet files; configured under a name of your own.
@@ -94,7 +104,9 @@ class ImageParquet(ImageFiles):
                 yield from self._pictures(path, inside)
                 start += len(own)
 
-        files = [record(path, name) for path, name in zip(paths, names, strict=True)]
+        def files() -> list[dict[str, Any]]:
+            return [record(path, name) for path, name in zip(paths, names, strict=True)]
+
         return Source(np.concatenate(labels), read, files)
 
     def _labels(self, path: Path) -> Rows:

@@ -50,6 +50,7 @@ TRUTH, META = (f"ILSVRC2012_devkit_t12/data/{name}" for name in ("ILSVRC2012_val
             "md5": "fa75699e90414af021442c21a62c3abf",
         },
     ),
+    limits={"split_seed": "[0, 4294967295]", "resize": "[1, 4096]"},
 )
 class Imagenet(Evaluated):
     """Photographs of one thousand classes: the validation set, a fifth of it for calibration.

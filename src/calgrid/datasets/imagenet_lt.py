@@ -25,6 +25,7 @@ from calgrid.registry import register
     evaluation_only=True,
     warning="the pictures are the balanced validation pictures of ImageNet under another draw: no class is rare",
     download=False,
+    limits={"split_seed": "[0, 4294967295]", "resize": "[1, 4096]"},
 )
 class ImagenetLt(Imagenet):
     """The test pictures of ImageNet-LT: those of ``imagenet`` under another draw.

@@ -30,6 +30,7 @@ ARCHIVE, FOLDER = "ImageNet-Sketch.zip", "imagenet_sketch"
     duplicates="count",
     evaluation_only=True,
     download=False,
+    limits={"split_seed": "[0, 4294967295]", "resize": "[1, 4096]"},
 )
 class ImagenetSketch(Evaluated):
     """Drawings of one thousand classes, a fifth of them for calibration.

@@ -42,14 +42,16 @@ class Loss(nn.Module):
     Raises
     ------
     ConfigError
-        ``num_classes`` or a hyper-parameter is out of range.
+        ``num_classes`` is too small.
     """
 
     registered: Mapping[str, Any] = {}
 
     def __init__(self, num_classes: int) -> None:
         super().__init__()
-        self.num_classes = int(self.in_range("num_classes", num_classes, low=2))
+        if num_classes < 2:
+            raise ConfigError(f"loss '{self.id}': num_classes must be at least 2, got {num_classes}.")
+        self.num_classes = int(num_classes)
         self.reduction: Literal["mean", "sum"] = "mean"
         self.last_parts: Parts = {}
         self._labels_seen = False
@@ -63,13 +65,6 @@ class Loss(nn.Module):
     def needs(self) -> tuple[str, ...]:
         """Inputs that the call requires beside logits and labels."""
         return tuple(self.registered.get("needs", ()))
-
-    def in_range(self, name: str, value: float, low: float = 0.0, high: float = math.inf) -> float:
-        """Return ``value`` when ``low <= value <= high`` and finite, else raise ConfigError naming the option."""
-        if not (low <= value <= high and math.isfinite(value)):
-            bounds = f"at least {low:g}" if math.isinf(high) else f"in [{low:g}, {high:g}]"
-            raise ConfigError(f"loss '{self.id}': {name} must be {bounds}, got {value}.")
-        return value
 
     def forward(
         self, logits: Tensor, labels: Tensor, features: Tensor | None = None, index: Tensor | None = None

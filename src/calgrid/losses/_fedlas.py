@@ -211,8 +211,7 @@ class FeDLaS(Loss):
     indicator, gate : variants of the modules NCI and BCG.
     """
 
-    #: what the subclass's file calls the strength, and the name of its regulariser in ``last_parts``
-    strength_name: str
+    #: name of the regulariser in ``last_parts``
     regulariser_name: str
 
     def __init__(
@@ -227,9 +226,7 @@ class FeDLaS(Loss):
         start: StartName,
     ) -> None:
         super().__init__(num_classes)
-        self.strength = self.in_range(self.strength_name, strength, high=0.5)
-        self.beta = self.in_range("beta", beta)
-        momentum = self.in_range("momentum", momentum, high=1.0)
+        self.strength, self.beta = strength, beta
         self.reads_features = indicator == "nci_l1"
         self.indicator = build_indicator(indicator, momentum, start)
         self.gate = build_gate(gate, num_classes)

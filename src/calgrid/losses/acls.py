@@ -21,6 +21,7 @@ from calgrid.registry import register
     sees_validation=False,
     hard_labels=False,
     state="none",
+    limits={"alpha": "[0, inf)", "margin": "[0, inf)", "lambda_pos": "[0, inf)", "lambda_neg": "[0, inf)"},
 )
 class ACLS(Loss):
     """Cross-entropy with squared penalties on a large predicted logit and on other logits far below it.
@@ -52,10 +53,8 @@ class ACLS(Loss):
         pos_gap: Literal["raw", "maxmin"] = "raw",
     ) -> None:
         super().__init__(num_classes)
-        self.alpha = self.in_range("alpha", alpha)
-        self.margin = self.in_range("margin", margin)
-        self.lambda_pos = self.in_range("lambda_pos", lambda_pos)
-        self.lambda_neg = self.in_range("lambda_neg", lambda_neg)
+        self.alpha, self.margin = alpha, margin
+        self.lambda_pos, self.lambda_neg = lambda_pos, lambda_neg
         self.pos_gap = pos_gap
 
     def compute(

@@ -15,6 +15,14 @@ from calgrid.registry import register
     sees_validation=True,
     hard_labels=True,
     state="epoch",
+    limits={
+        "lambda_": "[0, inf)",
+        "gamma_init": "[0, gamma_max]",
+        "num_bins": "[1, 1000000]",
+        "switch": "[0, inf)",
+        "gamma_max": "[0, inf)",
+        "inverse_max": "[0, inf)",
+    },
 )
 class AdaFocal(Loss):
     """Focal loss whose exponent follows the miscalibration of the validation split, bin by bin.
@@ -53,14 +61,10 @@ class AdaFocal(Loss):
         inverse_max: float = 2.0,
     ) -> None:
         super().__init__(num_classes)
-        self.lambda_ = self.in_range("lambda_", lambda_)
-        self.switch = self.in_range("switch", switch)
-        self.gamma_max = self.in_range("gamma_max", gamma_max)
-        self.inverse_max = self.in_range("inverse_max", inverse_max)
-        gamma = self.in_range("gamma_init", gamma_init, high=gamma_max)
-        bins = int(self.in_range("num_bins", num_bins, low=1))
-        self.register_buffer("gammas", torch.full((bins,), gamma, dtype=torch.float64))
-        self.register_buffer("edges", torch.linspace(0, 1, bins + 1, dtype=torch.float64))
+        self.lambda_, self.switch = lambda_, switch
+        self.gamma_max, self.inverse_max = gamma_max, inverse_max
+        self.register_buffer("gammas", torch.full((num_bins,), gamma_init, dtype=torch.float64))
+        self.register_buffer("edges", torch.linspace(0, 1, num_bins + 1, dtype=torch.float64))
 
     def compute(
         self, logits: Tensor, labels: Tensor, features: Tensor | None, index: Tensor | None

@@ -9,8 +9,6 @@ from calgrid.registry import register
 
 #: range of the multipliers in the official code
 LAMBDA_MIN, LAMBDA_MAX = 1e-6, 1e6
-#: smallest margin and penalty weight, both of which are divided by
-POSITIVE = 1e-6
 
 
 @register(
@@ -19,6 +17,15 @@ POSITIVE = 1e-6
     sees_validation=True,
     hard_labels=False,  # the penalty does not see the label, and state moves at the end of an epoch
     state="epoch",
+    limits={
+        "margin": "[1e-6, inf)",  # it is divided by, as the penalty weight is
+        "lambda_init": "[0, inf)",
+        "rho_init": "[1e-6, inf)",
+        "rho_max": "[rho_init, inf)",
+        "growth": "[1, inf)",
+        "tolerance": "[0, inf)",
+        "period": "[1, inf)",
+    },
 )
 class AugmentedLagrangian(Loss):
     """Cross-entropy under the margin constraint of each class, with multipliers that the validation split sets.
@@ -57,14 +64,10 @@ class AugmentedLagrangian(Loss):
         period: int = 10,
     ) -> None:
         super().__init__(num_classes)
-        self.margin = self.in_range("margin", margin, low=POSITIVE)
-        self.rho_min = self.in_range("rho_init", rho_init, low=POSITIVE)
-        self.rho_max = self.in_range("rho_max", rho_max, low=rho_init)
-        self.growth = self.in_range("growth", growth, low=1.0)
-        self.tolerance = self.in_range("tolerance", tolerance)
-        self.period = int(self.in_range("period", period, low=1))
-        first = self.in_range("lambda_init", lambda_init)
-        self.register_buffer("lambdas", torch.full((num_classes,), first))
+        self.margin = margin
+        self.rho_min, self.rho_max = rho_init, rho_max
+        self.growth, self.tolerance, self.period = growth, tolerance, period
+        self.register_buffer("lambdas", torch.full((num_classes,), lambda_init))
         self.register_buffer("rhos", torch.full((num_classes,), rho_init))
         self.register_buffer("previous", torch.zeros(num_classes))
         self.register_buffer("has_previous", torch.tensor(False))

@@ -21,6 +21,7 @@ BLOCK_ENTRIES = 2**20
     sees_validation=False,
     hard_labels=True,
     state="none",
+    limits={"lambda_d": "[0, inf)", "lambda_e": "[0, inf)"},
 )
 class PairwiseConstraints(Loss):
     """Cross-entropy plus calibration terms of all binary sub-problems.
@@ -38,8 +39,7 @@ class PairwiseConstraints(Loss):
 
     def __init__(self, num_classes: int, *, lambda_d: float = 0.1, lambda_e: float = 1.0) -> None:
         super().__init__(num_classes)
-        self.lambda_d = self.in_range("lambda_d", lambda_d)
-        self.lambda_e = self.in_range("lambda_e", lambda_e)
+        self.lambda_d, self.lambda_e = lambda_d, lambda_e
 
     def compute(
         self, logits: Tensor, labels: Tensor, features: Tensor | None, index: Tensor | None

@@ -19,6 +19,7 @@ from calgrid.registry import register
     sees_validation=False,
     hard_labels=True,  # affine in the label, but a mixed label is neither right nor wrong
     state="step",
+    limits={"lambda_": "[0, inf)"},
 )
 class CorrectnessRanking(Loss):
     """Cross-entropy plus a ranking of confidences by how often each sample was classified correctly so far.
@@ -50,7 +51,7 @@ class CorrectnessRanking(Loss):
         indicator: Literal["maxprob", "entropy", "margin"] = "maxprob",
     ) -> None:
         super().__init__(num_classes)
-        self.lambda_ = self.in_range("lambda_", lambda_)
+        self.lambda_ = lambda_
         self.indicator = indicator
         self.counts = PerSample(dtype=torch.int32)
         self.register_buffer("max_count", torch.ones((), dtype=torch.int64))

@@ -24,6 +24,7 @@ from calgrid.registry import register
     sees_validation=False,
     hard_labels=True,
     state="none",
+    limits={"gamma": "[0, inf)"},
 )
 class DualFocalLoss(Loss):
     """Focal loss on the gap to the class ranked below the target, ``mean((1 - p_y + p_j)^gamma CE)``.
@@ -40,7 +41,7 @@ class DualFocalLoss(Loss):
 
     def __init__(self, num_classes: int, *, gamma: float = 5.0) -> None:
         super().__init__(num_classes)
-        self.gamma = self.in_range("gamma", gamma)
+        self.gamma = gamma
 
     def compute(
         self, logits: Tensor, labels: Tensor, features: Tensor | None, index: Tensor | None

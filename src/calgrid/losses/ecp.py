@@ -15,6 +15,7 @@ from calgrid.registry import register
     sees_validation=False,
     hard_labels=False,
     state="none",
+    limits={"beta": "[0, inf)"},
 )
 class EntropyConfidencePenalty(Loss):
     """Cross-entropy with a reward for entropy, ``mean(CE - beta H)``.
@@ -37,7 +38,7 @@ class EntropyConfidencePenalty(Loss):
         entropy_reduction: Literal["sum", "mean"] = "sum",
     ) -> None:
         super().__init__(num_classes)
-        self.beta = self.in_range("beta", beta)
+        self.beta = beta
         self.scale = 1.0 if entropy_reduction == "sum" else 1.0 / num_classes
 
     def compute(

@@ -21,6 +21,7 @@ from calgrid.registry import register
     sees_validation=False,
     hard_labels=True,  # affine in the label, but each call moves the averages
     state="step",
+    limits={"alpha": "[0, 0.5]", "beta": "[0, inf)", "momentum": "[0, 1]"},
 )
 class FeDLaSLabelSmoothing(FeDLaS):
     """Label smoothing of an adaptive strength, ``mean((1 - a_i) CE_i + a_i U_i)``.
@@ -37,7 +38,6 @@ class FeDLaSLabelSmoothing(FeDLaS):
     ema_start : how the moving averages start, see ``_fedlas.build_indicator``.
     """
 
-    strength_name = "alpha"
     regulariser_name = "uniform"
 
     def __init__(

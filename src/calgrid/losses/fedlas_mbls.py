@@ -21,6 +21,7 @@ from calgrid.registry import register
     sees_validation=False,
     hard_labels=True,  # affine in the label, but each call moves the averages
     state="step",
+    limits={"lambda_": "[0, 0.5]", "beta": "[0, inf)", "margin": "[0, inf)", "momentum": "[0, 1]"},
 )
 class FeDLaSMarginLabelSmoothing(FeDLaS):
     """Margin penalty of an adaptive strength, ``mean((1 - a_i) CE_i + a_i R_i)``, a_i in (0, 2 lambda).
@@ -37,7 +38,6 @@ class FeDLaSMarginLabelSmoothing(FeDLaS):
     momentum, indicator, gate, ema_start : as in ``fedlas_ls``.
     """
 
-    strength_name = "lambda_"
     regulariser_name = "margin"
 
     def __init__(
@@ -61,7 +61,7 @@ class FeDLaSMarginLabelSmoothing(FeDLaS):
             gate=gate,
             start=ema_start,
         )
-        self.margin = self.in_range("margin", margin)
+        self.margin = margin
 
     def regulariser(self, logits: Tensor, log_probs: Tensor) -> Tensor:
         """Return the mean margin excess (N,)."""

@@ -14,6 +14,7 @@ from calgrid.registry import register
     sees_validation=False,
     hard_labels=True,
     state="none",
+    limits={"gamma": "[0, inf)"},
 )
 class FocalLoss(Loss):
     """Focal loss ``mean((1 - p_y)^gamma CE)`` with gamma 3.
@@ -28,7 +29,7 @@ class FocalLoss(Loss):
 
     def __init__(self, num_classes: int, *, gamma: float = 3.0) -> None:
         super().__init__(num_classes)
-        self.gamma = self.in_range("gamma", gamma)
+        self.gamma = gamma
 
     def compute(
         self, logits: Tensor, labels: Tensor, features: Tensor | None, index: Tensor | None

@@ -15,6 +15,7 @@ from calgrid.registry import register
     sees_validation=False,
     hard_labels=True,
     state="none",
+    limits={"gamma": "[0, inf)", "gamma_hard": "[0, inf)", "threshold": "[0, 1]"},
 )
 class SampleDependentFocalLoss(Loss):
     """Focal loss with gamma 5 where p_y < 0.2 and gamma 3 elsewhere.
@@ -34,9 +35,7 @@ class SampleDependentFocalLoss(Loss):
         self, num_classes: int, *, gamma: float = 3.0, gamma_hard: float = 5.0, threshold: float = 0.2
     ) -> None:
         super().__init__(num_classes)
-        self.gamma = self.in_range("gamma", gamma)
-        self.gamma_hard = self.in_range("gamma_hard", gamma_hard)
-        self.threshold = self.in_range("threshold", threshold, high=1.0)
+        self.gamma, self.gamma_hard, self.threshold = gamma, gamma_hard, threshold
 
     def compute(
         self, logits: Tensor, labels: Tensor, features: Tensor | None, index: Tensor | None

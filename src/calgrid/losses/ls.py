@@ -14,6 +14,7 @@ from calgrid.registry import register
     sees_validation=False,
     hard_labels=False,
     state="none",
+    limits={"alpha": "[0, 1]"},
 )
 class LabelSmoothing(Loss):
     """Label smoothing ``mean((1 - alpha) CE + alpha U)``, U the cross-entropy against the uniform distribution.
@@ -29,7 +30,7 @@ class LabelSmoothing(Loss):
 
     def __init__(self, num_classes: int, *, alpha: float = 0.05) -> None:
         super().__init__(num_classes)
-        self.alpha = self.in_range("alpha", alpha, high=1.0)
+        self.alpha = alpha
 
     def compute(
         self, logits: Tensor, labels: Tensor, features: Tensor | None, index: Tensor | None

@@ -18,6 +18,7 @@ from calgrid.registry import register
     sees_validation=False,
     hard_labels=False,
     state="none",
+    limits={"margin": "[0, inf)", "lambda_": "[0, inf)"},
 )
 class MarginLabelSmoothing(Loss):
     """Margin-based label smoothing ``mean(CE) + lambda mean_{i,c} relu(max_l s_l - s_c - m)``.
@@ -34,8 +35,7 @@ class MarginLabelSmoothing(Loss):
 
     def __init__(self, num_classes: int, *, margin: float = 6.0, lambda_: float = 0.1) -> None:
         super().__init__(num_classes)
-        self.margin = self.in_range("margin", margin)
-        self.lambda_ = self.in_range("lambda_", lambda_)
+        self.margin, self.lambda_ = margin, lambda_
 
     def compute(
         self, logits: Tensor, labels: Tensor, features: Tensor | None, index: Tensor | None

@@ -15,6 +15,7 @@ from calgrid.registry import register
     sees_validation=False,
     hard_labels=True,
     state="none",
+    limits={"beta": "[0, inf)", "gamma": "[0, inf)"},
 )
 class FocalMDCA(Loss):
     """Focal loss plus the per-class gap between mean probability and frequency in the batch.
@@ -31,8 +32,7 @@ class FocalMDCA(Loss):
 
     def __init__(self, num_classes: int, *, beta: float = 1.0, gamma: float = 1.0) -> None:
         super().__init__(num_classes)
-        self.beta = self.in_range("beta", beta)
-        self.gamma = self.in_range("gamma", gamma)
+        self.beta, self.gamma = beta, gamma
 
     def compute(
         self, logits: Tensor, labels: Tensor, features: Tensor | None, index: Tensor | None

@@ -14,6 +14,7 @@ from calgrid.registry import register
     sees_validation=False,
     hard_labels=True,
     state="none",
+    limits={"beta": "[0, inf)"},
 )
 class CrossEntropyMDCA(Loss):
     """Cross-entropy plus the per-class gap between mean probability and frequency in the batch.
@@ -28,7 +29,7 @@ class CrossEntropyMDCA(Loss):
 
     def __init__(self, num_classes: int, *, beta: float = 1.0) -> None:
         super().__init__(num_classes)
-        self.beta = self.in_range("beta", beta)
+        self.beta = beta
 
     def compute(
         self, logits: Tensor, labels: Tensor, features: Tensor | None, index: Tensor | None

@@ -14,6 +14,7 @@ from calgrid.registry import register
     sees_validation=False,
     hard_labels=True,
     state="none",
+    limits={"lambda_": "[0, inf)"},
 )
 class MMCE(Loss):
     """Cross-entropy plus the kernel calibration error of the batch, MMCE_m.
@@ -30,7 +31,7 @@ class MMCE(Loss):
 
     def __init__(self, num_classes: int, *, lambda_: float = 1.0) -> None:
         super().__init__(num_classes)
-        self.lambda_ = self.in_range("lambda_", lambda_)
+        self.lambda_ = lambda_
 
     def compute(
         self, logits: Tensor, labels: Tensor, features: Tensor | None, index: Tensor | None

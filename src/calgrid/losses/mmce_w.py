@@ -22,6 +22,7 @@ COUNT_GUARD = 1e-5
     sees_validation=False,
     hard_labels=True,
     state="none",
+    limits={"lambda_": "[0, inf)"},
 )
 class WeightedMMCE(Loss):
     """Cross-entropy plus the weighted kernel calibration error of the batch, MMCE_w.
@@ -41,7 +42,7 @@ class WeightedMMCE(Loss):
 
     def __init__(self, num_classes: int, *, lambda_: float = 2.0, norm: Literal["code", "paper"] = "code") -> None:
         super().__init__(num_classes)
-        self.lambda_ = self.in_range("lambda_", lambda_)
+        self.lambda_ = lambda_
         self.norm = norm
 
     def compute(

@@ -16,7 +16,7 @@ from calgrid.training.seeds import stream
 @register(
     source="van der Maaten & Hinton, Visualizing data using t-SNE, JMLR 2008 (scikit-learn); MaC-Cal (arXiv "
     "2508.09116), Fig. 2a, d",
-    limits={"points": (2, 20000), "perplexity": (1, 1000), "iterations": (250, 10000), "seed": (0, None)},
+    limits={"points": "[2, 20000]", "perplexity": "[1, 1000]", "iterations": "[250, 10000]", "seed": "[0, inf)"},
 )
 class Embedding(Probe):
     """t-SNE of a class-balanced sample of test images.

@@ -19,7 +19,13 @@ Changed = Callable[[Tensor], Tensor]
 @register(
     source="SMART (arXiv 2506.23492), Fig. 1a; Goodfellow et al., Explaining and harnessing adversarial examples, "
     "ICLR 2015, Sec. 4",
-    limits={"samples": (2, None), "eps_max": (1e-6, 1), "steps": (1, 200), "bisections": (0, 50), "seed": (0, None)},
+    limits={
+        "samples": "[2, inf)",
+        "eps_max": "[1e-6, 1]",
+        "steps": "[1, 200]",
+        "bisections": "[0, 50]",
+        "seed": "[0, inf)",
+    },
 )
 class MarginAttack(Probe):
     """Minimal FGSM perturbation of each image and the margin between its two largest logits.

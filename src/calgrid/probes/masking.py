@@ -18,7 +18,7 @@ SCORES = ("accuracy", "nll", "brier", "ece", "ece_debiased", "ece_null")
 @register(
     source="MaC-Cal (arXiv 2508.09116), Sec. 4.1 and Fig. 1b, c",
     needs_linear_head=True,
-    limits={"ratios": (0, 1), "draws": (1, 1000), "batch": (1, None), "bins": (2, 1000), "seed": (0, None)},
+    limits={"ratios": "[0, 1]", "draws": "[1, 1000]", "batch": "[1, inf)", "bins": "[2, 1000]", "seed": "[0, inf)"},
 )
 class MaskedInference(Probe):
     """Scores of a trained network under masks on the weights of its linear head, without retraining.

@@ -11,7 +11,7 @@ from calgrid.registry import register
 QUANTILES = {"q10": 0.1, "q50": 0.5, "q90": 0.9}
 
 
-@register(source="FeDLaS (arXiv 2606.28654), Fig. 1d", limits={"images": (1, None)})
+@register(source="FeDLaS (arXiv 2606.28654), Fig. 1d", limits={"images": "[1, inf)"})
 class FeatureProfiles(Probe):
     """Penultimate features of an image by falling magnitude, averaged over the easiest, the hardest and all images.
 

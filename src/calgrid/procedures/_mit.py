@@ -4,15 +4,12 @@ Wang et al., On the Pitfall of Mixup for Uncertainty Calibration, CVPR 2023 (off
 dengbaowang/Mixup-Inference-in-Training, ``main.py``).
 """
 
-import math
-
 import torch
 from torch import Tensor, nn
 
 from calgrid.errors import ConfigError
 from calgrid.procedures._base import Procedure
 from calgrid.procedures._mixing import draw_beta, draw_partners, mix, weighted_loss
-from calgrid.procedures._options import require
 from calgrid.training.data import Batch
 
 #: pairs of weights drawn at once, and how often, before a margin counts as out of reach
@@ -45,8 +42,6 @@ class MixupInference(Procedure):
     def __init__(self, alpha: float, margin: float) -> None:
         super().__init__()
         self.id = type(self).__module__.rpartition(".")[2]
-        require(0 < alpha < math.inf, self.id, "alpha", "above 0", alpha)
-        require(0 <= margin < 1, self.id, "margin", "in [0, 1)", margin)
         self.alpha, self.margin = alpha, margin
 
     def decoupled_logits(self, model: nn.Module, pair: Pair) -> Pair:

@@ -4,7 +4,6 @@ Ni et al., Balancing Two Classifiers via A Simplex ETF Structure for Model Calib
 (official code JianiNi/BalCAL, ``WideResNet_BalCAL`` and ``BalCAL_models``).
 """
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -16,7 +15,6 @@ from calgrid.backbones._base import he_normal_
 from calgrid.errors import ConfigError
 from calgrid.procedures._base import Procedure, Training
 from calgrid.procedures._mixing import mix, weighted_loss
-from calgrid.procedures._options import require
 from calgrid.procedures._simplex import accuracy_and_confidence, balancing_weight, class_scaling, simplex_frame
 from calgrid.registry import register
 from calgrid.training.data import Batch, Split
@@ -97,6 +95,7 @@ def map_channels(backbone: nn.Module) -> int:
     source="Ni et al., CVPR 2025, arXiv 2504.10007; JianiNi/BalCAL src/lightning_modules/One_Stage.py",
     losses="stateless",
     linear_head=False,
+    limits={"beta": "(0, inf)", "delta": "(0, 1]", "lambda0": "[0, 1]"},
 )
 class BalancedClassifiers(Procedure):
     """Linear head and fixed simplex head on one backbone, their logits mixed by a weight that is solved each epoch.
@@ -129,9 +128,6 @@ class BalancedClassifiers(Procedure):
 
     def __init__(self, *, beta: float = 1.0, delta: float = 0.95, lambda0: float = 0.8) -> None:
         super().__init__()
-        require(0 < beta < math.inf, "balcal", "beta", "above 0", beta)
-        require(0 < delta <= 1, "balcal", "delta", "in (0, 1]", delta)
-        require(0 <= lambda0 <= 1, "balcal", "lambda0", "in [0, 1]", lambda0)
         self.beta, self.delta = beta, delta
         self._weight = lambda0
 

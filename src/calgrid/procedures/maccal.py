@@ -13,7 +13,6 @@ from torch import nn
 
 from calgrid.procedures._base import State, Training
 from calgrid.procedures._masked import EvalMask, MaskedLinear, masked_layers
-from calgrid.procedures._options import require
 from calgrid.procedures._second_stage import FrozenFeatures, SecondStage, load_checked
 from calgrid.progress import log
 from calgrid.registry import register
@@ -30,6 +29,14 @@ WIDEST_BOTTLENECK = 512
     loss="ce",
     linear_head=False,
     dataset_defaults={"digits": {"bottleneck": 256}},
+    limits={
+        "lambda_": "[0, inf)",
+        "p0": "(0, 1]",
+        "p_min": "[0, p0]",
+        "tau0": "[0, inf)",
+        "kappa": "[0, inf)",
+        "bottleneck": "[1, 16384]",
+    },
 )
 class MaskedClassifierCalibration(SecondStage):
     """Masked two-layer head on frozen features; the share of kept weights follows accuracy and confidence.
@@ -93,19 +100,11 @@ class MaskedClassifierCalibration(SecondStage):
         cached: bool = False,
     ) -> None:
         super().__init__(cached=cached)
-        adaptive = sparsity != "fixed"
-        require(0 <= lambda_ < math.inf, "maccal", "lambda_", "at least 0 and finite", lambda_)
-        require(0 <= p_min <= 1, "maccal", "p_min", "in [0, 1]", p_min)
-        require(0 < p0 <= 1, "maccal", "p0", "above 0 and at most 1", p0)
-        require(p_min <= p0 or not adaptive, "maccal", "p0", f"at least p_min, {p_min:g}", p0)
-        require(0 <= tau0 < math.inf, "maccal", "tau0", "at least 0 and finite", tau0)
-        require(0 <= kappa < math.inf, "maccal", "kappa", "at least 0 and finite", kappa)
-        require(bottleneck is None or bottleneck >= 1, "maccal", "bottleneck", "at least 1", bottleneck or 0)
         self.lambda_, self.p0, self.p_min, self.tau0, self.kappa = lambda_, p0, p_min, tau0, kappa
         self.head = head
         self.bottleneck = bottleneck
         self.straight_through = gradient == "straight_through"
-        self.adaptive = adaptive
+        self.adaptive = sparsity != "fixed"
         self.decaying = sparsity == "decaying"
         self.keep = mask_mode == "keep"
         self.eval_mask: EvalMask = eval_mask

@@ -6,7 +6,11 @@ from calgrid.procedures._mit import MixupInference, Pair
 from calgrid.registry import register
 
 
-@register(source="Wang et al., CVPR 2023, MIT-A; dengbaowang/Mixup-Inference-in-Training main.py", losses="stateless")
+@register(
+    source="Wang et al., CVPR 2023, MIT-A; dengbaowang/Mixup-Inference-in-Training main.py",
+    losses="stateless",
+    limits={"alpha": "(0, inf)", "margin": "[0, 1)"},
+)
 class MixupInferenceAll(MixupInference):
     """The pair is decoupled after each unit and mixed with fresh weights before the next.
 

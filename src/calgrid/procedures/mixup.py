@@ -4,19 +4,18 @@ Zhang et al., mixup: Beyond Empirical Risk Minimization, ICLR 2018 (official cod
 as a calibration method Thulasidasan et al., On Mixup Training, NeurIPS 2019.
 """
 
-import math
-
 import torch
 from torch import nn
 
 from calgrid.procedures._base import Procedure
 from calgrid.procedures._mixing import draw_beta, draw_partners, mix, weighted_loss
-from calgrid.procedures._options import require
 from calgrid.registry import register
 from calgrid.training.data import Batch
 
 
-@register(source="Zhang et al., ICLR 2018; Thulasidasan et al., NeurIPS 2019", losses="affine")
+@register(
+    source="Zhang et al., ICLR 2018; Thulasidasan et al., NeurIPS 2019", losses="affine", limits={"alpha": "[0, inf)"}
+)
 class Mixup(Procedure):
     """Mixup of a batch with a permutation of itself.
 
@@ -37,7 +36,6 @@ class Mixup(Procedure):
 
     def __init__(self, *, alpha: float = 0.2) -> None:
         super().__init__()
-        require(0 <= alpha < math.inf, "mixup", "alpha", "at least 0", alpha)
         self.alpha = alpha
         self._weight = 1.0
         self._other_labels: torch.Tensor | None = None

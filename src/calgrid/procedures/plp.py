@@ -4,19 +4,21 @@ Wang & Zhang, Calibration Bottleneck: Over-compressed Representations are Less C
 dengbaowang/PLP, ``train.py`` and ``my_sgd.py``).
 """
 
-import math
 from collections.abc import Mapping
 
 import numpy as np
 from torch import nn
 
 from calgrid.procedures._base import Procedure, Training
-from calgrid.procedures._options import require
 from calgrid.procedures._peeling import phase_starts, trained_tensors
 from calgrid.registry import register
 
 
-@register(source="Wang & Zhang, ICML 2024; dengbaowang/PLP train.py, my_sgd.py", losses="any")
+@register(
+    source="Wang & Zhang, ICML 2024; dengbaowang/PLP train.py, my_sgd.py",
+    losses="any",
+    limits={"gamma": "(0, inf)", "cuts": "[1, inf)"},
+)
 class ProgressiveLayerPeeling(Procedure):
     """Phase k of n trains only the first c_k parameter tensors, counted from the input.
 
@@ -38,8 +40,6 @@ class ProgressiveLayerPeeling(Procedure):
 
     def __init__(self, *, gamma: float = 1.0, cuts: int = 11) -> None:
         super().__init__()
-        require(0 < gamma < math.inf, "plp", "gamma", "above 0", gamma)
-        require(cuts >= 1, "plp", "cuts", "at least 1", cuts)
         self.gamma, self.cuts = gamma, cuts
 
     def begin_training(self, model: nn.Module, training: Training) -> None:

@@ -16,6 +16,7 @@ from calgrid.registry import register
     loss="ce",
     linear_head=False,
     dataset_defaults={"cifar100": {"hidden": 512}, "tiny_imagenet": {"hidden": 512}},
+    limits={"hidden": "[1, 16384]"},
 )
 class TwoStageTraining(SecondStage):
     """New MLP head on the frozen features of a first stage, trained with cross-entropy.

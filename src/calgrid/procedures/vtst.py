@@ -13,7 +13,6 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from calgrid.procedures._base import Training
-from calgrid.procedures._options import require
 from calgrid.procedures._second_stage import FrozenFeatures, SecondStage
 from calgrid.registry import register
 from calgrid.training.data import Batch
@@ -50,6 +49,7 @@ def kl_to_standard_normal(mean: Tensor, log_variance: Tensor) -> Tensor:
     loss="ce",
     linear_head=False,
     dataset_defaults={"cifar100": {"hidden": 512}, "tiny_imagenet": {"hidden": 512}},
+    limits={"hidden": "[1, 16384]", "samples": "[1, 10000]", "kl_weight": "[0, inf)"},
 )
 class VariationalTwoStageTraining(SecondStage):
     """New variational head on the frozen features of a first stage, trained with cross-entropy and a KL term.
@@ -76,9 +76,6 @@ class VariationalTwoStageTraining(SecondStage):
 
     def __init__(self, *, hidden: int = 128, samples: int = 10, kl_weight: float = 1.0, cached: bool = False) -> None:
         super().__init__(cached=cached)
-        require(hidden >= 1, "vtst", "hidden", "at least 1", hidden)
-        require(samples >= 1, "vtst", "samples", "at least 1", samples)
-        require(0 <= kl_weight < math.inf, "vtst", "kl_weight", "at least 0", kl_weight)
         self.hidden, self.samples, self.kl_weight = hidden, samples, kl_weight
         self._seed = 0
 

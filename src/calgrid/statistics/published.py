@@ -2,16 +2,12 @@
 
 import pandas as pd
 
+from calgrid.conventions import PUBLISHED_COLUMNS, PUBLISHED_UNITS
 from calgrid.errors import DataError
 from calgrid.statistics._frames import check_columns
 
-#: unit in the files -> what one printed unit is worth in the unit of the metrics
-UNITS = {"percent": 0.01, "centinats": 0.01, "seconds": 1.0, "rank": 1.0}
 #: note of a deviation that is printed in percent of nobody knows what
 RELATIVE_STD = "std_printed_with_percent_sign"
-#: what a printed number is about, beside its paper and table
-PLACE = ("dataset", "backbone", "method", "calibrator", "metric", "shift", "severity")
-COLUMNS = ("paper", "table", *PLACE, "value", "unit", "suspect")
 _KEYS = ["dataset", "backbone", "method", "calibrator", "metric", "shift"]
 
 
@@ -20,7 +16,7 @@ def printed_numbers(published: pd.DataFrame) -> pd.DataFrame:
 
     Parameters
     ----------
-    published : the columns ``COLUMNS``, perhaps ``std``; as read from CSV files, where an empty cell is missing.
+    published : ``PUBLISHED_COLUMNS``, perhaps ``std``; as read from CSV files, where an empty cell is missing.
 
     Returns
     -------
@@ -32,12 +28,12 @@ def printed_numbers(published: pd.DataFrame) -> pd.DataFrame:
     ------
     DataError : if a column is missing or a unit is unknown.
     """
-    check_columns(published, COLUMNS, "published")
+    check_columns(published, PUBLISHED_COLUMNS, "published")
     words = {name: published[name].astype(object).fillna("").astype(str) for name in ("table", "shift", "suspect")}
-    factor = published["unit"].map(UNITS)
+    factor = published["unit"].map(PUBLISHED_UNITS)
     if factor.isna().any():
         unit = published["unit"][factor.isna()].iloc[0]
-        raise DataError(f"published must have a unit of {', '.join(UNITS)} in each row, found {unit!r}.")
+        raise DataError(f"published must have a unit of {', '.join(PUBLISHED_UNITS)} in each row, found {unit!r}.")
     numbers = {name: pd.to_numeric(published[name]) * factor for name in ("value", "std") if name in published}
     if "std" in numbers and "note" in published:
         numbers["std"] = numbers["std"].mask(published["note"].astype(str).str.contains(RELATIVE_STD, regex=False))

@@ -8,13 +8,13 @@ import numpy as np
 import pandas as pd
 
 from calgrid.configuration.places import Place, cell_place, matches
+from calgrid.conventions import PUBLISHED_PLACE
 from calgrid.reporting.papers.marks import COORDINATES, marks, row_ranks
 from calgrid.reporting.papers.resamples import cell_draws, read_resamples, split_ratios
 from calgrid.reporting.papers.times import timed_rows
 from calgrid.reporting.study import StudyData
 from calgrid.statistics import cell_means, cell_runs, mean_over_shifts, printed_numbers
 from calgrid.statistics.cells import AXES, SECTION
-from calgrid.statistics.published import PLACE
 from calgrid.statistics.shifts import MEAN_SHIFT
 from calgrid.storage.tables import read_published
 
@@ -79,9 +79,11 @@ def _cells(spec: Mapping[str, Any], printed: pd.DataFrame) -> pd.DataFrame:
     cells = pd.DataFrame(rows)[["row", "column", *COORDINATES]]
     cells["is_mean"] = [_is_mean(row, spec["means"]) for row in rows]
     std = printed.get("std", np.nan)
-    found = printed.assign(published=printed["value"], published_std=std).drop_duplicates(list(PLACE))
-    keyed = cells.assign(method=[run_method(row) for row in rows])[list(PLACE)]
-    beside = keyed.merge(found[[*PLACE, "published", "published_std", "suspect"]], on=list(PLACE), how="left")
+    found = printed.assign(published=printed["value"], published_std=std).drop_duplicates(list(PUBLISHED_PLACE))
+    keyed = cells.assign(method=[run_method(row) for row in rows])[list(PUBLISHED_PLACE)]
+    beside = keyed.merge(
+        found[[*PUBLISHED_PLACE, "published", "published_std", "suspect"]], on=list(PUBLISHED_PLACE), how="left"
+    )
     return cells.assign(
         **{name: beside[name] for name in ("published", "published_std")}, suspect=beside["suspect"].fillna("")
     )
