@@ -10,9 +10,10 @@ from calgrid.configuration.reading import read_mapping
 from calgrid.configuration.schema import fill_defaults, validate
 from calgrid.conventions import TRAINED
 from calgrid.errors import ConfigError, unknown_id
+from calgrid.training.schedule import epoch_batches
 
 #: keys that mean something in a protocol that trains nothing, and what the others are where they must be something
-READY_KEYS = ("weights", "channels_last", "export_features", "test_normalisation")
+READY_KEYS = ("weights", "deterministic", "channels_last", "export_features", "test_normalisation")
 READY = MappingProxyType(
     {
         "epochs": 0,
@@ -110,6 +111,20 @@ def cropped(size: Sequence[int], protocol: Mapping[str, Any], where: str) -> tup
             f"{size[0]}x{size[1]}; use larger images or another protocol."
         )
     return tuple(size) if crop is None else (crop, crop)
+
+
+def check_batches(protocol: Mapping[str, Any], samples: int, where: str) -> None:
+    """Raise ConfigError where an epoch over ``samples`` images has no batch, or ends with a step on a single image."""
+    size = protocol["batch_size"]
+    try:
+        _, last = epoch_batches(samples, protocol)
+    except ConfigError as error:
+        raise ConfigError(f"{where}: {error}") from None
+    if last == 1 < size:
+        raise ConfigError(
+            f"{where}: {samples} training images in batches of {size} end each epoch with a step on a single image; "
+            "set drop_last: true in the protocol, or another batch_size."
+        )
 
 
 def _check_constants(names: Mapping[str, str], where: str) -> None:

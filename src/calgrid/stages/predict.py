@@ -63,8 +63,8 @@ def predict(
     def produce(folder: Path) -> dict[str, Any]:
         begin = time.monotonic()
         where = environment.choose_device(device)
-        environment.prepare(where, threads, training=False)
         states, description = load_checkpoint(model, spec["run_fingerprint"])
+        environment.prepare(where, threads, description["spec"]["protocol"]["deterministic"])
         prepared = open_prepared(data, verify=True, fingerprint=description["spec"].get("data"))
         shifted = {family: open_prepared(place, verify=True) for family, place in families.items()}
         network, procedure = build_network(description["spec"], prepared.n_classes)

@@ -46,8 +46,8 @@ def probe(
     def produce(folder: Path) -> dict[str, Any]:
         begin = time.monotonic()
         where = environment.choose_device(device)
-        environment.prepare(where, threads)
         states, description = load_checkpoint(model, spec["run_fingerprint"])
+        environment.prepare(where, threads, description["spec"]["protocol"]["deterministic"])
         prepared = open_prepared(data, verify=True, fingerprint=description["spec"].get("data"))
         prepared = replace(prepared, **spec.get("test_normalisation", {}))  # probes see test images only
         network, procedure = build_network(description["spec"], prepared.n_classes)

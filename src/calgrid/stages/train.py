@@ -69,7 +69,7 @@ def train(
 
     def produce(folder: Path) -> Mapping[str, Any]:
         where = environment.choose_device(device)
-        environment.prepare(where, threads)
+        environment.prepare(where, threads, spec["protocol"]["deterministic"])
         first = _first_stage_state(spec, first_stage)
         prepared = open_prepared(data, verify=True, fingerprint=spec.get("data"))
         if spec["protocol"]["weights"] != TRAINED:
@@ -206,6 +206,7 @@ def _write_outputs(
         "precision": "bf16" if trainer.autocast else "fp32",
         "epochs": position.epoch,
         "interruptions": position.interruptions,
+        "last_batch": trainer.last_batch,
         "trained_parameters": sum(p.numel() for p in trainer.trained),
     }
 

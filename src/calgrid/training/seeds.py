@@ -1,7 +1,7 @@
 """Named sub-streams of a run's seed.
 
 No generator is ever carried from one step to the next: each use of randomness is seeded by (seed, name, epoch, step).
-A run that is interrupted and resumed anywhere therefore draws the same numbers, with no generator state to save.
+A run that is interrupted and resumed anywhere therefore draws the same random numbers, with no generator state to save.
 """
 
 import hashlib
