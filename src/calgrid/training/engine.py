@@ -24,8 +24,9 @@ from calgrid.progress import Progress, log
 from calgrid.storage.checkpoint import load_resume_state, save_resume_state
 from calgrid.training.data import Batch, Split
 from calgrid.training.interrupt import StopRequest
+from calgrid.training.optimizer import SGD
 from calgrid.training.schedule import epoch_batches, learning_rate
-from calgrid.training.seeds import generator, stream
+from calgrid.training.seeds import generator, seed_global
 from calgrid.validation import CHOICE, FEEDBACK, rows_by_purpose
 
 EVALUATION_BATCH = 1024
@@ -126,7 +127,7 @@ class Trainer:
 
     def _train_step(self, order: torch.Tensor) -> None:
         epoch, step, size = self.position.epoch, self.position.step, self.protocol["batch_size"]
-        torch.manual_seed(stream(self.seed, "step", epoch, step))
+        seed_global(self.device, self.seed, "step", epoch, step)
         batch = self.train_images.batch(
             order[step * size : (step + 1) * size],
             **self.protocol["augmentation"],
@@ -268,14 +269,8 @@ def sampled_epochs(protocol: Mapping[str, Any]) -> frozenset[int]:
     return frozenset(evenly | {milestone for milestone in drops if milestone < epochs})
 
 
-def build_optimizer(parameters: list[nn.Parameter], settings: Mapping[str, Any]) -> torch.optim.Optimizer:
+def build_optimizer(parameters: list[nn.Parameter], settings: Mapping[str, Any]) -> SGD | torch.optim.AdamW:
     """SGD or AdamW over one group: the same rate and weight decay for network, BatchNorm, biases and loss."""
     if settings["name"] == "adamw":
         return torch.optim.AdamW(parameters, lr=settings["lr"], weight_decay=settings["weight_decay"])
-    return torch.optim.SGD(
-        parameters,
-        lr=settings["lr"],
-        momentum=settings["momentum"],
-        weight_decay=settings["weight_decay"],
-        nesterov=settings["nesterov"],
-    )
+    return SGD(parameters, settings["lr"], settings["momentum"], settings["weight_decay"], settings["nesterov"])

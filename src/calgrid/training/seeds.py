@@ -15,6 +15,15 @@ def stream(seed: int, *names: str | int) -> int:
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
 
 
+def seed_global(device: torch.device, seed: int, *names: str | int) -> None:
+    """Seed torch's global generators, those of the CPU and of ``device``, with a sub-stream.
+
+    ``torch.manual_seed`` looks at all kinds of devices, which takes the CPU a hundred times as long.
+    """
+    seed_all = torch.default_generator.manual_seed if device.type == "cpu" else torch.manual_seed
+    seed_all(stream(seed, *names))
+
+
 def generator(device: torch.device | str, seed: int, *names: str | int) -> torch.Generator:
     """Torch generator on ``device`` for a sub-stream."""
     return torch.Generator(device).manual_seed(stream(seed, *names))
