@@ -1,5 +1,6 @@
 """Every mistake in a configuration is refused before anything runs, in one sentence: where it is, how to mend it."""
 
+import contextlib
 import dataclasses
 import json
 from types import MappingProxyType
@@ -239,6 +240,23 @@ def test_missing_keys_of_a_grid(make_config, home, refuses, key):
     config = make_config()
     del config["grids"][0][key]
     with refuses(ConfigError, f"grids[0]: the key '{key}' is missing"):
+        Study(config, home)
+
+
+@pytest.mark.parametrize(
+    ("change", "method", "parts"),
+    [
+        ({"batch_size": 17}, "ce", ["120 training images in batches of 17 end each epoch", "drop_last"]),
+        ({"second_stage": {"batch_size": 7}}, "tst", ["second stage of protocol 'p'", "batches of 7 end each epoch"]),
+        ({"batch_size": 121, "drop_last": True}, "ce", ["leaves no batch of 121 of 120 training", "smaller batches"]),
+        ({"batch_size": 17, "drop_last": True}, "ce", None),
+        ({"batch_size": 1}, "ce", None),
+    ],
+)
+def test_an_epoch_without_a_batch_or_with_one_of_a_single_image(make_config, home, refuses, change, method, parts):
+    grid = {"protocol": "p", "methods": [method]}
+    config = make_config(grid, protocols={"p": {"base": "digits", **change}})
+    with refuses(ConfigError, "grids[0]: ", *parts) if parts else contextlib.nullcontext():
         Study(config, home)
 
 

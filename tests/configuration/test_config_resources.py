@@ -99,7 +99,7 @@ def test_images_are_scored_in_batches_of_the_size_that_memory_is_asked_for():
     from calgrid.training.engine import EVALUATION_BATCH
 
     assert SCORED_AT_ONCE == BATCH == EVALUATION_BATCH
-    assert SCORED_PIXELS == PIXELS_AT_ONCE
+    assert max(PIXELS_AT_ONCE.values()) == SCORED_PIXELS  # on a processor fewer
 
 
 def test_a_data_set_of_unknown_size_gets_more_than_a_small_one(make):

@@ -121,11 +121,21 @@ def test_runs_of_maccal_are_those_of_any_study_with_its_protocol(maccal, make_co
         assert mine.run_fingerprint(key) == other.run_fingerprint(key)
 
 
-def test_constants_of_the_vision_transformer(fedlas):
+def test_constants_that_depend_on_data_set_and_network(fedlas):
     for key, run in fedlas.runs.items():
+        options, vit = run.method.loss_options, key.backbone == "vit_b16_384"
         if key.method.startswith("fedlas"):
             other = 0.95 if key.dataset == "cifar10" else 0.5
-            assert run.method.loss_options["momentum"] == (0.001 if key.backbone == "vit_b16_384" else other)
+            assert options["momentum"] == (0.001 if vit else other)
+            assert options["ema_start"] == ("constants" if vit else "auto")
+        if key.method == "acls":
+            assert options["alpha"] == (0.1 if key.dataset.startswith("cifar") else 0.05)
+
+
+def test_an_incomplete_last_batch_is_dropped_where_the_official_code_does(fedlas, maccal):
+    dropped = {key.dataset for key, run in fedlas.runs.items() if run.protocol["drop_last"]}
+    assert dropped == {"cifar10", "fgvc_aircraft", "fgvc_aircraft_448", "cub200", "cub200_448"}
+    assert not any(run.protocol["drop_last"] for run in maccal.runs.values())
 
 
 def test_batches_on_tiny_imagenet_are_those_that_each_paper_states(fedlas, maccal):

@@ -90,7 +90,7 @@ def test_tiny_imagenet_differs_in_length_and_batch_only(book, line):
     assert tiny["batch_size"] == 64
     expected = [rate for rate in (0.1, 0.1, 0.01, 0.01, 0.001, 0.001) for _ in range(2)]
     assert rates(tiny, (0, 39, 40, 59, 60, 99)) == pytest.approx(expected)
-    same = set(cifar) - {"epochs", "batch_size", "schedule", "second_stage"}
+    same = set(cifar) - {"epochs", "batch_size", "drop_last", "schedule", "second_stage"}
     assert {key: tiny[key] for key in same} == {key: cifar[key] for key in same}
     second = for_stage(tiny, second=True)
     assert (second["epochs"], second["batch_size"], second["checkpoints"]) == (40, 128, ["last"])

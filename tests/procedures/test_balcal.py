@@ -12,7 +12,7 @@ from calgrid.backbones import build_backbone
 from calgrid.backbones._base import Backbone
 from calgrid.errors import ConfigError
 from calgrid.losses import build_loss
-from calgrid.procedures import _simplex, build_procedure
+from calgrid.procedures import _simplex, balcal, build_procedure
 from calgrid.procedures._base import Training
 from calgrid.procedures._simplex import accuracy_and_confidence, balancing_weight, class_scaling, simplex_frame
 from calgrid.procedures.balcal import Adaptor, map_channels
@@ -154,14 +154,24 @@ def test_history_holds_weight_accuracy_and_confidence(make_spec, prepared, tmp_p
     assert float(position.best["procedure"]["lambda"]) == best["lambda"]
 
 
-def test_weight_is_solved_from_the_logits_of_every_training_sample(make_spec, prepared, tmp_path):
-    trainer, position = run(make_spec("ce", "balcal", epochs=1), prepared, tmp_path)
-    procedure = trainer.procedure
-    tables = procedure.resume_state()
-    assert all(table.shape == (40, 4) and table.dtype == torch.float32 for table in tables.values())
-    assert all((table.abs().sum(dim=1) > 0).all() for table in tables.values())
-    expected = balancing_weight(tables["linear"], tables["simplex"], trainer.train_images.labels, 0.95)
-    assert position.history[0]["lambda"] == expected
+@pytest.mark.parametrize(("drop_last", "samples"), [(False, 40), (True, 32)])
+def test_weight_is_solved_from_the_logits_of_every_sample_of_the_epoch(
+    drop_last, samples, make_spec, prepared, tmp_path, monkeypatch
+):
+    solved = []
+
+    def solve(*arguments):
+        solved.append(arguments)
+        return balancing_weight(*arguments)
+
+    monkeypatch.setattr(balcal, "balancing_weight", solve)
+    _, position = run(make_spec("ce", "balcal", epochs=2, drop_last=drop_last), prepared, tmp_path)
+    for (linear, simplex, labels, delta), row in zip(solved, position.history, strict=True):
+        assert linear.shape == simplex.shape == (samples, 4)
+        assert linear.dtype == torch.float32
+        assert len(labels) == samples
+        assert row["linear_accuracy"] == pytest.approx((linear.argmax(1) == labels).float().mean().item())
+        assert row["lambda"] == balancing_weight(linear, simplex, labels, delta)
 
 
 def test_too_few_features_are_refused(refuses):

@@ -12,7 +12,7 @@ from calgrid.backbones import build_backbone
 from calgrid.losses import build_loss
 from calgrid.procedures import build_procedure
 from calgrid.procedures._base import Training
-from calgrid.procedures.vtst import kl_to_standard_normal
+from calgrid.procedures.vtst import NOISE_ROWS, kl_to_standard_normal
 from calgrid.training.data import Batch
 from calgrid.training.seeds import generator
 
@@ -92,8 +92,8 @@ def test_prediction_is_the_mean_probability_of_the_samples(batch):
     batch = Batch(batch.images, batch.labels, batch.index + 1024)
     logits, features = procedure.predict(model, batch)
     mean, log_variance = model.head(features)
-    rng = generator("cpu", 5, "vtst", 1024)
-    latents = [mean + (log_variance / 2).exp() * torch.randn(16, 16, generator=rng) for _ in range(4)]
+    noise = torch.randn(NOISE_ROWS, 4, 16, generator=generator("cpu", 5, "vtst", 1024 // NOISE_ROWS))[:16]
+    latents = [mean + (log_variance / 2).exp() * noise[:, sample] for sample in range(4)]
     expected = sum(model.head.classifier(latent).softmax(dim=1) for latent in latents) / 4
     torch.testing.assert_close(logits.exp(), expected)
     torch.testing.assert_close(logits.exp().sum(dim=1), torch.ones(16))
@@ -101,12 +101,15 @@ def test_prediction_is_the_mean_probability_of_the_samples(batch):
 
 def test_prediction_repeats_and_depends_on_seed_and_place(batch):
     procedure, model = second_stage(seed=5)
+    model.eval()
     logits, _ = procedure.predict(model, batch)
     torch.rand(3)
     assert torch.equal(procedure.predict(model, batch)[0], logits)
     rebuilt = build_procedure("vtst", hidden=16)
     rebuilt.load_state_dict({name: torch.as_tensor(value) for name, value in procedure.state_dict().items()})
     assert torch.equal(rebuilt.predict(model, batch)[0], logits)
+    pieces = [Batch(batch.images[rows], batch.labels[rows], batch.index[rows]) for rows in (slice(5), slice(5, None))]
+    torch.testing.assert_close(torch.cat([procedure.predict(model, piece)[0] for piece in pieces]), logits)
     moved = Batch(batch.images, batch.labels, batch.index + 16)
     assert not torch.equal(procedure.predict(model, moved)[0], logits)
     other, _ = second_stage(seed=6)

@@ -47,7 +47,9 @@ def test_files_of_a_run(undisturbed, plan):
     record = json.loads((undisturbed / "train.json").read_text())
     assert record["fingerprint"] == plan.train(key("fedlas_ls"))["fingerprint"]
     assert record["epochs"] == 3
+    assert record["last_batch"] == 20
     assert record["environment"]["device"] == "cpu"
+    assert record["environment"]["deterministic"] is True
     assert record["precision"] == "fp32"
     states, description = load_checkpoint(undisturbed / "model.safetensors", record["fingerprint"])
     assert {"best.model", "last.model", "last.loss"} <= set(states)

@@ -29,6 +29,7 @@ def make_spec():
         protocol = {
             "epochs": 3,
             "batch_size": 16,
+            "drop_last": False,
             "optimizer": {"name": "sgd", "lr": 0.05, "momentum": 0.9, "weight_decay": 5e-4, "nesterov": False},
             "schedule": {"name": "step", "milestones": [2], "gamma": 0.1, "warmup_epochs": 0},
             "augmentation": {"crop_padding": 1, "flip": True},
@@ -38,6 +39,7 @@ def make_spec():
             "clip_grad_norm": 2.0,
             "reduction": "mean",
             "precision": "fp32",
+            "deterministic": False,
             "channels_last": True,
             "checkpoints": ["best", "last"],
             "disjoint_validation": False,
@@ -58,6 +60,6 @@ def make_spec():
 @pytest.fixture(autouse=True)
 def one_thread():
     torch.set_num_threads(1)
-    torch.use_deterministic_algorithms(True)
+    torch.set_deterministic_debug_mode("error")
     yield
-    torch.use_deterministic_algorithms(False)
+    torch.set_deterministic_debug_mode("default")

@@ -5,6 +5,7 @@ import torch
 
 from calgrid.errors import DataError
 from calgrid.stages.train import _build_trainer
+from calgrid.training import environment
 from calgrid.training.engine import RESUME_FILE
 from calgrid.training.interrupt import StoppedError, StopRequest
 from calgrid.validation import rows_by_purpose
@@ -174,6 +175,28 @@ def test_history_holds_mean_losses_whatever_the_reduction(make_spec, prepared, t
     assert rows["sum"]["train_loss"] == pytest.approx(rows["mean"]["train_loss"], rel=1e-5)
 
 
+def test_an_incomplete_last_batch_is_left_out_on_request(make_spec, prepared, tmp_path):
+    sizes = []
+    for drop_last in (False, True):
+        trainer = build(make_spec(epochs=1, drop_last=drop_last), prepared, tmp_path / str(drop_last))
+        trainer.loss.register_forward_hook(lambda _loss, inputs, _total: sizes.append(len(inputs[1])))
+        (row,) = trainer.run(StopAfter(10**9)).history
+        seen = 32 if drop_last else 40
+        # means are over the samples that the epoch has seen
+        assert row["train_accuracy"] * seen == pytest.approx(round(row["train_accuracy"] * seen))
+        assert row["learning_rate"] == 0.05
+        assert trainer.last_batch == (16 if drop_last else 8)
+    assert sizes == [16, 16, 8, 16, 16]
+
+
+def test_a_step_on_a_single_image_is_announced(make_spec, prepared, tmp_path, capsys):
+    assert build(make_spec(batch_size=13), prepared, tmp_path / "a").last_batch == 1
+    assert "ends with a step on a single image, as 40 training images" in capsys.readouterr().err
+    build(make_spec(batch_size=13, drop_last=True), prepared, tmp_path / "b")
+    build(make_spec(batch_size=1), prepared, tmp_path / "c")
+    assert not capsys.readouterr().err
+
+
 def test_a_run_that_diverges_ends_with_one_sentence(make_spec, prepared, tmp_path, monkeypatch):
     trainer = build(make_spec(), prepared, tmp_path)
     monkeypatch.setattr(trainer.loss, "compute", lambda logits, *_: (logits.sum() * 0.0 + float("inf"), {}))
@@ -200,9 +223,29 @@ def test_bf16_protocol_computes_losses_in_float32(make_spec, prepared, tmp_path)
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("method", METHODS)
+def test_interrupted_on_a_gpu_a_deterministic_run_ends_with_the_same_bits(method, make_spec, prepared, tmp_path):
+    device = torch.device("cuda")
+    environment.prepare(device, 1, deterministic=True)
+
+    def start(name):
+        (tmp_path / name).mkdir(exist_ok=True)
+        return _build_trainer(make_spec(method), prepared, None, device, tmp_path / name, 1e9)
+
+    whole = start("whole")
+    position = whole.run(StopAfter(10**9))
+    with pytest.raises(StoppedError):
+        start("broken").run(StopAfter(4))
+    resumed = start("broken")
+    assert (resumed.position.epoch, resumed.position.step) == (1, 2)
+    assert_same_result(whole, position, resumed, resumed.run(StopAfter(10**9)))
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_cuda_run_learns_and_resumes(make_spec, prepared, tmp_path):
     device = torch.device("cuda")
-    torch.use_deterministic_algorithms(False)
+    environment.prepare(device, 1)
     trainer = _build_trainer(make_spec("fedlas_ls"), prepared, None, device, tmp_path, 0.0)
     trainer.run(StopAfter(10**9))
     resumed = _build_trainer(make_spec("fedlas_ls"), prepared, None, device, tmp_path, 0.0)

@@ -11,9 +11,10 @@ from calgrid.configuration.reading import read_mapping
 from calgrid.configuration.schema import fill_defaults, validate
 from calgrid.conventions import TRAINED
 from calgrid.errors import ConfigError, unknown_id
+from calgrid.training.schedule import epoch_batches
 
 #: keys that mean something in a protocol that trains nothing, and what the others are where they must be something
-READY_KEYS = ("weights", "channels_last", "export_features", "test_normalisation")
+READY_KEYS = ("weights", "deterministic", "channels_last", "export_features", "test_normalisation")
 READY = MappingProxyType(
     {
         "epochs": 0,
@@ -118,6 +119,20 @@ def cropped(size: Sequence[int] | None, protocol: Mapping[str, Any], where: str)
                 "protocol."
             )
     return (crop, crop) if crop else size and tuple(size)
+
+
+def check_batches(protocol: Mapping[str, Any], samples: int, where: str) -> None:
+    """Raise ConfigError where an epoch over ``samples`` images has no batch, or ends with a step on a single image."""
+    size = protocol["batch_size"]
+    try:
+        _, last = epoch_batches(samples, protocol)
+    except ConfigError as error:
+        raise ConfigError(f"{where}: {error}") from None
+    if last == 1 < size:
+        raise ConfigError(
+            f"{where}: {samples} training images in batches of {size} end each epoch with a step on a single image; "
+            "set drop_last: true in the protocol, or another batch_size."
+        )
 
 
 def _check_constants(names: Mapping[str, str], where: str) -> None:

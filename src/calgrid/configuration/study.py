@@ -15,7 +15,7 @@ from calgrid.configuration.external import check as check_external
 from calgrid.configuration.files import check_folders, check_published
 from calgrid.configuration.methods import MethodBook, Place
 from calgrid.configuration.probes import ProbeBook, check_head
-from calgrid.configuration.protocols import ProtocolBook, cropped, for_stage, trains
+from calgrid.configuration.protocols import ProtocolBook, check_batches, cropped, for_stage, trains
 from calgrid.configuration.runs import EXTERNAL, Evaluation, Layout, Run, RunKey, family_unit
 from calgrid.configuration.schema import fill_defaults, validate
 from calgrid.configuration.weights import FOCAL_CALIBRATION, check_ready, checkpoint_file
@@ -178,6 +178,9 @@ class Study:
         *_, first = self.methods.split(key.method, f"{where}.methods")
         defaults_of = self.datasets.defaults_of(key.dataset)
         staged = for_stage(protocol, second=first is not None)
+        if trains(protocol) and (sizes := self.datasets.spec(key.dataset).info.get("sizes")):
+            stage = "second stage of " if first else ""
+            check_batches(staged, sizes["train"], f"{where}: {stage}protocol '{key.protocol}' on '{key.dataset}'")
         place = Place(key.protocol, key.dataset, key.backbone, staged.get("reduction", "mean"), defaults_of)
         method = self.methods.resolve(key.method, place)
         if protocol["weights"] == FOCAL_CALIBRATION:

@@ -35,7 +35,8 @@ class ACLS(Loss):
     Parameters
     ----------
     num_classes : number of classes C.
-    alpha : weight of both penalties, at least 0.
+    alpha : weight of both penalties, at least 0; 0.1 in the official code. The FeDLaS paper states 0.05 for
+        Tiny-ImageNet, CUB and Aircraft, which config/papers/fedlas.yaml sets.
     margin : m, at least 0.
     lambda_pos, lambda_neg : weights of the penalty on the predicted and on the other logits, at least 0.
     pos_gap : what is compared with m for the predicted logit: ``raw`` = M (code), ``maxmin`` = M - min (paper, then

@@ -148,7 +148,7 @@ class BalancedClassifiers(Procedure):
     def begin_training(self, model: BalancedHeads, training: Training) -> None:
         """Make room for an epoch's logits of both heads."""
         shape = (training.samples, training.num_classes)
-        self._linear, self._simplex = (torch.zeros(shape, device=training.device) for _ in range(2))
+        self._linear, self._simplex = (torch.full(shape, math.nan, device=training.device) for _ in range(2))
 
     def splits(self, model: BalancedHeads, train: Split, val: Split) -> tuple[Split, Split]:
         """Keep the training labels, which lambda is solved against."""
@@ -168,8 +168,11 @@ class BalancedClassifiers(Procedure):
 
     def end_epoch(self, model: BalancedHeads, epoch: int, means: Mapping[str, float]) -> dict[str, float]:
         """Solve lambda; return it with accuracy and mean confidence of the linear head."""
-        accuracy, confidence = accuracy_and_confidence(self._linear, self._simplex, self._labels, 1.0)
-        self._weight = balancing_weight(self._linear, self._simplex, self._labels, self.delta)
+        seen = ~self._linear[:, 0].isnan()  # not those of a last batch that the protocol drops
+        linear, simplex, labels = (each[seen] for each in (self._linear, self._simplex, self._labels))
+        self._linear.fill_(math.nan)
+        accuracy, confidence = accuracy_and_confidence(linear, simplex, labels, 1.0)
+        self._weight = balancing_weight(linear, simplex, labels, self.delta)
         return {"lambda": self._weight, "linear_accuracy": accuracy, "linear_confidence": confidence}
 
     def predict(self, model: BalancedHeads, batch: Batch) -> tuple[Tensor, Tensor]:

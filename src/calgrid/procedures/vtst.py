@@ -18,6 +18,9 @@ from calgrid.registry import register
 from calgrid.training.data import Batch
 from calgrid.training.seeds import generator
 
+#: images whose noise is drawn together
+NOISE_ROWS = 64
+
 
 class VariationalHead(nn.Module):
     """Features h (N, d) to a Gaussian of Z independent latents, and a linear classifier of samples of it."""
@@ -61,8 +64,8 @@ class VariationalTwoStageTraining(SecondStage):
 
     with the KL term divided by Z and w = 1 as in the official code (its argument ``beta`` is not used). Prediction
     draws M latents and gives ``log 1/M sum_m softmax(z(u_m))``; adding a constant a row changes nothing, so post-hoc
-    methods take it for logits. Its noise comes from the CPU, seeded by the run's seed and the position of the batch
-    in its split: the same images in the same batches have the same prediction on each device.
+    methods take it for logits. Its noise comes from the CPU, seeded by the run's seed and the position of each image
+    in its split: an image has the same noise on each device and in batches of any size.
 
     Deviations are those of ``tst``: SGD at the second stage's constant rate, and a body in evaluation mode.
 
@@ -101,14 +104,18 @@ class VariationalTwoStageTraining(SecondStage):
         """Return the logarithm (B, K) of the mean probabilities, and the features (B, d)."""
         features = self.features(model, batch)
         mean, log_variance = model.head(features)
-        rng = generator("cpu", self._seed, "vtst", int(batch.index[0]))
         log_probs = [
-            model.head.classify(mean, log_variance, torch.randn(mean.shape, generator=rng).to(mean.device))
-            .float()
-            .log_softmax(dim=1)
-            for _ in range(self.samples)
+            model.head.classify(mean, log_variance, noise).float().log_softmax(dim=1)
+            for noise in self._noise(batch.index.cpu(), mean.shape[1]).to(mean.device)
         ]
         return torch.stack(log_probs).logsumexp(dim=0) - math.log(self.samples), features
+
+    def _noise(self, index: Tensor, width: int) -> Tensor:
+        """Standard normal numbers (M, B, Z) for the images at ``index`` (B,): the same ones in whatever batches."""
+        blocks, block = (index // NOISE_ROWS).unique(return_inverse=True)
+        shape = (NOISE_ROWS, self.samples, width)
+        drawn = [torch.randn(shape, generator=generator("cpu", self._seed, "vtst", int(each))) for each in blocks]
+        return torch.stack(drawn)[block, index % NOISE_ROWS].transpose(0, 1)
 
     def state_dict(self) -> dict[str, Any]:
         """Seed of the run."""

@@ -59,8 +59,8 @@ def predict(
     False if another process had already written the same logits, else True.
     """
     where = environment.choose_device(device)
-    environment.prepare(where, threads, training=False)
     states, description = load_checkpoint(model, spec["run_fingerprint"])
+    environment.prepare(where, threads, description["spec"]["protocol"]["deterministic"])
     inputs = {"model": model_digest(model), "data": data_digest(data, description["spec"].get("data"))}
     inputs |= {family: data_digest(place) for family, place in families.items()}
     checkpoints = spec["checkpoints"]

@@ -40,8 +40,8 @@ def probe(
     False if another process had already written the same table, else True.
     """
     where = environment.choose_device(device)
-    environment.prepare(where, threads)
     states, description = load_checkpoint(model, spec["run_fingerprint"])
+    environment.prepare(where, threads, description["spec"]["protocol"]["deterministic"])
     inputs = {"model": model_digest(model), "data": data_digest(data, description["spec"].get("data"))}
     chosen = spec["probe"]
     measurement = build_probe(chosen["id"], **chosen["options"])

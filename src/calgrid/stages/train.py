@@ -66,7 +66,7 @@ def train(
     False if another process had already finished the same run, else True.
     """
     where = environment.choose_device(device)
-    environment.prepare(where, threads)
+    environment.prepare(where, threads, spec["protocol"]["deterministic"])
     first = _first_stage_state(spec, first_stage)
     inputs = {"data": data_digest(data, spec.get("data"))}
     if first is not None and first_stage is not None:
@@ -198,6 +198,7 @@ def _write_outputs(
         "precision": "bf16" if trainer.autocast else "fp32",
         "epochs": position.epoch,
         "interruptions": position.interruptions,
+        "last_batch": trainer.last_batch,
         "trained_parameters": sum(p.numel() for p in trainer.trained),
     }
 

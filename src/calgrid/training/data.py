@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Protocol
 
 import numpy as np
@@ -11,8 +12,11 @@ from torch.nn import functional as F
 
 from calgrid.errors import DataError
 
-#: most pixels of images that are scored together, 1,024 images of 64x64: the memory for feature maps grows with them
-PIXELS_AT_ONCE = 1024 * 64**2
+#: most pixels of images that are scored together: the feature maps of 128 images of 32x32 stay near a processor's
+#: caches, those of 1,024 images of 64x64 fit into the memory of a GPU
+PIXELS_AT_ONCE = MappingProxyType({"cpu": 128 * 32**2, "cuda": 1024 * 64**2})
+#: fewer images than these are never scored at once, however large they are
+LEAST_AT_ONCE = 8
 
 
 @dataclass
@@ -98,7 +102,8 @@ class DeviceImages:
 
     def batches(self, size: int) -> Iterator[Batch]:
         """All images in order, without augmentation; fewer than ``size`` at once where they are large."""
-        size = max(1, min(size, PIXELS_AT_ONCE // math.prod(self.images.shape[-2:])))
+        most = PIXELS_AT_ONCE[self.labels.device.type] // math.prod(self.images.shape[-2:])
+        size = min(size, max(most, LEAST_AT_ONCE))
         for begin in range(0, len(self), size):
             index = torch.arange(begin, min(begin + size, len(self)), device=self.labels.device)
             yield Batch(self.normalise(self._middle(self.images[index])), self.labels[index], index)

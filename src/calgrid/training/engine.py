@@ -2,7 +2,9 @@
 
 The state of a run at any step is: network, optimiser, loss, procedure, epoch, step, sums of the running epoch, best
 weights so far, history, tables of training samples. All randomness is seeded by (seed, name, epoch, step), so this
-state and nothing else has to be saved for a run that is interrupted anywhere to end with the same bytes.
+state and nothing else has to be saved for a run that is interrupted anywhere to end with the same bytes: on the CPU
+always (same type of processor, same number of threads), on a GPU where the protocol is ``deterministic``. Without that,
+kernels of a GPU add up in an order that is left to chance, and the resumed run is the same but for rounding.
 """
 
 import copy
@@ -18,12 +20,13 @@ from torch import nn
 
 from calgrid.errors import DataError
 from calgrid.procedures._base import Procedure, Training
-from calgrid.progress import Progress
+from calgrid.progress import Progress, log
 from calgrid.storage.checkpoint import load_resume_state, save_resume_state
 from calgrid.training.data import Batch, Split
 from calgrid.training.interrupt import StopRequest
-from calgrid.training.schedule import learning_rate
-from calgrid.training.seeds import generator, stream
+from calgrid.training.optimizer import SGD
+from calgrid.training.schedule import epoch_batches, learning_rate
+from calgrid.training.seeds import generator, seed_global
 from calgrid.validation import CHOICE, FEEDBACK, rows_by_purpose
 
 EVALUATION_BATCH = 1024
@@ -87,7 +90,12 @@ class Trainer:
         self.val_rows = {purpose: torch.from_numpy(rows[purpose]).to(self.device) for purpose in (CHOICE, FEEDBACK)}
         self.trained = [p for p in procedure.parameters(model) if p.requires_grad]
         self.optimizer = build_optimizer([*self.trained, *loss.parameters()], protocol["optimizer"])
-        self.steps = -(-len(train) // protocol["batch_size"])
+        self.steps, self.last_batch = epoch_batches(len(train), protocol)
+        if self.last_batch == 1 < protocol["batch_size"]:
+            log(
+                f"Warning: {title}: each epoch ends with a step on a single image, as {len(train)} training images are "
+                f"dealt to batches of {protocol['batch_size']}; drop_last: true in the protocol leaves it out."
+            )
         self.sampled = sampled_epochs(protocol)
         self.loss.reserve(len(train))
         self.position = Position()
@@ -119,7 +127,7 @@ class Trainer:
 
     def _train_step(self, order: torch.Tensor) -> None:
         epoch, step, size = self.position.epoch, self.position.step, self.protocol["batch_size"]
-        torch.manual_seed(stream(self.seed, "step", epoch, step))
+        seed_global(self.device, self.seed, "step", epoch, step)
         batch = self.train_images.batch(
             order[step * size : (step + 1) * size],
             **self.protocol["augmentation"],
@@ -182,7 +190,8 @@ class Trainer:
         return {"loss": means["train_loss"], "val_accuracy": val_accuracy}
 
     def _epoch_means(self) -> dict[str, float]:
-        means = {name: float(value) / len(self.train_images) for name, value in self.position.sums.items()}
+        seen = (self.steps - 1) * self.protocol["batch_size"] + self.last_batch
+        means = {name: float(value) / seen for name, value in self.position.sums.items()}
         if not math.isfinite(means["train_loss"]):
             # found at the end of the epoch, because a look at each batch would make the device wait
             raise DataError(
@@ -260,14 +269,8 @@ def sampled_epochs(protocol: Mapping[str, Any]) -> frozenset[int]:
     return frozenset(evenly | {milestone for milestone in drops if milestone < epochs})
 
 
-def build_optimizer(parameters: list[nn.Parameter], settings: Mapping[str, Any]) -> torch.optim.Optimizer:
+def build_optimizer(parameters: list[nn.Parameter], settings: Mapping[str, Any]) -> SGD | torch.optim.AdamW:
     """SGD or AdamW over one group: the same rate and weight decay for network, BatchNorm, biases and loss."""
     if settings["name"] == "adamw":
         return torch.optim.AdamW(parameters, lr=settings["lr"], weight_decay=settings["weight_decay"])
-    return torch.optim.SGD(
-        parameters,
-        lr=settings["lr"],
-        momentum=settings["momentum"],
-        weight_decay=settings["weight_decay"],
-        nesterov=settings["nesterov"],
-    )
+    return SGD(parameters, settings["lr"], settings["momentum"], settings["weight_decay"], settings["nesterov"])

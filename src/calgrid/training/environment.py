@@ -1,5 +1,6 @@
 """The machine a run is on: device, threads, precision, and what must be written down about them."""
 
+import os
 import platform
 import re
 import time
@@ -22,25 +23,34 @@ def choose_device(wanted: str) -> torch.device:
     return torch.device(wanted)
 
 
-def prepare(device: torch.device, threads: int, training: bool = True) -> None:
-    """Set the threads of this process and, for training on CPU, insist on reproducible kernels.
+def prepare(device: torch.device, threads: int, deterministic: bool = False) -> None:
+    """Set the threads of this process and which kernels it may use; to be called before anything is put on the device.
 
-    Forward passes on CPU are reproducible anyway, and the switch costs a second of imports.
+    On the CPU kernels are always reproducible. On a GPU they are with ``deterministic``, at the price of speed; an
+    operation that has no such kernel then fails. Without it the GPU tries which convolution is fastest, uses TF32, and
+    adds up in an order that is left to chance: numbers differ a little from one run to the next.
     """
     torch.set_num_threads(threads)
-    if device.type == "cpu" and training:
-        torch.use_deterministic_algorithms(True)
     if device.type == "cuda":
-        torch.backends.cudnn.benchmark = True
-        torch.backends.cuda.matmul.allow_tf32 = True
-        torch.backends.cudnn.allow_tf32 = True
+        if deterministic:
+            # read when cuBLAS starts: its products are reproducible with a workspace of fixed size only
+            os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"
+        torch.backends.cudnn.benchmark = not deterministic
+        torch.backends.cudnn.deterministic = deterministic
+        torch.backends.cudnn.allow_tf32 = not deterministic
+        torch.backends.cuda.matmul.allow_tf32 = not deterministic
+    # what use_deterministic_algorithms does, without its import of the compiler, which takes a second
+    torch.set_deterministic_debug_mode("error" if deterministic or device.type == "cpu" else "default")
 
 
 def computes_bf16(device: torch.device) -> bool:
-    """Does the device multiply bfloat16 natively? Autocast elsewhere is slower than float32."""
+    """Does the device multiply bfloat16 natively? Autocast elsewhere is slower than float32.
+
+    Processors do with AMX (Intel since Sapphire Rapids) or AVX512_BF16 (also AMD since Zen 4).
+    """
     if device.type == "cuda":
         return torch.cuda.is_bf16_supported(including_emulation=False)
-    return device.type == "cpu" and torch.cpu._is_amx_tile_supported()
+    return device.type == "cpu" and (torch.cpu._is_amx_tile_supported() or torch.cpu._is_avx512_bf16_supported())
 
 
 def peak_memory_mb(device: torch.device) -> float:
@@ -51,7 +61,7 @@ def peak_memory_mb(device: torch.device) -> float:
 
 
 def describe(device: torch.device) -> dict[str, str | int]:
-    """Where a stage ran, with versions, device, driver and threads, for its record."""
+    """Where a stage ran, with versions, device, driver, threads and whether its numbers repeat, for its record."""
     gpu = torch.cuda.get_device_name(device) if device.type == "cuda" else ""
     return {
         **provenance.describe("numpy"),
@@ -61,6 +71,7 @@ def describe(device: torch.device) -> dict[str, str | int]:
         "cuda": (torch.version.cuda or "") if gpu else "",
         "driver": _driver() if gpu else "",
         "threads": torch.get_num_threads(),
+        "deterministic": torch.are_deterministic_algorithms_enabled(),
     }
 
 

@@ -1,8 +1,27 @@
-"""Learning rate as a function of epoch and step, without state."""
+"""Batches of an epoch, and the learning rate as a function of epoch and step; without state."""
 
 import math
 from collections.abc import Mapping
 from typing import Any
+
+from calgrid.errors import ConfigError
+
+
+def epoch_batches(samples: int, protocol: Mapping[str, Any]) -> tuple[int, int]:
+    """Return how many batches an epoch over ``samples`` images has, and how many images the last of them has.
+
+    ``batch_size`` and ``drop_last`` of the protocol are read; ConfigError where the latter leaves no batch at all.
+    """
+    size = protocol["batch_size"]
+    full, rest = divmod(samples, size)
+    if rest and not protocol["drop_last"]:
+        return full + 1, rest
+    if not full:
+        raise ConfigError(
+            f"drop_last leaves no batch of {size} of {samples} training images; use smaller batches or "
+            "drop_last: false."
+        )
+    return full, size
 
 
 def learning_rate(protocol: Mapping[str, Any], epoch: int, step: int, steps: int) -> float:

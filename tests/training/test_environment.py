@@ -1,0 +1,61 @@
+"""What a process is allowed to compute with, and what it writes down about it."""
+
+import os
+
+import pytest
+import torch
+
+from calgrid.training import environment
+
+CPU, CUDA = torch.device("cpu"), torch.device("cuda")
+
+
+@pytest.fixture
+def flags(monkeypatch):
+    """Return what is set; all of it is undone after the test."""
+    monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", "")
+    places = {
+        "benchmark": (torch.backends.cudnn, "benchmark"),
+        "cudnn": (torch.backends.cudnn, "deterministic"),
+        "tf32": (torch.backends.cuda.matmul, "allow_tf32"),
+        "tf32_convolutions": (torch.backends.cudnn, "allow_tf32"),
+    }
+    before = {place: getattr(*place) for place in places.values()}
+
+    def flags():
+        return {
+            "workspace": os.environ["CUBLAS_WORKSPACE_CONFIG"],
+            "kernels": torch.are_deterministic_algorithms_enabled(),
+            **{name: getattr(*place) for name, place in places.items()},
+        }
+
+    yield flags
+    for place, value in before.items():
+        setattr(*place, value)
+
+
+def test_a_gpu_is_fast_by_default_and_repeats_its_numbers_on_request(flags):
+    environment.prepare(CUDA, 1)
+    fast = {"workspace": "", "kernels": False, "cudnn": False, "benchmark": True}
+    assert flags() == {**fast, "tf32": True, "tf32_convolutions": True}
+    assert environment.describe(CPU)["deterministic"] is False
+    environment.prepare(CUDA, 1, deterministic=True)
+    same = {"workspace": ":4096:8", "kernels": True, "cudnn": True, "benchmark": False}
+    assert flags() == {**same, "tf32": False, "tf32_convolutions": False}
+    assert environment.describe(CPU)["deterministic"] is True
+
+
+def test_the_cpu_always_repeats_its_numbers(flags):
+    torch.set_deterministic_debug_mode("default")
+    before = flags()
+    environment.prepare(CPU, 1)
+    assert flags() == {**before, "kernels": True}
+
+
+@pytest.mark.parametrize(
+    ("abilities", "native"), [({}, False), ({"amx_tile": True}, True), ({"avx512_bf16": True}, True)]
+)
+def test_processors_that_compute_bf16(abilities, native, monkeypatch):
+    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: abilities.get("amx_tile", False))
+    monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: abilities.get("avx512_bf16", False))
+    assert environment.computes_bf16(CPU) is native
