@@ -4,6 +4,7 @@ Ni et al., Balancing Two Classifiers via A Simplex ETF Structure for Model Calib
 (official code JianiNi/BalCAL, ``WideResNet_BalCAL`` and ``BalCAL_models``).
 """
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
