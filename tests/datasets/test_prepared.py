@@ -1,6 +1,5 @@
 """Prepared folders: equal bytes each time, complete or absent, checked when they are opened."""
 
-import json
 import os
 import signal
 import subprocess
@@ -15,6 +14,7 @@ from calgrid.datasets.digits import Digits
 from calgrid.datasets.digits_c import DigitsC
 from calgrid.datasets.photos import Photos
 from calgrid.errors import CalgridError, ConfigError, DataError
+from calgrid.storage.records import read_record, write_record
 
 
 def contents(folder):
@@ -201,7 +201,7 @@ def test_a_killed_process_leaves_a_folder_that_counts_as_unprepared(tmp_path, di
     script = f"""
 import os, signal
 from calgrid.datasets import _prepared
-_prepared.write_json = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+_prepared.write_record = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
 _prepared.prepare("digits", {str(tmp_path / "digits")!r})
 """
     (tmp_path / "digits").mkdir()
@@ -217,7 +217,7 @@ _prepared.prepare("digits", {str(tmp_path / "digits")!r})
 def test_an_equal_manifest_stays_in_place_while_arrays_are_rewritten(monkeypatch, tmp_path):
     path = prepare("digits", tmp_path / "digits")
     seen = []
-    monkeypatch.setattr(_prepared, "write_json", lambda target, manifest: seen.append(path.exists()))
+    monkeypatch.setattr(_prepared, "write_record", lambda target, manifest: seen.append(path.exists()))
     prepare("digits", tmp_path / "digits")
     assert seen == [True]
 
@@ -233,9 +233,9 @@ def copied(digits_dir, tmp_path):
 
 
 def rewrite_manifest(folder, change):
-    manifest = json.loads((folder / "manifest.json").read_text())
+    manifest = read_record(folder / "manifest.json")
     change(manifest)
-    (folder / "manifest.json").write_text(json.dumps(manifest))
+    write_record(folder / "manifest.json", manifest)
 
 
 def test_an_empty_folder_holds_no_prepared_data(tmp_path):
@@ -268,7 +268,7 @@ def test_changed_content_is_found_when_verifying(copied):
     labels[0] = 9 - labels[0]
     np.save(copied / "val_labels.npy", labels)
     assert len(open_prepared(copied).splits["val"]) == 477
-    with pytest.raises(DataError, match=r"val_labels.npy differs from the SHA-256"):
+    with pytest.raises(DataError, match=r"val_labels.npy is damaged"):
         open_prepared(copied, verify=True)
 
 

@@ -16,6 +16,7 @@ from calgrid.reporting.figures import write_figures
 from calgrid.reporting.tables import write_tables
 from calgrid.statistics import summarise
 from calgrid.storage.logits import Logits, write_logits
+from calgrid.storage.records import FILES, listed, write_record
 from calgrid.storage.tables import write_frame
 
 #: method -> (how far it separates the classes, factor on its calibrated logits: above 1 is over-confident)
@@ -208,7 +209,9 @@ def _records(key, run, recipe):
         for name in recipe.calibrators
     ]
     if recipe.external:
-        (run / "predict.json").write_text(json.dumps({"spec": {}, "fingerprint": "e" * 16}))
+        write_record(
+            run / "predict.json", {"spec": {}, "fingerprint": "e" * 16, FILES: _files(run, "logits/*/*.parquet")}
+        )
         return fits
     _history(key, run, recipe)
     environment = {
@@ -231,13 +234,18 @@ def _records(key, run, recipe):
             "seconds": duration,
             "peak_memory_mb": 512.0,
         }
-        (run / f"{stage}.json").write_text(json.dumps(record))
+        files = _files(run, "*.parquet" if stage == "train" else "logits/**/*.parquet")
+        write_record(run / f"{stage}.json", {**record, FILES: files})
     common = {**key, "item": "", "peak_memory_mb": 512.0, "device": "cpu", "device_name": "x86_64", "threads": 1}
     stages = [
         {**common, "stage": "train", "seconds": seconds["train"], "epochs": recipe.epochs, "parameters": 78042},
         {**common, "stage": "predict", "seconds": seconds["predict"]},
     ]
     return [*stages, *fits]
+
+
+def _files(run, pattern):
+    return listed(run, [str(path.relative_to(run)) for path in run.glob(pattern)])
 
 
 def _history(key, run, recipe):

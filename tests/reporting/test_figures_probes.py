@@ -25,8 +25,8 @@ from calgrid.reporting.figures import (
 from calgrid.reporting.index import read_index
 from calgrid.reporting.probes import probed, retrained
 from calgrid.reporting.study import StudyData
-from calgrid.storage.atomic import read_json, write_json
 from calgrid.storage.logits import read_logits
+from calgrid.storage.records import read_record, write_record
 from calgrid.storage.tables import write_frame
 
 OPTIONS = {
@@ -99,10 +99,10 @@ def add_probes(written, methods, ids=tuple(OPTIONS)):
         method, seed = run["key"]["method"], run["key"]["seed"]
         if method in MASKED:
             run["first_stage"] = {"method": "ce", "run": first[seed]["run"]}
-            record = read_json(Path(run["run"], "train.json"), "record")
+            record = read_record(Path(run["run"], "train.json"))
             options = {"gradient": "masked", "eval_mask": "last", **MASKED[method]}
             record["spec"]["procedure"] = {"id": "maccal", "options": options}
-            write_json(Path(run["run"], "train.json"), record)
+            write_record(Path(run["run"], "train.json"), record)
         for id in ids if method in methods else ():
             table = MAKE[id](np.random.default_rng(place)).assign(checkpoint="last")
             write_frame(Path(run["run"], "probes", f"{id}.parquet"), table, {"fingerprint": f"{id}-{place}"})

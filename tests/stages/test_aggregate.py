@@ -12,6 +12,7 @@ from calgrid.stages.aggregate import OUTPUTS, aggregate
 from calgrid.stages.calibrate import COLUMNS
 from calgrid.statistics import summarise
 from calgrid.storage.atomic import read_json, write_json
+from calgrid.storage.records import FILES, listed, write_record
 from calgrid.storage.tables import read_frame, write_frame
 
 KEY = ["protocol", "dataset", "backbone", "method", "seed"]
@@ -52,6 +53,10 @@ def record(device="cpu"):
     return {"environment": environment, "seconds": 2.0, "peak_memory_mb": 300.5, "epochs": 3, "parameters": 10}
 
 
+def write_part_record(part, fits):
+    write_record(part / "calibrate.json", {"fits": fits, FILES: listed(part, ["metrics.parquet"])})
+
+
 @pytest.fixture
 def study(tmp_path):
     """Manifest of twelve trained runs and an external one; two blocks of a grid visit the first backbone in turn."""
@@ -62,10 +67,10 @@ def study(tmp_path):
         external = key[0] == "external"
         run, part = tmp_path / f"run{place}", tmp_path / f"part{place}"
         write_frame(part / "metrics.parquet", numbers(key), {"fingerprint": f"part{place}"})
-        write_json(part / "calibrate.json", {"fits": [{"calibrator": "ts", "fit_seed": 4, "seconds": 0.1}]})
+        write_part_record(part, [{"calibrator": "ts", "fit_seed": 4, "seconds": 0.1}])
         if not external:
-            write_json(run / "train.json", record())
-            write_json(run / "predict.json", record())
+            write_record(run / "train.json", record())
+            write_record(run / "predict.json", record())
         runs.append(
             {
                 "key": dict(zip(KEY, key, strict=True)),
@@ -193,7 +198,7 @@ def test_memory_does_not_grow_with_the_number_of_rows(study, run_python):
     for seed in range(250):
         part = study.parent / f"many{seed}"
         write_frame(part / "metrics.parquet", rows.assign(seed=seed), {"fingerprint": "many"})
-        write_json(part / "calibrate.json", {"fits": []})
+        write_part_record(part, [])
         key = {**base["key"], "method": "ce", "seed": seed}
         runs.append({**base, "key": key, "part": str(part), "fingerprint": "many"})
     write_json(study, {**manifest, "runs": runs})

@@ -26,6 +26,7 @@ from calgrid.stages.predict import predict
 from calgrid.stages.train import train
 from calgrid.storage.checkpoint import load_checkpoint
 from calgrid.storage.logits import read_logits
+from calgrid.storage.records import write_record
 from calgrid.storage.tables import read_frame
 
 KEY = RunKey("published", "imagenet", "imagenet_resnet50", "ce", 1)
@@ -121,7 +122,7 @@ def test_what_taking_weights_took_is_no_cost_of_training(network, take, plan, tm
     run = take(prepared())
     predict(plan.predict(KEY), run / "model.safetensors", run, run, families={}, device="cpu")
     (tmp_path / "part").mkdir()
-    (tmp_path / "part" / "calibrate.json").write_text('{"fits": []}')
+    write_record(tmp_path / "part" / "calibrate.json", {"fits": []})
     entry = {"key": KEY._asdict(), "first_stage": None, "external": False, "run": run, "part": tmp_path / "part"}
     rows = list(_costs(entry))
     assert [row["stage"] for row in rows] == ["weights", "predict"]

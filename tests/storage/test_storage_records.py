@@ -108,7 +108,8 @@ def test_a_file_that_is_missing_or_not_listed_is_named(root, refuses):
     with refuses(StateError, "does not list other.parquet"):
         verified(root, "stage.json", "other.parquet")
     with refuses(DataError, "The other record"):
-        verified(root, "other.json", "x")
+        Record.read(root, "other.json")
+    assert verified(root, "other.json", "copy.parquet") == root / "copy.parquet"
 
 
 ARRAYS = {"b": np.arange(6, dtype=np.float32).reshape(2, 3), "a": np.float64(2.5), "empty": np.zeros((0, 3), np.int64)}

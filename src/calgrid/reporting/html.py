@@ -17,7 +17,7 @@ from calgrid.reporting.papers.figures import figure_lists
 from calgrid.reporting.provenance import provenance
 from calgrid.reporting.study import UNCALIBRATED, Group, StudyData
 from calgrid.storage.atomic import write_text
-from calgrid.storage.records import HIDDEN, Record
+from calgrid.storage.records import HIDDEN, Record, study_record
 
 TEMPLATE = "report.html.j2"
 
@@ -98,7 +98,8 @@ def _sections(data: StudyData) -> list[dict[str, Any]]:
     """Tables and figures by category, empty categories left out."""
     study = data.folder
     for name in ("figures", "tables"):
-        Record.read(study, f"{HIDDEN}/{name}.json").verify()
+        if study_record(study / name).exists():
+            Record.read(study, f"{HIDDEN}/{name}.json").verify()
     drawn = read_index(study / "figures")
     tables = [*read_index(study / "tables"), *(table.entry for table in figure_lists(data, drawn))]
     for part in (part for table in tables for part in table["sections"]):

@@ -154,7 +154,12 @@ class Record:
 
 
 def verified(root: Path | str, record: str, name: str, what: str = "file") -> Path:
-    """Path of a file that a record lists, after its content was verified: see :meth:`Record.verified`."""
+    """Path of a file that a record lists, after its content was verified: see :meth:`Record.verified`.
+
+    A file that was copied without its record is taken as it is; in a study the workflow makes a missing record again.
+    """
+    if not Path(root, record).exists():
+        return Path(root, name)
     return Record.read(Path(root), record).verified(name, what)
 
 
