@@ -98,7 +98,7 @@ def test_the_advice_of_a_job_that_finds_damage_works_and_nothing_else_is_lost(tw
     said = f"The logits file {RUN}/ce/seed1/logits/last/test.parquet is damaged"
     assert said in result.stdout + result.stderr
     assert "run again, and it is made anew" in result.stdout + result.stderr
-    assert set(contents(twin)) == set(before)
+    assert set(before) - set(contents(twin)) <= {str(twin.root / PARTS / "ce/seed1/metrics.parquet")}, "its own"
     twin.run()
     assert contents(twin) == before
 
@@ -115,7 +115,7 @@ def test_a_forced_training_that_is_killed_takes_nothing_away(twin):
     assert twin.plan() == set()
 
 
-def test_a_read_only_data_root_is_enough(repository, tmp_path):
+def test_a_read_only_data_root_is_enough(finished, tmp_path):
     folder = tmp_path / "data"
     folder.mkdir()
     mounted = subprocess.run(["mount", "-t", "tmpfs", "tmpfs", folder], capture_output=True, check=False)
@@ -127,10 +127,10 @@ def test_a_read_only_data_root_is_enough(repository, tmp_path):
             np.savez(folder / f"{name}.npz", logits=rng.normal(size=(200, 3)), label=rng.integers(0, 3, 200))
         subprocess.run(["mount", "-o", "remount,ro", folder], check=True)
         files = {"val": "val.npz", "test": "test.npz", "kind": "logits", "calibrators": ["none", "ts"]}
-        repository.configure(
+        finished.configure(
             {"study": "readonly", "data_root": str(folder), "external": {"mine": files}}, "readonly.yaml"
         )
-        repository.run("readonly.yaml", "results/readonly/metrics.parquet")
+        finished.run("readonly.yaml", "results/readonly/metrics.parquet")
         assert sorted(path.name for path in folder.iterdir()) == ["test.npz", "val.npz"]
     finally:
         subprocess.run(["umount", folder], check=True)

@@ -98,8 +98,8 @@ async def remove_existing_output(job, remove=Job.remove_existing_output):
 
 
 async def cleanup(job, skip_outputs, cleanup=Job.cleanup):
-    """Snakemake's own, after a job that failed, but for what is shared: what is there is of a job that succeeded."""
-    if not is_shared(job):
+    """Snakemake's own, after a job that failed, but for what an earlier job had made as it is planned now."""
+    if not BOOK.is_settled(job.output):
         await cleanup(job, skip_outputs)
 
 

@@ -73,7 +73,7 @@ class RuleBook:
         self.results, self.study = self.layout.results, self.layout.study
         self._external_path = study.external_path
         self.units = study.data_units()
-        self._repairs = Repairs()
+        self._repairs, self._forced = Repairs(), False
         if local and self.device == "cuda" and not gpu_here():
             raise ConfigError("device: 'cuda' was asked for but this machine has no GPU; use device: cpu or auto.")
         #: GPUs that a training or prediction job asks for
@@ -117,18 +117,21 @@ class RuleBook:
         ----------
         forced : the user forces jobs: they, and what is made of theirs, compute again what is complete.
         """
-        self._repairs = find_repairs(self.plan)
+        self._repairs, self._forced = find_repairs(self.plan), forced
         if forced:
             os.environ[FORCED] = "1"
-            self._repairs = self._repairs._replace(settled=frozenset())
         return self._repairs.again
+
+    def is_settled(self, outputs: Iterable[str]) -> bool:
+        """Were the outputs of a job right and current when the grid was planned?"""
+        return not self._repairs.settled.isdisjoint(map(str, outputs))
 
     def _unless_spared(self, manifests: Iterable[str], target: str) -> list[str]:
         """Manifests that a job reads; but where all it wrote is right, not those that are only made again as they were.
 
         Snakemake would run every job behind them, and ``ancient`` would also hide what else has changed for those.
         """
-        spared = self._repairs.again if target in self._repairs.settled else frozenset()
+        spared = self._repairs.again if self.is_settled([target]) and not self._forced else frozenset()
         return [manifest for manifest in manifests if manifest not in spared]
 
     @property
