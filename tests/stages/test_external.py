@@ -162,7 +162,7 @@ class TestImport:
         import_run(spec(split_seed=0, val_fraction=0.5, kind="probabilities"), [path], tmp_path / "run")
         _, test = published(tmp_path / "run")
         assert softmax(test.logits) == pytest.approx(softmax(logits)[test.index], abs=1e-6)
-        assert "probabilities" not in pq.read_schema(tmp_path / "run" / OUTPUTS[2]).names
+        assert "probabilities" not in pq.read_schema(tmp_path / "run" / OUTPUTS[1]).names
 
     def test_features_come_along(self, tmp_path):
         logits, labels = arrays()
