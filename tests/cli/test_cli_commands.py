@@ -124,7 +124,8 @@ def test_lists_show_defaults_and_those_of_data_sets(calgrid):
     lines = calgrid("list", "losses").out.split("\nmbls\n")[1].splitlines()
     assert "margin=6.0" in lines[2]
     assert lines[2].startswith("    defaults: ")
-    assert "tiny_imagenet: (margin=10.0, lambda_=0.05)" in lines[3]
+    assert lines[3] == "    ranges: margin=[0, inf), lambda_=[0, inf)"
+    assert "tiny_imagenet: (margin=10.0, lambda_=0.05)" in lines[4]
     (entry,) = [entry for entry in json.loads(calgrid("list", "losses", "--json").out) if entry["id"] == "mbls"]
     assert entry["defaults"] == {"margin": 6.0, "lambda_": 0.1, "reduction": "mean"}
 

@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Any
 
 from calgrid import registry
+from calgrid.configuration.files import is_path
 from calgrid.conventions import OOD_PREFIX
 from calgrid.errors import ConfigError, DataError, unknown_id
 from calgrid.storage.sources import identity
@@ -207,7 +208,8 @@ def _check(options: dict[str, Any], where: str) -> None:
     """Raise ConfigError unless the options that all kinds share fit together; numbers become floats in place."""
     for role in SOURCES:
         for path in as_list(options[role]):
-            if not isinstance(path, str) or not path or PurePosixPath(path).is_absolute() or ".." in Path(path).parts:
+            written = isinstance(path, str) and path and is_path(path)
+            if not written or PurePosixPath(path).is_absolute() or ".." in Path(path).parts:
                 raise ConfigError(f"{where}.{role} must be a path below data_root, got {path!r}.")
     for role in ("train", "test"):
         if not as_list(options[role]):
