@@ -404,7 +404,8 @@ def test_what_the_labels_do_not_hold_cannot_be_asked_for(files, refuses, monkeyp
 
 def test_labels_that_fit_pass_the_check(files):
     book = DatasetBook({"mine": PARQUET, "folders": FOLDERS})
-    for name in ("mine", "folders", "digits"):
+    assert set(book.configured) == {"mine", "folders"}
+    for name in (*book.configured, "digits"):
         book.check_labels(name, str(files))
 
 
