@@ -188,6 +188,12 @@ class TestCheck:
         path = write(make_config({"datasets": ["mine"]}, datasets={"mine": mine}, data_root=str(tmp_path)))
         parts = ["datasets.mine: val_size is 5000, but the training files hold 30 rows: ask for fewer"]
         fails("check", path, "--home", home, parts=parts)
+        mine |= {"val_size": 9}
+        path = write(make_config({"datasets": ["mine"]}, datasets={"mine": mine}, data_root=str(tmp_path)))
+        parts = [
+            "protocol 'digits' on 'mine': 21 training images in batches of 20 end each epoch with a step on a single"
+        ]
+        fails("check", path, "--home", home, parts=parts)
 
     def test_the_schemas_are_found_from_any_folder(self, calgrid, fails, write, make_config, tmp_path, monkeypatch):
         path = write(make_config())
