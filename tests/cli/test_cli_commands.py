@@ -124,7 +124,8 @@ def test_lists_show_defaults_and_those_of_data_sets(calgrid):
     lines = calgrid("list", "losses").out.split("\nmbls\n")[1].splitlines()
     assert "margin=6.0" in lines[2]
     assert lines[2].startswith("    defaults: ")
-    assert "tiny_imagenet: (margin=10.0, lambda_=0.05)" in lines[3]
+    assert lines[3] == "    ranges: margin=[0, inf), lambda_=[0, inf)"
+    assert "tiny_imagenet: (margin=10.0, lambda_=0.05)" in lines[4]
     (entry,) = [entry for entry in json.loads(calgrid("list", "losses", "--json").out) if entry["id"] == "mbls"]
     assert entry["defaults"] == {"margin": 6.0, "lambda_": 0.1, "reduction": "mean"}
 
@@ -186,6 +187,12 @@ class TestCheck:
         mine = {"base": "image_parquet", "like": "cifar10", "test": "train.parquet"}
         path = write(make_config({"datasets": ["mine"]}, datasets={"mine": mine}, data_root=str(tmp_path)))
         parts = ["datasets.mine: val_size is 5000, but the training files hold 30 rows: ask for fewer"]
+        fails("check", path, "--home", home, parts=parts)
+        mine |= {"val_size": 9}
+        path = write(make_config({"datasets": ["mine"]}, datasets={"mine": mine}, data_root=str(tmp_path)))
+        parts = [
+            "protocol 'digits' on 'mine': 21 training images in batches of 20 end each epoch with a step on a single"
+        ]
         fails("check", path, "--home", home, parts=parts)
 
     def test_the_schemas_are_found_from_any_folder(self, calgrid, fails, write, make_config, tmp_path, monkeypatch):

@@ -191,6 +191,7 @@ REFUSED = [
     ({"val": "mine/val.parquet"}, ["datasets.mine: give either 'val' or 'val_size'"]),
     ({"train": "/etc/train.parquet"}, ["datasets.mine.train must be a path below data_root, got '/etc/train.parquet'"]),
     ({"test": "../test.parquet"}, ["datasets.mine.test must be a path below data_root"]),
+    ({"test": "a\0b"}, ["datasets.mine.test must be a path below data_root, got 'a\\x00b'"]),
     ({"train": [3]}, ["datasets.mine.train must be a path below data_root, got 3"]),
     ({"train": []}, ["datasets.mine.train must not be empty"]),
     ({"mean": [0.5, 0.5, 0.5]}, ["datasets.mine: give both 'mean' and 'std' or neither"]),

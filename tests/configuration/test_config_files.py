@@ -20,8 +20,10 @@ def published(tmp_path):
 
 
 def test_published_numbers_are_taken(published, home):
-    check_published(published(HEAD, ROW, "", ROW.replace("3.7", "3.7e1")), "published[0]")
-    for path in (home / "config" / "published").glob("*.csv"):
+    own = published(HEAD, ROW, "", ROW.replace("3.7", "3.7e1"))
+    paths = [own, *(home / "config" / "published").glob("*.csv")]
+    assert len(paths) == 4
+    for path in paths:
         check_published(path, "published[0]")
 
 

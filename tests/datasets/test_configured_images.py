@@ -399,13 +399,12 @@ def test_what_the_labels_do_not_hold_cannot_be_asked_for(files, refuses, monkeyp
     monkeypatch.setattr(_image_files, "decode", None)  # no picture is read
     book = DatasetBook({"mine": {"base": "image_parquet", **options}})
     with refuses(ConfigError, "datasets.mine: ", message):
-        book.check_labels("mine", str(files))
+        book.training_rows("mine", str(files))
 
 
 def test_labels_that_fit_pass_the_check(files):
     book = DatasetBook({"mine": PARQUET, "folders": FOLDERS})
-    for name in ("mine", "folders", "digits"):
-        book.check_labels(name, str(files))
+    assert [book.training_rows(name, str(files)) for name in ("mine", "folders", "digits")] == [51, 51, None]
 
 
 @pytest.mark.parametrize(

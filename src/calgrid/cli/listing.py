@@ -34,7 +34,7 @@ def list_kind(options: argparse.Namespace) -> None:
         return
     for entry in entries:
         sys.stdout.write(f"{entry['id']}\n    {entry['summary']}\n    source: {entry['source']}\n")
-        for name in ("defaults", "dataset_defaults", "facts"):
+        for name in ("defaults", "ranges", "dataset_defaults", "facts"):
             if entry.get(name):
                 sys.stdout.write(f"    {name.replace('_', ' ')}: {_pairs(entry[name])}\n")
 
@@ -77,8 +77,9 @@ def _entry(spec: registry.Spec) -> dict[str, Any]:
         "summary": spec.summary,
         "source": spec.source,
         "defaults": {name: option.default for name, option in spec.options.items()},
+        "ranges": dict(spec.info.get("limits", {})),
         "dataset_defaults": dict(spec.dataset_defaults),
-        "facts": dict(spec.info),
+        "facts": {name: fact for name, fact in spec.info.items() if name != "limits"},
     }
 
 

@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Any
 
 from calgrid import registry
+from calgrid.configuration.files import is_path
 from calgrid.conventions import OOD_PREFIX
 from calgrid.errors import ConfigError, DataError, unknown_id
 from calgrid.storage.sources import identity
@@ -98,15 +99,19 @@ class DatasetBook:
                     raise ConfigError(f"datasets.{unit}.{role}: {error}") from None
         return {"kind": self.configured[unit]["base"], "options": options, "sources": sources}
 
-    def check_labels(self, unit: str, data_root: str | None) -> None:
-        """Raise ConfigError where the labels of one's own pictures do not fit the options; the labels are read."""
+    def training_rows(self, unit: str, data_root: str | None) -> int | None:
+        """Return how many of one's own pictures are trained on; None for what is registered. The labels are read.
+
+        Raises ConfigError where the labels do not fit the options.
+        """
         if unit not in self.configured or unit in self._variants:
-            return
+            return None
         kind = registry.load("dataset", self.configured[unit]["base"])(**self.options(unit))
         try:
-            kind.plan(None if data_root is None else Path(data_root))
+            _, rows = kind.plan(None if data_root is None else Path(data_root))
         except DataError as error:
             raise ConfigError(f"datasets.{unit}: {error}") from None
+        return len(rows["train"])
 
     def _add(self, name: str, where: str) -> None:
         given = self.configured[name]
@@ -207,7 +212,8 @@ def _check(options: dict[str, Any], where: str) -> None:
     """Raise ConfigError unless the options that all kinds share fit together; numbers become floats in place."""
     for role in SOURCES:
         for path in as_list(options[role]):
-            if not isinstance(path, str) or not path or PurePosixPath(path).is_absolute() or ".." in Path(path).parts:
+            written = isinstance(path, str) and path and is_path(path)
+            if not written or PurePosixPath(path).is_absolute() or ".." in Path(path).parts:
                 raise ConfigError(f"{where}.{role} must be a path below data_root, got {path!r}.")
     for role in ("train", "test"):
         if not as_list(options[role]):

@@ -18,7 +18,7 @@ def check_folders(config: Mapping[str, Any]) -> None:
     for key in ("results", "data_root"):
         if (config[key] or "").startswith("~"):
             raise ConfigError(f"{key}: '~' is not replaced by your home folder here; write the path in full.")
-        if not _is_path(config[key] or ""):
+        if not is_path(config[key] or ""):
             raise ConfigError(f"{key}: {config[key]!r} holds a character that no path can have; write another one.")
     if wrong := sorted(set("{}\n") & set(config["results"])):
         raise ConfigError(f"results: the path must not hold {wrong[0]!r}, which means something to Snakemake.")
@@ -32,7 +32,8 @@ def check_folders(config: Mapping[str, Any]) -> None:
         raise ConfigError(f"data_root: the folder '{data_root}' does not exist; create it or correct the path.")
 
 
-def _is_path(text: str) -> bool:
+def is_path(text: str) -> bool:
+    """Can a path be written so?"""
     try:
         return b"\0" not in os.fsencode(text)
     except UnicodeEncodeError:

@@ -104,7 +104,7 @@ def _wrong_type(error: jsonschema.ValidationError, place: str) -> str:
         if not is_finite(given):
             return f"{place} {not_finite(given)}."
         hint = f" (write {int(given)})" if whole and given == int(given) else ""
-    if "array" in wanted and isinstance(given, str | int | float) and str(given).isprintable():
+    if "array" in wanted and isinstance(given, str | int | float) and str(given).isprintable() and given != "":
         hint = f" (write [{given}])"
     return f"{place} must be of type {' or '.join(wanted)}, got {_shown(given)}{hint}."
 

@@ -325,7 +325,11 @@ class Study:
         It takes seconds where there are many, so jobs, which plan too, leave it out.
         """
         for unit in self.data_units():
-            self.datasets.check_labels(unit, self.config["data_root"])
+            rows = self.datasets.training_rows(unit, self.config["data_root"])
+            runs = [] if rows is None else [(key, run) for key, run in self.runs.items() if key.dataset == unit]
+            for key, run in runs:
+                if run.external is None and trains(run.protocol):
+                    check_batches(run.protocol, rows, f"protocol '{key.protocol}' on '{unit}'")
 
     def families(self, protocol: str, dataset: str) -> list[str]:
         """All shift families that the study wants of any run of this protocol and data set, in a stable order."""
