@@ -10,6 +10,7 @@ from PIL import Image
 from tests.datasets.pictures import draw, encoded, prepared, specification, write_folder, write_parquet
 
 from calgrid.configuration.datasets import DatasetBook
+from calgrid.configuration.study import Study
 from calgrid.datasets import _base, _image_files, image_parquet, open_prepared, prepare
 from calgrid.datasets._base import shuffled_order, stratified_order
 from calgrid.errors import ConfigError, DataError, StateError
@@ -404,8 +405,15 @@ def test_what_the_labels_do_not_hold_cannot_be_asked_for(files, refuses, monkeyp
 
 def test_labels_that_fit_pass_the_check(files):
     book = DatasetBook({"mine": PARQUET, "folders": FOLDERS})
-    for name in ("mine", "folders", "digits"):
-        book.check_labels(name, str(files))
+    assert [book.check_labels(name, str(files)) for name in ("mine", "folders", "digits")] == [51, 51, None]
+
+
+def test_a_last_batch_of_a_single_picture_is_found_by_counting(files, make_config, home, refuses):
+    grid = {"protocol": "p", "datasets": ["mine"], "methods": ["ce"]}
+    protocols = {"p": {"base": "digits", "batch_size": 50}}
+    study = Study(make_config(grid, protocols=protocols, datasets={"mine": PARQUET}, data_root=str(files)), home)
+    with refuses(ConfigError, "run p/mine/resnet8/ce/seed1: 51 training images in batches of 50", "drop_last: true"):
+        study.check_labels()
 
 
 @pytest.mark.parametrize(

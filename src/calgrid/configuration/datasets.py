@@ -98,15 +98,19 @@ class DatasetBook:
                     raise ConfigError(f"datasets.{unit}.{role}: {error}") from None
         return {"kind": self.configured[unit]["base"], "options": options, "sources": sources}
 
-    def check_labels(self, unit: str, data_root: str | None) -> None:
-        """Raise ConfigError where the labels of one's own pictures do not fit the options; the labels are read."""
+    def check_labels(self, unit: str, data_root: str | None) -> int | None:
+        """Return how many of one's own pictures are for training, None of a registered data set; the labels are read.
+
+        ConfigError where they do not fit the options.
+        """
         if unit not in self.configured or unit in self._variants:
-            return
+            return None
         kind = registry.load("dataset", self.configured[unit]["base"])(**self.options(unit))
         try:
-            kind.plan(None if data_root is None else Path(data_root))
+            _, rows = kind.plan(None if data_root is None else Path(data_root))
         except DataError as error:
             raise ConfigError(f"datasets.{unit}: {error}") from None
+        return len(rows["train"])
 
     def _add(self, name: str, where: str) -> None:
         given = self.configured[name]

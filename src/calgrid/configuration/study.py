@@ -325,7 +325,10 @@ class Study:
         It takes seconds where there are many, so jobs, which plan too, leave it out.
         """
         for unit in self.data_units():
-            self.datasets.check_labels(unit, self.config["data_root"])
+            images = self.datasets.check_labels(unit, self.config["data_root"])
+            for key, run in self.runs.items() if images is not None else ():
+                if key.dataset == unit and trains(run.protocol):
+                    check_batches(run.protocol, images, f"run {key.path}")
 
     def families(self, protocol: str, dataset: str) -> list[str]:
         """All shift families that the study wants of any run of this protocol and data set, in a stable order."""
