@@ -5,6 +5,7 @@ import os
 import pytest
 import torch
 
+from calgrid.errors import ConfigError
 from calgrid.training import environment
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
@@ -50,6 +51,17 @@ def test_the_cpu_always_repeats_its_numbers(flags):
     before = flags()
     environment.prepare(CPU, 1)
     assert flags() == {**before, "kernels": True}
+
+
+def test_an_operation_without_a_deterministic_kernel_is_named(flags, refuses):
+    environment.prepare(CPU, 1)
+    with (
+        refuses(ConfigError, "train ce: the operation put_ has no deterministic kernel"),
+        environment.explained("train ce"),
+    ):
+        torch.zeros(3).put_(torch.tensor([0]), torch.ones(1))
+    with pytest.raises(RuntimeError, match="out of memory"), environment.explained("train ce"):
+        raise RuntimeError("out of memory")
 
 
 @pytest.mark.parametrize(

@@ -79,9 +79,10 @@ def calibrate(spec: Mapping[str, Any], run: Path, out: Path) -> bool:
                 data = _read_all(spec, predicted, checkpoint)
                 head = read_head(run / "logits" / checkpoint / HEAD_FILE, spec["logits_fingerprint"])
                 scorer = _Scorer(spec, checkpoint, data)
+                content = _digest(scorer.fit, head)
                 for entry in spec["calibrators"]:
                     for seed in entry["seeds"]:
-                        fitted = _fit(entry, seed, scorer.fit, head, run / "calibrators" / checkpoint)
+                        fitted = _fit(entry, seed, scorer.fit, head, content, run / "calibrators" / checkpoint)
                         fits.append({"checkpoint": checkpoint, "calibrator": entry["name"], **fitted.cost})
                         rows.extend(scorer.score(entry, seed, fitted.calibrator))
                         progress.advance()
@@ -140,13 +141,18 @@ class _Fitted:
     cost: Row
 
 
-def _fit(entry: Mapping[str, Any], seed: int, val: Logits, head: Head | None, folder: Path) -> _Fitted:
-    """Load the calibrator from its cache or fit and cache it."""
+def _digest(val: Logits, head: Head | None) -> str:
+    """Digest of all that a calibrator is fitted on."""
     content = hashlib.sha256(np.ascontiguousarray(val.logits).tobytes() + val.label.astype(np.int64).tobytes())
     for array in (val.features, *(head or ())):
         if array is not None:
             content.update(np.ascontiguousarray(array).tobytes())
-    identity = fingerprint.digest([entry["fingerprint"], seed, content.hexdigest()])
+    return content.hexdigest()
+
+
+def _fit(entry: Mapping[str, Any], seed: int, val: Logits, head: Head | None, content: str, folder: Path) -> _Fitted:
+    """Load the calibrator from its cache, under the digest ``content`` of what it is fitted on, or fit and cache it."""
+    identity = fingerprint.digest([entry["fingerprint"], seed, content])
     path = folder / f"{entry['name']}-seed{seed}-{identity}.safetensors"
     record = path.with_suffix(".json")
     if path.is_file():

@@ -22,6 +22,7 @@ from calgrid.errors import DataError
 from calgrid.procedures._base import Procedure, Training
 from calgrid.progress import Progress, log
 from calgrid.storage.checkpoint import load_resume_state, save_resume_state
+from calgrid.training import environment
 from calgrid.training.data import Batch, Split
 from calgrid.training.interrupt import StopRequest
 from calgrid.training.optimizer import SGD
@@ -135,10 +136,11 @@ class Trainer:
         )
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate(self.protocol, epoch, step, self.steps)
-        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.autocast):
-            logits, total = self.procedure.forward_loss(self.model, self.loss, batch)
-        self.optimizer.zero_grad(set_to_none=True)
-        total.backward()
+        with environment.explained(self.title):
+            with torch.autocast(self.device.type, torch.bfloat16, enabled=self.autocast):
+                logits, total = self.procedure.forward_loss(self.model, self.loss, batch)
+            self.optimizer.zero_grad(set_to_none=True)
+            total.backward()
         self.procedure.before_step(self.model)
         if self.protocol["clip_grad_norm"] is not None:
             nn.utils.clip_grad_norm_(self.trained, self.protocol["clip_grad_norm"])

@@ -1,10 +1,11 @@
 """The machine a run is on: device, threads, precision, and what must be written down about them."""
 
+import contextlib
 import os
 import platform
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,21 @@ def prepare(device: torch.device, threads: int, deterministic: bool = False) -> 
         torch.backends.cuda.matmul.allow_tf32 = not deterministic
     # what use_deterministic_algorithms does, without its import of the compiler, which takes a second
     torch.set_deterministic_debug_mode("error" if deterministic or device.type == "cpu" else "default")
+
+
+@contextlib.contextmanager
+def explained(title: str) -> Iterator[None]:
+    """Turn PyTorch's error for an operation that has no deterministic kernel into a ConfigError in one sentence."""
+    try:
+        yield
+    except RuntimeError as error:
+        operation, found, _ = str(error).partition(" does not have a deterministic implementation")
+        if not found:
+            raise
+        raise ConfigError(
+            f"{title}: the operation {operation.split()[-1]} has no deterministic kernel; use another backbone or, on "
+            "a GPU, deterministic: false in the protocol."
+        ) from None
 
 
 def computes_bf16(device: torch.device) -> bool:
