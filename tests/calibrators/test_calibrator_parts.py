@@ -48,7 +48,7 @@ def test_a_truncated_file_is_called_damaged(saved):
 
 def test_a_safetensors_file_of_another_kind_is_refused(tmp_path):
     save_file({"weight": np.zeros(3)}, tmp_path / "model")
-    with pytest.raises(StateError, match="holds no calibrator"):
+    with pytest.raises(StateError, match="calgrid has not written it"):
         load_calibrator(tmp_path / "model")
 
 
@@ -57,9 +57,9 @@ def test_a_safetensors_file_of_another_kind_is_refused(tmp_path):
 )
 def test_a_description_of_another_version_is_refused(tmp_path, change):
     whole = {"id": "ts", "hyperparameters": {}, "n_classes": 5, "feature_width": None, "fit_history": {}}
-    write_fitted(tmp_path / "x", {"beta": np.ones(1)}, whole)
+    write_fitted(tmp_path / "x", {"beta": np.ones(1), "unit": np.ones(1)}, whole)
     assert load_calibrator(tmp_path / "x").n_classes == 5
-    write_fitted(tmp_path / "x", {"beta": np.ones(1)}, {**whole, **change})
+    write_fitted(tmp_path / "x", {"beta": np.ones(1), "unit": np.ones(1)}, {**whole, **change})
     with pytest.raises(StateError, match="fit and save it again"):
         load_calibrator(tmp_path / "x")
 

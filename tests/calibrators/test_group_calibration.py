@@ -63,7 +63,7 @@ def test_partitions_do_not_influence_each_other(loss):
 
 def test_joint_minima_are_those_of_each_problem(loss):
     start = parameters_of(loss)
-    _, found = minimise_each(loss, start, 200)
+    _, found, _ = minimise_each(loss, start, 200)
     for row in range(3):
 
         def single(x, which=row):
@@ -79,7 +79,9 @@ def test_many_problems_at_once_reach_known_minima():
         return np.array([rosen(row) for row in x]), np.array([rosen_der(row) for row in x])
 
     start = np.random.default_rng(0).uniform(-1.0, 1.5, (6, 2))
-    found, value = minimise_each(valleys, start, 300)
+    found, value, unfinished = minimise_each(valleys, start, 300)
+    assert unfinished == 0
+    assert minimise_each(valleys, start, 3)[2] == 6
     np.testing.assert_allclose(found, 1.0, atol=1e-3)
     assert value.max() < 1e-6
     curvature = np.arange(1.0, 9.0)
@@ -87,7 +89,7 @@ def test_many_problems_at_once_reach_known_minima():
     def bowls(x, which):
         return 0.5 * (curvature * np.square(x - which[:, None])).sum(axis=1), curvature * (x - which[:, None])
 
-    found, _ = minimise_each(bowls, np.zeros((4, 8)), 100)
+    found, _, _ = minimise_each(bowls, np.zeros((4, 8)), 100)
     np.testing.assert_allclose(found, np.repeat(np.arange(4.0)[:, None], 8, axis=1), atol=1e-4)
 
 
@@ -105,12 +107,13 @@ def test_groups_that_are_too_small_get_the_calibrator_of_all(problem, held_out):
 
 
 def test_output_is_the_mean_over_partitions_of_each_groups_temperature(problem, held_out):
-    state = problem.fit("gc_ts", n_partitions=3)._state()
+    fitted = problem.fit("gc_ts", n_partitions=3)
+    state = fitted._state()
     standard = (held_out.features - state["centre"]) / state["spread"]
-    logits, expected = check_logits(held_out.logits), np.zeros_like(held_out.logits)
+    logits, expected = check_logits(held_out.logits) / fitted._unit, np.zeros_like(held_out.logits)
     for weight, beta in zip(state["weight"], state["parameters"], strict=True):
         expected += softmax(logits * beta[(standard @ weight.T).argmax(axis=1)]) / 3
-    np.testing.assert_allclose(held_out.predict(problem.fit("gc_ts", n_partitions=3)), expected, rtol=1e-12)
+    np.testing.assert_allclose(held_out.predict(fitted), expected, rtol=1e-12)
 
 
 def feature_dependent(n_samples, seed):

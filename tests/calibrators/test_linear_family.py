@@ -2,13 +2,14 @@
 
 import numpy as np
 import pytest
-from scipy.optimize import check_grad, minimize
+from scipy.optimize import minimize
 from sklearn.linear_model import LogisticRegression
 
 from calgrid.calibrators import build_calibrator
-from calgrid.calibrators._linear import LinearLikelihood, LinearMap, fit_linear
+from calgrid.calibrators._linear import DiagonalDesign, FullDesign, LinearMap, PenalisedLikelihood, fit_linear
 from calgrid.calibrators._odir import N_FOLDS, STRENGTHS, cross_validate, fit_odir, folds
-from calgrid.calibrators._probabilities import centred, log_softmax, softmax
+from calgrid.calibrators._probabilities import centred, log_softmax
+from calgrid.calibrators._unit import logit_unit
 from calgrid.errors import ConfigError, DataError
 
 
@@ -31,38 +32,26 @@ def smoothed(problem):
 # ------------------------------------------------------------------------------------------------ shared parts
 
 
-@pytest.mark.parametrize("shape", [(5,), (5, 5)])
-def test_the_likelihood_comes_with_its_derivatives(problem, shape):
-    generator = np.random.default_rng(0)
-    inputs, labels = centred(problem.logits[:80]), problem.labels[:80]
-    likelihood, size = LinearLikelihood(inputs, labels), int(np.prod(shape))
-    point = generator.normal(size=size + 5)
-
-    def parts(x):
-        return likelihood(x[:size].reshape(shape), x[size:])
-
-    def gradient(x):
-        return np.append(parts(x)[1].ravel(), parts(x)[2])
-
-    weight, bias = point[:size].reshape(shape), point[size:]
-    scores = inputs * weight if len(shape) == 1 else inputs @ weight.T
-    assert parts(point)[0] == pytest.approx(nll(scores + bias, labels), abs=1e-12)
-    assert check_grad(lambda x: parts(x)[0], gradient, point) < 1e-5
-    steps = 1e-5 * np.eye(len(point))
-    second = [(gradient(point + step) - gradient(point - step)) @ step / 2e-10 for step in steps]
-    curvature = likelihood.curvature(weight, bias)
-    np.testing.assert_allclose(np.append(curvature[0].ravel(), curvature[1]), second, atol=1e-5)
-
-
-def test_blocks_of_rows_add_up():
+@pytest.mark.parametrize("design", [DiagonalDesign, FullDesign])
+def test_the_likelihood_comes_with_its_derivatives(design):
+    """Enough samples for several blocks of rows."""
     generator = np.random.default_rng(0)
     inputs, labels = generator.normal(size=(4000, 40)), generator.integers(0, 40, 4000)
-    weight, bias = generator.normal(size=(2, 40))
-    loss, d_weight, d_bias = LinearLikelihood(inputs, labels)(weight, bias)
-    residual = softmax(inputs * weight + bias) - np.eye(40)[labels]
-    assert loss == pytest.approx(nll(inputs * weight + bias, labels))
-    np.testing.assert_allclose(d_weight, (residual * inputs).mean(axis=0), atol=1e-12)
-    np.testing.assert_allclose(d_bias, residual.mean(axis=0), atol=1e-12)
+    values, direction, target = generator.normal(size=(3, 40, 2 if design is DiagonalDesign else 41))
+    likelihood = PenalisedLikelihood(design(inputs), labels, np.abs(target) / 10, target)
+    point = likelihood(values)
+    scores = (
+        inputs * values[:, 0] + values[:, 1] if design is DiagonalDesign else inputs @ values[:, :-1].T + values[:, -1]
+    )
+    penalty = (np.abs(target) / 10 * (values - target) ** 2).sum()
+    assert point.loss == pytest.approx(nll(scores, labels) + penalty, abs=1e-12)
+    after, before = likelihood(values + 1e-5 * direction), likelihood(values - 1e-5 * direction)
+    assert np.vdot(point.gradient, direction) == pytest.approx((after.loss - before.loss) / 2e-5, rel=1e-7)
+    np.testing.assert_allclose(point.curve(direction), (after.gradient - before.gradient) / 2e-5, atol=1e-7)
+    row = np.zeros_like(values)
+    row[3] = direction[3]
+    # the blocks leave out samples with a hundredth of the weight
+    np.testing.assert_allclose(point.blocks()[3] @ direction[3], point.curve(row)[3], rtol=0.02, atol=1e-3)
 
 
 def test_fixed_entries_do_not_move_and_bounds_hold(problem):
@@ -101,7 +90,7 @@ def test_vector_scaling_leaves_absent_classes_at_the_temperature(problem):
     calibrator = absent.fit("vs")
     state, history = calibrator._state(), calibrator.fit_history
     assert history["n_absent"] == 1
-    assert state["weight"][2] == pytest.approx(1.0 / history["temperature"], rel=1e-12)
+    assert state["weight"][2] == pytest.approx(logit_unit(shifted(absent)) / history["temperature"], rel=1e-12)
     assert state["bias"][2] == 0.0
     assert state["bias"].sum() == pytest.approx(0.0, abs=1e-12)
     assert absent.predict(calibrator)[:, 2].mean() > 1e-3
@@ -180,7 +169,9 @@ def test_a_ridge_must_be_positive():
 
 
 def inputs_of(id, problem):
-    return centred(problem.logits) if id == "ms_odir" else log_probabilities(problem)
+    if id == "dirichlet":
+        return log_probabilities(problem)
+    return centred(problem.logits) / logit_unit(shifted(problem))
 
 
 @pytest.mark.parametrize("id", ["ms_odir", "dirichlet"])
@@ -224,7 +215,8 @@ def test_a_multiple_of_the_identity_is_a_temperature(problem, held_out):
 def test_the_strength_of_lowest_cross_validated_loss_is_taken(problem, id):
     calibrator = problem.fit(id)
     history, inputs = calibrator.fit_history, inputs_of(id, problem)
-    start = LinearMap(problem.fit("ts").fit_history["beta"] * np.eye(5), np.zeros(5))
+    unit = logit_unit(shifted(problem)) if id == "ms_odir" else 1.0
+    start = LinearMap(unit * problem.fit("ts").fit_history["beta"] * np.eye(5), np.zeros(5))
     scores = []
     for strength in STRENGTHS[: len(history["fold_nll"])]:
         total = 0.0

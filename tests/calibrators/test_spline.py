@@ -68,11 +68,11 @@ def test_equal_confidences_get_their_accuracy():
     calibrator = build_calibrator("spline").fit(two_class(confidence), labels)
     # the error -0.2 i / N is read over t = (i - 1) / (N - 1): the slope is -0.2 (N - 1) / N
     np.testing.assert_allclose(calibrator.predict_proba(two_class(confidence))[:, 0], 0.8 - 0.2 * 0.99, atol=1e-9)
-    assert calibrator.fit_history == {"n_points": 1}
+    assert calibrator.fit_history == {"n_points": 1, "warnings": []}
 
 
 def test_fewer_samples_than_knots_leave_the_confidences_as_they_are():
     logits = two_class(np.array([0.6, 0.7, 0.9, 0.99, 0.8]))
     calibrator = build_calibrator("spline").fit(logits, [0, 1, 1, 0, 0])
     np.testing.assert_allclose(calibrator.predict_proba(logits), np.exp(logits), rtol=1e-12)
-    assert calibrator.fit_history == {"n_points": 0}
+    assert calibrator.fit_history == {"n_points": 0, "warnings": []}

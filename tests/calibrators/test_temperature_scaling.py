@@ -10,6 +10,7 @@ from scipy.optimize import minimize_scalar
 
 from calgrid.calibrators import build_calibrator
 from calgrid.calibrators._objectives import Evidence, build_objective
+from calgrid.calibrators._unit import logit_unit
 from calgrid.calibrators._validation import check_logits
 from calgrid.errors import DataError
 
@@ -39,7 +40,8 @@ def test_no_other_temperature_has_a_lower_nll(problem):
     best = nll(problem.logits, problem.labels, history["beta"])
     assert best <= found.fun + 1e-12
     assert history["loss"][-1] == pytest.approx(best, abs=1e-9)
-    assert history["loss"][0] == pytest.approx(nll(problem.logits, problem.labels, 1.0))
+    unit = logit_unit(check_logits(problem.logits))
+    assert history["loss"][0] == pytest.approx(nll(problem.logits, problem.labels, 1.0 / unit))
 
 
 def test_the_temperature_the_labels_were_drawn_with_is_found(make):
@@ -56,13 +58,14 @@ def test_logits_scaled_by_a_factor_have_their_temperature_scaled(problem, scale)
 
 @pytest.mark.parametrize(("label", "bound", "temperature"), [(0, "upper", 0.05), (1, "lower", 100.0)])
 def test_a_likelihood_without_minimum_stops_at_a_flagged_bound(label, bound, temperature):
-    history = fit([[2.0, 0.0]] * 4, [label] * 4)
+    # rows of deviation 5 have unit 1
+    history = fit([[10.0, 0.0]] * 4, [label] * 4)
     assert history["temperature"] == pytest.approx(temperature)
     assert history[f"at_{bound}_bound"] is True
     assert history[f"at_{'lower' if bound == 'upper' else 'upper'}_bound"] is False
 
 
-@pytest.mark.parametrize("logits", [np.ones((4, 3)), np.array([[1e4, 0.0, 0.0]] * 4)])
+@pytest.mark.parametrize("logits", [np.ones((4, 3)), np.array([[1e4, -np.inf, -np.inf]] * 4)])
 def test_a_flat_likelihood_changes_nothing(logits):
     history = fit(logits, [0, 0, 0, 0])
     assert history["temperature"] == 1.0
@@ -99,11 +102,14 @@ OTHERS = ["ls", "mse", "brier", "softece", "charbonnier", "pointwise"]
 def test_no_other_temperature_has_a_lower_value_of_the_chosen_objective(problem, objective):
     history = build_calibrator("ts", objective=objective).fit(problem.logits, problem.labels).fit_history
     logits = check_logits(problem.logits)
+    unit = logit_unit(logits)
+    logits /= unit
     function = build_objective(objective, sigma=0.05, delta=1e-3, alpha=0.05)
     evidence = Evidence.gather(logits, problem.labels, 0.01, 20.0 * function.reach)
     others = [function(evidence, np.full(len(logits), beta))[0] for beta in np.geomspace(0.01, 20.0, 2000)]
     assert min(history["loss"]) <= min(others) + 1e-7
-    assert function(evidence, np.full(len(logits), history["beta"]))[0] == pytest.approx(min(history["loss"]), abs=1e-9)
+    found = function(evidence, np.full(len(logits), unit * history["beta"]))[0]
+    assert found == pytest.approx(min(history["loss"]), abs=1e-9)
 
 
 def test_objectives_with_one_minimiser_give_one_temperature(problem):
@@ -123,7 +129,7 @@ def test_a_flat_objective_changes_nothing(objective):
 
 @pytest.mark.parametrize(("label", "bound", "temperature"), [(0, "upper", 0.05), (1, "lower", 100.0)])
 def test_a_squared_loss_without_minimum_stops_at_a_flagged_bound(label, bound, temperature):
-    logits, labels = np.array([[0.02, 0.0]] * 4), np.array([label] * 4)
+    logits, labels = np.array([[10.0, 0.0]] * 3 + [[0.02, 0.0]]), np.array([label] * 4)
     history = build_calibrator("ts", objective="brier").fit(logits, labels).fit_history
     assert history["temperature"] == pytest.approx(temperature, rel=1e-6)
     assert history[f"at_{bound}_bound"] is True

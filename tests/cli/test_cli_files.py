@@ -350,5 +350,6 @@ def test_a_calibrator_far_worse_than_none_is_warned_of(calgrid, files, data, tmp
     _, test = files()
     done = calgrid("calibrate", "--calibrator", "ts", "--fit", wrong, "--apply", test, *FAST)
     assert done.code == 0
+    assert "Warning: ts: The temperature is the smallest that is allowed" in done.err
     assert "Warning: ts has" in done.err
     assert "times the NLL of the uncalibrated logits" in done.err

@@ -126,6 +126,10 @@ def test_findings_repeat_the_summary(study):
     assert f"{len(clear)} of 2 differences in NLL survive Holm's correction" in said
     assert "Under corruption of severity 5" in said
     assert "Warning" not in said
+    entry = {**group._asdict(), "calibrator": "ts", "fits": 9, "warned": 2, "first": "It is the largest."}
+    data.fit_warnings = [entry, {**entry, "dataset": "another"}]
+    (warning,) = [sentence for sentence in findings(data, group) if sentence.startswith("Warning")]
+    assert warning.endswith("or did not converge: `ts` 2 of 9 (It is the largest).")
 
 
 def test_a_calibrator_far_worse_than_none_is_a_finding(build):

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from calgrid.errors import DataError, StateError
-from calgrid.stages.aggregate import OUTPUTS, aggregate
+from calgrid.stages.aggregate import OUTPUTS, _collect_costs, aggregate
 from calgrid.stages.calibrate import COLUMNS
 from calgrid.statistics import summarise
 from calgrid.storage.atomic import read_json, write_json
@@ -223,3 +223,19 @@ def test_what_a_process_refuses_is_refused(study, refuses):
     with refuses(DataError, f"{run['part']}/metrics.parquet", "is damaged"):
         aggregate(read_json(study), study.parent, threads=2)
     assert not list(study.parent.rglob("*.arrow"))
+
+
+def test_warnings_of_fits_are_counted_for_each_calibrator(tmp_path):
+    runs = []
+    for seed in range(3):
+        fit = {"calibrator": "ts", "fit_seed": 0, "seconds": 0.1}
+        fits = [
+            {**fit, "warnings": [f"bound {seed}", "other"] if seed else []},
+            {**fit, "calibrator": "vs", "warnings": []},
+        ]
+        write_record(tmp_path / str(seed) / "calibrate.json", {"fits": fits})
+        key = dict(zip(KEY, ("p", "digits", "resnet8", "ce", seed), strict=True))
+        runs.append({"key": key, "part": str(tmp_path / str(seed)), "first_stage": None, "external": True})
+    rows, warnings = _collect_costs(runs, tmp_path / "costs.parquet", map)
+    about = {"protocol": "p", "dataset": "digits", "backbone": "resnet8", "calibrator": "ts"}
+    assert (rows, warnings) == (6, [{**about, "fits": 3, "warned": 2, "first": "bound 1"}])

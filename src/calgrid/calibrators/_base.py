@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calgrid.calibrators._files import write_fitted
+from calgrid.calibrators._unit import in_units, logit_unit
 from calgrid.calibrators._validation import check_features, check_head, check_labels, check_logits
 from calgrid.errors import DataError, StateError
 from calgrid.registry import spec
@@ -18,6 +19,8 @@ Array = NDArray[np.float64]
 Labels = NDArray[np.int64]
 #: weight (K, d) and bias (K,) of the model's last layer
 Head = tuple[Array, Array]
+#: entries of a history that are temperatures
+TEMPERATURES = ("temperature", "start_temperature", "temperature_min", "temperature_mean", "temperature_max")
 
 
 class Calibrator(ABC):
@@ -25,24 +28,32 @@ class Calibrator(ABC):
 
     A subclass stores each hyper-parameter in an attribute of the same name and overrides :meth:`_fit`,
     :meth:`_transform`, :meth:`_state` and :meth:`_load_state`. These get checked float64 arrays; logits come with
-    their row maximum subtracted. What it registers as ``needs`` (``"logits"``, ``"features"``, ``"head"``) is
-    there; what it does not need is None.
+    their row maximum subtracted, and where :attr:`scale_free` divided by the unit of the fit's logits. What it
+    registers as ``needs`` (``"logits"``, ``"features"``, ``"head"``) is there; what it does not need is None.
 
     Attributes
     ----------
-    fit_history : what happened during the fit: numbers, and lists with one number an epoch.
+    fit_history : what happened during the fit: numbers, lists with one number an epoch, and ``warnings``, a list of
+        sentences: a bound that holds the result, an optimiser that did not converge, an end of a grid that was
+        chosen. Temperatures are in the unit of the given logits.
     fit_seconds : wall-clock seconds of the last fit, without imports; None after loading from a file.
     n_classes : K of the fit; None before it.
     """
 
     #: set by ``@register``: source, needs, keeps_argmax, parameters, stochastic
     registered: ClassVar[Mapping[str, Any]]
+    #: logits times any positive number give the same probabilities, because fit and prediction see them in units of
+    #: their spread (:func:`~calgrid.calibrators._unit.logit_unit`). Not so where the logits' softmax is what is
+    #: calibrated, or where published numbers are temperatures or network inputs: there the logits come as they are
+    scale_free: ClassVar[bool] = False
 
     def __init__(self) -> None:
         self.fit_history: dict[str, Any] = {}
         self.fit_seconds: float | None = None
         self.n_classes: int | None = None
         self._feature_width: int | None = None
+        #: what logits are divided by
+        self._unit = 1.0
 
     @property
     def id(self) -> str:
@@ -74,9 +85,12 @@ class Calibrator(ABC):
         inputs = self._required_features(features, n_samples)
         layer = self._required_head(head, n_classes, inputs)
         self.n_classes, self._feature_width = None, None
-        self._import_libraries()
         begin = time.perf_counter()
-        self.fit_history = self._fit(scores, targets, inputs, layer)
+        # samples whose label is impossible have no say in a fit
+        possible = scores[np.arange(n_samples), targets] > -np.inf
+        self._unit = logit_unit(scores[possible]) if self.scale_free and possible.any() else 1.0
+        history = self._fit(in_units(scores, self._unit), targets, inputs, layer)
+        self.fit_history = {"warnings": [], **self._in_given_unit(history)}
         self.fit_seconds = time.perf_counter() - begin
         self.n_classes, self._feature_width = n_classes, None if inputs is None else inputs.shape[1]
         return self
@@ -96,12 +110,14 @@ class Calibrator(ABC):
         """
         self._require_fitted()
         scores = check_logits(logits, self.n_classes)
-        return self._transform(scores, self._required_features(features, len(scores), self._feature_width))
+        given = self._required_features(features, len(scores), self._feature_width)
+        return self._transform(in_units(scores, self._unit), given)
 
     def save(self, path: str | Path) -> None:
         """Write the fitted calibrator as safetensors, atomically; equal fits give equal bytes.
 
-        The metadata key ``calgrid`` holds id, hyper-parameters, K and the single numbers of ``fit_history`` as JSON.
+        The metadata key ``calgrid`` holds id, hyper-parameters, K, and the single numbers and the warnings of
+        ``fit_history`` as JSON.
         Raises StateError if the calibrator is not fitted.
         """
         self._require_fitted()
@@ -111,17 +127,27 @@ class Calibrator(ABC):
             "seed": getattr(self, "seed", None),
             "n_classes": self.n_classes,
             "feature_width": self._feature_width,
-            "fit_history": {name: value for name, value in self.fit_history.items() if not isinstance(value, list)},
+            "fit_history": {
+                name: value
+                for name, value in self.fit_history.items()
+                if name == "warnings" or not isinstance(value, list)
+            },
         }
-        write_fitted(Path(path), self._state(), description)
+        write_fitted(Path(path), {**self._state(), "unit": np.array([self._unit])}, description)
 
     def restore(self, state: Mapping[str, NDArray[Any]], description: Mapping[str, Any]) -> None:
         """Take over what :meth:`save` wrote, as read from a file; raises KeyError or ValueError where it misfits."""
+        self._unit = state["unit"].item()
         self._load_state(state)
         self.fit_history = dict(description["fit_history"])
         self.fit_seconds = None
         self.n_classes = int(description["n_classes"])
         self._feature_width = description["feature_width"]
+
+    def _in_given_unit(self, history: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a history whose temperatures belong to the logits as they were given."""
+        factors = {**dict.fromkeys(TEMPERATURES, self._unit), "beta": 1.0 / self._unit}
+        return {name: value * factors[name] if name in factors else value for name, value in history.items()}
 
     def _require_fitted(self) -> None:
         if self.n_classes is None:
@@ -140,9 +166,6 @@ class Calibrator(ABC):
         if head is None:
             raise DataError(f"Calibrator '{self.id}' needs head (weight, bias): export the model's last layer too.")
         return check_head(head, n_classes, features.shape[1])
-
-    def _import_libraries(self) -> None:  # noqa: B027
-        """Import what only a fit needs, before its clock starts; nothing unless overridden."""
 
     @abstractmethod
     def _fit(self, logits: Array, labels: Labels, features: Array | None, head: Head | None) -> dict[str, Any]:

@@ -4,6 +4,7 @@ Shared by ``gc_ts`` and ``gc_ets``, which differ in the calibrator of a group.
 """
 
 from abc import abstractmethod
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -85,13 +86,16 @@ class PartitionLoss:
             slope[place] = -beta * (self.evidence.label_gap + d_log_sum)
         return value, slope
 
-    def minimum(self, generator: np.random.Generator) -> tuple[Array, Array]:
-        """Return W ``(U, G, d)`` at minima, and the losses there; W starts as PyTorch's Linear does."""
+    def minimum(self, generator: np.random.Generator) -> tuple[Array, Array, int]:
+        """Return W ``(U, G, d)`` at minima, the losses there, and how many searches did not converge.
+
+        W starts as PyTorch's Linear does.
+        """
         shape = (len(self.weights), self.n_groups, self.features.shape[1])
         weight = generator.uniform(-1.0, 1.0, shape).reshape(shape[0], -1) / np.sqrt(shape[2])
         log_beta = np.full(shape[:2], -np.log(START_TEMPERATURE))
-        found, loss = minimise_each(self, np.concatenate([weight, log_beta], axis=1), MAX_ITERATIONS)
-        return found[:, : -self.n_groups].reshape(shape), loss
+        found, *rest = minimise_each(self, np.concatenate([weight, log_beta], axis=1), MAX_ITERATIONS)
+        return found[:, : -self.n_groups].reshape(shape), *rest
 
 
 class GroupCalibrator(Calibrator):
@@ -122,8 +126,8 @@ class GroupCalibrator(Calibrator):
         self.held_out, self.min_group, self.seed = held_out, min_group, seed
 
     @abstractmethod
-    def _fit_group(self, logits: Array, labels: Labels) -> Array:
-        """Return the parameters ``(P,)`` of one group's calibrator."""
+    def _fit_group(self, logits: Array, labels: Labels) -> tuple[Array, list[str]]:
+        """Return the parameters ``(P,)`` of one group's calibrator, and the warnings of its fit."""
 
     @abstractmethod
     def _average(self, logits: Array, parameters: Array) -> Array:
@@ -140,12 +144,17 @@ class GroupCalibrator(Calibrator):
         held = self._held(len(possible), generator)
         shapes = ~held if self.held_out > 0.0 else held
         weights = shapes / shapes.sum(axis=1, keepdims=True)
-        self._weight, loss = PartitionLoss(standard, evidence, weights, self.n_groups, self.penalty).minimum(generator)
-        fitted = self._fit_groups(logits[possible], labels[possible], self._groups(standard), held)
+        search = PartitionLoss(standard, evidence, weights, self.n_groups, self.penalty)
+        self._weight, loss, unfinished = search.minimum(generator)
+        fitted, warned = self._fit_groups(logits[possible], labels[possible], self._groups(standard), held)
         return {
             "partition_loss": float(loss.mean()),
             "n_groups_fitted": fitted,
             "n_groups_too_small": self.n_partitions * self.n_groups - fitted,
+            "warnings": [
+                *([f"The search for {unfinished} of {len(loss)} partitions did not converge."] if unfinished else []),
+                *(f"In {count} of {fitted} groups: {text}" for text, count in warned.items()),
+            ],
         }
 
     def _held(self, n_samples: int, generator: np.random.Generator) -> NDArray[np.bool_]:
@@ -155,16 +164,24 @@ class GroupCalibrator(Calibrator):
         first = np.arange(n_samples) < int(self.held_out * n_samples)
         return generator.permuted(np.tile(first, (self.n_partitions, 1)), axis=1)
 
-    def _fit_groups(self, logits: Array, labels: Labels, groups: NDArray[np.intp], held: NDArray[np.bool_]) -> int:
-        """Set the parameters ``(U, G, P)`` of the groups' calibrators; return how many groups have one of their own."""
-        self._parameters = np.tile(self._fit_group(logits, labels), (self.n_partitions, self.n_groups, 1))
-        fitted = 0
+    def _fit_groups(
+        self, logits: Array, labels: Labels, groups: NDArray[np.intp], held: NDArray[np.bool_]
+    ) -> tuple[int, Counter[str]]:
+        """Set the parameters ``(U, G, P)`` of the groups' calibrators.
+
+        Returns
+        -------
+        How many groups have one of their own, and their warnings with the number of groups of each.
+        """
+        self._parameters = np.tile(self._fit_group(logits, labels)[0], (self.n_partitions, self.n_groups, 1))
+        fitted, warned = 0, Counter[str]()
         for partition, group in np.ndindex(self.n_partitions, self.n_groups):
             rows = np.flatnonzero(held[partition] & (groups[partition] == group))
             if len(rows) >= self.min_group:
-                self._parameters[partition, group] = self._fit_group(logits[rows], labels[rows])
+                self._parameters[partition, group], warnings = self._fit_group(logits[rows], labels[rows])
+                warned.update(warnings)
                 fitted += 1
-        return fitted
+        return fitted, warned
 
     def _groups(self, standard: Array) -> NDArray[np.intp]:
         """Return the group ``(U, N)`` of standardised features ``(N, d)`` in each partition."""

@@ -1,24 +1,34 @@
 """Isotonic regression of hits on scores in [0, 1], as two arrays of points with straight lines between them."""
 
-import importlib
-
 import numpy as np
 from numpy.typing import NDArray
+from scipy.optimize import isotonic_regression
 
 from calgrid.calibrators._probabilities import never_certain
 
 Array = NDArray[np.float64]
+#: scores that are closer are one: the slope of a line between them might overflow
+CLOSE = 1e-15
 
 
-def import_isotonic() -> None:
-    """Import scikit-learn's solver: a second that should not count as time of a fit."""
-    importlib.import_module("sklearn.isotonic")
+def distinct(ordered: Array) -> NDArray[np.bool_]:
+    """Return which of ascending scores ``(M,)`` are at least 1e-15 above the one before that is distinct too."""
+    chosen = np.diff(ordered, prepend=-np.inf) >= CLOSE
+    ends = np.append(np.flatnonzero(chosen), len(ordered))
+    # scores of which each is close to the one before may still go far
+    far = np.flatnonzero(ordered[ends[1:] - 1] - ordered[ends[:-1]] >= CLOSE)
+    for begin, end in zip(ends[far].tolist(), ends[far + 1].tolist(), strict=True):
+        last = begin
+        while ordered[end - 1] - ordered[last] >= CLOSE:
+            last += int(np.argmax(ordered[last:end] - ordered[last] >= CLOSE))
+            chosen[last] = True
+    return chosen
 
 
 def fit_isotonic(scores: Array, hits: Array, n_samples: int) -> tuple[Array, Array]:
     """Fit a non-decreasing map from scores to the share of hits by pooling adjacent violators.
 
-    Equal scores count as one. Read the map with ``np.interp``: linear between the points, constant outside.
+    Scores closer than 1e-15 count as one. Read the map with ``np.interp``: linear between the points, constant outside.
 
     Parameters
     ----------
@@ -29,9 +39,12 @@ def fit_isotonic(scores: Array, hits: Array, n_samples: int) -> tuple[Array, Arr
     -------
     Ascending scores ``(P,)`` and values ``(P,)``.
     """
-    # a second of import, which neither a prediction nor any other calibrator needs
-    from sklearn.isotonic import IsotonicRegression  # noqa: PLC0415
-
-    model = IsotonicRegression(y_min=0.0, y_max=1.0, out_of_bounds="clip").fit(scores, hits)
-    values = model.y_thresholds_.astype(np.float64)
-    return model.X_thresholds_.astype(np.float64), never_certain(values, n_samples)
+    order = np.argsort(scores, kind="stable")
+    ordered = scores[order]
+    first = np.flatnonzero(distinct(ordered))
+    points, number = ordered[first], np.diff(first, append=len(ordered)).astype(np.float64)
+    values = isotonic_regression(np.add.reduceat(hits[order], first) / number, weights=number).x
+    # inside a block of equal values nothing bends
+    bends = np.ones(len(points), dtype=bool)
+    bends[1:-1] = (values[1:-1] != values[:-2]) | (values[1:-1] != values[2:])
+    return points[bends], never_certain(values[bends], n_samples)

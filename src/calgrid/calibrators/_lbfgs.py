@@ -40,7 +40,7 @@ class _History:
         self._weights[slot] = 0.0
         self._weights[slot, which] = np.divide(1.0, curvature, out=np.zeros_like(curvature), where=usable)
         self._steps[slot, which], self._changes[slot, which] = step, change
-        self._scale[which[usable]] = (curvature / square)[usable]
+        self._scale[which[usable]] = curvature[usable] / square[usable]
 
     def direction(self, which: Problems, gradient: Array) -> Array:
         """Return a descent direction ``(V, P)``."""
@@ -61,12 +61,12 @@ class _History:
         return result
 
 
-def minimise_each(objective: Objective, start: Array, max_iterations: int) -> tuple[Array, Array]:
+def minimise_each(objective: Objective, start: Array, max_iterations: int) -> tuple[Array, Array, int]:
     """Minimise U problems from ``start`` ``(U, P)`` by L-BFGS with backtracking.
 
     Returns
     -------
-    Parameters ``(U, P)`` and losses ``(U,)`` where each problem stopped.
+    Parameters ``(U, P)`` and losses ``(U,)`` where each problem stopped, and how many did not converge.
     """
     parameters, which = start.copy(), np.arange(len(start))
     loss, gradient = objective(parameters, which)
@@ -80,7 +80,7 @@ def minimise_each(objective: Objective, start: Array, max_iterations: int) -> tu
         step = _backtrack(objective, which, direction, parameters, loss, gradient)
         history.add(which, step[:, None] * direction, gradient[which] - slope_before)
         which = which[before - loss[which] > LOSS_TOLERANCE * np.maximum(1.0, np.abs(before))]
-    return parameters, loss
+    return parameters, loss, len(which)
 
 
 def _backtrack(

@@ -6,20 +6,18 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import minimize
 
+from calgrid.calibrators._newton import NewtonResult, minimise_within
 from calgrid.calibrators._probabilities import LEAST_EXPONENT, row_blocks, softmax
 from calgrid.errors import DataError
 
 Array = NDArray[np.float64]
 #: most classes of maps with K^2 weights
 MAX_CLASSES = 200
-#: largest component of the gradient at which a fit is done, in the scaled variables of the optimiser
-GRADIENT_TOLERANCE = 1e-7
-#: enough for the tolerance unless the data are nearly separable, where the loss has hardly a minimum
-MAX_ITERATIONS = 300
-#: curvature of a weight, relative to the largest, below which its scale is not adapted further
-LEAST_CURVATURE = 1e-8
+#: largest component of the gradient at which a fit is done, and above which it is reported as unfinished
+GRADIENT_TOLERANCE, LARGEST_GRADIENT = 1e-7, 1e-6
+#: share of the mean below which a sample's weight in the Hessian of a class is left out of the preconditioner
+LEAST_SHARE = 1e-2
 
 
 def check_classes(calibrator: str, n_classes: int) -> None:
@@ -45,86 +43,126 @@ class LinearMap:
         scores -= scores.max(axis=1, keepdims=True)
         return softmax(scores)
 
+    def flat(self) -> Array:
+        """Return a row a class, its weights and then its bias: ``(K, 2)`` or ``(K, K + 1)``."""
+        return np.column_stack([self.weight, self.bias])
 
-class LinearLikelihood:
-    """Mean NLL of a :class:`LinearMap`, with its gradient and the diagonal of its Hessian."""
 
-    def __init__(self, inputs: Array, labels: NDArray[np.int64]) -> None:
-        self._inputs, self._labels = inputs, labels
+class FullDesign:
+    """Scores ``x W^T + b`` of inputs ``(N, K)`` as a linear function of ``[W b]`` ``(K, K + 1)``."""
 
-    def __call__(self, weight: Array, bias: Array) -> tuple[float, Array, Array]:
-        """Return the mean NLL and its gradients in weight and bias."""
-        n_samples, n_classes = self._inputs.shape
-        loss, d_weight, d_bias = 0.0, np.zeros_like(weight), np.zeros_like(bias)
-        for block in row_blocks(n_samples, n_classes):
-            inputs, rows = self._inputs[block], np.arange(block.stop - block.start)
-            scores = inputs * weight if weight.ndim == 1 else inputs @ weight.T
-            scores += bias
-            scores -= scores.max(axis=1, keepdims=True)
-            true = scores[rows, self._labels[block]].sum()
-            np.exp(np.maximum(scores, LEAST_EXPONENT, out=scores), out=scores)
-            total = scores.sum(axis=1, keepdims=True)
-            loss += float(np.log(total).sum() - true)
-            scores /= total
-            scores[rows, self._labels[block]] -= 1.0
-            d_bias += scores.sum(axis=0)
-            d_weight += np.einsum("nk,nk->k", scores, inputs) if weight.ndim == 1 else scores.T @ inputs
-        return loss / n_samples, d_weight / n_samples, d_bias / n_samples
+    def __init__(self, inputs: Array) -> None:
+        self._inputs = np.column_stack([inputs, np.ones(len(inputs))])
 
-    def curvature(self, weight: Array, bias: Array) -> tuple[Array, Array]:
-        """Return the second derivatives of the mean NLL in each entry of weight and bias."""
-        n_samples, n_classes = self._inputs.shape
-        d_weight, d_bias = np.zeros_like(weight), np.zeros_like(bias)
-        for block in row_blocks(n_samples, n_classes):
-            inputs = self._inputs[block]
-            variance = LinearMap(weight, bias).probabilities(inputs)
-            variance *= 1.0 - variance
-            d_bias += variance.sum(axis=0)
-            square = inputs**2
-            d_weight += np.einsum("nk,nk->k", variance, square) if weight.ndim == 1 else variance.T @ square
-        return d_weight / n_samples, d_bias / n_samples
+    def scores(self, block: slice, values: Array) -> Array:
+        """Return the scores ``(n, K)`` of a block of samples."""
+        return self._inputs[block] @ values.T
+
+    def pull(self, block: slice, residual: Array) -> Array:
+        """Return the sum over the block of d score / d values, weighted by residuals ``(n, K)``."""
+        return residual.T @ self._inputs[block]
+
+    def gram(self, label: int, samples: NDArray[np.intp], weight: Array) -> Array:
+        """Return the weighted products of what multiplies the values of one class, summed over samples."""
+        inputs = self._inputs[samples]
+        return (inputs * weight[:, None]).T @ inputs
+
+
+class DiagonalDesign:
+    """Scores ``x * w + b`` of inputs ``(N, K)`` as a linear function of ``[w b]`` ``(K, 2)``."""
+
+    def __init__(self, inputs: Array) -> None:
+        self._inputs = inputs
+
+    def scores(self, block: slice, values: Array) -> Array:
+        """As in :class:`FullDesign`."""
+        scores = self._inputs[block] * values[:, 0]
+        scores += values[:, 1]
+        return scores
+
+    def pull(self, block: slice, residual: Array) -> Array:
+        """As in :class:`FullDesign`."""
+        return np.stack([np.einsum("nk,nk->k", residual, self._inputs[block]), residual.sum(axis=0)], axis=1)
+
+    def gram(self, label: int, samples: NDArray[np.intp], weight: Array) -> Array:
+        """As in :class:`FullDesign`."""
+        inputs = self._inputs[samples, label]
+        mixed = weight @ inputs
+        return np.array([[weight @ inputs**2, mixed], [mixed, weight.sum()]])
 
 
 @dataclass(frozen=True)
 class PenalisedLikelihood:
-    """``mean NLL + sum R (W - W_0)^2 + r sum b^2`` of a :class:`LinearMap`, as a function of one flat vector.
+    """``mean NLL + sum R (V - V_0)^2`` of scores that are linear in values V, a row a class.
 
     Attributes
     ----------
-    likelihood : the mean NLL.
-    target : W_0, whose shape is that of the weight.
-    weight_ridge : R, of the weight's shape or one number.
-    bias_ridge : r.
-    centre : a linear projection that every bias goes through.
+    design : values to scores.
+    labels : ``(N,)``.
+    ridge, target : R and V_0, of the shape of the values.
     """
 
-    likelihood: LinearLikelihood
+    design: FullDesign | DiagonalDesign
+    labels: NDArray[np.int64]
+    ridge: Array
     target: Array
-    weight_ridge: Array | float
-    bias_ridge: float
-    centre: Callable[[Array], Array]
 
-    def map(self, values: Array) -> LinearMap:
-        """Return the map of a vector: weights row by row, then biases."""
-        size = self.target.size
-        return LinearMap(values[:size].reshape(self.target.shape), self.centre(values[size:]))
+    def __call__(self, values: Array) -> "LikelihoodPoint":
+        """Return the loss at ``values``, with its derivatives."""
+        n_samples, n_classes = len(self.labels), len(values)
+        probabilities, gradient, nll = np.empty((n_samples, n_classes)), np.zeros_like(values), 0.0
+        for block in row_blocks(n_samples, n_classes):
+            scores, rows = self.design.scores(block, values), np.arange(block.stop - block.start)
+            scores -= scores.max(axis=1, keepdims=True)
+            nll -= scores[rows, self.labels[block]].sum()
+            np.exp(np.maximum(scores, LEAST_EXPONENT, out=scores), out=scores)
+            total = scores.sum(axis=1, keepdims=True)
+            nll += float(np.log(total).sum())
+            scores /= total
+            probabilities[block] = scores
+            scores[rows, self.labels[block]] -= 1.0
+            gradient += self.design.pull(block, scores)
+        shift = values - self.target
+        loss = nll / n_samples + float((self.ridge * shift**2).sum())
+        return LikelihoodPoint(self, loss, gradient / n_samples + 2.0 * self.ridge * shift, probabilities)
 
-    def __call__(self, values: Array) -> tuple[float, Array]:
-        """Return the loss and its gradient."""
-        point = self.map(values)
-        loss, d_weight, d_bias = self.likelihood(point.weight, point.bias)
-        shift = point.weight - self.target
-        loss += float((self.weight_ridge * shift**2).sum() + self.bias_ridge * point.bias @ point.bias)
-        d_weight += 2.0 * self.weight_ridge * shift
-        return loss, np.append(d_weight.ravel(), self.centre(d_bias + 2.0 * self.bias_ridge * point.bias))
 
-    def scale(self, start: LinearMap) -> Array:
-        """Return ``1 / sqrt(second derivative)`` of each variable at ``start``."""
-        weight, bias = self.likelihood.curvature(start.weight, start.bias)
-        curvature = np.append((weight + 2.0 * self.weight_ridge).ravel(), bias + 2.0 * self.bias_ridge)
-        # where nothing curves, the largest is 0 too
-        least = max(LEAST_CURVATURE * curvature.max(), np.finfo(np.float64).tiny)
-        return 1.0 / np.sqrt(np.maximum(curvature, least))
+@dataclass(frozen=True)
+class LikelihoodPoint:
+    """The loss at one map, with its derivatives; see :class:`~calgrid.calibrators._newton.Point`."""
+
+    problem: PenalisedLikelihood
+    loss: float
+    gradient: Array
+    probabilities: Array
+
+    def curve(self, direction: Array) -> Array:
+        """Return the Hessian times a direction."""
+        result, design = np.zeros_like(direction), self.problem.design
+        for block in row_blocks(*self.probabilities.shape):
+            here = self.probabilities[block]
+            change = design.scores(block, direction)
+            change -= np.vecdot(change, here)[:, None]
+            change *= here
+            result += design.pull(block, change)
+        return result / len(self.probabilities) + 2.0 * self.problem.ridge * direction
+
+    def blocks(self) -> Array:
+        """Return the Hessian's block of each class, of the samples that matter to it."""
+        grams = []
+        for label, column in enumerate(np.ascontiguousarray(self.probabilities.T)):
+            weight = column * (1.0 - column)
+            samples = np.flatnonzero(weight > LEAST_SHARE * weight.mean())
+            grams.append(self.problem.design.gram(label, samples, weight[samples]))
+        result = np.stack(grams) / len(self.probabilities)
+        np.einsum("kdd->kd", result)[...] += 2.0 * self.problem.ridge
+        return result
+
+
+def mean_nll(map: LinearMap, inputs: Array, labels: NDArray[np.int64]) -> float:
+    """Return the mean NLL in nats of a map with a full matrix."""
+    values = map.flat()
+    return PenalisedLikelihood(FullDesign(inputs), labels, np.zeros_like(values), values)(values).loss
 
 
 def fit_linear(
@@ -138,49 +176,57 @@ def fit_linear(
     bounds: tuple[Array, Array] | None = None,
     centre: Callable[[Array], Array] = np.asarray,
     tolerance: float = GRADIENT_TOLERANCE,
-    max_iterations: int = MAX_ITERATIONS,
 ) -> tuple[LinearMap, dict[str, Any]]:
-    """Minimise :class:`PenalisedLikelihood`, which is convex, by L-BFGS-B on variables of like curvature.
+    """Minimise ``mean NLL + sum R (W - W_0)^2 + r sum b^2``, which is convex, by Newton's method.
 
     Parameters
     ----------
     inputs : finite x ``(N, K)``.
     start : where the minimisation begins.
-    weight_ridge, bias_ridge, target, centre : of the loss; the target is the start's weight where None.
+    weight_ridge, bias_ridge : R, of the weight's shape or one number, and r.
+    target : W_0; the start's weight where None.
     bounds : least and largest weight, each of the weight's shape; equal ones fix an entry.
-    tolerance, max_iterations : of the optimiser.
+    centre : a linear projection that every bias goes through.
+    tolerance : largest component of the gradient at the end.
 
     Returns
     -------
-    The map, and for a ``fit_history`` ``loss`` (with penalty), ``nll``, ``iterations`` and ``gradient_norm`` (largest
-    component of the gradient, of those that no bound holds).
+    The map, and for a ``fit_history`` ``loss`` (with penalty), ``nll``, ``iterations``, ``gradient_norm`` (largest
+    component of the gradient, of those that no bound holds) and ``warnings``.
     """
-    likelihood = LinearLikelihood(inputs, labels)
-    target = start.weight if target is None else target
-    objective = PenalisedLikelihood(likelihood, target, weight_ridge, bias_ridge, centre)
-    scale = objective.scale(start)
-    lower, upper = np.full(len(scale), -np.inf), np.full(len(scale), np.inf)
+    design = DiagonalDesign(inputs) if start.weight.ndim == 1 else FullDesign(inputs)
+    ridge = np.column_stack([np.broadcast_to(weight_ridge, start.weight.shape), np.full(len(start.bias), bias_ridge)])
+    goal = LinearMap(start.weight if target is None else target, np.zeros_like(start.bias))
+    problem = PenalisedLikelihood(design, labels, ridge, goal.flat())
+    first = start.flat()
+    lower, upper = np.full_like(first, -np.inf), np.full_like(first, np.inf)
     if bounds is not None:
-        lower[: target.size], upper[: target.size] = bounds[0].ravel(), bounds[1].ravel()
+        lower[:, :-1], upper[:, :-1] = (LinearMap(limit, start.bias).flat()[:, :-1] for limit in bounds)
 
-    def scaled(variables: Array) -> tuple[float, Array]:
-        loss, gradient = objective(variables * scale)
-        return loss, gradient * scale
+    def centred_biases(values: Array) -> Array:
+        return np.column_stack([values[:, :-1], centre(values[:, -1])])
 
-    found = minimize(
-        scaled,
-        np.append(start.weight.ravel(), start.bias) / scale,
-        jac=True,
-        method="L-BFGS-B",
-        bounds=np.stack([lower / scale, upper / scale], axis=1),
-        options={"maxcor": 20, "ftol": 0.0, "gtol": tolerance, "maxiter": max_iterations, "maxfun": 2 * max_iterations},
-    )
-    values = np.clip(found.x * scale, lower, upper)
-    (loss, gradient), result = objective(values), objective.map(values)
-    free = ((values > lower) | (gradient < 0.0)) & ((values < upper) | (gradient > 0.0)) & (lower < upper)
-    return result, {
-        "loss": loss,
-        "nll": likelihood(result.weight, result.bias)[0],
-        "iterations": int(found.nit),
-        "gradient_norm": float(np.abs(gradient[free]).max(initial=0.0)),
+    found = minimise_within(problem, first, lower, upper, centred_biases, tolerance)
+    values = found.argument
+    weight = values[:, 0] if start.weight.ndim == 1 else values[:, :-1]
+    limited = (lower < upper) & (np.isfinite(lower) | np.isfinite(upper))
+    at_bound = int((limited & ((values <= lower) | (values >= upper))).sum())
+    return LinearMap(np.ascontiguousarray(weight), centre(values[:, -1])), {
+        "loss": found.loss,
+        "nll": found.loss - float((ridge * (values - goal.flat()) ** 2).sum()),
+        "iterations": found.steps,
+        "gradient_norm": found.gradient_norm,
+        "warnings": _fit_warnings(found, at_bound, int(limited.sum())),
     }
+
+
+def _fit_warnings(found: NewtonResult, at_bound: int, limited: int) -> list[str]:
+    warnings = []
+    if at_bound:
+        warnings.append(f"{at_bound} of {limited} weights with bounds ended at one: the loss still falls beyond.")
+    if found.gradient_norm > LARGEST_GRADIENT:
+        warnings.append(
+            f"The fit did not converge: after {found.steps} steps the largest component of the gradient is "
+            f"{found.gradient_norm:.1e}, above {LARGEST_GRADIENT:g}."
+        )
+    return warnings

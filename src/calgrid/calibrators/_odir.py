@@ -8,16 +8,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calgrid.calibrators._base import Array, Calibrator, Head, Labels
-from calgrid.calibrators._linear import LinearLikelihood, LinearMap, check_classes, fit_linear
+from calgrid.calibrators._linear import LinearMap, check_classes, fit_linear, mean_nll
 from calgrid.calibrators._temperature import BETA_BOUNDS, fit_temperature
+from calgrid.calibrators._unit import in_units, logit_unit
+from calgrid.calibrators._warnings import end_of_grid
 
 #: strengths that cross-validation compares, strongest first
-STRENGTHS = (1e2, 1e1, 1.0, 1e-1, 1e-2, 1e-3, 1e-4)
+STRENGTHS = (1e2, 1e1, 1.0, 1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6)
 N_FOLDS = 3
 #: cross-validation ends after this many strengths in a row that are worse than the best
 PATIENCE = 2
 #: gradient at which the fits of the folds end; they only have to rank strengths
-FOLD_TOLERANCE, FOLD_ITERATIONS = 1e-5, 200
+FOLD_TOLERANCE = 1e-5
 
 
 def folds(labels: Labels) -> NDArray[np.intp]:
@@ -28,18 +30,25 @@ def folds(labels: Labels) -> NDArray[np.intp]:
 
 
 def fit_odir(
-    inputs: Array, labels: Labels, temperature: LinearMap, start: LinearMap, strength: float, **options: Any
+    inputs: Array,
+    labels: Labels,
+    temperature: LinearMap,
+    start: LinearMap,
+    strength: float,
+    unit: float = 1.0,
+    **options: float,
 ) -> tuple[LinearMap, dict[str, Any]]:
     """Minimise ``mean NLL + strength (sum_{i != j} W_ij^2 + sum b^2)`` from ``start``.
 
-    The diagonal is not penalised but bounded; classes without samples keep that of ``temperature``.
+    The diagonal is not penalised but kept in [0.01, 20] / ``unit``; classes without samples keep that of
+    ``temperature``.
     """
     n_classes = inputs.shape[1]
     off_diagonal = 1.0 - np.eye(n_classes)
     present = np.bincount(labels, minlength=n_classes) > 0
     fixed, free = temperature.weight.diagonal(), np.where(off_diagonal > 0.0, np.inf, 0.0)
-    lower = np.diag(np.where(present, BETA_BOUNDS[0], fixed)) - free
-    upper = np.diag(np.where(present, BETA_BOUNDS[1], fixed)) + free
+    lower = np.diag(np.where(present, BETA_BOUNDS[0] / unit, fixed)) - free
+    upper = np.diag(np.where(present, BETA_BOUNDS[1] / unit, fixed)) + free
     return fit_linear(
         inputs,
         labels,
@@ -52,7 +61,9 @@ def fit_odir(
     )
 
 
-def cross_validate(inputs: Array, labels: Labels, temperature: LinearMap) -> tuple[float, list[float]]:
+def cross_validate(
+    inputs: Array, labels: Labels, temperature: LinearMap, unit: float = 1.0
+) -> tuple[float, list[float]]:
     """Return the strength of lowest mean NLL over folds, and the NLL of each that was tried, strongest first.
 
     Each fit starts from that of the strength before, and the search ends when two in a row are worse. With fewer
@@ -61,14 +72,13 @@ def cross_validate(inputs: Array, labels: Labels, temperature: LinearMap) -> tup
     if len(labels) < N_FOLDS:
         return STRENGTHS[0], []
     fold, maps, scores = folds(labels), [temperature] * N_FOLDS, []
-    limits = {"tolerance": FOLD_TOLERANCE, "max_iterations": FOLD_ITERATIONS}
     for strength in STRENGTHS:
         total = 0.0
         for number in range(N_FOLDS):
             out = fold == number
-            maps[number], _ = fit_odir(inputs[~out], labels[~out], temperature, maps[number], strength, **limits)
-            nll, _, _ = LinearLikelihood(inputs[out], labels[out])(maps[number].weight, maps[number].bias)
-            total += nll * out.sum()
+            given = (inputs[~out], labels[~out], temperature, maps[number], strength, unit)
+            maps[number], _ = fit_odir(*given, tolerance=FOLD_TOLERANCE)
+            total += mean_nll(maps[number], inputs[out], labels[out]) * out.sum()
         scores.append(float(total) / len(labels))
         if len(scores) - 1 - int(np.argmin(scores)) >= PATIENCE:
             break
@@ -95,11 +105,14 @@ class MatrixScaling(Calibrator):
         kept = self._usable(logits, labels)
         used, targets = (logits, labels) if kept.all() else (logits[kept], labels[kept])
         inputs, n_classes = self._inputs(used), logits.shape[1]
-        start = LinearMap(fit_temperature(used, targets).beta * np.eye(n_classes), np.zeros(n_classes))
+        unit = logit_unit(used)
+        beta = fit_temperature(in_units(used, unit), targets).beta / unit
+        start = LinearMap(beta * np.eye(n_classes), np.zeros(n_classes))
         strength, scores = self.strength, []
         if strength is None:
-            strength, scores = cross_validate(inputs, targets, start)
-        self._map, history = fit_odir(inputs, targets, start, start, strength)
+            strength, scores = cross_validate(inputs, targets, start, unit)
+        self._map, history = fit_odir(inputs, targets, start, start, strength, unit)
+        history["warnings"] += end_of_grid("penalty", strength, STRENGTHS) if scores else []
         return {**history, "strength": strength, "fold_nll": scores, "n_infinite_loss": int((~kept).sum())}
 
     def _transform(self, logits: Array, features: Array | None) -> Array:

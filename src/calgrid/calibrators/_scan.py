@@ -3,12 +3,14 @@
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import brentq
 
 from calgrid.calibrators._temperature import BETA_BOUNDS
+from calgrid.calibrators._warnings import temperature_at_bound
 
 Array = NDArray[np.float64]
 #: beta, which samples -> mean loss over them and its derivative in beta
@@ -40,7 +42,7 @@ class Scan:
     at_lower_bound: bool
     at_upper_bound: bool
 
-    def history(self) -> dict[str, float | bool]:
+    def history(self) -> dict[str, Any]:
         """Return what a calibrator's ``fit_history`` says of a temperature."""
         return {
             "temperature": 1.0 / self.beta,
@@ -48,6 +50,7 @@ class Scan:
             "loss": self.loss,
             "at_lower_bound": self.at_lower_bound,
             "at_upper_bound": self.at_upper_bound,
+            "warnings": temperature_at_bound(self),
         }
 
 

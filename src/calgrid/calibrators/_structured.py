@@ -12,6 +12,7 @@ from calgrid.calibrators._base import Array, Calibrator, Head, Labels
 from calgrid.calibrators._linear import LinearMap, fit_linear
 from calgrid.calibrators._probabilities import softmax
 from calgrid.calibrators._temperature import fit_temperature
+from calgrid.calibrators._warnings import temperature_at_bound
 
 #: ln of the smallest normal float32, the least ln p
 FLOOR = float(np.log(np.finfo(np.float32).tiny))
@@ -36,6 +37,7 @@ class SmoothedTemperature:
             "at_lower_bound": result.at_lower_bound,
             "at_upper_bound": result.at_upper_bound,
             "n_infinite_loss": result.n_infinite_loss,
+            "warnings": temperature_at_bound(result),
             "epsilon": epsilon,
         }
         return cls(result.beta, epsilon), history
@@ -50,6 +52,8 @@ class SmoothedTemperature:
 
 class StructuredScaling(Calibrator):
     """What ``svs`` and ``sms`` share; they differ in :meth:`_start`, the identity and its penalties."""
+
+    scale_free = True
 
     def __init__(self, *, ridge: float = 1.0) -> None:
         super().__init__()
@@ -74,7 +78,7 @@ class StructuredScaling(Calibrator):
             bias_ridge=self.ridge * n_classes / n_samples,
         )
         start = {name: value for name, value in history.items() if name != "loss"}
-        return {**start, **fit_history}
+        return {**start, **fit_history, "warnings": history["warnings"] + fit_history["warnings"]}
 
     def _transform(self, logits: Array, features: Array | None) -> Array:
         return self._map.probabilities(self._inputs(logits))

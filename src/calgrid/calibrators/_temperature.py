@@ -8,7 +8,8 @@ from numpy.typing import NDArray
 from calgrid.calibrators._probabilities import LEAST_EXPONENT, possible_labels, row_blocks
 
 Array = NDArray[np.float64]
-#: bounds of the inverse temperature: T from 0.05 to 100
+#: bounds of the inverse temperature: T from 0.05 to 100, in units of the logits' spread where a calibrator is
+#: scale-free, where T is near 2 for most networks
 BETA_BOUNDS = (1e-2, 20.0)
 TOLERANCE = 1e-10
 #: Newton needs about 7 steps; bisection alone reaches the tolerance from these bounds in 37
@@ -23,8 +24,8 @@ class TemperatureFit:
     ----------
     beta : inverse temperature 1/T.
     losses : NLL in nats at each inverse temperature that was tried.
-    at_lower_bound : the predictions are worse than chance, T is the largest allowed.
-    at_upper_bound : the labels are separable, T is the smallest allowed.
+    at_lower_bound : T is the largest allowed: the predictions are worse than chance, or the logits in a large unit.
+    at_upper_bound : T is the smallest allowed: the labels are separable, or the logits in a small unit.
     n_infinite_loss : samples left out because their label's logit is -inf: no temperature changes their loss.
     """
 

@@ -14,8 +14,9 @@ from calgrid.calibrators._network import MLP, sigmoid, softplus
 from calgrid.calibrators._objectives import Evidence, LogLoss, Objective, build_objective
 from calgrid.calibrators._optim import minimise
 from calgrid.calibrators._probabilities import softmax
+from calgrid.calibrators._warnings import temperatures_at_bounds
 
-#: the largest temperature, which keeps extrapolation finite
+#: the largest temperature in units of the logits, which keeps extrapolation finite
 T_MAX = 100.0
 #: epochs from one entry of a trace to the next, and the bins of its ECE
 TRACE_INTERVAL, TRACE_BINS = 20, 15
@@ -142,6 +143,8 @@ class TemperatureNetwork(Calibrator):
     #: inverse temperatures between which the fit's table is exact; rest(beta) is taken as constant beyond
     tabulated: ClassVar[tuple[float, float]]
     clamp_margin: bool = False
+    #: temperatures that no output of the network exceeds, in units of the logits
+    _temperature_bounds: tuple[float, float]
 
     network: MLP
     #: share of the samples of the last prediction that were clamped
@@ -169,9 +172,21 @@ class TemperatureNetwork(Calibrator):
         """Return the logits ``(N, K)`` that are divided by T, with row maximum 0."""
         return logits
 
+    @property
+    def _input_unit(self) -> float:
+        """What the inputs are divided by where logits are divided by their unit."""
+        return self._unit
+
     def temperature(self, values: Array) -> Array:
-        """Return the temperature ``(N,)`` for inputs ``(D, N)``, or ``(N,)`` where D is 1; inf gets the mean's."""
-        inputs, self.share_clamped = standardise(np.atleast_2d(values), self._scaling, self.clamp_margin)
+        """Return the temperature ``(N,)`` for inputs ``(D, N)``, or ``(N,)`` where D is 1; inf gets the mean's.
+
+        Both belong to logits as they are given to :meth:`predict_proba`.
+        """
+        return self._unit * self._temperature(np.atleast_2d(values) / self._input_unit)
+
+    def _temperature(self, values: Array) -> Array:
+        """Return the temperature ``(N,)`` for inputs ``(D, N)``, both in units of the logits."""
+        inputs, self.share_clamped = standardise(values, self._scaling, self.clamp_margin)
         return self._link(self.network.forward(self._parameters, inputs)[0])[0]
 
     def _problem(self, logits: Array, labels: Labels, values: Array, objective: Objective) -> NetworkObjective:
@@ -180,17 +195,18 @@ class TemperatureNetwork(Calibrator):
         evidence = Evidence.gather(self._scaled(logits), labels, lower, objective.reach * upper)
         return NetworkObjective(self.network, standardise(values, self._scaling)[0], self._link, evidence, objective)
 
-    def _temperature_history(self, values: Array) -> dict[str, float]:
-        """Return the range of the temperatures for inputs ``(D, N)`` as part of a ``fit_history``."""
-        temperature = self.temperature(values)
+    def _temperature_history(self, values: Array) -> dict[str, Any]:
+        """Return the range of the temperatures for inputs ``(D, N)`` and its warnings, parts of a ``fit_history``."""
+        temperature = self._temperature(values)
         return {
+            "warnings": temperatures_at_bounds(temperature, *self._temperature_bounds),
             "temperature_min": float(temperature.min()),
             "temperature_mean": float(temperature.mean()),
             "temperature_max": float(temperature.max()),
         }
 
     def _transform(self, logits: Array, features: Array | None) -> Array:
-        return softmax(self._scaled(logits) / self.temperature(self._inputs(logits))[:, None])
+        return softmax(self._scaled(logits) / self._temperature(self._inputs(logits))[:, None])
 
     def _state(self) -> dict[str, NDArray[Any]]:
         return {"parameters": self._parameters, "scaling": self._scaling}
@@ -208,7 +224,8 @@ class FullBatchNetwork(TemperatureNetwork):
     A subclass sets the hyper-parameters named below and overrides :meth:`_inputs`, :meth:`_sizes` and :meth:`_start`.
     """
 
-    #: the smallest temperature
+    scale_free = True
+    #: the smallest temperature, in units of the logits
     floor: ClassVar[float]
     objective: str
     sigma: float
@@ -223,6 +240,10 @@ class FullBatchNetwork(TemperatureNetwork):
     @abstractmethod
     def _start(self, logits: Array, labels: Labels) -> tuple[Array, dict[str, float]]:
         """Return initial weights ``(P,)``, and what the history says of them."""
+
+    @property
+    def _temperature_bounds(self) -> tuple[float, float]:
+        return self.floor, T_MAX
 
     def _link(self, output: Array) -> tuple[Array, Array]:
         return bounded_temperature(output, self.floor)

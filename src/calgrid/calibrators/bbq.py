@@ -74,6 +74,8 @@ class BayesianBinningIntoQuantiles(Calibrator):
     The average is one step function, which is what is stored. The other classes share the rest in proportion to their
     softmax, so that the predicted class may change.
 
+    What is calibrated is the softmax of the logits as they come: logits of another scale give another map.
+
     ``fit_history``: ``n_models``, ``best_n_bins`` (bins of the model of largest weight, before ties merge some),
     ``n_steps`` (of the averaged function).
     """

@@ -37,7 +37,7 @@ class ClassTemperatureScaling(Calibrator):
     same grid for the classes in one sweep; a later version moves each T by at most 0.2. Start, grid, sweeps and the
     accuracy guard here are those of a public port, calibench. z is the logits minus the mean of their row: the map is
     not invariant to a constant added to a row, and that constant means nothing; public codes use the logits as they
-    come.
+    come. The grid holds temperatures for logits as they come: logits of another scale give another map.
 
     ``fit_history``: ``loss`` (ECE at the start and after each sweep), ``sweeps``, ``changed`` (classes whose
     temperature changed, for each sweep), ``start_temperature``, ``temperature_min``, ``_mean``, ``_max``.
@@ -71,7 +71,17 @@ class ClassTemperatureScaling(Calibrator):
             "temperature_min": float(self._temperatures.min()),
             "temperature_mean": float(self._temperatures.mean()),
             "temperature_max": float(self._temperatures.max()),
+            "warnings": self._warnings(),
         }
+
+    def _warnings(self) -> list[str]:
+        at_end = int(((self._temperatures == GRID[0]) | (self._temperatures == GRID[-1])).sum())
+        if not at_end:
+            return []
+        return [
+            f"{at_end} of {len(self._temperatures)} classes have the smallest or largest temperature of the grid, "
+            f"{GRID[0]:g} or {GRID[-1]:g}: one beyond may do better."
+        ]
 
     def _sweep(self, search: ClassTemperatures, classes: NDArray[np.int64]) -> int:
         """Try the grid for each class in turn; return how many changed."""

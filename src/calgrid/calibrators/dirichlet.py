@@ -23,14 +23,15 @@ EPSILON = float(np.finfo(np.float64).eps)
 class DirichletCalibration(MatrixScaling):
     """Dirichlet calibration, ``softmax(W ln p + b)``, by ``mean NLL + s (sum_{i != j} W_ij^2 + sum b^2)``.
 
-    p is clipped to [eps, 1 - eps] of float64, a class with a logit of -inf included.
+    p, the softmax of the logits as they come, is clipped to [eps, 1 - eps] of float64, a class with a logit of -inf
+    included: it is p that is calibrated, so that logits of another scale give another map.
 
     As in the authors' code, the penalties are plain sums, added to the mean NLL. That code chooses separate strengths
-    by 5-fold cross-validation over a wide grid, with Adam. Here the loss, which is convex, is minimised by at most 300
-    iterations of L-BFGS-B (``gradient_norm`` says how far they came); one strength for both sums is chosen among 1e2,
-    1e1, ..., 1e-4 by the NLL of 3 folds, from the strongest on, until two in a row are worse; then the map is fitted
-    to all samples. The diagonal, which nothing penalises, is kept in [0.01, 20], and at ``1 / T`` of ``ts`` for
-    classes without samples. At most 200 classes.
+    by 5-fold cross-validation over a wide grid, with Adam. Here the loss, which is convex, is minimised by Newton's
+    method; one strength for both sums is chosen among 1e2, 1e1, ..., 1e-6 by the NLL of 3 folds, from the strongest
+    on, until two in a row are worse; then the map is fitted to all samples. The diagonal, which nothing penalises, is
+    kept in [0.01, 20] in units of the logits' spread, and at ``1 / T`` of ``ts`` for classes without samples. At most
+    200 classes.
 
     ``fit_history``: ``loss`` (with penalty), ``nll``, ``iterations``, ``gradient_norm``, ``strength``, ``fold_nll``
     (mean over the folds, for each strength tried), ``n_infinite_loss`` (always 0: clipping makes losses finite).

@@ -10,11 +10,14 @@ from scipy.optimize import minimize
 
 from calgrid.calibrators._base import Array, Calibrator, Head, Labels
 from calgrid.calibrators._probabilities import LEAST_EXPONENT, row_blocks, softmax
-from calgrid.calibrators._scan import lowest_beta
-from calgrid.calibrators._temperature import fit_temperature
+from calgrid.calibrators._scan import Scan, lowest_beta
+from calgrid.calibrators._temperature import TemperatureFit, fit_temperature
 from calgrid.calibrators._validation import IMPOSSIBLE
+from calgrid.calibrators._warnings import temperature_at_bound
 from calgrid.registry import register
 
+#: weight of the plain softmax that orders classes which all weight on the uniform distribution would make equal
+TIE_BREAK = 1e-6
 #: probabilities of 0 are raised to this inside a logarithm only
 LEAST = 1e-300
 
@@ -100,7 +103,11 @@ class EnsembleTemperatureScaling(Calibrator):
     T first, alone; then w, both by the same loss on the validation samples. The official code minimises the mean
     squared error over N K entries by L-BFGS-B over T in [0.05, 5], then by SLSQP from w = (1, 0, 0), where the factor
     1/K in the loss makes it stop early for large K. Here T in [0.05, 100] comes from a scan and a root search, and w
-    is exact: the squared error is a quadratic form of w, solved on each face of the simplex.
+    is exact: the squared error is a quadratic form of w, solved on each face of the simplex. The plain softmax is that
+    of the logits as they come: logits of another scale give another map.
+
+    Ours: where all weight goes to the uniform distribution, because the predictions say nothing of the labels, the
+    plain softmax gets a weight of 1e-6, so that the predicted class stays.
 
     ``fit_history``: ``temperature``, ``beta``, ``w_tempered``, ``w_plain``, ``w_uniform``, ``loss`` (of the mixture;
     squared errors are sums over classes, likelihoods in nats), ``temperature_loss`` (of T alone).
@@ -116,9 +123,10 @@ class EnsembleTemperatureScaling(Calibrator):
 
     def _fit(self, logits: Array, labels: Labels, features: Array | None, head: Head | None) -> dict[str, Any]:
         if self.objective == "mse":
-            self._beta = lowest_beta(SquaredError(logits, labels), len(labels)).beta
+            found: Scan | TemperatureFit = lowest_beta(SquaredError(logits, labels), len(labels))
         else:
-            self._beta = fit_temperature(logits, labels).beta
+            found = fit_temperature(logits, labels)
+        self._beta, warnings = found.beta, temperature_at_bound(found)
         matrix, members = self._inner_products(logits, labels)
         vector, alone = members.mean(axis=0), np.array([1.0, 0.0, 0.0])
 
@@ -126,6 +134,9 @@ class EnsembleTemperatureScaling(Calibrator):
             self._weights = quadratic_on_simplex(matrix, vector)
         else:
             self._weights = likelihood_on_simplex(members)
+        if self._weights[2] > 1.0 - TIE_BREAK:
+            self._weights = np.array([0.0, TIE_BREAK, 1.0 - TIE_BREAK])
+            warnings.append("All weight is on the uniform distribution: the predictions say nothing of the labels.")
 
         def loss(weights: Array) -> float:
             if self.objective == "mse":
@@ -139,6 +150,7 @@ class EnsembleTemperatureScaling(Calibrator):
             **dict(zip(names, self._weights.tolist(), strict=True)),
             "loss": loss(self._weights),
             "temperature_loss": loss(alone),
+            "warnings": warnings,
         }
 
     def _inner_products(self, logits: Array, labels: Labels) -> tuple[Array, Array]:

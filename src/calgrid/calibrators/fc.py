@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from calgrid.calibrators._base import Array, Calibrator, Head, Labels
 from calgrid.calibrators._probabilities import row_blocks, softmax
+from calgrid.calibrators._warnings import end_of_grid
 from calgrid.errors import DataError
 from calgrid.metrics import Predictions, accuracy, ece, nll
 from calgrid.registry import register
@@ -74,8 +75,8 @@ class FeatureClipping(Calibrator):
     here 64 quantiles of |f| and then 32 values between the neighbours of the best one are tried, the larger of two
     equals first. The clip has two sides, which matters where features can be negative.
 
-    A prediction uses features and the head of the fit; its logits give only their shape. The fit compares the logits
-    with what features and head give.
+    A prediction uses features and the head of the fit, whose scale counts; its logits give only their shape. The fit
+    compares the logits with what features and head give.
 
     ``fit_history``: ``n_tried``, ``accuracy`` and ``accuracy_unclipped`` on the validation samples, ``clipped``, and
     if so ``threshold`` and ``objective`` (the lowest ECE or NLL).
@@ -113,6 +114,7 @@ class FeatureClipping(Calibrator):
             "clipped": True,
             "threshold": best.threshold,
             "objective": best.objective,
+            "warnings": end_of_grid("threshold", best.threshold, (fine[0], np.inf)) if below == 0 else [],
         }
 
     def _predictions(self, features: Array, labels: Labels, threshold: float) -> Predictions:

@@ -28,7 +28,8 @@ from calgrid.registry import register
 class GroupEnsembleTemperatureScaling(GroupCalibrator):
     """Group calibration combined with ensemble temperature scaling, GC+ETS.
 
-    As ``gc_ts``, but each hard group gets a temperature and mixture weights of lowest squared error, those of ``ets``.
+    As ``gc_ts``, but each hard group gets a temperature and mixture weights of lowest squared error, those of ``ets``,
+    whose plain softmax is that of the logits as they come: logits of another scale give another map.
 
     ``fit_history``: ``partition_loss``, ``n_groups_fitted``, ``n_groups_too_small``.
 
@@ -61,9 +62,10 @@ class GroupEnsembleTemperatureScaling(GroupCalibrator):
             seed=seed,
         )
 
-    def _fit_group(self, logits: Array, labels: Labels) -> Array:
-        state = EnsembleTemperatureScaling().fit(logits, labels)._state()
-        return np.concatenate([state["beta"], state["weights"]])
+    def _fit_group(self, logits: Array, labels: Labels) -> tuple[Array, list[str]]:
+        fitted = EnsembleTemperatureScaling().fit(logits, labels)
+        state = fitted._state()
+        return np.concatenate([state["beta"], state["weights"]]), fitted.fit_history["warnings"]
 
     def _average(self, logits: Array, parameters: Array) -> Array:
         beta, tempered, plain, uniform = np.moveaxis(parameters, 2, 0)[..., None]

@@ -6,6 +6,7 @@ from calgrid.calibrators._base import Array, Labels
 from calgrid.calibrators._grouping import GroupCalibrator
 from calgrid.calibrators._probabilities import softmax
 from calgrid.calibrators._temperature import fit_temperature
+from calgrid.calibrators._warnings import temperature_at_bound
 from calgrid.registry import register
 
 
@@ -35,7 +36,8 @@ class GroupTemperatureScaling(GroupCalibrator):
     then a temperature of lowest NLL for each hard group ``argmax W f``, and the mean probability over partitions; the
     start of W is the only randomness. See :class:`~calgrid.calibrators._grouping.GroupCalibrator`.
 
-    Where this differs from the authors' code: features are standardised; tau stays within [0.05, 100]; a group with
+    Where this differs from the authors' code: features are standardised; logits are in units of their spread
+    (:func:`~calgrid.calibrators._unit.logit_unit`), in which tau stays within [0.05, 100]; a group with
     fewer than 50 samples gets the temperature of all; and the groups' temperatures come from the half of the
     validation samples, drawn for each partition, that did not shape it. The authors take other samples for them too,
     a part of the test set. With the same samples for both (``held_out=0``) the groups overfit. Mean test NLL over
@@ -54,6 +56,8 @@ class GroupTemperatureScaling(GroupCalibrator):
         all samples do both.
     min_group : least samples of a group with a temperature of its own.
     """
+
+    scale_free = True
 
     def __init__(
         self,
@@ -74,8 +78,9 @@ class GroupTemperatureScaling(GroupCalibrator):
             seed=seed,
         )
 
-    def _fit_group(self, logits: Array, labels: Labels) -> Array:
-        return np.array([fit_temperature(logits, labels).beta])
+    def _fit_group(self, logits: Array, labels: Labels) -> tuple[Array, list[str]]:
+        found = fit_temperature(logits, labels)
+        return np.array([found.beta]), temperature_at_bound(found)
 
     def _average(self, logits: Array, parameters: Array) -> Array:
         total = np.zeros_like(logits)

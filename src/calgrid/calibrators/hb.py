@@ -33,6 +33,8 @@ class TopLabelHistogramBinning(Calibrator):
     take 10 or 15 bins of equal width and the raw accuracy, which is 0 or 1 in small bins and makes the NLL infinite.
     Default here: equal counts and Laplace's rule, s = 2.
 
+    What is calibrated is the softmax of the logits as they come: logits of another scale give another map.
+
     ``fit_history``: ``n_bins`` (ties can leave fewer than were asked for), ``n_empty``.
 
     Parameters

@@ -33,6 +33,8 @@ class HistogramBinning(Calibrator):
     validation samples keeps its probability. Re-implementations use the raw frequency (s = 0), which is 0 or 1 in
     small bins; s > 0 is ours. Poor for many classes: most samples of a class then share one bin with its rivals.
 
+    What is calibrated is the softmax of the logits as they come: logits of another scale give another map.
+
     ``fit_history``: ``n_absent`` (classes without validation samples).
 
     Parameters

@@ -5,16 +5,20 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import minimize
+from scipy.optimize import OptimizeResult, minimize
 
 from calgrid.calibrators._base import Array, Calibrator, Head, Labels
+from calgrid.calibrators._linear import LARGEST_GRADIENT
 from calgrid.calibrators._network import inverse_softplus, sigmoid, softplus
 from calgrid.calibrators._probabilities import possible_labels, softmax
 from calgrid.calibrators._temperature import BETA_BOUNDS, fit_temperature, moments
+from calgrid.calibrators._warnings import temperatures_at_bounds
 from calgrid.registry import register
 
 #: entropy in nats below which a softmax is as certain as it gets
 LEAST_ENTROPY = 1e-12
+#: temperatures are kept within
+T_BOUNDS = (1.0 / BETA_BOUNDS[1], 1.0 / BETA_BOUNDS[0])
 
 
 def log_entropy(logits: Array) -> Array:
@@ -26,7 +30,7 @@ def log_entropy(logits: Array) -> Array:
 def inverse_temperature(weights: Array, inputs: Array) -> tuple[Array, Array]:
     """Return beta ``(N,)`` and its derivative in ``w x + b`` ``(N,)``; T is kept in [0.05, 100]."""
     output = weights[0] * inputs + weights[1]
-    temperature = np.clip(softplus(output), 1.0 / BETA_BOUNDS[1], 1.0 / BETA_BOUNDS[0])
+    temperature = np.clip(softplus(output), *T_BOUNDS)
     inside = temperature == softplus(output)
     return 1.0 / temperature, -sigmoid(output) * inside / temperature**2
 
@@ -42,8 +46,9 @@ class EntropyTemperatureScaling(Calibrator):
     """Entropy-based temperature scaling (HTS), ``softmax(z / T)`` with ``T = softplus(w ln(H / ln K) + b)``.
 
     H is the entropy of ``softmax(z)`` in nats, at least 1e-12. Both weights minimise the validation NLL by BFGS with
-    the exact gradient. It starts from the fitted single temperature (w = 0), so that the NLL is at most that of
-    ``ts``; the authors start from w = 0.01, b = 0.1. T is kept in [0.05, 100].
+    the exact gradient. It starts from the fitted single temperature (w = 0), so that the NLL is at most that of the
+    best single temperature in [0.05, 100]; the authors start from w = 0.01, b = 0.1. T is kept in that range. The
+    entropy is that of the softmax of the logits as they come: logits of another scale give another map.
 
     ``fit_history``: ``w``, ``b``, ``loss`` (NLL in nats), ``start_loss`` (that of the single temperature),
     ``evaluations``, ``n_infinite_loss`` (samples left out, label's logit -inf), ``temperature_min``, ``_mean``,
@@ -80,7 +85,14 @@ class EntropyTemperatureScaling(Calibrator):
             "temperature_min": float(temperature.min()),
             "temperature_mean": float(temperature.mean()),
             "temperature_max": float(temperature.max()),
+            "warnings": [*temperatures_at_bounds(temperature, *T_BOUNDS), *self._unfinished(result)],
         }
+
+    def _unfinished(self, result: OptimizeResult) -> list[str]:
+        largest = float(np.abs(result.jac).max())
+        if largest <= LARGEST_GRADIENT:
+            return []
+        return [f"The fit did not converge: the largest component of the gradient is {largest:.1e}."]
 
     def _transform(self, logits: Array, features: Array | None) -> Array:
         return softmax(logits / self.temperature(logits)[:, None])

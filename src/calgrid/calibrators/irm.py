@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calgrid.calibrators._base import Array, Calibrator, Head, Labels
-from calgrid.calibrators._isotonic import fit_isotonic, import_isotonic
+from calgrid.calibrators._isotonic import fit_isotonic
 from calgrid.calibrators._one_vs_all import renormalised
 from calgrid.calibrators._probabilities import softmax
 from calgrid.registry import register
@@ -31,11 +31,10 @@ class MultiClassIsotonicRegression(Calibrator):
     its sum over classes, as in the authors' code, which keeps the order of the classes. Values of g are kept in
     ``[1 / (N K + 1), N K / (N K + 1)]``: the code's zeros make the NLL infinite, and the pooled map has seen N K pairs.
 
+    What is calibrated is the softmax of the logits as they come: logits of another scale give another map.
+
     ``fit_history``: ``n_points`` (points that define the map).
     """
-
-    def _import_libraries(self) -> None:
-        import_isotonic()
 
     def _fit(self, logits: Array, labels: Labels, features: Array | None, head: Head | None) -> dict[str, Any]:
         hits = np.zeros_like(logits)

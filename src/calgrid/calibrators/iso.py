@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calgrid.calibrators._base import Array, Calibrator, Head, Labels
-from calgrid.calibrators._isotonic import fit_isotonic, import_isotonic
+from calgrid.calibrators._isotonic import fit_isotonic
 from calgrid.calibrators._probabilities import top_label, top_label_map
 from calgrid.registry import register
 
@@ -27,11 +27,10 @@ class TopLabelIsotonic(Calibrator):
     and an infinite NLL. The other classes share the rest in proportion to their softmax, so that a sample whose top
     probability falls low enough may change its predicted class.
 
+    What is calibrated is the softmax of the logits as they come: logits of another scale give another map.
+
     ``fit_history``: ``n_points`` (points that define the map), ``floor`` (1 / (N + 1)).
     """
-
-    def _import_libraries(self) -> None:
-        import_isotonic()
 
     def _fit(self, logits: Array, labels: Labels, features: Array | None, head: Head | None) -> dict[str, Any]:
         predicted, confidence = top_label(logits)

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calgrid.calibrators._base import Array, Calibrator, Head, Labels
-from calgrid.calibrators._isotonic import fit_isotonic, import_isotonic
+from calgrid.calibrators._isotonic import fit_isotonic
 from calgrid.calibrators._one_vs_all import map_classes
 from calgrid.calibrators._probabilities import softmax
 from calgrid.registry import register
@@ -27,11 +27,10 @@ class IsotonicRegressionOneVsAll(Calibrator):
     ``[1 / (N + 1), N / (N + 1)]`` (ours): a class that the raw map rules out would make the NLL infinite. With K near
     N, the sum of these floors is no longer small. A class without validation samples keeps its probability.
 
+    What is calibrated is the softmax of the logits as they come: logits of another scale give another map.
+
     ``fit_history``: ``n_points`` (of all maps), ``n_absent`` (classes without validation samples).
     """
-
-    def _import_libraries(self) -> None:
-        import_isotonic()
 
     def _fit(self, logits: Array, labels: Labels, features: Array | None, head: Head | None) -> dict[str, Any]:
         probabilities = softmax(logits)

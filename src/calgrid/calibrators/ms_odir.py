@@ -24,15 +24,14 @@ class MatrixScalingOdir(MatrixScaling):
     """Matrix scaling, ``softmax(W z + b)``, by ``mean NLL + s (sum_{i != j} W_ij^2 + sum b^2)``.
 
     As in the authors' code, the penalties are plain sums, added to the mean NLL. That code chooses separate strengths
-    by 5-fold cross-validation over a wide grid, with Adam. Here the loss, which is convex, is minimised by at most 300
-    iterations of L-BFGS-B (``gradient_norm`` says how far they came); one strength for both sums is chosen among 1e2,
-    1e1, ..., 1e-4 by the NLL of 3 folds, from the strongest on, until two in a row are worse; then the map is fitted
-    to all samples. The diagonal, which nothing penalises, is kept in [0.01, 20], and at ``1 / T`` of ``ts`` for
-    classes without samples. At most 200 classes.
+    by 5-fold cross-validation over a wide grid, with Adam. Here the loss, which is convex, is minimised by Newton's
+    method; one strength for both sums is chosen among 1e2, 1e1, ..., 1e-6 by the NLL of 3 folds, from the strongest
+    on, until two in a row are worse; then the map is fitted to all samples. The diagonal, which nothing penalises, is
+    kept in [0.01, 20], and at ``1 / T`` of ``ts`` for classes without samples. At most 200 classes.
 
-    z is the logits minus the mean of their row, because the penalised map is not invariant to a constant added to a
-    row; the authors use the logits as they come. A logit of -inf becomes the row's largest minus 100, and samples
-    with such a label are left out.
+    z is the logits minus the mean of their row, in units of their spread, because the penalised map is not invariant
+    to a constant added to a row or to the logits' scale; the authors use the logits as they come. A logit of -inf
+    becomes the row's largest minus 100, and samples with such a label are left out.
 
     ``fit_history``: ``loss`` (with penalty), ``nll``, ``iterations``, ``gradient_norm``, ``strength``, ``fold_nll``
     (mean over the folds, for each strength tried), ``n_infinite_loss`` (samples left out).
@@ -41,6 +40,8 @@ class MatrixScalingOdir(MatrixScaling):
     ----------
     strength : s; None for cross-validation.
     """
+
+    scale_free = True
 
     def __init__(self, *, strength: float | None = None) -> None:
         super().__init__(strength=strength)

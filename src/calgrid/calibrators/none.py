@@ -18,7 +18,7 @@ from calgrid.registry import register
     stochastic=False,
 )
 class Uncalibrated(Calibrator):
-    """Softmax of the logits, unchanged."""
+    """Softmax of the logits as they come."""
 
     def _fit(self, logits: Array, labels: Labels, features: Array | None, head: Head | None) -> dict[str, Any]:
         return {}

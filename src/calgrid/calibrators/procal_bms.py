@@ -44,6 +44,8 @@ class ProximityBinMeanShift(Calibrator):
     multi-class isotonic regression (``irm``); the top-label forms ``hb`` and ``iso`` are offered as well. The paper
     describes another map, a shift of the confidence in cells of proximity and confidence.
 
+    What is calibrated is the softmax of the logits as they come: logits of another scale give another map.
+
     ``fit_history``: ``n_bins`` (ties can leave fewer than were asked for), ``mean_proximity``.
 
     Parameters
@@ -62,9 +64,6 @@ class ProximityBinMeanShift(Calibrator):
     ) -> None:
         super().__init__()
         self.base, self.n_bins, self.n_neighbours = base, n_bins, n_neighbours
-
-    def _import_libraries(self) -> None:
-        _build(self.base)._import_libraries()
 
     def _fit(self, logits: Array, labels: Labels, features: Array | None, head: Head | None) -> dict[str, Any]:
         self._neighbours = Neighbours.of(features, self.n_neighbours)

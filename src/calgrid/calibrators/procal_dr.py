@@ -11,6 +11,7 @@ from calgrid.calibrators._network import sigmoid
 from calgrid.calibrators._probabilities import never_certain, row_blocks, softmax, top_label, top_label_map
 from calgrid.calibrators._proximity import Neighbours
 from calgrid.calibrators._temperature import fit_temperature
+from calgrid.calibrators._unit import in_units, logit_unit
 from calgrid.registry import register
 
 #: right or wrong samples below which their density is not estimated
@@ -67,6 +68,8 @@ class ProximityDensityRatio(Calibrator):
     Ours: q is kept in ``[1 / (N + 1), N / (N + 1)]``, where it cannot make the NLL infinite; an axis that does not
     vary has sd 1e-4; with fewer than 5 right or wrong samples the output is that of temperature scaling.
 
+    What is calibrated is the softmax of the logits as they come: logits of another scale give another map.
+
     ``fit_history``: ``n_right``, ``n_wrong``, ``mean_proximity``, and ``temperature`` where it is used.
 
     Parameters
@@ -90,7 +93,8 @@ class ProximityDensityRatio(Calibrator):
             "mean_proximity": float(points[:, 1].mean()),
         }
         if min(len(self._right), len(self._wrong)) < FEWEST:
-            self._beta = fit_temperature(logits, labels).beta
+            unit = logit_unit(logits)
+            self._beta = fit_temperature(in_units(logits, unit), labels).beta / unit
             history["temperature"] = 1.0 / self._beta
         return history
 

@@ -41,7 +41,9 @@ class ParameterisedTemperature(TopLogitsNetwork, FullBatchNetwork):
     published): ``T = softplus(t) + 0.001``, at most 100; each input is standardised over the validation samples; the
     last layer starts at weights 0 and the bias of temperature scaling; full-batch Adam of at most 2000 steps, patience
     200 on the training loss; the weights of the lowest loss are kept. As there, the mean of the row's finite logits is
-    subtracted and inputs are clipped to ±100.
+    subtracted and inputs are clipped to ±100. Logits are in units of their spread
+    (:func:`~calgrid.calibrators._unit.logit_unit`), so that their scale does not matter. That the loss may still fall
+    at the last step is part of the method: the steps are few because 91 weights overfit.
 
     The learning rate is small because 91 weights overfit 5,000 samples. Held-out NLL in nats, five folds of the
     validation rows, for temperature scaling, and for the rates 0.005, 0.001, 0.0005 and 0.0002:

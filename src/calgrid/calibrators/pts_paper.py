@@ -38,8 +38,8 @@ class PublishedParameterisedTemperature(TopLogitsNetwork):
     leaves learning rate, batch and steps to its user: these are the values of independent ports, no weight decay.
 
     One deviation: logits are first reduced by the mean of the row's finite values, so that a constant added to a row
-    changes nothing; the authors take them as they come. An impossible class (logit -inf) is clipped like any other and
-    gets a small probability.
+    changes nothing; the authors take them as they come. Their scale is taken as it comes here too: logits of another
+    scale give another map. An impossible class (logit -inf) is clipped like any other and gets a small probability.
 
     ``|t|`` near 0 makes ``z / T`` explode and its gradient vanish. For the fit rest(beta) is tabulated for T in [0.001,
     1000] and taken as constant beyond; the output is exact.
@@ -54,6 +54,7 @@ class PublishedParameterisedTemperature(TopLogitsNetwork):
     """
 
     tabulated = (1e-3, 1e3)
+    _temperature_bounds = T_BOUNDS
 
     def __init__(
         self, *, seed: int = 0, learning_rate: float = 5e-5, batch_size: int = 1000, steps: int = 100_000

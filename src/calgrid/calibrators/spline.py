@@ -42,6 +42,8 @@ class SplineCalibration(Calibrator):
     matter; q is kept in ``[1 / (N + 1), N / (N + 1)]`` instead of [0, 1], where the NLL would be infinite; with fewer
     samples than knots, which determine no spline, the confidences stay as they are. q need not rise with p.
 
+    What is calibrated is the softmax of the logits as they come: logits of another scale give another map.
+
     ``fit_history``: ``n_points`` (distinct confidences; 0 if they stay as they are).
 
     Parameters

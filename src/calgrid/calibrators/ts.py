@@ -11,6 +11,7 @@ from calgrid.calibrators._objectives import build_objective
 from calgrid.calibrators._probabilities import softmax
 from calgrid.calibrators._temperature import fit_temperature
 from calgrid.calibrators._temperature_search import search_temperature
+from calgrid.calibrators._warnings import temperature_at_bound
 from calgrid.registry import register
 
 
@@ -29,12 +30,13 @@ class TemperatureScaling(Calibrator):
     convex in ``beta = 1 / T``, where Newton iterations reach the minimum to 1e-10.
 
     ``objective`` replaces the NLL by one of those of the SMART paper's Table 3 (see
-    :mod:`calgrid.calibrators._objectives`). Most are not convex: 100 temperatures, evenly spaced in ln T from 0.05 to
-    100, are tried, and golden section refines the best between its neighbours.
+    :mod:`calgrid.calibrators._objectives`). Most are not convex: 100 temperatures, evenly spaced in ln T, are tried,
+    and golden section refines the best between its neighbours. T is looked for from 0.05 to 100 in units of the
+    logits' spread (:func:`~calgrid.calibrators._unit.logit_unit`).
 
     ``fit_history``: ``temperature``, ``beta``, ``loss`` (the objective at each temperature tried), ``at_lower_bound``
-    and ``at_upper_bound`` (beta stopped at 0.01 or 20), and for the NLL ``n_infinite_loss`` (samples left out, label's
-    logit -inf).
+    and ``at_upper_bound`` (beta is the smallest or the largest that is looked for), and for the NLL
+    ``n_infinite_loss`` (samples left out, label's logit -inf).
 
     Parameters
     ----------
@@ -43,6 +45,8 @@ class TemperatureScaling(Calibrator):
     delta : half-width of the smooth part of the penalty of ``charbonnier`` and ``pointwise``.
     alpha : label smoothing of ``ls``.
     """
+
+    scale_free = True
 
     def __init__(
         self,
@@ -70,6 +74,7 @@ class TemperatureScaling(Calibrator):
             "loss": result.losses,
             "at_lower_bound": result.at_lower_bound,
             "at_upper_bound": result.at_upper_bound,
+            "warnings": temperature_at_bound(result),
             **history,
         }
 

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from calgrid.calibrators._base import Array, Calibrator, Head, Labels
 from calgrid.calibrators._probabilities import LEAST_EXPONENT, row_blocks, softmax
+from calgrid.calibrators._warnings import end_of_grid
 from calgrid.metrics._binning import bin_index
 from calgrid.registry import register
 
@@ -53,7 +54,8 @@ class TemperatureByGrid(Calibrator):
     """Temperature scaling with the T in 0.1, 0.2, ..., 10.0 of lowest validation ECE, the first among equals.
 
     What the code of the focal-loss paper does by default, and so what several published rows named temperature
-    scaling are. The ECE has equal-width bins (low, high].
+    scaling are. The ECE has equal-width bins (low, high]. The grid holds temperatures for logits as they
+    come: logits of another scale give another map.
 
     ``fit_history``: ``temperature``, ``loss`` (the ECE at each T of the grid), ``ece`` (the lowest).
 
@@ -73,7 +75,12 @@ class TemperatureByGrid(Calibrator):
         gaps = np.bincount(cell.ravel(), residual.ravel(), minlength=self.n_bins * N_TEMPERATURES)
         errors = np.abs(gaps.reshape(N_TEMPERATURES, self.n_bins)).sum(axis=1) / len(labels)
         self._temperature = STEP * (int(errors.argmin()) + 1)
-        return {"temperature": self._temperature, "loss": errors.tolist(), "ece": float(errors.min())}
+        return {
+            "temperature": self._temperature,
+            "loss": errors.tolist(),
+            "ece": float(errors.min()),
+            "warnings": end_of_grid("temperature", self._temperature, (STEP, STEP * N_TEMPERATURES)),
+        }
 
     def _transform(self, logits: Array, features: Array | None) -> Array:
         return softmax(logits / self._temperature)

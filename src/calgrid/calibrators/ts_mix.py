@@ -27,6 +27,8 @@ class SmoothedTemperatureScaling(Calibrator):
     ``fit_history``: that of ``ts``, and ``epsilon``.
     """
 
+    scale_free = True
+
     def _fit(self, logits: Array, labels: Labels, features: Array | None, head: Head | None) -> dict[str, Any]:
         self._map, history = SmoothedTemperature.fit(logits, labels)
         return history

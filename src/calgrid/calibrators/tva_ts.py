@@ -55,10 +55,12 @@ class TopVersusAllTemperature(Calibrator):
 
     ``softmax(z / T)`` with the T of lowest binary cross-entropy of the confidence against whether the prediction is
     right. The authors' code (allglc/tva-calibration) runs Adam on T, from 1.5, for 200 epochs with step 1e-3; here a
-    scan and a root search find the minimum over T in [0.05, 100].
+    scan and a root search find the minimum over T from 0.05 to 100 in units of the logits' spread.
 
     ``fit_history``: ``temperature``, ``beta``, ``loss`` (nats), ``at_lower_bound``, ``at_upper_bound``.
     """
+
+    scale_free = True
 
     def _fit(self, logits: Array, labels: Labels, features: Array | None, head: Head | None) -> dict[str, Any]:
         objective = TopVersusAll(logits, labels)

@@ -24,12 +24,12 @@ from calgrid.registry import register
 class VectorScaling(Calibrator):
     """Vector scaling, ``softmax(w * z + b)``, by validation NLL, which is convex.
 
-    Started from ``w = 1 / T`` of ``ts``; at most 300 iterations of L-BFGS-B (``gradient_norm`` says how far they came
-    on nearly separable data). Deviations from the paper, which leaves these cases open:
+    Started from ``w = 1 / T`` of ``ts``, by Newton's method. Deviations from the paper, which leaves these cases open:
 
     - z is the logits minus the mean of their row: the map is not invariant to a constant added to a row, and that
       constant means nothing. Public codes use the logits as they come.
-    - w is kept in [0.01, 20], as the inverse temperatures elsewhere: the loss of separable data has no minimum.
+    - w is kept in [0.01, 20] in units of the logits' spread, as inverse temperatures elsewhere: the loss of separable
+      data has no minimum.
     - a class without validation samples keeps ``w = 1 / T``, ``b = 0``; the other biases sum to 0. Nothing else would
       keep its probability from going to 0.
 
@@ -38,6 +38,8 @@ class VectorScaling(Calibrator):
     ``fit_history``: ``loss`` and ``nll`` (equal; nats), ``iterations``, ``gradient_norm``, ``temperature`` (of the
     start), ``n_absent`` (classes without samples), ``n_infinite_loss`` (samples left out).
     """
+
+    scale_free = True
 
     def _inputs(self, logits: Array) -> Array:
         # -inf times a gradient of 0 would be NaN; with w > 0 any number that far below has probability 0

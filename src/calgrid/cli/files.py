@@ -49,6 +49,8 @@ def calibrate(options: argparse.Namespace) -> None:
     if options.out:
         _write_calibrated(options.out, calibrator, target, after)
     _print_comparison(scores)
+    for warning in calibrator.fit_history["warnings"]:
+        log(f"Warning: {calibrator.id}: {warning}")
     _warn_if_worse(calibrator.id, scores)
     if options.fit and options.fit.resolve() == options.apply.resolve():
         log(

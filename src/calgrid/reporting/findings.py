@@ -27,6 +27,7 @@ def findings(data: StudyData, group: Group) -> list[str]:
         _best_combination,
         _calibrators,
         _far_worse,
+        _doubtful_fits,
         _shift,
         _ood,
     )
@@ -198,6 +199,20 @@ def _far_worse(data: StudyData, group: Group) -> str:
         return ""
     return (
         f"Warning: calibrators with more than {WORSE:g} times the NLL of the uncalibrated network: {'; '.join(cases)}."
+    )
+
+
+def _doubtful_fits(data: StudyData, group: Group) -> str:
+    """A warning: fits of calibrators that a bound holds, that did not converge, or that took an end of a grid."""
+    cases = [
+        f"{_code(entry['calibrator'])} {entry['warned']} of {entry['fits']} ({entry['first'].removesuffix('.')})"
+        for entry in data.fit_warnings
+        if tuple(entry[name] for name in Group._fields[:3]) == group[:3]
+    ]
+    return (
+        f"Warning: fits that stopped at a bound or an end of a grid, or did not converge: {'; '.join(cases)}."
+        if cases
+        else ""
     )
 
 

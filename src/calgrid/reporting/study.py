@@ -12,7 +12,7 @@ import pandas as pd
 from calgrid.errors import DataError
 from calgrid.statistics import mean_over_shifts, summarise
 from calgrid.storage.logits import Logits, read_logits
-from calgrid.storage.records import AGGREGATE, PREDICT, TRAIN, verified
+from calgrid.storage.records import AGGREGATE, PREDICT, TRAIN, Record, verified
 from calgrid.storage.tables import read_frame
 
 UNCALIBRATED = "none"
@@ -76,6 +76,11 @@ class StudyData:
     def costs(self) -> pd.DataFrame:
         """Seconds and memory of each stage."""
         return self._read("costs.parquet", "costs file")
+
+    @functools.cached_property
+    def fit_warnings(self) -> list[Mapping[str, Any]]:
+        """What fits of calibrators warned of: counts for each calibrator of a group, and the first warning."""
+        return Record.read(self.folder, AGGREGATE).content.get("warnings", [])
 
     @functools.cache  # noqa: B019  (a study lives as long as its process)
     def history(self, run: str) -> pd.DataFrame:

@@ -46,6 +46,9 @@ SLICE_ROWS = 2**18
 #: runs that a process reads at once
 BATCH_RUNS = 32
 Run = Mapping[str, Any]
+#: what fits of a calibrator are counted by: names and values
+FIT = (*CONDITION, "calibrator")
+Fit = tuple[str, ...]
 
 
 def aggregate(manifest: Mapping[str, Any], out: Path, threads: int = 1) -> bool:
@@ -69,11 +72,12 @@ def aggregate(manifest: Mapping[str, Any], out: Path, threads: int = 1) -> bool:
             with Slices(folder / "slices", COLUMN, SLICE_ROWS) as slices:
                 n_metrics = _collect_metrics(runs, folder / "metrics.parquet", slices, in_processes)
                 n_summary = _summarise(manifest, slices, folder / "summary.parquet", in_processes)
-            n_costs = _collect_costs(runs, folder / "costs.parquet", in_processes)
+            n_costs, warnings = _collect_costs(runs, folder / "costs.parquet", in_processes)
         facts = {
             "spec": {**manifest, "runs": len(runs)},
             "fingerprint": manifest["fingerprint"],
             "rows": {"metrics": n_metrics, "summary": n_summary, "costs": n_costs},
+            "warnings": warnings,
         }
         return provenance.stage_record(facts, begin, "numpy", "pandas", "pyarrow")
 
@@ -158,22 +162,40 @@ def _placed(part: pd.DataFrame, condition: tuple[str, ...]) -> pd.DataFrame:
     return part.assign(**{n: pd.Categorical.from_codes(codes, [v]) for n, v in zip(CONDITION, condition, strict=True)})
 
 
-def _collect_costs(runs: Sequence[Run], path: Path, in_processes: Map) -> int:
-    """Write what all runs cost; return how many rows there are."""
-    total = 0
+def _collect_costs(runs: Sequence[Run], path: Path, in_processes: Map) -> tuple[int, list[dict[str, Any]]]:
+    """Write what all runs cost; return how many rows there are, and what the fits of calibrators warned of.
+
+    There is an entry for each calibrator of a group of runs with warnings: how many fits it has, how many of them
+    warned, and the first warning.
+    """
+    total, fits, warned, first = 0, Counter[Fit](), Counter[Fit](), dict[Fit, str]()
     with writing(path) as writer:
-        for costs in in_processes(_costs_of, _batches(runs)):
+        for costs, found in in_processes(_costs_of, _batches(runs)):
             writer.add(costs)
             total += len(costs)
-    return total
+            for fit, warnings in found:
+                fits[fit] += 1
+                if warnings:
+                    warned[fit] += 1
+                    first.setdefault(fit, warnings[0])
+    return total, [
+        {**dict(zip(FIT, fit, strict=True)), "fits": fits[fit], "warned": count, "first": first[fit]}
+        for fit, count in sorted(warned.items())
+    ]
 
 
-def _costs_of(runs: Sequence[Run]) -> Table:
-    rows = [row for run in runs for row in _costs(run)]
-    return table_of_rows(rows, {**{name: COLUMNS[name] for name in KEY}, **COSTS})
+def _costs_of(runs: Sequence[Run]) -> tuple[Table, list[tuple[Fit, list[str]]]]:
+    """Costs of some runs, and the warnings of each fit of a calibrator."""
+    rows, warnings = [], []
+    for run in runs:
+        calibration = read_record(Path(run["part"], CALIBRATE), "calibrate record")
+        rows += _costs(run, calibration["fits"])
+        for fit in calibration["fits"]:
+            warnings.append(((*_condition(run), fit["calibrator"]), fit.get("warnings", [])))
+    return table_of_rows(rows, {**{name: COLUMNS[name] for name in KEY}, **COSTS}), warnings
 
 
-def _costs(run: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+def _costs(run: Run, fits: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
     """Rows of what a run cost: its first stage, training, prediction, each probe, and each fit of a calibrator."""
     key, first = run["key"], run["first_stage"]
     if first is not None:
@@ -183,8 +205,7 @@ def _costs(run: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         yield {**key, "stage": "predict", "item": "", **_stage_cost(run["run"], "predict")}
     for probe in run.get("probes", ()):
         yield {**key, "stage": "probe", "item": probe["name"], **_stage_cost(run["run"], f"probes/{probe['name']}")}
-    calibration = read_record(Path(run["part"], CALIBRATE), "calibrate record")
-    for fit in calibration["fits"]:
+    for fit in fits:
         measured = {name: fit[name] for name in ("fit_seed", "seconds")}
         yield {**key, "stage": "calibrate", "item": fit["calibrator"], **measured, "device": "cpu"}
 

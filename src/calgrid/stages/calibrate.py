@@ -73,6 +73,7 @@ def calibrate(spec: Mapping[str, Any], run: Path, out: Path) -> bool:
         rows: list[Row] = []
         fits: list[Row] = []
         draws: list[Row] = []
+        refits: list[str] = []
         total = len(spec["checkpoints"]) * sum(len(entry["seeds"]) for entry in spec["calibrators"])
         with Progress("calibrate", total, "calibrator") as progress:
             for checkpoint in spec["checkpoints"]:
@@ -83,15 +84,20 @@ def calibrate(spec: Mapping[str, Any], run: Path, out: Path) -> bool:
                 for entry in spec["calibrators"]:
                     for seed in entry["seeds"]:
                         fitted = _fit(entry, seed, scorer.fit, head, content, run / "calibrators" / checkpoint)
-                        fits.append({"checkpoint": checkpoint, "calibrator": entry["name"], **fitted.cost})
+                        about = {"checkpoint": checkpoint, "calibrator": entry["name"], **fitted.cost}
+                        fits.append({**about, "warnings": fitted.calibrator.fit_history["warnings"]})
                         rows.extend(scorer.score(entry, seed, fitted.calibrator))
                         progress.advance()
                     if SAME_SHIFT in spec["fit_on"]:
                         for draw in spec["draws"]:
                             rows.extend(scorer.score_same_shift(entry, draw, head))
                 draws.extend(scorer.resampled)
+                refits += [
+                    f"{name} (same shift, {checkpoint} checkpoint): {len(found)} fits warn, first that on {found[0]}"
+                    for name, found in scorer.refit_warnings.items()
+                ]
         metrics = _tidy(rows)
-        warnings = _warnings(metrics)
+        warnings = [*_warnings(metrics), *_fit_warnings(fits), *refits]
         for warning in warnings:
             log(f"Warning: {warning}")
         write_frame(folder / "metrics.parquet", metrics, {"fingerprint": spec["fingerprint"]})
@@ -182,6 +188,7 @@ class _Scorer:
         self.fit, self.choice = val.rows(purposes[FIT]), val.rows(purposes[CHOICE])
         self.statistics = spec["statistics"]
         self.resampled: list[Row] = []
+        self.refit_warnings: dict[str, list[str]] = {}
 
     def _base(self, entry: Mapping[str, Any], seed: int, fit_on: str) -> Row:
         return {
@@ -232,6 +239,8 @@ class _Scorer:
             for shift, severity, rows in shifted.settings():
                 fit, rest = same_shift_rows(rows, seed, shift, severity)
                 calibrator = _fitted(entry, seed, shifted.rows(fit), head)
+                for warning in calibrator.fit_history["warnings"][:1]:
+                    self.refit_warnings.setdefault(entry["name"], []).append(f"{shift} {severity}: {warning}")
                 scored = shifted.rows(rest)
                 place = {**base, "split": "shift", "shift": shift, "severity": severity}
                 yield from self._labelled(place, self._predict(calibrator, scored), scored.label)
@@ -301,6 +310,15 @@ def _warnings(metrics: pd.DataFrame) -> list[str]:
         f"{row.calibrator} (seed {row.fit_seed}, {row.checkpoint} checkpoint) has an NLL of {row.value:.4g}, more than "
         f"{WORSE:g} times that of the uncalibrated logits, {bare[row.checkpoint]:.4g}."
         for row in worse.itertuples()
+    ]
+
+
+def _fit_warnings(fits: list[Row]) -> list[str]:
+    """What the fits say of themselves: bounds that hold them, optimisers that did not converge, ends of grids."""
+    return [
+        f"{fit['calibrator']} (seed {fit['fit_seed']}, {fit['checkpoint']} checkpoint): {warning}"
+        for fit in fits
+        for warning in fit["warnings"]
     ]
 
 

@@ -1,0 +1,59 @@
+"""What a fit says of bounds that hold it, of optimisers that did not converge, and of ends of grids."""
+
+import numpy as np
+import pytest
+
+from calgrid.calibrators import build_calibrator
+
+
+@pytest.mark.parametrize(
+    ("id", "options", "labels", "warning"),
+    [
+        ("ts", {}, "right", "temperature is the smallest that is allowed"),
+        ("ts", {}, "wrong", "temperature is the largest that is allowed"),
+        ("ts", {"objective": "brier"}, "right", "temperature is the smallest that is allowed"),
+        ("ts_mix", {}, "right", "temperature is the smallest"),
+        ("tva_ts", {}, "right", "temperature is the smallest"),
+        ("ts_ece_grid", {}, "right", "temperature that was chosen, 0.1, is the smallest of those tried"),
+        ("cts", {}, "right", "5 of 5 classes have the smallest or largest temperature of the grid, 0.5 or 5"),
+        ("hts", {}, "right", "temperature of 100.00% of the validation samples is the smallest or largest"),
+        ("ets", {}, "right", "temperature is the smallest"),
+        ("gc_ts", {"n_partitions": 1, "min_group": 1}, "right", "In 2 of 2 groups: The temperature is the smallest"),
+        ("vs", {}, "right", "weights with bounds ended at one"),
+        ("svs", {}, "right", "temperature is the smallest"),
+        ("dirichlet", {}, "calibrated", "penalty that was chosen, 100, is the largest of those tried"),
+        ("smart", {"max_epochs": 3}, "calibrated", "stopped at its 3 epochs while the loss still fell"),
+        ("smart", {}, "wrong", "validation samples is the smallest or largest allowed"),
+    ],
+)
+def test_a_result_at_a_bound_is_warned_of(problem, id, options, labels, warning):
+    few = problem.rows(slice(200))
+    chosen = {
+        "right": few.logits.argmax(axis=1),
+        "wrong": few.logits.argmin(axis=1),
+        "calibrated": few.labels,
+    }
+    warnings = few.replace(labels=chosen[labels]).fit(id, **options).fit_history["warnings"]
+    assert any(warning in found for found in warnings), warnings
+
+
+def test_a_fit_that_does_not_converge_is_warned_of(problem, monkeypatch):
+    monkeypatch.setattr("calgrid.calibrators._newton.MAX_STEPS", 1)
+    (warning,) = problem.fit("vs").fit_history["warnings"]
+    assert warning.startswith("The fit did not converge: after 1 steps the largest component of the gradient is")
+
+
+def test_a_good_fit_is_not_warned_of(problem):
+    for id in ("ts", "ets", "hts", "vs", "svs", "smart", "ts_ece_grid"):
+        assert problem.fit(id).fit_history["warnings"] == []
+
+
+def test_predictions_that_say_nothing_keep_their_class():
+    """All weight of the ensemble on the uniform distribution would make the classes equal."""
+    generator = np.random.default_rng(0)
+    logits, labels = generator.normal(size=(2000, 5)), generator.integers(0, 5, 2000)
+    calibrator = build_calibrator("ets").fit(logits, labels)
+    probabilities = calibrator.predict_proba(logits)
+    np.testing.assert_array_equal(probabilities.argmax(axis=1), logits.argmax(axis=1))
+    np.testing.assert_allclose(probabilities, 0.2, atol=1e-6)
+    assert "All weight is on the uniform distribution" in calibrator.fit_history["warnings"][-1]
