@@ -40,4 +40,4 @@ rule aggregate:
         folder=lambda wildcards: STUDY,
         fingerprint=BOOK.stage_fingerprint("aggregate"),
     shell:
-        "python -m calgrid aggregate --manifest {input.manifest:q} --out {params.folder:q} --threads {threads} > {log:q} 2>&1"
+        "python -m calgrid aggregate --manifest {input.manifest:q} --out {params.folder:q} --threads {threads} >> {log:q} 2>&1"

@@ -19,4 +19,4 @@ rule prepare_data:
         fingerprint=BOOK.data_fingerprint,
     shell:
         "python -m calgrid data --unit {wildcards.unit} --out {params.folder:q} --fingerprint {params.fingerprint}"
-        " {params.options} --threads {threads} > {log:q} 2>&1"
+        " {params.options} --threads {threads} >> {log:q} 2>&1"

@@ -22,4 +22,4 @@ if BOOK.has_external():
             folder=f"{RESULTS}/runs/{EXTERNAL_KEY}",
             spec=BOOK.external_spec,
         shell:
-            "python -m calgrid import --spec {params.spec:q} --files {input:q} --out {params.folder:q} > {log:q} 2>&1"
+            "python -m calgrid import --spec {params.spec:q} --files {input:q} --out {params.folder:q} >> {log:q} 2>&1"

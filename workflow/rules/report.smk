@@ -25,7 +25,7 @@ rule tables:
     params:
         fingerprint=BOOK.stage_fingerprint("tables"),
     shell:
-        "python -m calgrid tables --manifest {input.manifest:q} --out {output:q} --threads {threads} > {log:q} 2>&1"
+        "python -m calgrid tables --manifest {input.manifest:q} --out {output:q} --threads {threads} >> {log:q} 2>&1"
 
 
 rule plots:
@@ -53,7 +53,7 @@ rule plots:
     params:
         fingerprint=BOOK.stage_fingerprint("plots"),
     shell:
-        "python -m calgrid plots --manifest {input.manifest:q} --out {output:q} --threads {threads} > {log:q} 2>&1"
+        "python -m calgrid plots --manifest {input.manifest:q} --out {output:q} --threads {threads} >> {log:q} 2>&1"
 
 
 rule report:
@@ -77,4 +77,4 @@ rule report:
     params:
         fingerprint=BOOK.stage_fingerprint("report"),
     shell:
-        "python -m calgrid report --manifest {input.manifest:q} --out {output:q} --threads {threads} > {log:q} 2>&1"
+        "python -m calgrid report --manifest {input.manifest:q} --out {output:q} --threads {threads} >> {log:q} 2>&1"
