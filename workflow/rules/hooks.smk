@@ -1,6 +1,7 @@
 """Before the first job and after the last: what SLURM lacks is seen to, and what failed is said in the end."""
 
 import logging
+import os
 import subprocess
 from collections import Counter
 
@@ -33,8 +34,13 @@ if workflow.is_main_process:
 
 
 onstart:
+    folder = next(path for path in (Path(RESULTS), *Path(RESULTS).absolute().parents) if path.exists())
+    if not os.access(folder, os.W_OK):
+        raise WorkflowError(
+            f"The folder {folder} cannot be written to: name another as 'results', or mount it for writing."
+        )
     if getattr(workflow.executor_settings, "status_command", None) == "sacct":
-        asked = subprocess.run(["sacct", "--noheader", "--jobs=1"], capture_output=True, text=True)
+        asked = subprocess.run("sacct --noheader --jobs=1", shell=True, capture_output=True, text=True)
         if asked.returncode:
             workflow.executor_settings.status_command = "squeue"
             logger.warning(
