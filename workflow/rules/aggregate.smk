@@ -34,7 +34,7 @@ rule aggregate:
         "../../envs/report.yaml"
     threads: BOOK.needs.aggregate_threads
     resources:
-        mem_mb=4000,
+        mem_mb=lambda wildcards, attempt: attempt * 4000,
         runtime=60,
     params:
         folder=lambda wildcards: STUDY,

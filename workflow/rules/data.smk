@@ -11,7 +11,7 @@ rule prepare_data:
         "../../envs/data.yaml"
     threads: BOOK.needs.prepare_threads
     resources:
-        mem_mb=2000,
+        mem_mb=lambda wildcards, attempt: attempt * 2000,
         runtime=BOOK.needs.prepare_minutes,
     params:
         folder=f"{RESULTS}/data/{{unit}}",

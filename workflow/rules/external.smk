@@ -16,7 +16,7 @@ if BOOK.has_external():
             "../../envs/calibrate.yaml"
         threads: 1
         resources:
-            mem_mb=4000,
+            mem_mb=lambda wildcards, attempt: attempt * 4000,
             runtime=30,
         params:
             folder=f"{RESULTS}/runs/{EXTERNAL_KEY}",

@@ -45,7 +45,7 @@ onstart:
             workflow.executor_settings.status_command = "squeue"
             logger.warning(
                 f"This cluster has no accounting ({asked.stderr.strip()}): squeue is asked for the states of jobs, as "
-                "by 'slurm-status-command: squeue' in workflow/profiles/slurm/config.yaml."
+                "if the profile said 'slurm-status-command: squeue'."
             )
 
 
