@@ -6,7 +6,6 @@ from pathlib import Path
 from snakemake.cli import args_to_api
 from snakemake.exceptions import WorkflowError
 from snakemake.jobs import Job
-from snakemake.logging import logger
 from snakemake.settings.enums import RerunTrigger
 
 HOME = Path(workflow.basedir)

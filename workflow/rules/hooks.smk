@@ -5,6 +5,7 @@ import os
 import subprocess
 from collections import Counter
 
+from snakemake.logging import logger
 from snakemake_interface_logger_plugins.common import LogEvent
 
 from calgrid import joblogs

@@ -20,7 +20,7 @@ rule tables:
         "../../envs/report.yaml"
     threads: 1
     resources:
-        mem_mb=BOOK.needs.report_memory(),
+        mem_mb=lambda wildcards, attempt: attempt * BOOK.needs.report_memory(),
         runtime=30,
     params:
         fingerprint=BOOK.stage_fingerprint("tables"),
@@ -48,7 +48,7 @@ rule plots:
         "../../envs/report.yaml"
     threads: 1
     resources:
-        mem_mb=BOOK.needs.report_memory(),
+        mem_mb=lambda wildcards, attempt: attempt * BOOK.needs.report_memory(),
         runtime=30,
     params:
         fingerprint=BOOK.stage_fingerprint("plots"),
@@ -72,7 +72,7 @@ rule report:
         "../../envs/report.yaml"
     threads: 1
     resources:
-        mem_mb=BOOK.needs.report_memory(),
+        mem_mb=lambda wildcards, attempt: attempt * BOOK.needs.report_memory(),
         runtime=30,
     params:
         fingerprint=BOOK.stage_fingerprint("report"),
