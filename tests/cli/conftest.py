@@ -8,6 +8,7 @@ import pytest
 from safetensors.numpy import save_file
 
 from calgrid.cli import main
+from calgrid.joblogs import MARK
 from calgrid.storage.logits import Logits, write_logits
 
 
@@ -30,7 +31,10 @@ def calgrid(capsys, monkeypatch):
 
 @pytest.fixture
 def fails(calgrid, refuses):
-    """Run a command that must fail: exit code 2, one sentence on standard error, nothing on standard output."""
+    """Run a command that must fail: exit code 2, one sentence on standard error, nothing on standard output.
+
+    A stage begins what it writes into a log with a line that says where it runs.
+    """
 
     def run(*arguments, parts):
         done = calgrid(*arguments)
@@ -38,7 +42,7 @@ def fails(calgrid, refuses):
         assert done.out == ""
         assert "Traceback" not in done.err
         with refuses(RuntimeError, *parts):
-            raise RuntimeError(done.err.removesuffix("\n"))
+            raise RuntimeError("\n".join(line for line in done.err.splitlines() if not line.startswith(MARK)))
 
     return run
 

@@ -10,11 +10,9 @@ from tests.slurm.cluster import Cluster, why_not
 from tests.workflow.dag import Repository
 
 CONTROLLER = Path(__file__).with_name("controller.py")
-#: what is said of this site beyond the profile of the repository: no accounting
-SITE = ("--profile", "slurm", "--slurm-no-account", "--slurm-status-command", "squeue")
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def cluster():
     if reason := why_not():
         pytest.skip(reason)
@@ -33,7 +31,7 @@ class Grid(Repository):
         """A controller, its output in ``controller.log``; it is ended with the test at the latest."""
         with (self.root / "controller.log").open("a") as log:
             controller = subprocess.Popen(
-                [sys.executable, CONTROLLER, *SITE, *arguments, "--configfile", config],
+                [sys.executable, CONTROLLER, "--profile", "slurm", *arguments, "--configfile", config],
                 cwd=self.root,
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -64,14 +62,3 @@ def new_grid(tmp_path_factory):
     yield make
     for grid in grids:
         grid.end()
-
-
-@pytest.fixture
-def grid(new_grid):
-    return new_grid()
-
-
-@pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory):
-    """Another copy, for the same configuration on this machine without SLURM."""
-    return Repository(tmp_path_factory.mktemp("undisturbed"))

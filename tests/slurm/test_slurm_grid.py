@@ -1,5 +1,7 @@
 """The tiny grid through sbatch: what it asks SLURM for, and the same results as without SLURM."""
 
+import re
+
 import pandas as pd
 import pytest
 from tests.workflow.dag import CONFIG
@@ -10,15 +12,39 @@ RUNS = "results/runs/quick/digits/resnet8"
 FILES = ("model.safetensors", "history.parquet", "logits/last/test.parquet", "logits/last/ood/photos.parquet")
 
 
+#: what a site and a study may say: a first attempt whose limit does not hold torch, and --gres in place of --gpus
+SITE = (
+    "--set-resources",
+    "train:mem_mb=250 if attempt == 1 and wildcards.method == 'tst' else 4000",
+    "predict_quick_digits_last:gpu=0",
+    "predict_quick_digits_last:gres=gpu:1",
+)
+
+
 @pytest.fixture(scope="module")
-def finished(cluster, new_grid):
-    """The grid on the cluster, with the device left open, so that jobs ask for a GPU."""
+def planned(new_grid):
+    """The grid with the device left open, so that jobs ask for a GPU, and what a dry run says of it."""
     grid = new_grid()
     block = {**CONFIG["grids"][0], "methods": list(METHODS)}
     grid.configure({**CONFIG, "device": "auto", "grids": [block]})
-    ended = grid.start().wait(timeout=1500)
+    shown = grid.snakemake("--profile", "slurm", *SITE, "--configfile", "tiny.yaml", "-n")
+    assert shown.returncode == 0, shown.stdout + shown.stderr
+    return grid, shown.stdout + shown.stderr
+
+
+@pytest.fixture(scope="module")
+def finished(cluster, planned):
+    grid, _ = planned
+    ended = grid.start(*SITE).wait(timeout=1500)
     assert ended == 0, grid.log() + cluster.logs()
     return grid
+
+
+def completed(cluster, rule):
+    """Jobs of a rule of this grid that ended well; those of another protocol are of other tests."""
+    return [
+        job for job in cluster.jobs(f"rule_{rule}") if job["JobState"] == "COMPLETED" and "_long_" not in job["Comment"]
+    ]
 
 
 def test_results_are_byte_for_byte_those_of_a_local_run(finished, finished_once):
@@ -45,13 +71,46 @@ def test_nothing_is_left_to_do(finished):
 
 
 @pytest.mark.parametrize(
-    ("rule", "gpu"), [("train", True), ("predict", True), ("calibrate", False), ("aggregate", False), ("report", False)]
+    ("rule", "asked"),
+    [
+        ("train", {"TresPerJob": "gres:gpu:1"}),
+        ("predict", {"TresPerNode": "gres:gpu:1"}),
+        ("calibrate", {}),
+        ("aggregate", {}),
+        ("report", {}),
+    ],
 )
-def test_jobs_that_use_a_network_ask_for_a_gpu_and_no_others(rule, gpu, finished, cluster):
-    jobs = cluster.jobs(f"rule_{rule}")
-    assert {job["JobState"] for job in jobs} == {"COMPLETED"}
-    assert {job.get("TresPerJob") for job in jobs} == {"gres:gpu:1" if gpu else None}
+def test_jobs_that_use_a_network_ask_for_a_gpu_and_no_others(rule, asked, finished, cluster):
+    jobs = completed(cluster, rule)
+    assert jobs
+    for job in jobs:
+        assert {name: job[name] for name in ("TresPerJob", "TresPerNode") if name in job} == asked
+
+
+@pytest.mark.parametrize("rule", ["train", "calibrate", "aggregate"])
+def test_a_dry_run_shows_what_is_submitted(rule, planned, finished, cluster):
+    shown = re.findall(rf"^rule {rule}:.*?^ +resources: (.*?)$", planned[1], re.MULTILINE | re.DOTALL)
+    jobs = completed(cluster, rule)
+    asked = {(int(job["MinMemoryNode"][:-1]), job["TimeLimit"], "TresPerJob" in job) for job in jobs}
+    told = set()
+    for text in shown:
+        numbers = dict(re.findall(r"(\w+)=(\d+)", text))
+        hours, minutes = divmod(int(numbers["runtime"]), 60)
+        told.add((int(numbers["mem_mb"]), f"{hours:02d}:{minutes:02d}:00", numbers.get("gpu") == "1"))
+    assert told - {(250, *rest) for _, *rest in told} == asked
+
+
+def test_too_little_memory_is_named_and_the_next_attempt_gets_more(finished, cluster):
+    first, second = cluster.jobs("rule_train_wildcards_quick_digits_resnet8_tst")
+    assert (first["JobState"] in ("FAILED", "OUT_OF_MEMORY"), second["JobState"]) == (True, "COMPLETED")
+    assert (first["MinMemoryNode"], second["MinMemoryNode"]) == ("250M", "4000M")
+    told = finished.log().partition(f"SLURM-job '{first['JobId']}' failed")[2]
+    assert "The reason: out of memory: each attempt asks for more" in told.partition("Trying to restart job")[0]
+
+
+def test_a_cluster_without_accounting_is_found_out_and_squeue_asked(finished):
+    assert finished.log().count("has no accounting (Slurm accounting storage is disabled): squeue is asked") == 1
 
 
 def test_both_nodes_were_used(finished, cluster):
-    assert {job["NodeList"] for job in cluster.jobs("rule_")} == {"calgrid1", "calgrid2"}
+    assert {job["NodeList"] for job in completed(cluster, "")} == {"calgrid1", "calgrid2"}

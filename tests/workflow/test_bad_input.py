@@ -1,5 +1,7 @@
 """Bad input ends before any job with one clear sentence; all other mistakes are in the tests of configurations."""
 
+import subprocess
+
 import pytest
 from tests.datasets.pictures import write_parquet
 from tests.workflow.dag import CONFIG, Repository
@@ -35,3 +37,20 @@ def test_a_block_that_is_there_twice_is_refused_though_snakemake_reads_it(reposi
     assert "twice.yaml, line" in output
     assert "the key 'study' is in line" in output
     assert "Traceback" not in output
+
+
+def test_results_that_cannot_be_written_are_named_before_any_job(repository, tmp_path):
+    folder = tmp_path / "results"
+    folder.mkdir()
+    if subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "ro", "tmpfs", folder], capture_output=True, check=False
+    ).returncode:
+        pytest.skip("mounting a read-only disk needs root")
+    try:
+        repository.configure({**CONFIG, "results": str(folder / "of_mine")}, "readonly.yaml")
+        result = repository.snakemake("--configfile", "readonly.yaml", "--cores", "1")
+    finally:
+        subprocess.run(["umount", folder], check=True)
+    assert result.returncode != 0
+    assert f"The folder {folder} cannot be written to" in result.stderr
+    assert "rule prepare_data" not in result.stderr

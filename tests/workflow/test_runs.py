@@ -3,6 +3,7 @@
 import copy
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -10,9 +11,12 @@ import subprocess
 import sys
 import time
 
+import numpy as np
 import pandas as pd
 import pytest
-from tests.workflow.dag import AGGREGATION, CONFIG, HOME, Repository
+from tests.workflow.dag import AGGREGATION, CONFIG, HOME, Repository, jobs
+
+from calgrid.configuration.rules import GPU_DEVICES
 
 pytestmark = pytest.mark.workflow
 RUN = "results/runs/quick/digits/resnet8"
@@ -118,6 +122,7 @@ def test_lost_snakemake_records_cannot_mix_configurations(twin):
     log = (twin.root / "results/logs/tiny/aggregate.log").read_text()
     assert result.returncode != 0
     assert "made with another configuration or code version" in log
+    assert log.count("=== calgrid aggregate, ") == 2, "an attempt goes on in the log of those before"
     changed = contents(twin.root / "results" / "tiny")
     parts = {path for path in before if "parts" in path.parts}
     assert parts
@@ -152,6 +157,8 @@ def test_a_killed_grid_ends_with_the_same_bytes(fresh, finished):
     process.wait()
     fresh.run("tiny.yaml", METRICS, "--nolock", "--rerun-incomplete")
     assert fresh.plan("tiny.yaml", METRICS) == set()
+    logs = [path.read_text() for path in fresh.root.glob("results/logs/train/**/*.log")]
+    assert max(log.count("=== calgrid train, ") for log in logs) == 2, "the killed attempt's log is kept"
     for method in ("ce", "tst"):
         for name in ("model.safetensors", "history.parquet", "logits/last/test.parquet"):
             path = f"{RUN}/{method}/seed1/{name}"
@@ -180,8 +187,22 @@ def test_external_logits_enter_the_same_dag(fresh, finished):
         "with_val": {"val": str(source / "val.parquet"), "test": str(source / "test.parquet"), **common},
         "split": {"test": str(source / "test.parquet"), "split_seed": 3, "method": "split", **common},
     }
+    with_bad = {**external, "bad": {"test": "bad.npz", "split_seed": 3, "method": "bad", **common}}
+    np.savez(fresh.root / "bad.npz", logits=np.full((30, 10), np.nan), label=np.arange(30) % 10)
+    fresh.configure({"study": "brought", "external": with_bad, "statistics": {"bootstrap": 50}}, "brought.yaml")
+    failed = fresh.snakemake("--configfile", "brought.yaml", "--cores", "2", "--keep-going")
+    assert failed.returncode == 1
+    begin, _, ending = failed.stderr.partition("\n1 job failed:\n")
+    assert "The reason: calgrid import: bad.npz: 30 rows of logits hold NaN or infinity" in begin
+    assert ending.startswith(
+        "  results/logs/import/external/digits/unknown/bad/seed0.log\n    calgrid import: bad.npz: 30 rows"
+    )
+    assert "Not made because of that: aggregate, calibrate, plots, report, tables.\n" in ending
+    # the advice for a report of the others, followed
+    assert "take them out of the configuration: no other is made again" in ending
     fresh.configure({"study": "brought", "external": external, "statistics": {"bootstrap": 50}}, "brought.yaml")
-    fresh.run("brought.yaml")
+    result = fresh.run("brought.yaml")
+    assert jobs(result.stdout + result.stderr) == AGGREGATION
     metrics = pd.read_parquet(fresh.root / "results/brought/metrics.parquet").query("split == 'test'")
     ours = pd.read_parquet(finished.root / "results/tiny/metrics.parquet").query("split == 'test' and method == 'ce'")
 
@@ -210,11 +231,19 @@ def test_folders_with_a_space_in_their_names(fresh):
     assert fresh.plan() == set()
 
 
-def test_slurm_profile_resolves_from_the_root_of_a_fresh_clone(fresh):
+def test_the_executor_of_the_call_says_where_jobs_run_also_in_a_dry_run(fresh):
     pytest.importorskip("snakemake_executor_plugin_slurm")
-    result = fresh.snakemake("--profile", "slurm", "-n")
+    fresh.configure({**small("tiny", ["ce"]), "device": "cuda"})
+    # --directory: the profile's place is relative to where Snakemake is called
+    call = ("--profile", "slurm", "--configfile", "tiny.yaml", "-n", "--cores", "2", "--directory", "elsewhere")
+    result = fresh.snakemake(*call)
     assert result.returncode == 0, result.stdout + result.stderr
-    assert "predict_digits_digits_last" in result.stdout + result.stderr
+    asked = re.findall(r"^rule (\w+):$.*?^ +resources: (.*?)$", result.stdout + result.stderr, re.MULTILINE | re.DOTALL)
+    assert {rule for rule, resources in asked if "gpu=1" in resources} == {"train", "predict_quick_digits_last"}
+    if any(map(os.path.exists, GPU_DEVICES)):
+        pytest.skip("this machine has a GPU")
+    here = fresh.snakemake(*call, "--executor", "local")
+    assert "this machine has no GPU" in here.stdout + here.stderr
 
 
 def test_the_workflow_is_lint_free():

@@ -34,10 +34,10 @@ rule aggregate:
         "../../envs/report.yaml"
     threads: BOOK.needs.aggregate_threads
     resources:
-        mem_mb=4000,
+        mem_mb=lambda wildcards, attempt: attempt * 4000,
         runtime=60,
     params:
         folder=lambda wildcards: STUDY,
         fingerprint=BOOK.stage_fingerprint("aggregate"),
     shell:
-        "python -m calgrid aggregate --manifest {input.manifest:q} --out {params.folder:q} --threads {threads} > {log:q} 2>&1"
+        "python -m calgrid aggregate --manifest {input.manifest:q} --out {params.folder:q} --threads {threads} >> {log:q} 2>&1"

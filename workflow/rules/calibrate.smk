@@ -20,4 +20,4 @@ rule calibrate:
         spec=BOOK.calibrate_spec,
     shell:
         "python -m calgrid evaluate --spec {params.spec:q} --run {params.run:q} --out {params.folder:q}"
-        " --threads {threads} > {log:q} 2>&1"
+        " --threads {threads} >> {log:q} 2>&1"

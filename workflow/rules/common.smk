@@ -1,12 +1,11 @@
 """Configuration, environment and path patterns that all rules share."""
 
-import os
 import sys
 from pathlib import Path
 
+from snakemake.cli import args_to_api
 from snakemake.exceptions import WorkflowError
 from snakemake.jobs import Job
-from snakemake.logging import logger
 from snakemake.settings.enums import RerunTrigger
 
 HOME = Path(workflow.basedir)
@@ -51,8 +50,24 @@ class FingerprintedWorkflow(type(workflow)):
 
 workflow.__class__ = FingerprintedWorkflow
 
-# Cores are given for this machine (--cores, -j), a number of nodes (--jobs in a profile) for a cluster.
-LOCAL = workflow.resource_settings.cores is not None or workflow.resource_settings.nodes is None
+
+def runs_here():
+    """Do jobs run on this machine, and not on a cluster's?
+
+    Snakemake tells a workflow of its executor only after it has read the rules, and in a dry run never. Its command line
+    knows, from options and profiles; who calls Snakemake from Python gives a number of nodes for a cluster.
+    """
+    if not workflow.is_main_process:
+        return False
+    frame = sys._getframe()
+    while frame and frame.f_code is not args_to_api.__code__:
+        frame = frame.f_back
+    if frame is None:
+        return workflow.resource_settings.nodes is None
+    return frame.f_locals["args"].executor in ("local", "dryrun", "touch")
+
+
+LOCAL = runs_here()
 
 try:
     # Snakemake, which has read them already, keeps the last of keys that are repeated.
@@ -79,8 +94,6 @@ RUN = f"{RESULTS}/runs/{KEY}"
 PART = f"{STUDY}/parts/{KEY}"
 LOGS = f"{RESULTS}/logs"
 TIMES = f"{RESULTS}/benchmarks"
-# of the log of a failed job
-SHOWN_LINES = 3
 
 
 def is_shared(job):
@@ -91,10 +104,11 @@ def is_shared(job):
     return not all(path.startswith(f"{STUDY}/") for path in job.output)
 
 
-async def remove_existing_output(job, remove=Job.remove_existing_output):
-    """Snakemake's own, but for what is shared."""
+async def remove_existing_output(job):
+    """Snakemake's own, but for what is shared and for logs, which each attempt continues."""
     if not is_shared(job):
-        await remove(job)
+        for path in job.output:
+            await path.remove()
 
 
 async def cleanup(job, skip_outputs, cleanup=Job.cleanup):
@@ -103,17 +117,8 @@ async def cleanup(job, skip_outputs, cleanup=Job.cleanup):
         await cleanup(job, skip_outputs)
 
 
-def log_error(job, *arguments, log_error=Job.log_error, **details):
-    """Snakemake's own, and the last lines of the job's log: there it says in one sentence what is wrong."""
-    log_error(job, *arguments, **details)
-    for path in filter(os.path.isfile, job.log):
-        lines = Path(path).read_text(encoding="utf-8", errors="replace").splitlines()
-        logger.error("\n".join([f"{path} ends with:", *(f"    {line}" for line in lines[-SHOWN_LINES:])]))
-
-
 Job.remove_existing_output = remove_existing_output
 Job.cleanup = cleanup
-Job.log_error = log_error
 
 
 wildcard_constraints:

@@ -11,7 +11,7 @@ rule prepare_data:
         "../../envs/data.yaml"
     threads: BOOK.needs.prepare_threads
     resources:
-        mem_mb=2000,
+        mem_mb=lambda wildcards, attempt: attempt * 2000,
         runtime=BOOK.needs.prepare_minutes,
     params:
         folder=f"{RESULTS}/data/{{unit}}",
@@ -19,4 +19,4 @@ rule prepare_data:
         fingerprint=BOOK.data_fingerprint,
     shell:
         "python -m calgrid data --unit {wildcards.unit} --out {params.folder:q} --fingerprint {params.fingerprint}"
-        " {params.options} --threads {threads} > {log:q} 2>&1"
+        " {params.options} --threads {threads} >> {log:q} 2>&1"

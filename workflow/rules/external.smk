@@ -16,10 +16,10 @@ if BOOK.has_external():
             "../../envs/calibrate.yaml"
         threads: 1
         resources:
-            mem_mb=4000,
+            mem_mb=lambda wildcards, attempt: attempt * 4000,
             runtime=30,
         params:
             folder=f"{RESULTS}/runs/{EXTERNAL_KEY}",
             spec=BOOK.external_spec,
         shell:
-            "python -m calgrid import --spec {params.spec:q} --files {input:q} --out {params.folder:q} > {log:q} 2>&1"
+            "python -m calgrid import --spec {params.spec:q} --files {input:q} --out {params.folder:q} >> {log:q} 2>&1"

@@ -29,4 +29,4 @@ for group in BOOK.predict_groups():
             spec=BOOK.predict_spec(group),
         shell:
             "python -m calgrid predict --spec {params.spec:q} --model {input.model:q} --data {params.data:q}"
-            " --out {params.folder:q} --threads {threads} --outputs {output:q} > {log:q} 2>&1"
+            " --out {params.folder:q} --threads {threads} --outputs {output:q} >> {log:q} 2>&1"

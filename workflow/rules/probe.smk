@@ -22,4 +22,4 @@ rule probe:
         spec=BOOK.probe_spec,
     shell:
         "python -m calgrid probe --spec {params.spec:q} --model {input.model:q} --data {params.data:q}"
-        " --out {params.folder:q} --threads {threads} > {log:q} 2>&1"
+        " --out {params.folder:q} --threads {threads} >> {log:q} 2>&1"

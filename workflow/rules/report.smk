@@ -20,12 +20,12 @@ rule tables:
         "../../envs/report.yaml"
     threads: 1
     resources:
-        mem_mb=BOOK.needs.report_memory(),
+        mem_mb=lambda wildcards, attempt: attempt * BOOK.needs.report_memory(),
         runtime=30,
     params:
         fingerprint=BOOK.stage_fingerprint("tables"),
     shell:
-        "python -m calgrid tables --manifest {input.manifest:q} --out {output:q} --threads {threads} > {log:q} 2>&1"
+        "python -m calgrid tables --manifest {input.manifest:q} --out {output:q} --threads {threads} >> {log:q} 2>&1"
 
 
 rule plots:
@@ -48,12 +48,12 @@ rule plots:
         "../../envs/report.yaml"
     threads: 1
     resources:
-        mem_mb=BOOK.needs.report_memory(),
+        mem_mb=lambda wildcards, attempt: attempt * BOOK.needs.report_memory(),
         runtime=30,
     params:
         fingerprint=BOOK.stage_fingerprint("plots"),
     shell:
-        "python -m calgrid plots --manifest {input.manifest:q} --out {output:q} --threads {threads} > {log:q} 2>&1"
+        "python -m calgrid plots --manifest {input.manifest:q} --out {output:q} --threads {threads} >> {log:q} 2>&1"
 
 
 rule report:
@@ -72,9 +72,9 @@ rule report:
         "../../envs/report.yaml"
     threads: 1
     resources:
-        mem_mb=BOOK.needs.report_memory(),
+        mem_mb=lambda wildcards, attempt: attempt * BOOK.needs.report_memory(),
         runtime=30,
     params:
         fingerprint=BOOK.stage_fingerprint("report"),
     shell:
-        "python -m calgrid report --manifest {input.manifest:q} --out {output:q} --threads {threads} > {log:q} 2>&1"
+        "python -m calgrid report --manifest {input.manifest:q} --out {output:q} --threads {threads} >> {log:q} 2>&1"

@@ -24,4 +24,4 @@ rule train:
         options=BOOK.train_options,
     shell:
         "python -m calgrid train --spec {params.spec:q} --data {params.data:q} --out {params.folder:q}"
-        " --first-stage {input.first_stage:q} {params.options} --threads {threads} > {log:q} 2>&1"
+        " --first-stage {input.first_stage:q} {params.options} --threads {threads} >> {log:q} 2>&1"

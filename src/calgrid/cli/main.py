@@ -8,8 +8,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from calgrid import __version__
+from calgrid import __version__, joblogs
 from calgrid.errors import CalgridError, StateError
+from calgrid.progress import log
 from calgrid.storage.atomic import disk_error
 
 #: exit code of an error that the user can mend
@@ -36,6 +37,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
             os.environ[variable] = str(options.threads)
     module, _, function = options.run.partition(":")
+    if module == "stages" and not sys.stderr.isatty():
+        log(joblogs.first_line(options.command))
     try:
         getattr(importlib.import_module(f"calgrid.cli.{module}"), function)(options)
     except CalgridError as error:

@@ -1,0 +1,58 @@
+"""Before the first job and after the last: what SLURM lacks is seen to, and what failed is said in the end."""
+
+import logging
+import os
+import subprocess
+from collections import Counter
+
+from snakemake.logging import logger
+from snakemake_interface_logger_plugins.common import LogEvent
+
+from calgrid import joblogs
+
+
+class Errors(logging.Handler):
+    """Says why a job failed as soon as it did, and keeps what executors say of it, which stands nowhere else."""
+
+    def __init__(self):
+        super().__init__()
+        self.found = {}
+
+    def emit(self, record):
+        if getattr(record, "event", None) == LogEvent.JOB_ERROR:
+            self.found[record.jobid] = ([path for path in record.log if path], record.rule_msg or "")
+            logger.error(f"The reason: {joblogs.why(*self.found[record.jobid])}")
+
+    def reasons(self, jobs):
+        """Log and reason of each job; a log of SLURM may have come late, so it is read once more."""
+        found = {job: self.found.get(workflow.dag.jobid(job), (list(job.log), "")) for job in jobs}
+        return {logs[0]: joblogs.why(logs, message) for logs, message in found.values()}
+
+
+ERRORS = Errors()
+if workflow.is_main_process:
+    logger.addHandler(ERRORS)
+
+
+onstart:
+    folder = next(path for path in (Path(RESULTS), *Path(RESULTS).absolute().parents) if path.exists())
+    if not os.access(folder, os.W_OK):
+        raise WorkflowError(
+            f"The folder {folder} cannot be written to: name another as 'results', or mount it for writing."
+        )
+    if getattr(workflow.executor_settings, "status_command", None) == "sacct":
+        asked = subprocess.run("sacct --noheader --jobs=1", shell=True, capture_output=True, text=True)
+        if asked.returncode:
+            workflow.executor_settings.status_command = "squeue"
+            logger.warning(
+                f"This cluster has no accounting ({asked.stderr.strip()}): squeue is asked for the states of jobs, as "
+                "if the profile said 'slurm-status-command: squeue'."
+            )
+
+
+onerror:
+    failed = [single for job in workflow.scheduler.failed for single in getattr(job, "jobs", [job])]
+    blocked = set(workflow.dag.bfs(workflow.dag.depending, *failed))
+    left = [job for job in workflow.dag.needrun_jobs() if not job.is_norun and job not in failed]
+    rules = Counter(sorted(job.rule.name for job in left if job in blocked))
+    logger.error(joblogs.report(ERRORS.reasons(failed), rules, len(left) - rules.total()))
