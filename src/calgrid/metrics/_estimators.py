@@ -3,8 +3,8 @@
 A resample is a row of weights, how often each sample was drawn. Sums over it are products with columns that do not
 depend on the resample, and samples are sorted once, so that nothing is binned or sorted again.
 
-Calibration errors are sizes of a signed measure, the residuals. Their estimators also give the size of what resampling
-has added to it, which says how large they come out where there is nothing but chance.
+Calibration errors are sizes of a signed measure, the residuals. Their estimators also give by how much chance may have
+made them too large, from what resampling adds to that measure: see :mod:`calgrid.metrics.intervals`.
 """
 
 from collections.abc import Callable
@@ -20,12 +20,14 @@ from calgrid.metrics.failure import Confidences, sorted_correct
 
 Floats = NDArray[np.float64]
 
+#: gaps of bins within this many standard deviations may be 0: sqrt(ln N), the usual choice, for N = 8,000
+NEAR = 3.0
 #: distinct confidences beyond which resamples of the smooth calibration error merge them into as many equal cells
 SMOOTH_CELLS = 1000
 
 
 class Draws(NamedTuple):
-    """Values (R,) by metric in each resample, and for errors the size (R,) of what resampling has added."""
+    """Values (R,) by metric in each resample, and for errors by how much (R,) chance may have made them too large."""
 
     values: dict[str, Floats]
     noise: dict[str, Floats]
@@ -88,16 +90,33 @@ def _binned(predictions: Predictions, n_bins: int) -> Estimator:
     member = (index[:, None] == np.arange(n_bins)).astype(np.float64)
     columns = np.hstack([member, member * predictions.confidence[:, None], member * predictions.correct[:, None]])
     sample = _binning.BinSums(*np.split(columns.sum(axis=0), 3))
+    centre, scale = _centre(predictions, member, sample.gap)
+    base = sample.with_gap(centre)
 
     def estimate(weights: Floats) -> Draws:
         sums = _binning.BinSums(*np.split(weights @ columns, 3, axis=1))
-        added = sums.noise(sample)
+        moved = sums.with_gap(centre + scale * (sums.gap - sample.gap))
         values = {name: read(sums) for name, read in _BINNED.items()}
         values["ece_debiased"] = _binning.debiased_gap(sums)
         values["rmsce_debiased"] = np.sqrt(_binning.debiased_square(sums).clip(min=0))
-        return Draws(values, {name: read(added) for name, read in _BINNED.items()})
+        return Draws(values, {name: read(moved) - read(base) for name, read in _BINNED.items()})
 
     return estimate
+
+
+def _centre(predictions: Predictions, member: Floats, gap: Floats) -> tuple[Floats, Floats]:
+    """Gaps (M,) of bins with 0 for those that chance may explain, and by how much (M,) their noise is enlarged.
+
+    A bin without calibration error has the variance sum p_i (1 - p_i). Resampling shows less where few errors are
+    expected and none was seen, so that such a bin would look as if it had no noise.
+    """
+    residual = predictions.confidence - predictions.correct
+    expected = (predictions.confidence * (1 - predictions.confidence)) @ member
+    seen = np.square(residual) @ member
+    largest = np.maximum(seen, expected)
+    near = np.abs(gap) <= NEAR * np.sqrt(largest)
+    scale = np.sqrt(np.divide(largest, seen, out=np.ones_like(seen), where=near & (seen > 0)))
+    return np.where(near, 0.0, gap), scale
 
 
 def _ranked(predictions: Predictions, n_bins: int) -> Estimator:

@@ -54,7 +54,8 @@ N = 10,000, K = 10, 60 test sets each, so that a share of 95 has a standard erro
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -89,7 +90,7 @@ def bootstrap(
     seed: int = 0,
     n_bins: int = 15,
 ) -> Intervals:
-    """Bootstrap interval (low, high) of every labelled metric by identifier; NaN where there is none.
+    """Interval (low, high) of every labelled metric by identifier; NaN where there is none: see the module.
 
     Parameters
     ----------
@@ -102,15 +103,12 @@ def bootstrap(
     ------
     DataError, ConfigError : as in :func:`calgrid.metrics.ece`; ConfigError for a ``level`` or ``n_resamples`` out of
         range.
-
-    Source: Efron and Tibshirani 1993; reflection for debiased errors as in the code of Kumar et al., NeurIPS 2019; the
-    guard of plain errors is ours.
     """
-    predictions = check_probabilities(probs, labels)
-    draws, tails = _draw(predictions, n_resamples, seed, n_bins), _tails(level)
-    if predictions.n_samples < 2:
+    tails = _tails(level)
+    found = resampled(probs, labels, n_resamples=n_resamples, seed=seed, n_bins=n_bins)
+    if len(labels) < 2:
         return dict.fromkeys(LABELLED, NO_INTERVAL)
-    return _intervals(LABELLED, draws, tails, lambda metric: metric.function(predictions, predictions.labels, n_bins))
+    return {name: interval(metric, found, tails) for name, metric in LABELLED.items()}
 
 
 def bootstrap_difference(
@@ -123,22 +121,18 @@ def bootstrap_difference(
     seed: int = 0,
     n_bins: int = 15,
 ) -> Intervals:
-    """Percentile interval (low, high) of metric(probs) - metric(other_probs), both on the same resamples.
+    """Interval (low, high) of metric(probs) - metric(other_probs), both on the same resamples: see the module.
 
     Parameters
     ----------
     probs, other_probs : probabilities (N, K) of two models for the same samples. labels : integers (N,).
     Others, errors and missing intervals as in :func:`bootstrap`.
     """
-    pair = check_probabilities(probs, labels), check_probabilities(other_probs, labels)
-    first, second = (
-        resampled_metrics(one, one.labels, n_resamples=n_resamples, seed=seed, n_bins=n_bins) for one in pair
-    )
-    tails = _tails(level)
-    if pair[0].n_samples < 2:
+    options = {"n_resamples": n_resamples, "seed": seed, "n_bins": n_bins}
+    pair, tails = [resampled(each, labels, **options) for each in (probs, other_probs)], _tails(level)
+    if len(labels) < 2:
         return dict.fromkeys(LABELLED, NO_INTERVAL)
-    differences = {name: first[name] - second[name] for name in first}
-    return {name: _percentile(differences[name], tails) if name in first else NO_INTERVAL for name in LABELLED}
+    return {name: difference_interval(metric, *pair, tails) for name, metric in LABELLED.items()}
 
 
 def bootstrap_ood(
@@ -192,20 +186,54 @@ def bootstrap_soft(
     """
     estimate, tails = soft_estimator(probs, distribution, n_bins), _tails(level)
     n = len(probs)
-    blocks = [estimate(weights) for weights in resample_weights(n, n_resamples, seed, rows=_rows(n))]
+    draws = _join([estimate(weights) for weights in resample_weights(n, n_resamples, seed, rows=_rows(n))])
     if n < 2:
         return dict.fromkeys(SOFT, NO_INTERVAL)
-    return _intervals(SOFT, _join(blocks), tails, lambda metric: metric.function(probs, distribution, n_bins))
+    values = {name: metric.function(probs, distribution, n_bins) for name, metric in SOFT.items()}
+    found = Resampled(values, draws.values, draws.noise)
+    return {name: interval(metric, found, tails) for name, metric in SOFT.items()}
 
 
 def resampled_metrics(
     probs: Probabilities, labels: ArrayLike, *, n_resamples: int = 1000, seed: int = 0, n_bins: int = 15
 ) -> dict[str, Floats]:
-    """Values (R,) in each resample of every labelled metric that has an interval; of ``smce`` in the first 200.
+    """Values (R,) in each resample of every labelled metric but ``ece_null``; of ``smce`` in the first 200.
 
     Parameters and errors as in :func:`bootstrap`. Row r is the same resample for all models with the same N and seed.
     """
     return _draw(check_probabilities(probs, labels), n_resamples, seed, n_bins).values
+
+
+class Resampled(NamedTuple):
+    """Metrics of one model, or means over models on the same samples, by identifier.
+
+    Attributes
+    ----------
+    values : on the samples. drawn : in each resample, (R,).
+    noise : of errors, by how much chance may have made them too large, (R,): see the module.
+    """
+
+    values: Mapping[str, float]
+    drawn: Mapping[str, Floats]
+    noise: Mapping[str, Floats]
+
+
+def resampled(
+    probs: Probabilities, labels: ArrayLike, *, n_resamples: int = 1000, seed: int = 0, n_bins: int = 15
+) -> Resampled:
+    """All labelled metrics but ``ece_null`` with their resamples; parameters and errors as in :func:`bootstrap`."""
+    predictions = check_probabilities(probs, labels)
+    draws = _draw(predictions, n_resamples, seed, n_bins)
+    values = {name: LABELLED[name].function(predictions, predictions.labels, n_bins) for name in draws.values}
+    return Resampled(values, draws.values, draws.noise)
+
+
+def averaged(models: Sequence[Resampled]) -> Resampled:
+    """Means over models on the same samples and resamples: a mean of errors is in doubt by no more than their mean."""
+    together = zip(*models, strict=True)
+    return Resampled(
+        *({name: np.mean([part[name] for part in parts], axis=0) for name in parts[0]} for parts in together)
+    )
 
 
 def _draw(predictions: Predictions, n_resamples: int, seed: int, n_bins: int) -> Draws:
@@ -266,18 +294,34 @@ def _tails(level: float) -> tuple[float, float]:
     return (1 - level) / 2, (1 + level) / 2
 
 
-def _intervals(
-    metrics: Mapping[str, Metric], draws: Draws, tails: tuple[float, float], value: Callable[[Metric], float]
-) -> Intervals:
-    """Interval of each metric by its kind; ``value`` gives that of the sample where the kind needs it."""
-    found = dict.fromkeys(metrics, NO_INTERVAL)
-    for name, drawn in draws.values.items():
-        kind = metrics[name].interval
-        if kind == "percentile":
-            found[name] = _percentile(drawn, tails)
-        else:
-            found[name] = _INTERVALS[kind](drawn, draws.noise.get(name), tails, value(metrics[name]))
-    return found
+def interval(metric: Metric, found: Resampled, tails: tuple[float, float]) -> Interval:
+    """Interval (low, high) of a metric of one model between two probabilities, by its kind; NaN where it has none."""
+    metric = LABELLED.get(metric.interval_of, metric)
+    if metric.interval == "none":
+        return NO_INTERVAL
+    if metric.interval == "percentile":
+        return _percentile(found.drawn[metric.id], tails)
+    value, (below, above) = found.values[metric.id], _reach(metric, found, tails)
+    # within the range of the quantity, which a reflection does not know
+    return tuple(np.clip((value - below, value + above), *metric.bounds).tolist())
+
+
+def difference_interval(metric: Metric, first: Resampled, second: Resampled, tails: tuple[float, float]) -> Interval:
+    """Interval (low, high) of the difference first - second of a metric of two models on the same samples."""
+    metric = LABELLED.get(metric.interval_of, metric)
+    if metric.interval == "none":
+        return NO_INTERVAL
+    drawn = first.drawn[metric.id] - second.drawn[metric.id]
+    if metric.interval == "percentile":
+        return _percentile(drawn, tails)
+    difference = first.values[metric.id] - second.values[metric.id]
+    if metric.interval == "centred":
+        below, above = _spread(drawn, tails)
+    else:
+        (below, above), (other_below, other_above) = (_reach(metric, one, tails) for one in (first, second))
+        together = _correlation(first.drawn[metric.id], second.drawn[metric.id])
+        below, above = _combined(below, other_above, together), _combined(above, other_below, together)
+    return float(difference - below), float(difference + above)
 
 
 def _percentile(drawn: Floats, tails: tuple[float, float]) -> Interval:
@@ -286,25 +330,24 @@ def _percentile(drawn: Floats, tails: tuple[float, float]) -> Interval:
     return tuple(np.quantile(drawn, tails).tolist()) if len(drawn) else NO_INTERVAL
 
 
-def _centred(drawn: Floats, noise: Floats | None, tails: tuple[float, float], value: float) -> Interval:
-    """Value less the quantiles of the distance of the draws from their mean."""
+def _reach(metric: Metric, found: Resampled, tails: tuple[float, float]) -> tuple[float, float]:
+    """How far the interval of a ``centred`` or ``guarded`` metric goes below and above its value."""
+    below, above = _spread(found.drawn[metric.id], tails)
+    return (np.quantile(found.noise[metric.id], tails[1]) if metric.interval == "guarded" else below), above
+
+
+def _spread(drawn: Floats, tails: tuple[float, float]) -> tuple[float, float]:
+    """Distances of the upper quantile of the draws above their mean, and of the lower one below it."""
     low, high = np.quantile(drawn, tails)
-    return float(value + drawn.mean() - high), float(value + drawn.mean() - low)
+    return high - drawn.mean(), drawn.mean() - low
 
 
-def _debiased(drawn: Floats, noise: Floats | None, tails: tuple[float, float], value: float) -> Interval:
-    """From the basic interval's lower end to the centred one's upper end."""
-    return _cut(2 * value - np.quantile(drawn, tails[1]), _centred(drawn, noise, tails, value)[1])
+def _combined(one: float, other: float, correlation: float) -> float:
+    """Reach of a difference, from that of its first term on this side and that of its second on the other."""
+    return math.sqrt(max(one**2 + other**2 - 2 * correlation * one * other, 0.0))
 
 
-def _guarded(drawn: Floats, noise: Floats | None, tails: tuple[float, float], value: float) -> Interval:
-    """From the value less what chance may add to the centred interval's upper end."""
-    return _cut(value - np.quantile(noise, tails[1]), _centred(drawn, noise, tails, value)[1])
-
-
-def _cut(low: float, high: float) -> Interval:
-    """Both ends within [0, 1], the range of an error, which a reflection does not know."""
-    return tuple(np.clip((low, high), 0.0, 1.0).tolist())
-
-
-_INTERVALS = {"centred": _centred, "debiased": _debiased, "guarded": _guarded}
+def _correlation(first: Floats, second: Floats) -> float:
+    """Correlation of the draws of two models; 0 where one does not vary."""
+    spread = first.std() * second.std()
+    return float(np.mean((first - first.mean()) * (second - second.mean())) / spread) if spread > 0 else 0.0
