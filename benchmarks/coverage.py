@@ -7,10 +7,10 @@
 
 Test sets are drawn from models whose posterior is known: ten classes, logits N(0, 4), labels drawn from their
 softmax, and a model whose logits are the true ones times a factor (1: calibrated, 1.3: over-confident, 0.8:
-under-confident). The truth is the metric of 400,000 samples with the posterior in place of labels; errors of a
+under-confident). The truth is the metric of 200,000 samples with the posterior in place of labels; errors of a
 calibrated model are exactly 0, also those of the debiased estimators, which estimate the same quantities. ``sharp`` and
 ``flat`` are two calibrated models of two classes: one knows u + v, the other u alone, u ~ N(0, 2.25), v ~ N(0, 100)
-(``mild``: v ~ N(0, 1)). Half as many test sets for pairs of models.
+(``mild``: v ~ N(0, 1)).
 """
 
 import argparse
@@ -30,7 +30,7 @@ from calgrid.statistics._paired import seed_interval, student_reach
 Floats = NDArray[np.float64]
 Models = dict[str, Floats]
 Interval = tuple[float, float]
-BINS, FINE_BINS, POPULATION, CLASSES = 15, 100, 400_000, 10
+BINS, FINE_BINS, POPULATION, CLASSES = 15, 100, 200_000, 10
 TAILS = (0.025, 0.975)
 SMOOTH_RESAMPLES = 100
 FACTORS = (1.0, 1.3, 0.8)
@@ -141,16 +141,20 @@ def separation(right: Floats, wrong: Floats) -> dict[str, float]:
 
 
 def resampled(
-    models: Sequence[Floats], labels: NDArray[np.int64], count: int, seed: int, smooth_too: bool
+    models: Sequence[Floats], labels: NDArray[np.int64], number: int, sets: int, options: argparse.Namespace
 ) -> list[intervals.Resampled]:
-    """As :func:`calgrid.metrics.intervals.resampled`, without the slow smooth errors if these are not wanted."""
-    if smooth_too:
-        return [intervals.resampled(probs, labels, n_resamples=SMOOTH_RESAMPLES, seed=seed) for probs in models]
+    """As :func:`calgrid.metrics.intervals.resampled`, on most test sets without the metrics that take long.
+
+    The first ``options.smooth`` test sets have all, the first half those that sort samples too.
+    """
+    if number < options.smooth:
+        return [intervals.resampled(probs, labels, n_resamples=SMOOTH_RESAMPLES, seed=number) for probs in models]
     checked = [Predictions(probs, labels) for probs in models]
-    makers = (_estimators._means, _estimators._binned, _estimators._ranked, _estimators._classwise)
+    makers = [_estimators._means, _estimators._binned, _estimators._classwise]
+    makers += [_estimators._ranked] if number < sets / 2 else []
     estimators = [[make(one, BINS) for make in makers] for one in checked]
     blocks: list[list[_estimators.Draws]] = [[] for _ in models]
-    for weights in intervals.resample_weights(len(labels), count, seed, rows=64):
+    for weights in intervals.resample_weights(len(labels), options.resamples, number, rows=64):
         for own, parts in zip(estimators, blocks, strict=True):
             parts += [estimate(weights) for estimate in own]
     found = []
@@ -185,7 +189,7 @@ def single(factor: float, n: int, options: argparse.Namespace, sets: int) -> Cou
     truth = population(models[f"{factor:g}"], posterior, factor == 1)
     for number in range(sets):
         models, labels, _ = scaled(n, rng, [factor])
-        (found,) = resampled(list(models.values()), labels, options.resamples, number, number < options.smooth)
+        (found,) = resampled(list(models.values()), labels, number, sets, options)
         for name in found.drawn:
             count.add(name, intervals.interval(METRICS[name], found, TAILS), truth.get(name, np.nan))
         for name, interval in others(found, Predictions(*models.values(), labels)).items():
@@ -234,7 +238,7 @@ def paired(name: str, n: int, options: argparse.Namespace, sets: int) -> tuple[C
     truth = [population(probs, posterior, exact) for probs, exact in zip(both, calibrated, strict=True)]
     for number in range(sets):
         both, labels, _ = pair(name, n, rng)
-        found = resampled(both, labels, options.resamples, number, number < options.smooth)
+        found = resampled(both, labels, number, sets, options)
         for metric in found[0].drawn:
             difference = truth[0].get(metric, np.nan) - truth[1].get(metric, np.nan)
             ours.add(metric, intervals.difference_interval(METRICS[metric], *found, TAILS), difference)
@@ -319,23 +323,23 @@ def main() -> None:
     options = parse()
     sizes = dict(zip((500, 2000, 10_000), options.sets, strict=True))
     said = ", ".join(f"{sets} test sets of {n:,}" for n, sets in sizes.items())
-    error = ", ".join(f"{100 * np.sqrt(0.05 * 0.95 / sets):.1f}" for sets in [*sizes.values(), options.smooth])
+    error = " and ".join(f"{100 * np.sqrt(0.05 * 0.95 / sets):.1f} for {sets} sets" for sets in (50, 100, 200, 400))
     print(
-        f"95 % intervals, {said} samples, {options.resamples} resamples. Of `smce` and `smece` {options.smooth} sets "
-        f"of each size.\nA coverage of 95 % has a standard error of {error} points in turn.",
+        f"95 % intervals, {said} samples (three quarters for pairs of models), {options.resamples} resamples; `aece` to\n"
+        f"`ks` and failure prediction on the first half of them, `smce` and `smece` on {options.smooth}. A coverage of "
+        f"95 % has a standard error of {error}.",
         flush=True,
     )
     labelled = [name for name, metric in METRICS.items() if metric.kind == "labelled"]
-    counts = {f"{n:,}, {factor:g}": single(factor, n, options, sets) for n, sets in sizes.items() for factor in FACTORS}
-    shown = {name: count.shown for name, count in counts.items()}
-    table("coverage, % (N, factor)", labelled, shown)
-    table("constructions for the ECE", ["ece", "ece_debiased", *sorted(tried(counts), key=str)], shown)
     for n, sets in sizes.items():
-        pairs = {name: paired(name, n, options, sets // 2) for name in PAIRS}
-        table(f"differences, {n:,}: coverage, %", labelled, {name: ours.shown for name, (ours, _) in pairs.items()})
-        if n == 2000:
-            before = {name: percentile.shown for name, (_, percentile) in pairs.items()}
-            table(f"by percentile intervals, {n:,}", labelled, before)
+        counts = {f"factor {factor:g}": single(factor, n, options, sets) for factor in FACTORS}
+        shown = {name: count.shown for name, count in counts.items()}
+        table(f"{n:,} samples: coverage, %", labelled, shown)
+        table(f"{n:,} samples: other constructions", sorted(tried(counts)), shown)
+        pairs = {name: paired(name, n, options, sets * 3 // 4) for name in PAIRS}
+        table(f"{n:,} samples: differences, %", labelled, {name: ours.shown for name, (ours, _) in pairs.items()})
+        before = {name: percentile.shown for name, (_, percentile) in pairs.items()}
+        table(f"{n:,} samples: by percentile intervals", labelled, before)
     ood = {f"{n:,}": out_of_distribution(n, options, sets).shown for n, sets in sizes.items()}
     table("out of distribution, %", [name for name, metric in METRICS.items() if metric.kind == "ood"], ood)
     to_truth = {f"{n:,}, {t:g}": soft(t, n, options, sets).shown for n, sets in sizes.items() for t in (1.0, 0.7)}
@@ -361,10 +365,10 @@ def tried(counts: Mapping[str, Count]) -> set[str]:
 def parse() -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(description="Measure the coverage of intervals and comparisons.")
-    sizes = "test sets of 500, 2,000 and 10,000 samples (400 400 160)"
-    parser.add_argument("--sets", type=int, nargs=3, default=[400, 400, 160], help=sizes)
+    sizes = "test sets of 500, 2,000 and 10,000 samples (200 200 100)"
+    parser.add_argument("--sets", type=int, nargs=3, default=[200, 200, 100], help=sizes)
     parser.add_argument("--resamples", type=int, default=200, help="resamples of each test set (200)")
-    parser.add_argument("--smooth", type=int, default=40, help="test sets on which the smooth errors are computed (40)")
+    parser.add_argument("--smooth", type=int, default=12, help="test sets on which the smooth errors are computed (12)")
     return parser.parse_args()
 
 

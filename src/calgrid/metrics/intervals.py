@@ -1,56 +1,32 @@
-"""Bootstrap intervals over test samples.
+"""Bootstrap intervals over test samples, of one model and of the difference of two on the same samples.
 
 Which interval a metric gets stands in ``METRICS``. With v the value, q the quantiles of the resampled values and m
 their mean:
 
-``percentile`` [q_low, q_high] : accuracy, top-5, NLL, Brier score, failure prediction and out-of-distribution metrics.
+``percentile`` [q_low, q_high] : accuracy, top-5, NLL, Brier score, failure prediction and out-of-distribution metrics;
+    for two models of the resampled differences.
 ``centred`` [v + m - q_high, v + m - q_low] : the split of the Brier score, corrected for the bias of one sampling but
-    not for that of the second one in a resample, which m takes out.
-``debiased`` [2 v - q_high, v + m - q_low] : debiased errors, whose remaining bias may be anything from none (far from
-    calibrated) to that of a resample (calibrated): the lower end allows for the latter, the upper end for the former.
-``guarded`` [v - c_high, v + m - q_low] : plain errors. They are sizes of the residuals p_i - a_i, and c are the sizes
-    of what resampling has added to these, so that by the triangle inequality the lower end promises no more than
-    chance leaves. It is 0 where chance alone explains the value. Conservative; the debiased error has the sharp one.
-``none`` : ``ece_null`` is no estimate from the labels.
+    not for that of the second one in a resample, which m takes out; for two models the same of the difference.
+``guarded`` [v - c_high, v + m - q_low] : calibration errors. They are sizes of signed gaps, and c are the amounts by
+    which chance may have made them too large. For binned errors they are what resampling adds to gaps: with its sign in
+    a bin whose gap is more than 3 standard deviations from 0, at its full size in the others, which chance may explain
+    (the directional derivative of the error with an estimated set of kinks: Fang and Santos, Review of Economic Studies
+    2019; Andrews and Soares, Econometrica 2010). For the others they are the sizes of all that resampling adds, the
+    triangle inequality. So the lower end is 0 where chance alone may explain the value.
+    The ends of a difference are d -+ sqrt(r^2 + s^2 - 2 rho r s), r and s the reaches of both intervals towards it and
+    rho the correlation of the resampled values (Zou, Psychological Methods 2007; Zou and Donner, Statistics in Medicine
+    2008): a bias that one model has and the other has not makes no winner.
+    A debiased error has the interval of its plain one. Both estimate the same quantity, and what the correction leaves
+    of the bias (two fifths are gone at perfect calibration, all of it far from there) is as hard to bound.
+``none`` : ``ece_null`` is no estimate from the labels; of ``mce``, which its smallest bin decides, we found none.
 
-Errors are cut to [0, 1]. ``smce`` costs a dynamic programme a resample: it gets the first 200 of them. Of metrics that
-do not exist in every resample (no error drawn) those in which they do count. A single sample has no intervals.
+Intervals are cut to the range of the quantity, as an estimate and its reflection may lie outside. ``smce`` costs a
+dynamic programme a resample: it gets the first 200 of them. Of metrics that do not exist in every resample (no error
+drawn) those in which they do count. A single sample has no intervals.
 
-The common alternatives are worse where it matters, near calibration: a percentile interval of a plain error never
-holds 0, and the basic interval [2 v - q_high, 2 v - q_low] held it in 53 to 56 % of the test sets for ``ece``, 40 to
-47 % for ``aece`` and never for ``cece``, and may end below v.
-
-Coverage of 95 % intervals in simulations, in % of test sets whose interval holds the population value (0 for errors
-of a calibrated model). The logits of calibrated models were multiplied by 1, 1.08 and 1.3; 200 to 300 resamples. First
-three columns: N = 1,000, K = 5, 200, 150 and 150 test sets (300 for the debiased errors of the first); last two:
-N = 10,000, K = 10, 60 test sets each, so that a share of 95 has a standard error of 2.8.
-
-::
-
-    factor                    1     1.08      1.3        1      1.3
-    accuracy                 98       98       98       98       98
-    top5                      -        -        -       92       92
-    ece                      98      100      100       98      100
-    ece_debiased             94       99       97       92      100
-    aece                    100      100      100       98      100
-    aece_eq                  99      100      100       98      100
-    ece_sweep                98      100      100       97      100
-    cece                     96      100      100       97      100
-    mce                     100      100      100       98      100
-    rmsce                    96      100      100       97       98
-    rmsce_debiased           98       99       99       97       98
-    o_ece                    99       99       99       98      100
-    u_ece                    98      100      100      100       98
-    ks                       99       97       99      100      100
-    nll                      96       97       97       97      100
-    brier                    96       99       98       97       97
-    brier_calibration       100      100      100       98       97
-    brier_refinement         96       97       97       97       97
-    smce                     98       90       99      100      100
-    smece                    97      100       99       98      100
-    aurc                     96       97       97       97       97
-    auroc_failure            94       92       92       90       88
-    fpr95_failure            94       94       93       93       93
+``benchmarks/coverage.md`` shows how often these intervals hold the truth, and percentile, basic, BCa (Efron, JASA 1987)
+and normal intervals, which fail near calibration: a percentile interval of a plain error never holds 0, and keeps the
+difference of two biases in that of two models.
 """
 
 import math

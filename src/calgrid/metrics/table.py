@@ -98,7 +98,7 @@ _ENTRIES = (
     Metric(
         "mce",
         calibration.mce,
-        "largest calibration error of a bin",
+        "largest calibration error of a bin (no interval of it holds what it promises)",
         "Naeini et al., AAAI 2015",
         True,
         "labelled",
