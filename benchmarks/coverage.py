@@ -32,7 +32,7 @@ Models = dict[str, Floats]
 Interval = tuple[float, float]
 BINS, FINE_BINS, POPULATION, CLASSES = 15, 100, 200_000, 10
 TAILS = (0.025, 0.975)
-SMOOTH_RESAMPLES = 100
+SMOOTH_RESAMPLES = 99
 FACTORS = (1.0, 1.3, 0.8)
 #: pairs of models; the errors of the first two are both 0
 PAIRS = ("sharp - flat", "mild - flat", "1 - 1.05", "1.3 - 1.35", "1.3 - 0.8")
@@ -205,8 +205,8 @@ def others(found: intervals.Resampled, predictions: Predictions) -> dict[str, In
     influence = np.sign(np.bincount(index, residual, BINS))[index] * residual - value
     error = 1.96 * influence.std() / np.sqrt(len(residual))
     drawn, drawn_debiased = found.drawn["ece"], found.drawn["ece_debiased"]
-    low, high = np.quantile(drawn, TAILS)
-    low_debiased, high_debiased = np.quantile(drawn_debiased, TAILS)
+    low, high = intervals.quantiles(drawn, TAILS)
+    low_debiased, high_debiased = intervals.quantiles(drawn_debiased, TAILS)
     return {
         "ece: percentile": (low, high),
         "ece: basic, cut at 0": (max(2 * value - high, 0), 2 * value - low),
@@ -325,7 +325,7 @@ def main() -> None:
     said = ", ".join(f"{sets} test sets of {n:,}" for n, sets in sizes.items())
     error = " and ".join(f"{100 * np.sqrt(0.05 * 0.95 / sets):.1f} for {sets} sets" for sets in (50, 100, 200, 400))
     print(
-        f"95 % intervals, {said} samples (three quarters for pairs of models), {options.resamples} resamples; `aece` to\n"
+        f"95 % intervals, {said} samples (half of them for pairs), {options.resamples} resamples; `aece` to\n"
         f"`ks` and failure prediction on the first half of them, `smce` and `smece` on {options.smooth}. A coverage of "
         f"95 % has a standard error of {error}.",
         flush=True,
@@ -336,7 +336,7 @@ def main() -> None:
         shown = {name: count.shown for name, count in counts.items()}
         table(f"{n:,} samples: coverage, %", labelled, shown)
         table(f"{n:,} samples: other constructions", sorted(tried(counts)), shown)
-        pairs = {name: paired(name, n, options, sets * 3 // 4) for name in PAIRS}
+        pairs = {name: paired(name, n, options, sets // 2) for name in PAIRS}
         table(f"{n:,} samples: differences, %", labelled, {name: ours.shown for name, (ours, _) in pairs.items()})
         before = {name: percentile.shown for name, (_, percentile) in pairs.items()}
         table(f"{n:,} samples: by percentile intervals", labelled, before)
@@ -365,10 +365,10 @@ def tried(counts: Mapping[str, Count]) -> set[str]:
 def parse() -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(description="Measure the coverage of intervals and comparisons.")
-    sizes = "test sets of 500, 2,000 and 10,000 samples (200 200 100)"
-    parser.add_argument("--sets", type=int, nargs=3, default=[200, 200, 100], help=sizes)
-    parser.add_argument("--resamples", type=int, default=200, help="resamples of each test set (200)")
-    parser.add_argument("--smooth", type=int, default=12, help="test sets on which the smooth errors are computed (12)")
+    sizes = "test sets of 500, 2,000 and 10,000 samples (200 200 60)"
+    parser.add_argument("--sets", type=int, nargs=3, default=[200, 200, 60], help=sizes)
+    parser.add_argument("--resamples", type=int, default=99, help="resamples of each test set (99)")
+    parser.add_argument("--smooth", type=int, default=8, help="test sets on which the smooth errors are computed (8)")
     return parser.parse_args()
 
 

@@ -11,6 +11,7 @@ from tests.metrics.cases import calibrated, predictions, softmax, with_confidenc
 from calgrid import metrics
 from calgrid.errors import ConfigError
 from calgrid.metrics import _estimators, intervals
+from calgrid.metrics._classwise import ClasswiseBins
 
 LABELLED = [metric for metric in metrics.METRICS.values() if metric.kind == "labelled"]
 PERCENTILE, CENTRED = (
@@ -47,7 +48,15 @@ def test_resampled_out_of_distribution_metrics_equal_those_of_the_resampled_rows
     ]
     found = metrics.bootstrap_ood(probs_id, probs_ood, n_resamples=60, level=0.9)
     for name, interval in found.items():
-        assert interval == pytest.approx(np.quantile([draw[name] for draw in draws], [0.05, 0.95]), abs=1e-12)
+        assert interval == pytest.approx(
+            np.quantile([draw[name] for draw in draws], [0.05, 0.95], method="weibull"), abs=1e-12
+        )
+
+
+def test_quantiles_leave_what_they_promise_beyond_them():
+    """Of 199 draws the fifth: five of the 200 places that the next draw may take lie below it."""
+    low, high = intervals.quantiles(np.random.default_rng(0).permutation(199) + 1.0, (0.025, 0.975))
+    assert (low, high) == (pytest.approx(5), pytest.approx(195))
 
 
 def test_every_resample_draws_n_samples_whatever_the_blocks(monkeypatch):
@@ -71,7 +80,7 @@ def test_percentile_intervals(name):
     case = calibrated(80)
     draws = metrics.resampled_metrics(*case, n_resamples=300)[name]
     interval = metrics.bootstrap(*case, n_resamples=300, level=0.8)[name]
-    assert interval == pytest.approx(np.quantile(draws, [0.1, 0.9]))
+    assert interval == pytest.approx(intervals.quantiles(draws, [0.1, 0.9]))
 
 
 def test_resamples_in_which_a_metric_does_not_exist_are_left_out():
@@ -99,7 +108,7 @@ def test_debiased_errors_have_the_interval_of_the_plain_ones():
 def test_centred_intervals_are_reflected_about_the_mean_of_the_resamples(name):
     case = calibrated(80)
     draws = metrics.resampled_metrics(*case, n_resamples=300)[name]
-    low, high = np.quantile(draws - draws.mean(), [0.025, 0.975])
+    low, high = intervals.quantiles(draws - draws.mean(), [0.025, 0.975])
     value = getattr(metrics, name)(*case)
     expected = max(value - high, 0), value - low
     assert metrics.bootstrap(*case, n_resamples=300)[name] == pytest.approx(expected)
@@ -140,8 +149,17 @@ def test_the_guard_is_what_resampling_adds_to_the_gaps_of_the_bins():
     noise = (np.abs(np.where(near, 0, gap) + added) - np.where(near, 0, np.abs(gap))).sum(axis=1) / 2000
     draws = metrics.resampled_metrics(wrong, labels, n_resamples=300)["ece"]
     value = metrics.ece(wrong, labels)
-    expected = value - np.quantile(noise, 0.975), value + draws.mean() - np.quantile(draws, 0.025)
+    expected = value - intervals.quantiles(noise, 0.975), value + draws.mean() - intervals.quantiles(draws, 0.025)
     assert metrics.bootstrap(wrong, labels, n_resamples=300)["ece"] == pytest.approx(expected)
+
+
+def test_variances_of_the_bins_of_classes():
+    probs, labels = calibrated(300)
+    expected, seen = ClasswiseBins(metrics.check_probabilities(probs, labels), 15).variances()
+    for k, (p, y) in enumerate(zip(probs.T, np.eye(5)[labels].T, strict=True)):
+        index = np.searchsorted(np.linspace(0, 1, 16)[1:-1], p)
+        np.testing.assert_allclose(expected[k], np.bincount(index, p * (1 - p), 15), atol=1e-12)
+        np.testing.assert_allclose(seen[k], np.bincount(index, (p - y) ** 2, 15), atol=1e-12)
 
 
 def test_every_metric_has_an_entry_and_nan_stands_for_no_interval():

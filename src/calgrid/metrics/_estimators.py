@@ -90,7 +90,9 @@ def _binned(predictions: Predictions, n_bins: int) -> Estimator:
     member = (index[:, None] == np.arange(n_bins)).astype(np.float64)
     columns = np.hstack([member, member * predictions.confidence[:, None], member * predictions.correct[:, None]])
     sample = _binning.BinSums(*np.split(columns.sum(axis=0), 3))
-    centre, scale = _centre(predictions, member, sample.gap)
+    residual = predictions.confidence - predictions.correct
+    expected = (predictions.confidence * (1 - predictions.confidence)) @ member
+    centre, scale = _centre(sample.gap, expected, np.square(residual) @ member)
     base = sample.with_gap(centre)
 
     def estimate(weights: Floats) -> Draws:
@@ -104,15 +106,13 @@ def _binned(predictions: Predictions, n_bins: int) -> Estimator:
     return estimate
 
 
-def _centre(predictions: Predictions, member: Floats, gap: Floats) -> tuple[Floats, Floats]:
-    """Gaps (M,) of bins with 0 for those that chance may explain, and by how much (M,) their noise is enlarged.
+def _centre(gap: Floats, expected: Floats, seen: Floats) -> tuple[Floats, Floats]:
+    """Gaps of bins with 0 for those that chance may explain, and by how much the noise of these is enlarged.
 
-    A bin without calibration error has the variance sum p_i (1 - p_i). Resampling shows less where few errors are
-    expected and none was seen, so that such a bin would look as if it had no noise.
+    ``expected`` is the variance sum p_i (1 - p_i) of a bin without calibration error, ``seen`` the sum of squares that
+    resampling goes by, all of the shape of ``gap``. Where few errors are expected and none was seen, resampling would
+    make a bin look as if it had no noise.
     """
-    residual = predictions.confidence - predictions.correct
-    expected = (predictions.confidence * (1 - predictions.confidence)) @ member
-    seen = np.square(residual) @ member
     largest = np.maximum(seen, expected)
     near = np.abs(gap) <= NEAR * np.sqrt(largest)
     scale = np.sqrt(np.divide(largest, seen, out=np.ones_like(seen), where=near & (seen > 0)))
@@ -150,8 +150,9 @@ def _ranked(predictions: Predictions, n_bins: int) -> Estimator:
 
 def _classwise(predictions: Predictions, n_bins: int) -> Estimator:
     bins = ClasswiseBins(predictions, n_bins)
-    sample = classwise_sums(predictions, n_bins)
-    sample = _binning.BinSums(*(part[:, None] for part in sample))
+    sample = _binning.BinSums(*(part[:, None] for part in classwise_sums(predictions, n_bins)))
+    centre, scale = _centre(sample.gap, *(part[:, None] for part in bins.variances()))
+    base = _binning.mean_gap(sample.with_gap(centre)).mean(axis=0)
     score = scoring.brier_per_sample(predictions) / predictions.n_samples
 
     def estimate(weights: Floats) -> Draws:
@@ -162,7 +163,8 @@ def _classwise(predictions: Predictions, n_bins: int) -> Estimator:
             "brier_calibration": calibration,
             "brier_refinement": weights @ score - calibration,
         }
-        return Draws(values, {"cece": _binning.mean_gap(sums.noise(sample)).mean(axis=0)})
+        moved = sums.with_gap(centre + scale * (sums.gap - sample.gap))
+        return Draws(values, {"cece": _binning.mean_gap(moved).mean(axis=0) - base})
 
     return estimate
 

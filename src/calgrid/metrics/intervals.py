@@ -300,21 +300,30 @@ def difference_interval(metric: Metric, first: Resampled, second: Resampled, tai
     return float(difference - below), float(difference + above)
 
 
+def quantiles(drawn: Floats, tails: ArrayLike) -> Floats:
+    """Quantiles over the first axis of R resamples, at the ranks (R + 1) p.
+
+    Interpolation between the least and the largest draw, as is NumPy's default, leaves 3.0 % beyond an end that is to
+    leave 2.5 % with 200 resamples. Source: Davison and Hinkley, Bootstrap Methods and their Application, 1997, 2.4.
+    """
+    return np.quantile(drawn, tails, axis=0, method="weibull")
+
+
 def _percentile(drawn: Floats, tails: tuple[float, float]) -> Interval:
     """Quantiles of the resamples in which the metric exists."""
     drawn = drawn[~np.isnan(drawn)]
-    return tuple(np.quantile(drawn, tails).tolist()) if len(drawn) else NO_INTERVAL
+    return tuple(quantiles(drawn, tails).tolist()) if len(drawn) else NO_INTERVAL
 
 
 def _reach(metric: Metric, found: Resampled, tails: tuple[float, float]) -> tuple[float, float]:
     """How far the interval of a ``centred`` or ``guarded`` metric goes below and above its value."""
     below, above = _spread(found.drawn[metric.id], tails)
-    return (np.quantile(found.noise[metric.id], tails[1]) if metric.interval == "guarded" else below), above
+    return (quantiles(found.noise[metric.id], tails[1]) if metric.interval == "guarded" else below), above
 
 
 def _spread(drawn: Floats, tails: tuple[float, float]) -> tuple[float, float]:
     """Distances of the upper quantile of the draws above their mean, and of the lower one below it."""
-    low, high = np.quantile(drawn, tails)
+    low, high = quantiles(drawn, tails)
     return high - drawn.mean(), drawn.mean() - low
 
 

@@ -69,15 +69,7 @@ def paired_bootstrap(
     Donner, Statistics in Medicine 2008. What they hold is in ``benchmarks/coverage.md``.
     """
     check_level(level)
-    if len(runs) < 2 or not all(len(each) for each in runs.values()):
-        raise DataError("runs must hold at least two methods with at least one run each.")
-    counts = {method: len(each) for method, each in runs.items()}
-    if len(set(counts.values())) > 1:
-        listed = ", ".join(f"{method} {count}" for method, count in counts.items())
-        raise DataError(
-            f"Methods are compared seed by seed, but have different numbers of runs ({listed}): give one of each seed, "
-            "in the same order."
-        )
+    _check_runs(runs)
     usable = [name for name, metric in LABELLED.items() if metric.lower_is_better is not None]
     for name in metrics:
         if name not in usable:
@@ -91,6 +83,18 @@ def paired_bootstrap(
         for name in metrics
     ]
     return pd.DataFrame(rows)
+
+
+def _check_runs(runs: Mapping[str, Sequence[ArrayLike]]) -> None:
+    if len(runs) < 2 or not all(len(each) for each in runs.values()):
+        raise DataError("runs must hold at least two methods with at least one run each.")
+    counts = {method: len(each) for method, each in runs.items()}
+    if len(set(counts.values())) > 1:
+        listed = ", ".join(f"{method} {count}" for method, count in counts.items())
+        raise DataError(
+            f"Methods are compared seed by seed, but have different numbers of runs ({listed}): give one of each seed, "
+            "in the same order."
+        )
 
 
 def _scores(models: Sequence[Resampled]) -> _Scores:
