@@ -40,12 +40,20 @@ def test_json_is_what_the_python_interface_gives(calgrid, two, data):
 
 
 def test_text_says_which_is_lower(calgrid, two):
-    done = calgrid("compare", f"sharp={two[0]}", f"soft={two[1]}", "--metrics", "nll", "accuracy", *FEW)
+    done = calgrid("compare", f"sharp={two[0]}", f"soft={two[1]}", "--metrics", "nll", "accuracy", "mce", *FEW)
     assert done.code == 0, done.err
     lines = {line.split()[0]: line for line in done.out.splitlines() if line}
     assert lines["nll"].endswith("higher")
     assert lines["accuracy"].endswith("tie")
-    assert "sharp - soft  (seeds: 1)" in done.out
+    assert "sharp - soft  (seeds: 1; interval and verdict: these runs only, " in done.out
+    assert "mce: no verdict, as no interval" in done.out
+    assert "compare ece_debiased" in done.out
+
+
+def test_the_verdict_on_several_seeds_is_about_seeds_too(calgrid, two):
+    done = calgrid("compare", f"a={two[0]},{two[1]}", f"b={two[1]},{two[0]}", "--metrics", "nll", *FEW)
+    assert done.code == 0, done.err
+    assert "(seeds: 2; interval and verdict: over test samples and seeds)" in done.out
 
 
 def test_rows_may_stand_in_another_order(calgrid, two, data, tmp_path):

@@ -11,7 +11,7 @@ from calgrid import metrics
 SIMULATIONS, SAMPLES, RESAMPLES = 40, 200, 60
 LABELLED = {name: metric for name, metric in metrics.METRICS.items() if metric.kind == "labelled"}
 WITH_INTERVAL = [name for name, metric in LABELLED.items() if metric.interval != "none" and name != "top5"]
-ERRORS = [name for name in WITH_INTERVAL if LABELLED[name].interval in ("guarded", "debiased")]
+ERRORS = [name for name in WITH_INTERVAL if LABELLED[name].interval == "guarded"]
 #: the population value of a debiased error is that of the plain one
 PLAIN = {"ece_debiased": "ece", "rmsce_debiased": "rmsce"}
 

@@ -161,8 +161,9 @@ def test_ours_stand_beside_published(tables):
     assert row[["protocol", "checkpoint", "n_seeds"]].tolist() == ["aclsline", "best", 3]
     assert row["ours"] == pytest.approx(0.06)
     assert row["difference"] == pytest.approx(0.06 - 0.0585)
-    assert row["ci_high"] - 0.06 == pytest.approx(4.3027 * 0.01 / math.sqrt(3), rel=1e-4)
-    assert "6.00 [3.52, 8.48] n=3 \\| 5.85 (+0.15)" in table.markdown
+    odds = 0.06 / 0.94 * math.exp(4.3027 * 0.01 / math.sqrt(3) / (0.06 * 0.94))
+    assert row["ci_high"] == pytest.approx(odds / (1 + odds), rel=1e-4)
+    assert "6.00 [3.95, 9.02] n=3 \\| 5.85 (+0.15)" in table.markdown
     assert table.frame["ours"].notna().sum() == 1
     assert "interval of the mean over n seeds" in table.caption
     assert "– \\| 3.73" in table.markdown  # what is missing stays empty beside the printed number

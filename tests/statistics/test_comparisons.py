@@ -1,14 +1,18 @@
 """Questions about two methods: paired over seeds, corrected over questions, answered by rule."""
 
+import functools
+
 import numpy as np
 import pandas as pd
 import pytest
 from scipy import stats
-from tests.statistics.cases import frame, one, over_seeds
+from tests.statistics import cases
+from tests.statistics.cases import frame, one
 
 from calgrid.errors import ConfigError, DataError
 from calgrid.statistics import compare, summarise
 
+over_seeds = functools.partial(cases.over_seeds, metric="brier")
 CE = [0.050, 0.060, 0.080, 0.070]
 LS = [0.040, 0.030, 0.060, 0.068]
 
@@ -115,6 +119,22 @@ def test_every_place_where_both_methods_were_run_is_answered():
 def test_verdicts(values, verdict):
     rows = frame(*over_seeds(CE), *over_seeds(values, method="ls"))
     assert compare(rows, [ask()])["verdict"].tolist() == [verdict]
+
+
+def test_a_calibration_error_is_found_lower_only_beyond_the_intervals_over_test_samples():
+    """Its bias is the same for all seeds, so that a test over seeds alone tells any sharp model from a flat one."""
+    lower = [v - 0.02 + 0.0001 * i for i, v in enumerate(CE)]
+    for reach, verdict in ((np.nan, "no difference found"), (0.02, "no difference found"), (0.01, "lower")):
+        rows = frame(
+            *(
+                {**row, "ci_low": row["value"] - reach, "ci_high": row["value"] + reach}
+                for row in [*cases.over_seeds(CE, metric="aece"), *cases.over_seeds(lower, metric="aece", method="ls")]
+            )
+        )
+        assert compare(rows, [ask()])["verdict"].tolist() == [verdict]
+        row = one(summarise(rows), method="ls")
+        assert row["verdict"] == {"lower": "better"}.get(verdict, "tie")
+        assert row["p_value"] < 0.001
 
 
 def test_a_difference_that_holm_takes_back_is_not_found():

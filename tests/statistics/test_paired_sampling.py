@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from scipy import special, stats
 from tests.metrics.cases import calibrated, softmax
 
 from calgrid import metrics
@@ -52,6 +53,39 @@ def test_deviation_over_test_samples_is_that_of_a_mean():
     found = row(paired_bootstrap({"a": first, "b": second}, LABELS, n_resamples=800))
     each = -np.log(first[0][np.arange(N), LABELS] / second[0][np.arange(N), LABELS])
     assert found["std_test"] == pytest.approx(each.std() / np.sqrt(N), rel=0.1)
+
+
+def test_the_verdict_holds_the_variance_over_seeds():
+    """Two seeds for a, two against: the runs differ for certain, the methods do not."""
+    a, b = [softmax(f * np.log(calibrated(N)[0])) for f in (1.0, 3.0)], runs_of(1.6, seeds=2)
+    one = row(paired_bootstrap({"a": a[1:], "b": b[1:]}, LABELS, n_resamples=200))
+    both = row(paired_bootstrap({"a": a, "b": b}, LABELS, n_resamples=200))
+    assert (one["verdict"], both["verdict"]) == ("higher", "tie")
+    over_samples = metrics.bootstrap_difference(a[1], b[1], LABELS, n_resamples=200)["nll"]
+    assert (one["ci_low"], one["ci_high"]) == pytest.approx(over_samples)
+    student = stats.t.ppf(0.975, 1) * both["std_seed"] / np.sqrt(2)
+    assert both["ci_high"] - both["difference"] > student > 0
+
+
+def test_no_error_tells_a_sharp_calibrated_model_from_a_flat_one():
+    """Bins of a flat model hold more noise: by a percentile interval its plain errors are certainly larger."""
+    rng, grid = np.random.default_rng(0), np.linspace(-5, 5, 201)
+    u, weight = 1.5 * rng.normal(size=500), np.exp(-(grid**2) / 2)
+    sharp = special.expit(u + 10 * rng.normal(size=500))
+    flat = special.expit(u[:, None] + 10 * grid) @ (weight / weight.sum())
+    labels = (rng.random(500) > sharp).astype(int)
+    errors = [name for name, metric in metrics.METRICS.items() if metric.interval == "guarded" and name != "soft_ece"]
+    runs = {name: [np.c_[p, 1 - p]] for name, p in (("sharp", sharp), ("flat", flat))}
+    table = paired_bootstrap(runs, labels, metrics=errors, n_resamples=100)
+    assert set(table["verdict"]) == {"tie"}
+    drawn = [metrics.resampled_metrics(*each, labels, n_resamples=100)["aece"] for each in runs.values()]
+    assert np.quantile(drawn[0] - drawn[1], 0.975) < 0
+
+
+def test_a_metric_without_an_interval_gets_no_verdict():
+    table = paired_bootstrap({"a": runs_of(1.0), "b": runs_of(2.5)}, LABELS, metrics=["mce"], n_resamples=20)
+    assert row(table, "mce")["verdict"] == "no verdict"
+    assert row(table, "mce")[["ci_low", "ci_high"]].isna().all()
 
 
 def test_verdicts():

@@ -1,23 +1,52 @@
 """One row a reported number: mean, interval, rank, test against the baseline."""
 
+import functools
+
 import numpy as np
 import pandas as pd
 import pytest
-from scipy import stats
-from tests.statistics.cases import frame, one, over_seeds
+from scipy import special, stats
+from tests.statistics import cases
+from tests.statistics.cases import frame, one
 
 from calgrid.errors import ConfigError, DataError
 from calgrid.statistics import summarise
 
+over_seeds = functools.partial(cases.over_seeds, metric="brier")
 
-def test_mean_and_student_interval_over_seeds():
-    values = [0.02, 0.03, 0.07]
-    row = summarise(frame(*over_seeds(values))).iloc[0]
-    assert row["mean"] == pytest.approx(0.04)
+
+def test_mean_and_interval_over_seeds():
+    """Student's interval of the logit of the mean, by the delta method."""
+    values = [0.92, 0.93, 0.97]
+    row = summarise(frame(*over_seeds(values, metric="auroc"))).iloc[0]
+    assert row["mean"] == pytest.approx(0.94)
     assert row["std"] == pytest.approx(np.std(values, ddof=1))
     assert row["n_seeds"] == 3
-    low, high = stats.t.interval(0.95, 2, loc=0.04, scale=stats.sem(values))
-    assert (row["ci_low"], row["ci_high"]) == pytest.approx((low, high))
+    ends = stats.t.interval(0.95, 2, loc=special.logit(0.94), scale=stats.sem(values) / (0.94 * 0.06))
+    assert (row["ci_low"], row["ci_high"]) == pytest.approx(tuple(special.expit(ends)))
+
+
+@pytest.mark.parametrize(
+    ("metric", "values", "bounds"),
+    [
+        ("auroc", [0.97, 0.999], (0, 1)),
+        ("ece", [0.001, 0.02], (0, 1)),
+        ("nll", [0.01, 0.5], (0, np.inf)),
+        ("brier", [1.99, 1.2], (0, 2)),
+        ("ece_debiased", [-0.004, 0.006], (0, 1)),  # the estimate may lie below 0, where no logarithm goes
+        ("brier_calibration", [-0.002, 0.001], (0, 2)),
+    ],
+)
+def test_intervals_over_seeds_stay_within_the_bounds_of_the_metric(metric, values, bounds):
+    row = summarise(frame(*over_seeds(values, metric=metric))).iloc[0]
+    assert bounds[0] <= row["ci_low"] <= max(row["mean"], 0) <= row["ci_high"] <= bounds[1]
+    far = stats.t.interval(0.95, 1, loc=np.mean(values), scale=stats.sem(values))
+    assert far[0] < bounds[0] or far[1] > bounds[1]  # Student's own ends leave them
+
+
+def test_an_interval_of_seeds_that_agree_is_their_value():
+    row = summarise(frame(*over_seeds([1.0, 1.0], metric="accuracy"))).iloc[0]
+    assert (row["ci_low"], row["ci_high"]) == (1, 1)
 
 
 def test_the_level_sets_the_width():

@@ -13,10 +13,15 @@ from numpy.typing import NDArray
 from calgrid.errors import ConfigError, DataError
 from calgrid.stages.external import predicted, read_any, row_keys
 from calgrid.statistics import paired_bootstrap
+from calgrid.statistics.sampling import NO_VERDICT
 from calgrid.storage.logits import Logits
 
 #: fewer resamples have no deviation, and intervals of nothing but noise
 LEAST_RESAMPLES = 10
+#: why a metric gets no verdict, and what to compare instead
+WHY_NONE = {
+    "mce": "no verdict, as no interval of the largest of many noisy gaps holds what it promises; compare ece_debiased."
+}
 
 
 def compare(options: argparse.Namespace) -> None:
@@ -71,13 +76,17 @@ def _probabilities(path: Path, first: Logits, kind: str) -> NDArray[np.float64]:
 def _text(frame: pd.DataFrame, n_samples: int) -> str:
     lines = [f"Paired on {n_samples} test samples; sd test: over resamples of them, sd seed: over seeds."]
     for (method, against), rows in frame.groupby(["method", "against"], sort=False):
-        lines.append(f"\n{method} - {against}  (seeds: {rows['n_seeds'].iloc[0]})")
+        seeds = rows["n_seeds"].iloc[0]
+        about = "over test samples and seeds" if seeds > 1 else "these runs only, over test samples and not over seeds"
+        lines.append(f"\n{method} - {against}  (seeds: {seeds}; interval and verdict: {about})")
         lines.append(f"{'':16s}{'difference':>12s}  {'95 % interval':24s}{'sd test':>10s}{'sd seed':>10s}  verdict")
         lines += [_line(row) for row in rows.itertuples()]
+    without = dict.fromkeys(frame.loc[frame["verdict"] == NO_VERDICT, "metric"])
+    lines += [f"\n{name}: {WHY_NONE.get(name, 'it does not exist in these runs.')}" for name in without]
     return "\n".join(lines) + "\n"
 
 
 def _line(row: tuple) -> str:
-    interval = f"[{row.ci_low:+.5f}, {row.ci_high:+.5f}]"
+    interval = "" if math.isnan(row.ci_low) else f"[{row.ci_low:+.5f}, {row.ci_high:+.5f}]"
     seeds = "" if math.isnan(row.std_seed) else f"{row.std_seed:.5f}"
     return f"{row.metric:16s}{row.difference:>+12.5f}  {interval:24s}{row.std_test:>10.5f}{seeds:>10s}  {row.verdict}"

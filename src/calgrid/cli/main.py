@@ -161,7 +161,7 @@ def _add_compare(commands: Commands) -> None:
         "method", nargs="+", metavar="NAME=FILE[,FILE...]", help="a method and its logits files, one a seed"
     )
     shown = ("accuracy", "nll", "brier", "ece_debiased")
-    parser.add_argument("--metrics", nargs="+", metavar="ID", default=shown, help="metrics with an interval")
+    parser.add_argument("--metrics", nargs="+", metavar="ID", default=shown, help="labelled metrics")
     parser.add_argument("--json", action="store_true", help="machine-readable output")
     _file_options(parser)
 

@@ -24,6 +24,10 @@ class BinSums(NamedTuple):
         """Confidence minus correct, (..., M): positive where the model is over-confident."""
         return self.confidence - self.correct
 
+    def with_gap(self, gap: Floats) -> "BinSums":
+        """The same counts with another gap, (..., M); what is read from the accuracies of bins has no meaning then."""
+        return BinSums(self.count, gap, np.zeros_like(gap))
+
     def noise(self, sample: "BinSums") -> "BinSums":
         """What resampling has added to the sums of the sample, at the counts of the resample."""
         return BinSums(self.count, self.confidence - sample.confidence, self.correct - sample.correct)

@@ -23,6 +23,7 @@ class ClasswiseBins:
 
     def __init__(self, predictions: Predictions, n_bins: int) -> None:
         self._probs, self._n_bins = predictions.probs, check_bins(n_bins)
+        self._label_probs = predictions.label_probs
         n, k = self._probs.shape
         sample, column = np.nonzero(self._probs > 1 / n_bins)
         p = self._probs[sample, column]
@@ -43,6 +44,15 @@ class ClasswiseBins:
         count[:, :, 0] += weights.sum(axis=1) - count.sum(axis=2)
         confidence[:, :, 0] += (weights @ self._probs).T - confidence.sum(axis=2)
         return BinSums(count, confidence, self._per_cell(self._labels, weights))
+
+    def variances(self) -> tuple[Floats, Floats]:
+        """Sums of p (1 - p) and of (p - y)^2 in each class and bin of the sample, each (K, M)."""
+        sums = self.sums(np.ones((1, len(self._probs))))
+        square = np.asarray(self._p_above.power(2).sum(axis=1)).reshape(-1, self._n_bins)
+        square[:, 0] += np.square(self._probs).sum(axis=0) - square.sum(axis=1)
+        own = (self._labels @ self._label_probs).reshape(square.shape)
+        found = sums.confidence[:, 0] - square, square - 2 * own + sums.correct[:, 0]
+        return tuple(each.clip(min=0) for each in found)  # rounding in the remainders of the first bin
 
     def _per_cell(self, cells: sparse.csr_array, weights: Floats) -> Floats:
         sums = (cells @ weights.T).reshape(self._probs.shape[1], self._n_bins, -1)

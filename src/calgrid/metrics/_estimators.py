@@ -3,8 +3,8 @@
 A resample is a row of weights, how often each sample was drawn. Sums over it are products with columns that do not
 depend on the resample, and samples are sorted once, so that nothing is binned or sorted again.
 
-Calibration errors are sizes of a signed measure, the residuals. Their estimators also give the size of what resampling
-has added to it, which says how large they come out where there is nothing but chance.
+Calibration errors are sizes of a signed measure, the residuals. Their estimators also give by how much chance may have
+made them too large, from what resampling adds to that measure: see :mod:`calgrid.metrics.intervals`.
 """
 
 from collections.abc import Callable
@@ -20,12 +20,14 @@ from calgrid.metrics.failure import Confidences, sorted_correct
 
 Floats = NDArray[np.float64]
 
+#: gaps of bins within this many standard deviations may be 0: sqrt(ln N), the usual choice, for N = 8,000
+NEAR = 3.0
 #: distinct confidences beyond which resamples of the smooth calibration error merge them into as many equal cells
 SMOOTH_CELLS = 1000
 
 
 class Draws(NamedTuple):
-    """Values (R,) by metric in each resample, and for errors the size (R,) of what resampling has added."""
+    """Values (R,) by metric in each resample, and for errors by how much (R,) chance may have made them too large."""
 
     values: dict[str, Floats]
     noise: dict[str, Floats]
@@ -88,16 +90,33 @@ def _binned(predictions: Predictions, n_bins: int) -> Estimator:
     member = (index[:, None] == np.arange(n_bins)).astype(np.float64)
     columns = np.hstack([member, member * predictions.confidence[:, None], member * predictions.correct[:, None]])
     sample = _binning.BinSums(*np.split(columns.sum(axis=0), 3))
+    residual = predictions.confidence - predictions.correct
+    expected = (predictions.confidence * (1 - predictions.confidence)) @ member
+    centre, scale = _centre(sample.gap, expected, np.square(residual) @ member)
+    base = sample.with_gap(centre)
 
     def estimate(weights: Floats) -> Draws:
         sums = _binning.BinSums(*np.split(weights @ columns, 3, axis=1))
-        added = sums.noise(sample)
+        moved = sums.with_gap(centre + scale * (sums.gap - sample.gap))
         values = {name: read(sums) for name, read in _BINNED.items()}
         values["ece_debiased"] = _binning.debiased_gap(sums)
         values["rmsce_debiased"] = np.sqrt(_binning.debiased_square(sums).clip(min=0))
-        return Draws(values, {name: read(added) for name, read in _BINNED.items()})
+        return Draws(values, {name: read(moved) - read(base) for name, read in _BINNED.items()})
 
     return estimate
+
+
+def _centre(gap: Floats, expected: Floats, seen: Floats) -> tuple[Floats, Floats]:
+    """Gaps of bins with 0 for those that chance may explain, and by how much the noise of these is enlarged.
+
+    ``expected`` is the variance sum p_i (1 - p_i) of a bin without calibration error, ``seen`` the sum of squares that
+    resampling goes by, all of the shape of ``gap``. Where few errors are expected and none was seen, resampling would
+    make a bin look as if it had no noise.
+    """
+    largest = np.maximum(seen, expected)
+    near = np.abs(gap) <= NEAR * np.sqrt(largest)
+    scale = np.sqrt(np.divide(largest, seen, out=np.ones_like(seen), where=near & (seen > 0)))
+    return np.where(near, 0.0, gap), scale
 
 
 def _ranked(predictions: Predictions, n_bins: int) -> Estimator:
@@ -131,8 +150,9 @@ def _ranked(predictions: Predictions, n_bins: int) -> Estimator:
 
 def _classwise(predictions: Predictions, n_bins: int) -> Estimator:
     bins = ClasswiseBins(predictions, n_bins)
-    sample = classwise_sums(predictions, n_bins)
-    sample = _binning.BinSums(*(part[:, None] for part in sample))
+    sample = _binning.BinSums(*(part[:, None] for part in classwise_sums(predictions, n_bins)))
+    centre, scale = _centre(sample.gap, *(part[:, None] for part in bins.variances()))
+    base = _binning.mean_gap(sample.with_gap(centre)).mean(axis=0)
     score = scoring.brier_per_sample(predictions) / predictions.n_samples
 
     def estimate(weights: Floats) -> Draws:
@@ -143,7 +163,8 @@ def _classwise(predictions: Predictions, n_bins: int) -> Estimator:
             "brier_calibration": calibration,
             "brier_refinement": weights @ score - calibration,
         }
-        return Draws(values, {"cece": _binning.mean_gap(sums.noise(sample)).mean(axis=0)})
+        moved = sums.with_gap(centre + scale * (sums.gap - sample.gap))
+        return Draws(values, {"cece": _binning.mean_gap(moved).mean(axis=0) - base})
 
     return estimate
 
@@ -153,9 +174,9 @@ def _kernel(predictions: Predictions, n_bins: int) -> Estimator:
     nodes = kernel.node_shares(predictions.confidence).multiply(residual[:, None]).tocsr()
 
     def estimate(weights: Floats) -> Draws:
-        return Draws(
-            {"smece": kernel.fixed_points(weights @ nodes)}, {"smece": kernel.fixed_points((weights - 1) @ nodes)}
-        )
+        # a quantile of the noise needs fewer resamples than this costs
+        added = weights[::2] - 1
+        return Draws({"smece": kernel.fixed_points(weights @ nodes)}, {"smece": kernel.fixed_points(added @ nodes)})
 
     return estimate
 

@@ -1,60 +1,37 @@
-"""Bootstrap intervals over test samples.
+"""Bootstrap intervals over test samples, of one model and of the difference of two on the same samples.
 
 Which interval a metric gets stands in ``METRICS``. With v the value, q the quantiles of the resampled values and m
 their mean:
 
-``percentile`` [q_low, q_high] : accuracy, top-5, NLL, Brier score, failure prediction and out-of-distribution metrics.
+``percentile`` [q_low, q_high] : accuracy, top-5, NLL, Brier score, failure prediction and out-of-distribution metrics;
+    for two models of the resampled differences.
 ``centred`` [v + m - q_high, v + m - q_low] : the split of the Brier score, corrected for the bias of one sampling but
-    not for that of the second one in a resample, which m takes out.
-``debiased`` [2 v - q_high, v + m - q_low] : debiased errors, whose remaining bias may be anything from none (far from
-    calibrated) to that of a resample (calibrated): the lower end allows for the latter, the upper end for the former.
-``guarded`` [v - c_high, v + m - q_low] : plain errors. They are sizes of the residuals p_i - a_i, and c are the sizes
-    of what resampling has added to these, so that by the triangle inequality the lower end promises no more than
-    chance leaves. It is 0 where chance alone explains the value. Conservative; the debiased error has the sharp one.
-``none`` : ``ece_null`` is no estimate from the labels.
+    not for that of the second one in a resample, which m takes out; for two models the same of the difference.
+``guarded`` [v - c_high, v + m - q_low] : calibration errors. They are sizes of signed gaps, and c are the amounts by
+    which chance may have made them too large. For binned errors they are what resampling adds to gaps: with its sign in
+    a bin whose gap is more than 3 standard deviations from 0, at its full size in the others, which chance may explain
+    (the directional derivative of the error with an estimated set of kinks: Fang and Santos, Review of Economic Studies
+    2019; Andrews and Soares, Econometrica 2010). For the others they are the sizes of all that resampling adds, the
+    triangle inequality. So the lower end is 0 where chance alone may explain the value.
+    The ends of a difference are d -+ sqrt(r^2 + s^2 - 2 rho r s), r and s the reaches of both intervals towards it and
+    rho the correlation of the resampled values (Zou, Psychological Methods 2007; Zou and Donner, Statistics in Medicine
+    2008): a bias that one model has and the other has not makes no winner.
+    A debiased error has the interval of its plain one. Both estimate the same quantity, and what the correction leaves
+    of the bias (two fifths are gone at perfect calibration, all of it far from there) is as hard to bound.
+``none`` : ``ece_null`` is no estimate from the labels; of ``mce``, which its smallest bin decides, we found none.
 
-Errors are cut to [0, 1]. ``smce`` costs a dynamic programme a resample: it gets the first 200 of them. Of metrics that
-do not exist in every resample (no error drawn) those in which they do count. A single sample has no intervals.
+Intervals are cut to the range of the quantity, as an estimate and its reflection may lie outside. ``smce`` costs a
+dynamic programme a resample: it gets the first 200 of them. Of metrics that do not exist in every resample (no error
+drawn) those in which they do count. A single sample has no intervals.
 
-The common alternatives are worse where it matters, near calibration: a percentile interval of a plain error never
-holds 0, and the basic interval [2 v - q_high, 2 v - q_low] held it in 53 to 56 % of the test sets for ``ece``, 40 to
-47 % for ``aece`` and never for ``cece``, and may end below v.
-
-Coverage of 95 % intervals in simulations, in % of test sets whose interval holds the population value (0 for errors
-of a calibrated model). The logits of calibrated models were multiplied by 1, 1.08 and 1.3; 200 to 300 resamples. First
-three columns: N = 1,000, K = 5, 200, 150 and 150 test sets (300 for the debiased errors of the first); last two:
-N = 10,000, K = 10, 60 test sets each, so that a share of 95 has a standard error of 2.8.
-
-::
-
-    factor                    1     1.08      1.3        1      1.3
-    accuracy                 98       98       98       98       98
-    top5                      -        -        -       92       92
-    ece                      98      100      100       98      100
-    ece_debiased             94       99       97       92      100
-    aece                    100      100      100       98      100
-    aece_eq                  99      100      100       98      100
-    ece_sweep                98      100      100       97      100
-    cece                     96      100      100       97      100
-    mce                     100      100      100       98      100
-    rmsce                    96      100      100       97       98
-    rmsce_debiased           98       99       99       97       98
-    o_ece                    99       99       99       98      100
-    u_ece                    98      100      100      100       98
-    ks                       99       97       99      100      100
-    nll                      96       97       97       97      100
-    brier                    96       99       98       97       97
-    brier_calibration       100      100      100       98       97
-    brier_refinement         96       97       97       97       97
-    smce                     98       90       99      100      100
-    smece                    97      100       99       98      100
-    aurc                     96       97       97       97       97
-    auroc_failure            94       92       92       90       88
-    fpr95_failure            94       94       93       93       93
+``benchmarks/coverage.md`` shows how often these intervals hold the truth, and percentile, basic, BCa (Efron, JASA 1987)
+and normal intervals, which fail near calibration: a percentile interval of a plain error never holds 0, and keeps the
+difference of two biases in that of two models.
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -89,7 +66,7 @@ def bootstrap(
     seed: int = 0,
     n_bins: int = 15,
 ) -> Intervals:
-    """Bootstrap interval (low, high) of every labelled metric by identifier; NaN where there is none.
+    """Interval (low, high) of every labelled metric by identifier; NaN where there is none: see the module.
 
     Parameters
     ----------
@@ -102,15 +79,12 @@ def bootstrap(
     ------
     DataError, ConfigError : as in :func:`calgrid.metrics.ece`; ConfigError for a ``level`` or ``n_resamples`` out of
         range.
-
-    Source: Efron and Tibshirani 1993; reflection for debiased errors as in the code of Kumar et al., NeurIPS 2019; the
-    guard of plain errors is ours.
     """
-    predictions = check_probabilities(probs, labels)
-    draws, tails = _draw(predictions, n_resamples, seed, n_bins), _tails(level)
-    if predictions.n_samples < 2:
+    tails = _tails(level)
+    found = resampled(probs, labels, n_resamples=n_resamples, seed=seed, n_bins=n_bins)
+    if len(labels) < 2:
         return dict.fromkeys(LABELLED, NO_INTERVAL)
-    return _intervals(LABELLED, draws, tails, lambda metric: metric.function(predictions, predictions.labels, n_bins))
+    return {name: interval(metric, found, tails) for name, metric in LABELLED.items()}
 
 
 def bootstrap_difference(
@@ -123,22 +97,18 @@ def bootstrap_difference(
     seed: int = 0,
     n_bins: int = 15,
 ) -> Intervals:
-    """Percentile interval (low, high) of metric(probs) - metric(other_probs), both on the same resamples.
+    """Interval (low, high) of metric(probs) - metric(other_probs), both on the same resamples: see the module.
 
     Parameters
     ----------
     probs, other_probs : probabilities (N, K) of two models for the same samples. labels : integers (N,).
     Others, errors and missing intervals as in :func:`bootstrap`.
     """
-    pair = check_probabilities(probs, labels), check_probabilities(other_probs, labels)
-    first, second = (
-        resampled_metrics(one, one.labels, n_resamples=n_resamples, seed=seed, n_bins=n_bins) for one in pair
-    )
-    tails = _tails(level)
-    if pair[0].n_samples < 2:
+    options = {"n_resamples": n_resamples, "seed": seed, "n_bins": n_bins}
+    pair, tails = [resampled(each, labels, **options) for each in (probs, other_probs)], _tails(level)
+    if len(labels) < 2:
         return dict.fromkeys(LABELLED, NO_INTERVAL)
-    differences = {name: first[name] - second[name] for name in first}
-    return {name: _percentile(differences[name], tails) if name in first else NO_INTERVAL for name in LABELLED}
+    return {name: difference_interval(metric, *pair, tails) for name, metric in LABELLED.items()}
 
 
 def bootstrap_ood(
@@ -192,20 +162,54 @@ def bootstrap_soft(
     """
     estimate, tails = soft_estimator(probs, distribution, n_bins), _tails(level)
     n = len(probs)
-    blocks = [estimate(weights) for weights in resample_weights(n, n_resamples, seed, rows=_rows(n))]
+    draws = _join([estimate(weights) for weights in resample_weights(n, n_resamples, seed, rows=_rows(n))])
     if n < 2:
         return dict.fromkeys(SOFT, NO_INTERVAL)
-    return _intervals(SOFT, _join(blocks), tails, lambda metric: metric.function(probs, distribution, n_bins))
+    values = {name: metric.function(probs, distribution, n_bins) for name, metric in SOFT.items()}
+    found = Resampled(values, draws.values, draws.noise)
+    return {name: interval(metric, found, tails) for name, metric in SOFT.items()}
 
 
 def resampled_metrics(
     probs: Probabilities, labels: ArrayLike, *, n_resamples: int = 1000, seed: int = 0, n_bins: int = 15
 ) -> dict[str, Floats]:
-    """Values (R,) in each resample of every labelled metric that has an interval; of ``smce`` in the first 200.
+    """Values (R,) in each resample of every labelled metric but ``ece_null``; of ``smce`` in the first 200.
 
     Parameters and errors as in :func:`bootstrap`. Row r is the same resample for all models with the same N and seed.
     """
     return _draw(check_probabilities(probs, labels), n_resamples, seed, n_bins).values
+
+
+class Resampled(NamedTuple):
+    """Metrics of one model, or means over models on the same samples, by identifier.
+
+    Attributes
+    ----------
+    values : on the samples. drawn : in each resample, (R,).
+    noise : of errors, by how much chance may have made them too large, (R,): see the module.
+    """
+
+    values: Mapping[str, float]
+    drawn: Mapping[str, Floats]
+    noise: Mapping[str, Floats]
+
+
+def resampled(
+    probs: Probabilities, labels: ArrayLike, *, n_resamples: int = 1000, seed: int = 0, n_bins: int = 15
+) -> Resampled:
+    """All labelled metrics but ``ece_null`` with their resamples; parameters and errors as in :func:`bootstrap`."""
+    predictions = check_probabilities(probs, labels)
+    draws = _draw(predictions, n_resamples, seed, n_bins)
+    values = {name: LABELLED[name].function(predictions, predictions.labels, n_bins) for name in draws.values}
+    return Resampled(values, draws.values, draws.noise)
+
+
+def averaged(models: Sequence[Resampled]) -> Resampled:
+    """Means over models on the same samples and resamples: a mean of errors is in doubt by no more than their mean."""
+    together = zip(*models, strict=True)
+    return Resampled(
+        *({name: np.mean([part[name] for part in parts], axis=0) for name in parts[0]} for parts in together)
+    )
 
 
 def _draw(predictions: Predictions, n_resamples: int, seed: int, n_bins: int) -> Draws:
@@ -266,45 +270,69 @@ def _tails(level: float) -> tuple[float, float]:
     return (1 - level) / 2, (1 + level) / 2
 
 
-def _intervals(
-    metrics: Mapping[str, Metric], draws: Draws, tails: tuple[float, float], value: Callable[[Metric], float]
-) -> Intervals:
-    """Interval of each metric by its kind; ``value`` gives that of the sample where the kind needs it."""
-    found = dict.fromkeys(metrics, NO_INTERVAL)
-    for name, drawn in draws.values.items():
-        kind = metrics[name].interval
-        if kind == "percentile":
-            found[name] = _percentile(drawn, tails)
-        else:
-            found[name] = _INTERVALS[kind](drawn, draws.noise.get(name), tails, value(metrics[name]))
-    return found
+def interval(metric: Metric, found: Resampled, tails: tuple[float, float]) -> Interval:
+    """Interval (low, high) of a metric of one model between two probabilities, by its kind; NaN where it has none."""
+    metric = LABELLED.get(metric.interval_of, metric)
+    if metric.interval == "none":
+        return NO_INTERVAL
+    if metric.interval == "percentile":
+        return _percentile(found.drawn[metric.id], tails)
+    value, (below, above) = found.values[metric.id], _reach(metric, found, tails)
+    # within the range of the quantity, which a reflection does not know
+    return tuple(np.clip((value - below, value + above), *metric.bounds).tolist())
+
+
+def difference_interval(metric: Metric, first: Resampled, second: Resampled, tails: tuple[float, float]) -> Interval:
+    """Interval (low, high) of the difference first - second of a metric of two models on the same samples."""
+    metric = LABELLED.get(metric.interval_of, metric)
+    if metric.interval == "none":
+        return NO_INTERVAL
+    drawn = first.drawn[metric.id] - second.drawn[metric.id]
+    if metric.interval == "percentile":
+        return _percentile(drawn, tails)
+    difference = first.values[metric.id] - second.values[metric.id]
+    if metric.interval == "centred":
+        below, above = _spread(drawn, tails)
+    else:
+        (below, above), (other_below, other_above) = (_reach(metric, one, tails) for one in (first, second))
+        together = _correlation(first.drawn[metric.id], second.drawn[metric.id])
+        below, above = _combined(below, other_above, together), _combined(above, other_below, together)
+    return float(difference - below), float(difference + above)
+
+
+def quantiles(drawn: Floats, tails: ArrayLike) -> Floats:
+    """Quantiles over the first axis of R resamples, at the ranks (R + 1) p.
+
+    Interpolation between the least and the largest draw, as is NumPy's default, leaves 3.0 % beyond an end that is to
+    leave 2.5 % with 200 resamples. Source: Davison and Hinkley, Bootstrap Methods and their Application, 1997, 2.4.
+    """
+    return np.quantile(drawn, tails, axis=0, method="weibull")
 
 
 def _percentile(drawn: Floats, tails: tuple[float, float]) -> Interval:
     """Quantiles of the resamples in which the metric exists."""
     drawn = drawn[~np.isnan(drawn)]
-    return tuple(np.quantile(drawn, tails).tolist()) if len(drawn) else NO_INTERVAL
+    return tuple(quantiles(drawn, tails).tolist()) if len(drawn) else NO_INTERVAL
 
 
-def _centred(drawn: Floats, noise: Floats | None, tails: tuple[float, float], value: float) -> Interval:
-    """Value less the quantiles of the distance of the draws from their mean."""
-    low, high = np.quantile(drawn, tails)
-    return float(value + drawn.mean() - high), float(value + drawn.mean() - low)
+def _reach(metric: Metric, found: Resampled, tails: tuple[float, float]) -> tuple[float, float]:
+    """How far the interval of a ``centred`` or ``guarded`` metric goes below and above its value."""
+    below, above = _spread(found.drawn[metric.id], tails)
+    return (quantiles(found.noise[metric.id], tails[1]) if metric.interval == "guarded" else below), above
 
 
-def _debiased(drawn: Floats, noise: Floats | None, tails: tuple[float, float], value: float) -> Interval:
-    """From the basic interval's lower end to the centred one's upper end."""
-    return _cut(2 * value - np.quantile(drawn, tails[1]), _centred(drawn, noise, tails, value)[1])
+def _spread(drawn: Floats, tails: tuple[float, float]) -> tuple[float, float]:
+    """Distances of the upper quantile of the draws above their mean, and of the lower one below it."""
+    low, high = quantiles(drawn, tails)
+    return high - drawn.mean(), drawn.mean() - low
 
 
-def _guarded(drawn: Floats, noise: Floats | None, tails: tuple[float, float], value: float) -> Interval:
-    """From the value less what chance may add to the centred interval's upper end."""
-    return _cut(value - np.quantile(noise, tails[1]), _centred(drawn, noise, tails, value)[1])
+def _combined(one: float, other: float, correlation: float) -> float:
+    """Reach of a difference, from that of its first term on this side and that of its second on the other."""
+    return math.sqrt(max(one**2 + other**2 - 2 * correlation * one * other, 0.0))
 
 
-def _cut(low: float, high: float) -> Interval:
-    """Both ends within [0, 1], the range of an error, which a reflection does not know."""
-    return tuple(np.clip((low, high), 0.0, 1.0).tolist())
-
-
-_INTERVALS = {"centred": _centred, "debiased": _debiased, "guarded": _guarded}
+def _correlation(first: Floats, second: Floats) -> float:
+    """Correlation of the draws of two models; 0 where one does not vary."""
+    spread = first.std() * second.std()
+    return float(np.mean((first - first.mean()) * (second - second.mean())) / spread) if spread > 0 else 0.0

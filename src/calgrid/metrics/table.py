@@ -1,5 +1,6 @@
 """The metrics that enter the result tables: one entry an identifier, in the order in which they are listed."""
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -24,8 +25,8 @@ class Metric:
     lower_is_better : None where the number is a reference value that ranks nobody.
     kind : ``labelled``, ``ood`` or ``soft``.
     unit : ``fraction``, ``nats`` or ``score``.
-    interval : of the bootstrap, ``percentile``, ``centred``, ``debiased``, ``guarded`` or ``none``: see
-        :mod:`calgrid.metrics.intervals`.
+    interval : ``percentile``, ``centred``, ``guarded`` or ``none``: see :mod:`calgrid.metrics.intervals`.
+    interval_of : the plain error whose interval a debiased one has, for both estimate the same quantity.
     score : of an out-of-distribution metric, ``score(probs) -> (N,)``, high on in-distribution samples.
     """
 
@@ -36,8 +37,24 @@ class Metric:
     lower_is_better: bool | None
     kind: Literal["labelled", "ood", "soft"]
     unit: Literal["fraction", "nats", "score"] = "fraction"
-    interval: Literal["percentile", "centred", "debiased", "guarded", "none"] = "percentile"
+    interval: Literal["percentile", "centred", "guarded", "none"] = "percentile"
+    interval_of: str | None = None
     score: Callable[[ArrayLike], ood.Floats] | None = None
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        """Least and largest value of the quantity; an estimate that is corrected for bias may lie outside."""
+        return {"fraction": (0.0, 1.0), "score": (0.0, 2.0), "nats": (0.0, math.inf)}[self.unit]
+
+    @property
+    def corrected(self) -> bool:
+        """Whether a bias is subtracted from the estimate."""
+        return self.interval == "centred" or self.interval_of is not None
+
+    @property
+    def is_error(self) -> bool:
+        """Whether it is the size of noisy gaps, whose bias depends on the model: other seeds do not average it out."""
+        return self.interval == "guarded" or self.id == "mce"
 
 
 def _error(name: str, function: Callable[..., float], summary: str, source: str) -> Metric:
@@ -45,7 +62,8 @@ def _error(name: str, function: Callable[..., float], summary: str, source: str)
 
 
 def _debiased(name: str, function: Callable[..., float], summary: str, source: str) -> Metric:
-    return Metric(name, function, summary, source, True, "labelled", interval="debiased")
+    plain = name.removesuffix("_debiased")
+    return Metric(name, function, summary, source, True, "labelled", interval="guarded", interval_of=plain)
 
 
 def _ood(name: str, function: Callable[..., float], score: Callable[..., ood.Floats], summary: str) -> Metric:
@@ -77,7 +95,15 @@ _ENTRIES = (
     _error("aece_eq", calibration.aece_eq, "adaptive ECE, equal counts, no sample dropped", "Nixon et al. 2019"),
     _error("ece_sweep", calibration.ece_sweep, "ECE, most equal-mass monotone bins", "Roelofs et al., AISTATS 2022"),
     _error("cece", calibration.cece, "classwise ECE, mean over all classes", "Kull et al., NeurIPS 2019"),
-    _error("mce", calibration.mce, "largest calibration error of a bin", "Naeini et al., AAAI 2015"),
+    Metric(
+        "mce",
+        calibration.mce,
+        "largest calibration error of a bin (no interval of it holds what it promises)",
+        "Naeini et al., AAAI 2015",
+        True,
+        "labelled",
+        interval="none",
+    ),
     _error("rmsce", calibration.rmsce, "root mean square calibration error", "Hendrycks et al., ICLR 2019"),
     _debiased(
         "rmsce_debiased", calibration.rmsce_debiased, "RMSCE minus its estimated bias", "Kumar et al., NeurIPS 2019"

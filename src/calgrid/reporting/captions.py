@@ -20,6 +20,12 @@ NULL = (
     "at or below it is no evidence of miscalibration."
 )
 
+TESTED = (
+    "A test over seeds is about training again and scoring on these test images: other images are not in it. The bias "
+    "of a calibration error depends on the model and is the same for all seeds, so a difference of such errors counts "
+    "only where it exceeds what the intervals of both methods over test images leave open."
+)
+
 
 def seeds(rows: pd.DataFrame) -> str:
     """Say how many seeds the rows rest on: ``mean over 3 seeds``, ``one seed``."""
@@ -40,7 +46,7 @@ def spread(data: StudyData, rows: pd.DataFrame) -> str:
     """Say what stands beside the means."""
     level = f"{100 * data.level:g} %"
     many = "± is the standard deviation over seeds"
-    single = f"brackets are {level} bootstrap intervals over test images"
+    single = f"brackets are {level} bootstrap intervals over test images (MCE has none that holds what it promises)"
     if rows["n_seeds"].min() > 1:
         return f"{many}."
     if rows["n_seeds"].max() == 1:
@@ -85,14 +91,16 @@ def reading(data: StudyData) -> list[str]:
         "classes. Calibration errors use "
         f"{data.bins} bins. All numbers are on rows that fitted nothing.",
         f"With several seeds, ± is the standard deviation over seeds and an interval is a {level} Student t interval "
-        "of the mean over seeds: it covers what training again with other seeds would change.",
+        "of the mean over seeds, on the scale of its logit (of its logarithm where it has no upper bound), which keeps "
+        "it within the bounds of the metric: it covers what training again with other seeds would change.",
         f"With one seed, an interval is a {level} bootstrap interval over test images: it covers the choice of test "
-        "images and says nothing about other seeds. Calibration errors are biased upwards in resamples: the "
-        "interval of a plain error holds its value and reaches down to what chance does not explain (0 where chance "
-        "explains all of it); that of a debiased error is reflected and may lie below the value.",
+        "images and says nothing about other seeds. Calibration errors are biased upwards, in resamples more: their "
+        "interval reaches down to what chance does not explain (0 where it may explain all), and a debiased error has "
+        "that of the plain one, for both estimate the same. MCE has none: no interval of it holds what it promises.",
         RANKING,
         f"ECE is never read alone. {NULL} ECE debiased subtracts the estimated bias and may fall slightly below 0.",
-        f"Tests are paired t-tests over seeds against {data.baseline}, corrected by Holm over all methods of a column.",
+        f"Tests are paired t-tests over seeds against {data.baseline}, corrected by Holm over all methods of a column. "
+        f"{TESTED}",
         "Under shift every corruption at every severity is scored by itself and the results are averaged; samples of "
         "different settings are never pooled.",
     ]

@@ -150,7 +150,9 @@ def _tests(data: StudyData, group: Group) -> str:
     )
     sides = {"lower": clear["diff_vs_baseline"] < 0, "higher": clear["diff_vs_baseline"] > 0}
     found = [f"{side} for {_codes(list(clear.loc[on, 'method']))}" for side, on in sides.items() if on.any()]
-    return f"{start} (p < {alpha:.2g}, paired over seeds){': ' if found else ''}{', '.join(found)}."
+    return (
+        f"{start} (p < {alpha:.2g}, paired over seeds, on these test images){': ' if found else ''}{', '.join(found)}."
+    )
 
 
 def _best_combination(data: StudyData, group: Group) -> str:

@@ -1,14 +1,21 @@
-"""Differences paired over seeds: what the tests against a baseline and the comparisons of a study share."""
+"""Means over seeds and their paired differences: what summaries, tests against a baseline and comparisons share."""
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
+from numpy.typing import ArrayLike
 from scipy import special
 
 from calgrid.errors import ConfigError
+from calgrid.metrics import METRICS
 from calgrid.statistics._frames import INTERVAL, KEYS
 
+#: takes the place of an upper bound where there is none
+NO_BOUND = 1e9
+#: how far the intervals over test samples go below and above the values of both sides of a difference
+REACH = ("below", "above", "below_against", "above_against")
 #: differences that vary by less than this share of the values vary only by rounding
 ROUNDING = 1e-12
 
@@ -28,19 +35,42 @@ def average_fit_seeds(metrics: pd.DataFrame, keys: Sequence[str] = (*KEYS, "seed
     )
 
 
-def student_reach(std: pd.Series, n: pd.Series, level: float) -> pd.Series:
+def student_reach(std: ArrayLike, n: ArrayLike, level: float) -> pd.Series:
     """Half width of the Student t interval of a mean of ``n`` values with deviation ``std``; NaN for one value."""
-    return special.stdtrit(n.clip(lower=2) - 1, (1 + level) / 2) * std / np.sqrt(n)
+    return special.stdtrit(np.maximum(n, 2) - 1, (1 + level) / 2) * std / np.sqrt(n)
 
 
 def seed_interval(summary: pd.DataFrame, level: float) -> pd.DataFrame:
-    """Set ``ci_low`` and ``ci_high`` to the Student t interval of ``mean`` where there are several seeds."""
+    """Set ``ci_low`` and ``ci_high`` to an interval of ``mean`` where there are several seeds.
+
+    It lies within the bounds of ``metric``: it is the Student t interval of the logit of the mean, (mean - low) /
+    (high - mean), or of its logarithm where there is no upper bound, by the delta method. That of a metric that is
+    corrected for bias, whose mean may lie at or beyond a bound, and of what is no metric is not transformed; the first
+    is cut at the bounds.
+
+    ``benchmarks/coverage.md`` shows what the alternatives hold: untransformed or arcsine intervals hold the mean of
+    skew values less often, logits of the single values far less often with many seeds. Source of the transform:
+    Agresti, Categorical Data Analysis, on logit intervals of a proportion.
+    """
     several = summary["n_seeds"] > 1
-    reach = student_reach(summary["std"], summary["n_seeds"], level)
-    return summary.assign(
-        ci_low=summary["ci_low"].mask(several, summary["mean"] - reach),
-        ci_high=summary["ci_high"].mask(several, summary["mean"] + reach),
+    low, high = _bounded(summary, student_reach(summary["std"], summary["n_seeds"], level))
+    return summary.assign(ci_low=summary["ci_low"].mask(several, low), ci_high=summary["ci_high"].mask(several, high))
+
+
+def _bounded(summary: pd.DataFrame, reach: pd.Series) -> tuple[pd.Series, pd.Series]:
+    """Both ends of the interval of each mean, from its half width before it is bounded."""
+    known = {name: METRICS.get(name) for name in summary["metric"].unique()}
+    least, most = (
+        summary["metric"].map({name: each.bounds[end] if each else far for name, each in known.items()}).astype(float)
+        for end, far in ((0, -math.inf), (1, math.inf))
     )
+    turned = summary["metric"].map({name: each is not None and not each.corrected for name, each in known.items()})
+    mean = summary["mean"]
+    room, head = (mean - least).where(turned.astype(bool)), most.clip(upper=NO_BOUND) - mean
+    factor = np.exp(reach * (1 / room + 1 / head)).where((reach > 0) & (room > 0) & (head > 0))
+    low, high = ((room + head) * room / (room + head * by) + least for by in (factor, 1 / factor))
+    bends = factor.notna()
+    return low.where(bends, (mean - reach).clip(least, most)), high.where(bends, (mean + reach).clip(least, most))
 
 
 def paired_tests(pairs: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
@@ -49,6 +79,7 @@ def paired_tests(pairs: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
     Parameters
     ----------
     pairs : one row a seed with the columns of ``keys``, ``value`` and ``value_against``; NaN is a missing number.
+        Perhaps ``REACH``, means of which are kept.
 
     Returns
     -------
@@ -65,9 +96,29 @@ def paired_tests(pairs: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
         std=("difference", "std"),
         size=("size", "max"),
         difference=("difference", "mean"),
+        **{name: (name, "mean") for name in REACH if name in pairs},
     )
     p_value = _paired_t_test(tests["difference"], tests["std"], tests["n_seeds"], tests["size"])
     return tests.assign(p_value=p_value).drop(columns="size")
+
+
+def reaches(runs: pd.DataFrame) -> pd.DataFrame:
+    """Values with how far their intervals go below and above them, NaN without; the first half of ``REACH``."""
+    return runs.assign(below=runs["value"] - runs["ci_low"], above=runs["ci_high"] - runs["value"])
+
+
+def beyond_bias(tests: pd.DataFrame, metric: pd.Series) -> pd.Series:
+    """Whether a difference of calibration errors is larger than what one finite test set may feign; others always are.
+
+    The bias of an error, and what is left of it after its correction, depends on the model (a flat one has more) and is
+    the same for every seed, so that a test over seeds finds it where both models are calibrated. A difference counts
+    where it exceeds the reaches of both intervals over test samples, squared and added (Zou and Donner, Statistics in
+    Medicine 2008), which allow for the bias; without such intervals, nowhere.
+    """
+    error = metric.map({name: name in METRICS and METRICS[name].is_error for name in metric.unique()}).astype(bool)
+    upwards = np.hypot(tests["below"], tests["above_against"])
+    downwards = np.hypot(tests["above"], tests["below_against"])
+    return ~error | (tests["difference"] > upwards) | (tests["difference"] < -downwards)
 
 
 def _paired_t_test(mean: pd.Series, std: pd.Series, n: pd.Series, size: pd.Series) -> pd.Series:

@@ -11,7 +11,7 @@ from calgrid.statistics._paired import check_level, seed_interval
 SECTION = ("protocol", "checkpoint")
 #: coordinates of a place; the split follows from the shift
 AXES = ("dataset", "backbone", "method", "calibrator", "fit_on", "shift", "severity", "metric")
-PER_SEED = ["cell", *SECTION, "seed"]
+PER_SEED = ["cell", "metric", *SECTION, "seed"]
 
 
 def cell_runs(metrics: pd.DataFrame, places: pd.DataFrame, over: Literal["seed", "fit_seed"] = "seed") -> pd.DataFrame:
@@ -28,7 +28,7 @@ def cell_runs(metrics: pd.DataFrame, places: pd.DataFrame, over: Literal["seed",
 
     Returns
     -------
-    Frame with the columns cell, protocol, checkpoint, seed, value, ci_low, ci_high (those of a single place).
+    Frame with the columns cell, metric, protocol, checkpoint, seed, value, ci_low, ci_high (those of a single place).
 
     Raises
     ------
@@ -43,7 +43,7 @@ def cell_runs(metrics: pd.DataFrame, places: pd.DataFrame, over: Literal["seed",
         frame = frame.assign(seed=frame["fit_seed"])
     found = places.merge(frame, on=list(AXES))
     numbers = {name: (name, "mean") for name in ("value", "ci_low", "ci_high")}
-    each = found.groupby([*PER_SEED, *AXES], as_index=False).agg(**numbers)
+    each = found.groupby([*PER_SEED, *(axis for axis in AXES if axis != "metric")], as_index=False).agg(**numbers)
     runs = each.groupby(PER_SEED, as_index=False).agg(**numbers, n_places=("value", "size"))
     size = runs["cell"].map(places.groupby("cell").size())
     runs = runs[runs["n_places"] == size]
@@ -62,18 +62,19 @@ def cell_means(runs: pd.DataFrame, level: float = 0.95) -> pd.DataFrame:
     Returns
     -------
     Frame with the columns protocol, checkpoint, cell, mean, std (over seeds, ddof 1), n_seeds, and ci_low, ci_high:
-    the Student t interval of the mean over seeds; with one seed that of its run, if it has one.
+    the Student t interval of the mean over seeds, within the bounds of the metric; with one seed that of its run, if
+    it has one.
 
     Raises
     ------
     ConfigError : for a ``level`` outside (0, 1).
     """
     check_level(level)
-    means = runs.groupby([*SECTION, "cell"], as_index=False).agg(
+    means = runs.groupby([*SECTION, "cell", "metric"], as_index=False).agg(
         mean=("value", "mean"),
         std=("value", "std"),
         n_seeds=("value", "count"),
         ci_low=("ci_low", "mean"),
         ci_high=("ci_high", "mean"),
     )
-    return seed_interval(means, level)
+    return seed_interval(means, level).drop(columns="metric")

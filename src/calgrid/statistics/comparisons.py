@@ -6,7 +6,15 @@ import numpy as np
 import pandas as pd
 
 from calgrid.statistics._frames import KEYS, check_metrics
-from calgrid.statistics._paired import average_fit_seeds, check_level, paired_tests, student_reach
+from calgrid.statistics._paired import (
+    REACH,
+    average_fit_seeds,
+    beyond_bias,
+    check_level,
+    paired_tests,
+    reaches,
+    student_reach,
+)
 from calgrid.statistics.holm import holm
 from calgrid.statistics.summary import FAMILY
 
@@ -40,18 +48,20 @@ def compare(metrics: pd.DataFrame, comparisons: Sequence[Mapping[str, str]], lev
     p_holm : after Holm over all questions of the same metric and calibrator in one setting;
     verdict : ``lower`` or ``higher`` where p_holm < 1 - level, else ``no difference found``; ``equal`` where mean and
         deviation of the difference are below 1e-5, whatever the test says; ``not testable`` with fewer than two seeds
-        or a difference without variance.
+        or a difference without variance. On what a verdict is about, and on calibration errors, see
+        :func:`calgrid.statistics.summarise`.
 
     Raises
     ------
     DataError : as in :func:`calgrid.statistics.summarise`. ConfigError : for a ``level`` outside (0, 1).
     """
     check_level(level)
-    runs = average_fit_seeds(check_metrics(metrics))[[*KEYS, "seed", "value"]]
+    runs = reaches(average_fit_seeds(check_metrics(metrics)))[[*KEYS, "seed", "value", "below", "above"]]
     pairs = [_pairs(runs, asked).assign(**{name: asked[name] for name in QUESTION}) for asked in comparisons]
-    columns = [*QUESTION, *SHARED, "seed", "value", "value_against"]
+    columns = [*QUESTION, *SHARED, "seed", "value", "value_against", *REACH]
     table = pd.concat(pairs)[columns] if pairs else pd.DataFrame(columns=columns)
-    tests = paired_tests(table.astype({"value": float, "value_against": float}), [*QUESTION, *SHARED])
+    numbers = dict.fromkeys(("value", "value_against", *REACH), float)
+    tests = paired_tests(table.astype(numbers), [*QUESTION, *SHARED])
     tests = tests[tests["n_seeds"] > 0].reset_index(drop=True)
     reach = student_reach(tests["std"], tests["n_seeds"], level)
     tests = tests.assign(ci_low=tests["difference"] - reach, ci_high=tests["difference"] + reach)
@@ -69,7 +79,7 @@ def _pairs(runs: pd.DataFrame, asked: Mapping[str, str]) -> pd.DataFrame:
 
 def _verdicts(tests: pd.DataFrame, alpha: float) -> np.ndarray:
     """Verdict of each row, by the first rule that applies."""
-    found = tests["p_holm"] < alpha
+    found = (tests["p_holm"] < alpha) & beyond_bias(tests, tests["metric"])
     rules = {
         "equal": tests[["difference", "std"]].abs().max(axis=1, skipna=False) < NEGLIGIBLE,
         "not testable": tests["p_value"].isna(),

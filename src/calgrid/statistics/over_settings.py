@@ -8,7 +8,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from calgrid.errors import DataError
-from calgrid.metrics.intervals import resample_weights
+from calgrid.metrics.intervals import quantiles, resample_weights
 from calgrid.statistics._paired import check_level
 from calgrid.statistics.ranks import Missing, Ties, setting_ranks
 
@@ -94,4 +94,4 @@ def _mean_interval(
         nothing = np.full(values.shape[1], math.nan)
         return nothing, nothing
     means = np.concatenate([weights @ values / n for weights in resample_weights(n, n_resamples, seed)])
-    return tuple(np.quantile(means, [(1 - level) / 2, (1 + level) / 2], axis=0))
+    return tuple(quantiles(means, [(1 - level) / 2, (1 + level) / 2]))

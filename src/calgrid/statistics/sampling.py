@@ -3,19 +3,27 @@
 import itertools
 import math
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
 from calgrid.errors import DataError, unknown_id
-from calgrid.metrics import check_probabilities, evaluate, resampled_metrics
-from calgrid.metrics.table import LABELLED
-from calgrid.statistics._paired import check_level
+from calgrid.metrics.intervals import Resampled, averaged, difference_interval, resampled
+from calgrid.metrics.table import LABELLED, Metric
+from calgrid.statistics._paired import check_level, student_reach
 
 Floats = NDArray[np.float64]
-#: values of each seed (S,), and in each resample their mean over seeds (R,)
-_Scores = tuple[Floats, Floats]
+#: what stands in place of a verdict on a metric that has no interval
+NO_VERDICT = "no verdict"
+
+
+class _Scores(NamedTuple):
+    """Values of each metric in each seed, (S,), and their means over seeds with resamples."""
+
+    by_seed: dict[str, Floats]
+    mean: Resampled
 
 
 def paired_bootstrap(
@@ -28,7 +36,7 @@ def paired_bootstrap(
     seed: int = 0,
     n_bins: int = 15,
 ) -> pd.DataFrame:
-    """Difference of every two methods on the same test samples, with test-sampling and seed variance apart.
+    """Difference of every two methods on the same test samples, with an interval over these and over seeds.
 
     Every run is scored on the same resamples of the test samples; runs of a method are averaged in each resample.
 
@@ -36,27 +44,48 @@ def paired_bootstrap(
     ----------
     runs : for each method its runs, probabilities (N, K) each, one a seed; run s of one method belongs to run s of the
         others, so that all have equally many. labels : integers (N,).
-    metrics : identifiers of labelled metrics that have an interval.
+    metrics : identifiers of labelled metrics but ``ece_null``.
     n_resamples, level, seed, n_bins : as in :func:`calgrid.metrics.bootstrap`.
 
     Returns
     -------
     One row for each pair of methods and metric: method, against, metric, n_seeds and
     difference : of the means over seeds, method - against;
-    ci_low, ci_high : percentile interval over test samples, for these very runs;
+    ci_low, ci_high : interval of the difference; NaN for ``mce``. With one seed it is over test samples, for these very
+        runs. With several it is over test samples and seeds: the reaches of the interval for these runs and of the
+        Student t interval over seeds, squared and added, so that it is never shorter than either;
     std_test : deviation of the difference over resamples of the test samples (ddof 1);
     std_seed : deviation over seeds of the difference of one run of each on all test samples (ddof 1; NaN for one
         seed);
-    verdict : ``lower`` or ``higher`` where the interval excludes 0, else ``tie``. It speaks of these runs on other test
-        samples; whether other seeds would agree is read from ``std_seed``.
+    verdict : ``lower`` or ``higher`` where the interval excludes 0, else ``tie``; ``no verdict`` without an interval.
 
     Raises
     ------
     DataError : as in :func:`calgrid.metrics.ece`; with fewer than two methods, without a run of one, or with more runs
         of one than of another. ConfigError : as in :func:`calgrid.metrics.bootstrap`; for an unknown metric or one
-        without an interval.
+        that ranks nobody.
+
+    Source: intervals over test samples, see :mod:`calgrid.metrics.intervals`; adding squares of reaches, Zou and
+    Donner, Statistics in Medicine 2008. What they hold is in ``benchmarks/coverage.md``.
     """
     check_level(level)
+    _check_runs(runs)
+    usable = [name for name, metric in LABELLED.items() if metric.lower_is_better is not None]
+    for name in metrics:
+        if name not in usable:
+            raise unknown_id("metric", name, usable, "metrics")
+    options = {"n_resamples": n_resamples, "seed": seed, "n_bins": n_bins}
+    scores = {method: _scores([resampled(probs, labels, **options) for probs in each]) for method, each in runs.items()}
+    rows = [
+        {"method": method, "against": against, "metric": name, **_difference(LABELLED[name], *pair, level)}
+        for method, against in itertools.combinations(runs, 2)
+        for pair in [(scores[method], scores[against])]
+        for name in metrics
+    ]
+    return pd.DataFrame(rows)
+
+
+def _check_runs(runs: Mapping[str, Sequence[ArrayLike]]) -> None:
     if len(runs) < 2 or not all(len(each) for each in runs.values()):
         raise DataError("runs must hold at least two methods with at least one run each.")
     counts = {method: len(each) for method, each in runs.items()}
@@ -66,45 +95,37 @@ def paired_bootstrap(
             f"Methods are compared seed by seed, but have different numbers of runs ({listed}): give one of each seed, "
             "in the same order."
         )
-    usable = [name for name, metric in LABELLED.items() if metric.interval != "none"]
-    for name in metrics:
-        if name not in usable:
-            raise unknown_id("metric", name, usable, "metrics")
-    options = {"n_resamples": n_resamples, "seed": seed, "n_bins": n_bins}
-    scores = {method: _scores(each, labels, metrics, options) for method, each in runs.items()}
-    rows = [
-        {"method": method, "against": against, "metric": metric, **_difference(*pair, level)}
-        for method, against in itertools.combinations(runs, 2)
-        for metric, *pair in ((name, scores[method][name], scores[against][name]) for name in metrics)
-    ]
-    return pd.DataFrame(rows)
 
 
-def _scores(
-    runs: Sequence[ArrayLike], labels: ArrayLike, metrics: Sequence[str], options: Mapping[str, int]
-) -> dict[str, _Scores]:
-    values, draws = [], []
-    for probs in runs:
-        predictions = check_probabilities(probs, labels)
-        found = evaluate(predictions, predictions.labels, n_bins=options["n_bins"])
-        resampled = resampled_metrics(predictions, predictions.labels, **options)
-        values.append([found[name] for name in metrics])
-        draws.append({name: resampled[name] for name in metrics})
-    per_seed = dict(zip(metrics, np.array(values).T, strict=True))
-    return {name: (per_seed[name], np.mean([draw[name] for draw in draws], axis=0)) for name in metrics}
+def _scores(models: Sequence[Resampled]) -> _Scores:
+    return _Scores(
+        {name: np.array([one.values[name] for one in models]) for name in models[0].values}, averaged(models)
+    )
 
 
-def _difference(first: _Scores, second: _Scores, level: float) -> dict[str, float | int | str]:
-    drawn = first[1] - second[1]
+def _difference(metric: Metric, first: _Scores, second: _Scores, level: float) -> dict[str, float | int | str]:
+    by_seed = first.by_seed[metric.id] - second.by_seed[metric.id]
+    drawn = first.mean.drawn[metric.id] - second.mean.drawn[metric.id]
     drawn = drawn[~np.isnan(drawn)]
-    low, high = np.quantile(drawn, [(1 - level) / 2, (1 + level) / 2]) if len(drawn) else (math.nan, math.nan)
-    by_seed = first[0] - second[0]
+    difference, count = float(by_seed.mean()), len(by_seed)
+    std_seed = float(by_seed.std(ddof=1)) if count > 1 else math.nan
+    over_seeds = float(student_reach(std_seed, count, level)) if count > 1 else 0.0
+    ends = difference_interval(metric, first.mean, second.mean, ((1 - level) / 2, (1 + level) / 2))
+    below, above = (math.hypot(end - difference, over_seeds) for end in ends)
+    # with one seed the ends themselves, which rounding would move
+    low, high = (difference - below, difference + above) if over_seeds else ends
     return {
-        "n_seeds": len(by_seed),
-        "difference": float(first[0].mean() - second[0].mean()),
-        "ci_low": float(low),
-        "ci_high": float(high),
+        "n_seeds": count,
+        "difference": difference,
+        "ci_low": low,
+        "ci_high": high,
         "std_test": float(drawn.std(ddof=1)) if len(drawn) > 1 else math.nan,
-        "std_seed": float(by_seed.std(ddof=1)) if len(by_seed) > 1 else math.nan,
-        "verdict": "lower" if high < 0 else "higher" if low > 0 else "tie",
+        "std_seed": std_seed,
+        "verdict": _verdict(low, high),
     }
+
+
+def _verdict(low: float, high: float) -> str:
+    if math.isnan(low):
+        return NO_VERDICT
+    return "lower" if high < 0 else "higher" if low > 0 else "tie"

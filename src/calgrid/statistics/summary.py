@@ -11,7 +11,14 @@ from calgrid.errors import unknown_id
 from calgrid.metrics import METRICS
 from calgrid.statistics._cells import Cells, Ids, split_cells
 from calgrid.statistics._frames import KEYS
-from calgrid.statistics._paired import average_fit_seeds, check_level, paired_tests, seed_interval
+from calgrid.statistics._paired import (
+    average_fit_seeds,
+    beyond_bias,
+    check_level,
+    paired_tests,
+    reaches,
+    seed_interval,
+)
 from calgrid.statistics.holm import holm
 from calgrid.statistics.published import match_published
 
@@ -49,15 +56,17 @@ def summarise(
     std_test : what the choice of test samples adds to the value of a single run: the deviation whose normal interval is
         as wide as the bootstrap intervals of the runs (root mean square); NaN where there are none. ``std`` is over
         seeds on one test set and knows nothing of it;
-    ci_low, ci_high : Student t interval of the mean over seeds; for one seed the bootstrap interval of that run
-        (mean of the limits over calibrator seeds);
+    ci_low, ci_high : Student t interval of the mean over seeds, within the bounds of the metric; for one seed the
+        bootstrap interval of that run (mean of the limits over calibrator seeds);
     test_low, test_high : bootstrap interval over test samples, mean of the limits over the runs;
     rank : among methods and calibrators of the same table column, 1 = best, ties averaged; NaN for ``ece_null``;
     diff_vs_baseline : mean difference over the seeds that both have; NaN if none;
     p_value : paired t-test over these seeds, 1 if all differences are zero; NaN for the baseline itself, with fewer
         than two seeds, or if all differences are equal but not zero (no variance to test against);
     p_holm : after Holm over the methods with the same calibrator in the same table column;
-    verdict : ``better`` or ``worse`` than the baseline where p_holm < 1 - level, else ``tie``: the data cannot tell;
+    verdict : ``better`` or ``worse`` than the baseline where p_holm < 1 - level, else ``tie``: the data cannot tell.
+        It is about training again, with the same test samples. Calibration errors differ by their bias where nothing
+        else does, so that they tie, whatever p_holm, unless the bootstrap intervals of the runs tell them apart too;
         empty for the baseline itself, where it has no seed in common, and for metrics that rank nobody;
     verdict_best : the same against the best mean of the table column, after Holm over the column: ``best`` for that row
         itself, ``worse``, or ``tie``;
@@ -71,7 +80,8 @@ def summarise(
     check_level(level)
     cells, numbers = split_cells(metrics)
     runs = _per_run(numbers)
-    summary = pd.concat([cells.frame(), _over_seeds(runs, level)], axis=1)
+    keys = cells.frame()
+    summary = pd.concat([keys, _over_seeds(runs, keys["metric"], level)], axis=1)
     summary = summary.assign(**_tested(cells, summary, runs, baseline_method, 1 - level))
     if published is None:
         return summary.assign(published=math.nan, published_source="")
@@ -88,7 +98,7 @@ def _tested(
     # no test of the baseline itself, nor one of a family of tests
     p_value = tests["p_value"].mask(is_baseline)
     p_holm = holm(p_value, family)
-    verdicts = _verdicts(summary, tests["difference"], pd.Series(p_holm), alpha)
+    verdicts = _verdicts(summary, tests, pd.Series(p_holm), alpha)
     return {
         "rank": losses.groupby(column).rank(method="average"),
         "diff_vs_baseline": tests["difference"],
@@ -106,7 +116,7 @@ def _per_run(numbers: pd.DataFrame) -> pd.DataFrame:
     return numbers.assign(std_fit=math.nan, n_fits=numbers["value"].notna().astype(int))
 
 
-def _over_seeds(runs: pd.DataFrame, level: float) -> pd.DataFrame:
+def _over_seeds(runs: pd.DataFrame, metric: pd.Series, level: float) -> pd.DataFrame:
     """Mean, spread and intervals of each cell, one row a cell."""
     reach = (runs["ci_high"] - runs["ci_low"]) / (2 * special.ndtri((1 + level) / 2))
     grouped = runs.assign(variance_test=reach**2).groupby("cell")
@@ -123,7 +133,7 @@ def _over_seeds(runs: pd.DataFrame, level: float) -> pd.DataFrame:
     summary = summary.assign(
         std_test=np.sqrt(summary["std_test"]), test_low=summary["ci_low"], test_high=summary["ci_high"]
     )
-    return seed_interval(summary, level)
+    return seed_interval(summary.assign(metric=metric), level).drop(columns="metric")
 
 
 def _losses(summary: pd.DataFrame) -> pd.Series:
@@ -155,15 +165,17 @@ def _tests(runs: pd.DataFrame, against: Ids, n_cells: int) -> pd.DataFrame:
     cell, run = runs["cell"].to_numpy(), runs["run"].to_numpy()
     n_runs = int(run.max(initial=0)) + 1
     found = pd.Index(cell * n_runs + run).get_indexer(against[cell] * n_runs + run)
-    value = runs["value"].to_numpy()
-    pairs = pd.DataFrame({"cell": cell, "value": value, "value_against": value[found]})[found >= 0]
+    own = reaches(runs)[["cell", "value", "below", "above"]]
+    other = own.drop(columns="cell").take(found).add_suffix("_against").set_index(own.index)
+    pairs = pd.concat([own, other], axis=1)[found >= 0]
     return paired_tests(pairs, ["cell"]).set_index("cell").reindex(range(n_cells))
 
 
-def _verdicts(summary: pd.DataFrame, difference: pd.Series, p_holm: pd.Series, alpha: float) -> np.ndarray:
+def _verdicts(summary: pd.DataFrame, tests: pd.DataFrame, p_holm: pd.Series, alpha: float) -> np.ndarray:
     """``better``, ``worse`` or ``tie`` by what the difference is and whether it is told from zero; empty without."""
-    loss = _signs(summary) * difference
-    rules = {"": loss.isna(), "better": (p_holm < alpha) & (loss < 0), "worse": (p_holm < alpha) & (loss > 0)}
+    loss = _signs(summary) * tests["difference"]
+    found = (p_holm < alpha) & beyond_bias(tests, summary["metric"])
+    rules = {"": loss.isna(), "better": found & (loss < 0), "worse": found & (loss > 0)}
     return np.select([on.to_numpy() for on in rules.values()], list(rules), "tie")
 
 
@@ -175,5 +187,5 @@ def _against_best(summary: pd.DataFrame, runs: pd.DataFrame, losses: pd.Series, 
     tests = _tests(runs, best_of[column], len(summary))
     is_best = summary.index.isin(best)
     p_holm = holm(tests["p_value"].mask(is_best), column)
-    verdicts = pd.Series(_verdicts(summary, tests["difference"], pd.Series(p_holm), alpha), index=summary.index)
+    verdicts = pd.Series(_verdicts(summary, tests, pd.Series(p_holm), alpha), index=summary.index)
     return verdicts.mask(is_best, "best")

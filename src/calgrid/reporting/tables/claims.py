@@ -71,7 +71,8 @@ def _caption(level: float) -> str:
         "in as many cells as claimed. Not confirmed: so many cells show the opposite that it cannot hold. Cannot tell: "
         "neither, for want of runs or of seeds. Seeds to tell: what the open tests need for a power of 80 % if "
         "differences and their spread over seeds are what they look like now, or what else is wanting. In print: cells "
-        "in which the printed numbers hold, of those that are not suspect."
+        "in which the printed numbers hold, of those that are not suspect. Claims about ECE and the like are about "
+        "these numbers as papers define them, bias included; which model is better calibrated they do not say."
     )
 
 

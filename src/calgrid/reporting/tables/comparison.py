@@ -42,7 +42,7 @@ def tests(data: StudyData) -> Table | None:
         header = ["Calibrator", "Method", "Seeds", *(f"Δ {text.in_unit(m)} (p; Holm)" for m in metrics)]
         cells = [
             [words(calibrator), words(method), whole(part["n_seeds"].max())]
-            + [_difference(part[part["metric"] == metric], 1 - data.level) for metric in metrics]
+            + [_difference(part[part["metric"] == metric]) for metric in metrics]
             for (calibrator, method), part in rows.groupby(["calibrator", "method"], sort=False)
         ]
         return [Section(data.label(group), header, cells)]
@@ -53,14 +53,14 @@ def tests(data: StudyData) -> Table | None:
     caption = (
         f"Difference of each method to {data.baseline} (method minus {data.baseline}) with the same calibrator on the "
         f"{captions.test_split(data)}; {captions.seeds(frame)}. In brackets the p-value of the paired t-test over "
-        "seeds and the p-value after Holm's correction for all methods compared in that column. Bold: Holm p below "
-        f"{1 - data.level:g}; tie: the data cannot tell the two apart. No number in brackets: too few paired seeds for "
-        "a test. Differences of ECE depend on sharpness too: read them beside NLL, Brier score and accuracy."
+        "seeds and the p-value after Holm's correction for all methods compared in that column. Bold: told apart, "
+        f"with Holm p below {1 - data.level:g}; tie: the data cannot tell. No number in brackets: too few paired seeds "
+        f"for a test. {captions.TESTED} Read differences of ECE beside NLL, Brier score and accuracy."
     )
     return Table("tests", f"Paired tests against {data.baseline}", "Methods", caption, frame, formatted)
 
 
-def _difference(rows: pd.DataFrame, alpha: float) -> Cell:
+def _difference(rows: pd.DataFrame) -> Cell:
     if rows.empty:
         return Cell(text.NOTHING)
     row = rows.iloc[0]
@@ -68,7 +68,9 @@ def _difference(rows: pd.DataFrame, alpha: float) -> Cell:
     p, holm = float(row["p_value"]), float(row["p_holm"])
     verdict = "; tie" if row["verdict"] == "tie" else ""
     spread = "" if math.isnan(p) else f"({text.p_value(p)}; {text.p_value(holm)}{verdict})"
-    return Cell(text.number(row["metric"], difference, signed=True), spread, holm < alpha, difference)
+    return Cell(
+        text.number(row["metric"], difference, signed=True), spread, row["verdict"] in ("better", "worse"), difference
+    )
 
 
 def published(data: StudyData) -> Table | None:

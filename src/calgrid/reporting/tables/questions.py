@@ -47,10 +47,10 @@ def _caption(data: StudyData, frame: pd.DataFrame) -> str:
         f"{captions.test_split(data)}, paired over seeds; {captions.seeds(frame)}. ± is the standard deviation of the "
         f"difference over seeds, the noise of a single run; brackets hold the {100 * data.level:g} % Student t "
         "interval of the mean difference; in parentheses the p-value of the paired t-test and the one after Holm's "
-        f"correction for all questions of the same metric and calibrator. Bold: Holm p below {1 - data.level:.2g}, for "
-        "which the answer says lower or higher; 'equal' is a difference below 0.00001, as rounding "
-        "leaves it; 'no difference found' is no evidence of equality: the interval says which differences remain "
-        "possible. Differences of ECE are read beside NLL, Brier score and accuracy."
+        "correction for all questions of the same metric and calibrator. Bold: told apart, with Holm p below "
+        f"{1 - data.level:.2g}, for which the answer says lower or higher; 'equal' is a difference below 0.00001, as "
+        "rounding leaves it; 'no difference found' is no evidence of equality: the interval says which differences "
+        f"remain possible. {captions.TESTED} Read differences of ECE beside NLL, Brier score and accuracy."
     )
 
 

@@ -1,0 +1,376 @@
+"""How often the intervals of calgrid hold the truth, and how often its comparisons find a difference that is not there.
+
+::
+
+    python benchmarks/coverage.py > coverage.md          the tables of coverage.md
+    python benchmarks/coverage.py --sets 50 50 20        a quick look
+
+Test sets are drawn from models whose posterior is known: ten classes, logits N(0, 4), labels drawn from their
+softmax, and a model whose logits are the true ones times a factor (1: calibrated, 1.3: over-confident, 0.8:
+under-confident). The truth is the metric of 200,000 samples with the posterior in place of labels; errors of a
+calibrated model are exactly 0, also those of the debiased estimators, which estimate the same quantities. ``sharp`` and
+``flat`` are two calibrated models of two classes: one knows u + v, the other u alone, u ~ N(0, 2.25), v ~ N(0, 100)
+(``mild``: v ~ N(0, 1)).
+"""
+
+import argparse
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from scipy import special
+
+from calgrid.metrics import METRICS, _binning, _estimators, bootstrap_ood, bootstrap_soft, intervals, kernel, smooth
+from calgrid.metrics._inputs import Predictions
+from calgrid.metrics.evaluation import evaluate_ood, evaluate_soft
+from calgrid.statistics._paired import seed_interval, student_reach
+
+Floats = NDArray[np.float64]
+Models = dict[str, Floats]
+Interval = tuple[float, float]
+BINS, FINE_BINS, POPULATION, CLASSES = 15, 100, 200_000, 10
+TAILS = (0.025, 0.975)
+SMOOTH_RESAMPLES = 99
+FACTORS = (1.0, 1.3, 0.8)
+#: pairs of models; the errors of the first two are both 0
+PAIRS = ("sharp - flat", "mild - flat", "1 - 1.05", "1.3 - 1.35", "1.3 - 0.8")
+
+
+def scaled(n: int, rng: np.random.Generator, factors: Sequence[float]) -> tuple[Models, NDArray[np.int64], Floats]:
+    """Probabilities of models by the factor of their logits, labels, and the posterior, (n, 10)."""
+    logits = 2 * rng.normal(size=(n, CLASSES))
+    truth = special.softmax(logits, axis=1)
+    labels = (truth.cumsum(axis=1) > rng.random((n, 1))).argmax(axis=1)
+    return {f"{factor:g}": special.softmax(factor * logits, axis=1) for factor in factors}, labels, truth
+
+
+def informed(n: int, rng: np.random.Generator, spread: float) -> tuple[Models, NDArray[np.int64], Floats]:
+    """Two calibrated models of two classes, one of which knows more, as in :func:`scaled`."""
+    grid = np.linspace(-5, 5, 201)
+    weight = np.exp(-(grid**2) / 2)
+    u = 1.5 * rng.normal(size=n)
+    sharp = special.expit(u + spread * rng.normal(size=n))
+    flat = special.expit(u[:, None] + spread * grid) @ (weight / weight.sum())
+    labels = (rng.random(n) > sharp).astype(np.int64)
+    truth = np.column_stack([sharp, 1 - sharp])
+    return {"sharp": truth, "flat": np.column_stack([flat, 1 - flat])}, labels, truth
+
+
+def pair(name: str, n: int, rng: np.random.Generator) -> tuple[list[Floats], NDArray[np.int64], Floats]:
+    """Both models of a pair, labels and posterior."""
+    if "flat" in name:
+        models, labels, truth = informed(n, rng, 10.0 if name.startswith("sharp") else 1.0)
+        return [models["sharp"], models["flat"]], labels, truth
+    factors = [float(word) for word in name.split(" - ")]
+    models, labels, truth = scaled(n, rng, factors)
+    return [models[f"{factor:g}"] for factor in factors], labels, truth
+
+
+def population(probs: Floats, truth: Floats, calibrated: bool) -> dict[str, float]:
+    """Each labelled metric of infinitely many samples, from a posterior (N, K) in place of labels."""
+    n, k = probs.shape
+    confidence, top = probs.max(axis=1), probs.argmax(axis=1)
+    right = truth[np.arange(n), top]
+    order = np.argsort(confidence, kind="stable")
+    residual = (confidence - right)[order]
+    cumulated = np.concatenate([[0], residual.cumsum()])
+    fine = np.abs(np.diff(cumulated[np.linspace(0, n, FINE_BINS + 1).astype(int)])).sum() / n
+    adaptive = np.abs(np.diff(cumulated[np.linspace(0, n, BINS + 1).astype(int)])).sum() / n
+    binned = sums(confidence, right)
+    classes = [sums(probs[:, j], truth[:, j]) for j in range(k)]
+    square = (probs**2).sum(axis=1) - 2 * (probs * truth).sum(axis=1) + 1
+    calibration = sum(float(_binning.rms_gap(each) ** 2) for each in classes)
+    errors = {
+        "ece": _binning.mean_gap(binned),
+        "rmsce": _binning.rms_gap(binned),
+        "o_ece": _binning.mean_over(binned),
+        "u_ece": _binning.mean_under(binned),
+        "aece": adaptive,
+        "aece_eq": adaptive,
+        "ece_sweep": fine,
+        "ks": np.abs(cumulated).max() / n,
+        "cece": np.mean([_binning.mean_gap(each) for each in classes]),
+        "brier_calibration": calibration,
+        **smoothed(confidence, confidence - right),
+    }
+    errors = dict.fromkeys(errors, 0.0) if calibrated else errors
+    wrong = (1 - right)[order]
+    five = np.take_along_axis(truth, np.argsort(-probs, axis=1)[:, :5], axis=1).sum(axis=1)
+    return {
+        **errors,
+        "ece_debiased": errors["ece"],
+        "rmsce_debiased": errors["rmsce"],
+        "accuracy": right.mean(),
+        "top5": five.mean(),
+        "nll": -(truth * np.log(np.maximum(probs, 1e-12))).sum(axis=1).mean(),
+        "brier": square.mean(),
+        "brier_refinement": square.mean() - errors["brier_calibration"],
+        "aurc": (wrong[::-1].cumsum() / np.arange(1, n + 1)).mean(),
+        **separation(right[order], wrong),
+    }
+
+
+def sums(p: Floats, q: Floats) -> _binning.BinSums:
+    """Sums of the bins of probabilities (N,) with expected outcomes (N,)."""
+    index = _binning.bin_index(p, BINS)
+    return _binning.BinSums(*(np.bincount(index, weight, BINS).astype(float) for weight in (None, p, q)))
+
+
+def smoothed(confidence: Floats, residual: Floats) -> dict[str, float]:
+    """Both smooth errors, the first with confidences merged into 2,000 cells."""
+    cell = np.floor(confidence * 2000).clip(max=1999)
+    places, group = np.unique(cell, return_inverse=True)
+    n = len(residual)
+    nodes = (residual / n) @ kernel.node_shares(confidence)
+    return {
+        "smce": smooth.best_witness((places + 0.5) / 2000, np.bincount(group, -residual) / n),
+        "smece": float(kernel.fixed_points(nodes[None])[0]),
+    }
+
+
+def separation(right: Floats, wrong: Floats) -> dict[str, float]:
+    """Failure prediction from the chances (N,) to be right and wrong, in ascending order of confidence."""
+    below = wrong.cumsum() - wrong / 2
+    lost = np.searchsorted(right.cumsum(), 0.05 * right.sum())
+    return {
+        "auroc_failure": float(right @ below / (right.sum() * wrong.sum())),
+        "fpr95_failure": float(wrong[lost:].sum() / wrong.sum()),
+    }
+
+
+def resampled(
+    models: Sequence[Floats], labels: NDArray[np.int64], number: int, sets: int, options: argparse.Namespace
+) -> list[intervals.Resampled]:
+    """As :func:`calgrid.metrics.intervals.resampled`, on most test sets without the metrics that take long.
+
+    The first ``options.smooth`` test sets have all, the first half those that sort samples too.
+    """
+    if number < options.smooth:
+        return [intervals.resampled(probs, labels, n_resamples=SMOOTH_RESAMPLES, seed=number) for probs in models]
+    checked = [Predictions(probs, labels) for probs in models]
+    makers = [_estimators._means, _estimators._binned, _estimators._classwise]
+    makers += [_estimators._ranked] if number < sets / 2 else []
+    estimators = [[make(one, BINS) for make in makers] for one in checked]
+    blocks: list[list[_estimators.Draws]] = [[] for _ in models]
+    for weights in intervals.resample_weights(len(labels), options.resamples, number, rows=64):
+        for own, parts in zip(estimators, blocks, strict=True):
+            parts += [estimate(weights) for estimate in own]
+    found = []
+    for one, parts in zip(checked, blocks, strict=True):
+        draws = intervals._join(parts)
+        values = {name: METRICS[name].function(one, one.labels, BINS) for name in draws.values}
+        found.append(intervals.Resampled(values, draws.values, draws.noise))
+    return found
+
+
+class Count:
+    """Coverage of intervals by name."""
+
+    def __init__(self) -> None:
+        self.held: dict[str, list[bool]] = defaultdict(list)
+
+    def add(self, name: str, interval: Interval, truth: float) -> None:
+        """Note whether an interval holds the truth, up to rounding, where there are both."""
+        if not (np.isnan(interval[0]) or np.isnan(truth)):
+            self.held[name].append(interval[0] - 1e-12 <= truth <= interval[1] + 1e-12)
+
+    def shown(self, name: str) -> str:
+        """Coverage in %."""
+        held = self.held.get(name)
+        return f"{100 * np.mean(held):.1f}" if held else ""
+
+
+def single(factor: float, n: int, options: argparse.Namespace, sets: int) -> Count:
+    """Coverage of all metrics of one model."""
+    rng, count = np.random.default_rng([n, int(10 * factor)]), Count()
+    models, _, posterior = scaled(POPULATION, rng, [factor])
+    truth = population(models[f"{factor:g}"], posterior, factor == 1)
+    for number in range(sets):
+        models, labels, _ = scaled(n, rng, [factor])
+        (found,) = resampled(list(models.values()), labels, number, sets, options)
+        for name in found.drawn:
+            count.add(name, intervals.interval(METRICS[name], found, TAILS), truth.get(name, np.nan))
+        for name, interval in others(found, Predictions(*models.values(), labels)).items():
+            count.add(name, interval, truth["ece"])
+    return count
+
+
+def others(found: intervals.Resampled, predictions: Predictions) -> dict[str, Interval]:
+    """Intervals of the ECE that are not used, and of its debiased form."""
+    value, debiased = found.values["ece"], found.values["ece_debiased"]
+    residual = predictions.confidence - predictions.correct
+    index = _binning.bin_index(predictions.confidence, BINS)
+    influence = np.sign(np.bincount(index, residual, BINS))[index] * residual - value
+    error = 1.96 * influence.std() / np.sqrt(len(residual))
+    drawn, drawn_debiased = found.drawn["ece"], found.drawn["ece_debiased"]
+    low, high = intervals.quantiles(drawn, TAILS)
+    low_debiased, high_debiased = intervals.quantiles(drawn_debiased, TAILS)
+    return {
+        "ece: percentile": (low, high),
+        "ece: basic, cut at 0": (max(2 * value - high, 0), 2 * value - low),
+        "ece: BCa": bca(drawn, value, influence),
+        "ece_debiased: percentile": (low_debiased, high_debiased),
+        "ece_debiased: basic, cut at 0": (max(2 * debiased - high_debiased, 0), 2 * debiased - low_debiased),
+        "ece_debiased: normal theory": (debiased - error, debiased + error),
+        "ece_debiased: reflected below, centred above (before)": (
+            max(2 * debiased - high_debiased, 0),
+            debiased + drawn_debiased.mean() - low_debiased,
+        ),
+    }
+
+
+def bca(drawn: Floats, value: float, influence: Floats) -> Interval:
+    """Bias-corrected and accelerated interval (Efron 1987), the acceleration from the influence function."""
+    share = np.clip((drawn < value).mean(), 1 / len(drawn), 1 - 1 / len(drawn))
+    bias, speed = special.ndtri(share), (influence**3).sum() / (6 * (influence**2).sum() ** 1.5)
+    z = bias + special.ndtri(np.array(TAILS))
+    return tuple(np.quantile(drawn, special.ndtr(bias + z / (1 - speed * z))))
+
+
+def paired(name: str, n: int, options: argparse.Namespace, sets: int) -> tuple[Count, Count]:
+    """Coverage of the true difference by our intervals and by percentile intervals."""
+    rng = np.random.default_rng([n, PAIRS.index(name)])
+    ours, percentile = Count(), Count()
+    both, _, posterior = pair(name, POPULATION, rng)
+    calibrated = [True, True] if "flat" in name else [word == "1" for word in name.split(" - ")]
+    truth = [population(probs, posterior, exact) for probs, exact in zip(both, calibrated, strict=True)]
+    for number in range(sets):
+        both, labels, _ = pair(name, n, rng)
+        found = resampled(both, labels, number, sets, options)
+        for metric in found[0].drawn:
+            difference = truth[0].get(metric, np.nan) - truth[1].get(metric, np.nan)
+            ours.add(metric, intervals.difference_interval(METRICS[metric], *found, TAILS), difference)
+            drawn = found[0].drawn[metric] - found[1].drawn[metric]
+            percentile.add(metric, intervals._percentile(drawn, TAILS), difference)
+    return ours, percentile
+
+
+def out_of_distribution(n: int, options: argparse.Namespace, sets: int) -> Count:
+    """Coverage of the metrics that tell two data sets apart, of n samples each."""
+    rng, count = np.random.default_rng(n), Count()
+
+    def draw(size: int) -> tuple[Floats, Floats]:
+        return tuple(special.softmax(spread * rng.normal(size=(size, CLASSES)), axis=1) for spread in (2.0, 1.2))
+
+    truth = evaluate_ood(*draw(POPULATION))
+    for number in range(sets):
+        for name, interval in bootstrap_ood(*draw(n), n_resamples=options.resamples, seed=number).items():
+            count.add(name, interval, truth[name])
+    return count
+
+
+def soft(temperature: float, n: int, options: argparse.Namespace, sets: int) -> Count:
+    """Coverage of the metrics against a posterior that the model does not know, calibrated at a temperature of 1."""
+    rng, count = np.random.default_rng(n), Count()
+
+    def draw(size: int) -> tuple[Floats, Floats]:
+        models, _, truth = informed(size, rng, 1.0)
+        return special.softmax(np.log(models["flat"]) / temperature, axis=1), truth
+
+    truth = evaluate_soft(*draw(POPULATION)) | ({"soft_ece": 0.0} if temperature == 1 else {})
+    for number in range(sets):
+        for name, interval in bootstrap_soft(*draw(n), n_resamples=options.resamples, seed=number).items():
+            count.add(name, interval, truth[name])
+    return count
+
+
+def over_seeds(values: Floats, truth: float) -> dict[str, str]:
+    """Coverage, and median width, of intervals of a mean in [0, 1] over seeds, from values (sets, seeds)."""
+    mean, error = values.mean(axis=1), values.std(axis=1, ddof=1) / np.sqrt(values.shape[1])
+    t = special.stdtrit(values.shape[1] - 1, TAILS[1])
+    logits = special.logit(values.clip(1e-9, 1 - 1e-9))
+    centre, reach = logits.mean(axis=1), t * logits.std(axis=1, ddof=1) / np.sqrt(values.shape[1])
+    angle, turn = np.arcsin(np.sqrt(mean)), t * error / (2 * np.sqrt(mean * (1 - mean)))
+    summary = pd.DataFrame({"mean": mean, "std": values.std(axis=1, ddof=1), "n_seeds": values.shape[1]})
+    ours = seed_interval(summary.assign(metric="accuracy", ci_low=np.nan, ci_high=np.nan), 0.95)
+    tried = {
+        "logit of the mean (used)": (ours["ci_low"], ours["ci_high"]),
+        "Student": (mean - t * error, mean + t * error),
+        "Student of logits": (special.expit(centre - reach), special.expit(centre + reach)),
+        "arcsine of the mean": tuple(np.sin((angle + s * turn).clip(0, np.pi / 2)) ** 2 for s in (-1, 1)),
+    }
+    return {
+        name: f"{100 * np.mean((low <= truth) & (truth <= high)):.1f} ({np.median(high - low):.3f})"
+        for name, (low, high) in tried.items()
+    }
+
+
+def both_sources(n_seeds: int, share: float, sets: int) -> dict[str, str]:
+    """Wrong verdicts on equal methods whose difference varies over test samples and, by a share of it, over seeds."""
+    rng = np.random.default_rng(n_seeds)
+    test, seed = np.sqrt(1 - share), np.sqrt(share * n_seeds)
+    by_seed = test * rng.normal(size=(sets, 1)) + seed * rng.normal(size=(sets, n_seeds))
+    difference, std = by_seed.mean(axis=1), by_seed.std(axis=1, ddof=1)
+    student = np.asarray(student_reach(std, n_seeds, 0.95))
+    samples = special.ndtri(TAILS[1]) * test
+    reaches = {"both (used)": np.hypot(student, samples), "test samples alone": samples, "seeds alone": student}
+    return {name: f"{100 * np.mean(np.abs(difference) > reach):.1f}" for name, reach in reaches.items()}
+
+
+def table(title: str, rows: Sequence[str], columns: Mapping[str, Callable[[str], str]]) -> None:
+    """Print a Markdown table; rows without any number are left out."""
+    print(f"\n| {title} | {' | '.join(columns)} |\n| --- |{' ---: |' * len(columns)}")
+    for row in rows:
+        cells = [cell(row) for cell in columns.values()]
+        if any(cells):
+            print(f"| {row} | {' | '.join(cells)} |", flush=True)
+
+
+def main() -> None:
+    """Print all tables."""
+    options = parse()
+    sizes = dict(zip((500, 2000, 10_000), options.sets, strict=True))
+    said = ", ".join(f"{sets} test sets of {n:,}" for n, sets in sizes.items())
+    error = " and ".join(f"{100 * np.sqrt(0.05 * 0.95 / sets):.1f} for {sets} sets" for sets in (50, 100, 200, 400))
+    print(
+        f"95 % intervals, {said} samples (half of them for pairs), {options.resamples} resamples; `aece` to\n"
+        f"`ks` and failure prediction on the first half of them, `smce` and `smece` on {options.smooth}. A coverage of "
+        f"95 % has a standard error of {error}.",
+        flush=True,
+    )
+    labelled = [name for name, metric in METRICS.items() if metric.kind == "labelled"]
+    for n, sets in sizes.items():
+        counts = {f"factor {factor:g}": single(factor, n, options, sets) for factor in FACTORS}
+        shown = {name: count.shown for name, count in counts.items()}
+        table(f"{n:,} samples: coverage, %", labelled, shown)
+        table(f"{n:,} samples: other constructions", sorted(tried(counts)), shown)
+        pairs = {name: paired(name, n, options, sets // 2) for name in PAIRS}
+        table(f"{n:,} samples: differences, %", labelled, {name: ours.shown for name, (ours, _) in pairs.items()})
+        before = {name: percentile.shown for name, (_, percentile) in pairs.items()}
+        table(f"{n:,} samples: by percentile intervals", labelled, before)
+    ood = {f"{n:,}": out_of_distribution(n, options, sets).shown for n, sets in sizes.items()}
+    table("out of distribution, %", [name for name, metric in METRICS.items() if metric.kind == "ood"], ood)
+    to_truth = {f"{n:,}, {t:g}": soft(t, n, options, sets).shown for n, sets in sizes.items() for t in (1.0, 0.7)}
+    table("to a posterior, % (N, temperature)", ["soft_kl", "soft_tv", "soft_ece"], to_truth)
+    rng, sets = np.random.default_rng(0), 20_000
+    for title, truth, draw in (
+        ("means over seeds: N(0.97, 0.01^2)", 0.97, lambda size: 0.97 + 0.01 * rng.normal(size=size)),
+        ("Beta(2, 98)", 0.02, lambda size: rng.beta(2, 98, size)),
+        ("Beta(30, 1)", 30 / 31, lambda size: rng.beta(30, 1, size)),
+    ):
+        found = {f"{n} seeds": over_seeds(draw((sets, n)).clip(0, 1), truth) for n in (2, 3, 5, 10)}
+        table(f"{title}: coverage, % (width)", list(found["2 seeds"]), {n: each.get for n, each in found.items()})
+    wrong = {f"{n}, {part:g}": both_sources(n, part, sets) for n in (2, 3, 5, 10) for part in (0.1, 0.5, 0.9)}
+    columns = {name: found.get for name, found in wrong.items()}
+    table("wrong verdicts, % (seeds, their share of the variance)", list(wrong["2, 0.1"]), columns)
+
+
+def tried(counts: Mapping[str, Count]) -> set[str]:
+    """Names of the constructions that are not used."""
+    return {name for count in counts.values() for name in count.held if ":" in name}
+
+
+def parse() -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(description="Measure the coverage of intervals and comparisons.")
+    sizes = "test sets of 500, 2,000 and 10,000 samples (200 200 60)"
+    parser.add_argument("--sets", type=int, nargs=3, default=[200, 200, 60], help=sizes)
+    parser.add_argument("--resamples", type=int, default=99, help="resamples of each test set (99)")
+    parser.add_argument("--smooth", type=int, default=8, help="test sets on which the smooth errors are computed (8)")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()
