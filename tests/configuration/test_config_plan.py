@@ -292,10 +292,9 @@ class TestRuleBook:
         assert "--base results/data/digits" in book.data_options(units)
         assert book.data_base(SimpleNamespace(unit="photos")) == []
         for group in book.predict_groups():
-            assert sorted(book.family_manifests(group)) == [
-                "results/data/digits_c/manifest.json",
-                "results/data/photos/manifest.json",
-            ]
+            key = next(key for key in book.runs if re.fullmatch(group.methods, key.method))
+            wildcards = SimpleNamespace(**key._asdict())
+            assert book.predict_data(group)(wildcards) == [f"results/data/{unit}/manifest.json" for unit in book.units]
 
     def test_logits_that_a_calibration_reads(self, book):
         key = RunKey("p", "digits", "resnet8", "tst", 1)
