@@ -166,7 +166,7 @@ def test_full_disk_is_one_sentence_and_leaves_nothing_behind(plan, data, tmp_pat
     def full(*_args, **_options):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(checkpoint, "save_file", full)
+    monkeypatch.setattr(checkpoint, "write_arrays", full)
     out = tmp_path / "run"
     code = main([str(part) for part in train_arguments(plan, data, out, "ce", device="cpu")])
     message = capsys.readouterr().err.splitlines()[-1]

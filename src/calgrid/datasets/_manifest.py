@@ -52,6 +52,7 @@ class Prepared:
         shift family).
     settings : the settings of a shift family, in the order of its rows; else empty.
     manifest : the whole manifest.
+    folder : where the arrays lie.
     """
 
     id: str
@@ -62,6 +63,16 @@ class Prepared:
     splits: Mapping[str, ImageSplit]
     settings: tuple[Setting, ...]
     manifest: Mapping[str, Any]
+    folder: Path = Path()
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of all files, as the manifest lists them; none is read."""
+        return digest_of(self.manifest.get(FILES, {}))
+
+    def verify(self) -> None:
+        """Read every file; raises DataError or StateError unless its content is that of the manifest."""
+        Record(self.folder, MANIFEST, self.manifest).verify()
 
 
 def open_prepared(folder: Path | str, verify: bool = False, fingerprint: str | None = None) -> Prepared:
@@ -70,7 +81,7 @@ def open_prepared(folder: Path | str, verify: bool = False, fingerprint: str | N
     Parameters
     ----------
     folder : what :func:`prepare` wrote.
-    verify : also read every file and compare its SHA-256 with the manifest.
+    verify : also verify all files, see :meth:`Prepared.verify`.
     fingerprint : what a configured data set must have been prepared for.
 
     Raises
@@ -86,12 +97,8 @@ def open_prepared(folder: Path | str, verify: bool = False, fingerprint: str | N
             f"{folder} holds '{manifest['id']}' of another configuration or code version (fingerprint {found}, "
             f"expected {fingerprint}): prepare it again, and give data sets of different options different names."
         )
-    if verify:
-        record = Record(folder, MANIFEST, manifest)
-        for name in record.files:
-            record.verified(name, "array")
     splits = {name: _open_split(folder, facts) for name, facts in manifest["splits"].items()}
-    return Prepared(
+    prepared = Prepared(
         id=manifest["id"],
         role=manifest["role"],
         n_classes=manifest["n_classes"],
@@ -100,15 +107,11 @@ def open_prepared(folder: Path | str, verify: bool = False, fingerprint: str | N
         splits=splits,
         settings=tuple(Setting(**facts) for facts in manifest["settings"]),
         manifest=manifest,
+        folder=folder,
     )
-
-
-def data_digest(folder: Path | str, fingerprint: str | None = None) -> str:
-    """SHA-256 of all that a prepared folder holds, as its manifest lists it; no array is read.
-
-    Parameters and errors are those of :func:`open_prepared`.
-    """
-    return digest_of(open_prepared(folder, fingerprint=fingerprint).manifest[FILES])
+    if verify:
+        prepared.verify()
+    return prepared
 
 
 def _read_manifest(folder: Path) -> dict[str, Any]:

@@ -72,19 +72,13 @@ def prepare(
     entry = dataclasses.replace(entry, info={**entry.info, **found})
     twins = _check_built(entry, parts, settings)
     path = Path(out_dir) / MANIFEST
-    files: dict[str, dict[str, Any]] = {}
     with contextlib.ExitStack() as pending:  # all arrays take their places when it closes
         manifest = (
             _describe(entry, base)
             | {name: entry.info[name] for name in ("repeats", "warning") if name in entry.info}
             | _origin(configured, found, twins)
-            | {
-                "splits": {
-                    name: _write_split(pending, path.parent, name, splits, files) for name, splits in parts.items()
-                },
-                "settings": _setting_ranges(settings),
-                FILES: files,
-            }
+            | _write_splits(pending, path.parent, parts)
+            | {"settings": _setting_ranges(settings)}
         )
         _withdraw_unless_equal(path, manifest)
     write_record(path, manifest)
@@ -250,6 +244,15 @@ def _setting_ranges(settings: Sequence[ShiftSetting]) -> list[dict[str, Any]]:
         {"shift": setting.shift, "severity": setting.severity, "start": stop - len(setting.split), "stop": stop}
         for setting, stop in zip(settings, stops, strict=True)
     ]
+
+
+def _write_splits(
+    pending: contextlib.ExitStack, folder: Path, parts: Mapping[str, Sequence[ImageSplit]]
+) -> dict[str, Any]:
+    """Write all arrays; return what the manifest says of splits and files."""
+    files: dict[str, dict[str, Any]] = {}
+    splits = {name: _write_split(pending, folder, name, each, files) for name, each in parts.items()}
+    return {"splits": splits, FILES: files}
 
 
 def _write_split(

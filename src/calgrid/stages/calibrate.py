@@ -70,32 +70,7 @@ def calibrate(spec: Mapping[str, Any], run: Path, out: Path) -> bool:
 
     def produce(folder: Path) -> dict[str, Any]:
         begin = time.monotonic()
-        rows: list[Row] = []
-        fits: list[Row] = []
-        draws: list[Row] = []
-        refits: list[str] = []
-        total = len(spec["checkpoints"]) * sum(len(entry["seeds"]) for entry in spec["calibrators"])
-        with Progress("calibrate", total, "calibrator") as progress:
-            for checkpoint in spec["checkpoints"]:
-                data = _read_all(spec, predicted, checkpoint)
-                head = read_head(run / "logits" / checkpoint / HEAD_FILE, spec["logits_fingerprint"])
-                scorer = _Scorer(spec, checkpoint, data)
-                content = _digest(scorer.fit, head)
-                for entry in spec["calibrators"]:
-                    for seed in entry["seeds"]:
-                        fitted = _fit(entry, seed, scorer.fit, head, content, run / "calibrators" / checkpoint)
-                        about = {"checkpoint": checkpoint, "calibrator": entry["name"], **fitted.cost}
-                        fits.append({**about, "warnings": fitted.calibrator.fit_history["warnings"]})
-                        rows.extend(scorer.score(entry, seed, fitted.calibrator))
-                        progress.advance()
-                    if SAME_SHIFT in spec["fit_on"]:
-                        for draw in spec["draws"]:
-                            rows.extend(scorer.score_same_shift(entry, draw, head))
-                draws.extend(scorer.resampled)
-                refits += [
-                    f"{name} (same shift, {checkpoint} checkpoint): {len(found)} fits warn, first that on {found[0]}"
-                    for name, found in scorer.refit_warnings.items()
-                ]
+        rows, fits, draws, refits = _score_all(spec, run, predicted)
         metrics = _tidy(rows)
         warnings = [*_warnings(metrics), *_fit_warnings(fits), *refits]
         for warning in warnings:
@@ -123,6 +98,39 @@ def calibrate(spec: Mapping[str, Any], run: Path, out: Path) -> bool:
         inputs={name: predicted.sha256(name) for name in names if name in predicted.files},
         optional=[RESAMPLES],
     )
+
+
+def _score_all(
+    spec: Mapping[str, Any], run: Path, predicted: Record
+) -> tuple[list[Row], list[Row], list[Row], list[str]]:
+    """Metrics, costs of the fits, resampled metrics, and warnings of fits under ``same_shift``."""
+    rows: list[Row] = []
+    fits: list[Row] = []
+    draws: list[Row] = []
+    refits: list[str] = []
+    total = len(spec["checkpoints"]) * sum(len(entry["seeds"]) for entry in spec["calibrators"])
+    with Progress("calibrate", total, "calibrator") as progress:
+        for checkpoint in spec["checkpoints"]:
+            data = _read_all(spec, predicted, checkpoint)
+            head = read_head(run / "logits" / checkpoint / HEAD_FILE, spec["logits_fingerprint"])
+            scorer = _Scorer(spec, checkpoint, data)
+            content = _digest(scorer.fit, head)
+            for entry in spec["calibrators"]:
+                for seed in entry["seeds"]:
+                    fitted = _fit(entry, seed, scorer.fit, head, content, run / "calibrators" / checkpoint)
+                    about = {"checkpoint": checkpoint, "calibrator": entry["name"], **fitted.cost}
+                    fits.append({**about, "warnings": fitted.calibrator.fit_history["warnings"]})
+                    rows.extend(scorer.score(entry, seed, fitted.calibrator))
+                    progress.advance()
+                if SAME_SHIFT in spec["fit_on"]:
+                    for draw in spec["draws"]:
+                        rows.extend(scorer.score_same_shift(entry, draw, head))
+            draws.extend(scorer.resampled)
+            refits += [
+                f"{name} (same shift, {checkpoint} checkpoint): {len(found)} fits warn, first that on {found[0]}"
+                for name, found in scorer.refit_warnings.items()
+            ]
+    return rows, fits, draws, refits
 
 
 def _read_all(spec: Mapping[str, Any], predicted: Record, checkpoint: str) -> dict[str, Logits]:

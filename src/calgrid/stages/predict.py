@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from calgrid.conventions import NO_LABEL, OOD_PREFIX
-from calgrid.datasets import SHIFT_SPLIT, Prepared, data_digest, open_prepared
+from calgrid.datasets import SHIFT_SPLIT, Prepared, open_prepared
 from calgrid.errors import DataError
 from calgrid.procedures._base import Procedure
 from calgrid.progress import Progress
@@ -61,14 +61,15 @@ def predict(
     where = environment.choose_device(device)
     states, description = load_checkpoint(model, spec["run_fingerprint"])
     environment.prepare(where, threads, description["spec"]["protocol"]["deterministic"])
-    inputs = {"model": model_digest(model), "data": data_digest(data, description["spec"].get("data"))}
-    inputs |= {family: data_digest(place) for family, place in families.items()}
+    prepared = open_prepared(data, fingerprint=description["spec"].get("data"))
+    shifted = {family: open_prepared(place) for family, place in families.items()}
+    digests = {family: images.digest for family, images in shifted.items()}
     checkpoints = spec["checkpoints"]
 
     def produce(folder: Path) -> dict[str, Any]:
         begin = time.monotonic()
-        prepared = open_prepared(data, verify=True)
-        shifted = {family: open_prepared(place, verify=True) for family, place in families.items()}
+        for images in (prepared, *shifted.values()):
+            images.verify()
         network, procedure = build_network(description["spec"], prepared.n_classes)
         protocol = description["spec"]["protocol"]
         network = placed(network, protocol, where)
@@ -79,14 +80,7 @@ def predict(
             for checkpoint in checkpoints:
                 network.load_state_dict(states[f"{checkpoint}.model"])
                 procedure.load_state_dict(states.get(f"{checkpoint}.procedure", {}))
-                exporter.head(folder / "logits" / checkpoint / HEAD_FILE)
-                for name in SPLITS:
-                    write_logits(folder / f"logits/{checkpoint}/{name}.parquet", exporter.split(name, checkpoint))
-                    progress.advance()
-                for family, images in shifted.items():
-                    path = folder / f"logits/{checkpoint}/{family}.parquet"
-                    write_logits(path, exporter.family(family, images, checkpoint))
-                    progress.advance()
+                exporter.write(folder / "logits" / checkpoint, checkpoint, shifted, progress)
         return environment.run_record(spec, time.monotonic() - begin, where)
 
     return run_stage(
@@ -96,7 +90,7 @@ def predict(
         outputs(checkpoints, list(families)),
         produce,
         record=PREDICT,
-        inputs=inputs,
+        inputs={"model": model_digest(model), "data": prepared.digest, **digests},
         optional=[f"logits/{checkpoint}/{HEAD_FILE}" for checkpoint in checkpoints],
     )
 
@@ -128,6 +122,16 @@ class _Exporter:
         self.device, self.channels_last, self.crop_size = device, channels_last, crop_size
         # shift families and out-of-distribution sets are compared with the test split: all of them alike
         self.tested = replace(prepared, **spec.get("test_normalisation", {}))
+
+    def write(self, folder: Path, checkpoint: str, shifted: Mapping[str, Prepared], progress: Progress) -> None:
+        """Write all files of a checkpoint."""
+        self.head(folder / HEAD_FILE)
+        for name in SPLITS:
+            write_logits(folder / f"{name}.parquet", self.split(name, checkpoint))
+            progress.advance()
+        for family, images in shifted.items():
+            write_logits(folder / f"{family}.parquet", self.family(family, images, checkpoint))
+            progress.advance()
 
     def head(self, path: Path) -> None:
         """Write the linear layer that turns the exported features into logits, if that is what the network has."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from calgrid.datasets import data_digest, open_prepared
+from calgrid.datasets import open_prepared
 from calgrid.probes import build_probe
 from calgrid.probes._base import Subject
 from calgrid.stages.train import build_network, model_digest, placed
@@ -42,16 +42,17 @@ def probe(
     where = environment.choose_device(device)
     states, description = load_checkpoint(model, spec["run_fingerprint"])
     environment.prepare(where, threads, description["spec"]["protocol"]["deterministic"])
-    inputs = {"model": model_digest(model), "data": data_digest(data, description["spec"].get("data"))}
+    prepared = open_prepared(data, fingerprint=description["spec"].get("data"))
+    inputs = {"model": model_digest(model), "data": prepared.digest}
     chosen = spec["probe"]
     measurement = build_probe(chosen["id"], **chosen["options"])
     table, record = outputs(chosen["name"])
 
     def produce(folder: Path) -> dict[str, Any]:
         begin = time.monotonic()
-        prepared = open_prepared(data, verify=True)
-        prepared = replace(prepared, **spec.get("test_normalisation", {}))  # probes see test images only
-        network, procedure = build_network(description["spec"], prepared.n_classes)
+        prepared.verify()
+        tested = replace(prepared, **spec.get("test_normalisation", {}))  # probes see test images only
+        network, procedure = build_network(description["spec"], tested.n_classes)
         protocol = description["spec"]["protocol"]
         network = placed(network, protocol, where)
         parts = []
@@ -61,7 +62,7 @@ def probe(
             subject = Subject(
                 network,
                 procedure,
-                prepared,
+                tested,
                 where,
                 channels_last=protocol["channels_last"],
                 crop_size=protocol["crop_size"],

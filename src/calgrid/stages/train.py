@@ -18,7 +18,7 @@ from calgrid.backbones._base import Backbone, HeadDropout
 from calgrid.backbones._catalogue import check_image_size, describe
 from calgrid.backbones._focal_calibration import load_checkpoint as load_published_checkpoint
 from calgrid.conventions import TRAINED
-from calgrid.datasets import Prepared, data_digest, open_prepared
+from calgrid.datasets import Prepared, open_prepared
 from calgrid.datasets._download import obtain_recorded
 from calgrid.errors import DataError, StateError
 from calgrid.losses import build_loss
@@ -68,12 +68,13 @@ def train(
     where = environment.choose_device(device)
     environment.prepare(where, threads, spec["protocol"]["deterministic"])
     first = _first_stage_state(spec, first_stage)
-    inputs = {"data": data_digest(data, spec.get("data"))}
+    prepared = open_prepared(data, fingerprint=spec.get("data"))
+    inputs = {"data": prepared.digest}
     if first is not None and first_stage is not None:
         inputs["first_stage"] = model_digest(first_stage)
 
     def produce(folder: Path) -> Mapping[str, Any]:
-        prepared = open_prepared(data, verify=True, fingerprint=spec.get("data"))
+        prepared.verify()
         if spec["protocol"]["weights"] != TRAINED:
             return _take_weights(folder, spec, prepared, data_root, where)
         trainer = _build_trainer(spec, prepared, first, where, folder, resume_every)

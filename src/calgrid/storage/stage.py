@@ -80,19 +80,23 @@ def run_stage(
                     _write_record(partial, record, facts, inputs, outputs, optional)
                 lock.check()
                 _complete(partial, done, record)
-            for name in (*outputs, record):
-                _link(done / name, root / name)
-            for name in optional:
-                if (done / name).is_file():
-                    _link(done / name, root / name)
-                else:
-                    (root / name).unlink(missing_ok=True)
+            _publish(done, root, (*outputs, record), optional)
         except OSError as error:
             raise disk_error(error, root) from error
         for other in base.iterdir():
             if other != done:
                 shutil.rmtree(other, ignore_errors=True)
     return fresh
+
+
+def _publish(done: Path, root: Path, names: Sequence[str], optional: Sequence[str]) -> None:
+    for name in names:
+        _link(done / name, root / name)
+    for name in optional:
+        if (done / name).is_file():
+            _link(done / name, root / name)
+        else:
+            (root / name).unlink(missing_ok=True)
 
 
 def _complete_record(folder: Path, record: str, outputs: Sequence[str]) -> Record | None:
