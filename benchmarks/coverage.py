@@ -319,31 +319,50 @@ def table(title: str, rows: Sequence[str], columns: Mapping[str, Callable[[str],
 
 
 def main() -> None:
-    """Print all tables."""
+    """Print all tables, or the parts that are wanted."""
     options = parse()
-    sizes = dict(zip((500, 2000, 10_000), options.sets, strict=True))
+    sizes = {n: sets for n, sets in zip((500, 2000, 10_000), options.sets, strict=True) if sets}
     said = ", ".join(f"{sets} test sets of {n:,}" for n, sets in sizes.items())
-    error = " and ".join(f"{100 * np.sqrt(0.05 * 0.95 / sets):.1f} for {sets} sets" for sets in (50, 100, 200, 400))
+    error = ", ".join(f"{100 * np.sqrt(0.05 * 0.95 / sets):.1f} for {sets} sets" for sets in (50, 100, 200, 400))
     print(
         f"95 % intervals, {said} samples (half of them for pairs), {options.resamples} resamples; `aece` to\n"
         f"`ks` and failure prediction on the first half of them, `smce` and `smece` on {options.smooth}. A coverage of "
-        f"95 % has a standard error of {error}.",
+        f"95 %\nhas a standard error of {error}.",
         flush=True,
     )
+    parts = {
+        "models": lambda: [one_size(n, sets, options) for n, sets in sizes.items()],
+        "sets": lambda: two_sets(sizes, options),
+        "seeds": all_seeds,
+    }
+    for name, part in parts.items():
+        if options.only in (None, name):
+            part()
+
+
+def one_size(n: int, sets: int, options: argparse.Namespace) -> None:
+    """Tables of models and of pairs of models on test sets of one size."""
     labelled = [name for name, metric in METRICS.items() if metric.kind == "labelled"]
-    for n, sets in sizes.items():
-        counts = {f"factor {factor:g}": single(factor, n, options, sets) for factor in FACTORS}
-        shown = {name: count.shown for name, count in counts.items()}
-        table(f"{n:,} samples: coverage, %", labelled, shown)
-        table(f"{n:,} samples: other constructions", sorted(tried(counts)), shown)
-        pairs = {name: paired(name, n, options, sets // 2) for name in PAIRS}
-        table(f"{n:,} samples: differences, %", labelled, {name: ours.shown for name, (ours, _) in pairs.items()})
-        before = {name: percentile.shown for name, (_, percentile) in pairs.items()}
-        table(f"{n:,} samples: by percentile intervals", labelled, before)
+    counts = {f"factor {factor:g}": single(factor, n, options, sets) for factor in FACTORS}
+    shown = {name: count.shown for name, count in counts.items()}
+    table(f"{n:,} samples: coverage, %", labelled, shown)
+    table(f"{n:,} samples: other constructions", sorted(tried(counts)), shown)
+    pairs = {name: paired(name, n, options, sets // 2) for name in PAIRS}
+    table(f"{n:,} samples: differences, %", labelled, {name: ours.shown for name, (ours, _) in pairs.items()})
+    before = {name: percentile.shown for name, (_, percentile) in pairs.items()}
+    table(f"{n:,} samples: by percentile intervals", labelled, before)
+
+
+def two_sets(sizes: Mapping[int, int], options: argparse.Namespace) -> None:
+    """Tables of the metrics that compare a set with another, or with a posterior."""
     ood = {f"{n:,}": out_of_distribution(n, options, sets).shown for n, sets in sizes.items()}
     table("out of distribution, %", [name for name, metric in METRICS.items() if metric.kind == "ood"], ood)
     to_truth = {f"{n:,}, {t:g}": soft(t, n, options, sets).shown for n, sets in sizes.items() for t in (1.0, 0.7)}
     table("to a posterior, % (N, temperature)", ["soft_kl", "soft_tv", "soft_ece"], to_truth)
+
+
+def all_seeds() -> None:
+    """Tables of means and of differences over seeds, of 20,000 cases each."""
     rng, sets = np.random.default_rng(0), 20_000
     for title, truth, draw in (
         ("means over seeds: N(0.97, 0.01^2)", 0.97, lambda size: 0.97 + 0.01 * rng.normal(size=size)),
@@ -365,7 +384,8 @@ def tried(counts: Mapping[str, Count]) -> set[str]:
 def parse() -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(description="Measure the coverage of intervals and comparisons.")
-    sizes = "test sets of 500, 2,000 and 10,000 samples (200 200 60)"
+    sizes = "test sets of 500, 2,000 and 10,000 samples, 0 for none (200 200 60)"
+    parser.add_argument("--only", choices=("models", "sets", "seeds"), help="one part (all)")
     parser.add_argument("--sets", type=int, nargs=3, default=[200, 200, 60], help=sizes)
     parser.add_argument("--resamples", type=int, default=99, help="resamples of each test set (99)")
     parser.add_argument("--smooth", type=int, default=8, help="test sets on which the smooth errors are computed (8)")

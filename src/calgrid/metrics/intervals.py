@@ -13,9 +13,10 @@ their mean:
     (the directional derivative of the error with an estimated set of kinks: Fang and Santos, Review of Economic Studies
     2019; Andrews and Soares, Econometrica 2010). For the others they are the sizes of all that resampling adds, the
     triangle inequality. So the lower end is 0 where chance alone may explain the value.
-    The ends of a difference are d -+ sqrt(r^2 + s^2 - 2 rho r s), r and s the reaches of both intervals towards it and
-    rho the correlation of the resampled values (Zou, Psychological Methods 2007; Zou and Donner, Statistics in Medicine
-    2008): a bias that one model has and the other has not makes no winner.
+    The ends of a difference are d -+ sqrt(r^2 + s^2), r and s the reaches of both intervals towards it (Zou and Donner,
+    Statistics in Medicine 2008): a bias that one model has and the other has not makes no winner. That both are scored
+    on the same samples is not used: with the term for the correlation of resampled values, 87 % (``aece``) and 83 %
+    (``o_ece``) of the intervals held a difference of a calibrated and a slightly over-confident model.
     A debiased error has the interval of its plain one. Both estimate the same quantity, and what the correction leaves
     of the bias (two fifths are gone at perfect calibration, all of it far from there) is as hard to bound.
 ``none`` : ``ece_null`` is no estimate from the labels; of ``mce``, which its smallest bin decides, we found none.
@@ -295,8 +296,7 @@ def difference_interval(metric: Metric, first: Resampled, second: Resampled, tai
         below, above = _spread(drawn, tails)
     else:
         (below, above), (other_below, other_above) = (_reach(metric, one, tails) for one in (first, second))
-        together = _correlation(first.drawn[metric.id], second.drawn[metric.id])
-        below, above = _combined(below, other_above, together), _combined(above, other_below, together)
+        below, above = math.hypot(below, other_above), math.hypot(above, other_below)
     return float(difference - below), float(difference + above)
 
 
@@ -325,14 +325,3 @@ def _spread(drawn: Floats, tails: tuple[float, float]) -> tuple[float, float]:
     """Distances of the upper quantile of the draws above their mean, and of the lower one below it."""
     low, high = quantiles(drawn, tails)
     return high - drawn.mean(), drawn.mean() - low
-
-
-def _combined(one: float, other: float, correlation: float) -> float:
-    """Reach of a difference, from that of its first term on this side and that of its second on the other."""
-    return math.sqrt(max(one**2 + other**2 - 2 * correlation * one * other, 0.0))
-
-
-def _correlation(first: Floats, second: Floats) -> float:
-    """Correlation of the draws of two models; 0 where one does not vary."""
-    spread = first.std() * second.std()
-    return float(np.mean((first - first.mean()) * (second - second.mean())) / spread) if spread > 0 else 0.0
