@@ -11,7 +11,7 @@ from calgrid.datasets import ImageSplit, open_prepared, prepare
 from calgrid.datasets._digit_bank import digit_bank
 from calgrid.datasets._noise_posterior import log_cells
 from calgrid.datasets.digits_ambiguous import SIGMA, DigitsAmbiguous, draw
-from calgrid.errors import DataError
+from calgrid.errors import DataError, StateError
 
 
 @pytest.fixture(scope="module")
@@ -110,7 +110,7 @@ def test_a_changed_posterior_is_found_when_verifying(folder, tmp_path, file):
     values[3] = np.roll(values[3], 1)
     np.save(copy / file, values)
     open_prepared(copy)
-    with pytest.raises(DataError, match=f"{file} differs from the SHA-256"):
+    with pytest.raises(StateError, match=f"{file} is damaged"):
         open_prepared(copy, verify=True)
 
 

@@ -145,9 +145,9 @@ def test_a_variant_of_another_size_is_a_data_set_of_its_own(tmp_path, monkeypatc
         monkeypatch, tmp_path, request.getfixturevalue(members)
     )
     datasets = {"large": {"base": name, "size": 24}}
-    study = Study(
-        make_config({"datasets": ["large"], "methods": ["mbls"]}, datasets=datasets, data_root=str(tmp_path)), home
-    )
+    grid = {"datasets": ["large"], "methods": ["mbls"], "protocol": "p"}
+    protocols = {"p": {"base": "digits", "drop_last": True}}
+    study = Study(make_config(grid, protocols=protocols, datasets=datasets, data_root=str(tmp_path)), home)
     prepare("large", tmp_path / "out", data_root=tmp_path, configured=Plan(study).data_spec("large"))
     made = open_prepared(tmp_path / "out")
     assert made.splits["test"].images.shape[1:] == (3, 24, 24) == study.datasets.spec("large").info["image_shape"]

@@ -13,7 +13,7 @@ from calgrid.datasets._base import ImageSplit, ShiftSetting
 from calgrid.datasets.digits import Digits
 from calgrid.datasets.digits_c import DigitsC
 from calgrid.datasets.photos import Photos
-from calgrid.errors import CalgridError, ConfigError, DataError
+from calgrid.errors import CalgridError, ConfigError, DataError, StateError
 from calgrid.storage.records import read_record, write_record
 
 
@@ -268,7 +268,7 @@ def test_changed_content_is_found_when_verifying(copied):
     labels[0] = 9 - labels[0]
     np.save(copied / "val_labels.npy", labels)
     assert len(open_prepared(copied).splits["val"]) == 477
-    with pytest.raises(DataError, match=r"val_labels.npy is damaged"):
+    with pytest.raises(StateError, match=r"val_labels.npy is damaged"):
         open_prepared(copied, verify=True)
 
 

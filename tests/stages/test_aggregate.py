@@ -87,6 +87,12 @@ def study(tmp_path):
     return path
 
 
+def write_part(run, rows):
+    part = Path(run["part"])
+    write_frame(part / "metrics.parquet", rows, {"fingerprint": run["fingerprint"]})
+    write_part_record(part, [])
+
+
 def parts_of(study):
     return pd.concat(
         [read_frame(f"{run['part']}/metrics.parquet") for run in read_json(study)["runs"]], ignore_index=True
@@ -150,11 +156,7 @@ def test_the_record_says_what_was_aggregated_and_where(study):
 def test_a_part_of_another_run_is_refused(study, refuses):
     """Copied into the wrong folder its rows would count twice."""
     runs = read_json(study)["runs"]
-    write_frame(
-        f"{runs[1]['part']}/metrics.parquet",
-        read_frame(f"{runs[0]['part']}/metrics.parquet"),
-        {"fingerprint": runs[1]["fingerprint"]},
-    )
+    write_part(runs[1], read_frame(f"{runs[0]['part']}/metrics.parquet"))
     with refuses(StateError, f"{runs[1]['part']}/metrics.parquet", "has the seed 1 where its place says 2", "delete"):
         aggregate(read_json(study), study.parent)
     assert not (study.parent / "metrics.parquet").exists()
@@ -164,7 +166,7 @@ def test_a_row_that_stands_twice_is_refused(study, refuses):
     run = read_json(study)["runs"][0]
     rows = read_frame(f"{run['part']}/metrics.parquet")
     twice = pd.concat([rows, rows.iloc[[5]]])
-    write_frame(f"{run['part']}/metrics.parquet", twice, {"fingerprint": run["fingerprint"]})
+    write_part(run, twice)
     with pytest.raises(DataError, match=r"each number once.*'metric': 'ece'"):
         aggregate(read_json(study), study.parent)
 
@@ -172,7 +174,7 @@ def test_a_row_that_stands_twice_is_refused(study, refuses):
 def test_a_part_without_rows_is_refused(study):
     run = read_json(study)["runs"][0]
     rows = read_frame(f"{run['part']}/metrics.parquet")
-    write_frame(f"{run['part']}/metrics.parquet", rows.iloc[:0], {"fingerprint": run["fingerprint"]})
+    write_part(run, rows.iloc[:0])
     with pytest.raises(StateError, match="delete it and run again"):
         aggregate(read_json(study), study.parent)
 
@@ -220,7 +222,7 @@ def test_processes_change_no_byte(study, tmp_path, monkeypatch, batch):
 def test_what_a_process_refuses_is_refused(study, refuses):
     run = read_json(study)["runs"][4]
     Path(run["part"], "metrics.parquet").write_bytes(b"damaged")
-    with refuses(DataError, f"{run['part']}/metrics.parquet", "is damaged"):
+    with refuses(StateError, f"{run['part']}/metrics.parquet", "is damaged"):
         aggregate(read_json(study), study.parent, threads=2)
     assert not list(study.parent.rglob("*.arrow"))
 

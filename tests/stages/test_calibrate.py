@@ -12,7 +12,7 @@ from tests.stages.small import HOME, key, small_study
 from calgrid.calibrators import build_calibrator
 from calgrid.configuration.plan import Plan
 from calgrid.configuration.study import Study
-from calgrid.errors import DataError, StateError
+from calgrid.errors import StateError
 from calgrid.metrics import auroc, evaluate, resampled_metrics
 from calgrid.stages.aggregate import aggregate
 from calgrid.stages.calibrate import COLUMNS, calibrate, same_shift_rows
@@ -20,6 +20,7 @@ from calgrid.stages.predict import predict
 from calgrid.stages.train import train
 from calgrid.storage.atomic import read_json, write_json
 from calgrid.storage.logits import read_logits, write_logits
+from calgrid.storage.records import FILES, listed, read_record, write_record
 from calgrid.storage.tables import read_frame
 from calgrid.validation import rows_by_purpose
 
@@ -117,6 +118,8 @@ def test_a_calibrator_far_worse_than_none_is_recorded(run, plan, tmp_path, capsy
         path = out / f"logits/{checkpoint}/val.parquet"
         val = read_logits(path)
         write_logits(path, replace(val, label=val.logits.argmax(axis=1).astype(np.int32)))
+    record = read_record(out / "predict.json")
+    write_record(out / "predict.json", {**record, FILES: listed(out, record[FILES])})
     calibrate(plan.calibrate(key("ce")), out, tmp_path / "part")
     warnings = json.loads((tmp_path / "part" / "calibrate.json").read_text())["warnings"]
     assert any(warning.startswith("ts (seed 0, last checkpoint) has an NLL of") for warning in warnings)
@@ -232,7 +235,7 @@ def test_truncated_logits_are_named(plan, run, tmp_path):
     shutil.copytree(run, copy)
     path = copy / "logits/last/test.parquet"
     path.write_bytes(path.read_bytes()[:500])
-    with pytest.raises(DataError, match=r"test\.parquet is damaged"):
+    with pytest.raises(StateError, match=r"test\.parquet is damaged"):
         calibrate(plan.calibrate(key("ce")), copy, tmp_path / "part")
 
 

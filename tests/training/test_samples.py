@@ -10,7 +10,6 @@ from tests.training.test_engine import CPU, StopAfter
 
 from calgrid.stages import train as stage
 from calgrid.stages.train import _build_trainer, _write_outputs
-from calgrid.storage.stage import run_stage
 from calgrid.storage.tables import read_frame
 from calgrid.training.engine import sampled_epochs
 from calgrid.training.interrupt import StoppedError
@@ -122,7 +121,9 @@ class TestStage:
         train(make_spec("fedlas_ls"))
         assert (tmp_path / "run" / "samples.parquet").is_file()
         train(make_spec("ce"))
-        assert sorted(path.name for path in (tmp_path / "run").iterdir() if path.is_file()) == sorted(stage.OUTPUTS)
+        assert sorted(path.name for path in (tmp_path / "run").iterdir() if path.is_file()) == sorted(
+            [*stage.OUTPUTS, "train.json"]
+        )
 
     @pytest.mark.parametrize("method", ["adafocal", "cals_alm"])
     def test_history_says_who_saw_the_validation_split(self, method, train, make_spec, tmp_path):
@@ -132,33 +133,6 @@ class TestStage:
     def test_history_of_others_has_no_such_column(self, train, make_spec, tmp_path):
         train(make_spec("crl"))
         assert "sees_validation" not in read_frame(tmp_path / "run" / "history.parquet").columns
-
-
-class TestOptionalOutputs:
-    def run(self, root, *names, fingerprint="f"):
-        def produce(folder):
-            for name in names:
-                (folder / name).write_text(f"{fingerprint} {name}")
-
-        return run_stage(root, "train", fingerprint, ["must"], produce, optional=["may"])
-
-    def test_are_published_when_they_exist(self, tmp_path):
-        self.run(tmp_path, "must", "may", "resume")
-        assert (tmp_path / "may").read_text() == "f may"
-        assert not list(tmp_path.rglob("resume"))
-
-    def test_are_removed_when_the_new_run_has_none(self, tmp_path):
-        self.run(tmp_path, "must", "may", fingerprint="old")
-        self.run(tmp_path, "must", fingerprint="new")
-        assert (tmp_path / "must").read_text() == "new must"
-        assert not list(tmp_path.rglob("may"))
-
-    def test_are_published_again_by_who_finds_the_stage_completed(self, tmp_path, monkeypatch):
-        monkeypatch.setenv("CALGRID_PLANNED_AT", "0")
-        assert self.run(tmp_path, "must", "may")
-        (tmp_path / "may").unlink()
-        assert not self.run(tmp_path)
-        assert (tmp_path / "may").read_text() == "f may"
 
 
 class TestStateOfNewLosses:

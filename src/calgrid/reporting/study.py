@@ -80,7 +80,8 @@ class StudyData:
     @functools.cached_property
     def fit_warnings(self) -> list[Mapping[str, Any]]:
         """What fits of calibrators warned of: counts for each calibrator of a group, and the first warning."""
-        return Record.read(self.folder, AGGREGATE).content.get("warnings", [])
+        recorded = (self.folder / AGGREGATE).exists()  # else they were copied without it
+        return Record.read(self.folder, AGGREGATE).content.get("warnings", []) if recorded else []
 
     @functools.cache  # noqa: B019  (a study lives as long as its process)
     def history(self, run: str) -> pd.DataFrame:
