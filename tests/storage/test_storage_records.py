@@ -1,6 +1,8 @@
 """Records: one flipped bit in a published file, or in the record itself, is refused by name."""
 
+import errno
 import os
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -99,6 +101,20 @@ def test_after_a_reader_has_found_damage_the_next_look_reads_the_file(root, refu
     with refuses(StateError, "is damaged"):
         record.verified("metrics.parquet")
     assert not record.seen.exists()
+
+
+def test_damage_on_a_disk_that_can_only_be_read_is_named_too(root, monkeypatch, refuses):
+    def read_only(*_arguments, **_options):
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    record = Record.read(root, "stage.json")
+    record.damaged()
+    flipped(root / "metrics.parquet", 100)
+    monkeypatch.setattr(Path, "unlink", read_only)
+    monkeypatch.setattr("calgrid.storage.records.write_json", read_only)
+    with refuses(StateError, "is damaged"):
+        record.verified("metrics.parquet")
+    assert record.damaged() == ["metrics.parquet"]
 
 
 def test_a_file_that_is_missing_or_not_listed_is_named(root, refuses):

@@ -1,5 +1,6 @@
 """What of a study's results is missing or damaged, and so must be made again: Snakemake looks at times alone."""
 
+import contextlib
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -12,10 +13,9 @@ from calgrid.configuration.plan import Plan
 from calgrid.configuration.runs import RunKey, family_unit
 from calgrid.errors import DataError
 from calgrid.progress import log
-from calgrid.storage.records import AGGREGATE, CALIBRATE, HIDDEN, PREDICT, TRAIN, Record
+from calgrid.storage.records import AGGREGATE, CALIBRATE, HIDDEN, MODEL, PREDICT, TRAIN, Record
 from calgrid.storage.stage import republish
 
-MODEL = "model.safetensors"
 #: threads that read files which changed since they were last verified
 THREADS = 4
 #: results that a message names
@@ -67,7 +67,8 @@ class Stage:
         """Free the disk of what the user has deleted on purpose."""
         for name in self.optional:
             if not (self.root / name).exists():
-                (self.root / HIDDEN / self.name / self.fingerprint / name).unlink(missing_ok=True)
+                with contextlib.suppress(OSError):
+                    (self.root / HIDDEN / self.name / self.fingerprint / name).unlink()
 
 
 class Repairs(NamedTuple):

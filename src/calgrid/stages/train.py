@@ -25,7 +25,7 @@ from calgrid.losses import build_loss
 from calgrid.procedures import build_procedure
 from calgrid.procedures._base import Procedure
 from calgrid.storage.checkpoint import load_checkpoint, save_checkpoint
-from calgrid.storage.records import TRAIN, Record, sha256_of
+from calgrid.storage.records import MODEL, TRAIN, Record, sha256_of
 from calgrid.storage.sources import record
 from calgrid.storage.stage import run_stage
 from calgrid.storage.tables import write_frame
@@ -35,7 +35,6 @@ from calgrid.training.engine import Position, Trainer
 from calgrid.training.interrupt import StopRequest
 from calgrid.training.seeds import stream
 
-MODEL = "model.safetensors"
 OUTPUTS = (MODEL, "history.parquet")
 SAMPLES = "samples.parquet"
 

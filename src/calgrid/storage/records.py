@@ -18,6 +18,8 @@ from calgrid.storage.atomic import read_json, write_json
 HIDDEN = ".calgrid"
 #: names of the records of stages
 TRAIN, PREDICT, CALIBRATE, AGGREGATE = (f"{stage}.json" for stage in ("train", "predict", "calibrate", "aggregate"))
+#: a trained network, which the record of its training lists
+MODEL = "model.safetensors"
 #: key of a record with the checksum of everything else in it
 CHECKSUM = "checksum"
 #: key of a record with size and SHA-256 of each file, by its path below the root
@@ -116,7 +118,8 @@ class Record:
         if not path.is_file():
             raise DataError(f"The {what} {path} does not exist: {AGAIN}.")
         if path.stat().st_size != self.files[name]["bytes"] or sha256_of(path) != expected:
-            self.seen.unlink(missing_ok=True)  # so that the next call looks at the content too
+            with contextlib.suppress(OSError):  # a disk that can only be read
+                self.seen.unlink()  # so that the next call looks at the content too
             raise StateError(f"The {what} {path} is damaged (it has not the SHA-256 of its record): {AGAIN}.")
         return path
 
