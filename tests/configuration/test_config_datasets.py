@@ -35,6 +35,31 @@ def study(make_config, home, root):
 # what is known of a configured data set
 
 
+def test_corruptions_belong_to_the_data_set_that_they_are_made_of(study):
+    made = study(
+        {"mine": PARQUET, "mine_c": {"base": "corruptions", "of": "mine", "images": 5}},
+        {"datasets": ["mine"], "shifts": ["mine_c"]},
+    )
+    assert made.data_units() == ["mine", "mine_c"]
+    assert made.datasets.base("mine_c") == "mine"
+    spec = Plan(made).data_spec("mine_c")
+    assert (spec["kind"], spec["options"], spec["info"]["base"]) == ("corruptions", {"of": "mine", "images": 5}, "mine")
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"of": "nothing"}, "Unknown dataset 'nothing' in datasets.mine_c.of"),
+        ({"of": "digits_c"}, "datasets.mine_c.of: 'digits_c' is no data set"),
+        ({"of": "mine", "images": 0}, "images"),
+        ({"of": "mine", "like": "cifar10"}, "datasets.mine_c.like: a shift family has none"),
+    ],
+)
+def test_corruptions_of_nothing_are_refused(study, given, message):
+    with pytest.raises(ConfigError, match=message):
+        study({"mine": PARQUET, "mine_c": {"base": "corruptions", **given}}, {"datasets": ["mine"]})
+
+
 def test_its_name_is_its_identifier(study):
     made = study({"mine": PARQUET})
     (key,) = made.runs

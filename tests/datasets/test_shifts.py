@@ -3,20 +3,24 @@
 import numpy as np
 import pytest
 
+from calgrid.datasets import corruptions, open_prepared, prepare
 from calgrid.datasets._corruptions import CORRUPTIONS, corrupt
 from calgrid.datasets.digits_c import STRENGTHS
 from calgrid.errors import ConfigError
 from calgrid.registry import spec
 
 GREY = np.random.default_rng(0).integers(0, 256, (20, 8, 8), dtype=np.uint8)
-#: strength at which a corruption changes nothing
+COLOUR = np.random.default_rng(1).integers(0, 256, (20, 3, 8, 8), dtype=np.uint8)
+#: strength at which a corruption changes nothing; a JPEG always does
 NEUTRAL = {
     "gaussian_noise": 0.0,
+    "shot_noise": 1e12,
     "impulse_noise": 0.0,
     "gaussian_blur": 0.0,
     "brightness": 0.0,
     "contrast": 1.0,
     "elastic_transform": 0.0,
+    "pixelate": 1.0,
 }
 
 
@@ -25,18 +29,56 @@ def name(request):
     return request.param
 
 
-def test_neutral_strength_leaves_images_alone(name):
-    assert np.array_equal(corrupt(GREY, name, 1, NEUTRAL[name]), GREY)
+@pytest.fixture(params=[GREY, COLOUR], ids=["grey", "colour"])
+def images(request):
+    return request.param
 
 
-def test_same_arguments_give_same_images(name):
-    assert np.array_equal(corrupt(GREY, name, 3, STRENGTHS[name][2]), corrupt(GREY, name, 3, STRENGTHS[name][2]))
+@pytest.mark.parametrize("neutral", NEUTRAL)
+def test_neutral_strength_leaves_images_alone(neutral, images):
+    assert np.array_equal(corrupt(images, neutral, 1, NEUTRAL[neutral]), images)
 
 
-def test_inputs_are_not_written_to(name):
-    images = GREY.copy()
-    corrupt(images, name, 5, STRENGTHS[name][4])
-    assert np.array_equal(images, GREY)
+def test_same_arguments_give_same_images_and_leave_their_inputs_alone(name, images):
+    before, strength = images.copy(), corruptions.STRENGTHS[name][2]
+    first = corrupt(images, name, 3, strength)
+    assert np.array_equal(first, corrupt(images, name, 3, strength))
+    assert not np.array_equal(first, images)
+    assert np.array_equal(images, before)
+
+
+@pytest.mark.parametrize("name", ["gaussian_blur", "brightness", "contrast", "elastic_transform"])
+def test_what_draws_nothing_a_channel_treats_equal_channels_as_it_treats_grey_images(name):
+    strength = corruptions.STRENGTHS[name][4]
+    colour = corrupt(np.repeat(GREY[:, None], 3, axis=1), name, 5, strength)
+    assert np.array_equal(colour, np.repeat(corrupt(GREY, name, 5, strength)[:, None], 3, axis=1))
+
+
+def test_shot_noise_has_the_deviation_of_photons():
+    grey = np.full((200, 8, 8), 102, dtype=np.uint8)  # 0.4 of white
+    assert corrupt(grey, "shot_noise", 1, 100).std() / 255 == pytest.approx(np.sqrt(0.4 / 100), rel=0.02)
+
+
+def test_pixelate_repeats_the_means_of_squares():
+    grey = np.arange(16, dtype=np.uint8).reshape(1, 4, 4) * 10
+    assert corrupt(grey, "pixelate", 1, 0.5)[0, ::2, ::2].tolist() == [[25, 45], [105, 125]]
+
+
+def test_jpeg_keeps_less_of_an_image_at_a_lower_quality():
+    loss = [np.abs(corrupt(COLOUR, "jpeg_compression", 1, q).astype(float) - COLOUR).mean() for q in (95, 50, 10)]
+    assert 0 < loss[0] < loss[1] < loss[2]
+
+
+def test_corruptions_of_any_data_set_take_its_shape_classes_and_first_images(digits_dir, tmp_path):
+    facts = {"role": "shift", "base": "digits", "shifts": list(corruptions.STRENGTHS), "severities": [1, 2, 3, 4, 5]}
+    options = {"of": "digits", "images": 7}
+    plan = {"unit": "mine", "kind": "corruptions", "options": options, "sources": {}, "fingerprint": "f"}
+    info = {**facts, "n_classes": None, "image_shape": None}
+    prepare("mine", tmp_path / "mine", base_dir=digits_dir, configured={**plan, "info": info})
+    made, base = open_prepared(tmp_path / "mine"), open_prepared(digits_dir).splits["test"]
+    assert len(made.settings) == 45
+    assert made.splits["shift"].images.shape == (45 * 7, *base.images.shape[1:])
+    assert np.array_equal(made.splits["shift"].labels, np.tile(base.labels[:7], 45))
 
 
 @pytest.mark.parametrize("noise", ["gaussian_noise", "impulse_noise", "elastic_transform"])
@@ -87,10 +129,11 @@ def test_severity_starts_at_one():
         corrupt(GREY, "contrast", 0, 1.0)
 
 
-def test_registered_settings_have_strengths():
-    info = spec("dataset", "digits_c").info
-    assert set(info["shifts"]) == set(STRENGTHS) <= set(CORRUPTIONS)
-    assert all(len(strengths) == len(info["severities"]) for strengths in STRENGTHS.values())
+@pytest.mark.parametrize(("family", "strengths"), [("digits_c", STRENGTHS), ("corruptions", corruptions.STRENGTHS)])
+def test_registered_settings_have_strengths(family, strengths):
+    info = spec("dataset", family).info
+    assert set(info["shifts"]) == set(strengths) <= set(CORRUPTIONS)
+    assert all(len(each) == len(info["severities"]) for each in strengths.values())
 
 
 def test_families_name_registered_components():

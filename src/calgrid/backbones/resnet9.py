@@ -29,14 +29,14 @@ class ResidualPair(nn.Module):
 
 
 def pooled_unit(in_channels: int, out_channels: int) -> nn.Sequential:
-    """3x3 convolution, 2x2 average pooling (of what is there, at odd borders), batch normalisation, ReLU.
+    """3x3 convolution, 2x2 max-pooling, batch normalisation, ReLU.
 
-    The entry of 2018 takes the maximum, and after the ReLU; pooled before, the normalisation of four times fewer values
-    makes a training on a CPU 1.2 times as fast, and with averages 1.5 times.
+    The entry of 2018 pools after the ReLU. Pooled first, a quarter of the values is normalised, and a training step on
+    a CPU is 1.2 times as fast.
     """
     return nn.Sequential(
         conv3x3(in_channels, out_channels),
-        nn.AvgPool2d(2, ceil_mode=True, count_include_pad=False),
+        nn.MaxPool2d(2, ceil_mode=True),
         nn.BatchNorm2d(out_channels),
         nn.ReLU(),
     )
@@ -53,13 +53,13 @@ class GlobalMaxPool(nn.Module):
 @register(
     source="Page, How to Train Your ResNet, 2018 (DAWNBench CIFAR-10); a quarter of its widths",
     label="ResNet-9",
-    parameters={10: 0},
+    parameters={10: 412_954},
     num_features=128,
     pretrained=False,
     image_size=32,
     least_size=1,
-    multiply_adds=0,
-    activations=0,
+    multiply_adds=24_036_608,
+    activations=200_000,
 )
 class ResNet9(Backbone):
     """Residual network of 9 layers: four convolutions, two residual pairs, a linear head; widths 16-32-64-128."""

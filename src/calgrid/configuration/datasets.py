@@ -21,6 +21,8 @@ SOURCES = ("train", "test", "val")
 FACTS = ("n_classes", "mean", "std", "duplicates")
 #: further facts of variants of registered data sets, which the preparation must know where there are any
 VARIANT_FACTS = ("sizes", "repeats", "warning")
+#: facts of shift families that are computed from a data set
+SHIFT_FACTS = ("base", "shifts", "severities")
 
 
 class DatasetBook:
@@ -37,9 +39,12 @@ class DatasetBook:
         self._specs: dict[str, registry.Spec] = {}
         self._options: dict[str, dict[str, Any]] = {}
         self._variants: set[str] = set()
+        self._shifts: dict[str, registry.Spec] = {}
         for name in configured:
             self._add(name, f"datasets.{name}")
-        for name in configured:
+        for name, kind in self._shifts.items():  # their data set may be configured further below
+            self._add_shift(name, kind, f"datasets.{name}")
+        for name in (name for name in configured if name not in self._shifts):
             self._check_families(name, f"datasets.{name}.families")
 
     def spec(self, name: str, where: str = "") -> registry.Spec:
@@ -62,7 +67,8 @@ class DatasetBook:
 
     def families(self, name: str) -> tuple[str, ...]:
         """Shift families that exist for a data set; any data set of role ``ood`` must be named by it."""
-        return tuple(self.spec(name).info.get("families", ()))
+        computed = [shift for shift in self._shifts if self._options[shift]["of"] == name]
+        return (*self.spec(name).info.get("families", ()), *computed)
 
     def base(self, unit: str) -> str | None:
         """Data set whose test images a shift family corrupts (None for data sets and OOD sets)."""
@@ -91,7 +97,7 @@ class DatasetBook:
             return {}
         options = self.options(unit)
         sources = {}
-        for role in () if unit in self._variants else SOURCES:
+        for role in () if unit in self._variants or unit in self._shifts else SOURCES:
             for name in as_list(options[role]):
                 try:
                     sources[name] = identity(data_root, name)
@@ -104,7 +110,7 @@ class DatasetBook:
 
         Raises ConfigError where the labels do not fit the options.
         """
-        if unit not in self.configured or unit in self._variants:
+        if unit not in self.configured or unit in self._variants or unit in self._shifts:
             return None
         kind = registry.load("dataset", self.configured[unit]["base"])(**self.options(unit))
         try:
@@ -122,6 +128,9 @@ class DatasetBook:
         if not _is_kind(base):
             self._add_variant(name, base, where)
             return
+        if base.info["role"] == "shift":
+            self._shifts[name] = base
+            return
         like = self._like(given, where)
         own = {key: value for key, value in given.items() if key not in KEYS}
         options = base.resolve({**_taken(like, own), **own}, where=where)
@@ -137,6 +146,25 @@ class DatasetBook:
         }
         self._options[name] = options
         self._specs[name] = dataclasses.replace(base, id=name, info=MappingProxyType(info))
+
+    def _add_shift(self, name: str, kind: registry.Spec, where: str) -> None:
+        """Add a shift family that is computed from the test images of any data set."""
+        given = self.configured[name]
+        if extra := {"like", "families"} & set(given):
+            raise ConfigError(f"{where}.{min(extra)}: a shift family has none; remove it.")
+        options = kind.resolve({key: value for key, value in given.items() if key not in KEYS}, where=where)
+        base = self.spec(options["of"], f"{where}.of")
+        if base.info["role"] != "dataset":
+            raise ConfigError(f"{where}.of: '{base.id}' is no data set with a test split.")
+        info = {
+            **kind.info,
+            "label": name,
+            "base": base.id,
+            **{fact: base.info.get(fact) for fact in ("n_classes", "image_shape")},
+            "configurable": False,
+        }
+        self._options[name] = options
+        self._specs[name] = dataclasses.replace(kind, id=name, info=MappingProxyType(info))
 
     def _add_variant(self, name: str, base: registry.Spec, where: str) -> None:
         """Add a registered data set with options of its own."""

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from calgrid import fingerprint, registry
-from calgrid.configuration.datasets import FACTS, VARIANT_FACTS
+from calgrid.configuration.datasets import FACTS, SHIFT_FACTS, VARIANT_FACTS
 from calgrid.configuration.protocols import trains
 from calgrid.configuration.runs import EXTERNAL, RunKey, family_unit
 from calgrid.configuration.study import Study
@@ -56,7 +56,9 @@ class Plan:
         if not settings:
             return {}
         info = self.study.datasets.spec(unit).info
-        facts = {name: info[name] for name in ("role", "image_shape", *FACTS, *VARIANT_FACTS) if name in info}
+        facts = {
+            name: info[name] for name in ("role", "image_shape", *SHIFT_FACTS, *FACTS, *VARIANT_FACTS) if name in info
+        }
         return {"unit": unit, **settings, "info": facts, "fingerprint": self.data(unit)}
 
     def train(self, key: RunKey) -> Mapping[str, Any]:

@@ -1,16 +1,18 @@
-"""Corruptions of grey images, after Hendrycks and Dietterich (ICLR 2019), for pictures of a few pixels.
+"""Corruptions of images, after Hendrycks and Dietterich (ICLR 2019), for pictures of a few pixels.
 
-Each function maps images ``(N, H, W)`` in [0, 1], one strength and a generator to images of the same shape, not yet
-clipped to [0, 1]. Names and mechanisms are those of CIFAR-10-C; strengths are scaled to the size of the images, so
+Each function maps images ``(N, ..., H, W)`` in [0, 1], one strength and a generator to images of the same shape, not
+yet clipped to [0, 1]. Names and mechanisms are those of CIFAR-10-C; strengths depend on the size of the images, so
 they are given by the caller.
 """
 
+import io
 import zlib
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
+from PIL import Image
 from scipy import ndimage
 
 from calgrid.errors import ConfigError, unknown_id
@@ -24,36 +26,72 @@ def gaussian_noise(images: Images, scale: float, rng: np.random.Generator) -> Im
     return images + scale * rng.standard_normal(images.shape)
 
 
+def shot_noise(images: Images, photons: float, rng: np.random.Generator) -> Images:
+    """Count photons: Poisson, with a mean of ``photons`` at white."""
+    return rng.poisson(images * photons) / photons
+
+
 def impulse_noise(images: Images, share: float, rng: np.random.Generator) -> Images:
-    """Set a ``share`` of the pixels to black or white with equal chance (salt and pepper)."""
+    """Set a ``share`` of the values to 0 or 1 with equal chance (salt and pepper)."""
     draw = rng.random(images.shape)
     return np.where(draw < share, np.where(draw < share / 2, 0.0, 1.0), images)
 
 
 def gaussian_blur(images: Images, sigma: float, rng: np.random.Generator) -> Images:
     """Convolve with a Gaussian of standard deviation ``sigma`` pixels; borders are extended."""
-    return ndimage.gaussian_filter(images, sigma=(0, sigma, sigma), mode="nearest")
+    return ndimage.gaussian_filter(images, sigma=sigma, axes=(-2, -1), mode="nearest")
 
 
 def brightness(images: Images, amount: float, rng: np.random.Generator) -> Images:
-    """Add ``amount`` to every pixel; what exceeds white is lost."""
+    """Add ``amount`` to every value; what exceeds 1 is lost."""
     return images + amount
 
 
 def contrast(images: Images, factor: float, rng: np.random.Generator) -> Images:
-    """Shrink the distance of each pixel to the image's mean by ``factor``."""
-    mean = images.mean(axis=(1, 2), keepdims=True)
+    """Shrink the distance of each value to the mean of its image and channel by ``factor``."""
+    mean = images.mean(axis=(-2, -1), keepdims=True)
     return (images - mean) * factor + mean
 
 
 def elastic_transform(images: Images, strength: float, rng: np.random.Generator) -> Images:
     """Displace each pixel by a smooth random field of ``strength`` pixels (root mean square per axis)."""
-    n, height, width = images.shape
+    n, *channels, height, width = images.shape
     noise = ndimage.gaussian_filter(rng.standard_normal((2, n, height, width)), sigma=(0, 0, 1.5, 1.5), mode="reflect")
     field = strength * noise / noise.std()
     number, row, column = np.meshgrid(np.arange(n), np.arange(height), np.arange(width), indexing="ij")
     where = np.stack([number, row + field[0], column + field[1]])
-    return ndimage.map_coordinates(images, where, order=1, mode="nearest")
+    planes = np.moveaxis(images.reshape(n, -1, height, width), 1, 0)
+    moved = [ndimage.map_coordinates(plane, where, order=1, mode="nearest") for plane in planes]
+    return np.stack(moved, axis=1).reshape(n, *channels, height, width)
+
+
+def pixelate(images: Images, factor: float, rng: np.random.Generator) -> Images:
+    """Shrink each image to ``factor`` of its side by averaging, and enlarge it by repeating pixels."""
+    height, width = images.shape[-2:]
+    small = (round(width * factor), round(height * factor))
+
+    def coarse(picture: Image.Image) -> Image.Image:
+        return picture.resize(small, Image.Resampling.BOX).resize((width, height), Image.Resampling.NEAREST)
+
+    return _each_picture(images, coarse)
+
+
+def jpeg_compression(images: Images, quality: float, rng: np.random.Generator) -> Images:
+    """Compress each image as a JPEG of ``quality``, 1 to 95."""
+
+    def compressed(picture: Image.Image) -> Image.Image:
+        picture.save(buffer := io.BytesIO(), "JPEG", quality=int(quality))
+        return Image.open(buffer)
+
+    return _each_picture(images, compressed)
+
+
+def _each_picture(images: Images, change: Callable[[Image.Image], Image.Image]) -> Images:
+    """Apply a change to colour images ``(N, 3, H, W)`` or grey ones ``(N, H, W)``, one by one, as 8-bit pictures."""
+    last = np.rint(255 * images).astype(np.uint8)
+    last = np.moveaxis(last, 1, -1) if images.ndim == 4 else last
+    changed = np.stack([np.asarray(change(Image.fromarray(picture))) for picture in last]) / 255.0
+    return np.moveaxis(changed, -1, 1) if images.ndim == 4 else changed
 
 
 CORRUPTIONS: Mapping[str, Corruption] = MappingProxyType(
@@ -61,29 +99,32 @@ CORRUPTIONS: Mapping[str, Corruption] = MappingProxyType(
         function.__name__: function
         for function in (
             gaussian_noise,
+            shot_noise,
             impulse_noise,
             gaussian_blur,
             brightness,
             contrast,
             elastic_transform,
+            pixelate,
+            jpeg_compression,
         )
     }
 )
 
 
 def corrupt(images: NDArray[np.uint8], name: str, severity: int, strength: float) -> NDArray[np.uint8]:
-    """Corrupt grey images; the same arguments always give the same images.
+    """Corrupt images; the same arguments always give the same images.
 
     Parameters
     ----------
-    images : uint8 ``(N, H, W)``.
+    images : uint8 ``(N, H, W)`` or ``(N, 3, H, W)``.
     name : corruption, a key of ``CORRUPTIONS``.
     severity : from 1; with ``name`` it seeds the noise, so settings are independent of each other.
     strength : argument of the corruption at this severity.
 
     Returns
     -------
-    uint8 ``(N, H, W)``, rounded and clipped to 0..255.
+    uint8 of the same shape, rounded and clipped to 0..255.
 
     Raises
     ------

@@ -63,6 +63,8 @@ def prepare(
     component.scratch, component.threads = Path(out_dir), threads
     base = _open_base(entry, base_dir)
     if entry.info["role"] == "shift":
+        shared = {fact: base.manifest[fact] for fact in ("n_classes", "image_shape")}
+        entry = dataclasses.replace(entry, info={**entry.info, **shared})
         settings = component.build(root, base.splits)
         parts = {SHIFT_SPLIT: [setting.split for setting in settings]}
     else:
@@ -136,7 +138,8 @@ def _open_base(entry: Spec, base_dir: Path | str | None) -> Prepared | None:
     base = open_prepared(base_dir)
     if base.id != entry.info.get("base", base.id):
         raise ConfigError(f"'{entry.id}' belongs to '{entry.info['base']}', but {base_dir} holds '{base.id}'.")
-    if tuple(base.manifest["image_shape"]) != entry.info["image_shape"]:
+    shape = entry.info["image_shape"]
+    if shape is not None and tuple(base.manifest["image_shape"]) != tuple(shape):
         raise ConfigError(
             f"Images of '{entry.id}' are {entry.info['image_shape']}, those of '{base.id}' in {base_dir} are "
             f"{tuple(base.manifest['image_shape'])}: give the folder of a data set with equal image shapes."

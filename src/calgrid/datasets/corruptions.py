@@ -1,0 +1,73 @@
+"""Corruptions of the test images of any data set of 32x32 pixels or more, computed when it is prepared.
+
+Mechanisms and strengths are those of CIFAR-10-C (``make_cifar_c.py`` of hendrycks/robustness), but the images are ours
+and not the published ones: brightness is added to each channel instead of to the value in HSV, elastic displacement
+is one smooth random field, the noise is drawn anew. Numbers are not to be compared with those on CIFAR-10-C.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+
+from calgrid.datasets._base import ImageSplit, ShiftFamily, ShiftSetting
+from calgrid.datasets._corruptions import corrupt
+from calgrid.registry import register
+
+#: corruption -> its strength at severities 1 to 5 (units: the functions in _corruptions)
+STRENGTHS: Mapping[str, tuple[float, ...]] = MappingProxyType(
+    {
+        "gaussian_noise": (0.04, 0.06, 0.08, 0.09, 0.10),
+        "shot_noise": (500, 250, 100, 75, 50),
+        "impulse_noise": (0.01, 0.02, 0.03, 0.05, 0.07),
+        "gaussian_blur": (0.4, 0.6, 0.7, 0.8, 1.0),
+        "brightness": (0.05, 0.1, 0.15, 0.2, 0.3),
+        "contrast": (0.75, 0.5, 0.4, 0.3, 0.15),
+        "elastic_transform": (0.5, 0.75, 1.0, 1.25, 1.5),
+        "pixelate": (0.95, 0.9, 0.85, 0.75, 0.65),
+        "jpeg_compression": (80, 65, 58, 50, 40),
+    }
+)
+
+
+@register(
+    source="mechanisms of Hendrycks and Dietterich, Benchmarking Neural Network Robustness, ICLR 2019",
+    role="shift",
+    label="Corruptions",
+    configurable=True,
+    shifts=(
+        "gaussian_noise",
+        "shot_noise",
+        "impulse_noise",
+        "gaussian_blur",
+        "brightness",
+        "contrast",
+        "elastic_transform",
+        "pixelate",
+        "jpeg_compression",
+    ),
+    severities=(1, 2, 3, 4, 5),
+    download=False,
+    limits={"images": "[1, inf)"},
+)
+class Corruptions(ShiftFamily):
+    """Corrupted test images of a data set, configured under a name of your own.
+
+    Parameters
+    ----------
+    of : data set whose test images are corrupted.
+    images : how many of them, the first ones; all if None.
+    """
+
+    def __init__(self, *, of: str = "cifar10", images: int | None = None) -> None:
+        self.of, self.images = of, images
+
+    def build(self, data_root: Path | None, base: Mapping[str, ImageSplit]) -> list[ShiftSetting]:
+        """Return the settings, corruption by corruption, severities ascending; see :class:`ShiftFamily`."""
+        images, labels = base["test"].images[: self.images], base["test"].labels[: self.images]
+        return [
+            ShiftSetting(
+                shift, severity, ImageSplit(corrupt(images, shift, severity, STRENGTHS[shift][severity - 1]), labels)
+            )
+            for shift in self.registered["shifts"]
+            for severity in self.registered["severities"]
+        ]
