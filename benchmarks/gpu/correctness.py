@@ -14,7 +14,6 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet as pq
-
 from kit import HOME, Runs, device, empty, keep, parser
 
 #: largest difference of logits of one network on GPU and CPU, relative to their spread: fp32 (without TF32), bf16
@@ -38,8 +37,18 @@ def main() -> None:
     empty(options.work)
     epochs = 2 if options.rehearse else 8
     protocols = {
-        "exact_fp32": {**PLAIN, "epochs": epochs, "precision": "fp32", "augmentation": {"crop_padding": 4, "flip": True}},
-        "exact_bf16": {**PLAIN, "epochs": epochs, "precision": "bf16", "augmentation": {"crop_padding": 4, "flip": True}},
+        "exact_fp32": {
+            **PLAIN,
+            "epochs": epochs,
+            "precision": "fp32",
+            "augmentation": {"crop_padding": 4, "flip": True},
+        },
+        "exact_bf16": {
+            **PLAIN,
+            "epochs": epochs,
+            "precision": "bf16",
+            "augmentation": {"crop_padding": 4, "flip": True},
+        },
         "one_fp32": {**PLAIN, "epochs": 1, "precision": "fp32"},
         "one_bf16": {**PLAIN, "epochs": 1, "precision": "bf16"},
     }
@@ -52,17 +61,19 @@ def main() -> None:
     found = {"cuda_tests": cuda_tests()}
     for precision in ("fp32", "bf16"):
         found[f"resumed_{precision}"] = resumed(runs, runs.name(f"exact_{precision}", BACKBONE, "ce", 1))
-        found[f"against_cpu_{precision}"] = against_cpu(runs, runs.name(f"one_{precision}", BACKBONE, "ce", 1), precision)
+        found[f"against_cpu_{precision}"] = against_cpu(
+            runs, runs.name(f"one_{precision}", BACKBONE, "ce", 1), precision
+        )
     keep(options, "correctness", found)
     for name, each in found.items():
-        print(f"| {name} | {each} |")  # noqa: T201
+        print(f"| {name} | {each} |")
     raise SystemExit(not all(each["ok"] for each in found.values()))
 
 
 def cuda_tests() -> dict[str, object]:
     """Tests that need a CUDA device; without one they are skipped, which is no failure."""
     command = [sys.executable, "-m", "pytest", "-q", "-m", "gpu", "-p", "no:cacheprovider", "tests/training"]
-    done = subprocess.run(command, cwd=HOME, capture_output=True, text=True)
+    done = subprocess.run(command, check=False, cwd=HOME, capture_output=True, text=True)
     last = done.stdout.strip().splitlines()[-1:] or [done.stderr[-300:]]
     return {"ok": done.returncode == 0, "says": last[0]}
 
@@ -70,7 +81,14 @@ def cuda_tests() -> dict[str, object]:
 def resumed(runs: Runs, name: str) -> dict[str, object]:
     """Train once without and once with an interruption, and compare all bytes that are results."""
     runs.calgrid(*runs.train_command(name))
-    command = [sys.executable, "-m", "calgrid", *map(str, runs.train_command(name, copy="_killed")), "--resume-every", "0"]
+    command = [
+        sys.executable,
+        "-m",
+        "calgrid",
+        *map(str, runs.train_command(name, copy="_killed")),
+        "--resume-every",
+        "0",
+    ]
     process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
     while process.poll() is None and not any(runs.out(name, "_killed").rglob("resume.pt")):
         time.sleep(0.01)

@@ -73,7 +73,9 @@ class Runs:
             "like": "cifar10",
             **({} if subset is None else {"subset": subset}),
         }
-        pictures = {} if options.pictures is None else {"data_root": str(options.pictures), "datasets": {"pictures": own}}
+        pictures = (
+            {} if options.pictures is None else {"data_root": str(options.pictures), "datasets": {"pictures": own}}
+        )
         self.config = self.folder / "config.yaml"
         study = {
             "study": "gpu",
@@ -83,14 +85,18 @@ class Runs:
         }
         self.config.write_text(json.dumps(study))
         self.data = self.folder / "data" / self.unit
-        spec = [] if options.pictures is None else ["--spec", f"{self.config}#pictures", "--data-root", options.pictures]
+        spec = (
+            [] if options.pictures is None else ["--spec", f"{self.config}#pictures", "--data-root", options.pictures]
+        )
         self.calgrid("data", "--unit", self.unit, "--out", self.data, *spec)
 
     def calgrid(self, *arguments: Any) -> None:
         """Run a command; what it says goes to a log, which is shown where it fails."""
         command = [sys.executable, "-m", "calgrid", *map(str, arguments)]
         paths = os.pathsep.join(filter(None, [str(HOME / "src"), os.environ.get("PYTHONPATH")]))
-        done = subprocess.run(command, env={**os.environ, "PYTHONPATH": paths}, capture_output=True, text=True)
+        done = subprocess.run(
+            command, check=False, env={**os.environ, "PYTHONPATH": paths}, capture_output=True, text=True
+        )
         if done.returncode:
             raise SystemExit(f"{' '.join(command)}\n{done.stdout}{done.stderr}")
 
@@ -112,7 +118,19 @@ class Runs:
         """Arguments that predict val and test."""
         spec, out = f"{self.config}#{name}", self.out(name, copy)
         model = model or out / "model.safetensors"
-        return ["predict", "--spec", spec, "--model", model, "--data", self.data, "--out", out, "--device", on or device()]
+        return [
+            "predict",
+            "--spec",
+            spec,
+            "--model",
+            model,
+            "--data",
+            self.data,
+            "--out",
+            out,
+            "--device",
+            on or device(),
+        ]
 
 
 def keep(options: argparse.Namespace, name: str, found: dict[str, Any]) -> None:
@@ -120,7 +138,7 @@ def keep(options: argparse.Namespace, name: str, found: dict[str, Any]) -> None:
     options.out.mkdir(parents=True, exist_ok=True)
     path = options.out / f"{name}.json"
     path.write_text(json.dumps({"conditions": conditions(), "rehearsal": options.rehearse, **found}, indent=2) + "\n")
-    print(f"\n{path}", flush=True)  # noqa: T201
+    print(f"\n{path}", flush=True)
 
 
 def empty(folder: Path) -> Path:
