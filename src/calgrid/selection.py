@@ -12,6 +12,7 @@ from calgrid import registry
 from calgrid.calibrators import build_calibrator
 from calgrid.errors import ConfigError, DataError
 from calgrid.metrics import bootstrap, check_probabilities, evaluate
+from calgrid.metrics.intervals import quantiles
 from calgrid.metrics.scoring import nll_per_sample
 from calgrid.progress import Progress
 
@@ -186,4 +187,5 @@ def _difference(per_sample: Array, n_resamples: int, level: float, seed: int) ->
     count = len(per_sample)
     means = [per_sample[generator.integers(0, count, count)].mean() for _ in range(n_resamples)]
     tail = (1 - level) / 2
-    return mean, *(float(bound) for bound in np.quantile(means, [tail, 1 - tail]))
+    low, high = quantiles(np.array(means), [tail, 1 - tail])
+    return mean, float(low), float(high)
