@@ -113,7 +113,7 @@ def training_step(name: str, count: int, classes: int) -> Callable[[], None]:
         return lambda: plain_step(logits, labels)
     loss = build_loss(name, classes)
     loss.reserve(SAMPLES)
-    loss.on_epoch_end(1, logits.detach(), labels)
+    loss.end_epoch(1, logits.detach(), labels)
     parameters = list(loss.parameters())
 
     def step() -> None:

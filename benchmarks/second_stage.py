@@ -20,8 +20,8 @@ from calgrid.datasets import open_prepared, prepare
 from calgrid.losses import build_loss
 from calgrid.procedures import build_procedure
 from calgrid.stages.train import device_images
-from calgrid.training.engine import Trainer
 from calgrid.training.interrupt import StopRequest
+from calgrid.training.trainer import Trainer
 from posthoc import print_row
 from speed import describe_machine, print_lines
 

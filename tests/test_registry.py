@@ -71,7 +71,7 @@ class Mine(Backbone):
 def package(tmp_path, monkeypatch):
     """Folder of a package without components, in which only the bases of calibrators are."""
     (tmp_path / "calibrators").mkdir()
-    for name in ("__init__.py", "_base.py"):
+    for name in ("__init__.py", "base.py"):
         shutil.copy(registry.PACKAGE_ROOT / "calibrators" / name, tmp_path / "calibrators")
     for module in (registry, interfaces):
         monkeypatch.setattr(module, "PACKAGE_ROOT", tmp_path)
@@ -297,12 +297,12 @@ def test_nothing_is_asked_of_classes_of_other_packages(package):
 @pytest.mark.parametrize(
     ("given", "parts"),
     [
-        ("", ["needs the facts num_features, image_size, least_size, multiply_adds, activations", "/_base.py)."]),
-        ("num_features=64, image_size=32, least_size=1, multiply_adds=10**7,", ["multiply_adds must be a literal"]),
-        ("num_features=64, image_size=32, least_size=1, multiply_adds=100,", ["needs the fact activations"]),
+        ("", ["needs the facts num_features, image_size, min_size, macs, activations", "/base.py)."]),
+        ("num_features=64, image_size=32, min_size=1, macs=10**7,", ["macs must be a literal"]),
+        ("num_features=64, image_size=32, min_size=1, macs=100,", ["needs the fact activations"]),
         (
-            "num_features=64, image_size=32, least_size=0, multiply_adds=100, activations=1,",
-            ["the fact least_size must be a whole number above 0, got 0"],
+            "num_features=64, image_size=32, min_size=0, macs=100, activations=1,",
+            ["the fact min_size must be a whole number above 0, got 0"],
         ),
     ],
 )

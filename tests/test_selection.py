@@ -5,7 +5,7 @@ import pytest
 
 from calgrid import registry
 from calgrid.calibrators import build_calibrator
-from calgrid.calibrators._base import Calibrator
+from calgrid.calibrators.base import Calibrator
 from calgrid.errors import ConfigError, DataError
 from calgrid.metrics import evaluate
 from calgrid.selection import rank_calibrators, usable

@@ -24,6 +24,7 @@ FORMAT_VERSION = 1
 NEUTRAL = (
     "registry",
     "errors",
+    "lazy",
     "progress",
     "fingerprint",
     "configuration",

@@ -44,7 +44,8 @@ def _names(module: str) -> tuple[dict[str, ast.ClassDef], dict[str, tuple[str, s
     paths = [path for path in (base.with_suffix(".py"), base / "__init__.py") if path.is_file()]
     if package != __package__ or not paths:
         return {}, {}
-    body = ast.parse(paths[0].read_text(encoding="utf-8")).body
+    tree = ast.parse(paths[0].read_text(encoding="utf-8"))
+    body = [*tree.body, *(node for block in tree.body if isinstance(block, ast.If) for node in block.body)]
     imports = [node for node in body if isinstance(node, ast.ImportFrom) and node.module and not node.level]
     imported = {alias.asname or alias.name: (str(node.module), alias.name) for node in imports for alias in node.names}
     return {node.name: node for node in body if isinstance(node, ast.ClassDef)}, imported

@@ -38,7 +38,7 @@ KINDS: Mapping[str, tuple[str, str]] = MappingProxyType(
 )
 
 #: facts of a backbone that are whole numbers above 0, which a library of backbones does not give
-SIZES = ("num_features", "image_size", "least_size", "multiply_adds", "activations")
+SIZES = ("num_features", "image_size", "min_size", "macs", "activations")
 #: kind -> facts that each component gives, facts that some give; any component may give ``limits``
 FACTS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = MappingProxyType(
     {
@@ -54,7 +54,7 @@ FACTS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = MappingProxyType(
         ),
         "backbone": (
             ("label", "parameters", "pretrained", *SIZES),
-            ("most_size", "library"),
+            ("max_size", "library"),
         ),
         "probe": ((), ("needs_linear_head",)),
     }
@@ -237,7 +237,7 @@ def _check_facts(kind: str, info: Mapping[str, Any], where: str) -> None:
     if missing:
         facts = f"the fact{'s' if missing[1:] else ''} {', '.join(missing)}"
         raise ConfigError(
-            f"{where}: @register of a {KINDS[kind][1]} needs {facts} (explained in calgrid/{KINDS[kind][0]}/_base.py)."
+            f"{where}: @register of a {KINDS[kind][1]} needs {facts} (explained in calgrid/{KINDS[kind][0]}/base.py)."
         )
     if kind == "backbone" and not info.get("library", False):
         _check_sizes(info, where)
@@ -316,7 +316,7 @@ def _read_spec(kind: str, path: Path) -> Spec:
 def specs(kind: str) -> Mapping[str, Spec]:
     """All components of a kind by identifier, in alphabetical order; imports nothing."""
     folder = PACKAGE_ROOT / KINDS[kind][0]
-    paths = sorted(path for path in folder.glob("*.py") if not path.name.startswith(("_", ".")))
+    paths = sorted(path for path in folder.glob("*.py") if path.name != "base.py" and path.name[0] not in "_.")
     return MappingProxyType({path.stem: _read_spec(kind, path) for path in paths})
 
 

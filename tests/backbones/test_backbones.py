@@ -13,8 +13,8 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from calgrid.backbones import build_backbone
-from calgrid.backbones._base import HeadDropout, count_parameters
 from calgrid.backbones._resnet import PaddedShortcut
+from calgrid.backbones.base import HeadDropout, count_parameters
 from calgrid.errors import ConfigError
 from calgrid.registry import spec, specs
 
@@ -98,7 +98,7 @@ def test_registered_facts_hold(name):
     features = model.eval().features(blank(info["image_size"]))
     assert features.shape == (2, info["num_features"])
     assert model.head(features).shape == (2, classes)
-    assert info["least_size"] <= info["image_size"] <= info.get("most_size", info["image_size"])
+    assert info["min_size"] <= info["image_size"] <= info.get("max_size", info["image_size"])
 
 
 @pytest.mark.parametrize("name", BACKBONES)
@@ -108,7 +108,7 @@ def test_registered_costs_hold(name):
     x = blank(info["image_size"])
     with FlopCounterMode(display=False) as counter, torch.no_grad():
         model.eval()(x)
-    assert counter.get_total_flops() / (2 * len(x)) == pytest.approx(info["multiply_adds"], rel=0.02)
+    assert counter.get_total_flops() / (2 * len(x)) == pytest.approx(info["macs"], rel=0.02)
     own = {tensor.untyped_storage()._cdata for tensor in (*model.parameters(), *model.buffers())}
     kept = {}
 
@@ -125,7 +125,7 @@ def test_registered_costs_hold(name):
 @pytest.mark.parametrize("name", BACKBONES)
 def test_the_least_and_largest_registered_image_is_taken(name):
     info, model = spec("backbone", name).info, on_meta(name).eval()
-    for size in {info["least_size"], info.get("most_size", info["image_size"] + 8)}:
+    for size in {info["min_size"], info.get("max_size", info["image_size"] + 8)}:
         assert model(blank(size)).shape[0] == 2
 
 

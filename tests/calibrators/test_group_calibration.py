@@ -6,7 +6,7 @@ import torch
 from scipy.optimize import check_grad, minimize, rosen, rosen_der
 
 from calgrid.calibrators import build_calibrator
-from calgrid.calibrators._grouping import PartitionLoss
+from calgrid.calibrators._group_calibration import PartitionLoss
 from calgrid.calibrators._lbfgs import minimise_each
 from calgrid.calibrators._objectives import Evidence
 from calgrid.calibrators._probabilities import softmax

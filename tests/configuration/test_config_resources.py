@@ -70,7 +70,7 @@ def on_cifar(backbone):
 
 
 def test_time_grows_with_the_multiplications_of_the_backbone(cifar):
-    costs = {name: registry.spec("backbone", name).info["multiply_adds"] for name in CIFAR}
+    costs = {name: registry.spec("backbone", name).info["macs"] for name in CIFAR}
     needs = cifar()
     minutes = {name: needs.train_minutes(on_cifar(name)) for name in CIFAR}
     assert sorted(CIFAR, key=minutes.get) == sorted(CIFAR, key=costs.get)
@@ -96,7 +96,7 @@ def test_without_a_gpu_the_activations_of_a_batch_lie_in_memory(cifar):
 def test_images_are_scored_in_batches_of_the_size_that_memory_is_asked_for():
     from calgrid.stages.predict import BATCH
     from calgrid.training.data import PIXELS_AT_ONCE
-    from calgrid.training.engine import EVALUATION_BATCH
+    from calgrid.training.trainer import EVALUATION_BATCH
 
     assert SCORED_AT_ONCE == BATCH == EVALUATION_BATCH
     assert max(PIXELS_AT_ONCE.values()) == SCORED_PIXELS  # on a processor fewer

@@ -16,7 +16,7 @@ import pytest
 from calgrid import registry
 from calgrid.datasets import _prepared, open_prepared, prepare
 from calgrid.datasets._archives import read_members, unpickle_arrays
-from calgrid.datasets._base import shuffled_order
+from calgrid.datasets._splits import shuffled_order
 from calgrid.datasets.cifar10 import Cifar10
 from calgrid.datasets.cifar100 import Cifar100
 from calgrid.errors import DataError

@@ -11,7 +11,7 @@ from tests.datasets.archives import write_tar
 
 from calgrid import registry
 from calgrid.datasets._archives import map_arrays
-from calgrid.datasets._base import ImageSplit
+from calgrid.datasets.base import ImageSplit
 from calgrid.datasets.cifar10_c import Cifar10C
 from calgrid.errors import DataError
 

@@ -10,8 +10,8 @@ from PIL import Image
 from tests.datasets.pictures import draw, encoded, prepared, specification, write_folder, write_parquet
 
 from calgrid.configuration.datasets import DatasetBook
-from calgrid.datasets import _base, _image_files, image_parquet, open_prepared, prepare
-from calgrid.datasets._base import shuffled_order, stratified_order
+from calgrid.datasets import _image_files, base, image_parquet, open_prepared, prepare
+from calgrid.datasets._splits import shuffled_order, stratified_order
 from calgrid.errors import ConfigError, DataError, StateError
 
 NAMES = ("ant", "bee", "cat")
@@ -151,7 +151,7 @@ def test_normalisation_is_that_of_the_training_images_unless_given(files, tmp_pa
 def test_sums_over_chunks_are_exact(monkeypatch):
     images = np.random.default_rng(0).integers(0, 256, (50, 3, 4, 4), dtype=np.uint8)
     whole = _image_files.channel_statistics(images)
-    monkeypatch.setattr(_base, "CHUNK_VALUES", 7 * 48)
+    monkeypatch.setattr(base, "CHUNK_VALUES", 7 * 48)
     assert _image_files.channel_statistics(images) == whole
 
 

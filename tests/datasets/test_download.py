@@ -8,7 +8,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from calgrid.datasets import _download
-from calgrid.datasets._download import obtain, obtain_recorded
+from calgrid.datasets._download import download, download_pinned
 from calgrid.errors import DataError
 
 CONTENT = bytes(range(256)) * 10_000  # 2.56 MB
@@ -119,20 +119,20 @@ def names(folder):
 
 
 def test_a_file_is_downloaded_once_and_then_taken_as_it_lies(server, file, tmp_path):
-    assert obtain(file, tmp_path).read_bytes() == CONTENT
-    assert obtain(file, tmp_path) == tmp_path / "data.tar"
+    assert download(file, tmp_path).read_bytes() == CONTENT
+    assert download(file, tmp_path) == tmp_path / "data.tar"
     assert server.begins == [0]
     assert names(tmp_path) == ["data.tar"]
 
 
 def test_a_file_that_is_there_needs_no_network(file, tmp_path):
     (tmp_path / "data.tar").write_bytes(CONTENT)
-    assert obtain({**file, "url": "https://127.0.0.1:1/none"}, tmp_path).read_bytes() == CONTENT
+    assert download({**file, "url": "https://127.0.0.1:1/none"}, tmp_path).read_bytes() == CONTENT
 
 
 def test_md5_vouches_where_nothing_better_is_published(file, tmp_path):
     md5 = {name: value for name, value in file.items() if name != "sha256"}
-    assert obtain({**md5, "md5": hashlib.md5(CONTENT).hexdigest()}, tmp_path).read_bytes() == CONTENT
+    assert download({**md5, "md5": hashlib.md5(CONTENT).hexdigest()}, tmp_path).read_bytes() == CONTENT
 
 
 def test_another_file_of_that_name_is_refused_and_kept(server, file, tmp_path, refuses):
@@ -140,33 +140,33 @@ def test_another_file_of_that_name_is_refused_and_kept(server, file, tmp_path, r
     with refuses(
         DataError, "data.tar is not the published file (4 bytes instead of 2,560,000)", "remove it or replace"
     ):
-        obtain(file, tmp_path)
+        download(file, tmp_path)
     assert (tmp_path / "data.tar").read_bytes() == b"mine"
     (tmp_path / "data.tar").write_bytes(bytes(len(CONTENT)))
     with refuses(DataError, "is not the published file (sha256 "):
-        obtain(file, tmp_path)
+        download(file, tmp_path)
     assert server.begins == []
 
 
 def test_an_interrupted_download_goes_on_where_it_stopped(server, file, tmp_path):
     server.plan = [cut(1_000_000), cut(500_000), whole]
-    assert obtain(file, tmp_path).read_bytes() == CONTENT
+    assert download(file, tmp_path).read_bytes() == CONTENT
     assert server.begins == [0, 1_000_000, 1_500_000]
 
 
 def test_a_later_call_goes_on_with_the_part_of_an_earlier_one(server, file, tmp_path):
     server.plan = [cut(1_000_000), refuse(404)]
     with pytest.raises(DataError, match="HTTP 404"):
-        obtain(file, tmp_path)
+        download(file, tmp_path)
     assert names(tmp_path) == [".data.tar.part"]
     server.plan = [whole]
-    assert obtain(file, tmp_path).read_bytes() == CONTENT
+    assert download(file, tmp_path).read_bytes() == CONTENT
     assert server.begins == [0, 1_000_000, 1_000_000]
 
 
 def test_a_server_without_ranges_sends_it_all_again(server, file, tmp_path):
     server.plan = [cut(1_000_000), without_ranges]
-    assert obtain(file, tmp_path).read_bytes() == CONTENT
+    assert download(file, tmp_path).read_bytes() == CONTENT
 
 
 def test_a_server_without_ranges_that_always_breaks_off_is_given_up(server, file, tmp_path):
@@ -175,19 +175,19 @@ def test_a_server_without_ranges_that_always_breaks_off_is_given_up(server, file
 
     server.plan = [broken]
     with pytest.raises(DataError, match="could not be downloaded"):
-        obtain(file, tmp_path)
+        download(file, tmp_path)
     assert len(server.requests) == 1 + _download.ATTEMPTS
 
 
 def test_the_part_of_another_file_is_thrown_away(server, file, tmp_path):
     (tmp_path / ".data.tar.part").write_bytes(b"x" * 1000)
-    assert obtain(file, tmp_path).read_bytes() == CONTENT
+    assert download(file, tmp_path).read_bytes() == CONTENT
     assert server.begins == [1000, 0]
 
 
 def test_a_part_that_is_too_long_is_thrown_away(server, file, tmp_path):
     (tmp_path / ".data.tar.part").write_bytes(CONTENT + b"more")
-    assert obtain(file, tmp_path).read_bytes() == CONTENT
+    assert download(file, tmp_path).read_bytes() == CONTENT
     assert server.begins == [0]
 
 
@@ -196,14 +196,14 @@ def test_a_wrong_checksum_leaves_nothing_behind(server, file, tmp_path, refuses)
     with refuses(
         DataError, "is not the published file (sha256 ", "put data.tar of 2,560,000 bytes (sha256 ", "by hand"
     ):
-        obtain(file, tmp_path)
+        download(file, tmp_path)
     assert names(tmp_path) == []
 
 
 def test_a_longer_file_is_refused_without_being_stored(server, file, tmp_path):
     server.plan = [lambda handler, begin: answer(handler, b"0" + CONTENT)]
     with pytest.raises(DataError, match="is not the published file"):
-        obtain(file, tmp_path)
+        download(file, tmp_path)
     assert names(tmp_path) == []
 
 
@@ -213,27 +213,27 @@ def test_a_final_refusal_is_not_repeated(server, file, tmp_path, refuses, status
     with refuses(
         DataError, f"could not be downloaded (HTTP {status}", "run again to go on, or put data.tar of 2,560,000"
     ):
-        obtain(file, tmp_path)
+        download(file, tmp_path)
     assert len(server.requests) == 1
     assert names(tmp_path) == []
 
 
 def test_a_busy_server_is_asked_again(server, file, tmp_path):
     server.plan = [refuse(503), refuse(500), whole]
-    assert obtain(file, tmp_path).read_bytes() == CONTENT
+    assert download(file, tmp_path).read_bytes() == CONTENT
 
 
 @pytest.mark.parametrize("failure", [cut(0), drop, refuse(503)], ids=["nothing comes", "dropped", "busy"])
 def test_a_server_that_never_sends_anything_is_given_up(server, file, tmp_path, failure):
     server.plan = [failure]
     with pytest.raises(DataError, match="could not be downloaded"):
-        obtain(file, tmp_path)
+        download(file, tmp_path)
     assert len(server.requests) == _download.ATTEMPTS
 
 
 def test_no_network_is_one_sentence(file, tmp_path, refuses):
     with refuses(DataError, "could not be downloaded (", "put data.tar of 2,560,000 bytes"):
-        obtain({**file, "url": "http://127.0.0.1:1/data.tar"}, tmp_path)
+        download({**file, "url": "http://127.0.0.1:1/data.tar"}, tmp_path)
 
 
 def test_a_silent_server_is_given_up(server, file, tmp_path, monkeypatch):
@@ -241,19 +241,19 @@ def test_a_silent_server_is_given_up(server, file, tmp_path, monkeypatch):
     monkeypatch.setattr(_download, "ATTEMPTS", 2)
     server.plan = [lambda handler, begin: time.sleep(0.3)]
     with pytest.raises(DataError, match="could not be downloaded"):
-        obtain(file, tmp_path)
+        download(file, tmp_path)
     assert len(server.requests) == 2
 
 
 def test_a_slow_server_is_waited_for(server, file, tmp_path):
     server.plan = [trickle]
-    assert obtain(file, tmp_path).read_bytes() == CONTENT
+    assert download(file, tmp_path).read_bytes() == CONTENT
     assert server.begins == [0]
 
 
 def test_a_redirection_is_followed_with_the_range(server, file, tmp_path):
     server.plan = [cut(1_000_000), move("/elsewhere"), whole]
-    assert obtain(file, tmp_path).read_bytes() == CONTENT
+    assert download(file, tmp_path).read_bytes() == CONTENT
     assert server.requests[2] == ("/elsewhere", 1_000_000)
 
 
@@ -261,7 +261,7 @@ def test_a_redirection_is_followed_with_the_range(server, file, tmp_path):
 def test_a_redirection_to_anything_but_the_web_is_refused(server, file, tmp_path, place):
     server.plan = [move(place)]
     with pytest.raises(DataError, match=r"unprotected connection|could not be downloaded"):
-        obtain(file, tmp_path)
+        download(file, tmp_path)
     assert names(tmp_path) == []
 
 
@@ -272,7 +272,7 @@ def encrypted(monkeypatch):
 
 def test_a_connection_in_the_clear_is_refused(server, file, tmp_path, refuses, encrypted):
     with refuses(DataError, "data.tar would come over an unprotected connection"):
-        obtain(file, tmp_path)
+        download(file, tmp_path)
     assert server.requests == []
 
 
@@ -284,13 +284,13 @@ def test_a_redirection_out_of_an_encrypted_connection_is_refused(file, encrypted
 
 def test_without_a_folder_the_file_is_named(file, refuses):
     with refuses(DataError, "Give a data_root, the folder for data.tar of 2,560,000 bytes (sha256 "):
-        obtain(file, None)
+        download(file, None)
 
 
 def test_two_callers_download_once(server, file, tmp_path):
     server.plan = [trickle]
     found = []
-    threads = [threading.Thread(target=lambda: found.append(obtain(file, tmp_path))) for _ in range(2)]
+    threads = [threading.Thread(target=lambda: found.append(download(file, tmp_path))) for _ in range(2)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -317,7 +317,7 @@ def without_length(handler, begin):
 @pytest.mark.parametrize("plan", [[whole], [cut(1_000_000), whole], [drop, whole], [cut(500_000), without_ranges]])
 def test_the_size_is_what_the_server_says(server, weights, tmp_path, plan):
     server.plan = plan
-    assert obtain(weights, tmp_path).read_bytes() == CONTENT
+    assert download(weights, tmp_path).read_bytes() == CONTENT
     assert names(tmp_path) == ["net.pth"]
 
 
@@ -325,27 +325,27 @@ def test_the_size_is_what_the_server_says(server, weights, tmp_path, plan):
 def test_a_part_of_unknown_size_is_continued_or_found_complete(server, weights, tmp_path, have):
     (tmp_path / ".net.pth.part").write_bytes(CONTENT[:have])
     server.plan = [whole if have < len(CONTENT) else refuse(416)]
-    assert obtain(weights, tmp_path).read_bytes() == CONTENT
+    assert download(weights, tmp_path).read_bytes() == CONTENT
     assert server.begins == [have]
 
 
 def test_the_wrong_beginning_of_a_checksum_leaves_nothing_behind(server, weights, tmp_path, refuses):
     weights["sha256_prefix"] = "00000000"
     with refuses(DataError, "is not the published file", "instead of beginning with 00000000", "put net.pth"):
-        obtain(weights, tmp_path)
+        download(weights, tmp_path)
     assert names(tmp_path) == []
 
 
 def test_a_complete_part_of_another_file_is_thrown_away(server, weights, tmp_path):
     (tmp_path / ".net.pth.part").write_bytes(bytes(len(CONTENT)))
     server.plan = [refuse(416), whole]
-    assert obtain(weights, tmp_path).read_bytes() == CONTENT
+    assert download(weights, tmp_path).read_bytes() == CONTENT
 
 
 def test_a_server_that_tells_no_size_is_given_up(server, weights, tmp_path, refuses):
     server.plan = [without_length]
     with refuses(DataError, "does not say how long the file is", "put net.pth (sha256 beginning with"):
-        obtain(weights, tmp_path)
+        download(weights, tmp_path)
 
 
 # files without a published checksum
@@ -353,37 +353,37 @@ def test_a_server_that_tells_no_size_is_given_up(server, weights, tmp_path, refu
 
 def test_a_checksum_is_recorded_at_first_use_and_verified_ever_after(server, tmp_path, refuses):
     file = {"name": "data.tar", "url": server.url}
-    path = obtain_recorded(file, tmp_path)
+    path = download_pinned(file, tmp_path)
     digest = hashlib.sha256(CONTENT).hexdigest()
     assert path.read_bytes() == CONTENT
     assert (tmp_path / "data.tar.sha256").read_text() == f"{digest}  data.tar\n"
-    assert obtain_recorded(file, tmp_path) == path
+    assert download_pinned(file, tmp_path) == path
     assert server.begins == [0]
     path.write_bytes(b"another content")
     with refuses(DataError, "data.tar has changed since its first use", f"of {digest}", "put the old file back"):
-        obtain_recorded(file, tmp_path)
+        download_pinned(file, tmp_path)
     path.unlink()
     server.plan = [lambda handler, begin: answer(handler, b"x" * 100)]
     with refuses(DataError, "is not the published file", digest):
-        obtain_recorded(file, tmp_path)
+        download_pinned(file, tmp_path)
     assert not path.exists()
 
 
 def test_a_file_that_was_brought_is_recorded_too(tmp_path, refuses):
     (tmp_path / "data.tar").write_bytes(CONTENT)
     file, note = {"name": "data.tar", "url": "https://example.org/data.tar"}, tmp_path / "data.tar.sha256"
-    obtain_recorded(file, tmp_path)
+    download_pinned(file, tmp_path)
     assert hashlib.sha256(CONTENT).hexdigest() in note.read_text()
     note.write_text("")
     with refuses(DataError, "data.tar.sha256 does not begin with a SHA-256", "remove it to trust"):
-        obtain_recorded(file, tmp_path)
+        download_pinned(file, tmp_path)
 
 
 def test_without_a_checksum_an_interrupted_download_goes_on_within_a_call_but_not_in_the_next(server, tmp_path):
     """Nothing would tell that its beginning was that of another file."""
     (tmp_path / ".data.tar.part").write_bytes(b"x" * 100)
     server.plan = [cut(1000), whole]
-    path = obtain_recorded({"name": "data.tar", "url": server.url}, tmp_path)
+    path = download_pinned({"name": "data.tar", "url": server.url}, tmp_path)
     assert path.read_bytes() == CONTENT
     assert server.begins == [0, 1000]
 
@@ -392,5 +392,5 @@ def test_a_missing_file_without_a_checksum_is_one_sentence(server, tmp_path, ref
     server.plan = [lambda handler, begin: handler.send_error(404)]
     file = {"name": "data.tar", "url": server.url}
     with refuses(DataError, "HTTP 404", "put data.tar (no published checksum) from", "by hand"):
-        obtain_recorded(file, tmp_path)
+        download_pinned(file, tmp_path)
     assert not (tmp_path / "data.tar.sha256").exists()

@@ -16,8 +16,8 @@ from calgrid.configuration.plan import Plan
 from calgrid.configuration.resources import Resources
 from calgrid.configuration.study import Study
 from calgrid.datasets import open_prepared, prepare
+from calgrid.datasets._archive_reader import open_archive
 from calgrid.datasets._imagenet import draw_fifth
-from calgrid.datasets._stores import open_store
 from calgrid.datasets.imagenet import META, TRUTH, Imagenet
 from calgrid.datasets.imagenet_lt import ImagenetLt
 from calgrid.datasets.imagenet_sketch import ImagenetSketch
@@ -275,7 +275,7 @@ def test_files_are_read_in_any_order(tmp_path, kind):
         write_tar(place, {f"./{name}": content for name, content in members.items()}, "w")
     else:
         write_zip(place, members)
-    store = open_store(place)
+    store = open_archive(place)
     assert sorted(store.names) == sorted(members)
     assert {name: store.read(name) for name in reversed(members)} == members
 
@@ -284,8 +284,8 @@ def test_damaged_stores_are_named(tmp_path, refuses):
     content = np.random.default_rng(0).bytes(20_000)
     (tmp_path / "a").write_bytes(content)
     with refuses(DataError, "is damaged"):
-        open_store(tmp_path / "a")
-    store = open_store(write_tar(tmp_path / "b.tar", {"one": content}, "w"))
+        open_archive(tmp_path / "a")
+    store = open_archive(write_tar(tmp_path / "b.tar", {"one": content}, "w"))
     (tmp_path / "b.tar").write_bytes((tmp_path / "b.tar").read_bytes()[:10_000])
     with refuses(DataError, "b.tar ends within 'one'"):
         store.read("one")
@@ -293,7 +293,7 @@ def test_damaged_stores_are_named(tmp_path, refuses):
     whole = path.read_bytes()
     path.write_bytes(whole[:5_000] + bytes(100) + whole[5_100:])
     with refuses(DataError, "'one' in", "c.zip is damaged"):
-        open_store(path).read("one")
+        open_archive(path).read("one")
 
 
 # presets of weights -----------------------------------------------------------------------------------------------

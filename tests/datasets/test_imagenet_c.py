@@ -10,7 +10,7 @@ from tests.datasets.pictures import encoded
 
 from calgrid import registry
 from calgrid.configuration.datasets import DatasetBook
-from calgrid.datasets import _base, open_prepared, prepare
+from calgrid.datasets import base, open_prepared, prepare
 from calgrid.datasets.imagenet import Imagenet
 from calgrid.datasets.imagenet_c import ImagenetC
 from calgrid.errors import DataError
@@ -106,7 +106,7 @@ def test_folders_of_both_depths_give_the_same(root, monkeypatch, settings, categ
 def test_few_pictures_are_in_memory_at_once_and_the_bytes_are_the_same(root, monkeypatch, settings):
     pack(root, monkeypatch, settings)
     whole = prepared(root).manifest
-    monkeypatch.setattr(_base, "CHUNK_VALUES", 3 * 224 * 224)
+    monkeypatch.setattr(base, "CHUNK_VALUES", 3 * 224 * 224)
     seen = []
     original = ImagenetC.build
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from calgrid.datasets import _prepared, open_prepared, prepare
-from calgrid.datasets._base import ImageSplit, ShiftSetting
+from calgrid.datasets.base import ImageSplit, ShiftSetting
 from calgrid.datasets.digits import Digits
 from calgrid.datasets.digits_c import DigitsC
 from calgrid.datasets.photos import Photos

@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from calgrid.datasets import ImageSplit
-from calgrid.datasets._base import grey_to_rgb, stratified_split
+from calgrid.datasets._splits import stratified_split
+from calgrid.datasets.base import grey_to_rgb
 from calgrid.errors import DataError
 
 

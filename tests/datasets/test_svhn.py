@@ -8,7 +8,7 @@ from tests.datasets.archives import expect
 from calgrid import registry
 from calgrid.configuration.study import Study
 from calgrid.datasets import open_prepared, prepare
-from calgrid.datasets._base import shuffled_order
+from calgrid.datasets._splits import shuffled_order
 from calgrid.datasets.svhn import Svhn
 from calgrid.errors import DataError
 

@@ -124,7 +124,7 @@ def test_preparing_again_gives_the_same_bytes(root):
 
 def test_the_registered_split_gives_val_fifty_of_each_class():
     rule = registry.spec("dataset", "tiny_imagenet").info["drawn_val"]
-    from calgrid.datasets._base import draw_val
+    from calgrid.datasets._splits import draw_val
 
     labels = np.repeat(np.arange(200), 500)
     assert np.bincount(labels[draw_val(labels, rule)["val"]]).tolist() == [50] * 200

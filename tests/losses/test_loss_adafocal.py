@@ -128,7 +128,7 @@ class TestUpdate:
     def test_one_epoch_by_hand(self):
         # sorted 0.6, 0.7, 0.8, 0.9, edges 0.6, 0.8, 0.9: bins {0.7, 0.8}, both wrong, and {0.9}, right
         loss = build_loss("adafocal", 2, num_bins=2, lambda_=2.0)
-        loss.on_epoch_end(0, *validation([0.9, 0.7, 0.6, 0.8], [True, False, True, False]))
+        loss.end_epoch(0, *validation([0.9, 0.7, 0.6, 0.8], [True, False, True, False]))
         assert loss.edges.tolist() == pytest.approx([0.6, 0.8, 0.9], abs=1e-6)
         assert loss.gammas.tolist() == pytest.approx([math.exp(2 * 0.75), math.exp(-2 * 0.1)], abs=1e-5)
 
@@ -137,27 +137,27 @@ class TestUpdate:
         generator = torch.Generator().manual_seed(0)
         for epoch in range(30):
             logits = 3 * torch.randn(60, 2, generator=generator)
-            loss.on_epoch_end(epoch, logits, torch.randint(2, (60,), generator=generator))
+            loss.end_epoch(epoch, logits, torch.randint(2, (60,), generator=generator))
             assert ((loss.gammas >= -2) & (loss.gammas <= 20) & (loss.gammas.abs() >= 0.2)).all()
         assert (loss.gammas < 0).any() or (loss.gammas > 1).any()
 
     def test_rate_zero_leaves_the_exponents_alone(self):
         loss = build_loss("adafocal", 2, lambda_=0.0)
-        loss.on_epoch_end(0, *validation([0.9, 0.7, 0.6], [True, False, True]))
+        loss.end_epoch(0, *validation([0.9, 0.7, 0.6], [True, False, True]))
         assert loss.gammas.tolist() == [1.0] * BINS
 
     def test_empty_bins_rest(self):
         """Confidences that tie at 1 leave the upper bins without width."""
         loss = build_loss("adafocal", 2)
-        loss.on_epoch_end(0, torch.tensor([[99.0, 0.0]] * 30), torch.ones(30, dtype=torch.long))
+        loss.end_epoch(0, torch.tensor([[99.0, 0.0]] * 30), torch.ones(30, dtype=torch.long))
         assert loss.gammas.tolist() == [1.0] * BINS
         assert loss.edges.tolist() == [1.0] * (BINS + 1)
 
     def test_does_not_depend_on_the_order_of_the_validation_split(self):
         logits, labels = torch.randn(50, 4), torch.randint(4, (50,))
         one, other = (build_loss("adafocal", 4) for _ in range(2))
-        one.on_epoch_end(0, logits, labels)
+        one.end_epoch(0, logits, labels)
         order = torch.randperm(50)
-        other.on_epoch_end(0, logits[order], labels[order])
+        other.end_epoch(0, logits[order], labels[order])
         torch.testing.assert_close(one.gammas, other.gammas)
         assert torch.equal(one.edges, other.edges)

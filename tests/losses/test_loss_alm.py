@@ -25,7 +25,7 @@ class TestPenalty:
         penalty = sum((max(x, 0.0) ** 2 - 0.25) / 4 for x in (-1.5, 0.5, 6.5)) / 3
         assert loss.constraint(logits).tolist() == [[-1.0, 0.0, 3.0]]
         assert (loss(logits, labels) - F.cross_entropy(logits, labels)).item() == pytest.approx(penalty, rel=1e-6)
-        assert loss.last_parts["constraint"].item() == pytest.approx(2 / 3)
+        assert loss.last_terms["constraint"].item() == pytest.approx(2 / 3)
 
     @settings(deadline=None, max_examples=30)
     @given(seed=st.integers(0, 10_000))
@@ -51,22 +51,22 @@ class TestPenalty:
 class TestMultipliers:
     def test_become_the_mean_slope_on_the_validation_split(self):
         loss = build(margin=2.0, lambda_init=0.5, rho_init=2.0)
-        loss.on_epoch_end(0, *validation([8.0, 6.0, 0.0], [4.0, 4.0, 0.0]))
+        loss.end_epoch(0, *validation([8.0, 6.0, 0.0], [4.0, 4.0, 0.0]))
         # h: (-1, 0, 3) and (-1, -1, 1); slopes: (0, 0.5, 6.5) and (0, 0, 2.5), 0 counting as 1e-6
         assert loss.lambdas.tolist() == pytest.approx([1e-6, (0.5 + 1e-6) / 2, 4.5], rel=1e-5)
 
     def test_use_the_weights_from_before_the_epoch(self):
         loss = build(margin=2.0, period=1, growth=2.0)
         rows = validation([8.0, 6.0, 0.0])
-        loss.on_epoch_end(0, *rows)
-        loss.on_epoch_end(1, *rows)
+        loss.end_epoch(0, *rows)
+        loss.end_epoch(1, *rows)
         # lambda_2: 3 after the first epoch with rho 1, then 3 + 3, although rho grew to 2 in that same epoch
         assert loss.lambdas[2].item() == pytest.approx(6.0, rel=1e-5)
         assert loss.rhos.tolist() == [1.0, 1.0, 2.0]
 
     def test_are_bounded(self):
         loss = build(margin=1e-5)
-        loss.on_epoch_end(0, *validation([3e4, 0.0, 0.0]))
+        loss.end_epoch(0, *validation([3e4, 0.0, 0.0]))
         assert loss.lambdas.tolist() == pytest.approx([1e-6, 1e6, 1e6])
 
 
@@ -76,7 +76,7 @@ class TestPenaltyWeights:
         loss = build(margin=1.0, period=period, **options)
         weights = []
         for epoch, violation in enumerate(violations):
-            loss.on_epoch_end(epoch, *validation([violation + 1, violation + 1, 0.0]))
+            loss.end_epoch(epoch, *validation([violation + 1, violation + 1, 0.0]))
             weights.append(loss.rhos[2].item())
         return weights
 
@@ -97,5 +97,5 @@ class TestPenaltyWeights:
     def test_of_one_class_do_not_move_those_of_another(self):
         loss = build(margin=1.0, period=1)
         for epoch in range(2):
-            loss.on_epoch_end(epoch, *validation([5.0, 4.5, 0.0]))
+            loss.end_epoch(epoch, *validation([5.0, 4.5, 0.0]))
         assert loss.rhos.tolist() == pytest.approx([1.0, 1.0, 1.2])

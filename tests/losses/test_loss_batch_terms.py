@@ -19,7 +19,7 @@ def _random(seed, n=10, c=5):
 def _term(name, num_classes, logits, labels, part, **options):
     loss = build_loss(name, num_classes, **options)
     loss(logits, labels)
-    return loss.last_parts[part].item()
+    return loss.last_terms[part].item()
 
 
 class TestMDCA:
@@ -85,7 +85,7 @@ class TestMMCE:
         labels = torch.tensor([0, 1]).repeat_interleave(pairs)
         loss = build_loss("mmce_w", 2, norm=norm)
         loss(logits, labels).backward()
-        assert 0 <= loss.last_parts["mmce"].item() < 1e-2
+        assert 0 <= loss.last_terms["mmce"].item() < 1e-2
         assert torch.isfinite(logits.grad).all()
 
 

@@ -22,7 +22,7 @@ def with_counts(*counts, epochs, **options):
 
 def ranking(loss, logits, index):
     loss(logits, torch.zeros(len(logits), dtype=torch.long), index=index)
-    return loss.last_parts["ranking"].item()
+    return loss.last_terms["ranking"].item()
 
 
 def logits_of(*confidences):
@@ -49,7 +49,7 @@ class TestHistory:
         seen = []
         for epoch in range(5):
             seen.append(loss.max_count.item())
-            loss.on_epoch_end(epoch, None, None)
+            loss.end_epoch(epoch, None, None)
         assert seen == [1, 1, 2, 3, 4]
 
     def test_needs_the_index_after_the_step_too(self):

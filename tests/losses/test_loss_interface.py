@@ -46,8 +46,8 @@ class TestEveryLoss:
         total = loss(**make_batch())
         assert (total.shape, total.dtype) == ((), torch.float32)
         assert torch.isfinite(total)
-        assert loss.last_parts
-        assert all(part.shape == () and not part.requires_grad for part in loss.last_parts.values())
+        assert loss.last_terms
+        assert all(part.shape == () and not part.requires_grad for part in loss.last_terms.values())
 
     @pytest.mark.parametrize(
         "logits",
@@ -121,8 +121,8 @@ class TestEveryLoss:
         loss = build(name)
         for seed in range(3):
             self._step(loss, seed)
-        loss.on_epoch_end(0, make_batch(7)["logits"], make_batch(7)["labels"])
-        loss.on_epoch_end(1, make_batch(8)["logits"], make_batch(8)["labels"])
+        loss.end_epoch(0, make_batch(7)["logits"], make_batch(7)["labels"])
+        loss.end_epoch(1, make_batch(8)["logits"], make_batch(8)["labels"])
         self._step(loss, 3)
         resumed = build(name)
         resumed.reserve(reserved if reserved <= N else 0)
@@ -150,9 +150,9 @@ class TestEveryLoss:
         loss = build(name)
         if registry.spec("loss", name).info["sees_validation"]:
             with pytest.raises(DataError, match=f"loss '{name}' reads the validation split"):
-                loss.on_epoch_end(0, None, None)
+                loss.end_epoch(0, None, None)
         else:
-            assert loss.on_epoch_end(0, None, None) is None
+            assert loss.end_epoch(0, None, None) is None
 
     def test_gradient_is_the_derivative_in_double_precision(self, name):
         batch = make_batch(3, scale=2.0)

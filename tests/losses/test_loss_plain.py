@@ -43,8 +43,8 @@ class TestMarginLabelSmoothing:
         loss = build_loss("mbls", 3, margin=3.0, lambda_=0.5)
         logits = torch.tensor([[9.0, 5.0, 0.0]])
         total = loss(logits, torch.tensor([0]))
-        assert loss.last_parts["margin"].item() == pytest.approx(7 / 3, abs=1e-6)
-        assert total.item() == pytest.approx(loss.last_parts["ce"].item() + 7 / 6, abs=1e-6)
+        assert loss.last_terms["margin"].item() == pytest.approx(7 / 3, abs=1e-6)
+        assert total.item() == pytest.approx(loss.last_terms["ce"].item() + 7 / 6, abs=1e-6)
 
     def test_gradient_pulls_the_largest_logit_down(self):
         logits = torch.tensor([[9.0, 5.0, 0.0]], requires_grad=True)
@@ -97,7 +97,7 @@ class TestACLS:
         # largest logit 8, margin 6: (8-6)^2 = 4; others 8-1-6 = 1 and 8+2-6 = 4: (1 + 16) / 2 classes
         loss = build_loss("acls", 3, alpha=0.1, margin=6.0, lambda_pos=1.0, lambda_neg=0.1)
         total = loss(torch.tensor([[8.0, 1.0, -2.0]]), torch.tensor([0]))
-        parts = {name: part.item() for name, part in loss.last_parts.items()}
+        parts = {name: part.item() for name, part in loss.last_terms.items()}
         assert parts["positive"] == pytest.approx(4.0)
         assert parts["negative"] == pytest.approx(8.5)
         assert total.item() == pytest.approx(parts["ce"] + 0.1 * (4 + 0.85), abs=1e-6)

@@ -112,5 +112,5 @@ def test_fedlas_intermediate_values_match_the_reference(logits, features):
 def test_parts_of_pairwise_constraints_match_the_reference(logits, labels):
     loss = build_loss("cpc", 4)
     loss(logits, labels)
-    parts = {name: round(part.item(), 4) for name, part in loss.last_parts.items()}
+    parts = {name: round(part.item(), 4) for name, part in loss.last_terms.items()}
     assert parts == {"ce": 1.9342, "discrimination": 1.026, "equality": 1.0354}

@@ -6,8 +6,8 @@ import torch
 from torch import nn
 
 from calgrid.datasets import ImageSplit, Prepared
-from calgrid.probes._base import Subject
-from calgrid.procedures._base import Procedure
+from calgrid.probes.base import Subject
+from calgrid.training.procedure import Procedure
 
 MEAN, STD = (0.4, 0.5, 0.6), (0.2, 0.25, 0.3)
 

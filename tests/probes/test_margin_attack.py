@@ -7,7 +7,7 @@ from scipy.special import softmax
 from tests.probes.conftest import STD, normalised
 
 from calgrid.probes import build_probe
-from calgrid.probes._base import draw_rows
+from calgrid.probes.base import draw_rows
 
 PIXEL = np.repeat(STD, 4)  # normalised pixels move by epsilon / std
 

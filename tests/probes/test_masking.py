@@ -8,7 +8,7 @@ from tests.probes.conftest import normalised
 
 from calgrid.metrics import evaluate
 from calgrid.probes import build_probe
-from calgrid.probes._base import Layer
+from calgrid.probes.base import Layer
 from calgrid.probes.masking import SCORES, magnitude_ranks, masked_logits
 
 

@@ -8,7 +8,7 @@ from torch import nn
 
 from calgrid.backbones import build_backbone
 from calgrid.errors import DataError
-from calgrid.probes._base import Subject
+from calgrid.probes.base import Subject
 from calgrid.procedures import build_procedure
 
 CPU = torch.device("cpu")

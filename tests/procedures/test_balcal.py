@@ -9,14 +9,14 @@ from torch import nn
 from torch.nn import functional as F
 
 from calgrid.backbones import build_backbone
-from calgrid.backbones._base import Backbone
+from calgrid.backbones.base import Backbone
 from calgrid.errors import ConfigError
 from calgrid.losses import build_loss
 from calgrid.procedures import _simplex, balcal, build_procedure
-from calgrid.procedures._base import Training
 from calgrid.procedures._simplex import accuracy_and_confidence, balancing_weight, class_scaling, simplex_frame
 from calgrid.procedures.balcal import Adaptor, map_channels
 from calgrid.training.data import Batch
+from calgrid.training.procedure import Training
 
 
 @pytest.fixture

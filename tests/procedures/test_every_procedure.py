@@ -8,8 +8,8 @@ from tests.training.test_engine import StopAfter, assert_same_result, build, run
 
 from calgrid import registry
 from calgrid.stages.train import build_network
-from calgrid.training.engine import RESUME_FILE
 from calgrid.training.interrupt import StoppedError
+from calgrid.training.trainer import RESUME_FILE
 
 SPECS = registry.specs("procedure")
 PROCEDURES = list(SPECS)

@@ -17,13 +17,13 @@ from calgrid.configuration.methods import MethodBook, Place
 from calgrid.errors import StateError
 from calgrid.losses import build_loss
 from calgrid.procedures import build_procedure
-from calgrid.procedures._base import Training
 from calgrid.procedures._masked import MaskedLinear, masked_layers
 from calgrid.procedures._second_stage import SecondStage
 from calgrid.procedures.maccal import FLOOR_EPOCHS
 from calgrid.training.data import Batch
-from calgrid.training.engine import Trainer
 from calgrid.training.interrupt import StoppedError
+from calgrid.training.procedure import Training
+from calgrid.training.trainer import Trainer
 
 CLASSES, FEATURES = 4, 64
 

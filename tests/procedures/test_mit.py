@@ -8,7 +8,7 @@ from scipy import stats
 from torch import nn
 
 from calgrid.backbones import build_backbone
-from calgrid.backbones._base import Backbone
+from calgrid.backbones.base import Backbone
 from calgrid.errors import ConfigError
 from calgrid.losses import build_loss
 from calgrid.procedures import build_procedure

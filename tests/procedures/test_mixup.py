@@ -60,7 +60,7 @@ def test_terms_of_the_loss_in_the_history_are_weighted_too(model, batch):
     weight, partners = drawn(0.5, batch)
     loss = build_loss("ls", 4)
     logits, _ = build_procedure("mixup", alpha=0.5).forward_loss(model, loss, batch)
-    recorded = dict(loss.last_parts)
+    recorded = dict(loss.last_terms)
     ce = [F.cross_entropy(logits, labels).item() for labels in (batch.labels, batch.labels[partners])]
     assert recorded["ce"].item() == pytest.approx(weight * ce[0] + (1 - weight) * ce[1], rel=1e-5)
     assert recorded.keys() == {"ce", "uniform"}
@@ -71,10 +71,10 @@ def test_accuracy_is_weighted_by_the_labels_that_are_met(model, batch):
     weight, partners = drawn(0.5, batch)
     procedure.forward_loss(model, build_loss("ce", 4), batch)
     labels, others = batch.labels, batch.labels[partners]
-    hits = procedure.hits(F.one_hot(labels, 4).float(), batch)
-    assert torch.allclose(hits, torch.where(labels == others, 1.0, weight))
+    correct = procedure.correct(F.one_hot(labels, 4).float(), batch)
+    assert torch.allclose(correct, torch.where(labels == others, 1.0, weight))
     neither = [next(c for c in range(4) if c not in pair) for pair in zip(labels, others, strict=True)]
-    assert procedure.hits(F.one_hot(torch.tensor(neither), 4).float(), batch).sum() == 0
+    assert procedure.correct(F.one_hot(torch.tensor(neither), 4).float(), batch).sum() == 0
 
 
 @pytest.mark.parametrize("loss", ["ce", "ls", "cals_alm"])

@@ -10,9 +10,9 @@ from calgrid import registry
 from calgrid.backbones import build_backbone
 from calgrid.losses import build_loss
 from calgrid.procedures import build_procedure
-from calgrid.procedures._base import Training
 from calgrid.procedures._peeling import CUTS, phase_starts, trained_tensors
 from calgrid.training.data import Batch
+from calgrid.training.procedure import Training
 
 
 def training(epochs):

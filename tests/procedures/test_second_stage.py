@@ -10,9 +10,9 @@ from calgrid.backbones import build_backbone
 from calgrid.errors import StateError
 from calgrid.losses import build_loss
 from calgrid.procedures import build_procedure
-from calgrid.procedures._base import Training
 from calgrid.procedures._second_stage import FeatureTable
 from calgrid.training.data import Batch, DeviceImages
+from calgrid.training.procedure import Training
 
 
 @pytest.fixture

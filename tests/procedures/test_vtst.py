@@ -11,9 +11,9 @@ from torch.distributions import Independent, Normal, kl_divergence
 from calgrid.backbones import build_backbone
 from calgrid.losses import build_loss
 from calgrid.procedures import build_procedure
-from calgrid.procedures._base import Training
 from calgrid.procedures.vtst import NOISE_ROWS, kl_to_standard_normal
 from calgrid.training.data import Batch
+from calgrid.training.procedure import Training
 from calgrid.training.seeds import generator
 
 
@@ -83,8 +83,8 @@ def test_loss_is_cross_entropy_of_one_latent_and_the_weighted_divergence(weight,
     expected = nn.functional.cross_entropy(logits, batch.labels) + weight * kl
     torch.testing.assert_close(found, logits)
     assert total.item() == pytest.approx(expected.item() * (16 if reduction == "sum" else 1), rel=1e-5)
-    assert procedure.last_parts["kl"].item() == pytest.approx(kl.item())
-    assert not procedure.last_parts["kl"].requires_grad
+    assert procedure.last_terms["kl"].item() == pytest.approx(kl.item())
+    assert not procedure.last_terms["kl"].requires_grad
 
 
 def test_prediction_is_the_mean_probability_of_the_samples(batch):

@@ -22,7 +22,7 @@ from calgrid.storage.atomic import read_json, write_json
 from calgrid.storage.logits import read_logits, write_logits
 from calgrid.storage.records import FILES, listed, read_record, write_record
 from calgrid.storage.tables import read_frame
-from calgrid.validation import rows_by_purpose
+from calgrid.val_rows import rows_by_purpose
 
 
 @pytest.fixture(scope="module")

@@ -45,7 +45,7 @@ def test_a_training_does_not_load_the_compiler(run_python, home):
 import sys, torch
 from calgrid.stages import train, predict
 from calgrid.training import environment
-from calgrid.training.engine import build_optimizer
+from calgrid.training.trainer import build_optimizer
 environment.prepare(torch.device("cpu"), 1)
 weight = torch.nn.Parameter(torch.zeros(3))
 settings = {"name": "sgd", "lr": 0.1, "momentum": 0.9, "weight_decay": 0.1, "nesterov": True}

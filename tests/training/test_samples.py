@@ -11,8 +11,8 @@ from tests.training.test_engine import CPU, StopAfter
 from calgrid.stages import train as stage
 from calgrid.stages.train import _build_trainer, _write_outputs
 from calgrid.storage.tables import read_frame
-from calgrid.training.engine import sampled_epochs
 from calgrid.training.interrupt import StoppedError
+from calgrid.training.trainer import sampled_epochs
 
 COLUMNS = ["epoch", "index", "label", "correct", "confidence", "norm", "nci", "gate", "smoothing"]
 NO_DROPS = {"name": "constant", "milestones": [], "gamma": 0.1, "warmup_epochs": 0}
@@ -147,14 +147,14 @@ class TestStateOfNewLosses:
     @pytest.mark.parametrize(("method", "buffer"), [("adafocal", "gammas"), ("cals_alm", "previous")])
     def test_validation_moves_the_state_after_each_epoch(self, method, buffer, make_spec, prepared, tmp_path):
         trainer = _build_trainer(make_spec(method), prepared, None, CPU, tmp_path, 1e9)
-        seen, hook = [getattr(trainer.loss, buffer).clone()], trainer.loss.on_epoch_end
+        seen, hook = [getattr(trainer.loss, buffer).clone()], trainer.loss.end_epoch
 
         def watch(*arguments):
             assert not torch.is_grad_enabled() or not arguments[1].requires_grad
             hook(*arguments)
             seen.append(getattr(trainer.loss, buffer).clone())
 
-        trainer.loss.on_epoch_end = watch
+        trainer.loss.end_epoch = watch
         trainer.run(StopAfter(10**9))
         assert len(seen) == 4
         assert all(not torch.equal(a, b) for a, b in itertools.pairwise(seen))

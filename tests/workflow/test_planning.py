@@ -62,7 +62,7 @@ def test_the_source_of_a_procedure_plans_its_methods_only(finished, edit):
 
 def test_a_comment_or_docstring_plans_nothing(finished, edit):
     edit("src/calgrid/losses/mbls.py", '"""', '"""Explained better. ')
-    edit("src/calgrid/training/engine.py", "import copy\n", "import copy  # for the best weights\n")
+    edit("src/calgrid/training/trainer.py", "import copy\n", "import copy  # for the best weights\n")
     assert finished.plan() == set()
 
 

@@ -1,15 +1,44 @@
-"""Networks by identifier: ``features(x)`` gives penultimate features, ``head`` turns them into logits."""
+"""Networks by identifier: ``features(x)`` gives penultimate features, ``head`` turns them into logits.
+
+A new backbone is a file ``backbones/<id>.py``, or a class with ``@register(id=...)`` in the file of its family; this
+one is two convolutions and a mean::
+
+    from torch import nn
+
+    from calgrid.backbones import Backbone
+    from calgrid.registry import register
+
+    @register(
+        source="an example",
+        label="Tiny",
+        parameters={10: 538},
+        pretrained=False,
+        num_features=8,
+        image_size=32,
+        min_size=1,
+        macs=221_264,
+        activations=8_192,
+    )
+    class Tiny(Backbone):
+        def __init__(self, num_classes: int) -> None:
+            stages = [nn.Conv2d(3, 16, 3, padding=1), nn.Conv2d(16, 8, 1)]
+            super().__init__(stages, nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten()), 8, num_classes)
+
+"""
 
 from typing import TYPE_CHECKING
 
 from calgrid.backbones._catalogue import describe
 from calgrid.errors import ConfigError
+from calgrid.lazy import lazy_names
 from calgrid.registry import load
 
 if TYPE_CHECKING:
-    from calgrid.backbones._base import Backbone
+    from calgrid.backbones.base import Backbone
 
-__all__ = ["build_backbone"]
+__all__ = ["Backbone", "build_backbone"]
+
+__getattr__ = lazy_names(__name__, {"Backbone": "calgrid.backbones.base"})
 
 
 def build_backbone(id: str, num_classes: int, pretrained: bool = False) -> "Backbone":

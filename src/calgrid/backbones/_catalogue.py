@@ -32,7 +32,7 @@ def describe(id: str, where: str = "") -> registry.Spec:
 
 def check_image_size(spec: registry.Spec, height: int, width: int, where: str) -> None:
     """Raise ConfigError if a backbone cannot take images of this size, as far as that is known."""
-    least, most = spec.info.get("least_size", 1), spec.info.get("most_size")
+    least, most = spec.info.get("min_size", 1), spec.info.get("max_size")
     if least <= min(height, width) and (most is None or max(height, width) <= most):
         return
     takes = f"{least}x{least} pixels only" if least == most else f"{least}x{least} pixels or more"

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from calgrid.backbones._base import Backbone
 from calgrid.backbones._resnet import conv3x3, global_pool
+from calgrid.backbones.base import Backbone
 
 #: channels inside a bottleneck, in units of the growth
 BOTTLENECK = 4

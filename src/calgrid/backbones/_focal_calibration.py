@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from calgrid.backbones._base import Backbone
+from calgrid.backbones.base import Backbone
 from calgrid.errors import DataError
 
 State = dict[str, Tensor]

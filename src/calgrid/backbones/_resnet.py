@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from calgrid.backbones._base import Backbone, he_normal_
+from calgrid.backbones.base import Backbone, he_normal_
 
 WIDTHS = (16, 32, 64)
 #: channels inside the blocks of each level of the four-level networks

@@ -9,7 +9,7 @@ from typing import Any
 import timm
 from torch import Tensor, nn
 
-from calgrid.backbones._base import Backbone
+from calgrid.backbones.base import Backbone
 from calgrid.errors import ConfigError, DataError
 
 

@@ -15,9 +15,9 @@ import torch
 import torchvision
 from torch import Tensor, nn
 
-from calgrid.backbones._base import Backbone
 from calgrid.backbones._resnet import global_pool
-from calgrid.datasets._download import obtain
+from calgrid.backbones.base import Backbone
+from calgrid.datasets._download import download
 from calgrid.errors import DataError
 from calgrid.storage.sources import record
 
@@ -74,7 +74,7 @@ def read_weights(file: dict[str, Any], folder: Path) -> dict[str, Tensor]:
     ------
     DataError : it is not there and cannot be downloaded, or it is not the published file.
     """
-    path = obtain(file, folder)
+    path = download(file, folder)
     try:
         state = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # a file of the right checksum that this torch cannot read

@@ -5,8 +5,8 @@ after the convolutions as in He et al. 2016, and 6n + 2 layers counted, so that 
 paper's WRN-28. Convolutions are drawn as He et al. propose.
 """
 
-from calgrid.backbones._base import Backbone, he_normal_
 from calgrid.backbones._resnet import WIDTHS, BasicBlock, global_pool, stem_and_levels
+from calgrid.backbones.base import Backbone, he_normal_
 
 
 class WideResNet(Backbone):

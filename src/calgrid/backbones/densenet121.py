@@ -12,8 +12,8 @@ from calgrid.registry import register
     num_features=1024,
     pretrained=False,
     image_size=32,
-    least_size=8,
-    multiply_adds=888_350_720,
+    min_size=8,
+    macs=888_350_720,
     activations=9_982_752,
 )
 class DenseNet121(SmallImageDenseNet):

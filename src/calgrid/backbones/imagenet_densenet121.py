@@ -12,8 +12,8 @@ from calgrid.registry import register
     num_features=1024,
     pretrained=True,
     image_size=224,
-    least_size=32,
-    multiply_adds=2_834_161_664,
+    min_size=32,
+    macs=2_834_161_664,
     activations=32_632_160,
 )
 class ImageNetDenseNet121(TorchvisionBackbone):

@@ -12,8 +12,8 @@ from calgrid.registry import register
     num_features=2048,
     pretrained=True,
     image_size=224,
-    least_size=32,
-    multiply_adds=7_801_405_440,
+    min_size=32,
+    macs=7_801_405_440,
     activations=31_765_952,
 )
 class ImageNetResNet101(TorchvisionBackbone):

@@ -12,8 +12,8 @@ from calgrid.registry import register
     num_features=2048,
     pretrained=True,
     image_size=224,
-    least_size=32,
-    multiply_adds=4_089_184_256,
+    min_size=32,
+    macs=4_089_184_256,
     activations=21_503_936,
 )
 class ImageNetResNet50(TorchvisionBackbone):

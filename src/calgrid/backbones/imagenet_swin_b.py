@@ -11,8 +11,8 @@ from calgrid.registry import register
     num_features=1024,
     pretrained=True,
     image_size=224,
-    least_size=32,
-    multiply_adds=15_430_946_816,
+    min_size=32,
+    macs=15_430_946_816,
     activations=56_600_578,
 )
 class ImageNetSwinB(TorchvisionBackbone):

@@ -12,9 +12,9 @@ from calgrid.registry import register
     num_features=768,
     pretrained=True,
     image_size=224,
-    least_size=224,
-    most_size=224,
-    multiply_adds=17_563_828_224,
+    min_size=224,
+    max_size=224,
+    macs=17_563_828_224,
     activations=38_580_874,
 )
 class ImageNetViTB16(TorchvisionBackbone):

@@ -12,9 +12,9 @@ from calgrid.registry import register
     num_features=768,
     pretrained=True,
     image_size=224,
-    least_size=224,
-    most_size=224,
-    multiply_adds=4_409_186_304,
+    min_size=224,
+    max_size=224,
+    macs=4_409_186_304,
     activations=8_846_596,
 )
 class ImageNetViTB32(TorchvisionBackbone):

@@ -12,8 +12,8 @@ from calgrid.registry import register
     num_features=2048,
     pretrained=True,
     image_size=224,
-    least_size=32,
-    multiply_adds=11_398_021_120,
+    min_size=32,
+    macs=11_398_021_120,
     activations=28_084_544,
 )
 class ImageNetWideResNet50(TorchvisionBackbone):

@@ -12,8 +12,8 @@ from calgrid.registry import register
     num_features=2048,
     pretrained=False,
     image_size=32,
-    least_size=1,
-    multiply_adds=2_509_983_744,
+    min_size=1,
+    macs=2_509_983_744,
     activations=9_773_504,
 )
 class ResNet101(FourLevelResNet):

@@ -12,9 +12,9 @@ from calgrid.registry import register
     num_features=8192,
     pretrained=False,
     image_size=64,
-    least_size=64,
-    most_size=64,
-    multiply_adds=10_041_491_456,
+    min_size=64,
+    max_size=64,
+    macs=10_041_491_456,
     activations=38_936_000,
 )
 class ResNet101Tiny(TinyImageNetResNet):

@@ -12,8 +12,8 @@ from calgrid.registry import register
     num_features=2048,
     pretrained=False,
     image_size=32,
-    least_size=1,
-    multiply_adds=2_723_893_248,
+    min_size=1,
+    macs=2_723_893_248,
     activations=10_367_936,
 )
 class ResNet110(FourLevelResNet):

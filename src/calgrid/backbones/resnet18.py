@@ -12,8 +12,8 @@ from calgrid.registry import register
     num_features=512,
     pretrained=False,
     image_size=32,
-    least_size=1,
-    multiply_adds=555_422_720,
+    min_size=1,
+    macs=555_422_720,
     activations=1_179_840,
 )
 class ResNet18(FourLevelResNet):

@@ -11,8 +11,8 @@ from calgrid.registry import register
     num_features=64,
     pretrained=False,
     image_size=32,
-    least_size=1,
-    multiply_adds=40_813_184,
+    min_size=1,
+    macs=40_813_184,
     activations=380_656,
 )
 class ResNet20(SmallImageResNet):

@@ -12,8 +12,8 @@ from calgrid.registry import register
     num_features=2048,
     pretrained=False,
     image_size=32,
-    least_size=1,
-    multiply_adds=1_297_829_888,
+    min_size=1,
+    macs=1_297_829_888,
     activations=6_405_056,
 )
 class ResNet50(FourLevelResNet):

@@ -12,9 +12,9 @@ from calgrid.registry import register
     num_features=8192,
     pretrained=False,
     image_size=64,
-    least_size=64,
-    most_size=64,
-    multiply_adds=5_192_876_032,
+    min_size=64,
+    max_size=64,
+    macs=5_192_876_032,
     activations=25_540_544,
 )
 class ResNet50Tiny(TinyImageNetResNet):

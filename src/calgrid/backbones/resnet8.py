@@ -11,8 +11,8 @@ from calgrid.registry import register
     num_features=64,
     pretrained=False,
     image_size=32,
-    least_size=1,
-    multiply_adds=12_239_488,
+    min_size=1,
+    macs=12_239_488,
     activations=150_832,
 )
 class ResNet8(SmallImageResNet):

@@ -3,8 +3,8 @@
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from calgrid.backbones._base import Backbone, he_normal_
 from calgrid.backbones._resnet import conv3x3
+from calgrid.backbones.base import Backbone, he_normal_
 from calgrid.registry import register
 
 #: channels of the two first convolutions and of the two later ones; the DAWNBench entry has 64, 128, 256, 512
@@ -57,9 +57,9 @@ class GlobalMaxPool(nn.Module):
     num_features=128,
     pretrained=False,
     image_size=32,
-    least_size=1,
-    multiply_adds=24_036_608,
-    activations=200_000,
+    min_size=1,
+    macs=24_036_608,
+    activations=174_000,
 )
 class ResNet9(Backbone):
     """Residual network of 9 layers: four convolutions, two residual pairs, a linear head; widths 16-32-64-128."""

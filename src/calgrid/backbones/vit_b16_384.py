@@ -14,9 +14,9 @@ NAME = "vit_base_patch16_384.augreg_in21k_ft_in1k"
     num_features=768,
     pretrained=True,
     image_size=384,
-    least_size=384,
-    most_size=384,
-    multiply_adds=55_484_350_464,
+    min_size=384,
+    max_size=384,
+    macs=55_484_350_464,
     activations=134_381_378,
 )
 class ViTB16At384(TimmBackbone):

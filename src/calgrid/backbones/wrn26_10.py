@@ -11,8 +11,8 @@ from calgrid.registry import register
     num_features=640,
     pretrained=False,
     image_size=32,
-    least_size=1,
-    multiply_adds=5_243_328_768,
+    min_size=1,
+    macs=5_243_328_768,
     activations=4_920_816,
 )
 class WideResNet2610(WideResNet):

@@ -13,10 +13,10 @@ Spacing = Literal["quantile", "width"]
 
 
 class Counts(NamedTuple):
-    """Sums over the samples of each bin, each float64 (B,): number, hits, scores."""
+    """Sums over the samples of each bin, each float64 (B,): number, number of correct ones, scores."""
 
     n: Array
-    hits: Array
+    correct: Array
     scores: Array
 
 
@@ -44,10 +44,10 @@ def bin_of(cuts: Array, scores: Array) -> NDArray[np.intp]:
     return np.searchsorted(cuts, scores, side="left")
 
 
-def count(cuts: Array, scores: Array, hits: Array) -> Counts:
-    """Sum numbers, hits and scores ``(N,)`` in each bin."""
+def count(cuts: Array, scores: Array, correct: Array) -> Counts:
+    """Sum numbers, correct predictions and scores ``(N,)`` in each bin."""
     index, n_bins = bin_of(cuts, scores), len(cuts) + 1
-    return Counts(*(np.bincount(index, weight, n_bins).astype(np.float64) for weight in (None, hits, scores)))
+    return Counts(*(np.bincount(index, weight, n_bins).astype(np.float64) for weight in (None, correct, scores)))
 
 
 def centres(cuts: Array) -> Array:
@@ -57,7 +57,7 @@ def centres(cuts: Array) -> Array:
 
 
 def smoothed_rate(counts: Counts, cuts: Array, prior_mean: Array | float, prior_count: float) -> Array:
-    """Return ``(hits + s m) / (n + s)`` ``(B,)`` with s = ``prior_count``, m = ``prior_mean``; empty: bin centre."""
+    """Return ``(correct + s m) / (n + s)`` ``(B,)`` with s = ``prior_count``, m = ``prior_mean``; empty: bin centre."""
     total = counts.n + prior_count
-    rate = np.divide(counts.hits + prior_count * prior_mean, total, out=np.zeros_like(total), where=total > 0)
+    rate = np.divide(counts.correct + prior_count * prior_mean, total, out=np.zeros_like(total), where=total > 0)
     return np.where(counts.n > 0, rate, centres(cuts))

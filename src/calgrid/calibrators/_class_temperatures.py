@@ -99,8 +99,8 @@ class ClassTemperatures:
         right = others.winner == self._labels
         still = np.flatnonzero(simple & ~moving)
         fixed = np.bincount(cell[still], 1.0 / others.total[still], minlength=self._n_bins)
-        hits = np.bincount(cell[simple], right[simple], minlength=self._n_bins)
-        gaps = (fixed - hits)[:, None] + self._moving_sums(np.flatnonzero(moving), cell, column, others)
+        correct = np.bincount(cell[simple], right[simple], minlength=self._n_bins)
+        gaps = (fixed - correct)[:, None] + self._moving_sums(np.flatnonzero(moving), cell, column, others)
         crossing, correct = self._crossing_gaps(np.flatnonzero(~simple), label, column, others)
         error = np.abs(gaps + crossing).sum(axis=0) / len(column)
         return error, correct + int(right[simple].sum())

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from calgrid.calibrators._base import Calibrator
 from calgrid.calibrators._probabilities import softmax
 from calgrid.calibrators._temperature import fit_temperature
+from calgrid.calibrators.base import Calibrator
 
 Array = NDArray[np.float64]
 FOLDS = 5

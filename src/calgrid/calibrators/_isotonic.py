@@ -1,4 +1,4 @@
-"""Isotonic regression of hits on scores in [0, 1], as two arrays of points with straight lines between them."""
+"""Isotonic regression of correct (1) or not (0) on scores in [0, 1]: points with straight lines between them."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,14 +25,14 @@ def distinct(ordered: Array) -> NDArray[np.bool_]:
     return chosen
 
 
-def fit_isotonic(scores: Array, hits: Array, n_samples: int) -> tuple[Array, Array]:
-    """Fit a non-decreasing map from scores to the share of hits by pooling adjacent violators.
+def fit_isotonic(scores: Array, correct: Array, n_samples: int) -> tuple[Array, Array]:
+    """Fit a non-decreasing map from scores to the share of correct predictions by pooling adjacent violators.
 
     Scores closer than 1e-15 count as one. Read the map with ``np.interp``: linear between the points, constant outside.
 
     Parameters
     ----------
-    scores, hits : ``(M,)``, hits 1.0 or 0.0.
+    scores, correct : ``(M,)``, correct 1.0 or 0.0.
     n_samples : N; the values are kept in ``[1 / (N + 1), N / (N + 1)]``.
 
     Returns
@@ -43,7 +43,7 @@ def fit_isotonic(scores: Array, hits: Array, n_samples: int) -> tuple[Array, Arr
     ordered = scores[order]
     first = np.flatnonzero(distinct(ordered))
     points, number = ordered[first], np.diff(first, append=len(ordered)).astype(np.float64)
-    values = isotonic_regression(np.add.reduceat(hits[order], first) / number, weights=number).x
+    values = isotonic_regression(np.add.reduceat(correct[order], first) / number, weights=number).x
     # inside a block of equal values nothing bends
     bends = np.ones(len(points), dtype=bool)
     bends[1:-1] = (values[1:-1] != values[:-2]) | (values[1:-1] != values[2:])

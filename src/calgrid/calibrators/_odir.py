@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calgrid.calibrators._base import Array, Calibrator, Head, Labels
 from calgrid.calibrators._linear import LinearMap, check_classes, fit_linear, mean_nll
 from calgrid.calibrators._temperature import BETA_BOUNDS, fit_temperature
 from calgrid.calibrators._unit import in_units, logit_unit
 from calgrid.calibrators._warnings import end_of_grid
+from calgrid.calibrators.base import Array, Calibrator, Head, Labels
 
 #: strengths that cross-validation compares, strongest first
 STRENGTHS = (1e2, 1e1, 1.0, 1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6)

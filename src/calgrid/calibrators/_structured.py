@@ -8,11 +8,11 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from calgrid.calibrators._base import Array, Calibrator, Head, Labels
 from calgrid.calibrators._linear import LinearMap, fit_linear
 from calgrid.calibrators._probabilities import softmax
 from calgrid.calibrators._temperature import fit_temperature
 from calgrid.calibrators._warnings import temperature_at_bound
+from calgrid.calibrators.base import Array, Calibrator, Head, Labels
 
 #: ln of the smallest normal float32, the least ln p
 FLOOR = float(np.log(np.finfo(np.float32).tiny))

@@ -8,13 +8,13 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from calgrid.calibrators._base import Array, Calibrator, Head, Labels
 from calgrid.calibrators._binning import count, make_cuts
 from calgrid.calibrators._network import MLP, sigmoid, softplus
 from calgrid.calibrators._objectives import Evidence, LogLoss, Objective, build_objective
 from calgrid.calibrators._optim import minimise
 from calgrid.calibrators._probabilities import softmax
 from calgrid.calibrators._warnings import temperatures_at_bounds
+from calgrid.calibrators.base import Array, Calibrator, Head, Labels
 
 #: the largest temperature in units of the logits, which keeps extrapolation finite
 T_MAX = 100.0
@@ -120,7 +120,7 @@ class Trace:
         sums = count(make_cuts(probability, TRACE_BINS, "width"), probability, evidence.correct)
         self.epochs.append(epoch)
         self.nll.append(LogLoss()(evidence, beta)[0])
-        self.ece.append(float(np.abs(sums.scores - sums.hits).sum()) / len(beta))
+        self.ece.append(float(np.abs(sums.scores - sums.correct).sum()) / len(beta))
         self.gradient.append(float(np.linalg.norm(self.problem(parameters)[1])))
 
     def history(self) -> dict[str, list[Any]]:

@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from calgrid.calibrators._base import Array
 from calgrid.calibrators._indicators import top_logits
 from calgrid.calibrators._temperature_network import TemperatureNetwork
+from calgrid.calibrators.base import Array
 
 #: largest logits that are read, the bound that they are clipped to, units of the hidden layers
 TOP, BOUND, HIDDEN = 10, 100.0, (5, 5)

@@ -7,9 +7,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import betaln
 
-from calgrid.calibrators._base import Array, Calibrator, Head, Labels
 from calgrid.calibrators._binning import bin_of, centres, equal_count_cuts
 from calgrid.calibrators._probabilities import top_label, top_label_map
+from calgrid.calibrators.base import Array, Calibrator, Head, Labels
 from calgrid.registry import register
 
 #: samples that the prior of a bin is worth, and the range of its mean, in the score of a binning
@@ -28,20 +28,20 @@ class Binnings:
 
     Parameters
     ----------
-    scores, hits : ``(N,)``, hits 1.0 or 0.0.
+    scores, correct : ``(N,)``, correct 1.0 or 0.0.
     """
 
-    def __init__(self, scores: Array, hits: Array) -> None:
+    def __init__(self, scores: Array, correct: Array) -> None:
         order = np.argsort(scores, kind="stable")
-        self._scores, hits = scores[order], hits[order]
-        self._hits = np.concatenate([[0.0], np.cumsum(hits)])
-        self._hit_scores = np.concatenate([[0.0], np.cumsum(hits * self._scores)])
+        self._scores, correct = scores[order], correct[order]
+        self._correct = np.concatenate([[0.0], np.cumsum(correct)])
+        self._hit_scores = np.concatenate([[0.0], np.cumsum(correct * self._scores)])
 
     def binning(self, n_bins: int) -> tuple[Array, Array, float]:
         """Return cuts ``(B - 1,)``, values ``(B,)`` and the log marginal likelihood of a binning."""
         cuts = equal_count_cuts(self._scores, n_bins)
         ends = np.concatenate([[0], np.searchsorted(self._scores, cuts, side="right"), [len(self._scores)]])
-        n, n1, score1 = np.diff(ends), np.diff(self._hits[ends]), np.diff(self._hit_scores[ends])
+        n, n1, score1 = np.diff(ends), np.diff(self._correct[ends]), np.diff(self._hit_scores[ends])
         middle = centres(cuts)
         values = (n1 + (score1 + middle) / (n1 + 1.0)) / (n + 1.0)
         yes = PRIOR_COUNT * np.clip(middle, *PRIOR_RANGE)

@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calgrid.calibrators._base import Array, Calibrator, Head, Labels
 from calgrid.calibrators._class_temperatures import ClassTemperatures
 from calgrid.calibrators._probabilities import centred, softmax
 from calgrid.calibrators._temperature import fit_temperature
+from calgrid.calibrators.base import Array, Calibrator, Head, Labels
 from calgrid.registry import register
 
 #: candidates for the temperature of a class

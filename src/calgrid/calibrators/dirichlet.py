@@ -3,9 +3,9 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from calgrid.calibrators._base import Array, Labels
 from calgrid.calibrators._odir import MatrixScaling
 from calgrid.calibrators._probabilities import log_softmax
+from calgrid.calibrators.base import Array, Labels
 from calgrid.registry import register
 
 #: probabilities are clipped to [EPSILON, 1 - EPSILON] before their logarithm

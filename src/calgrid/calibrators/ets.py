@@ -8,12 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 
-from calgrid.calibrators._base import Array, Calibrator, Head, Labels
 from calgrid.calibrators._probabilities import LEAST_EXPONENT, row_blocks, softmax
 from calgrid.calibrators._scan import Scan, lowest_beta
 from calgrid.calibrators._temperature import TemperatureFit, fit_temperature
 from calgrid.calibrators._validation import IMPOSSIBLE
 from calgrid.calibrators._warnings import temperature_at_bound
+from calgrid.calibrators.base import Array, Calibrator, Head, Labels
 from calgrid.registry import register
 
 #: weight of the plain softmax that orders classes which all weight on the uniform distribution would make equal

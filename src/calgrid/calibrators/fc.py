@@ -6,9 +6,9 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from calgrid.calibrators._base import Array, Calibrator, Head, Labels
 from calgrid.calibrators._probabilities import row_blocks, softmax
 from calgrid.calibrators._warnings import end_of_grid
+from calgrid.calibrators.base import Array, Calibrator, Head, Labels
 from calgrid.errors import DataError
 from calgrid.metrics import Predictions, accuracy, ece, nll
 from calgrid.registry import register

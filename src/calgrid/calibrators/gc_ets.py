@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from calgrid.calibrators._base import Array, Labels
-from calgrid.calibrators._grouping import GroupCalibrator
+from calgrid.calibrators._group_calibration import GroupCalibrator
 from calgrid.calibrators._probabilities import softmax
+from calgrid.calibrators.base import Array, Labels
 from calgrid.calibrators.ets import EnsembleTemperatureScaling
 from calgrid.registry import register
 

@@ -2,11 +2,11 @@
 
 import numpy as np
 
-from calgrid.calibrators._base import Array, Labels
-from calgrid.calibrators._grouping import GroupCalibrator
+from calgrid.calibrators._group_calibration import GroupCalibrator
 from calgrid.calibrators._probabilities import softmax
 from calgrid.calibrators._temperature import fit_temperature
 from calgrid.calibrators._warnings import temperature_at_bound
+from calgrid.calibrators.base import Array, Labels
 from calgrid.registry import register
 
 
@@ -34,7 +34,7 @@ class GroupTemperatureScaling(GroupCalibrator):
         -mean_i ln sum_g softmax(W f_i)_g softmax(z_i / tau_g)[y_i] + 0.1 mean(W^2)
 
     then a temperature of lowest NLL for each hard group ``argmax W f``, and the mean probability over partitions; the
-    start of W is the only randomness. See :class:`~calgrid.calibrators._grouping.GroupCalibrator`.
+    start of W is the only randomness. See :class:`~calgrid.calibrators._group_calibration.GroupCalibrator`.
 
     Where this differs from the authors' code: features are standardised; logits are in units of their spread
     (:func:`~calgrid.calibrators._unit.logit_unit`), in which tau stays within [0.05, 100]; a group with

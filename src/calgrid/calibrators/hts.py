@@ -7,12 +7,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import OptimizeResult, minimize
 
-from calgrid.calibrators._base import Array, Calibrator, Head, Labels
 from calgrid.calibrators._linear import LARGEST_GRADIENT
 from calgrid.calibrators._network import inverse_softplus, sigmoid, softplus
 from calgrid.calibrators._probabilities import possible_labels, softmax
 from calgrid.calibrators._temperature import BETA_BOUNDS, fit_temperature, moments
 from calgrid.calibrators._warnings import temperatures_at_bounds
+from calgrid.calibrators.base import Array, Calibrator, Head, Labels
 from calgrid.registry import register
 
 #: entropy in nats below which a softmax is as certain as it gets

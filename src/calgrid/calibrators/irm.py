@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calgrid.calibrators._base import Array, Calibrator, Head, Labels
 from calgrid.calibrators._isotonic import fit_isotonic
 from calgrid.calibrators._one_vs_all import renormalised
 from calgrid.calibrators._probabilities import softmax
+from calgrid.calibrators.base import Array, Calibrator, Head, Labels
 from calgrid.registry import register
 
 #: weight of the uncalibrated probability, which orders classes that the map makes equal (the authors' code)
@@ -37,9 +37,9 @@ class MultiClassIsotonicRegression(Calibrator):
     """
 
     def _fit(self, logits: Array, labels: Labels, features: Array | None, head: Head | None) -> dict[str, Any]:
-        hits = np.zeros_like(logits)
-        hits[np.arange(len(labels)), labels] = 1.0
-        self._scores, self._rates = fit_isotonic(softmax(logits).ravel(), hits.ravel(), hits.size)
+        correct = np.zeros_like(logits)
+        correct[np.arange(len(labels)), labels] = 1.0
+        self._scores, self._rates = fit_isotonic(softmax(logits).ravel(), correct.ravel(), correct.size)
         return {"n_points": len(self._scores)}
 
     def _transform(self, logits: Array, features: Array | None) -> Array:

@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calgrid.calibrators._base import Array, Calibrator, Head, Labels
 from calgrid.calibrators._isotonic import fit_isotonic
 from calgrid.calibrators._probabilities import top_label, top_label_map
+from calgrid.calibrators.base import Array, Calibrator, Head, Labels
 from calgrid.registry import register
 
 

@@ -3,9 +3,9 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from calgrid.calibrators._base import Array, Labels
 from calgrid.calibrators._odir import MatrixScaling
 from calgrid.calibrators._probabilities import centred, possible_labels
+from calgrid.calibrators.base import Array, Labels
 from calgrid.registry import register
 
 #: how far below its row's largest a logit of -inf is put, so that a matrix can multiply it

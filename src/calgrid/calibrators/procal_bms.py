@@ -6,9 +6,9 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from calgrid.calibrators._base import Array, Calibrator, Head, Labels
 from calgrid.calibrators._binning import bin_of, equal_count_cuts
 from calgrid.calibrators._proximity import Neighbours
+from calgrid.calibrators.base import Array, Calibrator, Head, Labels
 from calgrid.calibrators.hb import TopLabelHistogramBinning
 from calgrid.calibrators.hb_ova import HistogramBinning
 from calgrid.calibrators.irm import MultiClassIsotonicRegression

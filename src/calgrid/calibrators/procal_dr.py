@@ -6,12 +6,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calgrid.calibrators._base import Array, Calibrator, Head, Labels
 from calgrid.calibrators._network import sigmoid
 from calgrid.calibrators._probabilities import never_certain, row_blocks, softmax, top_label, top_label_map
 from calgrid.calibrators._proximity import Neighbours
 from calgrid.calibrators._temperature import fit_temperature
 from calgrid.calibrators._unit import in_units, logit_unit
+from calgrid.calibrators.base import Array, Calibrator, Head, Labels
 from calgrid.registry import register
 
 #: right or wrong samples below which their density is not estimated

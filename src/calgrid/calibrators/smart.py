@@ -4,13 +4,13 @@ from typing import Any, Literal, Self
 
 import numpy as np
 
-from calgrid.calibrators._base import Array, Head, Labels
 from calgrid.calibrators._guard import FOLDS, cross_validated_gain
 from calgrid.calibrators._indicators import INDICATORS
 from calgrid.calibrators._network import inverse_softplus
 from calgrid.calibrators._temperature import fit_temperature
 from calgrid.calibrators._temperature_network import T_MAX, FullBatchNetwork
 from calgrid.calibrators._validation import check_logits
+from calgrid.calibrators.base import Array, Head, Labels
 from calgrid.progress import log
 from calgrid.registry import register
 

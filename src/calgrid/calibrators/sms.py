@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from calgrid.calibrators._base import Array
 from calgrid.calibrators._linear import check_classes
 from calgrid.calibrators._structured import StructuredScaling
+from calgrid.calibrators.base import Array
 from calgrid.registry import register
 
 

@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calgrid.calibrators._base import Array, Calibrator, Head, Labels
 from calgrid.calibrators._probabilities import LEAST_EXPONENT, row_blocks, softmax
 from calgrid.calibrators._warnings import end_of_grid
+from calgrid.calibrators.base import Array, Calibrator, Head, Labels
 from calgrid.metrics._binning import bin_index
 from calgrid.registry import register
 

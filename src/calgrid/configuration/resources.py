@@ -38,7 +38,7 @@ UNKNOWN_BACKBONE = MappingProxyType(
         "parameters": {1000: 90_000_000},
         "num_features": 2048,
         "image_size": 224,
-        "multiply_adds": 20 * 10**9,
+        "macs": 20 * 10**9,
         "activations": 60 * 10**6,
     }
 )
@@ -178,7 +178,7 @@ class Resources:
         least = PASS_SECONDS * max(height * width / 32**2, 0.25)
         facts = backbone_facts(key.backbone)
         pixels = height * width / facts["image_size"] ** 2
-        return max(least, PASS_SECONDS_A_MULTIPLY_ADD * facts["multiply_adds"] * pixels)
+        return max(least, PASS_SECONDS_A_MULTIPLY_ADD * facts["macs"] * pixels)
 
     def _relative_size(self, dataset: str, facts: Mapping[str, Any]) -> float:
         """Pixels of a data set's images over those that a backbone's facts are about."""

@@ -14,8 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calgrid.datasets._archives import read_members, unpickle_arrays
-from calgrid.datasets._base import Dataset, ImageSplit, draw_val
-from calgrid.datasets._download import obtain
+from calgrid.datasets._download import download
+from calgrid.datasets._splits import draw_val
+from calgrid.datasets.base import Dataset, ImageSplit
 from calgrid.errors import DataError
 
 SHAPE = (3, 32, 32)
@@ -32,7 +33,7 @@ class Cifar(Dataset):
 
     def build(self, data_root: Path | None) -> dict[str, ImageSplit]:
         """Return the splits; see :class:`Dataset`."""
-        archive = obtain(self.registered["files"][0], data_root)
+        archive = download(self.registered["files"][0], data_root)
         members = read_members(archive, dict.fromkeys((*self.train_members, self.test_member), LIMIT))
         parts = [self._batch(members[name], f"'{name}' in {archive}") for name in self.train_members]
         images, labels = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))

@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 
 from calgrid.datasets._archives import map_arrays
-from calgrid.datasets._base import ImageSplit, ShiftFamily, ShiftSetting
-from calgrid.datasets._download import obtain
+from calgrid.datasets._download import download
+from calgrid.datasets.base import ImageSplit, ShiftFamily, ShiftSetting
 from calgrid.errors import DataError
 
 
@@ -20,7 +20,7 @@ class CifarC(ShiftFamily):
 
     def build(self, data_root: Path | None, base: Mapping[str, ImageSplit]) -> list[ShiftSetting]:
         """Return the settings, corruption by corruption, severities ascending; see :class:`ShiftFamily`."""
-        archive = obtain(self.registered["files"][0], data_root)
+        archive = download(self.registered["files"][0], data_root)
         shifts, severities = self.registered["shifts"], self.registered["severities"]
         arrays = map_arrays(archive, [*(f"{shift}.npy" for shift in shifts), "labels.npy"])
         labels = base["test"].labels

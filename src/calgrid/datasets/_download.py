@@ -39,7 +39,7 @@ SCHEMES = ("https",)
 BEYOND_THE_END = 416
 
 
-def obtain(file: Mapping[str, Any], folder: Path | None) -> Path:
+def download(file: Mapping[str, Any], folder: Path | None) -> Path:
     """Return the path of a published file, after downloading it if it is not there.
 
     Parameters
@@ -71,8 +71,8 @@ def obtain(file: Mapping[str, Any], folder: Path | None) -> Path:
     return path
 
 
-def obtain_recorded(file: Mapping[str, Any], folder: Path) -> Path:
-    """Return the path of a file whose publisher states no checksum; see :func:`obtain`.
+def download_pinned(file: Mapping[str, Any], folder: Path) -> Path:
+    """Return the path of a file whose publisher states no checksum; see :func:`download`.
 
     What lies there, or comes, at the first call is trusted: its SHA-256 is recorded beside it, as ``sha256sum`` writes
     it, and from then on the file must be that one.
@@ -87,7 +87,7 @@ def obtain_recorded(file: Mapping[str, Any], folder: Path) -> Path:
     """
     path, note = folder / file["name"], folder / f"{file['name']}.sha256"
     if not note.is_file():
-        obtain(file, folder)
+        download(file, folder)
         write_text(note, f"{record(path, path.name)['sha256']}  {path.name}\n")
         return path
     known, _, _ = note.read_text(encoding="utf-8", errors="replace").partition(" ")
@@ -98,15 +98,15 @@ def obtain_recorded(file: Mapping[str, Any], folder: Path) -> Path:
             f"{path} has changed since its first use ({difference} in {note.name}): put the old file back, or remove "
             f"{note.name} to trust the new one."
         )
-    return obtain({**file, "sha256": known}, folder)
+    return download({**file, "sha256": known}, folder)
 
 
-def brought(file: Mapping[str, Any], folder: Path | None) -> Path | None:
+def find_local(file: Mapping[str, Any], folder: Path | None) -> Path | None:
     """Return the path of a published file that a person must fetch, or None if it is not there.
 
     Parameters
     ----------
-    file : as for :func:`obtain`; ``size`` may be left out.
+    file : as for :func:`download`; ``size`` may be left out.
 
     Raises
     ------

@@ -1,7 +1,7 @@
 """Data sets that users configure: pictures in files of their own, with a rule for what is missing.
 
 Splits. ``test`` has files of its own. ``val`` has files too, or ``val_size`` rows are drawn from the training rows by
-``split_seed``: ``stratified`` by class (see :func:`calgrid.datasets._base.stratified_order`), or ``shuffled``, the
+``split_seed``: ``stratified`` by class (see :func:`calgrid.datasets._splits.stratified_order`), or ``shuffled``, the
 first rows of NumPy's legacy shuffle, as the CIFAR splits of focal_calibration are drawn. ``subset`` keeps the first
 rows of a stratified order of the remaining training rows, so that smaller subsets lie within larger ones.
 
@@ -18,15 +18,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calgrid.datasets._base import (
-    Dataset,
-    ImageSplit,
-    chunked,
-    draw_val,
-    scratch_array,
-    stratified_order,
-)
 from calgrid.datasets._pictures import counted, decode
+from calgrid.datasets._splits import draw_val, stratified_order
+from calgrid.datasets.base import Dataset, ImageSplit, chunked, scratch_array
 from calgrid.errors import DataError
 from calgrid.parallel import in_threads
 

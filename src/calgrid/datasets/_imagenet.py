@@ -18,9 +18,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from calgrid.datasets._base import Dataset, ImageSplit, draw_val, scratch_array
+from calgrid.datasets._archive_reader import ArchiveReader
 from calgrid.datasets._pictures import SUFFIXES, Interpolation, counted, decode
-from calgrid.datasets._stores import Store
+from calgrid.datasets._splits import draw_val
+from calgrid.datasets.base import Dataset, ImageSplit, scratch_array
 from calgrid.errors import DataError
 from calgrid.parallel import in_threads
 from calgrid.progress import log
@@ -41,7 +42,7 @@ class Pictures:
     side before the cut) and ``interpolation`` say how they are scaled.
     """
 
-    store: Store
+    store: ArchiveReader
     names: list[str]
     members: list[str]
     labels: NDArray[np.int64]
@@ -49,7 +50,7 @@ class Pictures:
     interpolation: Interpolation = "bilinear"
 
     @classmethod
-    def of(cls, store: Store, found: Mapping[str, str], n_classes: int) -> "Pictures":
+    def of(cls, store: ArchiveReader, found: Mapping[str, str], n_classes: int) -> "Pictures":
         """Order pictures, given as ``wnid/file`` -> name in the store.
 
         Raises
@@ -106,7 +107,7 @@ class Undecoded:
         return images
 
 
-def by_class(store: Store, inside: str = "") -> dict[str, str]:
+def by_class(store: ArchiveReader, inside: str = "") -> dict[str, str]:
     """Pictures of a store that lie in folders named by WordNet ids: ``wnid/file`` -> name in the store.
 
     Parameters

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calgrid.datasets._base import ImageSplit
+from calgrid.datasets.base import ImageSplit
 from calgrid.errors import DataError, StateError
 from calgrid.storage.records import FILES, Record, digest_of, read_record
 

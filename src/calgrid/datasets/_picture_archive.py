@@ -13,9 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calgrid.datasets._archives import each_member
-from calgrid.datasets._base import Dataset, ImageSplit, draw_val, scratch_array
-from calgrid.datasets._download import obtain
+from calgrid.datasets._download import download
 from calgrid.datasets._pictures import counted, decode
+from calgrid.datasets._splits import draw_val
+from calgrid.datasets.base import Dataset, ImageSplit, scratch_array
 from calgrid.errors import DataError
 from calgrid.parallel import in_threads
 
@@ -69,7 +70,7 @@ class PictureArchive(Dataset):
 
     def build(self, data_root: Path | None) -> dict[str, ImageSplit]:
         """Return the splits; see :class:`Dataset`."""
-        archive = obtain(self.registered["files"][0], data_root)
+        archive = download(self.registered["files"][0], data_root)
         train, test = self.listed(archive)
         count = len(train.labels)
         rule = self.registered["drawn_val"]

@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calgrid.conventions import NO_LABEL
-from calgrid.datasets._base import Dataset, ImageSplit, ShiftFamily, ShiftSetting, chunked
 from calgrid.datasets._manifest import FORMAT, MANIFEST, SHIFT_SPLIT, Prepared, open_prepared
+from calgrid.datasets.base import Dataset, ImageSplit, ShiftFamily, ShiftSetting, chunked
 from calgrid.errors import ConfigError, DataError
 from calgrid.registry import Spec, load, spec
 from calgrid.storage.atomic import replacing

@@ -9,8 +9,9 @@ Grey pictures are repeated to three channels. No two of the pictures are equal.
 
 from pathlib import Path
 
-from calgrid.datasets._base import Dataset, ImageSplit, grey_to_rgb, stratified_split
 from calgrid.datasets._digit_bank import digit_bank
+from calgrid.datasets._splits import stratified_split
+from calgrid.datasets.base import Dataset, ImageSplit, grey_to_rgb
 from calgrid.registry import register
 
 SPLIT_SEED = 1

@@ -13,10 +13,10 @@ import numpy as np
 import scipy.io
 from scipy.io.matlab import MatReadError
 
+from calgrid.datasets._archive_reader import open_archive
 from calgrid.datasets._archives import LIST_LIMIT, read_members
-from calgrid.datasets._download import brought, published
+from calgrid.datasets._download import find_local, published
 from calgrid.datasets._imagenet import Evaluated, Pictures, by_class
-from calgrid.datasets._stores import open_store
 from calgrid.errors import DataError
 from calgrid.registry import register
 
@@ -70,17 +70,17 @@ class Imagenet(Evaluated):
         """Return the validation pictures; see :class:`Evaluated`."""
         n_classes = self.registered["n_classes"]
         if data_root is not None and (data_root / FOLDER).is_dir():
-            store = open_store(data_root / FOLDER)
+            store = open_archive(data_root / FOLDER)
             return Pictures.of(store, by_class(store), n_classes)
         files = Imagenet.registered["files"]
-        tar, devkit = (brought(file, data_root) for file in files)
+        tar, devkit = (find_local(file, data_root) for file in files)
         if tar is None or devkit is None:
             raise DataError(
                 f"The validation pictures of ImageNet are given to registered persons only: put {published(files[0])} "
                 f"and {published(files[1])} into {data_root or 'a data_root'}, or the pictures into its folder "
                 f"{FOLDER}, in one folder a WordNet id."
             )
-        store = open_store(tar)
+        store = open_archive(tar)
         wnids = _labels(devkit)
         if len(wnids) != len(store.names):
             raise DataError(

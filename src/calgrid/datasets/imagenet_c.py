@@ -17,10 +17,10 @@ from pathlib import Path
 import numpy as np
 
 from calgrid import registry
-from calgrid.datasets._base import ImageSplit, ShiftFamily, ShiftSetting
-from calgrid.datasets._download import brought, published
+from calgrid.datasets._archive_reader import ArchiveReader, open_archive
+from calgrid.datasets._download import find_local, published
 from calgrid.datasets._imagenet import Pictures, by_class, draw_fifth
-from calgrid.datasets._stores import Store, open_store
+from calgrid.datasets.base import ImageSplit, ShiftFamily, ShiftSetting
 from calgrid.errors import DataError
 from calgrid.registry import register
 
@@ -106,7 +106,9 @@ class ImagenetC(ShiftFamily):
             settings.append(ShiftSetting(shift, severity, self._split(*found[0], f"'{shift}/{severity}'", base)))
         return settings
 
-    def _split(self, store: Store, members: Mapping[str, str], name: str, base: Mapping[str, ImageSplit]) -> ImageSplit:
+    def _split(
+        self, store: ArchiveReader, members: Mapping[str, str], name: str, base: Mapping[str, ImageSplit]
+    ) -> ImageSplit:
         """The test pictures under one corruption at one severity."""
         pictures = Pictures.of(store, members, self.registered["n_classes"])
         rows = draw_fifth(pictures.labels, registry.spec("dataset", "imagenet").options["split_seed"].default)["test"]
@@ -117,27 +119,27 @@ class ImagenetC(ShiftFamily):
             )
         return ImageSplit(pictures.undecoded(rows, name, self.threads), pictures.labels[rows], rows)
 
-    def _archives(self, data_root: Path | None, wanted: list[tuple[str, int]]) -> list[Store]:
+    def _archives(self, data_root: Path | None, wanted: list[tuple[str, int]]) -> list[ArchiveReader]:
         """The published archives, with the wanted settings only."""
         files = self.registered["files"]
-        paths = [brought(file, data_root) for file in files]
+        paths = [find_local(file, data_root) for file in files]
         if missing := [published(file) for file, path in zip(files, paths, strict=True) if path is None]:
             raise DataError(
                 f"ImageNet-C is not there: put {' and '.join(missing)} into {data_root or 'a data_root'}, or its "
                 f"pictures into the folder {FOLDER} there."
             )
         setting = re.compile(rf"(?:.*/)?(?:{'|'.join(f'{shift}/{severity}' for shift, severity in wanted)})/.*")
-        return [open_store(path, lambda name: setting.match(name) is not None) for path in paths if path is not None]
+        return [open_archive(path, lambda name: setting.match(name) is not None) for path in paths if path is not None]
 
 
 #: stores with the pictures of a setting, and these as ``wnid/file`` -> name in the store
-Found = list[tuple[Store, Mapping[str, str]]]
+Found = list[tuple[ArchiveReader, Mapping[str, str]]]
 
 
 def _in_folder(folder: Path, shift: str, severity: int) -> Found:
     places = (folder / shift / str(severity), *sorted(folder.glob(f"*/{shift}/{severity}")))
-    return [(store, by_class(store)) for store in (open_store(place) for place in places if place.is_dir())]
+    return [(store, by_class(store)) for store in (open_archive(place) for place in places if place.is_dir())]
 
 
-def _in_archives(stores: list[Store], shift: str, severity: int) -> Found:
+def _in_archives(stores: list[ArchiveReader], shift: str, severity: int) -> Found:
     return [(store, members) for store in stores if (members := by_class(store, f"/{shift}/{severity}/"))]

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
+from calgrid.datasets._archive_reader import open_archive
 from calgrid.datasets._imagenet import Evaluated, Pictures, by_class
-from calgrid.datasets._stores import open_store
 from calgrid.errors import DataError
 from calgrid.registry import register
 from calgrid.storage.sources import record
@@ -57,7 +57,7 @@ class ImagenetSketch(Evaluated):
                 f"https://github.com/HaohanWang/ImageNet-Sketch into {data_root or 'a data_root'}, or its pictures "
                 f"into the folder {FOLDER} there, in one folder a WordNet id."
             )
-        store = open_store(place)
+        store = open_archive(place)
         found = Pictures.of(store, by_class(store), self.registered["n_classes"])
         source = record(place, ARCHIVE) if place.is_file() else {"path": FOLDER, "files": len(found.names)}
         self._found = {"sources": [source]}

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calgrid.conventions import NO_LABEL
-from calgrid.datasets._base import Dataset, ImageSplit, grey_to_rgb
+from calgrid.datasets.base import Dataset, ImageSplit, grey_to_rgb
 from calgrid.registry import register
 
 PATCH = 8

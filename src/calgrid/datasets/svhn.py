@@ -14,8 +14,9 @@ import scipy.io
 from numpy.typing import NDArray
 from scipy.io.matlab import MatReadError
 
-from calgrid.datasets._base import Dataset, ImageSplit, draw_val
-from calgrid.datasets._download import obtain
+from calgrid.datasets._download import download
+from calgrid.datasets._splits import draw_val
+from calgrid.datasets.base import Dataset, ImageSplit
 from calgrid.errors import DataError
 from calgrid.registry import register
 
@@ -56,7 +57,7 @@ class Svhn(Dataset):
 
     def build(self, data_root: Path | None) -> dict[str, ImageSplit]:
         """Return the splits; see :class:`Dataset`."""
-        paths = [obtain(file, data_root) for file in self.registered["files"]]
+        paths = [download(file, data_root) for file in self.registered["files"]]
         (images, labels), (test_images, test_labels) = map(_read, paths)
         rows = draw_val(labels, self.registered["drawn_val"])
         drawn = {name: ImageSplit(images[rows[name]], labels[rows[name]], rows[name]) for name in ("train", "val")}

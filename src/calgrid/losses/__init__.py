@@ -1,17 +1,44 @@
 """Training objectives on a batch: one file = one loss = one identifier.
 
->>> loss = build_loss("mbls", num_classes=10, dataset="cifar10", lambda_=0.2)
->>> total = loss(logits, labels)  # scalar float32 tensor; the terms are in loss.last_parts
+    loss = build_loss("mbls", num_classes=10, dataset="cifar10", lambda_=0.2)
+    total = loss(logits, labels)  # scalar float32 tensor; the terms are in loss.last_terms
+
+A new loss is a file ``losses/<id>.py``; this one is the squared error of the probabilities of the labels::
+
+    from calgrid.losses import Loss
+    from calgrid.registry import register
+
+    @register(
+        source="an example",
+        needs=(),
+        sees_validation=False,
+        hard_labels=True,
+        state="none",
+        limits={"power": "(0, inf)"},
+    )
+    class SquaredMiss(Loss):
+        def __init__(self, num_classes: int, *, power: float = 2.0) -> None:
+            super().__init__(num_classes)
+            self.power = power
+
+        def compute(self, logits, labels, features, index):
+            chosen = logits.softmax(dim=1).gather(1, labels[:, None])[:, 0]
+            total = (1 - chosen).pow(self.power).mean()
+            return total, {"miss": total}
+
 """
 
 from typing import TYPE_CHECKING, Any
 
 from calgrid import registry
+from calgrid.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from calgrid.losses._base import Loss
+    from calgrid.losses.base import Loss, Terms
 
-__all__ = ["build_loss"]
+__all__ = ["Loss", "Terms", "build_loss"]
+
+__getattr__ = lazy_names(__name__, dict.fromkeys(("Loss", "Terms"), "calgrid.losses.base"))
 
 
 def build_loss(
@@ -34,7 +61,7 @@ def build_loss(
     Returns
     -------
     Loss
-        A module called ``loss(logits, labels, features=None, index=None)``; see :class:`calgrid.losses._base.Loss`.
+        A module called ``loss(logits, labels, features=None, index=None)``; see :class:`Loss`.
 
     Raises
     ------

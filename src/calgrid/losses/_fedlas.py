@@ -15,9 +15,9 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from calgrid.losses._base import Loss, Parts
 from calgrid.losses._samples import SampleRecord
 from calgrid.losses._terms import cross_entropy
+from calgrid.losses.base import Loss, Terms
 
 IndicatorName = Literal["nci_l1", "maxprob", "maxlogit", "const", "random"]
 GateName = Literal["learned", "positive", "negative"]
@@ -211,7 +211,7 @@ class FeDLaS(Loss):
     indicator, gate : variants of the modules NCI and BCG.
     """
 
-    #: name of the regulariser in ``last_parts``
+    #: name of the regulariser in ``last_terms``
     regulariser_name: str
 
     def __init__(
@@ -252,7 +252,7 @@ class FeDLaS(Loss):
 
     def compute(
         self, logits: Tensor, labels: Tensor, features: Tensor | None, index: Tensor | None
-    ) -> tuple[Tensor, Parts]:
+    ) -> tuple[Tensor, Terms]:
         """Return the adaptively smoothed loss of logits (N, C), labels (N,) and features (N, d)."""
         log_probs = logits.log_softmax(dim=1)
         ce, regulariser = cross_entropy(log_probs, labels), self.regulariser(logits, log_probs)

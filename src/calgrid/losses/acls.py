@@ -5,8 +5,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from calgrid.losses._base import Loss, Parts
 from calgrid.losses._terms import cross_entropy
+from calgrid.losses.base import Loss, Terms
 from calgrid.registry import register
 
 
@@ -60,7 +60,7 @@ class ACLS(Loss):
 
     def compute(
         self, logits: Tensor, labels: Tensor, features: Tensor | None, index: Tensor | None
-    ) -> tuple[Tensor, Parts]:
+    ) -> tuple[Tensor, Terms]:
         """Return the loss of logits (N, C) and labels (N,); parts ``ce``, ``positive`` and ``negative``."""
         ce = cross_entropy(logits.log_softmax(dim=1), labels).mean()
         if self.pos_gap == "raw":

@@ -3,9 +3,9 @@
 import torch
 from torch import Tensor
 
-from calgrid.losses._base import Loss, Parts
 from calgrid.losses._focal import complement, modulation
 from calgrid.losses._terms import cross_entropy
+from calgrid.losses.base import Loss, Terms
 from calgrid.registry import register
 
 
@@ -68,7 +68,7 @@ class AdaFocal(Loss):
 
     def compute(
         self, logits: Tensor, labels: Tensor, features: Tensor | None, index: Tensor | None
-    ) -> tuple[Tensor, Parts]:
+    ) -> tuple[Tensor, Terms]:
         """Return the loss of logits (N, C) and labels (N,); parts ``focal``, the plain ``ce`` and mean ``gamma``."""
         ce = cross_entropy(logits.log_softmax(dim=1), labels)
         gamma = self.exponents((-ce).exp().detach())
@@ -82,7 +82,7 @@ class AdaFocal(Loss):
         return self.gammas[bins].to(p.dtype)
 
     @torch.no_grad()
-    def on_epoch_end(self, epoch: int, val_logits: Tensor | None, val_labels: Tensor | None) -> None:
+    def end_epoch(self, epoch: int, val_logits: Tensor | None, val_labels: Tensor | None) -> None:
         """Move bins and exponents by the validation logits (M, C) and labels (M,)."""
         logits, labels = self.validation(val_logits, val_labels)
         confidence, predicted = logits.softmax(dim=1).double().max(dim=1)

@@ -2,8 +2,8 @@
 
 from torch import Tensor
 
-from calgrid.losses._base import Loss, Parts
 from calgrid.losses._terms import one_hot
+from calgrid.losses.base import Loss, Terms
 from calgrid.registry import register
 
 
@@ -23,7 +23,7 @@ class BrierLoss(Loss):
 
     def compute(
         self, logits: Tensor, labels: Tensor, features: Tensor | None, index: Tensor | None
-    ) -> tuple[Tensor, Parts]:
+    ) -> tuple[Tensor, Terms]:
         """Return the mean Brier score of logits (N, C) and labels (N,)."""
         errors = logits.softmax(dim=1) - one_hot(labels, self.num_classes)
         total = errors.square().sum(dim=1).mean()

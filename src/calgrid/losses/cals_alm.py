@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor
 
-from calgrid.losses._base import Loss, Parts
 from calgrid.losses._terms import cross_entropy
+from calgrid.losses.base import Loss, Terms
 from calgrid.registry import register
 
 #: range of the multipliers in the official code
@@ -74,7 +74,7 @@ class AugmentedLagrangian(Loss):
 
     def compute(
         self, logits: Tensor, labels: Tensor, features: Tensor | None, index: Tensor | None
-    ) -> tuple[Tensor, Parts]:
+    ) -> tuple[Tensor, Terms]:
         """Return the loss of logits (N, C) and labels (N,); parts ``ce``, ``penalty`` and mean ``constraint``."""
         ce = cross_entropy(logits.log_softmax(dim=1), labels).mean()
         constraint = self.constraint(logits)
@@ -87,7 +87,7 @@ class AugmentedLagrangian(Loss):
         return (logits.max(dim=1, keepdim=True).values - logits - self.margin) / self.margin
 
     @torch.no_grad()
-    def on_epoch_end(self, epoch: int, val_logits: Tensor | None, val_labels: Tensor | None) -> None:
+    def end_epoch(self, epoch: int, val_logits: Tensor | None, val_labels: Tensor | None) -> None:
         """Set multipliers and penalty weights by the validation logits (M, C)."""
         logits, _ = self.validation(val_logits, val_labels)
         constraint = self.constraint(logits)

@@ -2,8 +2,8 @@
 
 from torch import Tensor
 
-from calgrid.losses._base import Loss, Parts
 from calgrid.losses._terms import cross_entropy
+from calgrid.losses.base import Loss, Terms
 from calgrid.registry import register
 
 
@@ -19,7 +19,7 @@ class CrossEntropy(Loss):
 
     def compute(
         self, logits: Tensor, labels: Tensor, features: Tensor | None, index: Tensor | None
-    ) -> tuple[Tensor, Parts]:
+    ) -> tuple[Tensor, Terms]:
         """Return the mean negative log-likelihood of logits (N, C) and labels (N,)."""
         total = cross_entropy(logits.log_softmax(dim=1), labels).mean()
         return total, {"ce": total}

@@ -7,8 +7,8 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from calgrid.losses._base import Loss, Parts
 from calgrid.losses._terms import cross_entropy, one_hot
+from calgrid.losses.base import Loss, Terms
 from calgrid.registry import register
 
 #: entries of one (n, C, C) block of pairs, 4 MiB in float32: a larger batch is cut into as many as it takes
@@ -43,7 +43,7 @@ class PairwiseConstraints(Loss):
 
     def compute(
         self, logits: Tensor, labels: Tensor, features: Tensor | None, index: Tensor | None
-    ) -> tuple[Tensor, Parts]:
+    ) -> tuple[Tensor, Terms]:
         """Return the loss of logits (N, C) and labels (N,); parts ``ce``, ``discrimination`` and ``equality``."""
         ce = cross_entropy(logits.log_softmax(dim=1), labels).mean()
         others = 1 - one_hot(labels, self.num_classes)

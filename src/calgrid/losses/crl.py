@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 
 from calgrid.errors import DataError
-from calgrid.losses._base import Loss, Parts
 from calgrid.losses._history import PerSample
 from calgrid.losses._terms import cross_entropy, entropy
+from calgrid.losses.base import Loss, Terms
 from calgrid.registry import register
 
 
@@ -58,7 +58,7 @@ class CorrectnessRanking(Loss):
 
     def compute(
         self, logits: Tensor, labels: Tensor, features: Tensor | None, index: Tensor | None
-    ) -> tuple[Tensor, Parts]:
+    ) -> tuple[Tensor, Terms]:
         """Return the loss of logits (N, C), labels and index (N,); parts ``ce`` and ``ranking``."""
         log_probs = logits.log_softmax(dim=1)
         ce = cross_entropy(log_probs, labels).mean()
@@ -76,7 +76,7 @@ class CorrectnessRanking(Loss):
         index = self.counts.cover(index)
         self.counts.rows.index_add_(0, index, correct)
 
-    def on_epoch_end(self, epoch: int, val_logits: Tensor | None, val_labels: Tensor | None) -> None:
+    def end_epoch(self, epoch: int, val_logits: Tensor | None, val_labels: Tensor | None) -> None:
         """Set max_c to the number of epochs that are over; the official code has 1 in the second epoch, too."""
         self.max_count.fill_(epoch + 1)
 

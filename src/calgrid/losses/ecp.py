@@ -4,8 +4,8 @@ from typing import Literal
 
 from torch import Tensor
 
-from calgrid.losses._base import Loss, Parts
 from calgrid.losses._terms import cross_entropy, entropy
+from calgrid.losses.base import Loss, Terms
 from calgrid.registry import register
 
 
@@ -43,7 +43,7 @@ class EntropyConfidencePenalty(Loss):
 
     def compute(
         self, logits: Tensor, labels: Tensor, features: Tensor | None, index: Tensor | None
-    ) -> tuple[Tensor, Parts]:
+    ) -> tuple[Tensor, Terms]:
         """Return the penalised cross-entropy of logits (N, C) and labels (N,); parts ``ce`` and ``entropy``."""
         log_probs = logits.log_softmax(dim=1)
         ce, reward = cross_entropy(log_probs, labels).mean(), self.scale * entropy(log_probs).mean()

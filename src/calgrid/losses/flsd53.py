@@ -3,9 +3,9 @@
 import torch
 from torch import Tensor
 
-from calgrid.losses._base import Loss, Parts
 from calgrid.losses._focal import complement, modulation
 from calgrid.losses._terms import cross_entropy
+from calgrid.losses.base import Loss, Terms
 from calgrid.registry import register
 
 
@@ -39,7 +39,7 @@ class SampleDependentFocalLoss(Loss):
 
     def compute(
         self, logits: Tensor, labels: Tensor, features: Tensor | None, index: Tensor | None
-    ) -> tuple[Tensor, Parts]:
+    ) -> tuple[Tensor, Terms]:
         """Return the focal loss of logits (N, C) and labels (N,); parts ``focal`` and the plain ``ce``."""
         ce = cross_entropy(logits.log_softmax(dim=1), labels)
         gamma = torch.where((-ce).exp() < self.threshold, self.gamma_hard, self.gamma)

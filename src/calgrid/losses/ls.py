@@ -2,8 +2,8 @@
 
 from torch import Tensor
 
-from calgrid.losses._base import Loss, Parts
 from calgrid.losses._terms import cross_entropy, uniform_cross_entropy
+from calgrid.losses.base import Loss, Terms
 from calgrid.registry import register
 
 
@@ -34,7 +34,7 @@ class LabelSmoothing(Loss):
 
     def compute(
         self, logits: Tensor, labels: Tensor, features: Tensor | None, index: Tensor | None
-    ) -> tuple[Tensor, Parts]:
+    ) -> tuple[Tensor, Terms]:
         """Return the smoothed cross-entropy of logits (N, C) and labels (N,); parts ``ce`` and ``uniform``."""
         log_probs = logits.log_softmax(dim=1)
         ce, uniform = cross_entropy(log_probs, labels).mean(), uniform_cross_entropy(log_probs).mean()

@@ -2,8 +2,8 @@
 
 from torch import Tensor
 
-from calgrid.losses._base import Loss, Parts
 from calgrid.losses._terms import cross_entropy, margin_excess
+from calgrid.losses.base import Loss, Terms
 from calgrid.registry import register
 
 
@@ -39,7 +39,7 @@ class MarginLabelSmoothing(Loss):
 
     def compute(
         self, logits: Tensor, labels: Tensor, features: Tensor | None, index: Tensor | None
-    ) -> tuple[Tensor, Parts]:
+    ) -> tuple[Tensor, Terms]:
         """Return cross-entropy plus penalty of logits (N, C) and labels (N,); parts ``ce`` and ``margin``."""
         ce = cross_entropy(logits.log_softmax(dim=1), labels).mean()
         margin = margin_excess(logits, self.margin).mean()

@@ -2,10 +2,10 @@
 
 from torch import Tensor
 
-from calgrid.losses._base import Loss, Parts
 from calgrid.losses._focal import complement, modulation
 from calgrid.losses._mdca import frequency_gap
 from calgrid.losses._terms import cross_entropy
+from calgrid.losses.base import Loss, Terms
 from calgrid.registry import register
 
 
@@ -36,7 +36,7 @@ class FocalMDCA(Loss):
 
     def compute(
         self, logits: Tensor, labels: Tensor, features: Tensor | None, index: Tensor | None
-    ) -> tuple[Tensor, Parts]:
+    ) -> tuple[Tensor, Terms]:
         """Return FL+MDCA of logits (N, C) and labels (N,); parts ``focal``, ``mdca`` and the plain ``ce``."""
         log_probs = logits.log_softmax(dim=1)
         ce = cross_entropy(log_probs, labels)

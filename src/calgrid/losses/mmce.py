@@ -2,9 +2,9 @@
 
 from torch import Tensor
 
-from calgrid.losses._base import Loss, Parts
 from calgrid.losses._mmce import kernel, kernel_form, top_confidence
 from calgrid.losses._terms import cross_entropy
+from calgrid.losses.base import Loss, Terms
 from calgrid.registry import register
 
 
@@ -35,7 +35,7 @@ class MMCE(Loss):
 
     def compute(
         self, logits: Tensor, labels: Tensor, features: Tensor | None, index: Tensor | None
-    ) -> tuple[Tensor, Parts]:
+    ) -> tuple[Tensor, Terms]:
         """Return cross-entropy plus MMCE of logits (N, C) and labels (N,); parts ``ce`` and ``mmce``."""
         log_probs = logits.log_softmax(dim=1)
         ce = cross_entropy(log_probs, labels).mean()

@@ -5,9 +5,9 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from calgrid.losses._base import Loss, Parts
 from calgrid.losses._mmce import kernel, kernel_form, top_confidence
 from calgrid.losses._terms import cross_entropy
+from calgrid.losses.base import Loss, Terms
 from calgrid.registry import register
 
 #: keeps the slope of the square root finite, as in the official code
@@ -47,7 +47,7 @@ class WeightedMMCE(Loss):
 
     def compute(
         self, logits: Tensor, labels: Tensor, features: Tensor | None, index: Tensor | None
-    ) -> tuple[Tensor, Parts]:
+    ) -> tuple[Tensor, Terms]:
         """Return cross-entropy plus weighted MMCE of logits (N, C) and labels (N,); parts ``ce`` and ``mmce``."""
         log_probs = logits.log_softmax(dim=1)
         ce = cross_entropy(log_probs, labels).mean()

@@ -1,4 +1,11 @@
-"""Calibration metrics on arrays: probabilities ``(N, K)`` and labels ``(N,)`` in, a float out; NumPy and SciPy only."""
+"""Calibration metrics on arrays: probabilities ``(N, K)`` and labels ``(N,)`` in, a float out; NumPy and SciPy only.
+
+    probabilities, labels = np.array([[0.8, 0.2], [0.3, 0.7], [0.6, 0.4]]), np.array([0, 1, 1])
+    ece(probabilities, labels, n_bins=15)
+    evaluate(probabilities, labels)  # all metrics by name
+
+A new metric is a function here and a row of :data:`METRICS` (``metrics/table.py``).
+"""
 
 from calgrid.metrics._inputs import Predictions, check_probabilities
 from calgrid.metrics.calibration import (

@@ -63,7 +63,7 @@ def run_gaps(carried: Carried, ranks: Ranks, n_bins: int) -> Floats:
     return np.diff(carried.up_to(inner, ranks, holders, rows), axis=1)
 
 
-def sweep(hits: Carried, ranks: Ranks, carried: tuple[Carried, ...], norm: int) -> list[Floats]:
+def sweep(correct: Carried, ranks: Ranks, carried: tuple[Carried, ...], norm: int) -> list[Floats]:
     """Error of each of ``carried``, (R,), over the most equal bins up to which their accuracies do not decrease.
 
     Bins are tried from 1 upwards, so that bin i of b holds the ranks r with floor(r b / N) = i, until accuracy
@@ -71,21 +71,21 @@ def sweep(hits: Carried, ranks: Ranks, carried: tuple[Carried, ...], norm: int) 
 
     Parameters
     ----------
-    hits : the correct predictions, in ascending order of confidence. ranks, carried : of the same resamples.
+    correct : the correct predictions, in ascending order of confidence. ranks, carried : of the same resamples.
     norm : 1 or 2, of the gaps of bins.
     """
-    n = len(hits.values)
+    n = len(correct.values)
     found = [_norm(one.cumulated[:, -1:], np.array([n]), n, norm) for one in carried]
-    separated = _separated(hits)
+    separated = _separated(correct)
     for values, one in zip(found, carried, strict=True):
         each = np.diff(one.cumulated[separated], axis=1)
-        values[separated] = _norm(each, np.maximum(hits.weights[separated], 1), n, norm)
+        values[separated] = _norm(each, np.maximum(correct.weights[separated], 1), n, norm)
     rows, n_bins = np.flatnonzero(~separated), 2
     while len(rows) and n_bins <= n:
         borders = -(-np.arange(n_bins + 1) * n // n_bins)
         size, inner = np.diff(borders), borders[1:-1]
         holders = ranks.holders(inner, rows)
-        accuracy = np.diff(hits.up_to(inner, ranks, holders, rows), axis=1) / size
+        accuracy = np.diff(correct.up_to(inner, ranks, holders, rows), axis=1) / size
         kept = (np.diff(accuracy, axis=1) >= 0).all(axis=1)
         rows, holders = rows[kept], holders[kept]
         for values, one in zip(found, carried, strict=True):
@@ -94,10 +94,10 @@ def sweep(hits: Carried, ranks: Ranks, carried: tuple[Carried, ...], norm: int) 
     return found
 
 
-def _separated(hits: Carried) -> NDArray[np.bool_]:
+def _separated(correct: Carried) -> NDArray[np.bool_]:
     """Whether no error that was drawn follows a correct prediction that was drawn, (R,)."""
-    errors = np.flatnonzero(hits.values == 0)
-    return (hits.weights[:, errors] * hits.cumulated[:, errors]).sum(axis=1) == 0
+    errors = np.flatnonzero(correct.values == 0)
+    return (correct.weights[:, errors] * correct.cumulated[:, errors]).sum(axis=1) == 0
 
 
 def _norm(gaps: Floats, sizes: Floats, n: int, norm: int) -> Floats:

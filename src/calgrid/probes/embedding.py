@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from sklearn.manifold import TSNE
 
 from calgrid.errors import ConfigError
-from calgrid.probes._base import Probe, Subject, log_softmax
+from calgrid.probes.base import Probe, Subject, log_softmax
 from calgrid.registry import register
 from calgrid.training.seeds import stream
 

@@ -7,7 +7,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from calgrid.probes._base import BATCH, Probe, Subject, draw_rows
+from calgrid.probes.base import BATCH, Probe, Subject, draw_rows
 from calgrid.registry import register
 from calgrid.training.data import Batch
 

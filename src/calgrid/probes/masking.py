@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from calgrid.metrics import METRICS, check_probabilities
-from calgrid.probes._base import Layer, Probe, Subject, log_softmax
+from calgrid.probes.base import Layer, Probe, Subject, log_softmax
 from calgrid.registry import register
 from calgrid.training.seeds import generator
 

@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from calgrid.probes._base import Array, Probe, Subject, log_softmax
+from calgrid.probes.base import Array, Probe, Subject, log_softmax
 from calgrid.registry import register
 
 #: shares of the images below the columns q10, q50 and q90

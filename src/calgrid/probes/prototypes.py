@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from calgrid.probes._base import Array, Probe, Subject
+from calgrid.probes.base import Array, Probe, Subject
 from calgrid.registry import register
 
 

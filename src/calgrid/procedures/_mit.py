@@ -8,9 +8,9 @@ import torch
 from torch import Tensor, nn
 
 from calgrid.errors import ConfigError
-from calgrid.procedures._base import Procedure
 from calgrid.procedures._mixing import draw_beta, draw_partners, mix, weighted_loss
 from calgrid.training.data import Batch
+from calgrid.training.procedure import Procedure
 
 #: pairs of weights drawn at once, and how often, before a margin counts as out of reach
 DRAWS, ATTEMPTS = 64, 1000

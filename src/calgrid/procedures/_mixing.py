@@ -52,7 +52,7 @@ def weighted_loss(
     total, parts = 0.0, {}
     for weight, logits, labels in terms:
         total = total + weight * loss(logits, labels, features=features, index=index)
-        for name, value in loss.last_parts.items():
+        for name, value in loss.last_terms.items():
             parts[name] = parts.get(name, 0.0) + weight * value
-    loss.last_parts = parts
+    loss.last_terms = parts
     return total

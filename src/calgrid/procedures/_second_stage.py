@@ -6,8 +6,8 @@ import torch
 from torch import nn
 
 from calgrid.errors import StateError
-from calgrid.procedures._base import Procedure, State, Training
 from calgrid.training.data import Batch, Split
+from calgrid.training.procedure import Procedure, State, Training
 
 #: images of one pass that fills a table of features
 FEATURE_BATCH = 1024

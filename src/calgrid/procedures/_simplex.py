@@ -30,12 +30,12 @@ def class_scaling(labels: Tensor, num_classes: int) -> Tensor:
 
 def accuracy_and_confidence(first: Tensor, second: Tensor, labels: Tensor, weight: float) -> tuple[float, float]:
     """Accuracy and mean largest probability of ``weight first + (1 - weight) second``, both (N, K)."""
-    hits, confidence = 0, 0.0
+    correct, confidence = 0, 0.0
     for a, b, y in zip(first.split(CHUNK), second.split(CHUNK), labels.split(CHUNK), strict=True):
         top = (weight * a + (1.0 - weight) * b).softmax(dim=1).max(dim=1)
-        hits = hits + (top.indices == y).sum()
+        correct = correct + (top.indices == y).sum()
         confidence = confidence + top.values.double().sum()
-    return float(hits) / len(labels), float(confidence) / len(labels)
+    return float(correct) / len(labels), float(confidence) / len(labels)
 
 
 def balancing_weight(first: Tensor, second: Tensor, labels: Tensor, ratio: float, tolerance: float = 1e-4) -> float:

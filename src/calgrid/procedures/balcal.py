@@ -12,13 +12,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from calgrid.backbones._base import he_normal_
+from calgrid.backbones.base import he_normal_
 from calgrid.errors import ConfigError
-from calgrid.procedures._base import Procedure, Training
 from calgrid.procedures._mixing import mix, weighted_loss
 from calgrid.procedures._simplex import accuracy_and_confidence, balancing_weight, class_scaling, simplex_frame
 from calgrid.registry import register
 from calgrid.training.data import Batch, Split
+from calgrid.training.procedure import Procedure, Training
 
 WIDEST_ADAPTOR = 512
 

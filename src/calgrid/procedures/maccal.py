@@ -11,11 +11,11 @@ from typing import Any, Literal
 import torch
 from torch import nn
 
-from calgrid.procedures._base import State, Training
 from calgrid.procedures._masked import EvalMask, MaskedLinear, masked_layers
 from calgrid.procedures._second_stage import FrozenFeatures, SecondStage, load_checked
 from calgrid.progress import log
 from calgrid.registry import register
+from calgrid.training.procedure import State, Training
 from calgrid.training.seeds import generator
 
 #: epochs in a row at the smallest retention rate after which the log says so

@@ -7,10 +7,10 @@ as a calibration method Thulasidasan et al., On Mixup Training, NeurIPS 2019.
 import torch
 from torch import nn
 
-from calgrid.procedures._base import Procedure
 from calgrid.procedures._mixing import draw_beta, draw_partners, mix, weighted_loss
 from calgrid.registry import register
 from calgrid.training.data import Batch
+from calgrid.training.procedure import Procedure
 
 
 @register(
@@ -52,9 +52,9 @@ class Mixup(Procedure):
         terms = [(self._weight, logits, batch.labels), (1.0 - self._weight, logits, self._other_labels)]
         return logits, weighted_loss(loss, terms, features, batch.index)
 
-    def hits(self, logits: torch.Tensor, batch: Batch) -> torch.Tensor:
+    def correct(self, logits: torch.Tensor, batch: Batch) -> torch.Tensor:
         """Weight (B,) of the labels that the arg max meets."""
-        own = super().hits(logits, batch)
+        own = super().correct(logits, batch)
         if self.alpha == 0:
             return own
         other = logits.argmax(dim=1) == self._other_labels

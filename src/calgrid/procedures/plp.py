@@ -9,9 +9,9 @@ from collections.abc import Mapping
 import numpy as np
 from torch import nn
 
-from calgrid.procedures._base import Procedure, Training
 from calgrid.procedures._peeling import phase_starts, trained_tensors
 from calgrid.registry import register
+from calgrid.training.procedure import Procedure, Training
 
 
 @register(

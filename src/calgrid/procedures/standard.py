@@ -1,7 +1,7 @@
 """Plain training: one stage, every parameter, from random weights."""
 
-from calgrid.procedures._base import Procedure
 from calgrid.registry import register
+from calgrid.training.procedure import Procedure
 
 
 @register(source="the protocol alone")

@@ -12,10 +12,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from calgrid.procedures._base import Training
 from calgrid.procedures._second_stage import FrozenFeatures, SecondStage
 from calgrid.registry import register
 from calgrid.training.data import Batch
+from calgrid.training.procedure import Training
 from calgrid.training.seeds import generator
 
 #: images whose noise is drawn together
@@ -96,7 +96,7 @@ class VariationalTwoStageTraining(SecondStage):
         mean, log_variance = model.head(self.features(model, batch))
         logits = model.head.classify(mean, log_variance, torch.randn_like(mean))
         kl = kl_to_standard_normal(mean, log_variance)
-        self.last_parts = {"kl": kl.detach()}
+        self.last_terms = {"kl": kl.detach()}
         count = len(batch) if loss.reduction == "sum" else 1
         return logits, loss(logits, batch.labels) + count * self.kl_weight * kl
 

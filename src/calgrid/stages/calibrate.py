@@ -41,7 +41,7 @@ from calgrid.storage.logits import Logits, read_logits
 from calgrid.storage.records import CALIBRATE, PREDICT, Record, read_record, write_record
 from calgrid.storage.stage import run_stage
 from calgrid.storage.tables import RESAMPLES, write_frame
-from calgrid.validation import CHOICE, FIT, rows_by_purpose
+from calgrid.val_rows import CHOICE, FIT, rows_by_purpose
 
 OUTPUTS = ("metrics.parquet",)
 Row = dict[str, Any]

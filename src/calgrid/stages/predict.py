@@ -12,9 +12,8 @@ import torch
 from calgrid.conventions import NO_LABEL, OOD_PREFIX
 from calgrid.datasets import SHIFT_SPLIT, Prepared, open_prepared
 from calgrid.errors import DataError
-from calgrid.procedures._base import Procedure
 from calgrid.progress import Progress
-from calgrid.stages.train import build_network, model_digest, placed
+from calgrid.stages.train import build_network, model_digest, to_device
 from calgrid.storage.checkpoint import load_checkpoint
 from calgrid.storage.head import FILE as HEAD_FILE
 from calgrid.storage.head import write_head
@@ -23,6 +22,7 @@ from calgrid.storage.records import PREDICT
 from calgrid.storage.stage import run_stage
 from calgrid.training import environment
 from calgrid.training.data import DeviceImages
+from calgrid.training.procedure import Procedure
 
 BATCH = 1024
 SPLITS = ("val", "test")
@@ -72,7 +72,7 @@ def predict(
             images.verify()
         network, procedure = build_network(description["spec"], prepared.n_classes)
         protocol = description["spec"]["protocol"]
-        network = placed(network, protocol, where)
+        network = to_device(network, protocol, where)
         exporter = _Exporter(
             spec, prepared, network, procedure, where, protocol["channels_last"], protocol["crop_size"]
         )

@@ -10,8 +10,8 @@ import pandas as pd
 
 from calgrid.datasets import open_prepared
 from calgrid.probes import build_probe
-from calgrid.probes._base import Subject
-from calgrid.stages.train import build_network, model_digest, placed
+from calgrid.probes.base import Subject
+from calgrid.stages.train import build_network, model_digest, to_device
 from calgrid.storage.checkpoint import load_checkpoint
 from calgrid.storage.stage import run_stage
 from calgrid.storage.tables import write_frame
@@ -54,7 +54,7 @@ def probe(
         tested = replace(prepared, **spec.get("test_normalisation", {}))  # probes see test images only
         network, procedure = build_network(description["spec"], tested.n_classes)
         protocol = description["spec"]["protocol"]
-        network = placed(network, protocol, where)
+        network = to_device(network, protocol, where)
         parts = []
         for checkpoint in spec["checkpoints"]:
             network.load_state_dict(states[f"{checkpoint}.model"])

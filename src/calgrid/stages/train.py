@@ -14,16 +14,15 @@ import torch
 from torch import nn
 
 from calgrid.backbones import build_backbone
-from calgrid.backbones._base import Backbone, HeadDropout
 from calgrid.backbones._catalogue import check_image_size, describe
 from calgrid.backbones._focal_calibration import load_checkpoint as load_published_checkpoint
+from calgrid.backbones.base import Backbone, HeadDropout
 from calgrid.conventions import TRAINED
 from calgrid.datasets import Prepared, open_prepared
-from calgrid.datasets._download import obtain_recorded
+from calgrid.datasets._download import download_pinned
 from calgrid.errors import DataError, StateError
 from calgrid.losses import build_loss
 from calgrid.procedures import build_procedure
-from calgrid.procedures._base import Procedure
 from calgrid.storage.checkpoint import load_checkpoint, save_checkpoint
 from calgrid.storage.records import MODEL, TRAIN, Record, sha256_of
 from calgrid.storage.sources import record
@@ -31,9 +30,10 @@ from calgrid.storage.stage import run_stage
 from calgrid.storage.tables import write_frame
 from calgrid.training import environment
 from calgrid.training.data import DeviceImages
-from calgrid.training.engine import Position, Trainer
 from calgrid.training.interrupt import StopRequest
+from calgrid.training.procedure import Procedure
 from calgrid.training.seeds import stream
+from calgrid.training.trainer import Position, Trainer
 
 OUTPUTS = (MODEL, "history.parquet")
 SAMPLES = "samples.parquet"
@@ -110,7 +110,7 @@ def build_network(
     return model, procedure
 
 
-def placed(network: nn.Module, protocol: Mapping[str, Any], device: torch.device) -> nn.Module:
+def to_device(network: nn.Module, protocol: Mapping[str, Any], device: torch.device) -> nn.Module:
     """Put a network on the device, its convolutions in the memory format of the protocol."""
     memory_format = torch.channels_last if protocol["channels_last"] else torch.contiguous_format
     return network.to(device, memory_format=memory_format)
@@ -149,7 +149,7 @@ def _build_trainer(
         for split in ("train", "val")
     )
     return Trainer(
-        placed(model, protocol, device),
+        to_device(model, protocol, device),
         loss,
         procedure,
         protocol,
@@ -233,7 +233,7 @@ def _take_checkpoint(model: Backbone, file: Mapping[str, str], data_root: Path |
     """Load a published checkpoint; return where it comes from."""
     if data_root is None:
         raise DataError(f"Give a data_root, the folder for {file['name']} from {file['url']}.")
-    path = obtain_recorded(file, data_root / file["folder"])
+    path = download_pinned(file, data_root / file["folder"])
     load_published_checkpoint(model, path)
     trusted = {"verified_by": "the checksum of its first use here; none is published"}
     return {"url": file["url"], **record(path, f"{file['folder']}/{file['name']}"), **trusted}

@@ -6,9 +6,9 @@ import torch
 from calgrid.errors import DataError
 from calgrid.stages.train import _build_trainer
 from calgrid.training import environment
-from calgrid.training.engine import RESUME_FILE
 from calgrid.training.interrupt import StoppedError, StopRequest
-from calgrid.validation import rows_by_purpose
+from calgrid.training.trainer import RESUME_FILE
+from calgrid.val_rows import rows_by_purpose
 
 CPU = torch.device("cpu")
 METHODS = ["ce", "ls", "mbls", "fl3", "fedlas_ls", "fedlas_mbls", "adafocal", "crl", "cals_alm"]
@@ -256,7 +256,7 @@ def test_cuda_run_learns_and_resumes(make_spec, prepared, tmp_path):
 def test_the_checkpoint_is_chosen_by_other_rows_than_the_loss_sees(make_spec, prepared, tmp_path):
     trainer = build(make_spec(disjoint_validation=True), prepared, tmp_path)
     seen = []
-    trainer.loss.on_epoch_end = lambda epoch, logits, labels: seen.append((logits, labels))
+    trainer.loss.end_epoch = lambda epoch, logits, labels: seen.append((logits, labels))
     position = trainer.run(StopAfter(10**9))
     rows = rows_by_purpose(prepared.splits["val"].labels, disjoint=True)
     logits = trainer._validation_logits()

@@ -16,8 +16,8 @@ class Backbone(nn.Module):
     - ``label`` : its name in tables; ``pretrained`` : whether it has published weights to start from;
     - ``parameters`` : number of classes -> trainable parameters, for at least one number of classes;
     - ``num_features`` : d; ``image_size`` : side in pixels of the images that the next two are about;
-    - ``multiply_adds`` : of a forward pass of one image; ``activations`` : numbers that it keeps for the backward pass;
-    - ``least_size`` : smallest side of images that it takes, and ``most_size`` the largest, where there is one.
+    - ``macs`` : of a forward pass of one image; ``activations`` : numbers that it keeps for the backward pass;
+    - ``min_size`` : smallest side of images that it takes, and ``max_size`` the largest, where there is one.
 
     Attributes
     ----------

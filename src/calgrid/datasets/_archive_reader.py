@@ -13,7 +13,7 @@ from calgrid.storage.sources import files_below
 
 
 @dataclass(frozen=True)
-class Store:
+class ArchiveReader:
     """Where files lie, their names, and what returns the content of one."""
 
     place: Path
@@ -21,7 +21,7 @@ class Store:
     read: Callable[[str], bytes]
 
 
-def open_store(place: Path, wanted: Callable[[str], bool] = bool) -> Store:
+def open_archive(place: Path, wanted: Callable[[str], bool] = bool) -> ArchiveReader:
     """Open a folder or an archive, of which regular files count only; its names have no leading ``./``.
 
     Parameters
@@ -34,11 +34,11 @@ def open_store(place: Path, wanted: Callable[[str], bool] = bool) -> Store:
     """
     if place.is_dir():
         names = [name for name, _ in files_below(place) if wanted(name)]
-        return Store(place, names, lambda name: (place / name).read_bytes())
+        return ArchiveReader(place, names, lambda name: (place / name).read_bytes())
     return (_open_zip if zipfile.is_zipfile(place) else _open_tar)(place, wanted)
 
 
-def _open_tar(archive: Path, wanted: Callable[[str], bool]) -> Store:
+def _open_tar(archive: Path, wanted: Callable[[str], bool]) -> ArchiveReader:
     found = {}
     try:
         with tarfile.open(archive, "r:") as tar:
@@ -58,10 +58,10 @@ def _open_tar(archive: Path, wanted: Callable[[str], bool]) -> Store:
             raise DataError(f"The archive {archive} ends within '{name}': replace it.")
         return content
 
-    return Store(archive, found, read)
+    return ArchiveReader(archive, found, read)
 
 
-def _open_zip(archive: Path, wanted: Callable[[str], bool]) -> Store:
+def _open_zip(archive: Path, wanted: Callable[[str], bool]) -> ArchiveReader:
     try:
         pack = zipfile.ZipFile(archive)
     except DAMAGED as error:
@@ -75,4 +75,4 @@ def _open_zip(archive: Path, wanted: Callable[[str], bool]) -> Store:
         except DAMAGED as error:
             raise DataError(f"'{name}' in {archive} is damaged ({error}): replace the archive.") from None
 
-    return Store(archive, found, read)
+    return ArchiveReader(archive, found, read)

@@ -12,10 +12,10 @@ from torch import Tensor, nn
 
 from calgrid.datasets import Prepared
 from calgrid.errors import DataError
-from calgrid.procedures._base import Procedure
 from calgrid.procedures._masked import MaskedLinear
 from calgrid.procedures._second_stage import FrozenFeatures
 from calgrid.training.data import Batch, DeviceImages
+from calgrid.training.procedure import Procedure
 from calgrid.training.seeds import stream
 
 BATCH = 1024

@@ -39,14 +39,14 @@ class Procedure:
 
     Attributes
     ----------
-    last_parts : terms of the last step that the loss does not know, detached scalars, means over the batch; they
+    last_terms : terms of the last step that the loss does not know, detached scalars, means over the batch; they
         join the history as ``train_<name>``.
     """
 
     registered: Mapping[str, Any] = {}
 
     def __init__(self) -> None:
-        self.last_parts: dict[str, torch.Tensor] = {}
+        self.last_terms: dict[str, torch.Tensor] = {}
 
     @property
     def linear_head(self) -> bool:
@@ -89,7 +89,7 @@ class Procedure:
         logits = model.head(features)
         return logits, loss(logits, batch.labels, features=features, index=batch.index)
 
-    def hits(self, logits: torch.Tensor, batch: Batch) -> torch.Tensor:
+    def correct(self, logits: torch.Tensor, batch: Batch) -> torch.Tensor:
         """Return how right the arg max of each training sample is, (B,), for the training accuracy."""
         return logits.argmax(dim=1) == batch.labels
 

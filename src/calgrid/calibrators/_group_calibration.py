@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calgrid.calibrators._base import Array, Calibrator, Head, Labels
 from calgrid.calibrators._lbfgs import minimise_each
 from calgrid.calibrators._objectives import Evidence
 from calgrid.calibrators._probabilities import possible_labels, row_blocks
 from calgrid.calibrators._temperature import BETA_BOUNDS
+from calgrid.calibrators.base import Array, Calibrator, Head, Labels
 
 #: temperature of every group where the search for a partition starts, and the most iterations of the search
 START_TEMPERATURE = 1.5

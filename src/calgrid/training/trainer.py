@@ -19,16 +19,16 @@ import torch
 from torch import nn
 
 from calgrid.errors import DataError
-from calgrid.procedures._base import Procedure, Training
 from calgrid.progress import Progress, log
 from calgrid.storage.checkpoint import load_resume_state, save_resume_state
 from calgrid.training import environment
 from calgrid.training.data import Batch, Split
 from calgrid.training.interrupt import StopRequest
 from calgrid.training.optimizer import SGD
+from calgrid.training.procedure import Procedure, Training
 from calgrid.training.schedule import epoch_batches, learning_rate
 from calgrid.training.seeds import generator, seed_global
-from calgrid.validation import CHOICE, FEEDBACK, rows_by_purpose
+from calgrid.val_rows import CHOICE, FEEDBACK, rows_by_purpose
 
 EVALUATION_BATCH = 1024
 RESUME_FILE = "resume.pt"
@@ -153,10 +153,10 @@ class Trainer:
         """Add to the epoch's sums, on the device, so that no step waits for it."""
         count = len(batch)
         weight = 1 if self.loss.reduction == "sum" else count  # the history holds means over samples either way
-        parts = {**self.loss.last_parts, **self.procedure.last_parts}
+        parts = {**self.loss.last_terms, **self.procedure.last_terms}
         sums = {
             "train_loss": total * weight,
-            "train_accuracy": self.procedure.hits(logits, batch).sum(),
+            "train_accuracy": self.procedure.correct(logits, batch).sum(),
             "train_confidence": logits.float().softmax(dim=1).amax(dim=1).sum(),
             **{f"train_{name}": value * count for name, value in parts.items()},
         }
@@ -174,7 +174,7 @@ class Trainer:
         val_nll = float(nn.functional.cross_entropy(logits.double(), labels))
         self._sample()
         diagnostics.update(self.loss.pop_diagnostics())
-        self.loss.on_epoch_end(position.epoch, *(each[self.val_rows[FEEDBACK]] for each in validation))
+        self.loss.end_epoch(position.epoch, *(each[self.val_rows[FEEDBACK]] for each in validation))
         row = {
             "epoch": position.epoch,
             "learning_rate": self.optimizer.param_groups[0]["lr"],

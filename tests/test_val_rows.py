@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from calgrid.errors import DataError
-from calgrid.validation import PURPOSES, rows_by_purpose
+from calgrid.val_rows import PURPOSES, rows_by_purpose
 
 
 def test_by_default_every_purpose_has_all_rows():

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from calgrid.errors import ConfigError, DataError
 from calgrid.losses._history import PerSample
 
-Parts = dict[str, Tensor]
+Terms = dict[str, Tensor]
 INTEGERS = frozenset({torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64})
 
 
@@ -24,7 +24,7 @@ class Loss(nn.Module):
     What a loss's file declares in ``@register``, as literals:
 
     - ``needs`` : what the call must be given beside logits and labels, among ``"features"`` and ``"index"``;
-    - ``sees_validation`` : whether :meth:`on_epoch_end` reads the validation split (an information advantage);
+    - ``sees_validation`` : whether :meth:`end_epoch` reads the validation split (an information advantage);
     - ``hard_labels`` : True where mixing two calls, ``t * loss(s, y1) + (1 - t) * loss(s, y2)``, is not the loss of
       the mixed label, since the loss is not affine in the one-hot label or counts the batch in its state;
     - ``state`` : when the loss's own state moves: ``"none"``, ``"step"`` or ``"epoch"``.
@@ -37,7 +37,7 @@ class Loss(nn.Module):
     ----------
     reduction : ``"mean"`` over the batch, or ``"sum"`` = N times the mean, batch-level terms included (the line of
         focal_calibration, where MMCE too is multiplied by N).
-    last_parts : terms of the last call by name, detached scalars, always means over the batch.
+    last_terms : terms of the last call by name, detached scalars, always means over the batch.
 
     Raises
     ------
@@ -53,7 +53,7 @@ class Loss(nn.Module):
             raise ConfigError(f"loss '{self.id}': num_classes must be at least 2, got {num_classes}.")
         self.num_classes = int(num_classes)
         self.reduction: Literal["mean", "sum"] = "mean"
-        self.last_parts: Parts = {}
+        self.last_terms: Terms = {}
         self._labels_seen = False
 
     @property
@@ -97,19 +97,19 @@ class Loss(nn.Module):
         autocast = torch.is_autocast_enabled(kind)
         with torch.autocast(kind, enabled=False) if autocast else nullcontext():
             total, parts = self.compute(logits.float(), labels.long(), features, index)
-        self.last_parts = {name: value.detach() for name, value in parts.items()}
+        self.last_terms = {name: value.detach() for name, value in parts.items()}
         return total * len(labels) if self.reduction == "sum" else total
 
     def compute(
         self, logits: Tensor, labels: Tensor, features: Tensor | None, index: Tensor | None
-    ) -> tuple[Tensor, Parts]:
+    ) -> tuple[Tensor, Terms]:
         """Return the batch mean of the loss and its terms by name, from checked float32 inputs."""
         raise NotImplementedError(f"{type(self).__name__} does not define compute().")
 
     def after_step(self, logits: Tensor, labels: Tensor, index: Tensor | None) -> None:
         """Update state after the optimiser step, from the training-mode forward of that batch."""
 
-    def on_epoch_end(self, epoch: int, val_logits: Tensor | None, val_labels: Tensor | None) -> None:
+    def end_epoch(self, epoch: int, val_logits: Tensor | None, val_labels: Tensor | None) -> None:
         """Update state after ``epoch`` (counted from 0), from the validation logits (M, C) and labels (M,)."""
 
     def sample_table(self, epoch: int) -> dict[str, Tensor] | None:
@@ -133,7 +133,7 @@ class Loss(nn.Module):
                 module.reserve(samples)
 
     def validation(self, logits: Tensor | None, labels: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Return the validation logits (M, C) as float32 and labels (M,) of :meth:`on_epoch_end`, checked.
+        """Return the validation logits (M, C) as float32 and labels (M,) of :meth:`end_epoch`, checked.
 
         Raises
         ------
@@ -141,7 +141,7 @@ class Loss(nn.Module):
             They are missing, empty or do not fit.
         """
         if logits is None or labels is None:
-            raise DataError(f"loss '{self.id}' reads the validation split: pass its logits to on_epoch_end().")
+            raise DataError(f"loss '{self.id}' reads the validation split: pass its logits to end_epoch().")
         self._check(logits, labels, None, None, ())
         return logits.detach().float(), labels
 

@@ -1,0 +1,83 @@
+"""Which rows of a source go to which split: drawn by seeds that are the same for all runs."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calgrid.errors import DataError
+
+
+def stratified_split(labels: NDArray[np.int64], sizes: Mapping[str, int], seed: int) -> dict[str, NDArray[np.int64]]:
+    """Deal all rows out to splits of exact sizes, each with nearly the class shares of the whole.
+
+    Rows are shuffled by NumPy's legacy generator, whose stream is frozen for good. Row number r of the n_k rows of
+    a class then has the position (r + 1/2) / n_k in [0, 1], and the splits are consecutive ranges of positions: a
+    class count differs from its exact share of a split by about one row.
+
+    Parameters
+    ----------
+    labels : int64 ``(N,)``, classes from 0.
+    sizes : split name -> number of rows; they must add up to N.
+    seed : seed of the shuffle.
+
+    Returns
+    -------
+    split name -> int64 rows, ascending.
+
+    Raises
+    ------
+    DataError : the sizes do not add up to N.
+    """
+    return deal_rows(stratified_order(labels, seed), sizes)
+
+
+def stratified_order(labels: NDArray[np.int64], seed: int) -> NDArray[np.int64]:
+    """Return all rows in a random order of which every beginning has nearly the class shares of the whole.
+
+    It is the order in which :func:`stratified_split` deals rows out, so that smaller subsets lie within larger ones.
+    """
+    shuffled = np.random.RandomState(seed).permutation(len(labels))
+    by_class = shuffled[np.argsort(labels[shuffled], kind="stable")]
+    counts = np.bincount(labels)
+    rank = np.arange(len(labels)) - np.repeat(np.cumsum(counts) - counts, counts)
+    position = (rank + 0.5) / np.repeat(counts, counts)
+    return by_class[np.argsort(position, kind="stable")].astype(np.int64)
+
+
+def shuffled_order(count: int, seed: int) -> NDArray[np.int64]:
+    """Return all rows in the order of NumPy's legacy shuffle, whatever their classes."""
+    return np.random.RandomState(seed).permutation(count).astype(np.int64)
+
+
+def draw_val(labels: NDArray[np.int64], rule: Mapping[str, Any]) -> dict[str, NDArray[np.int64]]:
+    """Draw validation rows from training rows; the others are left for training.
+
+    Parameters
+    ----------
+    labels : int64 ``(N,)`` of the training rows.
+    rule : ``split`` (``stratified`` by class, or ``shuffled``, whatever the classes), ``val_size``, ``split_seed``.
+
+    Returns
+    -------
+    ``val`` and ``train`` -> int64 rows, ascending.
+
+    Raises
+    ------
+    DataError : nothing would be left for training.
+    """
+    size, seed = rule["val_size"], rule["split_seed"]
+    if size >= len(labels):
+        raise DataError(f"val_size is {size}, but the training files hold {len(labels)} rows: ask for fewer.")
+    stratified = rule["split"] == "stratified"
+    order = stratified_order(labels, seed) if stratified else shuffled_order(len(labels), seed)
+    return deal_rows(order, {"val": size, "train": len(labels) - size})
+
+
+def deal_rows(order: NDArray[np.int64], sizes: Mapping[str, int]) -> dict[str, NDArray[np.int64]]:
+    """Cut an order of all rows into splits of exact sizes, in the order of ``sizes``; each holds ascending rows."""
+    if sum(sizes.values()) != len(order):
+        raise DataError(f"Split sizes {dict(sizes)} must add up to the {len(order)} rows of the source.")
+    parts = np.split(order, np.cumsum(list(sizes.values()))[:-1])
+    return {name: np.sort(part) for name, part in zip(sizes, parts, strict=True)}
