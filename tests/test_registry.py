@@ -7,7 +7,7 @@ import shutil
 
 import pytest
 
-from calgrid import interfaces, registry
+from calgrid import declarations, registry
 from calgrid.errors import ConfigError
 from calgrid.registry import Option
 
@@ -42,7 +42,7 @@ class Helper:
 '''
 
 
-CACHES = (registry.specs, registry._check_methods, interfaces._names)
+CACHES = (registry.specs, registry._check_methods, declarations.read_module)
 CALIBRATOR = '''
 from calgrid.calibrators import Calibrator
 from calgrid.registry import register
@@ -73,7 +73,7 @@ def package(tmp_path, monkeypatch):
     (tmp_path / "calibrators").mkdir()
     for name in ("__init__.py", "base.py"):
         shutil.copy(registry.PACKAGE_ROOT / "calibrators" / name, tmp_path / "calibrators")
-    for module in (registry, interfaces):
+    for module in (registry, declarations):
         monkeypatch.setattr(module, "PACKAGE_ROOT", tmp_path)
     for cache in CACHES:
         cache.cache_clear()
@@ -105,6 +105,73 @@ def test_all_components_are_listed_without_torch_or_numpy(run_python):
     counts, imported = run_python(program).splitlines()
     assert 0 not in json.loads(counts)
     assert imported == "set()"
+
+
+FAMILY = '''
+from calgrid.datasets._common import LIMITS, SIZES, Pictures
+from calgrid.registry import register
+
+COMMON = {"role": "dataset"}
+
+
+@register(id="small", source="a paper", role="dataset", label="Small", download=False, sizes=SIZES, limits=LIMITS)
+class Small(Pictures):
+    """A small one."""
+
+
+@register(
+    id="large", source="a paper", role="dataset", label="L", download=False, sizes={**SIZES, "test": 9}, limits=LIMITS
+)
+class Large(Pictures):
+    """A large one."""
+
+    def __init__(self, *, size: int = 64, **options):
+        super().__init__(size=size, **options)
+'''
+COMMON = """
+SIZES = {"train": 5, "test": 4}
+LIMITS = {"size": "[1, inf)"}
+
+
+class Pictures:
+    def __init__(self, *, size: int = 32, seed: int = 1):
+        pass
+"""
+
+
+class TestFamily:
+    """A file with several data sets, whose facts are constants of another file, and whose options are the base's."""
+
+    @pytest.fixture
+    def folder(self, package):
+        folder = package / "datasets"
+        folder.mkdir()
+        (folder / "_common.py").write_text(COMMON)
+        (folder / "family.py").write_text(FAMILY)
+        return folder
+
+    def test_each_is_a_component(self, folder):
+        small, large = registry.specs("dataset")["small"], registry.specs("dataset")["large"]
+        assert (small.module, large.module) == ("calgrid.datasets.family:Small", "calgrid.datasets.family:Large")
+        assert (small.info["sizes"], large.info["sizes"]) == ({"train": 5, "test": 4}, {"train": 5, "test": 9})
+        assert (small.resolve(), large.resolve({"seed": 2})) == ({"size": 32, "seed": 1}, {"size": 64, "seed": 2})
+
+    def test_an_id_belongs_to_one(self, folder, refuses):
+        (folder / "other.py").write_text(FAMILY.replace('"large"', '"third"'))
+        with refuses(ConfigError, "'small' is registered by calgrid.datasets.other:Small", "family:Small: rename one"):
+            registry.specs("dataset")
+
+    @pytest.mark.parametrize(
+        ("old", "new", "said"),
+        [
+            ('id="small", ', "", "exactly one class with @register, or several with an id each, found 2"),
+            ('"small"', '"Small"', "the id 'Small' must be small letters"),
+        ],
+    )
+    def test_an_id_is_needed_and_fits_paths(self, folder, refuses, old, new, said):
+        (folder / "family.py").write_text(FAMILY.replace(old, new))
+        with refuses(ConfigError, "calgrid/datasets/family.py", said):
+            registry.specs("dataset")
 
 
 def test_a_file_is_read_and_not_run(mine):
@@ -355,14 +422,15 @@ class TestEveryComponent:
     def test_the_imported_class_is_what_was_read(self, kind, name):
         spec, cls = registry.spec(kind, name), registry.load(kind, name)
         assert cls.__name__ == spec.class_name
-        assert cls.__module__ == f"calgrid.{registry.KINDS[kind][0]}.{name}"
+        assert cls.__module__ == spec.module.partition(":")[0]
         assert cls.registered == {
             "source": spec.source,
             "dataset_defaults": dict(spec.dataset_defaults),
             **spec.info,
         }
-        accepted = inspect.signature(cls.__init__).parameters.values()
-        defaults = {p.name: p.default for p in accepted if p.kind is p.KEYWORD_ONLY}
+        constructors = [vars(base)["__init__"] for base in reversed(cls.__mro__) if "__init__" in vars(base)]
+        accepted = [p for init in constructors for p in inspect.signature(init).parameters.values()]
+        defaults = {p.name: p.default for p in accepted if p.kind is p.KEYWORD_ONLY and p.name in spec.options}
         common = registry.COMMON_OPTIONS.get(kind, {})
         assert defaults == {key: o.default for key, o in spec.options.items() if key not in common}
 

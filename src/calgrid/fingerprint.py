@@ -25,6 +25,7 @@ NEUTRAL = (
     "registry",
     "errors",
     "lazy",
+    "declarations",
     "progress",
     "fingerprint",
     "configuration",
@@ -44,6 +45,8 @@ def digest(value: Any) -> str:
 
 def of_stage(settings: Mapping[str, Any], roots: Iterable[str]) -> str:
     """Fingerprint of a stage: its settings and the source of ``roots`` with all that they import.
+
+    Of a root ``module:class``, the other registered classes of the module do not count.
 
     Parameters
     ----------
@@ -83,7 +86,7 @@ def _is_neutral(name: str) -> bool:
 
 
 def _path(name: str) -> Path | None:
-    base = PACKAGE_ROOT.joinpath(*name.split(".")[1:])
+    base = PACKAGE_ROOT.joinpath(*name.partition(":")[0].split(".")[1:])
     for path in (base.with_suffix(".py"), base / "__init__.py"):
         if path.is_file():
             return path
@@ -95,7 +98,27 @@ def _source(name: str) -> str:
     path = _path(name)
     if path is None:
         raise FileNotFoundError(f"module {name} has no source file")
-    return path.read_text(encoding="utf-8")
+    source = path.read_text(encoding="utf-8")
+    chosen = name.partition(":")[2]
+    return _with_one_component(source, chosen) if chosen else source
+
+
+def _with_one_component(source: str, chosen: str) -> str:
+    """Source without the registered classes that are neither ``chosen`` nor among its bases."""
+    lines = source.splitlines(keepends=True)
+    classes = {node.name: node for node in ast.parse(source).body if isinstance(node, ast.ClassDef)}
+    kept, waiting = set(), [chosen]
+    while waiting:
+        name = waiting.pop()
+        if name in classes and name not in kept:
+            kept.add(name)
+            waiting += [base.id for base in classes[name].bases if isinstance(base, ast.Name)]
+    for node in classes.values():
+        marks = [mark for mark in node.decorator_list if ast.unparse(mark).startswith("register(")]
+        if marks and node.name not in kept:
+            begin, end = min(mark.lineno for mark in node.decorator_list) - 1, node.end_lineno or node.lineno
+            lines[begin:end] = [""] * (end - begin)
+    return "".join(lines)
 
 
 @functools.cache

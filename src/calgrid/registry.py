@@ -1,9 +1,13 @@
 """Registry of methods: one file = one identifier, read without importing it.
 
 A component (loss, procedure, calibrator, dataset, shift, backbone, probe) lives in ``calgrid/<package>/<id>.py``; the
-file name is the identifier, and the one class in it that carries ``@register(...)`` is the component. Its
-hyper-parameters are the keyword-only arguments of ``__init__``: their defaults and annotations are the only place where
-they are written down, and ``limits`` of ``@register`` is the only place of their ranges.
+file name is the identifier, and the one class in it that carries ``@register(...)`` is the component. Backbones and
+data sets that differ by numbers only may share a file: then each class says ``@register(id=...)``. Files that begin
+with ``_``, and ``base.py``, hold no components.
+
+Hyper-parameters are the keyword-only arguments of ``__init__``: their defaults and annotations are the only place where
+they are written down, and ``limits`` of ``@register`` is the only place of their ranges. A class without ``__init__``
+has those of its base, and ``**options`` stands for the base's others.
 
 Planning a grid must not import torch (seconds) for each Snakemake process, so :func:`specs` reads the files with
 :mod:`ast`; :func:`load` imports the one file that is needed.
@@ -14,14 +18,14 @@ import dataclasses
 import functools
 import importlib
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeVar
 
+from calgrid.declarations import Module, undefined
 from calgrid.errors import ConfigError, number_as_text, unknown_id
-from calgrid.interfaces import undefined
 from calgrid.ranges import Range, is_finite, not_finite, read_range
 
 PACKAGE_ROOT = Path(__file__).parent
@@ -59,6 +63,8 @@ FACTS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = MappingProxyType(
         "probe": ((), ("needs_linear_head",)),
     }
 )
+#: kinds of which one file may hold several, each with an id of its own
+SEVERAL = ("dataset", "backbone")
 #: what annotations of hyper-parameters are made of, beside None and Literal
 PLAIN_TYPES = ("bool", "int", "float", "str")
 LIST_TYPES = ("list", "tuple", "Sequence")
@@ -103,7 +109,13 @@ class Option:
 
 @dataclass(frozen=True)
 class Spec:
-    """What a component's file says about it, without running the file."""
+    """What a component's file says about it, without running the file.
+
+    Attributes
+    ----------
+    module : where the class is; ``module:class`` where the module registers several, of which a fingerprint counts
+        this one.
+    """
 
     id: str
     kind: str
@@ -150,15 +162,18 @@ class Spec:
 def register(
     *,
     source: str,
+    id: str | None = None,
     dataset_defaults: Mapping[str, Mapping[str, Any]] | None = None,
     **info: Any,
 ) -> Callable[[Component], Component]:
-    """Mark a class as the component of its file.
+    """Mark a class as a component.
 
-    All arguments must be literals: they are also read without importing the file.
+    All arguments must be literals, or constants of modules of this package: they are also read without importing the
+    file.
 
     Parameters
     ----------
+    id : identifier, of a class that is not the only component of its file.
     source : the paper (authors, venue, year, equation) or origin.
     dataset_defaults : dataset id -> hyper-parameters that differ from the defaults there.
     info : further facts of the kind, for example ``needs=("features",)`` or ``keeps_argmax=True``; ``limits`` maps each
@@ -179,17 +194,17 @@ COMMON_OPTIONS: Mapping[str, Mapping[str, Option]] = MappingProxyType(
 )
 
 
-def _literal(node: ast.expr, where: str) -> Any:
+def _literal(module: Module, node: ast.expr, where: str) -> Any:
     try:
-        return ast.literal_eval(node)
+        return module.literal(node)
     except ValueError as error:
         raise ConfigError(f"{where} must be a literal: it is read without importing the file.") from error
 
 
-def _choices(annotation: ast.expr, where: str) -> tuple[Any, ...]:
+def _choices(module: Module, annotation: ast.expr, where: str) -> tuple[Any, ...]:
     """Values of a Literal; none for another annotation, which must be one that :meth:`Option.check` understands."""
     if isinstance(annotation, ast.Subscript) and ast.unparse(annotation.value) == "Literal":
-        values = _literal(annotation.slice, where)
+        values = _literal(module, annotation.slice, where)
         return values if isinstance(values, tuple) else (values,)
     waiting = [annotation]
     while waiting:
@@ -206,23 +221,15 @@ def _choices(annotation: ast.expr, where: str) -> tuple[Any, ...]:
     return ()
 
 
-def _options(cls: ast.ClassDef, where: str) -> dict[str, Option]:
-    for node in cls.body:
-        if isinstance(node, ast.FunctionDef) and node.name == "__init__":
-            pairs = zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True)
-            return {arg.arg: _option(arg, default, where) for arg, default in pairs}
-    return {}
-
-
-def _option(arg: ast.arg, default: ast.expr | None, where: str) -> Option:
+def _option(module: Module, arg: ast.arg, default: ast.expr | None, where: str) -> Option:
     if default is None or arg.annotation is None:
         missing = "a default" if default is None else "an annotation"
         raise ConfigError(f"{where}: the hyper-parameter {arg.arg} of __init__ needs {missing}.")
     return Option(
         name=arg.arg,
-        default=_literal(default, f"{where}: default of {arg.arg}"),
+        default=_literal(module, default, f"{where}: default of {arg.arg}"),
         type=ast.unparse(arg.annotation),
-        choices=_choices(arg.annotation, f"{where}: the annotation of {arg.arg}"),
+        choices=_choices(module, arg.annotation, f"{where}: the annotation of {arg.arg}"),
     )
 
 
@@ -265,46 +272,53 @@ def _with_ranges(options: Mapping[str, Option], limits: Mapping[str, Any], where
     return found
 
 
-def _registered_class(tree: ast.Module, where: str) -> tuple[ast.ClassDef, dict[str, Any]]:
-    found = []
-    for node in tree.body:
-        if not isinstance(node, ast.ClassDef):
-            continue
+def _registered(module: Module, where: str) -> Iterator[tuple[ast.ClassDef, dict[str, Any]]]:
+    """Yield the classes of a file that carry ``@register(...)``, and what they give there."""
+    for node in module.classes.values():
         for mark in node.decorator_list:
             if isinstance(mark, ast.Call) and isinstance(mark.func, ast.Name) and mark.func.id == "register":
-                found.append((node, {k.arg: _literal(k.value, f"{where}: {k.arg}") for k in mark.keywords if k.arg}))
-    if len(found) != 1:
-        raise ConfigError(f"{where} must hold exactly one class with @register, found {len(found)}.")
-    return found[0]
+                yield node, {k.arg: _literal(module, k.value, f"{where}: {k.arg}") for k in mark.keywords if k.arg}
 
 
-def _read_spec(kind: str, path: Path) -> Spec:
+def read_file(kind: str, path: Path) -> list[Spec]:
+    """Return the components of a file; ConfigError for a file that holds none, or one that is no valid component."""
     where = f"calgrid/{path.parent.name}/{path.name}"
-    if not re.fullmatch("[a-z][a-z0-9_]*", path.stem):
-        raise ConfigError(
-            f"{where}: the file's name is the identifier; name it in small letters, digits and _, a letter first."
-        )
     try:
-        tree = ast.parse(path.read_text(encoding="utf-8"))
+        module = Module.of(ast.parse(path.read_text(encoding="utf-8")))
     except SyntaxError as error:
         raise ConfigError(f"{where}, line {error.lineno}, is not valid Python ({error.msg}).") from None
     except UnicodeDecodeError:
         raise ConfigError(f"{where} is not UTF-8: save it as UTF-8.") from None
     except ValueError as error:
         raise ConfigError(f"{where} is not valid Python ({error}).") from None
-    cls, info = _registered_class(tree, where)
+    found = list(_registered(module, where))
+    several = kind in SEVERAL and bool(found) and all("id" in info for _, info in found)
+    if len(found) != 1 and not several:
+        hint = ", or several with an id each" if kind in SEVERAL else ""
+        raise ConfigError(f"{where} must hold exactly one class with @register{hint}, found {len(found)}.")
+    return [_read_spec(kind, path, module, cls, info) for cls, info in found]
+
+
+def _read_spec(kind: str, path: Path, module: Module, cls: ast.ClassDef, info: dict[str, Any]) -> Spec:
+    where = f"calgrid/{path.parent.name}/{path.name}"
+    own = f":{cls.name}" if "id" in info else ""
+    id = info.pop("id", path.stem)
+    if not isinstance(id, str) or not re.fullmatch("[a-z][a-z0-9_]*", id):
+        given = f"the id {id!r}" if own else "the file's name is the identifier; name it"
+        raise ConfigError(f"{where}: {given} {'must be' if own else 'in'} small letters, digits and _, a letter first.")
     if "source" not in info:
         raise ConfigError(f"{where}: @register needs a source.")
-    options = {**_options(cls, where), **COMMON_OPTIONS.get(kind, {})}
+    arguments = module.keyword_only(cls.name).values()
+    options = {arg.arg: _option(home, arg, default, where) for arg, default, home in arguments}
+    options.update(COMMON_OPTIONS.get(kind, {}))
     source = info.pop("source")
     _check_facts(kind, info, where)
-    doc = ast.get_docstring(cls) or ""
     return Spec(
-        id=path.stem,
+        id=id,
         kind=kind,
-        module=f"calgrid.{path.parent.name}.{path.stem}",
+        module=f"calgrid.{path.parent.name}.{path.stem}{own}",
         class_name=cls.name,
-        summary=doc.strip().split("\n", 1)[0],
+        summary=(ast.get_docstring(cls) or "").strip().split("\n", 1)[0],
         source=source,
         dataset_defaults=MappingProxyType(info.pop("dataset_defaults", {})),
         options=MappingProxyType(_with_ranges(options, info.get("limits", {}), where)),
@@ -317,7 +331,15 @@ def specs(kind: str) -> Mapping[str, Spec]:
     """All components of a kind by identifier, in alphabetical order; imports nothing."""
     folder = PACKAGE_ROOT / KINDS[kind][0]
     paths = sorted(path for path in folder.glob("*.py") if path.name != "base.py" and path.name[0] not in "_.")
-    return MappingProxyType({path.stem: _read_spec(kind, path) for path in paths})
+    found: dict[str, Spec] = {}
+    for entry in (entry for path in paths for entry in read_file(kind, path)):
+        if entry.id in found:
+            raise ConfigError(
+                f"The {KINDS[kind][1]} '{entry.id}' is registered by {entry.module} and {found[entry.id].module}: "
+                "rename one."
+            )
+        found[entry.id] = entry
+    return MappingProxyType(dict(sorted(found.items())))
 
 
 def spec(kind: str, name: str, where: str = "") -> Spec:
@@ -339,6 +361,7 @@ def spec(kind: str, name: str, where: str = "") -> Spec:
 @functools.cache
 def _check_methods(module: str, class_name: str, kind: str) -> None:
     """Raise ConfigError for a class that could not be used, because it lacks what its base asks for."""
+    module = module.partition(":")[0]
     if missing := undefined(module, class_name):
         path = f"{module.replace('.', '/')}.py"
         raise ConfigError(f"{path}: the {kind} {class_name} must define {', '.join(missing)}.")
@@ -347,4 +370,4 @@ def _check_methods(module: str, class_name: str, kind: str) -> None:
 def load(kind: str, name: str) -> type:
     """Import the file of a component and return its class."""
     entry = spec(kind, name)
-    return getattr(importlib.import_module(entry.module), entry.class_name)
+    return getattr(importlib.import_module(entry.module.partition(":")[0]), entry.class_name)

@@ -10,9 +10,8 @@ from torch import nn
 
 from calgrid.backbones._densenet import SmallImageDenseNet
 from calgrid.backbones._focal_calibration import load_checkpoint
-from calgrid.backbones._resnet import Bottleneck, FourLevelResNet
-from calgrid.backbones._wide import WideResNet
-from calgrid.backbones.densenet121 import DenseNet121
+from calgrid.backbones._resnet import Bottleneck, FourLevelResNet, WideResNet
+from calgrid.backbones.small_images import DenseNet121
 from calgrid.errors import DataError
 
 CLASSES = 5

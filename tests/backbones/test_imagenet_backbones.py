@@ -12,7 +12,7 @@ from torch import nn
 
 from calgrid.backbones import build_backbone
 from calgrid.backbones._torchvision import TorchvisionBackbone, take_apart
-from calgrid.backbones.imagenet_densenet121 import ImageNetDenseNet121
+from calgrid.backbones.imagenet import ImageNetDenseNet121
 from calgrid.datasets import _download
 from calgrid.errors import ConfigError, DataError
 from calgrid.registry import load, specs

@@ -17,8 +17,7 @@ from calgrid import registry
 from calgrid.datasets import _prepared, open_prepared, prepare
 from calgrid.datasets._archives import read_members, unpickle_arrays
 from calgrid.datasets._splits import shuffled_order
-from calgrid.datasets.cifar10 import Cifar10
-from calgrid.datasets.cifar100 import Cifar100
+from calgrid.datasets.cifar import Cifar10, Cifar100
 from calgrid.errors import DataError
 
 TEN, HUNDRED = "cifar-10-batches-py", "cifar-100-python"

@@ -12,7 +12,7 @@ from tests.datasets.archives import write_tar
 from calgrid import registry
 from calgrid.datasets._archives import map_arrays
 from calgrid.datasets.base import ImageSplit
-from calgrid.datasets.cifar10_c import Cifar10C
+from calgrid.datasets.cifar_c import Cifar10C
 from calgrid.errors import DataError
 
 COUNT = 4

@@ -14,7 +14,7 @@ from tests.backbones.test_focal_calibration import CLASSES, TheirDenseNet, save,
 from tests.stages.small import HOME
 
 from calgrid.backbones._densenet import SmallImageDenseNet
-from calgrid.backbones.imagenet_resnet50 import ImageNetResNet50
+from calgrid.backbones.imagenet import ImageNetResNet50
 from calgrid.configuration.plan import Plan
 from calgrid.configuration.runs import RunKey
 from calgrid.configuration.study import Study

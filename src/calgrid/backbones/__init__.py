@@ -11,13 +11,13 @@ one is two convolutions and a mean::
     @register(
         source="an example",
         label="Tiny",
-        parameters={10: 538},
+        parameters={10: 674},
         pretrained=False,
         num_features=8,
         image_size=32,
         min_size=1,
-        macs=221_264,
-        activations=8_192,
+        macs=573_520,
+        activations=27_656,
     )
     class Tiny(Backbone):
         def __init__(self, num_classes: int) -> None:

@@ -1,9 +1,11 @@
 """Residual networks for small images: a 3x3 stem without max-pooling, levels of blocks, global average pooling.
 
-Two families: the 6n+2 networks of He et al. (CVPR 2016, section 4.2), three levels of 16, 32 and 64 channels; and the
+Three families: the 6n+2 networks of He et al. (CVPR 2016, section 4.2), three levels of 16, 32 and 64 channels; and the
 ImageNet networks of the same paper on a CIFAR stem, as calibration papers use them (official code
 torrvision/focal_calibration, ``Net/resnet.py``): four levels of 64, 128, 256 and 512 channels with shortcuts of option
-B (1x1 convolution and batch normalisation where the shape changes).
+B (1x1 convolution and batch normalisation where the shape changes). And the wide networks of Zagoruyko & Komodakis
+(BMVC 2016) in the variant of the same code, ``Net/wide_resnet.py``: activations after the convolutions as in He et al.,
+and 6n + 2 layers counted, so that its 26 layers are the blocks of the paper's WRN-28.
 """
 
 from collections.abc import Callable, Sequence
@@ -158,4 +160,14 @@ class TinyImageNetResNet(Backbone):
         stages = stem_and_levels(block, FOUR_WIDTHS[0], FOUR_WIDTHS, blocks)
         pool = nn.Sequential(nn.AvgPool2d(POOL), nn.Flatten())
         super().__init__(stages, pool, 4 * block.expansion * FOUR_WIDTHS[-1], num_classes)
+        he_normal_(self)
+
+
+class WideResNet(Backbone):
+    """Three levels of ``blocks_per_level`` basic blocks with ``width`` times 16, 32 and 64 channels, drawn by He."""
+
+    def __init__(self, num_classes: int, blocks_per_level: int, width: int) -> None:
+        widths = [width * channels for channels in WIDTHS]
+        stages = stem_and_levels(BasicBlock, WIDTHS[0], widths, [blocks_per_level] * len(widths))
+        super().__init__(stages, global_pool(), widths[-1], num_classes)
         he_normal_(self)

@@ -13,7 +13,7 @@ each channel over the training images.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,31 +45,55 @@ class Source:
     classes: tuple[str, ...] | None = None
 
 
+LIMITS = {
+    "val_size": "[1, inf)",
+    "split_seed": "[0, 4294967295]",
+    "subset": "[1, inf)",
+    "image_size": "[1, 4096]",
+    "resize": "[1, 4096]",
+    "n_classes": "[2, 1000000]",
+    "mean": "(-inf, inf)",
+    "std": "(0, inf)",
+}
+
+
 class ImageFiles(Dataset):
-    """Base of the kinds of data sets that users configure; a kind defines :meth:`open`."""
+    """Base of the kinds of data sets that users configure; a kind defines :meth:`open`.
+
+    Parameters
+    ----------
+    train, test, val : files or folders below data_root, one or a list each.
+    val_size : images drawn from the training files where there are none for ``val``.
+    split, split_seed : how they are drawn (see above); the seed also orders the ``subset``.
+    subset : number of training images to keep.
+    image_size, resize : pixels of a side, and of the shorter side before the cut (see ``_pictures.py``).
+    n_classes : number of classes; that of the training files if None.
+    mean, std : normalisation constants for pixels in [0, 1]; those of the training images if None.
+    duplicates : what to do about images of equal content in two splits: refuse them, or count them in the manifest.
+    """
 
     def __init__(
         self,
         *,
-        train: str | list[str],
-        test: str | list[str],
-        val: str | list[str] | None,
-        val_size: int | None,
-        split: str,
-        split_seed: int,
-        subset: int | None,
-        image_size: int | None,
-        resize: int | None,
-        n_classes: int | None,
-        mean: list[float] | None,
-        std: list[float] | None,
+        train: str | list[str] = "train",
+        test: str | list[str] = "test",
+        val: str | list[str] | None = None,
+        val_size: int | None = None,
+        split: Literal["stratified", "shuffled"] = "stratified",
+        split_seed: int = 1,
+        subset: int | None = None,
+        image_size: int | None = None,
+        resize: int | None = None,
+        n_classes: int | None = None,
+        mean: list[float] | None = None,
+        std: list[float] | None = None,
+        duplicates: Literal["refuse", "count"] = "refuse",
     ) -> None:
         named = {"train": train, "val": val or [], "test": test}
         self.paths = {role: [paths] if isinstance(paths, str) else list(paths) for role, paths in named.items()}
         self.val_size, self.split, self.split_seed, self.subset = val_size, split, split_seed, subset
         self.image_size, self.resize = image_size, resize
         self.n_classes, self.mean, self.std = n_classes, mean, std
-        self._found: dict[str, Any] = {}
 
     def open(self, data_root: Path | None, names: Sequence[str], train: Source | None) -> Source:
         """Open the files of one split; ``train`` is the source of the training split when another one is opened."""
@@ -86,7 +110,7 @@ class ImageFiles(Dataset):
                 # rows count through all files, so that those of two files are never taken for the same
                 splits[role] = ImageSplit(self._decode(role, source, chosen), source.labels[chosen], chosen + offset)
             offset += len(source.labels)
-        self._found = self._facts(splits["train"].images, sources)
+        self.found = self._facts(splits["train"].images, sources)
         return {role: splits[role] for role in ("train", "val", "test")}
 
     def plan(self, data_root: Path | None) -> tuple[dict[str, Source], dict[str, Rows]]:
@@ -109,10 +133,6 @@ class ImageFiles(Dataset):
         for role, source in sources.items():
             self._check_labels(source.labels, ", ".join(self.paths[role]))
         return sources, self._rows(train.labels)
-
-    def found(self) -> Mapping[str, Any]:
-        """Return the facts that were read, and the files; see :class:`Dataset`."""
-        return self._found
 
     def _rows(self, labels: Rows) -> dict[str, Rows]:
         """Rows of the training source that go to ``train`` and, where it has no files, to ``val``."""

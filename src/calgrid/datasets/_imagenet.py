@@ -14,6 +14,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,9 +28,11 @@ from calgrid.parallel import in_threads
 from calgrid.progress import log
 
 #: pixels of a side, and of the shorter side before the cut
-SIZE, RESIZE = 224, 256
+SIZE = 224
+RESIZE = 256
 #: one picture in so many fits the calibrators
 FIFTH = 5
+LIMITS = {"split_seed": "[0, 4294967295]", "resize": "[1, 4096]"}
 #: last two parts of a path, WordNet id and file; hidden files are left out
 PICTURE = re.compile(r"(?:.*/)?(n\d{8}/[^/.][^/]*)")
 
@@ -139,7 +142,13 @@ class Evaluated(Dataset):
     interpolation : how pictures are scaled to that.
     """
 
-    def __init__(self, *, split_seed: int, resize: int = RESIZE, interpolation: Interpolation = "bilinear") -> None:
+    def __init__(
+        self,
+        *,
+        split_seed: int = 1,
+        resize: int = RESIZE,
+        interpolation: Literal["bilinear", "bicubic"] = "bilinear",
+    ) -> None:
         self.split_seed, self.resize, self.interpolation = split_seed, resize, interpolation
 
     def pictures(self, data_root: Path | None) -> Pictures:

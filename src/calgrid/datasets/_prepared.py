@@ -70,7 +70,7 @@ def prepare(
     else:
         settings = []
         parts = {name: [split] for name, split in component.build(root).items()}
-    found = component.found()
+    found = component.found
     entry = dataclasses.replace(entry, info={**entry.info, **found})
     twins = _check_built(entry, parts, settings)
     path = Path(out_dir) / MANIFEST

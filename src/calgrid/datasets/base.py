@@ -5,6 +5,7 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, ClassVar
 
 import numpy as np
@@ -76,10 +77,8 @@ class Images:
     scratch: Path | None = None
     #: threads that decode pictures, set by the preparation
     threads = 1
-
-    def found(self) -> Mapping[str, Any]:
-        """Return facts that only :meth:`build` could tell, for the manifest; they win over registered ones."""
-        return {}
+    #: facts that only :meth:`build` could tell, for the manifest; they win over registered ones
+    found: Mapping[str, Any] = MappingProxyType({})
 
 
 class Dataset(Images):

@@ -8,11 +8,11 @@ Links to files and folders are followed; one to a folder that is read already, o
 import hashlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
-from calgrid.datasets._image_files import ImageFiles, Rows, Source
+from calgrid.datasets._image_files import LIMITS, ImageFiles, Rows, Source
 from calgrid.datasets._pictures import SUFFIXES
 from calgrid.errors import DataError
 from calgrid.registry import register
@@ -25,63 +25,14 @@ from calgrid.storage.sources import files_below
     label="Image folders",
     configurable=True,
     download=False,
-    limits={
-        "val_size": "[1, inf)",
-        "split_seed": "[0, 4294967295]",
-        "subset": "[1, inf)",
-        "image_size": "[1, 4096]",
-        "resize": "[1, 4096]",
-        "n_classes": "[2, 1000000]",
-        "mean": "(-inf, inf)",
-        "std": "(0, inf)",
-    },
+    limits=LIMITS,
 )
 class ImageFolder(ImageFiles):
     """Pictures of your own in one folder a class; configured under a name of your own.
 
-    Parameters
-    ----------
-    train, test, val : folders below data_root that hold one folder a class, one or a list each.
-    val_size : images drawn from the training folders where there are none for ``val``.
-    split, split_seed : how they are drawn (see ``_image_files.py``); the seed also orders the ``subset``.
-    subset : number of training images to keep.
-    image_size, resize : pixels of a side, and of the shorter side before the cut (see ``_pictures.py``).
-    n_classes : number of classes; the number of training folders if None.
-    mean, std : normalisation constants for pixels in [0, 1]; those of the training images if None.
-    duplicates : what to do about images of equal content in two splits: refuse them, or count them in the manifest.
+    Options are those of :class:`ImageFiles`; ``train``, ``test`` and ``val`` name folders that hold one folder a class,
+    and without ``n_classes`` the folders of the training split are counted.
     """
-
-    def __init__(
-        self,
-        *,
-        train: str | list[str] = "train",
-        test: str | list[str] = "test",
-        val: str | list[str] | None = None,
-        val_size: int | None = None,
-        split: Literal["stratified", "shuffled"] = "stratified",
-        split_seed: int = 1,
-        subset: int | None = None,
-        image_size: int | None = None,
-        resize: int | None = None,
-        n_classes: int | None = None,
-        mean: list[float] | None = None,
-        std: list[float] | None = None,
-        duplicates: Literal["refuse", "count"] = "refuse",
-    ) -> None:
-        super().__init__(
-            train=train,
-            test=test,
-            val=val,
-            val_size=val_size,
-            split=split,
-            split_seed=split_seed,
-            subset=subset,
-            image_size=image_size,
-            resize=resize,
-            n_classes=n_classes,
-            mean=mean,
-            std=std,
-        )
 
     def open(self, data_root: Path | None, names: Sequence[str], train: Source | None) -> Source:
         """List the images of one split; see :class:`ImageFiles`."""

@@ -6,13 +6,13 @@ from 0. Nothing is unpickled. The columns are found by their usual names unless 
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from calgrid.datasets._image_files import ImageFiles, Rows, Source
+from calgrid.datasets._image_files import LIMITS, ImageFiles, Rows, Source
 from calgrid.errors import DataError
 from calgrid.registry import register
 from calgrid.storage.sources import record
@@ -29,30 +29,17 @@ BATCH = 256
     label="Parquet images",
     configurable=True,
     download=False,
-    limits={
-        "val_size": "[1, inf)",
-        "split_seed": "[0, 4294967295]",
-        "subset": "[1, inf)",
-        "image_size": "[1, 4096]",
-        "resize": "[1, 4096]",
-        "n_classes": "[2, 1000000]",
-        "mean": "(-inf, inf)",
-        "std": "(0, inf)",
-    },
+    limits=LIMITS,
 )
 class ImageParquet(ImageFiles):
     """Pictures of your own in Parquet files; configured under a name of your own.
 
+    Options are those of :class:`ImageFiles`; without ``n_classes`` it is the largest training label + 1, and every
+    class must occur there.
+
     Parameters
     ----------
-    train, test, val : files below data_root, one or a list each.
-    val_size : rows drawn from the training files where there are no files for ``val``.
-    split, split_seed : how they are drawn (see ``_image_files.py``); the seed also orders the ``subset``.
-    subset : number of training rows to keep.
-    image_size, resize : pixels of a side, and of the shorter side before the cut (see ``_pictures.py``).
-    n_classes : number of classes; the largest training label + 1 if None, and then every class must occur there.
-    mean, std : normalisation constants for pixels in [0, 1]; those of the training images if None.
-    duplicates : what to do about images of equal content in two splits: refuse them, or count them in the manifest.
+    train, test : files below data_root, one or a list each.
     image_column, label_column : names of the columns; the usual ones if None.
     """
 
@@ -61,34 +48,11 @@ class ImageParquet(ImageFiles):
         *,
         train: str | list[str] = "train.parquet",
         test: str | list[str] = "test.parquet",
-        val: str | list[str] | None = None,
-        val_size: int | None = None,
-        split: Literal["stratified", "shuffled"] = "stratified",
-        split_seed: int = 1,
-        subset: int | None = None,
-        image_size: int | None = None,
-        resize: int | None = None,
-        n_classes: int | None = None,
-        mean: list[float] | None = None,
-        std: list[float] | None = None,
-        duplicates: Literal["refuse", "count"] = "refuse",
         image_column: str | None = None,
         label_column: str | None = None,
+        **options: Any,
     ) -> None:
-        super().__init__(
-            train=train,
-            test=test,
-            val=val,
-            val_size=val_size,
-            split=split,
-            split_seed=split_seed,
-            subset=subset,
-            image_size=image_size,
-            resize=resize,
-            n_classes=n_classes,
-            mean=mean,
-            std=std,
-        )
+        super().__init__(train=train, test=test, **options)
         self.image_columns = IMAGE_COLUMNS if image_column is None else (image_column,)
         self.label_columns = LABEL_COLUMNS if label_column is None else (label_column,)
 

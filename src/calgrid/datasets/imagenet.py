@@ -7,7 +7,7 @@ ground truth are in another order than the sorted ids and are translated by its 
 
 import io
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import scipy.io
@@ -16,7 +16,7 @@ from scipy.io.matlab import MatReadError
 from calgrid.datasets._archive_reader import open_archive
 from calgrid.datasets._archives import LIST_LIMIT, read_members
 from calgrid.datasets._download import find_local, published
-from calgrid.datasets._imagenet import Evaluated, Pictures, by_class
+from calgrid.datasets._imagenet import LIMITS, Evaluated, Pictures, by_class
 from calgrid.errors import DataError
 from calgrid.registry import register
 
@@ -50,21 +50,10 @@ TRUTH, META = (f"ILSVRC2012_devkit_t12/data/{name}" for name in ("ILSVRC2012_val
             "md5": "fa75699e90414af021442c21a62c3abf",
         },
     ),
-    limits={"split_seed": "[0, 4294967295]", "resize": "[1, 4096]"},
+    limits=LIMITS,
 )
 class Imagenet(Evaluated):
-    """Photographs of one thousand classes: the validation set, a fifth of it for calibration.
-
-    Parameters
-    ----------
-    split_seed : seed of the draw of the pictures that fit calibrators.
-    resize, interpolation : pixels of the shorter side before the cut to 224, and how pictures are scaled to that.
-    """
-
-    def __init__(
-        self, *, split_seed: int = 1, resize: int = 256, interpolation: Literal["bilinear", "bicubic"] = "bilinear"
-    ) -> None:
-        super().__init__(split_seed=split_seed, resize=resize, interpolation=interpolation)
+    """Photographs of one thousand classes: the validation set, a fifth of it for calibration."""
 
     def pictures(self, data_root: Path | None) -> Pictures:
         """Return the validation pictures; see :class:`Evaluated`."""

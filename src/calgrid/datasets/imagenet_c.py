@@ -20,11 +20,13 @@ from calgrid import registry
 from calgrid.datasets._archive_reader import ArchiveReader, open_archive
 from calgrid.datasets._download import find_local, published
 from calgrid.datasets._imagenet import Pictures, by_class, draw_fifth
+from calgrid.datasets._shifts import EXTRA_SHIFTS, STANDARD_SHIFTS
 from calgrid.datasets.base import ImageSplit, ShiftFamily, ShiftSetting
 from calgrid.errors import DataError
 from calgrid.registry import register
 
 FOLDER = "imagenet_c"
+URL = "https://zenodo.org/records/2235448"
 
 
 @register(
@@ -32,57 +34,17 @@ FOLDER = "imagenet_c"
     role="shift",
     label="ImageNet-C",
     base="imagenet",
-    shifts=(
-        "gaussian_noise",
-        "shot_noise",
-        "impulse_noise",
-        "defocus_blur",
-        "glass_blur",
-        "motion_blur",
-        "zoom_blur",
-        "snow",
-        "frost",
-        "fog",
-        "brightness",
-        "contrast",
-        "elastic_transform",
-        "pixelate",
-        "jpeg_compression",
-        "speckle_noise",
-        "gaussian_blur",
-        "spatter",
-        "saturate",
-    ),
+    shifts=(*STANDARD_SHIFTS, *EXTRA_SHIFTS),
     severities=(5,),
     n_classes=1000,
     image_shape=(3, 224, 224),
     download=False,
     files=(
-        {
-            "name": "noise.tar",
-            "url": "https://zenodo.org/records/2235448",
-            "md5": "e80562d7f6c3f8834afb1ecf27252745",
-        },
-        {
-            "name": "blur.tar",
-            "url": "https://zenodo.org/records/2235448",
-            "md5": "2d8e81fdd8e07fef67b9334fa635e45c",
-        },
-        {
-            "name": "weather.tar",
-            "url": "https://zenodo.org/records/2235448",
-            "md5": "33ffea4db4d93fe4a428c40a6ce0c25d",
-        },
-        {
-            "name": "digital.tar",
-            "url": "https://zenodo.org/records/2235448",
-            "md5": "89157860d7b10d5797849337ca2e5c03",
-        },
-        {
-            "name": "extra.tar",
-            "url": "https://zenodo.org/records/2235448",
-            "md5": "d492dfba5fc162d8ec2c3cd8ee672984",
-        },
+        {"name": "noise.tar", "url": URL, "md5": "e80562d7f6c3f8834afb1ecf27252745"},
+        {"name": "blur.tar", "url": URL, "md5": "2d8e81fdd8e07fef67b9334fa635e45c"},
+        {"name": "weather.tar", "url": URL, "md5": "33ffea4db4d93fe4a428c40a6ce0c25d"},
+        {"name": "digital.tar", "url": URL, "md5": "89157860d7b10d5797849337ca2e5c03"},
+        {"name": "extra.tar", "url": URL, "md5": "d492dfba5fc162d8ec2c3cd8ee672984"},
     ),
 )
 class ImagenetC(ShiftFamily):

@@ -6,8 +6,9 @@ once more: nothing here has a long tail, and results differ from those on ``imag
 pictures alone. A warning goes with such results.
 """
 
-from typing import Literal
+from typing import Any
 
+from calgrid.datasets._imagenet import LIMITS
 from calgrid.datasets.imagenet import Imagenet
 from calgrid.registry import register
 
@@ -25,18 +26,10 @@ from calgrid.registry import register
     evaluation_only=True,
     warning="the pictures are the balanced validation pictures of ImageNet under another draw: no class is rare",
     download=False,
-    limits={"split_seed": "[0, 4294967295]", "resize": "[1, 4096]"},
+    limits=LIMITS,
 )
 class ImagenetLt(Imagenet):
-    """The test pictures of ImageNet-LT: those of ``imagenet`` under another draw.
+    """The test pictures of ImageNet-LT: those of ``imagenet`` under another draw."""
 
-    Parameters
-    ----------
-    split_seed : seed of the draw of the pictures that fit calibrators.
-    resize, interpolation : pixels of the shorter side before the cut to 224, and how pictures are scaled to that.
-    """
-
-    def __init__(
-        self, *, split_seed: int = 2, resize: int = 256, interpolation: Literal["bilinear", "bicubic"] = "bilinear"
-    ) -> None:
-        super().__init__(split_seed=split_seed, resize=resize, interpolation=interpolation)
+    def __init__(self, *, split_seed: int = 2, **options: Any) -> None:
+        super().__init__(split_seed=split_seed, **options)

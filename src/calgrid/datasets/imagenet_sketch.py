@@ -6,12 +6,10 @@ data_root, the archive as it is or the folder ``imagenet_sketch`` with one folde
 below it; size and SHA-256 of the archive go into the manifest.
 """
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
 
 from calgrid.datasets._archive_reader import open_archive
-from calgrid.datasets._imagenet import Evaluated, Pictures, by_class
+from calgrid.datasets._imagenet import LIMITS, Evaluated, Pictures, by_class
 from calgrid.errors import DataError
 from calgrid.registry import register
 from calgrid.storage.sources import record
@@ -30,22 +28,10 @@ ARCHIVE, FOLDER = "ImageNet-Sketch.zip", "imagenet_sketch"
     duplicates="count",
     evaluation_only=True,
     download=False,
-    limits={"split_seed": "[0, 4294967295]", "resize": "[1, 4096]"},
+    limits=LIMITS,
 )
 class ImagenetSketch(Evaluated):
-    """Drawings of one thousand classes, a fifth of them for calibration.
-
-    Parameters
-    ----------
-    split_seed : seed of the draw of the pictures that fit calibrators.
-    resize, interpolation : pixels of the shorter side before the cut to 224, and how pictures are scaled to that.
-    """
-
-    def __init__(
-        self, *, split_seed: int = 1, resize: int = 256, interpolation: Literal["bilinear", "bicubic"] = "bilinear"
-    ) -> None:
-        super().__init__(split_seed=split_seed, resize=resize, interpolation=interpolation)
-        self._found: dict[str, Any] = {}
+    """Drawings of one thousand classes, a fifth of them for calibration."""
 
     def pictures(self, data_root: Path | None) -> Pictures:
         """Return all drawings; see :class:`Evaluated`."""
@@ -60,9 +46,5 @@ class ImagenetSketch(Evaluated):
         store = open_archive(place)
         found = Pictures.of(store, by_class(store), self.registered["n_classes"])
         source = record(place, ARCHIVE) if place.is_file() else {"path": FOLDER, "files": len(found.names)}
-        self._found = {"sources": [source]}
+        self.found = {"sources": [source]}
         return found
-
-    def found(self) -> Mapping[str, Any]:
-        """Return what was taken; see :class:`Dataset`."""
-        return self._found

@@ -1,7 +1,9 @@
-"""CIFAR-10-C and CIFAR-100-C: the published corruptions of the CIFAR test images, mapped out of their tar archive.
+"""CIFAR-10-C and CIFAR-100-C: the test images of CIFAR under 15 corruptions at five severities, out of their tar.
 
 The archive holds one array a corruption, of 5 x 10,000 images by ascending severity in the order of the test split,
-and the labels. Nothing is unpacked: the arrays are mapped into memory where they lie in the archive.
+and the labels. Nothing is unpacked: the arrays are mapped into memory where they lie in the archive. Its four extra
+corruptions, which the authors keep for validation, are left out. The images were made of the original files, whatever
+data set a network was trained on.
 """
 
 from collections.abc import Mapping
@@ -11,8 +13,10 @@ import numpy as np
 
 from calgrid.datasets._archives import map_arrays
 from calgrid.datasets._download import download
+from calgrid.datasets._shifts import STANDARD_SHIFTS
 from calgrid.datasets.base import ImageSplit, ShiftFamily, ShiftSetting
 from calgrid.errors import DataError
+from calgrid.registry import register
 
 
 class CifarC(ShiftFamily):
@@ -40,3 +44,51 @@ class CifarC(ShiftFamily):
                 part = images[number * count : (number + 1) * count].transpose(0, 3, 1, 2)
                 settings.append(ShiftSetting(shift, severity, ImageSplit(part, np.asarray(labels))))
         return settings
+
+
+@register(
+    id="cifar10_c",
+    source="Hendrycks and Dietterich, Benchmarking Neural Network Robustness, ICLR 2019",
+    role="shift",
+    label="CIFAR-10-C",
+    base="cifar10",
+    shifts=STANDARD_SHIFTS,
+    severities=(1, 2, 3, 4, 5),
+    n_classes=10,
+    image_shape=(3, 32, 32),
+    download=True,
+    files=(
+        {
+            "name": "CIFAR-10-C.tar",
+            "url": "https://zenodo.org/records/2535967/files/CIFAR-10-C.tar",
+            "size": 2_918_471_680,
+            "md5": "56bf5dcef84df0e2308c6dcbcbbd8499",
+        },
+    ),
+)
+class Cifar10C(CifarC):
+    """Corrupted test images of CIFAR-10, in the order of the clean test split."""
+
+
+@register(
+    id="cifar100_c",
+    source="Hendrycks and Dietterich, Benchmarking Neural Network Robustness, ICLR 2019",
+    role="shift",
+    label="CIFAR-100-C",
+    base="cifar100",
+    shifts=STANDARD_SHIFTS,
+    severities=(1, 2, 3, 4, 5),
+    n_classes=100,
+    image_shape=(3, 32, 32),
+    download=True,
+    files=(
+        {
+            "name": "CIFAR-100-C.tar",
+            "url": "https://zenodo.org/records/3555552/files/CIFAR-100-C.tar",
+            "size": 2_918_473_216,
+            "md5": "11f0ed0f1191edbf9fa23466ae6021d3",
+        },
+    ),
+)
+class Cifar100C(CifarC):
+    """Corrupted test images of CIFAR-100, in the order of the clean test split."""

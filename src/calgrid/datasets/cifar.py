@@ -1,8 +1,13 @@
 """CIFAR-10 and CIFAR-100 from their original Python archives.
 
 Images are rows of 3072 bytes, channel by channel. Training rows count through the batches in the order of their
-numbers, which is torchvision's order. Validation rows are the first of NumPy's legacy shuffle, not stratified: the
-split of focal_calibration (``random_seed=1``), which is the same for all seeds of a run here.
+numbers, which is torchvision's order. Labels of CIFAR-100 are the fine ones. Validation rows are the first of NumPy's
+legacy shuffle, not stratified: the split of focal_calibration (``random_seed=1``), which is the same for all seeds of a
+run here.
+
+Images of both are normalised by the constants of CIFAR-10, as the official code of focal_calibration and FeDLaS does in
+training. That code tests CIFAR-100 with the constants of ImageNet; here all splits have the same ones, unless the
+protocol says otherwise (``test_normalisation``).
 """
 
 import io
@@ -18,7 +23,9 @@ from calgrid.datasets._download import download
 from calgrid.datasets._splits import draw_val
 from calgrid.datasets.base import Dataset, ImageSplit
 from calgrid.errors import DataError
+from calgrid.registry import register
 
+SOURCE = "Krizhevsky, Learning Multiple Layers of Features from Tiny Images, technical report, 2009"
 SHAPE = (3, 32, 32)
 #: most bytes of a member: 50,000 images with names and labels
 LIMIT = 200_000_000
@@ -56,3 +63,65 @@ class Cifar(Dataset):
         if not fits or not isinstance(labels, list) or len(labels) != len(images):
             raise DataError(f"{where} does not hold uint8 rows of 3072 and as many '{self.label_key}': replace it.")
         return images.reshape(-1, *SHAPE), np.array(labels, dtype=np.int64)
+
+
+@register(
+    id="cifar10",
+    source=SOURCE,
+    role="dataset",
+    label="CIFAR-10",
+    n_classes=10,
+    image_shape=(3, 32, 32),
+    mean=(0.4914, 0.4822, 0.4465),
+    std=(0.2023, 0.1994, 0.2010),
+    sizes={"train": 45_000, "val": 5_000, "test": 10_000},
+    drawn_val={"split": "shuffled", "val_size": 5_000, "split_seed": 1},
+    duplicates="count",
+    families=("cifar10_c", "ood/svhn", "ood/cifar100"),
+    download=True,
+    files=(
+        {
+            "name": "cifar-10-python.tar.gz",
+            "url": "https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz",
+            "size": 170_498_071,
+            "sha256": "6d958be074577803d12ecdefd02955f39262c83c16fe9348329d7fe0b5c001ce",
+        },
+    ),
+)
+class Cifar10(Cifar):
+    """Photographs of ten kinds of animals and vehicles."""
+
+    train_members = tuple(f"cifar-10-batches-py/data_batch_{number}" for number in range(1, 6))
+    test_member = "cifar-10-batches-py/test_batch"
+    label_key = "labels"
+
+
+@register(
+    id="cifar100",
+    source=SOURCE,
+    role="dataset",
+    label="CIFAR-100",
+    n_classes=100,
+    image_shape=(3, 32, 32),
+    mean=(0.4914, 0.4822, 0.4465),
+    std=(0.2023, 0.1994, 0.2010),
+    sizes={"train": 45_000, "val": 5_000, "test": 10_000},
+    drawn_val={"split": "shuffled", "val_size": 5_000, "split_seed": 1},
+    duplicates="count",
+    families=("cifar100_c", "ood/svhn", "ood/cifar10"),
+    download=True,
+    files=(
+        {
+            "name": "cifar-100-python.tar.gz",
+            "url": "https://www.cs.toronto.edu/~kriz/cifar-100-python.tar.gz",
+            "size": 169_001_437,
+            "sha256": "85cd44d02ba6437773c5bbd22e183051d648de2e7d6b014e1ef29b855ba677a7",
+        },
+    ),
+)
+class Cifar100(Cifar):
+    """Photographs of one hundred kinds of things, by their fine labels."""
+
+    train_members = ("cifar-100-python/train",)
+    test_member = "cifar-100-python/test"
+    label_key = "fine_labels"

@@ -1,0 +1,230 @@
+"""Networks for small images as calibration papers use them: residual, wide residual and densely connected ones.
+
+Those of the line of torrvision/focal_calibration differ from networks of the same names elsewhere; each says how. The
+ImageNet networks with torchvision's weights are in ``imagenet.py``.
+"""
+
+from calgrid.backbones._densenet import SmallImageDenseNet
+from calgrid.backbones._resnet import (
+    BasicBlock,
+    Bottleneck,
+    FourLevelResNet,
+    SmallImageResNet,
+    TinyImageNetResNet,
+    WideResNet,
+    padded_shortcut,
+    projection,
+)
+from calgrid.registry import register
+
+RESNET = (
+    "He et al., Deep Residual Learning for Image Recognition, CVPR 2016; torrvision/focal_calibration Net/resnet.py"
+)
+RESNET_TINY = (
+    "He et al., Deep Residual Learning for Image Recognition, CVPR 2016; "
+    "torrvision/focal_calibration Net/resnet_tiny_imagenet.py"
+)
+
+
+@register(
+    id="resnet8",
+    source="He et al., Deep Residual Learning for Image Recognition, CVPR 2016, section 4.2, n = 1",
+    label="ResNet-8",
+    parameters={10: 75_290},
+    num_features=64,
+    pretrained=False,
+    image_size=32,
+    min_size=1,
+    macs=12_239_488,
+    activations=150_832,
+)
+class ResNet8(SmallImageResNet):
+    """Residual network of 8 layers, widths 16-32-64, option-A shortcuts."""
+
+    def __init__(self, num_classes: int) -> None:
+        super().__init__(num_classes, blocks_per_level=1, shortcut=padded_shortcut)
+
+
+@register(
+    id="resnet20",
+    source="He et al., Deep Residual Learning for Image Recognition, CVPR 2016, section 4.2, n = 3",
+    label="ResNet-20",
+    parameters={10: 272_474, 100: 278_324},
+    num_features=64,
+    pretrained=False,
+    image_size=32,
+    min_size=1,
+    macs=40_813_184,
+    activations=380_656,
+)
+class ResNet20(SmallImageResNet):
+    """Residual network of 20 layers, widths 16-32-64.
+
+    Where the shape changes, the shortcut is a 1x1 convolution with batch normalisation (option B of the paper), as in
+    the larger networks of the calibration papers; the paper's own has option A, without parameters (269,722).
+    """
+
+    def __init__(self, num_classes: int) -> None:
+        super().__init__(num_classes, blocks_per_level=3, shortcut=projection)
+
+
+@register(
+    id="resnet18",
+    source=RESNET,
+    label="ResNet-18",
+    parameters={10: 11_173_962, 100: 11_220_132},
+    num_features=512,
+    pretrained=False,
+    image_size=32,
+    min_size=1,
+    macs=555_422_720,
+    activations=1_179_840,
+)
+class ResNet18(FourLevelResNet):
+    """Four levels of 2-2-2-2 basic blocks, widths 64-128-256-512, on a 3x3 stem.
+
+    Not a network of the 6n + 2 family, whose ids are ``resnet8`` and ``resnet20``.
+    """
+
+    def __init__(self, num_classes: int) -> None:
+        super().__init__(num_classes, BasicBlock, blocks=(2, 2, 2, 2))
+
+
+@register(
+    id="resnet50",
+    source=RESNET,
+    label="ResNet-50",
+    parameters={10: 23_520_842, 100: 23_705_252},
+    num_features=2048,
+    pretrained=False,
+    image_size=32,
+    min_size=1,
+    macs=1_297_829_888,
+    activations=6_405_056,
+)
+class ResNet50(FourLevelResNet):
+    """Four levels of 3-4-6-3 bottlenecks, widths 256-512-1024-2048, on a 3x3 stem."""
+
+    def __init__(self, num_classes: int) -> None:
+        super().__init__(num_classes, Bottleneck, blocks=(3, 4, 6, 3))
+
+
+@register(
+    id="resnet101",
+    source=RESNET,
+    label="ResNet-101",
+    parameters={10: 42_512_970, 100: 42_697_380},
+    num_features=2048,
+    pretrained=False,
+    image_size=32,
+    min_size=1,
+    macs=2_509_983_744,
+    activations=9_773_504,
+)
+class ResNet101(FourLevelResNet):
+    """Four levels of 3-4-23-3 bottlenecks, widths 256-512-1024-2048, on a 3x3 stem."""
+
+    def __init__(self, num_classes: int) -> None:
+        super().__init__(num_classes, Bottleneck, blocks=(3, 4, 23, 3))
+
+
+@register(
+    id="resnet110",
+    source=RESNET,
+    label="ResNet-110",
+    parameters={10: 45_864_522, 100: 46_048_932},
+    num_features=2048,
+    pretrained=False,
+    image_size=32,
+    min_size=1,
+    macs=2_723_893_248,
+    activations=10_367_936,
+)
+class ResNet110(FourLevelResNet):
+    """Four levels of 3-4-26-3 bottlenecks, widths 256-512-1024-2048, on a 3x3 stem.
+
+    What the line of focal_calibration calls ResNet-110: not the network of 110 layers and 1.7 million parameters of the
+    6n + 2 family, which has the same name elsewhere.
+    """
+
+    def __init__(self, num_classes: int) -> None:
+        super().__init__(num_classes, Bottleneck, blocks=(3, 4, 26, 3))
+
+
+@register(
+    id="resnet50_tiny",
+    source=RESNET_TINY,
+    label="ResNet-50 (Tiny-ImageNet)",
+    parameters={200: 25_138_952},
+    num_features=8192,
+    pretrained=False,
+    image_size=64,
+    min_size=64,
+    max_size=64,
+    macs=5_192_876_032,
+    activations=25_540_544,
+)
+class ResNet50Tiny(TinyImageNetResNet):
+    """The trunk of ``resnet50`` under 4x4 average pooling: 8,192 features, for 64x64 images only."""
+
+    def __init__(self, num_classes: int) -> None:
+        super().__init__(num_classes, Bottleneck, blocks=(3, 4, 6, 3))
+
+
+@register(
+    id="resnet101_tiny",
+    source=RESNET_TINY,
+    label="ResNet-101 (Tiny-ImageNet)",
+    parameters={200: 44_131_080},
+    num_features=8192,
+    pretrained=False,
+    image_size=64,
+    min_size=64,
+    max_size=64,
+    macs=10_041_491_456,
+    activations=38_936_000,
+)
+class ResNet101Tiny(TinyImageNetResNet):
+    """The trunk of ``resnet101`` under 4x4 average pooling: 8,192 features, for 64x64 images only."""
+
+    def __init__(self, num_classes: int) -> None:
+        super().__init__(num_classes, Bottleneck, blocks=(3, 4, 23, 3))
+
+
+@register(
+    id="wrn26_10",
+    source="Zagoruyko & Komodakis, Wide Residual Networks, BMVC 2016; torrvision/focal_calibration Net/wide_resnet.py",
+    label="WRN-26-10",
+    parameters={10: 36_481_434, 100: 36_539_124},
+    num_features=640,
+    pretrained=False,
+    image_size=32,
+    min_size=1,
+    macs=5_243_328_768,
+    activations=4_920_816,
+)
+class WideResNet2610(WideResNet):
+    """Three levels of 4 basic blocks, widths 160-320-640: the size of the original paper's WRN-28-10."""
+
+    def __init__(self, num_classes: int) -> None:
+        super().__init__(num_classes, blocks_per_level=4, width=10)
+
+
+@register(
+    id="densenet121",
+    source="Huang et al., Densely Connected Convolutional Networks, CVPR 2017; "
+    "torrvision/focal_calibration Net/densenet.py",
+    label="DenseNet-121",
+    parameters={10: 6_956_298, 100: 7_048_548},
+    num_features=1024,
+    pretrained=False,
+    image_size=32,
+    min_size=8,
+    macs=888_350_720,
+    activations=9_982_752,
+)
+class DenseNet121(SmallImageDenseNet):
+    """Dense blocks of 6-12-24-16 layers, growth 32, compression 0.5, on a 3x3 stem."""
+
+    def __init__(self, num_classes: int) -> None:
+        super().__init__(num_classes, growth=32, layers=(6, 12, 24, 16))

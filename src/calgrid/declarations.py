@@ -1,0 +1,142 @@
+"""What a module of this package declares, read from its source without importing it."""
+
+import ast
+import functools
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+PACKAGE_ROOT = Path(__file__).parent
+
+
+@dataclass(frozen=True)
+class Module:
+    """Names at the top level of a module: its classes, its constants, and what it imports from where.
+
+    Attributes
+    ----------
+    imported : name -> (module, name there).
+    """
+
+    classes: Mapping[str, ast.ClassDef]
+    constants: Mapping[str, ast.expr]
+    imported: Mapping[str, tuple[str, str]]
+
+    @classmethod
+    def of(cls, tree: ast.Module) -> "Module":
+        """Return what a syntax tree declares, imports under ``if TYPE_CHECKING:`` included."""
+        body = [*tree.body, *(node for block in tree.body if isinstance(block, ast.If) for node in block.body)]
+        imports = [node for node in body if isinstance(node, ast.ImportFrom) and node.module and not node.level]
+        return cls(
+            {node.name: node for node in body if isinstance(node, ast.ClassDef)},
+            {
+                node.targets[0].id: node.value
+                for node in body
+                if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)
+            },
+            {alias.asname or alias.name: (str(node.module), alias.name) for node in imports for alias in node.names},
+        )
+
+    def literal(self, node: ast.expr) -> Any:
+        """Return the value of an expression of literals and of constants of modules of this package.
+
+        Raises
+        ------
+        ValueError : it is anything else.
+        """
+        if isinstance(node, ast.Name):
+            if node.id in self.constants:
+                return self.literal(self.constants[node.id])
+            module, name = self.imported.get(node.id, ("", ""))
+            return read_module(module).literal(ast.Name(name)) if name else ast.literal_eval(node)
+        if isinstance(node, ast.Dict):
+            found: dict[Any, Any] = {}
+            for key, value in zip(node.keys, node.values, strict=True):  # without a key: **value
+                found.update(self.literal(value) if key is None else {self.literal(key): self.literal(value)})
+            return found
+        if isinstance(node, ast.Tuple | ast.List):
+            items: list[Any] = []
+            for item in node.elts:
+                items += self.literal(item.value) if isinstance(item, ast.Starred) else [self.literal(item)]
+            return tuple(items) if isinstance(node, ast.Tuple) else items
+        return ast.literal_eval(node)
+
+    def bases(self, class_name: str) -> Iterator[tuple["Module", str]]:
+        """Yield the bases of a class that are defined in this package: (module, name)."""
+        for base in self.classes[class_name].bases:
+            if isinstance(base, ast.Name):
+                yield from self.find(base.id)
+
+    def find(self, name: str) -> Iterator[tuple["Module", str]]:
+        """Yield where a class is defined, unless that is another package."""
+        if name in self.classes:
+            yield self, name
+        elif name in self.imported:
+            module, original = self.imported[name]
+            yield from read_module(module).find(original)
+
+    def keyword_only(self, class_name: str) -> dict[str, tuple[ast.arg, ast.expr | None, "Module"]]:
+        """Keyword-only arguments of the constructor of a class: each with its default and the module of both.
+
+        A class without a constructor has that of its base; ``**`` in its arguments stands for the others of the base.
+        """
+        found: dict[str, tuple[ast.arg, ast.expr | None, Module]] = {}
+        own = [n for n in self.classes[class_name].body if isinstance(n, ast.FunctionDef) and n.name == "__init__"]
+        for node in own:
+            pairs = zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True)
+            found = {arg.arg: (arg, default, self) for arg, default in pairs}
+        if not own or own[0].args.kwarg:
+            for module, base in self.bases(class_name):
+                found = {**module.keyword_only(base), **found}
+        return found
+
+
+@functools.cache
+def read_module(name: str) -> Module:
+    """Return what a module of this package declares; nothing for a module of another one."""
+    package, _, rest = name.partition(".")
+    base = PACKAGE_ROOT.joinpath(*rest.split("."))
+    paths = [path for path in (base.with_suffix(".py"), base / "__init__.py") if path.is_file()]
+    if package != __package__ or not paths:
+        return Module({}, {}, {})
+    return Module.of(ast.parse(paths[0].read_text(encoding="utf-8")))
+
+
+def undefined(module: str, class_name: str) -> list[str]:
+    """Names of methods that bases within the package leave to their subclasses, and that nothing here defines.
+
+    A base leaves a method to its subclasses if it marks it as abstract or only raises NotImplementedError in it.
+
+    Parameters
+    ----------
+    module : dotted name, ``calgrid.calibrators.ts``. class_name : class in it.
+    """
+    wanted: list[str] = []
+    defined: set[str] = set()
+    waiting = list(read_module(module).find(class_name))
+    while waiting:
+        where, name = waiting.pop()
+        for member, abstract in _members(where.classes[name]):
+            if not abstract:
+                defined.add(member)
+            elif member not in wanted:
+                wanted.append(member)
+        waiting += where.bases(name)
+    return [name for name in wanted if name not in defined]
+
+
+def _members(found: ast.ClassDef) -> Iterator[tuple[str, bool]]:
+    """Names that a class's body defines, and whether as something that is left to subclasses."""
+    for node in found.body:
+        if isinstance(node, ast.FunctionDef):
+            yield node.name, _is_abstract(node)
+        elif isinstance(node, ast.Assign):
+            yield from ((target.id, False) for target in node.targets if isinstance(target, ast.Name))
+
+
+def _is_abstract(node: ast.FunctionDef) -> bool:
+    if any("abstractmethod" in ast.unparse(mark) for mark in node.decorator_list):
+        return True
+    last = node.body[-1]
+    return isinstance(last, ast.Raise) and last.exc is not None and "NotImplementedError" in ast.unparse(last.exc)
