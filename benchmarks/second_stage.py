@@ -19,7 +19,7 @@ from calgrid.backbones import build_backbone
 from calgrid.datasets import open_prepared, prepare
 from calgrid.losses import build_loss
 from calgrid.procedures import build_procedure
-from calgrid.stages.train import device_images
+from calgrid.stages.network import device_images
 from calgrid.training.interrupt import StopRequest
 from calgrid.training.trainer import Trainer
 from posthoc import print_row

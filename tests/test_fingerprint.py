@@ -176,7 +176,12 @@ def test_roots_count_as_a_set():
 
 
 def test_closure_of_training_is_what_training_uses():
-    roots = ["calgrid.stages.train", "calgrid.losses.mbls", "calgrid.procedures.tst", "calgrid.backbones.resnet8"]
+    roots = [
+        "calgrid.stages.train",
+        "calgrid.losses.mbls",
+        "calgrid.procedures.tst",
+        "calgrid.backbones.small_images:ResNet8",
+    ]
     used = fingerprint.closure(roots)
     assert {
         *roots,
@@ -230,81 +235,105 @@ def test_no_module_imports_in_a_way_that_the_closure_does_not_see():
 
 # Edits of a copy of the package. Each edit is seen by a fresh process (a fork that has imported nothing of calgrid).
 METHODS = ("ce", "ls", "mbls", "tst", "tst+mbls")
+CONFIG = {
+    "study": "small",
+    "data_root": "data",
+    "grids": [
+        {
+            "protocol": "digits",
+            "datasets": ["digits"],
+            "backbones": ["resnet8"],
+            "methods": list(METHODS),
+            "seeds": [1],
+            "calibrators": ["none", "ts"],
+        },
+        {
+            "protocol": "focal_calibration",
+            "datasets": ["cifar10"],
+            "backbones": ["densenet121"],
+            "methods": ["ce"],
+            "seeds": [1],
+            "calibrators": ["none", "ts"],
+        },
+    ],
+}
 PROGRAM = """
 import json, os, sys
 from pathlib import Path
 import jsonschema, yaml  # slow to import, and no part of the package
 
 def fingerprints(config, home):
-    from calgrid.configuration.plan import REPORT_MODULES, Plan
+    from calgrid.configuration.plan import Plan
     from calgrid.configuration.study import Study
     study = Study(config, home)
     plan = Plan(study)
     found = {"data": plan.data("digits"), "tables": plan.stage("tables"), "plots": plan.stage("plots")}
     for key in study.runs:
+        name = key.method if key.protocol == "digits" else "published"
         for stage in ("train", "predict", "calibrate"):
-            found[f"{stage} {key.method}"] = getattr(plan, stage)(key)["fingerprint"]
+            found[f"{stage} {name}"] = getattr(plan, stage)(key)["fingerprint"]
     return found
 
 task = json.loads(sys.stdin.read())
-for name, (file, extra) in task["edits"].items():
+for name, (file, old, new) in task["edits"].items():
     path = Path(task["package"], file)
-    old = path.read_text(encoding="utf-8")
-    path.write_text(old + extra, encoding="utf-8")
+    text = path.read_text(encoding="utf-8")
+    assert old in text, (file, old)
+    path.write_text(text.replace(old, new, 1) if old else text + new, encoding="utf-8")
     sys.stdout.flush()
     if os.fork() == 0:
         print(json.dumps([name, fingerprints(task["config"], Path(task["home"]))]), flush=True)
         os._exit(0)
     os.wait()
-    path.write_text(old, encoding="utf-8")
+    path.write_text(text, encoding="utf-8")
 """
-ALL = "all"
+EDIT = ("", "\nEDITED = 1\n")
+STAGES = ("train", "predict", "calibrate")
+TRAINED = {f"{stage} {method}" for stage in STAGES for method in METHODS}
+PUBLISHED = {f"{stage} published" for stage in STAGES}
+RUNS = TRAINED | PUBLISHED
+CALIBRATIONS = {name for name in RUNS if name.startswith("calibrate")}
+AFTER_TRAINING = {name for name in RUNS if not name.startswith("train")}
+
+
+def branch(*methods):
+    """Stages of some methods; a second stage belongs to the branch of its first."""
+    return {f"{stage} {method}" for stage in STAGES for method in methods}
+
+
+#: what is edited -> file, the old text and the new one (or what is appended), what reruns
 EDITS = {
-    "nothing": ("losses/mbls.py", ""),
-    "comment": ("losses/mbls.py", "\n\n# a remark\n"),
-    "loss": ("losses/mbls.py", "\nEDITED = 1\n"),
-    "loss of second stages": ("losses/ce.py", "\nEDITED = 1\n"),
-    "unused loss": ("losses/dfl.py", "\nEDITED = 1\n"),
-    "shared terms": ("losses/base.py", "\nEDITED = 1\n"),
-    "second stage": ("procedures/tst.py", "\nEDITED = 1\n"),
-    "engine": ("training/trainer.py", "\nEDITED = 1\n"),
-    "backbone": ("backbones/resnet8.py", "\nEDITED = 1\n"),
-    "other backbone": ("backbones/resnet20.py", "\nEDITED = 1\n"),
-    "data set": ("datasets/digits.py", "\nEDITED = 1\n"),
-    "prediction": ("stages/predict.py", "\nEDITED = 1\n"),
-    "calibrator": ("calibrators/ts.py", "\nEDITED = 1\n"),
-    "unused calibrator": ("calibrators/smart.py", "\nEDITED = 1\n"),
-    "metric": ("metrics/calibration.py", "\nEDITED = 1\n"),
-    "storage": ("storage/logits.py", "\nEDITED = 1\n"),
-    "command line": ("cli/main.py", "\nEDITED = 1\n"),
-    "registry": ("registry.py", "\nEDITED = 1\n"),
-    "configuration": ("configuration/plan.py", "\nEDITED = 1\n"),
-    "progress": ("progress.py", "\nEDITED = 1\n"),
-}
-BRANCH_OF_MBLS = {f"{stage} {method}" for stage in ("train", "predict", "calibrate") for method in ("mbls", "tst+mbls")}
-BRANCH_OF_TST = {f"{stage} {method}" for stage in ("train", "predict", "calibrate") for method in ("tst", "tst+mbls")}
-RUNS = {f"{stage} {method}" for stage in ("train", "predict", "calibrate") for method in METHODS}
-CHANGED = {
-    "nothing": set(),
-    "comment": set(),
-    "loss": BRANCH_OF_MBLS,
-    "loss of second stages": {name for name in RUNS if name.split()[1] in ("ce", "tst", "tst+mbls")},
-    "unused loss": set(),
-    "shared terms": RUNS,
-    "second stage": BRANCH_OF_TST,
-    "engine": RUNS,
-    "backbone": RUNS,
-    "other backbone": set(),
-    "data set": {*RUNS, "data"},
-    "prediction": {name for name in RUNS if not name.startswith("train")},
-    "calibrator": {name for name in RUNS if name.startswith("calibrate")},
-    "unused calibrator": set(),
-    "metric": {*(name for name in RUNS if name.startswith("calibrate")), "tables", "plots"},
-    "storage": set(),
-    "command line": set(),
-    "registry": set(),
-    "configuration": set(),
-    "progress": set(),
+    "nothing": ("losses/mbls.py", "", "", set()),
+    "a comment": ("losses/mbls.py", "", "\n\n# a remark\n", set()),
+    "a loss": ("losses/mbls.py", *EDIT, branch("mbls", "tst+mbls")),
+    "the loss of second stages": ("losses/ce.py", *EDIT, branch("ce", "tst", "tst+mbls")),
+    "a loss that no run has": ("losses/dfl.py", *EDIT, set()),
+    "the base of losses": ("losses/base.py", *EDIT, TRAINED),
+    "a procedure": ("procedures/tst.py", *EDIT, branch("tst", "tst+mbls")),
+    "a helper of procedures": ("procedures/_second_stage.py", *EDIT, branch("tst", "tst+mbls")),
+    "the base of procedures": ("training/procedure.py", *EDIT, RUNS),
+    "the trainer": ("training/trainer.py", *EDIT, TRAINED),
+    "a backbone": ("backbones/small_images.py", "blocks_per_level=1", "blocks_per_level=2", TRAINED),
+    "another backbone of the same file": ("backbones/small_images.py", "growth=32", "growth=16", PUBLISHED),
+    "a further backbone in that file": ("backbones/small_images.py", *EDIT, set()),
+    "a backbone that no run has": ("backbones/resnet9.py", *EDIT, set()),
+    "a reader of published checkpoints": ("backbones/_focal_calibration.py", *EDIT, PUBLISHED),
+    "how weights are published": ("stages/published.py", *EDIT, PUBLISHED),
+    "a data set": ("datasets/digits.py", *EDIT, {*TRAINED, "data"}),
+    "how data sets are drawn": ("datasets/_splits.py", *EDIT, {*RUNS, "data"}),
+    "a shift family": ("datasets/digits_c.py", *EDIT, {name for name in TRAINED if name in AFTER_TRAINING}),
+    "prediction": ("stages/predict.py", *EDIT, AFTER_TRAINING),
+    "a calibrator": ("calibrators/ts.py", *EDIT, CALIBRATIONS),
+    "a helper of a calibrator": ("calibrators/_temperature.py", *EDIT, CALIBRATIONS),
+    "a calibrator that no run has": ("calibrators/smart.py", *EDIT, set()),
+    "a metric": ("metrics/calibration.py", *EDIT, {*CALIBRATIONS, "tables", "plots"}),
+    "a probe that no run has": ("probes/masking.py", *EDIT, set()),
+    "a table": ("reporting/tables/costs.py", *EDIT, {"tables"}),
+    "storage": ("storage/logits.py", *EDIT, set()),
+    "the command line": ("cli/main.py", *EDIT, set()),
+    "the registry": ("registry.py", *EDIT, set()),
+    "the configuration": ("configuration/plan.py", *EDIT, set()),
+    "progress": ("progress.py", *EDIT, set()),
 }
 
 
@@ -313,20 +342,8 @@ def edited(tmp_path_factory, home):
     """Fingerprints after each edit of a copy of the package, and of the package itself."""
     copy = tmp_path_factory.mktemp("copy") / "calgrid"
     shutil.copytree(PACKAGE, copy, ignore=shutil.ignore_patterns("__pycache__"))
-    config = {
-        "study": "small",
-        "grids": [
-            {
-                "protocol": "digits",
-                "datasets": ["digits"],
-                "backbones": ["resnet8"],
-                "methods": list(METHODS),
-                "seeds": [1],
-                "calibrators": ["none", "ts"],
-            }
-        ],
-    }
-    task = {"edits": EDITS, "package": str(copy), "home": str(home), "config": config}
+    edits = {name: edit[:3] for name, edit in EDITS.items()}
+    task = {"edits": edits, "package": str(copy), "home": str(home), "config": CONFIG}
     done = subprocess.run(
         [sys.executable, "-B", "-c", PROGRAM],
         input=json.dumps(task),
@@ -346,13 +363,13 @@ def edited(tmp_path_factory, home):
 def test_an_edit_changes_what_uses_the_file_and_nothing_else(edited, edit):
     before, after = edited["nothing"], edited[edit]
     assert before.keys() == after.keys()
-    assert {name for name in before if before[name] != after[name]} == CHANGED[edit]
+    assert {name for name in before if before[name] != after[name]} == EDITS[edit][3]
 
 
-def test_a_copy_elsewhere_has_the_same_fingerprints(edited, home, make_config):
-    plan = Plan(Study(make_config({"methods": list(METHODS), "calibrators": ["none", "ts"]}), home))
-    for key in plan.study.runs:
-        assert plan.train(key)["fingerprint"] == edited["nothing"][f"train {key.method}"]
+def test_a_copy_elsewhere_has_the_same_fingerprints(edited, home):
+    plan = Plan(Study(CONFIG, home))
+    found = {key.method: plan.train(key)["fingerprint"] for key in plan.study.runs if key.protocol == "digits"}
+    assert found == {method: edited["nothing"][f"train {method}"] for method in METHODS}
 
 
 def test_the_device_and_the_folders_are_no_part_of_a_fingerprint(make_config, home, tmp_path):

@@ -46,7 +46,7 @@ def digest(value: Any) -> str:
 def of_stage(settings: Mapping[str, Any], roots: Iterable[str]) -> str:
     """Fingerprint of a stage: its settings and the source of ``roots`` with all that they import.
 
-    Of a root ``module:class``, the other registered classes of the module do not count.
+    Of a root ``module:class``, only what this class uses of the module counts.
 
     Parameters
     ----------
@@ -100,25 +100,34 @@ def _source(name: str) -> str:
         raise FileNotFoundError(f"module {name} has no source file")
     source = path.read_text(encoding="utf-8")
     chosen = name.partition(":")[2]
-    return _with_one_component(source, chosen) if chosen else source
+    return _of_class(source, chosen) if chosen else source
 
 
-def _with_one_component(source: str, chosen: str) -> str:
-    """Source without the registered classes that are neither ``chosen`` nor among its bases."""
+def _of_class(source: str, name: str) -> str:
+    """What a class uses of its module: itself, and the imports, constants, functions and classes that it names."""
     lines = source.splitlines(keepends=True)
-    classes = {node.name: node for node in ast.parse(source).body if isinstance(node, ast.ClassDef)}
-    kept, waiting = set(), [chosen]
+    parts: dict[str, str] = {}
+    for node in ast.parse(source).body:
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            begin = f"from {node.module} import" if isinstance(node, ast.ImportFrom) else "import"
+            for alias in node.names:
+                parts[alias.asname or alias.name] = f"{begin} {alias.name} as {alias.asname or alias.name}\n"
+        else:
+            first = min(mark.lineno for mark in (node, *getattr(node, "decorator_list", ())))
+            text = "".join(lines[first - 1 : node.end_lineno]) + "\n"
+            names = [node.name] if isinstance(node, ast.ClassDef | ast.FunctionDef) else _names(node, ast.Store)
+            parts.update(dict.fromkeys(names, text))
+    used, waiting = set(), [name]
     while waiting:
-        name = waiting.pop()
-        if name in classes and name not in kept:
-            kept.add(name)
-            waiting += [base.id for base in classes[name].bases if isinstance(base, ast.Name)]
-    for node in classes.values():
-        marks = [mark for mark in node.decorator_list if ast.unparse(mark).startswith("register(")]
-        if marks and node.name not in kept:
-            begin, end = min(mark.lineno for mark in node.decorator_list) - 1, node.end_lineno or node.lineno
-            lines[begin:end] = [""] * (end - begin)
-    return "".join(lines)
+        each = waiting.pop()
+        if each in parts and each not in used:
+            used.add(each)
+            waiting += _names(ast.parse(parts[each]), ast.Load)
+    return "".join(dict.fromkeys(text for each, text in parts.items() if each in used))
+
+
+def _names(tree: ast.AST, context: type[ast.expr_context]) -> list[str]:
+    return [node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, context)]
 
 
 @functools.cache

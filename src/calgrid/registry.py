@@ -114,7 +114,7 @@ class Spec:
     Attributes
     ----------
     module : where the class is; ``module:class`` where the module registers several, of which a fingerprint counts
-        this one.
+        what this one uses.
     """
 
     id: str

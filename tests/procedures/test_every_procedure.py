@@ -7,7 +7,7 @@ import torch
 from tests.training.test_engine import StopAfter, assert_same_result, build, run
 
 from calgrid import registry
-from calgrid.stages.train import build_network
+from calgrid.stages.network import build_network
 from calgrid.training.interrupt import StoppedError
 from calgrid.training.trainer import RESUME_FILE
 

@@ -12,8 +12,9 @@ from calgrid.configuration.plan import Plan
 from calgrid.configuration.study import Study
 from calgrid.datasets import open_prepared
 from calgrid.errors import DataError, StateError
+from calgrid.stages.network import build_network
 from calgrid.stages.predict import families_of, outputs, predict
-from calgrid.stages.train import build_network, train
+from calgrid.stages.train import train
 from calgrid.storage.checkpoint import load_checkpoint
 from calgrid.storage.head import read_head
 from calgrid.storage.logits import read_logits

@@ -23,7 +23,7 @@ from calgrid.errors import ConfigError, DataError
 from calgrid.reporting.provenance import _origin
 from calgrid.stages.aggregate import _costs
 from calgrid.stages.predict import predict
-from calgrid.stages.train import train
+from calgrid.stages.published import take_weights
 from calgrid.storage.checkpoint import load_checkpoint
 from calgrid.storage.logits import read_logits
 from calgrid.storage.tables import read_frame
@@ -74,7 +74,7 @@ def take(monkeypatch, plan, tmp_path):
     def run(data):
         for stage in ("train", "predict"):
             monkeypatch.setattr(f"calgrid.stages.{stage}.open_prepared", lambda *_, **__: data)
-        train(plan.train(KEY), tmp_path, tmp_path / "run", device="cpu")
+        take_weights(plan.train(KEY), tmp_path, tmp_path / "run", device="cpu")
         return tmp_path / "run"
 
     return run
@@ -164,7 +164,7 @@ def checkpoint(tmp_path, monkeypatch):
     monkeypatch.setattr("calgrid.backbones.load", lambda *_: small)
     facts = SimpleNamespace(info={"parameters": {CLASSES: 0}, "pretrained": False}, id="densenet121")
     monkeypatch.setattr("calgrid.backbones.describe", lambda *_: facts)
-    monkeypatch.setattr("calgrid.stages.train.describe", lambda *_: facts)
+    monkeypatch.setattr("calgrid.stages.published.describe", lambda *_: facts)
     (tmp_path / PLACE).parent.mkdir(parents=True)
     save(network, tmp_path / PLACE)
     return network
@@ -178,8 +178,8 @@ def test_a_published_checkpoint_is_taken_recorded_and_verified(checkpoint, monke
         monkeypatch.setattr(f"calgrid.stages.{stage}.open_prepared", lambda *_, **__: data)
     run, spec = tmp_path / "run", plan.train(CIFAR)
     with refuses(DataError, "Give a data_root", "densenet121_cross_entropy_smoothed"):
-        train(spec, tmp_path, run, device="cpu")
-    train(spec, tmp_path, run, data_root=tmp_path, device="cpu")
+        take_weights(spec, tmp_path, run, device="cpu")
+    take_weights(spec, tmp_path, run, data_root=tmp_path, device="cpu")
     digest = hashlib.sha256((tmp_path / PLACE).read_bytes()).hexdigest()
     assert (tmp_path / f"{PLACE}.sha256").read_text().startswith(digest)
     weights = json.loads((run / "train.json").read_text())["weights"]
@@ -198,4 +198,4 @@ def test_a_published_checkpoint_is_taken_recorded_and_verified(checkpoint, monke
 
     save(trained(TheirDenseNet(layers=(1, 1, 1, 1))), tmp_path / PLACE)
     with refuses(DataError, "has changed since its first use", f"instead of {digest}"):
-        train(spec, tmp_path, tmp_path / "again", data_root=tmp_path, device="cpu")
+        take_weights(spec, tmp_path, tmp_path / "again", data_root=tmp_path, device="cpu")

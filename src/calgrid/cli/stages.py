@@ -10,6 +10,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from calgrid.conventions import TRAINED
 from calgrid.errors import ConfigError, unknown_id
 from calgrid.storage import provenance
 from calgrid.storage.atomic import read_json
@@ -96,19 +97,18 @@ def data(options: argparse.Namespace) -> None:
 
 
 def train(options: argparse.Namespace) -> None:
-    """Train one run."""
-    from calgrid.stages.train import train as run
+    """Train one run, or take its published weights."""
+    spec = _spec(options.spec, "train")
+    settings = {"device": options.device, "threads": options.threads}
+    if spec["protocol"]["weights"] == TRAINED:
+        from calgrid.stages.train import train as run
 
-    run(
-        _spec(options.spec, "train"),
-        options.data,
-        options.out,
-        first_stage=options.first_stage,
-        data_root=options.data_root,
-        device=options.device,
-        threads=options.threads,
-        resume_every=options.resume_every,
-    )
+        first, every = options.first_stage, options.resume_every
+        run(spec, options.data, options.out, first_stage=first, resume_every=every, **settings)
+    else:
+        from calgrid.stages.published import take_weights
+
+        take_weights(spec, options.data, options.out, data_root=options.data_root, **settings)
 
 
 def predict(options: argparse.Namespace) -> None:

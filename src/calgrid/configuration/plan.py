@@ -95,10 +95,9 @@ class Plan:
     def _training_modules(self, key: RunKey) -> list[str]:
         run = self.study.runs[key]
         method = run.method
-        losses = [registry.spec("loss", method.loss).module] if trains(run.protocol) else []
+        own = ["calgrid.stages.train", registry.spec("loss", method.loss).module]
         return [
-            "calgrid.stages.train",
-            *losses,
+            *(own if trains(run.protocol) else ["calgrid.stages.published"]),
             registry.spec("procedure", method.procedure).module,
             registry.spec("backbone", key.backbone).module,
         ]

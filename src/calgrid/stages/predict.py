@@ -13,7 +13,7 @@ from calgrid.conventions import NO_LABEL, OOD_PREFIX
 from calgrid.datasets import SHIFT_SPLIT, Prepared, open_prepared
 from calgrid.errors import DataError
 from calgrid.progress import Progress
-from calgrid.stages.train import build_network, model_digest, to_device
+from calgrid.stages.network import build_network, model_digest, to_device
 from calgrid.storage.checkpoint import load_checkpoint
 from calgrid.storage.head import FILE as HEAD_FILE
 from calgrid.storage.head import write_head

@@ -11,7 +11,7 @@ import pandas as pd
 from calgrid.datasets import open_prepared
 from calgrid.probes import build_probe
 from calgrid.probes.base import Subject
-from calgrid.stages.train import build_network, model_digest, to_device
+from calgrid.stages.network import build_network, model_digest, to_device
 from calgrid.storage.checkpoint import load_checkpoint
 from calgrid.storage.stage import run_stage
 from calgrid.storage.tables import write_frame

@@ -20,6 +20,7 @@ HIDDEN = ".calgrid"
 TRAIN, PREDICT, CALIBRATE, AGGREGATE = (f"{stage}.json" for stage in ("train", "predict", "calibrate", "aggregate"))
 #: a trained network, which the record of its training lists
 MODEL = "model.safetensors"
+HISTORY = "history.parquet"
 #: key of a record with the checksum of everything else in it
 CHECKSUM = "checksum"
 #: key of a record with size and SHA-256 of each file, by its path below the root

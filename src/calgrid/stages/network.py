@@ -1,0 +1,71 @@
+"""Networks of runs: built from a specification, put on a device, described for a record."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from calgrid.backbones import build_backbone
+from calgrid.backbones._catalogue import check_image_size, describe
+from calgrid.backbones.base import HeadDropout
+from calgrid.datasets import Prepared
+from calgrid.procedures import build_procedure
+from calgrid.storage.records import TRAIN, Record, sha256_of
+from calgrid.training import environment
+from calgrid.training.data import DeviceImages
+from calgrid.training.procedure import Procedure
+
+
+def build_network(
+    spec: Mapping[str, Any],
+    num_classes: int,
+    first: Mapping[str, torch.Tensor] | None = None,
+    pretrained: bool = False,
+) -> tuple[nn.Module, Procedure]:
+    """Network and procedure of a run, its weights drawn (global generator), published, or those of a first stage."""
+    key = spec["key"]
+    procedure = build_procedure(spec["procedure"]["id"], **spec["procedure"]["options"])
+    backbone = build_backbone(key["backbone"], num_classes, pretrained)
+    if "head_dropout" in spec["protocol"]:
+        HeadDropout(spec["protocol"]["head_dropout"]).on(backbone)
+    model = procedure.build_model(backbone, num_classes)
+    if first is not None:
+        procedure.load_first_stage(model, first)
+    return model, procedure
+
+
+def to_device(network: nn.Module, protocol: Mapping[str, Any], device: torch.device) -> nn.Module:
+    """Put a network on the device, its convolutions in the memory format of the protocol."""
+    memory_format = torch.channels_last if protocol["channels_last"] else torch.contiguous_format
+    return network.to(device, memory_format=memory_format)
+
+
+def check_images(key: Mapping[str, Any], protocol: Mapping[str, Any], prepared: Prepared) -> None:
+    """Raise ConfigError unless the backbone of a run takes the images of its data set."""
+    crop = protocol["crop_size"]
+    height, width = (crop, crop) if crop else prepared.splits["test"].images.shape[-2:]
+    check_image_size(describe(key["backbone"]), height, width, f"data set '{key['dataset']}'")
+
+
+def device_images(
+    prepared: Prepared, split: str, device: torch.device, channels_last: bool, crop_size: int | None = None
+) -> DeviceImages:
+    """Put a prepared split on the device with the normalisation of its data set."""
+    arrays = prepared.splits[split]
+    return DeviceImages(arrays.images, arrays.labels, prepared.mean, prepared.std, device, channels_last, crop_size)
+
+
+def model_digest(model: Path) -> str:
+    """SHA-256 of a run's model, as its record has it; of the file where it lies elsewhere, without a record."""
+    recorded = model.with_name(TRAIN).is_file()
+    return Record.read(model.parent, TRAIN).sha256(model.name) if recorded else sha256_of(model)
+
+
+def network_record(spec: Mapping[str, Any], model: nn.Module, seconds: float, device: torch.device) -> dict[str, Any]:
+    """Return what the record of a network says, trained or taken as it is published."""
+    return {
+        **environment.run_record(spec, seconds, device),
+        "parameters": sum(p.numel() for p in model.parameters()),
+    }
