@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from tests.training.test_engine import run
+from tests.training.test_trainer import run
 from torch import nn
 from torch.nn import functional as F
 

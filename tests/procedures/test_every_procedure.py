@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from tests.training.test_engine import StopAfter, assert_same_result, build, run
+from tests.training.test_trainer import StopAfter, assert_same_result, build, run
 
 from calgrid import registry
 from calgrid.stages.network import build_network

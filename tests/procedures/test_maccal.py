@@ -9,7 +9,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.conftest import HOME
-from tests.training.test_engine import CPU, StopAfter, assert_same_result, assert_same_states, build, run
+from tests.training.test_trainer import CPU, StopAfter, assert_same_result, assert_same_states, build, run
 from torch import nn
 
 from calgrid.backbones import build_backbone

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 from scipy import stats
-from tests.training.test_engine import assert_same_result, run
+from tests.training.test_trainer import assert_same_result, run
 from torch.nn import functional as F
 
 from calgrid.backbones import build_backbone

@@ -72,7 +72,7 @@ def take(monkeypatch, plan, tmp_path):
     """Run the stage ``train`` on such a data set; returns the folder of the run."""
 
     def run(data):
-        for stage in ("train", "predict"):
+        for stage in ("published", "predict"):
             monkeypatch.setattr(f"calgrid.stages.{stage}.open_prepared", lambda *_, **__: data)
         take_weights(plan.train(KEY), tmp_path, tmp_path / "run", device="cpu")
         return tmp_path / "run"
@@ -174,7 +174,7 @@ def test_a_published_checkpoint_is_taken_recorded_and_verified(checkpoint, monke
     grid = dict(zip(("datasets", "backbones", "methods", "seeds"), ([each] for each in CIFAR[1:]), strict=True))
     config = {"study": "s", "data_root": str(tmp_path), "grids": [{"protocol": "focal_calibration", **grid}]}
     plan, data = Plan(Study(config, HOME)), prepared(n_classes=CLASSES)
-    for stage in ("train", "predict"):
+    for stage in ("published", "predict"):
         monkeypatch.setattr(f"calgrid.stages.{stage}.open_prepared", lambda *_, **__: data)
     run, spec = tmp_path / "run", plan.train(CIFAR)
     with refuses(DataError, "Give a data_root", "densenet121_cross_entropy_smoothed"):

@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from tests.training.test_engine import CPU, StopAfter
+from tests.training.test_trainer import CPU, StopAfter
 
 from calgrid.stages import train as stage
 from calgrid.stages.train import _build_trainer, _write_outputs

@@ -59,7 +59,7 @@ class GlobalMaxPool(nn.Module):
     image_size=32,
     min_size=1,
     macs=24_036_608,
-    activations=174_000,
+    activations=202_672,
 )
 class ResNet9(Backbone):
     """Residual network of 9 layers: four convolutions, two residual pairs, a linear head; widths 16-32-64-128."""

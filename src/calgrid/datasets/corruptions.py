@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 
-from calgrid.datasets._base import ImageSplit, ShiftFamily, ShiftSetting
 from calgrid.datasets._corruptions import corrupt
+from calgrid.datasets.base import ImageSplit, ShiftFamily, ShiftSetting
 from calgrid.registry import register
 
 #: corruption -> its strength at severities 1 to 5 (units: the functions in _corruptions)

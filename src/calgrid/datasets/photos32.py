@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from calgrid.conventions import NO_LABEL
-from calgrid.datasets._base import Dataset, ImageSplit
+from calgrid.datasets.base import Dataset, ImageSplit
 from calgrid.registry import register
 
 PATCH = 32
