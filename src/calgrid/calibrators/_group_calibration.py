@@ -98,6 +98,20 @@ class PartitionLoss:
         return found[:, : -self.n_groups].reshape(shape), *rest
 
 
+SOURCE = (
+    "Yang, Zhan, Gan, Beyond Probability Partitions: Calibrating Neural Networks with Semantic Aware Grouping, "
+    "NeurIPS 2023; code ThyrixYang/group_calibration, methods/group_calibration.py"
+)
+LIMITS = {
+    "seed": "[0, 4294967295]",
+    "n_partitions": "[1, 100000]",
+    "n_groups": "[1, 100000]",
+    "penalty": "[0, inf)",
+    "held_out": "[0, 1)",
+    "min_group": "[1, inf)",
+}
+
+
 class GroupCalibrator(Calibrator):
     """Group calibration with hard groups; a subclass says how a group is calibrated.
 
@@ -119,7 +133,14 @@ class GroupCalibrator(Calibrator):
     """
 
     def __init__(
-        self, *, n_partitions: int, n_groups: int, penalty: float, held_out: float, min_group: int, seed: int
+        self,
+        *,
+        seed: int = 0,
+        n_partitions: int = 20,
+        n_groups: int = 2,
+        penalty: float = 0.1,
+        held_out: float = 0.5,
+        min_group: int = 50,
     ) -> None:
         super().__init__()
         self.n_partitions, self.n_groups, self.penalty = n_partitions, n_groups, penalty

@@ -25,14 +25,14 @@ def distinct(ordered: Array) -> NDArray[np.bool_]:
     return chosen
 
 
-def fit_isotonic(scores: Array, correct: Array, n_samples: int) -> tuple[Array, Array]:
+def fit_isotonic(scores: Array, correct: NDArray[np.bool_], n_samples: int) -> tuple[Array, Array]:
     """Fit a non-decreasing map from scores to the share of correct predictions by pooling adjacent violators.
 
     Scores closer than 1e-15 count as one. Read the map with ``np.interp``: linear between the points, constant outside.
 
     Parameters
     ----------
-    scores, correct : ``(M,)``, correct 1.0 or 0.0.
+    scores : ``(M,)``. correct : bool ``(M,)``.
     n_samples : N; the values are kept in ``[1 / (N + 1), N / (N + 1)]``.
 
     Returns
@@ -40,10 +40,14 @@ def fit_isotonic(scores: Array, correct: Array, n_samples: int) -> tuple[Array, 
     Ascending scores ``(P,)`` and values ``(P,)``.
     """
     order = np.argsort(scores, kind="stable")
-    ordered = scores[order]
+    ordered, correct = scores[order], correct[order]
+    del order  # of all pairs of sample and class, M = N K, each array counts
     first = np.flatnonzero(distinct(ordered))
     points, number = ordered[first], np.diff(first, append=len(ordered)).astype(np.float64)
-    values = isotonic_regression(np.add.reduceat(correct[order], first) / number, weights=number).x
+    del ordered
+    rates = np.add.reduceat(correct, first, dtype=np.float64) / number
+    del correct, first
+    values = isotonic_regression(rates, weights=number).x
     # inside a block of equal values nothing bends
     bends = np.ones(len(points), dtype=bool)
     bends[1:-1] = (values[1:-1] != values[:-2]) | (values[1:-1] != values[2:])

@@ -3,7 +3,7 @@
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,17 @@ from calgrid.calibrators.base import Array, Calibrator, Head, Labels
 T_MAX = 100.0
 #: epochs from one entry of a trace to the next, and the bins of its ECE
 TRACE_INTERVAL, TRACE_BINS = 20, 15
+#: ranges of the hyper-parameters of :class:`FullBatchNetwork`
+LIMITS = {
+    "seed": "[0, 4294967295]",
+    "sigma": "(0, inf)",
+    "delta": "(0, inf)",
+    "alpha": "[0, 1)",
+    "learning_rate": "(0, inf)",
+    "max_epochs": "[1, inf)",
+    "patience": "[1, inf)",
+    "min_delta": "[0, inf)",
+}
 
 
 def fit_scaling(values: Array) -> Array:
@@ -221,21 +232,33 @@ class TemperatureNetwork(Calibrator):
 class FullBatchNetwork(TemperatureNetwork):
     """A network of standardised inputs with ``T = softplus(.) + floor``, fitted by full-batch Adam.
 
-    A subclass sets the hyper-parameters named below and overrides :meth:`_inputs`, :meth:`_sizes` and :meth:`_start`.
+    A subclass overrides :meth:`_inputs`, :meth:`_sizes` and :meth:`_start`. The hyper-parameters are explained in
+    :mod:`smart <calgrid.calibrators.smart>`.
     """
 
     scale_free = True
     #: the smallest temperature, in units of the logits
     floor: ClassVar[float]
-    objective: str
-    sigma: float
-    delta: float
-    alpha: float
-    learning_rate: float
-    max_epochs: int
-    patience: int
-    min_delta: float
-    trace: bool
+
+    def __init__(
+        self,
+        *,
+        seed: int = 0,
+        objective: Literal["nll", "ls", "mse", "brier", "softece", "charbonnier", "pointwise"] = "charbonnier",
+        sigma: float = 0.05,
+        delta: float = 1e-3,
+        alpha: float = 0.05,
+        learning_rate: float = 5e-3,
+        max_epochs: int = 2000,
+        patience: int = 200,
+        min_delta: float = 1e-4,
+        trace: bool = False,
+    ) -> None:
+        super().__init__()
+        self.seed, self.objective = seed, objective
+        self.sigma, self.delta, self.alpha = sigma, delta, alpha
+        self.learning_rate, self.max_epochs = learning_rate, max_epochs
+        self.patience, self.min_delta, self.trace = patience, min_delta, trace
 
     @abstractmethod
     def _start(self, logits: Array, labels: Labels) -> tuple[Array, dict[str, float]]:

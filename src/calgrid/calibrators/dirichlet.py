@@ -41,9 +41,6 @@ class DirichletCalibration(MatrixScaling):
     strength : s; None for cross-validation.
     """
 
-    def __init__(self, *, strength: float | None = None) -> None:
-        super().__init__(strength=strength)
-
     def _inputs(self, logits: Array) -> Array:
         return np.minimum(log_softmax(logits, np.log(EPSILON)), np.log1p(-EPSILON))
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from calgrid.calibrators._group_calibration import GroupCalibrator
+from calgrid.calibrators._group_calibration import LIMITS, SOURCE, GroupCalibrator
 from calgrid.calibrators._probabilities import softmax
 from calgrid.calibrators._temperature import fit_temperature
 from calgrid.calibrators._warnings import temperature_at_bound
@@ -11,20 +11,12 @@ from calgrid.registry import register
 
 
 @register(
-    source="Yang, Zhan, Gan, Beyond Probability Partitions: Calibrating Neural Networks with Semantic Aware Grouping, "
-    "NeurIPS 2023; code ThyrixYang/group_calibration, methods/group_calibration.py",
+    source=SOURCE,
     needs=("logits", "features"),
     keeps_argmax=True,
     parameters="n_partitions (d n_groups + n_groups)",
     stochastic=True,
-    limits={
-        "seed": "[0, 4294967295]",
-        "n_partitions": "[1, 100000]",
-        "n_groups": "[1, 100000]",
-        "penalty": "[0, inf)",
-        "held_out": "[0, 1)",
-        "min_group": "[1, inf)",
-    },
+    limits=LIMITS,
 )
 class GroupTemperatureScaling(GroupCalibrator):
     """Group calibration combined with temperature scaling, GC+TS.
@@ -34,7 +26,7 @@ class GroupTemperatureScaling(GroupCalibrator):
         -mean_i ln sum_g softmax(W f_i)_g softmax(z_i / tau_g)[y_i] + 0.1 mean(W^2)
 
     then a temperature of lowest NLL for each hard group ``argmax W f``, and the mean probability over partitions; the
-    start of W is the only randomness. See :class:`~calgrid.calibrators._group_calibration.GroupCalibrator`.
+    start of W is the only randomness.
 
     Where this differs from the authors' code: features are standardised; logits are in units of their spread
     (:func:`~calgrid.calibrators._unit.logit_unit`), in which tau stays within [0.05, 100]; a group with
@@ -45,38 +37,11 @@ class GroupTemperatureScaling(GroupCalibrator):
     depends on the features 1.331, with the same samples 1.368, temperature scaling 1.364; where it does not 1.330,
     1.389, 1.330.
 
-    ``fit_history``: ``partition_loss``, ``n_groups_fitted``, ``n_groups_too_small``.
-
-    Parameters
-    ----------
-    seed : of the starts of W and of the draws.
-    n_partitions, n_groups : partitions, and groups in each.
-    penalty : weight of the mean square of W.
-    held_out : share of the samples, drawn for each partition, that calibrate its groups and do not shape it; with 0
-        all samples do both.
-    min_group : least samples of a group with a temperature of its own.
+    ``fit_history``: ``partition_loss``, ``n_groups_fitted``, ``n_groups_too_small``. Parameters are those of
+    :class:`~calgrid.calibrators._group_calibration.GroupCalibrator`.
     """
 
     scale_free = True
-
-    def __init__(
-        self,
-        *,
-        seed: int = 0,
-        n_partitions: int = 20,
-        n_groups: int = 2,
-        penalty: float = 0.1,
-        held_out: float = 0.5,
-        min_group: int = 50,
-    ) -> None:
-        super().__init__(
-            n_partitions=n_partitions,
-            n_groups=n_groups,
-            penalty=penalty,
-            held_out=held_out,
-            min_group=min_group,
-            seed=seed,
-        )
 
     def _fit_group(self, logits: Array, labels: Labels) -> tuple[Array, list[str]]:
         found = fit_temperature(logits, labels)

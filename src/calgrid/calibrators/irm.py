@@ -37,8 +37,8 @@ class MultiClassIsotonicRegression(Calibrator):
     """
 
     def _fit(self, logits: Array, labels: Labels, features: Array | None, head: Head | None) -> dict[str, Any]:
-        correct = np.zeros_like(logits)
-        correct[np.arange(len(labels)), labels] = 1.0
+        correct = np.zeros(logits.shape, dtype=bool)
+        correct[np.arange(len(labels)), labels] = True
         self._scores, self._rates = fit_isotonic(softmax(logits).ravel(), correct.ravel(), correct.size)
         return {"n_points": len(self._scores)}
 

@@ -34,7 +34,7 @@ class TopLabelIsotonic(Calibrator):
 
     def _fit(self, logits: Array, labels: Labels, features: Array | None, head: Head | None) -> dict[str, Any]:
         predicted, confidence = top_label(logits)
-        correct = (predicted == labels).astype(np.float64)
+        correct = predicted == labels
         self._confidence, self._accuracy = fit_isotonic(confidence, correct, len(labels))
         return {"n_points": len(self._confidence), "floor": 1.0 / (len(labels) + 1)}
 

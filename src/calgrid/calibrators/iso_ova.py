@@ -35,7 +35,7 @@ class IsotonicRegressionOneVsAll(Calibrator):
     def _fit(self, logits: Array, labels: Labels, features: Array | None, head: Head | None) -> dict[str, Any]:
         probabilities = softmax(logits)
         self._classes = np.unique(labels)
-        maps = [fit_isotonic(probabilities[:, k], (labels == k).astype(np.float64), len(labels)) for k in self._classes]
+        maps = [fit_isotonic(probabilities[:, k], labels == k, len(labels)) for k in self._classes]
         self._scores, self._rates = (np.concatenate(parts) for parts in zip(*maps, strict=True))
         self._ends = np.cumsum([len(scores) for scores, _ in maps])
         return {"n_points": len(self._scores), "n_absent": logits.shape[1] - len(self._classes)}

@@ -43,9 +43,6 @@ class MatrixScalingOdir(MatrixScaling):
 
     scale_free = True
 
-    def __init__(self, *, strength: float | None = None) -> None:
-        super().__init__(strength=strength)
-
     def _inputs(self, logits: Array) -> Array:
         values = centred(logits)
         return np.where(np.isneginf(values), values.max(axis=1, keepdims=True) - GAP, values)

@@ -1,12 +1,12 @@
 """Parameterised temperature scaling: a temperature for each sample, read from its ten largest logits."""
 
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
 from calgrid.calibrators._network import inverse_softplus
 from calgrid.calibrators._temperature import fit_temperature
-from calgrid.calibrators._temperature_network import T_MAX, FullBatchNetwork
+from calgrid.calibrators._temperature_network import LIMITS, T_MAX, FullBatchNetwork
 from calgrid.calibrators._top_logits import TopLogitsNetwork
 from calgrid.calibrators.base import Array, Labels
 from calgrid.registry import register
@@ -18,16 +18,7 @@ from calgrid.registry import register
     keeps_argmax=True,
     parameters="91",
     stochastic=True,
-    limits={
-        "seed": "[0, 4294967295]",
-        "sigma": "(0, inf)",
-        "delta": "(0, inf)",
-        "alpha": "[0, 1)",
-        "learning_rate": "(0, inf)",
-        "max_epochs": "[1, inf)",
-        "patience": "[1, inf)",
-        "min_delta": "[0, inf)",
-    },
+    limits=LIMITS,
 )
 class ParameterisedTemperature(TopLogitsNetwork, FullBatchNetwork):
     """Parameterised temperature scaling (PTS), in a form that trains in seconds.
@@ -77,22 +68,11 @@ class ParameterisedTemperature(TopLogitsNetwork, FullBatchNetwork):
     def __init__(
         self,
         *,
-        seed: int = 0,
         objective: Literal["nll", "ls", "mse", "brier", "softece", "charbonnier", "pointwise"] = "brier",
-        sigma: float = 0.05,
-        delta: float = 1e-3,
-        alpha: float = 0.05,
         learning_rate: float = 2e-4,
-        max_epochs: int = 2000,
-        patience: int = 200,
-        min_delta: float = 1e-4,
-        trace: bool = False,
+        **options: Any,
     ) -> None:
-        super().__init__()
-        self.seed, self.objective = seed, objective
-        self.sigma, self.delta, self.alpha = sigma, delta, alpha
-        self.learning_rate, self.max_epochs = learning_rate, max_epochs
-        self.patience, self.min_delta, self.trace = patience, min_delta, trace
+        super().__init__(objective=objective, learning_rate=learning_rate, **options)
 
     def _start(self, logits: Array, labels: Labels) -> tuple[Array, dict[str, float]]:
         parameters = self.network.initial(np.random.default_rng(self.seed))

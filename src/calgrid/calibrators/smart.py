@@ -8,7 +8,7 @@ from calgrid.calibrators._guard import FOLDS, cross_validated_gain
 from calgrid.calibrators._indicators import INDICATORS
 from calgrid.calibrators._network import inverse_softplus
 from calgrid.calibrators._temperature import fit_temperature
-from calgrid.calibrators._temperature_network import T_MAX, FullBatchNetwork
+from calgrid.calibrators._temperature_network import LIMITS, T_MAX, FullBatchNetwork
 from calgrid.calibrators._validation import check_logits
 from calgrid.calibrators.base import Array, Head, Labels
 from calgrid.progress import log
@@ -23,16 +23,7 @@ HIDDEN_UNITS = 16
     keeps_argmax=True,
     parameters="49",
     stochastic=True,
-    limits={
-        "seed": "[0, 4294967295]",
-        "sigma": "(0, inf)",
-        "delta": "(0, inf)",
-        "alpha": "[0, 1)",
-        "learning_rate": "(0, inf)",
-        "max_epochs": "[1, inf)",
-        "patience": "[1, inf)",
-        "min_delta": "[0, inf)",
-    },
+    limits=LIMITS,
 )
 class Smart(FullBatchNetwork):
     """Sample margin-aware recalibration of temperature (SMART).
@@ -106,29 +97,16 @@ class Smart(FullBatchNetwork):
     def __init__(
         self,
         *,
-        seed: int = 0,
         hidden_layers: Literal[1, 2] = 1,
         indicator: Literal["margin", "entropy", "confidence", "max_logit", "max_minus_mean", "all_logits"] = "margin",
-        objective: Literal["nll", "ls", "mse", "brier", "softece", "charbonnier", "pointwise"] = "charbonnier",
-        sigma: float = 0.05,
-        delta: float = 1e-3,
-        alpha: float = 0.05,
-        learning_rate: float = 5e-3,
-        max_epochs: int = 2000,
-        patience: int = 200,
-        min_delta: float = 1e-4,
         clamp_margin: bool = False,
         start: Literal["temperature", "random"] = "temperature",
         guard: Literal["none", "cross_validation"] = "none",
-        trace: bool = False,
+        **options: Any,
     ) -> None:
-        super().__init__()
-        self.seed, self.hidden_layers, self.start = seed, hidden_layers, start
-        self.indicator, self.objective = indicator, objective
-        self.sigma, self.delta, self.alpha = sigma, delta, alpha
-        self.learning_rate, self.max_epochs = learning_rate, max_epochs
-        self.patience, self.min_delta = patience, min_delta
-        self.clamp_margin, self.guard, self.trace = clamp_margin, guard, trace
+        super().__init__(**options)
+        self.hidden_layers, self.indicator, self.start = hidden_layers, indicator, start
+        self.clamp_margin, self.guard = clamp_margin, guard
 
     def fit(self, logits: Any, labels: Any, features: Any = None, head: Any = None) -> Self:
         """Fit on validation data; see :meth:`Calibrator.fit`."""

@@ -30,9 +30,6 @@ class StructuredMatrixScaling(StructuredScaling):
     ridge : factor of the penalty; large values give ``ts_mix``.
     """
 
-    def __init__(self, *, ridge: float = 1.0) -> None:
-        super().__init__(ridge=ridge)
-
     def _start(self, n_classes: int) -> tuple[Array, Array]:
         check_classes(self.id, n_classes)
         penalty = np.full((n_classes, n_classes), float(n_classes * (n_classes - 1)))

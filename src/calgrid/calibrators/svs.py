@@ -29,8 +29,5 @@ class StructuredVectorScaling(StructuredScaling):
     ridge : factor of the penalty; large values give ``ts_mix``.
     """
 
-    def __init__(self, *, ridge: float = 1.0) -> None:
-        super().__init__(ridge=ridge)
-
     def _start(self, n_classes: int) -> tuple[Array, float]:
         return np.ones(n_classes), float(n_classes)
