@@ -145,7 +145,7 @@ class Spec:
         values.update(self.dataset_defaults.get(f"{dataset}/{backbone}", {}))
         for name, value in (overrides or {}).items():
             if name not in self.options:
-                known = self.options or {"(it has none)": None}
+                known = tuple(self.options) or ("(it has none)",)
                 raise unknown_id("hyper-parameter", name, known, place)
             values[name] = self.options[name].check(value, f"{place}: {name}")
         self._check_ranges(values, place)
@@ -182,7 +182,8 @@ def register(
     """
 
     def mark(cls: Component) -> Component:
-        cls.registered = MappingProxyType({"source": source, "dataset_defaults": dict(dataset_defaults or {}), **info})
+        registered = MappingProxyType({"source": source, "dataset_defaults": dict(dataset_defaults or {}), **info})
+        cls.registered = registered  # type: ignore[attr-defined]  # each kind's base declares it
         return cls
 
     return mark

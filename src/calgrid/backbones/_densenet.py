@@ -58,5 +58,5 @@ class SmallImageDenseNet(Backbone):
             stage += [DenseLayer(channels + position * growth, growth) for position in range(count)]
             channels += count * growth
             stages.append(nn.Sequential(*stage))
-        stages[-1].extend([nn.BatchNorm2d(channels), nn.ReLU()])
+        stages[-1] = nn.Sequential(*stages[-1].children(), nn.BatchNorm2d(channels), nn.ReLU())
         super().__init__(stages, global_pool(), channels, num_classes)

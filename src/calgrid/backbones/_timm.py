@@ -35,7 +35,7 @@ class TimmBackbone(Backbone):
         return self._published
 
 
-def create(name: str, num_classes: int, pretrained: bool) -> nn.Module:
+def create(name: str, num_classes: int, pretrained: bool) -> Any:
     """Build a model of timm.
 
     Raises
@@ -65,7 +65,7 @@ def create(name: str, num_classes: int, pretrained: bool) -> nn.Module:
 class Trunk(nn.Module):
     """All of a model in front of its pooling."""
 
-    def __init__(self, name: str, model: nn.Module) -> None:
+    def __init__(self, name: str, model: Any) -> None:
         super().__init__()
         self.model = model
         self.name = name
@@ -86,7 +86,7 @@ class Trunk(nn.Module):
 class PreLogits(nn.Module):
     """Pooling and whatever a family has between it and the classifier; its weights belong to the trunk."""
 
-    def __init__(self, model: nn.Module) -> None:
+    def __init__(self, model: Any) -> None:
         super().__init__()
         self._owner = [model]  # in a list, so that its weights are not listed twice
 

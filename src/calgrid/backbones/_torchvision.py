@@ -82,7 +82,7 @@ def read_weights(file: dict[str, Any], folder: Path) -> dict[str, Tensor]:
     return {OLD_DENSE_LAYER.sub(r"\1", name): tensor for name, tensor in state.items()}
 
 
-def load_published(network: nn.Module, state: dict[str, Tensor], num_classes: int) -> None:
+def load_published(network: Any, state: dict[str, Tensor], num_classes: int) -> None:
     """Load published weights; a head for another number of classes stays as it was drawn."""
     head = next(name for name, module in network.named_modules() if module is head_of(network))
     if num_classes != PUBLISHED_CLASSES:
@@ -95,7 +95,7 @@ def load_published(network: nn.Module, state: dict[str, Tensor], num_classes: in
         raise DataError(f"The published weights do not fit {type(network).__name__} of torchvision: {reason}") from None
 
 
-def head_of(network: nn.Module) -> nn.Linear:
+def head_of(network: Any) -> nn.Linear:
     """Return the last linear layer, which families name differently."""
     for name in ("fc", "classifier", "head"):
         if hasattr(network, name):
@@ -103,41 +103,41 @@ def head_of(network: nn.Module) -> nn.Linear:
     return network.heads.head
 
 
-def take_apart(network: nn.Module) -> Parts:
+def take_apart(network: Any) -> Parts:
     """Return stages, pool and head of a network; composed they are its forward pass."""
     stages, pool = FAMILIES[type(network).__name__](network)
     return stages, pool, head_of(network)
 
 
-def _resnet(network: nn.Module) -> tuple[list[nn.Module], nn.Module]:
+def _resnet(network: Any) -> tuple[list[nn.Module], nn.Module]:
     stem = nn.Sequential(network.conv1, network.bn1, network.relu, network.maxpool)
     return [stem, network.layer1, network.layer2, network.layer3, network.layer4], global_pool()
 
 
-def _densenet(network: nn.Module) -> tuple[list[nn.Module], nn.Module]:
+def _densenet(network: Any) -> tuple[list[nn.Module], nn.Module]:
     parts = dict(network.features.named_children())
     stem = nn.Sequential(*(parts[name] for name in ("conv0", "norm0", "relu0", "pool0")))
-    stages = [stem, nn.Sequential(parts["denseblock1"])]
+    stages: list[nn.Module] = [stem, nn.Sequential(parts["denseblock1"])]
     stages += [nn.Sequential(parts[f"transition{k}"], parts[f"denseblock{k + 1}"]) for k in (1, 2, 3)]
-    stages[-1].extend([parts["norm5"], nn.ReLU()])
+    stages[-1] = nn.Sequential(*stages[-1].children(), parts["norm5"], nn.ReLU())
     return stages, global_pool()
 
 
-def _swin(network: nn.Module) -> tuple[list[nn.Module], nn.Module]:
+def _swin(network: Any) -> tuple[list[nn.Module], nn.Module]:
     patches, first, *rest = network.features
     levels = [nn.Sequential(merging, *blocks) for merging, blocks in zip(rest[::2], rest[1::2], strict=True)]
     pool = nn.Sequential(network.norm, network.permute, global_pool())
     return [patches, first, *levels], pool
 
 
-def _vision_transformer(network: nn.Module) -> tuple[list[nn.Module], nn.Module]:
+def _vision_transformer(network: Any) -> tuple[list[nn.Module], nn.Module]:
     blocks = list(network.encoder.layers)
     groups = [blocks[begin : begin + BLOCKS_A_STAGE] for begin in range(0, len(blocks), BLOCKS_A_STAGE)]
     stages = [PatchTokens(network), *(nn.Sequential(*group) for group in groups)]
     return stages, nn.Sequential(network.encoder.ln, ClassToken())
 
 
-FAMILIES: dict[str, Callable[[nn.Module], tuple[list[nn.Module], nn.Module]]] = {
+FAMILIES: dict[str, Callable[[Any], tuple[list[nn.Module], nn.Module]]] = {
     "ResNet": _resnet,
     "DenseNet": _densenet,
     "SwinTransformer": _swin,
@@ -148,7 +148,7 @@ FAMILIES: dict[str, Callable[[nn.Module], tuple[list[nn.Module], nn.Module]]] = 
 class PatchTokens(nn.Module):
     """Stem of a vision transformer: a class token and one token a patch, with their positions."""
 
-    def __init__(self, network: nn.Module) -> None:
+    def __init__(self, network: Any) -> None:
         super().__init__()
         self.class_token = network.class_token
         self.projection = network.conv_proj

@@ -8,7 +8,17 @@ from torch import Tensor, nn
 from torch.nn.functional import dropout
 
 
-class Backbone(nn.Module):
+class Network(nn.Module):
+    """What procedures train: features, and a head that turns them into logits."""
+
+    head: nn.Module
+
+    def features(self, x: Tensor) -> Tensor:
+        """Return penultimate features ``(N, d)`` of normalised images ``(N, 3, H, W)``."""
+        raise NotImplementedError
+
+
+class Backbone(Network):
     """A classifier written as ``head(pool(stages(x)))``.
 
     What a backbone's file declares in ``@register``, as literals:
@@ -27,6 +37,9 @@ class Backbone(nn.Module):
     head : the one linear layer from features to logits; a new one unless it is given.
     num_features : d, the width of the features.
     """
+
+    head: nn.Linear
+    stages: nn.ModuleList
 
     def __init__(
         self,

@@ -160,4 +160,4 @@ class ClassTemperatures:
         n_temperatures = len(self._grid)
         place = bin_index(confidence, self._n_bins) * n_temperatures + np.arange(n_temperatures)[:, None]
         gaps = np.bincount(place.ravel(), (confidence - correct).ravel(), minlength=self._n_bins * n_temperatures)
-        return gaps.reshape(self._n_bins, n_temperatures), correct.sum(axis=1)
+        return gaps.reshape(self._n_bins, n_temperatures).astype(np.float64, copy=False), correct.sum(axis=1)

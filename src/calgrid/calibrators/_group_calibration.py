@@ -7,7 +7,7 @@ from abc import abstractmethod
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -94,8 +94,8 @@ class PartitionLoss:
         shape = (len(self.weights), self.n_groups, self.features.shape[1])
         weight = generator.uniform(-1.0, 1.0, shape).reshape(shape[0], -1) / np.sqrt(shape[2])
         log_beta = np.full(shape[:2], -np.log(START_TEMPERATURE))
-        found, *rest = minimise_each(self, np.concatenate([weight, log_beta], axis=1), MAX_ITERATIONS)
-        return found[:, : -self.n_groups].reshape(shape), *rest
+        found, losses, failed = minimise_each(self, np.concatenate([weight, log_beta], axis=1), MAX_ITERATIONS)
+        return found[:, : -self.n_groups].reshape(shape), losses, failed
 
 
 SOURCE = (
@@ -156,6 +156,7 @@ class GroupCalibrator(Calibrator):
 
     def _fit(self, logits: Array, labels: Labels, features: Array | None, head: Head | None) -> dict[str, Any]:
         possible = np.flatnonzero(possible_labels(logits, labels))
+        features = cast(Array, features)
         self._centre, spread = features.mean(axis=0), features.std(axis=0)
         # a feature that is constant up to rounding carries nothing but the rounding
         self._spread = np.where(spread > 1e-9 * (1.0 + np.abs(self._centre)), spread, np.inf)

@@ -26,8 +26,15 @@ JITTER = 1e-10
 class Point(Protocol):
     """A convex function around one argument ``(R, D)``."""
 
-    loss: float
-    gradient: Array
+    @property
+    def loss(self) -> float:
+        """Value of the function."""
+        ...
+
+    @property
+    def gradient(self) -> Array:
+        """Its gradient ``(R, D)``."""
+        ...
 
     def curve(self, direction: Array) -> Array:
         """Return the Hessian times a direction ``(R, D)``."""

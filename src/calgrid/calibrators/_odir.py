@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calgrid.calibrators._linear import LinearMap, check_classes, fit_linear, mean_nll
+from calgrid.calibrators._linear import GRADIENT_TOLERANCE, LinearMap, check_classes, fit_linear, mean_nll
 from calgrid.calibrators._temperature import BETA_BOUNDS, fit_temperature
 from calgrid.calibrators._unit import in_units, logit_unit
 from calgrid.calibrators._warnings import end_of_grid
@@ -36,7 +36,7 @@ def fit_odir(
     start: LinearMap,
     strength: float,
     unit: float = 1.0,
-    **options: float,
+    tolerance: float = GRADIENT_TOLERANCE,
 ) -> tuple[LinearMap, dict[str, Any]]:
     """Minimise ``mean NLL + strength (sum_{i != j} W_ij^2 + sum b^2)`` from ``start``.
 
@@ -57,7 +57,7 @@ def fit_odir(
         bias_ridge=strength,
         target=np.zeros_like(off_diagonal),
         bounds=(lower, upper),
-        **options,
+        tolerance=tolerance,
     )
 
 
@@ -108,7 +108,8 @@ class MatrixScaling(Calibrator):
         unit = logit_unit(used)
         beta = fit_temperature(in_units(used, unit), targets).beta / unit
         start = LinearMap(beta * np.eye(n_classes), np.zeros(n_classes))
-        strength, scores = self.strength, []
+        strength = self.strength
+        scores: list[float] = []
         if strength is None:
             strength, scores = cross_validate(inputs, targets, start, unit)
         self._map, history = fit_odir(inputs, targets, start, start, strength, unit)

@@ -154,8 +154,9 @@ class TemperatureNetwork(Calibrator):
     #: inverse temperatures between which the fit's table is exact; rest(beta) is taken as constant beyond
     tabulated: ClassVar[tuple[float, float]]
     clamp_margin: bool = False
-    #: temperatures that no output of the network exceeds, in units of the logits
-    _temperature_bounds: tuple[float, float]
+    #: the smallest and the largest temperature, in units of the logits
+    floor: ClassVar[float]
+    ceiling: ClassVar[float] = T_MAX
 
     network: MLP
     #: share of the samples of the last prediction that were clamped
@@ -210,7 +211,7 @@ class TemperatureNetwork(Calibrator):
         """Return the range of the temperatures for inputs ``(D, N)`` and its warnings, parts of a ``fit_history``."""
         temperature = self._temperature(values)
         return {
-            "warnings": temperatures_at_bounds(temperature, *self._temperature_bounds),
+            "warnings": temperatures_at_bounds(temperature, self.floor, self.ceiling),
             "temperature_min": float(temperature.min()),
             "temperature_mean": float(temperature.mean()),
             "temperature_max": float(temperature.max()),
@@ -237,8 +238,6 @@ class FullBatchNetwork(TemperatureNetwork):
     """
 
     scale_free = True
-    #: the smallest temperature, in units of the logits
-    floor: ClassVar[float]
 
     def __init__(
         self,
@@ -263,10 +262,6 @@ class FullBatchNetwork(TemperatureNetwork):
     @abstractmethod
     def _start(self, logits: Array, labels: Labels) -> tuple[Array, dict[str, float]]:
         """Return initial weights ``(P,)``, and what the history says of them."""
-
-    @property
-    def _temperature_bounds(self) -> tuple[float, float]:
-        return self.floor, T_MAX
 
     def _link(self, output: Array) -> tuple[Array, Array]:
         return bounded_temperature(output, self.floor)

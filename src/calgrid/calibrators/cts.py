@@ -57,7 +57,8 @@ class ClassTemperatureScaling(Calibrator):
         n_classes = logits.shape[1]
         start = float(np.clip(fit_temperature(logits, labels).temperature, GRID[0], GRID[-1]))
         search = ClassTemperatures(centred(logits), labels, np.full(n_classes, start), GRID, self.n_bins)
-        present, losses, changed = np.unique(labels), [search.current()[0]], []
+        present, losses = np.unique(labels), [search.current()[0]]
+        changed: list[int] = []
         while len(changed) < self.sweeps and (not changed or changed[-1]):
             changed.append(self._sweep(search, present))
             search.refresh()

@@ -55,7 +55,8 @@ def quadratic_on_simplex(matrix: Array, vector: Array) -> Array:
     On each face of the simplex (n is small) the minimum over its plane solves a linear system; the best of those
     that lie in the simplex is the answer.
     """
-    n, best, lowest = len(vector), np.eye(len(vector))[0], np.inf
+    n, best = len(vector), np.eye(len(vector))[0]
+    lowest = np.inf
     for size in range(1, n + 1):
         for face in map(list, combinations(range(n), size)):
             system = np.ones((size + 1, size + 1))
@@ -65,7 +66,7 @@ def quadratic_on_simplex(matrix: Array, vector: Array) -> Array:
             weights = np.zeros(n)
             weights[face] = np.maximum(solution, 0.0)
             weights /= weights.sum()
-            value = weights @ matrix @ weights - 2.0 * vector @ weights
+            value = float(weights @ matrix @ weights - 2.0 * vector @ weights)
             # rounding must not trade a vertex for a mixture of the same value
             if value < lowest - 1e-14:
                 best, lowest = weights, value

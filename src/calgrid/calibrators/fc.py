@@ -1,7 +1,7 @@
 """Feature clipping: the penultimate features are cut off at one threshold before the last layer."""
 
 from collections.abc import Mapping
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -91,8 +91,8 @@ class FeatureClipping(Calibrator):
         self.criterion = criterion
 
     def _fit(self, logits: Array, labels: Labels, features: Array | None, head: Head | None) -> dict[str, Any]:
-        check_reproduces(logits, features, head)
-        self._head = head
+        features, self._head = cast(Array, features), cast(Head, head)
+        check_reproduces(logits, features, self._head)
         unclipped = accuracy(self._predictions(features, labels, np.inf), labels)
         least = KEPT_ACCURACY * unclipped
         coarse = np.unique(np.quantile(np.abs(features), np.arange(1, COARSE + 1) / COARSE))
@@ -126,7 +126,7 @@ class FeatureClipping(Calibrator):
         return Trial(float(threshold), accuracy(predictions, labels), objective)
 
     def _transform(self, logits: Array, features: Array | None) -> Array:
-        return softmax(clipped_logits(features, self._head, self._threshold))
+        return softmax(clipped_logits(cast(Array, features), self._head, self._threshold))
 
     def _state(self) -> dict[str, NDArray[Any]]:
         return {"threshold": np.array([self._threshold]), "weight": self._head[0], "bias": self._head[1]}

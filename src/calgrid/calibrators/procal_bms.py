@@ -1,7 +1,7 @@
 """ProCal by bin-mean shift: a calibrator of its own for each range of proximity."""
 
-from collections.abc import Mapping
-from typing import Any, Literal
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +23,11 @@ BASE_BINS = 10
 def _build(base: str) -> Calibrator:
     if base in ("hb", "hb_ova"):
         return (TopLabelHistogramBinning if base == "hb" else HistogramBinning)(n_bins=BASE_BINS)
-    plain = {"iso": TopLabelIsotonic, "iso_ova": IsotonicRegressionOneVsAll, "irm": MultiClassIsotonicRegression}
+    plain: dict[str, Callable[[], Calibrator]] = {
+        "iso": TopLabelIsotonic,
+        "iso_ova": IsotonicRegressionOneVsAll,
+        "irm": MultiClassIsotonicRegression,
+    }
     return plain[base]()
 
 
@@ -66,7 +70,7 @@ class ProximityBinMeanShift(Calibrator):
         self.base, self.n_bins, self.n_neighbours = base, n_bins, n_neighbours
 
     def _fit(self, logits: Array, labels: Labels, features: Array | None, head: Head | None) -> dict[str, Any]:
-        self._neighbours = Neighbours.of(features, self.n_neighbours)
+        self._neighbours = Neighbours.of(cast(Array, features), self.n_neighbours)
         proximity = self._neighbours.own_proximity()
         self._cuts = equal_count_cuts(np.sort(proximity), self.n_bins)
         part = bin_of(self._cuts, proximity)
@@ -76,7 +80,7 @@ class ProximityBinMeanShift(Calibrator):
         return {"n_bins": len(self._bases), "mean_proximity": float(proximity.mean())}
 
     def _transform(self, logits: Array, features: Array | None) -> Array:
-        part = bin_of(self._cuts, self._neighbours.proximity(features))
+        part = bin_of(self._cuts, self._neighbours.proximity(cast(Array, features)))
         result = np.empty_like(logits)
         for number, base in enumerate(self._bases):
             result[part == number] = base._transform(logits[part == number], None)

@@ -1,7 +1,7 @@
 """ProCal by density ratio: confidence and proximity of right and of wrong samples, compared by Bayes' rule."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -84,7 +84,7 @@ class ProximityDensityRatio(Calibrator):
     def _fit(self, logits: Array, labels: Labels, features: Array | None, head: Head | None) -> dict[str, Any]:
         predicted, confidence = top_label(logits)
         right = predicted == labels
-        self._neighbours = Neighbours.of(features, self.n_neighbours)
+        self._neighbours = Neighbours.of(cast(Array, features), self.n_neighbours)
         points = np.column_stack([confidence, self._neighbours.own_proximity()])
         self._right, self._wrong, self._beta = points[right], points[~right], np.nan
         history = {
@@ -102,7 +102,7 @@ class ProximityDensityRatio(Calibrator):
         if np.isfinite(self._beta):
             return softmax(logits * self._beta)
         _, confidence = top_label(logits)
-        points = np.column_stack([confidence, self._neighbours.proximity(features)])
+        points = np.column_stack([confidence, self._neighbours.proximity(cast(Array, features))])
         n_right, n_wrong = len(self._right), len(self._wrong)
         ratio = log_density(points, self._right) - log_density(points, self._wrong) + np.log(n_right / n_wrong)
         return top_label_map(logits, never_certain(sigmoid(ratio), n_right + n_wrong))

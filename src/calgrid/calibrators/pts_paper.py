@@ -54,7 +54,7 @@ class PublishedParameterisedTemperature(TopLogitsNetwork):
     """
 
     tabulated = (1e-3, 1e3)
-    _temperature_bounds = T_BOUNDS
+    floor, ceiling = T_BOUNDS
 
     def __init__(
         self, *, seed: int = 0, learning_rate: float = 5e-5, batch_size: int = 1000, steps: int = 100_000

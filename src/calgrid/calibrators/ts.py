@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 
 from calgrid.calibrators._objectives import build_objective
 from calgrid.calibrators._probabilities import softmax
-from calgrid.calibrators._temperature import fit_temperature
-from calgrid.calibrators._temperature_search import search_temperature
+from calgrid.calibrators._temperature import TemperatureFit, fit_temperature
+from calgrid.calibrators._temperature_search import TemperatureSearch, search_temperature
 from calgrid.calibrators._warnings import temperature_at_bound
 from calgrid.calibrators.base import Array, Calibrator, Head, Labels
 from calgrid.registry import register
@@ -62,8 +62,9 @@ class TemperatureScaling(Calibrator):
     def _fit(self, logits: Array, labels: Labels, features: Array | None, head: Head | None) -> dict[str, Any]:
         history: dict[str, Any] = {}
         if self.objective == "nll":
-            result = fit_temperature(logits, labels)
-            history["n_infinite_loss"] = result.n_infinite_loss
+            fit = fit_temperature(logits, labels)
+            result: TemperatureFit | TemperatureSearch = fit
+            history["n_infinite_loss"] = fit.n_infinite_loss
         else:
             objective = build_objective(self.objective, sigma=self.sigma, delta=self.delta, alpha=self.alpha)
             result = search_temperature(logits, labels, objective)

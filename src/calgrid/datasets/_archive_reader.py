@@ -46,7 +46,7 @@ def _open_tar(archive: Path, wanted: Callable[[str], bool]) -> ArchiveReader:
                 name = member.name.removeprefix("./")
                 if member.isreg() and wanted(name):
                     found[name] = (member.offset_data, member.size)
-                tar.members = []  # or every member of a large archive would stay in memory
+                vars(tar)["members"] = []  # or every member of a large archive would stay in memory
     except DAMAGED as error:
         raise DataError(f"The archive {archive} is damaged ({error}): replace it.") from None
     file = archive.open("rb")

@@ -10,6 +10,7 @@ import tarfile
 import zipfile
 import zlib
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO
 
@@ -80,8 +81,8 @@ def _tarred(archive: Path, names: Container[str]) -> Iterator[Found]:
         for member in tar:
             name = member.name.removeprefix("./")
             if name in names:
-                yield name, member.size if member.isreg() else None, lambda tar=tar, member=member: _read(tar, member)
-            tar.members = []  # or every member of a large archive would stay in memory
+                yield name, member.size if member.isreg() else None, partial(_read, tar, member)
+            vars(tar)["members"] = []  # or every member of a large archive would stay in memory
 
 
 def _read(tar: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
@@ -94,7 +95,7 @@ def _zipped(archive: Path, names: Container[str]) -> Iterator[Found]:
         for member in pack.infolist():
             name = member.filename.removeprefix("./")
             if name in names:
-                yield name, None if member.is_dir() else member.file_size, lambda m=member: pack.read(m)
+                yield name, None if member.is_dir() else member.file_size, partial(pack.read, member)
 
 
 def member_names(archive: Path) -> list[str]:

@@ -131,7 +131,7 @@ class ImageFiles(Dataset):
                 sources[role] = self.open(data_root, self.paths[role], train)
         self.n_classes = self.n_classes or _count_classes(train, ", ".join(self.paths["train"]))
         for role, source in sources.items():
-            self._check_labels(source.labels, ", ".join(self.paths[role]))
+            _check_labels(source.labels, self.n_classes, ", ".join(self.paths[role]))
         return sources, self._rows(train.labels)
 
     def _rows(self, labels: Rows) -> dict[str, Rows]:
@@ -147,16 +147,6 @@ class ImageFiles(Dataset):
                 raise DataError(f"subset is {self.subset}, but {len(left)} training rows are left: ask for fewer.")
             rows["train"] = left[np.sort(stratified_order(labels[left], self.split_seed)[: self.subset])]
         return rows
-
-    def _check_labels(self, labels: Rows, files: str) -> None:
-        wrong = np.flatnonzero((labels < 0) | (labels >= self.n_classes))
-        if not len(labels):
-            raise DataError(f"{files} holds no images: correct the path.")
-        if len(wrong):
-            raise DataError(
-                f"Row {wrong[0]} of {files} has the label {labels[wrong[0]]}, but there are {self.n_classes} classes, "
-                f"0..{self.n_classes - 1}: correct it, or give n_classes."
-            )
 
     def _decode(self, role: str, source: Source, rows: Rows) -> NDArray[np.uint8]:
         """Decode the pictures at ``rows`` one by one into an array on the disk."""
@@ -212,6 +202,17 @@ def channel_statistics(images: NDArray[np.uint8]) -> tuple[list[float], list[flo
     if (std < 0.01).any():
         raise DataError("A channel of the training images is constant: give mean and std.")
     return [round(float(value) / 255, 4) for value in mean], [round(float(value) / 255, 4) for value in std]
+
+
+def _check_labels(labels: Rows, n_classes: int, files: str) -> None:
+    wrong = np.flatnonzero((labels < 0) | (labels >= n_classes))
+    if not len(labels):
+        raise DataError(f"{files} holds no images: correct the path.")
+    if len(wrong):
+        raise DataError(
+            f"Row {wrong[0]} of {files} has the label {labels[wrong[0]]}, but there are {n_classes} classes, "
+            f"0..{n_classes - 1}: correct it, or give n_classes."
+        )
 
 
 def _count_classes(train: Source, files: str) -> int:

@@ -157,8 +157,7 @@ class Evaluated(Dataset):
 
     def build(self, data_root: Path | None) -> dict[str, ImageSplit]:
         """Return ``val`` and ``test``; see :class:`Dataset`."""
-        scaling = {"resize": self.resize, "interpolation": self.interpolation}
-        pictures = dataclasses.replace(self.pictures(data_root), **scaling)
+        pictures = dataclasses.replace(self.pictures(data_root), resize=self.resize, interpolation=self.interpolation)
         rows = draw_fifth(pictures.labels, self.split_seed)
         return {
             name: ImageSplit(

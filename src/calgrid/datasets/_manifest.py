@@ -66,6 +66,13 @@ class Prepared:
     folder: Path = Path()
 
     @property
+    def normalisation(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        """Mean and standard deviation of the channels; DataError where there are none."""
+        if self.mean is None or self.std is None:
+            raise DataError(f"'{self.id}' has no normalisation constants: prepare it for a data set.")
+        return self.mean, self.std
+
+    @property
     def digest(self) -> str:
         """SHA-256 of all files, as the manifest lists them; none is read."""
         return digest_of(self.manifest.get(FILES, {}))

@@ -62,13 +62,19 @@ def prepare(
     entry, component = _component(dataset_id, configured, root)
     component.scratch, component.threads = Path(out_dir), threads
     base = _open_base(entry, base_dir)
-    if entry.info["role"] == "shift":
+    parts: dict[str, Sequence[ImageSplit]]
+    settings: Sequence[ShiftSetting] = []
+    if isinstance(component, ShiftFamily):
+        if base is None:
+            raise ConfigError(
+                f"Shift family '{entry.id}' is made from '{entry.info['base']}': "
+                f"prepare that first and give its folder as base_dir."
+            )
         shared = {fact: base.manifest[fact] for fact in ("n_classes", "image_shape")}
         entry = dataclasses.replace(entry, info={**entry.info, **shared})
         settings = component.build(root, base.splits)
         parts = {SHIFT_SPLIT: [setting.split for setting in settings]}
     else:
-        settings = []
         parts = {name: [split] for name, split in component.build(root).items()}
     found = component.found
     entry = dataclasses.replace(entry, info={**entry.info, **found})
@@ -127,11 +133,6 @@ def image_hashes(images: NDArray[np.uint8]) -> NDArray[np.uint64]:
 def _open_base(entry: Spec, base_dir: Path | str | None) -> Prepared | None:
     role = entry.info["role"]
     if base_dir is None:
-        if role == "shift":
-            raise ConfigError(
-                f"Shift family '{entry.id}' is made from '{entry.info['base']}': "
-                f"prepare that first and give its folder as base_dir."
-            )
         return None
     if role == "dataset":
         raise ConfigError(f"Data set '{entry.id}' is made from no other: leave base_dir out.")
@@ -202,8 +203,8 @@ def _check_disjoint(entry: Spec, splits: Mapping[str, ImageSplit]) -> dict[str, 
     for first, second in itertools.combinations(splits, 2):
         if repeats.get(first) == second or repeats.get(second) == first:
             continue
-        rows = (splits[first].rows, splits[second].rows)
-        if rows[0] is not None and rows[1] is not None and (shared := len(np.intersect1d(*rows))):
+        rows, others = splits[first].rows, splits[second].rows
+        if rows is not None and others is not None and (shared := len(np.intersect1d(rows, others))):
             raise DataError(f"Splits {first} and {second} of '{entry.id}' share {shared} source rows.")
         equal = np.intersect1d(hashes[first], hashes[second])
         if len(equal) and entry.info.get("duplicates", "refuse") == "refuse":
@@ -222,7 +223,8 @@ def _where(
     """Say where the first duplicate of a configured data set stands, and how to go on with duplicates."""
     if "sources" not in entry.info:
         return ""
-    rows = [splits[name].rows[each == twin][0] for name, each in hashes.items() if (each == twin).any()]
+    sources = ((splits[name].rows, each == twin) for name, each in hashes.items())
+    rows = [rows[same][0] for rows, same in sources if rows is not None and same.any()]
     return f" (the first: rows {rows[0]} and {rows[1]}, counted through all files), or set duplicates: count"
 
 
@@ -276,7 +278,7 @@ def _write_split(
     return {
         "size": sum(len(split) for split in splits),
         **arrays,
-        "rows_sha256": hashlib.sha256(np.concatenate(rows).astype("<i8")).hexdigest() if rows else None,
+        "rows_sha256": hashlib.sha256(np.concatenate(rows).astype("<i8").data).hexdigest() if rows else None,
     }
 
 
@@ -294,8 +296,8 @@ def _write_array(
         file.write(header.getvalue())
         for piece in itertools.chain.from_iterable(map(chunked, parts)):
             block = np.ascontiguousarray(piece, dtype=dtype)
-            digest.update(block)
-            file.write(block)
+            digest.update(block.data)
+            file.write(block.data)
         files[path.name] = {"bytes": file.tell(), "sha256": digest.hexdigest()}
     return {"file": path.name, "dtype": dtype.name, "shape": list(shape)}
 

@@ -59,8 +59,12 @@ class Cifar(Dataset):
     def _batch(self, content: bytes, where: str) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
         batch = unpickle_arrays(io.BytesIO(content), where)
         images, labels = batch.get("data"), batch.get(self.label_key)
-        fits = isinstance(images, np.ndarray) and images.dtype == np.uint8 and images.shape[1:] == (3072,)
-        if not fits or not isinstance(labels, list) or len(labels) != len(images):
+        if (
+            not isinstance(images, np.ndarray)
+            or (images.dtype, images.shape[1:]) != (np.uint8, (3072,))
+            or not isinstance(labels, list)
+            or len(labels) != len(images)
+        ):
             raise DataError(f"{where} does not hold uint8 rows of 3072 and as many '{self.label_key}': replace it.")
         return images.reshape(-1, *SHAPE), np.array(labels, dtype=np.int64)
 

@@ -63,7 +63,8 @@ class Cub200(PictureArchive):
         if set(ids) != set(labels) or set(ids) != set(parts):
             raise DataError(f"The lists in {archive} name different images: replace it.")
         known = sorted(classes, key=int)
-        return tuple(
+        train, test = (
             Listed.of([(f"{ROOT}/images/{images[id]}", labels[id]) for id in ids if parts[id] == part], known, archive)
             for part in ("1", "0")
         )
+        return train, test

@@ -60,7 +60,7 @@ class FgvcAircraft(PictureArchive):
         """Return the ``trainval`` and the test pictures; see :class:`PictureArchive`."""
         lists = read_members(archive, {f"{ROOT}/{name}.txt": LIST_LIMIT for name in ("variants", *LISTS)})
         variants = [line.strip() for line in lists[f"{ROOT}/variants.txt"].decode("utf-8").splitlines()]
-        return tuple(
+        train, test = (
             Listed.of(
                 [(f"{ROOT}/images/{id}.jpg", variant) for id, variant in pairs(lists[f"{ROOT}/{name}.txt"])],
                 variants,
@@ -68,3 +68,4 @@ class FgvcAircraft(PictureArchive):
             )
             for name in LISTS
         )
+        return train, test

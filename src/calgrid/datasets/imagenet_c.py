@@ -10,11 +10,13 @@ by picture while they are written, so little memory is needed.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
+from typing import cast
 
 import numpy as np
+from numpy.typing import NDArray
 
 from calgrid import registry
 from calgrid.datasets._archive_reader import ArchiveReader, open_archive
@@ -52,12 +54,14 @@ class ImagenetC(ShiftFamily):
 
     def build(self, data_root: Path | None, base: Mapping[str, ImageSplit]) -> list[ShiftSetting]:
         """Return the settings in the registered order; see :class:`ShiftFamily`."""
+        where: Path | None
+        find: Callable[[str, int], Found]
         wanted = [(s, severity) for s in self.registered["shifts"] for severity in self.registered["severities"]]
         if data_root is not None and (data_root / FOLDER).is_dir():
-            find, where = partial(_in_folder, data_root / FOLDER), data_root / FOLDER
+            where, find = data_root / FOLDER, partial(_in_folder, data_root / FOLDER)
         else:
-            find, where = partial(_in_archives, self._archives(data_root, wanted)), data_root
-        settings = []
+            where, find = data_root, partial(_in_archives, self._archives(data_root, wanted))
+        settings: list[ShiftSetting] = []
         for shift, severity in wanted:
             found = find(shift, severity)
             if len(found) != 1:
@@ -79,7 +83,8 @@ class ImagenetC(ShiftFamily):
             raise DataError(
                 f"{store.place} has not exactly the pictures of ImageNet's validation set under {name}: complete them."
             )
-        return ImageSplit(pictures.undecoded(rows, name, self.threads), pictures.labels[rows], rows)
+        images = cast(NDArray[np.uint8], pictures.undecoded(rows, name, self.threads))  # stands for an array
+        return ImageSplit(images, pictures.labels[rows], rows)
 
     def _archives(self, data_root: Path | None, wanted: list[tuple[str, int]]) -> list[ArchiveReader]:
         """The published archives, with the wanted settings only."""

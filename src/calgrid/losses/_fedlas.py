@@ -10,7 +10,7 @@ The three modules of the paper, as in its official code (nadarasarbahavan/FEDLAS
 """
 
 from collections.abc import Callable, Mapping
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
@@ -28,7 +28,7 @@ OFFICIAL_MEAN, OFFICIAL_STD = 20.0, 100.0
 
 #: indicator -> n_i (N,) from logits (N, C) and features (N, d)
 STATISTICS: Mapping[str, Callable[[Tensor, Tensor | None], Tensor]] = {
-    "nci_l1": lambda logits, features: features.abs().sum(dim=1),
+    "nci_l1": lambda logits, features: cast(Tensor, features).abs().sum(dim=1),
     "maxprob": lambda logits, features: logits.softmax(dim=1).amax(dim=1),
     "maxlogit": lambda logits, features: logits.amax(dim=1),
 }
@@ -64,6 +64,10 @@ class StandardisedIndicator(Indicator):
     constants : True starts at the official constants; False takes the first batch's values, and until there is one
         gamma is 0, which is the smoothing alpha for every sample.
     """
+
+    mean: Tensor
+    std: Tensor
+    started: Tensor
 
     def __init__(self, name: str, momentum: float, constants: bool) -> None:
         super().__init__()

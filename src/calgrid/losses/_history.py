@@ -24,6 +24,8 @@ class PerSample(nn.Module):
     rows : (S, *shape), S the number of samples reserved or the largest index seen plus one.
     """
 
+    rows: Tensor
+
     def __init__(self, *shape: int, dtype: torch.dtype) -> None:
         super().__init__()
         self.register_buffer("rows", torch.zeros(0, *shape, dtype=dtype))

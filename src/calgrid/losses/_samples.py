@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from calgrid.losses._history import PerSample
@@ -78,7 +79,7 @@ def smoothing_statistics(table: dict[str, Floats]) -> dict[str, float]:
     }
 
 
-def flip_rate(before: Floats, now: Floats) -> float:
+def flip_rate(before: NDArray[np.int8], now: NDArray[np.int8]) -> float:
     """Share of samples whose mode (S,) changed, over those seen in both epochs; NaN where there are none.
 
     ``before`` may have rows beyond the last of ``now``: samples that the epoch has not seen.

@@ -49,6 +49,9 @@ class AdaFocal(Loss):
     gammas : (B,) float64, signed exponents. edges : (B + 1,) float64, of the bins.
     """
 
+    gammas: Tensor
+    edges: Tensor
+
     def __init__(
         self,
         num_classes: int,

@@ -51,6 +51,11 @@ class AugmentedLagrangian(Loss):
     lambdas, rhos : (C,). previous : (C,), mean constraint after the last epoch. has_previous : scalar bool.
     """
 
+    lambdas: Tensor
+    rhos: Tensor
+    previous: Tensor
+    has_previous: Tensor
+
     def __init__(
         self,
         num_classes: int,

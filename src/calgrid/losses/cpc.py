@@ -1,5 +1,6 @@
 """Calibration by pairwise constraints, CPC (Cheng & Vasconcelos, CVPR 2022)."""
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -57,7 +58,7 @@ class PairwiseConstraints(Loss):
         if self.num_classes == 2:
             return logits.new_zeros(())
         pairs = (self.num_classes - 1) * (self.num_classes - 2)
-        return PairSum.apply(logits, others) / (2 * pairs * len(logits))
+        return _pair_sum(logits, others) / (2 * pairs * len(logits))
 
 
 class PairSum(torch.autograd.Function):
@@ -86,6 +87,9 @@ class PairSum(torch.autograd.Function):
         """Return the gradient (N, C) of the logits; the mask has none."""
         (slopes,) = ctx.saved_tensors
         return upstream * slopes, None
+
+
+_pair_sum: Callable[[Tensor, Tensor], Tensor] = PairSum.apply
 
 
 def _pair_block(logits: Tensor, others: Tensor, values: Tensor, slopes: Tensor) -> None:

@@ -1,7 +1,7 @@
 """Correctness ranking loss, CRL (Moon et al., ICML 2020, arXiv 2007.01458)."""
 
 import math
-from typing import Literal
+from typing import Literal, cast
 
 import torch
 from torch import Tensor
@@ -43,6 +43,8 @@ class CorrectnessRanking(Loss):
     counts : rows (S,) int32, one a training sample. max_count : scalar int64, max_c.
     """
 
+    max_count: Tensor
+
     def __init__(
         self,
         num_classes: int,
@@ -62,7 +64,7 @@ class CorrectnessRanking(Loss):
         """Return the loss of logits (N, C), labels and index (N,); parts ``ce`` and ``ranking``."""
         log_probs = logits.log_softmax(dim=1)
         ce = cross_entropy(log_probs, labels).mean()
-        gap = self._correctness_gap(self.counts.cover(index))
+        gap = self._correctness_gap(self.counts.cover(cast(Tensor, index)))
         confidence = self._confidence(log_probs)
         lead = confidence - confidence.roll(-1)
         ranking = (gap.abs() - gap.sign() * lead).relu().mean()

@@ -1,7 +1,7 @@
 """Equal-width confidence bins and what is read from them; one row of sums a resample, or a single one."""
 
 import math
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +12,8 @@ Floats = NDArray[np.float64]
 _erf = np.vectorize(math.erf, otypes=[np.float64])  # only ever on a few numbers a bin, never on samples
 
 
-class BinSums(NamedTuple):
+@dataclass(frozen=True)
+class BinSums:
     """Sums over the samples of each bin, each float64 (..., M): number, confidence, correct predictions."""
 
     count: Floats

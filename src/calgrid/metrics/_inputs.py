@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -100,7 +101,7 @@ def check_bins(n_bins: int) -> int:
     return int(n_bins)
 
 
-def _as_numbers(values: ArrayLike, name: str) -> NDArray[np.generic]:
+def _as_numbers(values: ArrayLike, name: str) -> NDArray[Any]:
     try:
         array = np.asarray(values)
     except ValueError as error:

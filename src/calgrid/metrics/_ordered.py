@@ -3,7 +3,7 @@
 A sample that was drawn several times may be cut by the border between two bins; its draws then fall on both sides.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,7 +28,7 @@ class Carried(NamedTuple):
     less: int
     cumulated: Floats
 
-    def up_to(self, inner: Floats, ranks: Ranks, holders: NDArray[np.intp], rows: NDArray[np.intp]) -> Floats:
+    def up_to(self, inner: NDArray[Any], ranks: Ranks, holders: NDArray[np.intp], rows: NDArray[np.intp]) -> Floats:
         """Sum over the draws before each of the ranks 0, ``inner`` (Q,), N in each resample of ``rows``, (R, Q + 2)."""
         row = rows[:, None]
         share = 1 - self.less / np.maximum(self.weights[row, holders], 1)
@@ -100,6 +100,6 @@ def _separated(correct: Carried) -> NDArray[np.bool_]:
     return (correct.weights[:, errors] * correct.cumulated[:, errors]).sum(axis=1) == 0
 
 
-def _norm(gaps: Floats, sizes: Floats, n: int, norm: int) -> Floats:
+def _norm(gaps: Floats, sizes: NDArray[Any], n: int, norm: int) -> Floats:
     """Error of each resample, (R,), from the gaps (R, B) of bins of ``sizes`` that hold ``n`` draws."""
     return np.abs(gaps).sum(axis=1) / n if norm == 1 else np.sqrt((gaps**2 / sizes).sum(axis=1) / n)

@@ -5,6 +5,7 @@ cumulative weights over samples that were sorted once.
 """
 
 import math
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,7 +35,7 @@ class Ranks:
         self._shift = (before[0, -1] + 1) * self._row
         self._ascending = (before + self._shift).ravel()
 
-    def holders(self, ranks: Floats, rows: NDArray[np.intp] | slice = slice(None)) -> NDArray[np.intp]:
+    def holders(self, ranks: NDArray[Any], rows: NDArray[np.intp] | slice = slice(None)) -> NDArray[np.intp]:
         """Index of the sample that holds each rank (Q,) in each resample of ``rows``, (R, Q)."""
         wanted = ranks + self._shift[rows]
         found = np.searchsorted(self._ascending, wanted.ravel(), side="right").reshape(wanted.shape)

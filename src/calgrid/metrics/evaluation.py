@@ -66,4 +66,5 @@ def ood_scores(probs_id: ArrayLike, probs_ood: ArrayLike) -> dict[object, tuple[
             f"probs_ood must have the {pair[0].shape[1]} classes of probs_id, got {pair[1].shape[1]}: "
             "both sets are scored by one model."
         )
-    return {score: tuple(map(score, pair)) for score in {metric.score for metric in OOD.values()}}
+    scores = {metric.score for metric in OOD.values() if metric.score is not None}
+    return {score: tuple(map(score, pair)) for score in scores}

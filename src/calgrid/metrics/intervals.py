@@ -84,7 +84,7 @@ def bootstrap(
     """
     tails = _tails(level)
     found = resampled(probs, labels, n_resamples=n_resamples, seed=seed, n_bins=n_bins)
-    if len(labels) < 2:
+    if np.size(labels) < 2:
         return dict.fromkeys(LABELLED, NO_INTERVAL)
     return {name: interval(metric, found, tails) for name, metric in LABELLED.items()}
 
@@ -107,10 +107,11 @@ def bootstrap_difference(
     Others, errors and missing intervals as in :func:`bootstrap`.
     """
     options = {"n_resamples": n_resamples, "seed": seed, "n_bins": n_bins}
-    pair, tails = [resampled(each, labels, **options) for each in (probs, other_probs)], _tails(level)
-    if len(labels) < 2:
+    first, second = (resampled(each, labels, **options) for each in (probs, other_probs))
+    tails = _tails(level)
+    if np.size(labels) < 2:
         return dict.fromkeys(LABELLED, NO_INTERVAL)
-    return {name: difference_interval(metric, *pair, tails) for name, metric in LABELLED.items()}
+    return {name: difference_interval(metric, first, second, tails) for name, metric in LABELLED.items()}
 
 
 def bootstrap_ood(
@@ -163,7 +164,7 @@ def bootstrap_soft(
     probs, distribution : as in :func:`calgrid.metrics.evaluate_soft`. Others and errors as in :func:`bootstrap`.
     """
     estimate, tails = soft_estimator(probs, distribution, n_bins), _tails(level)
-    n = len(probs)
+    n = len(np.asarray(probs))
     draws = _join([estimate(weights) for weights in resample_weights(n, n_resamples, seed, rows=_rows(n))])
     if n < 2:
         return dict.fromkeys(SOFT, NO_INTERVAL)
@@ -274,7 +275,7 @@ def _tails(level: float) -> tuple[float, float]:
 
 def interval(metric: Metric, found: Resampled, tails: tuple[float, float]) -> Interval:
     """Interval (low, high) of a metric of one model between two probabilities, by its kind; NaN where it has none."""
-    metric = LABELLED.get(metric.interval_of, metric)
+    metric = LABELLED.get(metric.interval_of or "", metric)
     if metric.interval == "none":
         return NO_INTERVAL
     if metric.interval == "percentile":
@@ -286,7 +287,7 @@ def interval(metric: Metric, found: Resampled, tails: tuple[float, float]) -> In
 
 def difference_interval(metric: Metric, first: Resampled, second: Resampled, tails: tuple[float, float]) -> Interval:
     """Interval (low, high) of the difference first - second of a metric of two models on the same samples."""
-    metric = LABELLED.get(metric.interval_of, metric)
+    metric = LABELLED.get(metric.interval_of or "", metric)
     if metric.interval == "none":
         return NO_INTERVAL
     drawn = first.drawn[metric.id] - second.drawn[metric.id]
@@ -310,7 +311,7 @@ def _correlation(first: Floats, second: Floats) -> float:
     return float(product / math.sqrt(one * other)) if one > 0 and other > 0 else 0.0
 
 
-def quantiles(drawn: Floats, tails: ArrayLike) -> Floats:
+def quantiles(drawn: Floats, tails: Sequence[float]) -> Floats:
     """Quantiles over the first axis of R resamples, at the ranks (R + 1) p.
 
     Interpolation between the least and the largest draw, as is NumPy's default, leaves 3.0 % beyond an end that is to
@@ -328,7 +329,7 @@ def _percentile(drawn: Floats, tails: tuple[float, float]) -> Interval:
 def _reach(metric: Metric, found: Resampled, tails: tuple[float, float]) -> tuple[float, float]:
     """How far the interval of a ``centred`` or ``guarded`` metric goes below and above its value."""
     below, above = _spread(found.drawn[metric.id], tails)
-    return (quantiles(found.noise[metric.id], tails[1]) if metric.interval == "guarded" else below), above
+    return (quantiles(found.noise[metric.id], tails[1:])[0] if metric.interval == "guarded" else below), above
 
 
 def _spread(drawn: Floats, tails: tuple[float, float]) -> tuple[float, float]:

@@ -1,5 +1,7 @@
 """Smooth calibration error: a calibration measure without bins."""
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
@@ -36,7 +38,7 @@ def smce(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:
     return best_witness(distinct, residual)
 
 
-def best_witness(positions: NDArray[np.float64], residual: NDArray[np.float64]) -> float:
+def best_witness(positions: NDArray[np.float64], residual: NDArray[Any]) -> float:
     """max_w sum_j w(x_j) r_j over 1-Lipschitz w: [0, 1] -> [-1, 1], for ascending x_j (G,) and r_j (G,)."""
     left: _Kinks = []
     right: _Kinks = []

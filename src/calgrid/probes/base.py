@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from calgrid.backbones.base import Network
 from calgrid.datasets import Prepared
 from calgrid.errors import DataError
 from calgrid.procedures._masked import MaskedLinear
@@ -51,8 +52,8 @@ class Subject:
 
     def __init__(
         self,
-        network: nn.Module,
-        procedure: Procedure,
+        network: Network,
+        procedure: Procedure[Any],
         prepared: Prepared,
         device: torch.device,
         *,
@@ -80,8 +81,7 @@ class Subject:
         return DeviceImages(
             np.ascontiguousarray(self.prepared.splits["test"].images[rows]),
             self.labels[rows],
-            self.prepared.mean,
-            self.prepared.std,
+            *self.prepared.normalisation,
             self.device,
             self.channels_last,
             self.crop_size,
@@ -94,8 +94,8 @@ class Subject:
         ----------
         index : (B,) positions of the images; predictions that draw noise draw the same for the same positions.
         """
-        frozen = isinstance(self.network, FrozenFeatures)  # it gives its features without a gradient
-        features = self.network.body.features(images) if frozen else None
+        # frozen features come without a gradient
+        features = self.network.body.features(images) if isinstance(self.network, FrozenFeatures) else None
         batch = Batch(images, torch.zeros_like(index), index, features)
         return self.procedure.predict(self.network, batch)[0].float()
 

@@ -77,7 +77,7 @@ class MarginAttack(Probe):
         """Attack a batch; ``index`` is the position in the sample."""
         mean, std = (
             torch.tensor(each, dtype=torch.float32, device=subject.device).view(1, -1, 1, 1)
-            for each in (subject.prepared.mean, subject.prepared.std)
+            for each in subject.prepared.normalisation
         )
         images = batch.images.detach().requires_grad_()
         logits = subject.logits(images, batch.index)

@@ -1,5 +1,7 @@
 """Masked inference: accuracy and confidence when part of the last layer's weights is set to zero (MaC-Cal, Fig. 1)."""
 
+from typing import cast
+
 import numpy as np
 import pandas as pd
 import torch
@@ -55,7 +57,7 @@ class MaskedInference(Probe):
 
     def measure(self, subject: Subject) -> pd.DataFrame:
         """One row a mode, ratio and draw."""
-        layer = subject.last_layer()
+        layer = cast(Layer, subject.last_layer())  # registered: it needs a linear head
         features = torch.from_numpy(subject.outputs.features).to(subject.device)
         ranks = magnitude_ranks(layer.weight)
         passes = [("magnitude", 0, self._magnitude(features, layer, ranks))]

@@ -22,6 +22,10 @@ class MaskedLinear(nn.Linear):
     eval_mask : evaluate with the last mask, with the stored weights, or with their expectation under the rate.
     """
 
+    mask: torch.Tensor
+    resting: torch.Tensor
+    retention: torch.Tensor
+
     def __init__(
         self, in_features: int, out_features: int, *, straight_through: bool = False, eval_mask: EvalMask = "last"
     ) -> None:

@@ -7,10 +7,11 @@ dengbaowang/Mixup-Inference-in-Training, ``main.py``).
 import torch
 from torch import Tensor, nn
 
+from calgrid.backbones.base import Backbone
 from calgrid.errors import ConfigError
 from calgrid.procedures._mixing import draw_beta, draw_partners, mix, weighted_loss
 from calgrid.training.data import Batch
-from calgrid.training.procedure import Procedure
+from calgrid.training.procedure import LossFunction, Procedure
 
 #: pairs of weights drawn at once, and how often, before a margin counts as out of reach
 DRAWS, ATTEMPTS = 64, 1000
@@ -44,11 +45,11 @@ class MixupInference(Procedure):
         self.id = type(self).__module__.rpartition(".")[2]
         self.alpha, self.margin = alpha, margin
 
-    def decoupled_logits(self, model: nn.Module, pair: Pair) -> Pair:
+    def decoupled_logits(self, model: Backbone, pair: Pair) -> Pair:
         """Return the decoupled logits, each (B, K), of a pair of images, each (B, C, H, W)."""
         raise NotImplementedError
 
-    def forward_loss(self, model: nn.Module, loss: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
+    def forward_loss(self, model: Backbone, loss: LossFunction, batch: Batch) -> tuple[Tensor, Tensor]:
         """Return the decoupled logits (B, K) of the batch's own images and the mean of both losses."""
         partners = draw_partners(batch)
         own, other = self.decoupled_logits(model, (batch.images, batch.images[partners]))

@@ -6,10 +6,11 @@ Everything random is drawn from the global generator of the CPU, so that all dev
 from collections.abc import Iterable
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.distributions import Gamma
 
 from calgrid.training.data import Batch
+from calgrid.training.procedure import LossFunction
 
 
 def draw_beta(alpha: float, count: int) -> Tensor:
@@ -37,7 +38,7 @@ def mix(first: Tensor, second: Tensor, weight: float) -> Tensor:
 
 
 def weighted_loss(
-    loss: nn.Module,
+    loss: LossFunction,
     terms: Iterable[tuple[float, Tensor, Tensor]],
     features: Tensor | None = None,
     index: Tensor | None = None,
@@ -49,10 +50,11 @@ def weighted_loss(
     terms : weight, logits (B, K) and labels (B,) of each term.
     features, index : given to every call.
     """
-    total, parts = 0.0, {}
+    total = torch.zeros(())
+    parts: dict[str, Tensor] = {}
     for weight, logits, labels in terms:
         total = total + weight * loss(logits, labels, features=features, index=index)
         for name, value in loss.last_terms.items():
-            parts[name] = parts.get(name, 0.0) + weight * value
+            parts[name] = parts.get(name, torch.zeros_like(value)) + weight * value
     loss.last_terms = parts
     return total

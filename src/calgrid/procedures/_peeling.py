@@ -5,6 +5,8 @@ from collections.abc import Mapping
 import numpy as np
 from torch import nn
 
+from calgrid.backbones.base import Backbone
+
 #: number of parameter tensors of a network -> how many of them, from the input on, each phase trains
 CUTS: Mapping[int, tuple[int, ...]] = {
     # lists of the official code
@@ -18,7 +20,7 @@ CUTS: Mapping[int, tuple[int, ...]] = {
 }
 
 
-def trained_tensors(model: nn.Module, most: int) -> list[int]:
+def trained_tensors(model: Backbone, most: int) -> list[int]:
     """Tensors that each phase trains, in the order of ``named_parameters``, descending from all of them.
 
     Networks without a list in :data:`CUTS`, our reading: all, then up to the end of each block from the top. As in
@@ -31,7 +33,7 @@ def trained_tensors(model: nn.Module, most: int) -> list[int]:
     return [cuts[position] for position in chosen]
 
 
-def block_ends(model: nn.Module) -> list[int]:
+def block_ends(model: Backbone) -> list[int]:
     """Tensors up to and with each block: the composite children of the stages behind the stem, or whole stages.
 
     The parts of a network of one stage count as its stages.

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator
 import torch
 from torch import nn
 
+from calgrid.backbones.base import Backbone, Network
 from calgrid.errors import StateError
 from calgrid.training.data import Batch, Split
 from calgrid.training.procedure import Procedure, State, Training
@@ -13,18 +14,18 @@ from calgrid.training.procedure import Procedure, State, Training
 FEATURE_BATCH = 1024
 
 
-class FrozenFeatures(nn.Module):
+class FrozenFeatures(Network):
     """A network whose body is frozen: no gradient, and BatchNorm keeps its running statistics.
 
     ``requires_grad=False`` alone is not enough: in training mode BatchNorm would use batch statistics and let its
     buffers drift, so the body stays in evaluation mode always.
     """
 
-    def __init__(self, body: nn.Module, head: nn.Module) -> None:
+    def __init__(self, body: Backbone, head: nn.Module) -> None:
         super().__init__()
         self.num_features = body.num_features
-        body.head = nn.Identity()  # the first stage's head is thrown away
-        self.body = body.requires_grad_(False)
+        setattr(body, "head", nn.Identity())  # noqa: B010  (the first stage's head is thrown away: no Linear any more)
+        self.body: Backbone = body.requires_grad_(False)
         self.head = head
 
     def train(self, mode: bool = True) -> "FrozenFeatures":
@@ -69,10 +70,10 @@ class FeatureTable:
         self, index: torch.Tensor, crop_padding: int = 0, flip: bool = False, rng: torch.Generator | None = None
     ) -> Batch:
         """Features of the samples at ``index``; nothing is left to augment."""
-        return Batch(None, self.labels[index], index, self._features[index])
+        return Batch(self._features.new_empty(0), self.labels[index], index, self._features[index])
 
 
-class SecondStage(Procedure):
+class SecondStage(Procedure[FrozenFeatures]):
     """A new head on the frozen features of a first stage; subclasses say which head.
 
     The features of the validation images are computed once, and those of the training images too where the protocol
@@ -93,7 +94,7 @@ class SecondStage(Procedure):
         """Return the head to train, freshly drawn: features (N, d) -> logits (N, K)."""
         raise NotImplementedError
 
-    def build_model(self, backbone: nn.Module, num_classes: int) -> FrozenFeatures:
+    def build_model(self, backbone: Backbone, num_classes: int) -> FrozenFeatures:
         """Freeze the body of ``backbone`` and put the new head on it."""
         return FrozenFeatures(backbone, self.build_head(backbone.num_features, num_classes))
 

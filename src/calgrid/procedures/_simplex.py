@@ -30,7 +30,7 @@ def class_scaling(labels: Tensor, num_classes: int) -> Tensor:
 
 def accuracy_and_confidence(first: Tensor, second: Tensor, labels: Tensor, weight: float) -> tuple[float, float]:
     """Accuracy and mean largest probability of ``weight first + (1 - weight) second``, both (N, K)."""
-    correct, confidence = 0, 0.0
+    correct, confidence = torch.zeros((), dtype=torch.int64), torch.zeros((), dtype=torch.float64)
     for a, b, y in zip(first.split(CHUNK), second.split(CHUNK), labels.split(CHUNK), strict=True):
         top = (weight * a + (1.0 - weight) * b).softmax(dim=1).max(dim=1)
         correct = correct + (top.indices == y).sum()

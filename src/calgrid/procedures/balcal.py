@@ -12,13 +12,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from calgrid.backbones.base import he_normal_
+from calgrid.backbones.base import Backbone, Network, he_normal_
 from calgrid.errors import ConfigError
 from calgrid.procedures._mixing import mix, weighted_loss
 from calgrid.procedures._simplex import accuracy_and_confidence, balancing_weight, class_scaling, simplex_frame
 from calgrid.registry import register
 from calgrid.training.data import Batch, Split
-from calgrid.training.procedure import Procedure, Training
+from calgrid.training.procedure import LossFunction, Procedure, Training
 
 WIDEST_ADAPTOR = 512
 
@@ -44,7 +44,7 @@ class Adaptor(nn.Module):
         return maps + self.branch(maps)
 
 
-class BalancedHeads(nn.Module):
+class BalancedHeads(Network):
     """A backbone with its linear head, and beside it an adaptor in front of a fixed simplex frame.
 
     Attributes
@@ -52,7 +52,9 @@ class BalancedHeads(nn.Module):
     frame : (d, K), the fixed classifier; a buffer, so that every checkpoint holds it.
     """
 
-    def __init__(self, backbone: nn.Module, num_classes: int, scale: float) -> None:
+    frame: Tensor
+
+    def __init__(self, backbone: Backbone, num_classes: int, scale: float) -> None:
         super().__init__()
         channels = map_channels(backbone)
         self.backbone = backbone
@@ -71,7 +73,7 @@ class BalancedHeads(nn.Module):
 
 
 @torch.no_grad()
-def map_channels(backbone: nn.Module) -> int:
+def map_channels(backbone: Backbone) -> int:
     """Channels of a backbone's last feature map.
 
     Raises
@@ -98,7 +100,7 @@ def map_channels(backbone: nn.Module) -> int:
     linear_head=False,
     limits={"beta": "(0, inf)", "delta": "(0, 1]", "lambda0": "[0, 1]"},
 )
-class BalancedClassifiers(Procedure):
+class BalancedClassifiers(Procedure[BalancedHeads]):
     """Linear head and fixed simplex head on one backbone, their logits mixed by a weight that is solved each epoch.
 
     Simplex head: an adaptor on the last feature map, BN, ReLU and the backbone's pooling give e, and
@@ -132,7 +134,7 @@ class BalancedClassifiers(Procedure):
         self.beta, self.delta = beta, delta
         self._weight = lambda0
 
-    def build_model(self, backbone: nn.Module, num_classes: int) -> BalancedHeads:
+    def build_model(self, backbone: Backbone, num_classes: int) -> BalancedHeads:
         """Put adaptor and simplex frame beside the backbone's head.
 
         Raises
@@ -156,7 +158,7 @@ class BalancedClassifiers(Procedure):
         self._labels = train.labels
         return train, val
 
-    def forward_loss(self, model: BalancedHeads, loss: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
+    def forward_loss(self, model: BalancedHeads, loss: LossFunction, batch: Batch) -> tuple[Tensor, Tensor]:
         """Return the mixed logits (B, K) and the weighted loss of both heads."""
         linear, directions, _ = model(batch.images)
         linear = linear.float()

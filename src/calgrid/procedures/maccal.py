@@ -6,6 +6,7 @@ Recognition 177:113217, 2026 (arXiv 2508.09116). No official code was found.
 
 import math
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -114,13 +115,11 @@ class MaskedClassifierCalibration(SecondStage):
 
     def build_head(self, num_features: int, num_classes: int) -> nn.Module:
         """Masked head from features (N, d) to logits (N, K)."""
-        options = {"straight_through": self.straight_through, "eval_mask": self.eval_mask}
+        masked = partial(MaskedLinear, straight_through=self.straight_through, eval_mask=self.eval_mask)
         if self.head == "linear":
-            return MaskedLinear(num_features, num_classes, **options)
+            return masked(num_features, num_classes)
         width = self.bottleneck or max(min(WIDEST_BOTTLENECK, num_features // 4), num_classes)
-        return nn.Sequential(
-            MaskedLinear(num_features, width, **options), nn.ReLU(), MaskedLinear(width, num_classes, **options)
-        )
+        return nn.Sequential(masked(num_features, width), nn.ReLU(), masked(width, num_classes))
 
     def load_first_stage(self, model: FrozenFeatures, state: State) -> None:
         """Take the body of the first stage, and its head where that is the start.

@@ -2,6 +2,7 @@
 
 from torch import nn
 
+from calgrid.backbones.base import Backbone
 from calgrid.procedures._mit import MixupInference, Pair
 from calgrid.registry import register
 
@@ -27,7 +28,7 @@ class MixupInferenceAll(MixupInference):
     def __init__(self, *, alpha: float = 0.5, margin: float = 0.5) -> None:
         super().__init__(alpha, margin)
 
-    def decoupled_logits(self, model: nn.Module, pair: Pair) -> Pair:
+    def decoupled_logits(self, model: Backbone, pair: Pair) -> Pair:
         """Decoupled logits, each (B, K), of a pair of images."""
         for unit in (*model.stages, nn.Sequential(model.pool, model.head)):
             pair = self.through(unit, pair)

@@ -1,7 +1,6 @@
 """MIT-L: mixup inference in training, decoupled in the last layer (see ``_mit``)."""
 
-from torch import nn
-
+from calgrid.backbones.base import Backbone
 from calgrid.procedures._mit import MixupInference, Pair
 from calgrid.registry import register
 
@@ -26,6 +25,6 @@ class MixupInferenceLast(MixupInference):
     def __init__(self, *, alpha: float = 1.0, margin: float = 0.5) -> None:
         super().__init__(alpha, margin)
 
-    def decoupled_logits(self, model: nn.Module, pair: Pair) -> Pair:
+    def decoupled_logits(self, model: Backbone, pair: Pair) -> Pair:
         """Decoupled logits, each (B, K), of a pair of images."""
         return self.through(model, pair)

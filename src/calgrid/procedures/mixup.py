@@ -5,12 +5,12 @@ as a calibration method Thulasidasan et al., On Mixup Training, NeurIPS 2019.
 """
 
 import torch
-from torch import nn
 
+from calgrid.backbones.base import Backbone
 from calgrid.procedures._mixing import draw_beta, draw_partners, mix, weighted_loss
 from calgrid.registry import register
 from calgrid.training.data import Batch
-from calgrid.training.procedure import Procedure
+from calgrid.training.procedure import LossFunction, Procedure
 
 
 @register(
@@ -38,9 +38,9 @@ class Mixup(Procedure):
         super().__init__()
         self.alpha = alpha
         self._weight = 1.0
-        self._other_labels: torch.Tensor | None = None
+        self._other_labels = torch.empty(0, dtype=torch.int64)
 
-    def forward_loss(self, model: nn.Module, loss: nn.Module, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
+    def forward_loss(self, model: Backbone, loss: LossFunction, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
         """Return logits (B, K) of the mixed images and the two-term loss."""
         if self.alpha == 0:  # nothing is drawn, so that whatever else draws sees the numbers of plain training
             return super().forward_loss(model, loss, batch)
@@ -57,5 +57,5 @@ class Mixup(Procedure):
         own = super().correct(logits, batch)
         if self.alpha == 0:
             return own
-        other = logits.argmax(dim=1) == self._other_labels
+        other = logits.argmax(dim=1).eq(self._other_labels)
         return mix(own.float(), other.float(), self._weight)

@@ -7,8 +7,8 @@ dengbaowang/PLP, ``train.py`` and ``my_sgd.py``).
 from collections.abc import Mapping
 
 import numpy as np
-from torch import nn
 
+from calgrid.backbones.base import Backbone
 from calgrid.procedures._peeling import phase_starts, trained_tensors
 from calgrid.registry import register
 from calgrid.training.procedure import Procedure, Training
@@ -42,12 +42,12 @@ class ProgressiveLayerPeeling(Procedure):
         super().__init__()
         self.gamma, self.cuts = gamma, cuts
 
-    def begin_training(self, model: nn.Module, training: Training) -> None:
+    def begin_training(self, model: Backbone, training: Training) -> None:
         """Lay out the phases."""
         self._trained = trained_tensors(model, self.cuts)
         self._starts = phase_starts(len(self._trained), self.gamma, training.epochs)
 
-    def begin_epoch(self, model: nn.Module, epoch: int) -> None:
+    def begin_epoch(self, model: Backbone, epoch: int) -> None:
         """Look up what the epoch's phase freezes: by the epoch alone, so that it needs no state."""
         super().begin_epoch(model, epoch)
         self._frozen = list(model.parameters())[self.trained_tensors(epoch) :]
@@ -56,11 +56,11 @@ class ProgressiveLayerPeeling(Procedure):
         """Number of parameter tensors, from the input on, that an epoch trains."""
         return self._trained[int(np.searchsorted(self._starts, epoch, side="right")) - 1]
 
-    def before_step(self, model: nn.Module) -> None:
+    def before_step(self, model: Backbone) -> None:
         """Drop gradients above the cut: optimisers skip a tensor without one."""
         for parameter in self._frozen:
             parameter.grad = None
 
-    def end_epoch(self, model: nn.Module, epoch: int, means: Mapping[str, float]) -> dict[str, float]:
+    def end_epoch(self, model: Backbone, epoch: int, means: Mapping[str, float]) -> dict[str, float]:
         """Return how many tensors the epoch trained."""
         return {"trained_tensors": float(self.trained_tensors(epoch))}

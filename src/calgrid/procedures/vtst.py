@@ -6,7 +6,7 @@ Jordahn & Olmos, Decoupling Feature Extraction and Classification Layers for Cal
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -15,7 +15,7 @@ from torch.nn import functional as F
 from calgrid.procedures._second_stage import FrozenFeatures, SecondStage
 from calgrid.registry import register
 from calgrid.training.data import Batch
-from calgrid.training.procedure import Training
+from calgrid.training.procedure import LossFunction, Training
 from calgrid.training.seeds import generator
 
 #: images whose noise is drawn together
@@ -91,10 +91,11 @@ class VariationalTwoStageTraining(SecondStage):
         super().begin_training(model, training)
         self._seed = training.seed
 
-    def forward_loss(self, model: FrozenFeatures, loss: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
+    def forward_loss(self, model: FrozenFeatures, loss: LossFunction, batch: Batch) -> tuple[Tensor, Tensor]:
         """Return logits (B, K) of one latent a sample and the loss with its KL term."""
-        mean, log_variance = model.head(self.features(model, batch))
-        logits = model.head.classify(mean, log_variance, torch.randn_like(mean))
+        head = cast(VariationalHead, model.head)
+        mean, log_variance = head(self.features(model, batch))
+        logits = head.classify(mean, log_variance, torch.randn_like(mean))
         kl = kl_to_standard_normal(mean, log_variance)
         self.last_terms = {"kl": kl.detach()}
         count = len(batch) if loss.reduction == "sum" else 1
@@ -103,9 +104,10 @@ class VariationalTwoStageTraining(SecondStage):
     def predict(self, model: FrozenFeatures, batch: Batch) -> tuple[Tensor, Tensor]:
         """Return the logarithm (B, K) of the mean probabilities, and the features (B, d)."""
         features = self.features(model, batch)
-        mean, log_variance = model.head(features)
+        head = cast(VariationalHead, model.head)
+        mean, log_variance = head(features)
         log_probs = [
-            model.head.classify(mean, log_variance, noise).float().log_softmax(dim=1)
+            head.classify(mean, log_variance, noise).float().log_softmax(dim=1)
             for noise in self._noise(batch.index.cpu(), mean.shape[1]).to(mean.device)
         ]
         return torch.stack(log_probs).logsumexp(dim=0) - math.log(self.samples), features

@@ -49,8 +49,8 @@ def import_run(spec: Mapping[str, Any], files: Sequence[Path], out: Path) -> boo
     DataError : a file is damaged, or val and test do not fit each other.
     """
     external = spec["external"]
-    given = files
-    *files, head = files if "head" in external else [*files, None]
+    given, head = files, files[-1] if "head" in external else None
+    files = files[:-1] if head is not None else files
     test_file = files[-1]
 
     def produce(folder: Path) -> dict[str, Any]:
@@ -106,6 +106,7 @@ def read_any(path: Path, kind: str) -> Logits:
     """
     suffix = path.suffix.lower()
     metadata: dict[str, Any] = {}
+    arrays: Mapping[str, Any]
     if suffix == ".parquet":
         table = read_table(path, "logits file", "write it again")
         names = (*LABEL_NAMES, *VALUE_NAMES["logits"], *EXTRAS)
@@ -162,7 +163,7 @@ def _load_arrays(path: Path) -> dict[str, np.ndarray]:
     return {name: value for name, value in members.items() if isinstance(value, np.ndarray)}
 
 
-def _from_arrays(arrays: Mapping[str, np.ndarray], kind: str, path: Path) -> Logits:
+def _from_arrays(arrays: Mapping[str, Any], kind: str, path: Path) -> Logits:
     labels, values = _named(arrays, LABEL_NAMES, path), _named(arrays, VALUE_NAMES[kind], path)
     if values is None and kind == "probabilities":
         values = arrays.get("logits")  # what is stated counts; rows that are no probabilities are refused below
@@ -183,7 +184,7 @@ def _from_arrays(arrays: Mapping[str, np.ndarray], kind: str, path: Path) -> Log
             f"{path}: {kind} must have shape (N, K), one column a class, got {values.shape}; of two classes write "
             f"both: {BINARY[kind]}, made of what you have of class 1."
         )
-    extras = {name: arrays[name] for name in EXTRAS if name in arrays}
+    extras: dict[str, Any] = {name: arrays[name] for name in EXTRAS if name in arrays}
     for name in {"features", "distribution"} & set(extras):
         extras[name] = _float32(extras[name], name, path)
     logits = _float32(values, kind, path)
@@ -203,13 +204,13 @@ def _from_arrays(arrays: Mapping[str, np.ndarray], kind: str, path: Path) -> Log
     return data
 
 
-def _named(arrays: Mapping[str, np.ndarray], names: Sequence[str], path: Path) -> np.ndarray | None:
+def _named(arrays: Mapping[str, Any], names: Sequence[str], path: Path) -> np.ndarray | None:
     """The array of one of the names; None where there is none."""
-    first, *others = [name for name in names if name in arrays] or [None]
-    for other in others:
-        if not np.array_equal(arrays[first], arrays[other]):
-            raise DataError(f"{path} holds '{first}' and '{other}', which differ: keep the right one.")
-    return None if first is None else arrays[first]
+    found = [name for name in names if name in arrays]
+    for other in found[1:]:
+        if not np.array_equal(arrays[found[0]], arrays[other]):
+            raise DataError(f"{path} holds '{found[0]}' and '{other}', which differ: keep the right one.")
+    return arrays[found[0]] if found else None
 
 
 def _float32(values: np.ndarray, name: str, path: Path) -> np.ndarray:

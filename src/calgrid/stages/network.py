@@ -9,7 +9,7 @@ from torch import nn
 
 from calgrid.backbones import build_backbone
 from calgrid.backbones._catalogue import check_image_size, describe
-from calgrid.backbones.base import HeadDropout
+from calgrid.backbones.base import HeadDropout, Network
 from calgrid.datasets import Prepared
 from calgrid.procedures import build_procedure
 from calgrid.storage.records import TRAIN, Record, sha256_of
@@ -23,23 +23,24 @@ def build_network(
     num_classes: int,
     first: Mapping[str, torch.Tensor] | None = None,
     pretrained: bool = False,
-) -> tuple[nn.Module, Procedure]:
+) -> tuple[Network, Procedure[Any]]:
     """Network and procedure of a run, its weights drawn (global generator), published, or those of a first stage."""
     key = spec["key"]
     procedure = build_procedure(spec["procedure"]["id"], **spec["procedure"]["options"])
     backbone = build_backbone(key["backbone"], num_classes, pretrained)
     if "head_dropout" in spec["protocol"]:
         HeadDropout(spec["protocol"]["head_dropout"]).on(backbone)
-    model = procedure.build_model(backbone, num_classes)
+    model: Any = procedure.build_model(backbone, num_classes)
     if first is not None:
         procedure.load_first_stage(model, first)
     return model, procedure
 
 
-def to_device(network: nn.Module, protocol: Mapping[str, Any], device: torch.device) -> nn.Module:
+def to_device(network: Network, protocol: Mapping[str, Any], device: torch.device) -> Network:
     """Put a network on the device, its convolutions in the memory format of the protocol."""
     memory_format = torch.channels_last if protocol["channels_last"] else torch.contiguous_format
-    return network.to(device, memory_format=memory_format)
+    network.to(memory_format=memory_format)  # type: ignore[call-overload]  # left out of the annotations of torch
+    return network.to(device)
 
 
 def check_images(key: Mapping[str, Any], protocol: Mapping[str, Any], prepared: Prepared) -> None:
@@ -54,7 +55,7 @@ def device_images(
 ) -> DeviceImages:
     """Put a prepared split on the device with the normalisation of its data set."""
     arrays = prepared.splits[split]
-    return DeviceImages(arrays.images, arrays.labels, prepared.mean, prepared.std, device, channels_last, crop_size)
+    return DeviceImages(arrays.images, arrays.labels, *prepared.normalisation, device, channels_last, crop_size)
 
 
 def model_digest(model: Path) -> str:

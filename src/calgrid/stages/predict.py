@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from calgrid.backbones.base import Network
 from calgrid.conventions import NO_LABEL, OOD_PREFIX
 from calgrid.datasets import SHIFT_SPLIT, Prepared, open_prepared
 from calgrid.errors import DataError
@@ -97,7 +98,7 @@ def predict(
 
 def families_of(out: Path, files: Sequence[Path]) -> list[str]:
     """Shift families among logits files of a run: ``logits/best/ood/photos.parquet`` is ``ood/photos``."""
-    names = {}
+    names: dict[str, None] = {}
     for path in files:
         parts = path.relative_to(out).with_suffix("").parts
         if parts[0] == "logits" and parts[2] not in SPLITS:
@@ -112,8 +113,8 @@ class _Exporter:
         self,
         spec: Mapping[str, Any],
         prepared: Prepared,
-        network: torch.nn.Module,
-        procedure: Procedure,
+        network: Network,
+        procedure: Procedure[Any],
         device: torch.device,
         channels_last: bool,
         crop_size: int | None,
@@ -197,8 +198,7 @@ class _Exporter:
             split = DeviceImages(
                 chunk,
                 np.zeros(len(chunk)),
-                constants.mean,
-                constants.std,
+                *constants.normalisation,
                 self.device,
                 self.channels_last,
                 self.crop_size,

@@ -13,7 +13,9 @@ Head = tuple[np.ndarray, np.ndarray]
 
 def write_head(path: Path, weight: np.ndarray, bias: np.ndarray, fingerprint: str) -> None:
     """Write weight (K, d) and bias (K,) as float32, atomically."""
-    write_arrays(path, {"weight": np.float32(weight), "bias": np.float32(bias)}, {"fingerprint": fingerprint})
+    write_arrays(
+        path, {"weight": weight.astype(np.float32), "bias": bias.astype(np.float32)}, {"fingerprint": fingerprint}
+    )
 
 
 def read_head(path: Path, fingerprint: str) -> Head | None:

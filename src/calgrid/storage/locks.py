@@ -174,8 +174,9 @@ class OwnerLock:
     def _is_alive(self, path: Path, holder: dict[str, Any]) -> bool:
         if holder.get("host") == self.owner["host"]:
             pid = holder.get("pid")
-            same_start = isinstance(pid, int) and _process_start(pid) == holder.get("process_start", "")
-            return same_start and pid > 0 and _is_running(pid)
+            if not isinstance(pid, int) or pid <= 0:
+                return False
+            return _process_start(pid) == holder.get("process_start", "") and _is_running(pid)
         # Both times come from the file system, so that a clock that is wrong on one host does no harm.
         probe = path.with_name(f"{path.name}.{self.owner['token']}.now")
         try:

@@ -61,8 +61,9 @@ class Logits:
 
     def rows(self, index: np.ndarray) -> "Logits":
         """The samples at ``index`` (row numbers), without metadata."""
-        values = {name: getattr(self, name) for name in (*COLUMNS, "probabilities")}
-        return Logits(**{name: None if value is None else value[index] for name, value in values.items()})
+        values: dict[str, Any] = {name: getattr(self, name) for name in (*COLUMNS, "probabilities")}
+        chosen: dict[str, Any] = {name: None if value is None else value[index] for name, value in values.items()}
+        return Logits(**chosen)
 
     def settings(self) -> list[tuple[str, int, np.ndarray]]:
         """Shift name, severity and row numbers of each setting of a family file, in order of appearance."""
@@ -75,7 +76,7 @@ class Logits:
 
 
 def _fixed_size_list(values: np.ndarray, dtype: type = np.float32) -> pa.FixedSizeListArray:
-    flat = np.ascontiguousarray(values, dtype=dtype).reshape(-1)
+    flat: np.ndarray = np.ascontiguousarray(values, dtype=dtype).reshape(-1)
     return pa.FixedSizeListArray.from_arrays(pa.array(flat), values.shape[1])
 
 

@@ -3,16 +3,19 @@
 import shutil
 import zlib
 from collections import defaultdict
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import Any, Self, TypeAlias
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 
 from calgrid.storage.tables import PIECE_ROWS, join
+
+#: what names a group: any value that can be hashed and sorted
+Group: TypeAlias = Any
 
 
 @dataclass(frozen=True)
@@ -45,10 +48,10 @@ class Slices:
 
     def __init__(self, folder: Path, together: Sequence[str], rows: int = PIECE_ROWS) -> None:
         self._folder, self._together, self._size = folder, together, rows
-        self._counts: dict[Hashable, int] = {}
-        self._waiting: dict[Hashable, list[pa.Table]] = defaultdict(list)
+        self._counts: dict[Group, int] = {}
+        self._waiting: dict[Group, list[pa.Table]] = defaultdict(list)
         self._rows = 0
-        self._files: dict[tuple[Hashable, int], list[Path]] = defaultdict(list)
+        self._files: dict[tuple[Group, int], list[Path]] = defaultdict(list)
 
     def __enter__(self) -> Self:
         shutil.rmtree(self._folder, ignore_errors=True)
@@ -58,11 +61,11 @@ class Slices:
     def __exit__(self, *_: object) -> None:
         shutil.rmtree(self._folder, ignore_errors=True)
 
-    def expect(self, group: Hashable, rows: int) -> None:
+    def expect(self, group: Group, rows: int) -> None:
         """Say how many rows a group will have, about: before its first rows."""
         self._counts[group] = max(1, round(rows / self._size))
 
-    def add(self, group: Hashable, table: pa.Table) -> None:
+    def add(self, group: Group, table: pa.Table) -> None:
         """Take rows of a group."""
         self._waiting[group].append(table)
         self._rows += len(table)
@@ -96,7 +99,7 @@ class Slices:
             if ends[place] < ends[place + 1]:
                 yield place, dealt.slice(ends[place], ends[place + 1] - ends[place])
 
-    def read(self) -> Iterator[tuple[Hashable, list[Slice]]]:
+    def read(self) -> Iterator[tuple[Group, list[Slice]]]:
         """All groups, sorted, with their slices that have rows."""
         self._spill()
         for group in sorted(self._counts):

@@ -4,7 +4,7 @@ import contextlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import pandas as pd
 import pyarrow as pa
@@ -16,7 +16,7 @@ from calgrid.storage.logits import METADATA_KEY, read_metadata, read_table
 
 #: values of the metrics in resamples of the test split, beside the metrics of a run
 RESAMPLES = "resamples.parquet"
-Table = pa.Table
+Table: TypeAlias = pa.Table
 #: types of columns as tables store them, by their pandas names
 KINDS = {
     "str": pa.dictionary(pa.int32(), pa.string()),

@@ -23,12 +23,12 @@ LEAST_AT_ONCE = 8
 class Batch:
     """One batch.
 
-    images : (B, C, H, W) float32, normalised; None where a frozen network's features stand in their place.
+    images : (B, C, H, W) float32, normalised; empty where a frozen network's features stand in their place.
     labels : (B,) int64. index : (B,) int64, position in the split.
     features : (B, d) float32, penultimate features that were computed before, or None.
     """
 
-    images: torch.Tensor | None
+    images: torch.Tensor
     labels: torch.Tensor
     index: torch.Tensor
     features: torch.Tensor | None = None

@@ -2,7 +2,7 @@
 
 import signal
 from types import FrameType, TracebackType
-from typing import Self
+from typing import Any, Self
 
 from calgrid.errors import CalgridError
 
@@ -18,7 +18,7 @@ class StopRequest:
 
     def __init__(self) -> None:
         self.requested: str = ""
-        self._previous: dict[int, object] = {}
+        self._previous: dict[int, Any] = {}
 
     def __enter__(self) -> Self:
         for number in self.SIGNALS:

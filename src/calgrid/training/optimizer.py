@@ -42,13 +42,14 @@ class SGD:
         moved = [(parameter, parameter.grad, v) for parameter, v in pairs if parameter.grad is not None]
         if not moved:
             return
-        parameters, steps, velocities = (list(each) for each in zip(*moved, strict=True))
+        parameters, velocities = [parameter for parameter, _, _ in moved], [v for _, _, v in moved]
+        steps = [grad for _, grad, _ in moved]
         if self.weight_decay:
-            steps = torch._foreach_add(steps, parameters, alpha=self.weight_decay)
+            steps = list(torch._foreach_add(steps, parameters, alpha=self.weight_decay))
         if self.momentum:
             torch._foreach_mul_(velocities, self.momentum)
             torch._foreach_add_(velocities, steps)
-            steps = torch._foreach_add(steps, velocities, alpha=self.momentum) if self.nesterov else velocities
+            steps = list(torch._foreach_add(steps, velocities, alpha=self.momentum)) if self.nesterov else velocities
         torch._foreach_add_(parameters, steps, alpha=-group["lr"])
 
     def state_dict(self) -> dict[str, Any]:

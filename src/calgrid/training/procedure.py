@@ -2,14 +2,36 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic, Literal, Protocol
 
 import torch
 from torch import nn
+from typing_extensions import TypeVar
 
+from calgrid.backbones.base import Backbone, Network
 from calgrid.training.data import Batch, Split
 
 State = Mapping[str, torch.Tensor]
+#: the network that a procedure trains: the backbone itself, unless it puts something on it
+Model = TypeVar("Model", bound=Network, default=Backbone)
+
+
+class LossFunction(Protocol):
+    """What procedures ask of a :class:`~calgrid.losses.Loss`."""
+
+    num_classes: int
+    reduction: Literal["mean", "sum"]
+    last_terms: dict[str, torch.Tensor]
+
+    def __call__(
+        self,
+        logits: torch.Tensor,
+        labels: torch.Tensor,
+        features: torch.Tensor | None = None,
+        index: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        """Return the loss of a batch, a scalar."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -31,7 +53,7 @@ class Training:
     device: torch.device
 
 
-class Procedure:
+class Procedure(Generic[Model]):
     """Plain training of the whole network; procedures override the hooks in which they differ.
 
     The global torch generator is seeded anew before each training step, from the run's seed, epoch and step: what a
@@ -53,7 +75,7 @@ class Procedure:
         """Whether the logits are a linear layer on the exported features."""
         return bool(self.registered.get("linear_head", True))
 
-    def build_model(self, backbone: nn.Module, num_classes: int) -> nn.Module:
+    def build_model(self, backbone: Backbone, num_classes: int) -> Network:
         """Return the network to train, with freshly drawn weights.
 
         Parameters
@@ -62,28 +84,28 @@ class Procedure:
         """
         return backbone
 
-    def load_first_stage(self, model: nn.Module, state: State) -> None:
+    def load_first_stage(self, model: Model, state: State) -> None:
         """Take over what the procedure needs of a first stage's weights (second stages only)."""
 
-    def begin_training(self, model: nn.Module, training: Training) -> None:
+    def begin_training(self, model: Model, training: Training) -> None:
         """Prepare the run, once in a process, before state of an interrupted run is restored."""
 
-    def splits(self, model: nn.Module, train: Split, val: Split) -> tuple[Split, Split]:
+    def splits(self, model: Model, train: Split, val: Split) -> tuple[Split, Split]:
         """Return what is trained and validated on in place of the images."""
         return train, val
 
-    def parameters(self, model: nn.Module) -> Iterable[nn.Parameter]:
+    def parameters(self, model: Model) -> Iterable[nn.Parameter]:
         """Parameters of the network that are trained (those of the loss come on top)."""
         return model.parameters()
 
-    def begin_epoch(self, model: nn.Module, epoch: int) -> None:
+    def begin_epoch(self, model: Model, epoch: int) -> None:
         """Prepare an epoch: put the network into training mode, draw masks, ...
 
         Called again when a run resumes within the epoch, so it must depend on ``epoch`` and saved state alone.
         """
         model.train()
 
-    def forward_loss(self, model: nn.Module, loss: nn.Module, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
+    def forward_loss(self, model: Model, loss: LossFunction, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
         """Return logits (B, K) and the scalar loss of a training batch."""
         features = self.features(model, batch)
         logits = model.head(features)
@@ -93,13 +115,13 @@ class Procedure:
         """Return how right the arg max of each training sample is, (B,), for the training accuracy."""
         return logits.argmax(dim=1) == batch.labels
 
-    def before_step(self, model: nn.Module) -> None:
+    def before_step(self, model: Model) -> None:
         """Change gradients after the backward pass, before they are clipped."""
 
-    def after_step(self, model: nn.Module) -> None:
+    def after_step(self, model: Model) -> None:
         """Change weights after the optimiser's step."""
 
-    def end_epoch(self, model: nn.Module, epoch: int, means: Mapping[str, float]) -> dict[str, float]:
+    def end_epoch(self, model: Model, epoch: int, means: Mapping[str, float]) -> dict[str, float]:
         """Update the procedure's state after an epoch, before it is validated; return diagnostics for the history.
 
         Parameters
@@ -108,13 +130,13 @@ class Procedure:
         """
         return {}
 
-    def predict(self, model: nn.Module, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
+    def predict(self, model: Model, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
         """Return logits (B, K) and penultimate features (B, d) of the network in evaluation mode."""
         features = self.features(model, batch)
         return model.head(features), features
 
     @staticmethod
-    def features(model: nn.Module, batch: Batch) -> torch.Tensor:
+    def features(model: Network, batch: Batch) -> torch.Tensor:
         """Penultimate features (B, d): those that the batch brings, or the network's."""
         return model.features(batch.images) if batch.features is None else batch.features
 

@@ -18,7 +18,9 @@ from typing import Any
 import torch
 from torch import nn
 
+from calgrid.backbones.base import Network
 from calgrid.errors import DataError
+from calgrid.losses.base import Loss
 from calgrid.progress import Progress, log
 from calgrid.storage.checkpoint import load_resume_state, save_resume_state
 from calgrid.training import environment
@@ -68,9 +70,9 @@ class Trainer:
 
     def __init__(
         self,
-        model: nn.Module,
-        loss: nn.Module,
-        procedure: Procedure,
+        model: Network,
+        loss: Loss,
+        procedure: Procedure[Any],
         protocol: Mapping[str, Any],
         train: Split,
         val: Split,
@@ -250,7 +252,7 @@ class Trainer:
         self.position.interruptions += 1
 
 
-def _training(protocol: Mapping[str, Any], seed: int, train: Split, loss: nn.Module) -> Training:
+def _training(protocol: Mapping[str, Any], seed: int, train: Split, loss: Loss) -> Training:
     augmentation = protocol["augmentation"]
     return Training(
         seed=seed,
