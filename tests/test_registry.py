@@ -114,7 +114,7 @@ from calgrid.registry import register
 COMMON = {"role": "dataset"}
 
 
-@register(id="small", source="a paper", role="dataset", label="Small", download=False, sizes=SIZES, limits=LIMITS)
+@register(id="small", source="a paper", **COMMON, label="Small", download=False, sizes=SIZES, limits=LIMITS)
 class Small(Pictures):
     """A small one."""
 

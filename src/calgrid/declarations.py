@@ -30,11 +30,7 @@ class Module:
         imports = [node for node in body if isinstance(node, ast.ImportFrom) and node.module and not node.level]
         return cls(
             {node.name: node for node in body if isinstance(node, ast.ClassDef)},
-            {
-                node.targets[0].id: node.value
-                for node in body
-                if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)
-            },
+            dict(_constants(body)),
             {alias.asname or alias.name: (str(node.module), alias.name) for node in imports for alias in node.names},
         )
 
@@ -90,6 +86,13 @@ class Module:
             for module, base in self.bases(class_name):
                 found = {**module.keyword_only(base), **found}
         return found
+
+
+def _constants(body: list[ast.stmt]) -> Iterator[tuple[str, ast.expr]]:
+    for node in body:
+        target = node.targets[0] if isinstance(node, ast.Assign) else getattr(node, "target", None)
+        if isinstance(node, ast.Assign | ast.AnnAssign) and isinstance(target, ast.Name) and node.value is not None:
+            yield target.id, node.value
 
 
 @functools.cache

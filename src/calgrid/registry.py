@@ -278,7 +278,11 @@ def _registered(module: Module, where: str) -> Iterator[tuple[ast.ClassDef, dict
     for node in module.classes.values():
         for mark in node.decorator_list:
             if isinstance(mark, ast.Call) and isinstance(mark.func, ast.Name) and mark.func.id == "register":
-                yield node, {k.arg: _literal(module, k.value, f"{where}: {k.arg}") for k in mark.keywords if k.arg}
+                info: dict[str, Any] = {}
+                for keyword in mark.keywords:
+                    value = _literal(module, keyword.value, f"{where}: {keyword.arg or 'what follows **'}")
+                    info |= {keyword.arg: value} if keyword.arg else value
+                yield node, info
 
 
 def read_file(kind: str, path: Path) -> list[Spec]:

@@ -7,6 +7,9 @@ the size of its position embedding alone.
 from calgrid.backbones._torchvision import TorchvisionBackbone
 from calgrid.registry import register
 
+CONVOLUTIONAL = {"pretrained": True, "image_size": 224, "min_size": 32}
+TRANSFORMER = {"pretrained": True, "num_features": 768, "image_size": 224, "min_size": 224, "max_size": 224}
+
 
 @register(
     id="imagenet_densenet121",
@@ -15,17 +18,14 @@ from calgrid.registry import register
     label="DenseNet-121 (ImageNet)",
     parameters={1000: 7_978_856},
     num_features=1024,
-    pretrained=True,
-    image_size=224,
-    min_size=32,
+    **CONVOLUTIONAL,
     macs=2_834_161_664,
     activations=32_632_160,
 )
 class ImageNetDenseNet121(TorchvisionBackbone):
     """The network ``densenet121`` of torchvision; 74.434 % top-1."""
 
-    model = "densenet121"
-    weights = "DenseNet121_Weights"
+    model, weights = "densenet121", "DenseNet121_Weights"
 
 
 @register(
@@ -34,17 +34,14 @@ class ImageNetDenseNet121(TorchvisionBackbone):
     label="ResNet-50 (ImageNet)",
     parameters={1000: 25_557_032},
     num_features=2048,
-    pretrained=True,
-    image_size=224,
-    min_size=32,
+    **CONVOLUTIONAL,
     macs=4_089_184_256,
     activations=21_503_936,
 )
 class ImageNetResNet50(TorchvisionBackbone):
     """The network ``resnet50`` of torchvision; 76.130 % top-1."""
 
-    model = "resnet50"
-    weights = "ResNet50_Weights"
+    model, weights = "resnet50", "ResNet50_Weights"
 
 
 @register(
@@ -53,17 +50,14 @@ class ImageNetResNet50(TorchvisionBackbone):
     label="ResNet-101 (ImageNet)",
     parameters={1000: 44_549_160},
     num_features=2048,
-    pretrained=True,
-    image_size=224,
-    min_size=32,
+    **CONVOLUTIONAL,
     macs=7_801_405_440,
     activations=31_765_952,
 )
 class ImageNetResNet101(TorchvisionBackbone):
     """The network ``resnet101`` of torchvision; 77.374 % top-1."""
 
-    model = "resnet101"
-    weights = "ResNet101_Weights"
+    model, weights = "resnet101", "ResNet101_Weights"
 
 
 @register(
@@ -73,17 +67,14 @@ class ImageNetResNet101(TorchvisionBackbone):
     label="WRN-50-2 (ImageNet)",
     parameters={1000: 68_883_240},
     num_features=2048,
-    pretrained=True,
-    image_size=224,
-    min_size=32,
+    **CONVOLUTIONAL,
     macs=11_398_021_120,
     activations=28_084_544,
 )
 class ImageNetWideResNet50(TorchvisionBackbone):
     """The network ``wide_resnet50_2`` of torchvision; 78.468 % top-1."""
 
-    model = "wide_resnet50_2"
-    weights = "Wide_ResNet50_2_Weights"
+    model, weights = "wide_resnet50_2", "Wide_ResNet50_2_Weights"
 
 
 @register(
@@ -92,17 +83,14 @@ class ImageNetWideResNet50(TorchvisionBackbone):
     label="Swin-B (ImageNet)",
     parameters={1000: 87_768_224},
     num_features=1024,
-    pretrained=True,
-    image_size=224,
-    min_size=32,
+    **CONVOLUTIONAL,
     macs=15_430_946_816,
     activations=56_600_578,
 )
 class ImageNetSwinB(TorchvisionBackbone):
     """The network ``swin_b`` of torchvision; 83.582 % top-1."""
 
-    model = "swin_b"
-    weights = "Swin_B_Weights"
+    model, weights = "swin_b", "Swin_B_Weights"
 
 
 @register(
@@ -111,19 +99,14 @@ class ImageNetSwinB(TorchvisionBackbone):
     "weights torchvision ViT_B_16_Weights.IMAGENET1K_V1",
     label="ViT-B/16 (ImageNet)",
     parameters={1000: 86_567_656},
-    num_features=768,
-    pretrained=True,
-    image_size=224,
-    min_size=224,
-    max_size=224,
+    **TRANSFORMER,
     macs=17_563_828_224,
     activations=38_580_874,
 )
 class ImageNetViTB16(TorchvisionBackbone):
     """The network ``vit_b_16`` of torchvision; 81.072 % top-1."""
 
-    model = "vit_b_16"
-    weights = "ViT_B_16_Weights"
+    model, weights = "vit_b_16", "ViT_B_16_Weights"
 
 
 @register(
@@ -132,16 +115,11 @@ class ImageNetViTB16(TorchvisionBackbone):
     "weights torchvision ViT_B_32_Weights.IMAGENET1K_V1",
     label="ViT-B/32 (ImageNet)",
     parameters={1000: 88_224_232},
-    num_features=768,
-    pretrained=True,
-    image_size=224,
-    min_size=224,
-    max_size=224,
+    **TRANSFORMER,
     macs=4_409_186_304,
     activations=8_846_596,
 )
 class ImageNetViTB32(TorchvisionBackbone):
     """The network ``vit_b_32`` of torchvision; 75.912 % top-1."""
 
-    model = "vit_b_32"
-    weights = "ViT_B_32_Weights"
+    model, weights = "vit_b_32", "ViT_B_32_Weights"

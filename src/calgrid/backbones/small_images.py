@@ -24,6 +24,9 @@ RESNET_TINY = (
     "He et al., Deep Residual Learning for Image Recognition, CVPR 2016; "
     "torrvision/focal_calibration Net/resnet_tiny_imagenet.py"
 )
+#: facts of networks that take images of any size, and of those for 64x64 images
+SMALL = {"pretrained": False, "image_size": 32, "min_size": 1}
+TINY_IMAGENET = {"pretrained": False, "num_features": 8192, "image_size": 64, "min_size": 64, "max_size": 64}
 
 
 @register(
@@ -32,9 +35,7 @@ RESNET_TINY = (
     label="ResNet-8",
     parameters={10: 75_290},
     num_features=64,
-    pretrained=False,
-    image_size=32,
-    min_size=1,
+    **SMALL,
     macs=12_239_488,
     activations=150_832,
 )
@@ -51,9 +52,7 @@ class ResNet8(SmallImageResNet):
     label="ResNet-20",
     parameters={10: 272_474, 100: 278_324},
     num_features=64,
-    pretrained=False,
-    image_size=32,
-    min_size=1,
+    **SMALL,
     macs=40_813_184,
     activations=380_656,
 )
@@ -74,9 +73,7 @@ class ResNet20(SmallImageResNet):
     label="ResNet-18",
     parameters={10: 11_173_962, 100: 11_220_132},
     num_features=512,
-    pretrained=False,
-    image_size=32,
-    min_size=1,
+    **SMALL,
     macs=555_422_720,
     activations=1_179_840,
 )
@@ -96,9 +93,7 @@ class ResNet18(FourLevelResNet):
     label="ResNet-50",
     parameters={10: 23_520_842, 100: 23_705_252},
     num_features=2048,
-    pretrained=False,
-    image_size=32,
-    min_size=1,
+    **SMALL,
     macs=1_297_829_888,
     activations=6_405_056,
 )
@@ -115,9 +110,7 @@ class ResNet50(FourLevelResNet):
     label="ResNet-101",
     parameters={10: 42_512_970, 100: 42_697_380},
     num_features=2048,
-    pretrained=False,
-    image_size=32,
-    min_size=1,
+    **SMALL,
     macs=2_509_983_744,
     activations=9_773_504,
 )
@@ -134,9 +127,7 @@ class ResNet101(FourLevelResNet):
     label="ResNet-110",
     parameters={10: 45_864_522, 100: 46_048_932},
     num_features=2048,
-    pretrained=False,
-    image_size=32,
-    min_size=1,
+    **SMALL,
     macs=2_723_893_248,
     activations=10_367_936,
 )
@@ -156,11 +147,7 @@ class ResNet110(FourLevelResNet):
     source=RESNET_TINY,
     label="ResNet-50 (Tiny-ImageNet)",
     parameters={200: 25_138_952},
-    num_features=8192,
-    pretrained=False,
-    image_size=64,
-    min_size=64,
-    max_size=64,
+    **TINY_IMAGENET,
     macs=5_192_876_032,
     activations=25_540_544,
 )
@@ -176,11 +163,7 @@ class ResNet50Tiny(TinyImageNetResNet):
     source=RESNET_TINY,
     label="ResNet-101 (Tiny-ImageNet)",
     parameters={200: 44_131_080},
-    num_features=8192,
-    pretrained=False,
-    image_size=64,
-    min_size=64,
-    max_size=64,
+    **TINY_IMAGENET,
     macs=10_041_491_456,
     activations=38_936_000,
 )
@@ -197,9 +180,7 @@ class ResNet101Tiny(TinyImageNetResNet):
     label="WRN-26-10",
     parameters={10: 36_481_434, 100: 36_539_124},
     num_features=640,
-    pretrained=False,
-    image_size=32,
-    min_size=1,
+    **SMALL,
     macs=5_243_328_768,
     activations=4_920_816,
 )

@@ -32,7 +32,18 @@ SIZE = 224
 RESIZE = 256
 #: one picture in so many fits the calibrators
 FIFTH = 5
-LIMITS = {"split_seed": "[0, 4294967295]", "resize": "[1, 4096]"}
+#: what is registered of every data set of the family
+FACTS = {
+    "role": "dataset",
+    "n_classes": 1000,
+    "image_shape": (3, 224, 224),
+    "mean": (0.485, 0.456, 0.406),
+    "std": (0.229, 0.224, 0.225),
+    "duplicates": "count",
+    "evaluation_only": True,
+    "download": False,
+    "limits": {"split_seed": "[0, 4294967295]", "resize": "[1, 4096]"},
+}
 #: last two parts of a path, WordNet id and file; hidden files are left out
 PICTURE = re.compile(r"(?:.*/)?(n\d{8}/[^/.][^/]*)")
 

@@ -27,6 +27,16 @@ from calgrid.registry import register
 
 SOURCE = "Krizhevsky, Learning Multiple Layers of Features from Tiny Images, technical report, 2009"
 SHAPE = (3, 32, 32)
+FACTS = {
+    "role": "dataset",
+    "image_shape": (3, 32, 32),
+    "mean": (0.4914, 0.4822, 0.4465),
+    "std": (0.2023, 0.1994, 0.2010),
+    "sizes": {"train": 45_000, "val": 5_000, "test": 10_000},
+    "drawn_val": {"split": "shuffled", "val_size": 5_000, "split_seed": 1},
+    "duplicates": "count",
+    "download": True,
+}
 #: most bytes of a member: 50,000 images with names and labels
 LIMIT = 200_000_000
 
@@ -72,17 +82,10 @@ class Cifar(Dataset):
 @register(
     id="cifar10",
     source=SOURCE,
-    role="dataset",
+    **FACTS,
     label="CIFAR-10",
     n_classes=10,
-    image_shape=(3, 32, 32),
-    mean=(0.4914, 0.4822, 0.4465),
-    std=(0.2023, 0.1994, 0.2010),
-    sizes={"train": 45_000, "val": 5_000, "test": 10_000},
-    drawn_val={"split": "shuffled", "val_size": 5_000, "split_seed": 1},
-    duplicates="count",
     families=("cifar10_c", "ood/svhn", "ood/cifar100"),
-    download=True,
     files=(
         {
             "name": "cifar-10-python.tar.gz",
@@ -103,17 +106,10 @@ class Cifar10(Cifar):
 @register(
     id="cifar100",
     source=SOURCE,
-    role="dataset",
+    **FACTS,
     label="CIFAR-100",
     n_classes=100,
-    image_shape=(3, 32, 32),
-    mean=(0.4914, 0.4822, 0.4465),
-    std=(0.2023, 0.1994, 0.2010),
-    sizes={"train": 45_000, "val": 5_000, "test": 10_000},
-    drawn_val={"split": "shuffled", "val_size": 5_000, "split_seed": 1},
-    duplicates="count",
     families=("cifar100_c", "ood/svhn", "ood/cifar10"),
-    download=True,
     files=(
         {
             "name": "cifar-100-python.tar.gz",

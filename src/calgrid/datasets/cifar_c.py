@@ -18,6 +18,15 @@ from calgrid.datasets.base import ImageSplit, ShiftFamily, ShiftSetting
 from calgrid.errors import DataError
 from calgrid.registry import register
 
+SOURCE = "Hendrycks and Dietterich, Benchmarking Neural Network Robustness, ICLR 2019"
+FACTS = {
+    "role": "shift",
+    "shifts": STANDARD_SHIFTS,
+    "severities": (1, 2, 3, 4, 5),
+    "image_shape": (3, 32, 32),
+    "download": True,
+}
+
 
 class CifarC(ShiftFamily):
     """Base of both; what differs is registered."""
@@ -48,15 +57,11 @@ class CifarC(ShiftFamily):
 
 @register(
     id="cifar10_c",
-    source="Hendrycks and Dietterich, Benchmarking Neural Network Robustness, ICLR 2019",
-    role="shift",
+    source=SOURCE,
+    **FACTS,
     label="CIFAR-10-C",
     base="cifar10",
-    shifts=STANDARD_SHIFTS,
-    severities=(1, 2, 3, 4, 5),
     n_classes=10,
-    image_shape=(3, 32, 32),
-    download=True,
     files=(
         {
             "name": "CIFAR-10-C.tar",
@@ -72,15 +77,11 @@ class Cifar10C(CifarC):
 
 @register(
     id="cifar100_c",
-    source="Hendrycks and Dietterich, Benchmarking Neural Network Robustness, ICLR 2019",
-    role="shift",
+    source=SOURCE,
+    **FACTS,
     label="CIFAR-100-C",
     base="cifar100",
-    shifts=STANDARD_SHIFTS,
-    severities=(1, 2, 3, 4, 5),
     n_classes=100,
-    image_shape=(3, 32, 32),
-    download=True,
     files=(
         {
             "name": "CIFAR-100-C.tar",

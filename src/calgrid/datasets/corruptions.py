@@ -7,26 +7,23 @@ is one smooth random field, the noise is drawn anew. Numbers are not to be compa
 
 from collections.abc import Mapping
 from pathlib import Path
-from types import MappingProxyType
 
 from calgrid.datasets._corruptions import corrupt
 from calgrid.datasets.base import ImageSplit, ShiftFamily, ShiftSetting
 from calgrid.registry import register
 
 #: corruption -> its strength at severities 1 to 5 (units: the functions in _corruptions)
-STRENGTHS: Mapping[str, tuple[float, ...]] = MappingProxyType(
-    {
-        "gaussian_noise": (0.04, 0.06, 0.08, 0.09, 0.10),
-        "shot_noise": (500, 250, 100, 75, 50),
-        "impulse_noise": (0.01, 0.02, 0.03, 0.05, 0.07),
-        "gaussian_blur": (0.4, 0.6, 0.7, 0.8, 1.0),
-        "brightness": (0.05, 0.1, 0.15, 0.2, 0.3),
-        "contrast": (0.75, 0.5, 0.4, 0.3, 0.15),
-        "elastic_transform": (0.5, 0.75, 1.0, 1.25, 1.5),
-        "pixelate": (0.95, 0.9, 0.85, 0.75, 0.65),
-        "jpeg_compression": (80, 65, 58, 50, 40),
-    }
-)
+STRENGTHS: dict[str, tuple[float, ...]] = {
+    "gaussian_noise": (0.04, 0.06, 0.08, 0.09, 0.10),
+    "shot_noise": (500, 250, 100, 75, 50),
+    "impulse_noise": (0.01, 0.02, 0.03, 0.05, 0.07),
+    "gaussian_blur": (0.4, 0.6, 0.7, 0.8, 1.0),
+    "brightness": (0.05, 0.1, 0.15, 0.2, 0.3),
+    "contrast": (0.75, 0.5, 0.4, 0.3, 0.15),
+    "elastic_transform": (0.5, 0.75, 1.0, 1.25, 1.5),
+    "pixelate": (0.95, 0.9, 0.85, 0.75, 0.65),
+    "jpeg_compression": (80, 65, 58, 50, 40),
+}
 
 
 @register(
@@ -34,17 +31,7 @@ STRENGTHS: Mapping[str, tuple[float, ...]] = MappingProxyType(
     role="shift",
     label="Corruptions",
     configurable=True,
-    shifts=(
-        "gaussian_noise",
-        "shot_noise",
-        "impulse_noise",
-        "gaussian_blur",
-        "brightness",
-        "contrast",
-        "elastic_transform",
-        "pixelate",
-        "jpeg_compression",
-    ),
+    shifts=(*STRENGTHS,),
     severities=(1, 2, 3, 4, 5),
     download=False,
     limits={"images": "[1, inf)"},

@@ -16,7 +16,7 @@ from scipy.io.matlab import MatReadError
 from calgrid.datasets._archive_reader import open_archive
 from calgrid.datasets._archives import LIST_LIMIT, read_members
 from calgrid.datasets._download import find_local, published
-from calgrid.datasets._imagenet import LIMITS, Evaluated, Pictures, by_class
+from calgrid.datasets._imagenet import FACTS, Evaluated, Pictures, by_class
 from calgrid.errors import DataError
 from calgrid.registry import register
 
@@ -26,17 +26,10 @@ TRUTH, META = (f"ILSVRC2012_devkit_t12/data/{name}" for name in ("ILSVRC2012_val
 
 @register(
     source="Russakovsky et al., ImageNet Large Scale Visual Recognition Challenge, IJCV 2015",
-    role="dataset",
+    **FACTS,
     label="ImageNet",
-    n_classes=1000,
-    image_shape=(3, 224, 224),
-    mean=(0.485, 0.456, 0.406),
-    std=(0.229, 0.224, 0.225),
     sizes={"val": 10_000, "test": 40_000},
-    duplicates="count",
     families=("imagenet_c",),
-    evaluation_only=True,
-    download=False,
     files=(
         {
             "name": "ILSVRC2012_img_val.tar",
@@ -50,7 +43,6 @@ TRUTH, META = (f"ILSVRC2012_devkit_t12/data/{name}" for name in ("ILSVRC2012_val
             "md5": "fa75699e90414af021442c21a62c3abf",
         },
     ),
-    limits=LIMITS,
 )
 class Imagenet(Evaluated):
     """Photographs of one thousand classes: the validation set, a fifth of it for calibration."""

@@ -8,25 +8,17 @@ pictures alone. A warning goes with such results.
 
 from typing import Any
 
-from calgrid.datasets._imagenet import LIMITS
+from calgrid.datasets._imagenet import FACTS
 from calgrid.datasets.imagenet import Imagenet
 from calgrid.registry import register
 
 
 @register(
     source="Liu et al., Large-Scale Long-Tailed Recognition in an Open World, CVPR 2019",
-    role="dataset",
+    **FACTS,
     label="ImageNet-LT (test)",
-    n_classes=1000,
-    image_shape=(3, 224, 224),
-    mean=(0.485, 0.456, 0.406),
-    std=(0.229, 0.224, 0.225),
     sizes={"val": 10_000, "test": 40_000},
-    duplicates="count",
-    evaluation_only=True,
     warning="the pictures are the balanced validation pictures of ImageNet under another draw: no class is rare",
-    download=False,
-    limits=LIMITS,
 )
 class ImagenetLt(Imagenet):
     """The test pictures of ImageNet-LT: those of ``imagenet`` under another draw."""

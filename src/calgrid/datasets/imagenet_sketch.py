@@ -9,7 +9,7 @@ below it; size and SHA-256 of the archive go into the manifest.
 from pathlib import Path
 
 from calgrid.datasets._archive_reader import open_archive
-from calgrid.datasets._imagenet import LIMITS, Evaluated, Pictures, by_class
+from calgrid.datasets._imagenet import FACTS, Evaluated, Pictures, by_class
 from calgrid.errors import DataError
 from calgrid.registry import register
 from calgrid.storage.sources import record
@@ -19,16 +19,8 @@ ARCHIVE, FOLDER = "ImageNet-Sketch.zip", "imagenet_sketch"
 
 @register(
     source="Wang et al., Learning Robust Global Representations by Penalizing Local Predictive Power, NeurIPS 2019",
-    role="dataset",
+    **FACTS,
     label="ImageNet-Sketch",
-    n_classes=1000,
-    image_shape=(3, 224, 224),
-    mean=(0.485, 0.456, 0.406),
-    std=(0.229, 0.224, 0.225),
-    duplicates="count",
-    evaluation_only=True,
-    download=False,
-    limits=LIMITS,
 )
 class ImagenetSketch(Evaluated):
     """Drawings of one thousand classes, a fifth of them for calibration."""
