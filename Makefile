@@ -43,15 +43,16 @@ lint: $(READY) ## check style, formatting and the workflow
 bench: $(READY) ## measure set-up, default grid and planning (see benchmarks/README.md)
 	"$(BIN)/python" benchmarks/speed.py --cores $(CORES) $(BENCH_ARGS)
 
-lock: ## write the versions that are installed in .venv into envs/requirements.lock
+lock: ## write the versions that are installed in .venv into envs/requirements.lock and the conda files
 	@pins="$$("$(BIN)/pip" freeze --all --exclude-editable --exclude pip --exclude wheel --exclude calgrid)"; \
 	{ sed -n '/^#/p' $(LOCK); sed -E '/^#/d; s/\+[a-z0-9.]+$$//' <<< "$$pins"; } > $(LOCK).new
 	@mv $(LOCK).new $(LOCK)
+	@"$(BIN)/python" envs/pin.py
 
 clean: ## remove .venv and caches; results stay
 	[ ! -f "$(VENV)/pyvenv.cfg" ] || rm -rf "$(VENV)"
 	rm -rf .pytest_cache .ruff_cache .hypothesis build dist src/calgrid.egg-info
-	find Snakefile .ci benchmarks src tests workflow -name __pycache__ -type d -prune -exec rm -rf {} +
+	find .ci benchmarks src tests workflow -name __pycache__ -type d -prune -exec rm -rf {} +
 
 clean-results: ## remove ALL results, trained models included, and what Snakemake knows about them
 	@echo "Removing results/ and .snakemake/ in $(CURDIR): all trained models, logits, tables and reports."

@@ -4,6 +4,7 @@ import argparse
 import ast
 import importlib.metadata
 import re
+import runpy
 import sys
 import tomllib
 from collections.abc import Iterator, Mapping
@@ -22,8 +23,7 @@ ROOT = Path(__file__).parents[1]
 SRC = ROOT / "src"
 RULE_FILES = sorted((ROOT / "workflow" / "rules").glob("*.smk"))
 ENVIRONMENTS = sorted(path.stem for path in (ROOT / "envs").glob("*.yaml"))
-#: where conda's name of a package is not PyPI's
-CONDA_TO_PYPI = {"pytorch": "torch", "matplotlib-base": "matplotlib", "seaborn-base": "seaborn"}
+PIN = runpy.run_path(str(ROOT / "envs" / "pin.py"))
 #: kinds of components that a stage loads by identifier (it imports their files through the registry)
 TRAINING = {"loss", "procedure", "backbone"}
 LOADED_KINDS = {"data": {"dataset"}, "train": TRAINING, "probe": {*TRAINING, "probe"}, "calibrate": {"calibrator"}}
@@ -101,7 +101,7 @@ def conda_file(environment: str) -> dict[str, list[str]]:
 def conda_pins(environment: str) -> dict[str, str]:
     """PyPI name -> version of everything that a conda file lists, except Python."""
     pins = dict(text.split("=") for text in conda_file(environment)["dependencies"])
-    return {CONDA_TO_PYPI.get(name, name): version for name, version in pins.items() if name != "python"}
+    return {PIN["CONDA_TO_PYPI"].get(name, name): version for name, version in pins.items() if name != "python"}
 
 
 @pytest.mark.parametrize("environment", ENVIRONMENTS)
@@ -114,7 +114,11 @@ def test_conda_file_has_only_public_channels_and_the_oldest_supported_python(env
 
 
 @pytest.mark.parametrize("environment", ENVIRONMENTS)
-def test_every_conda_pin_is_the_locked_version(environment):
+def test_conda_file_is_as_make_lock_writes_it(environment):
+    path = ROOT / "envs" / f"{environment}.yaml"
+    lock = (ROOT / "envs" / "requirements.lock").read_text(encoding="utf-8")
+    text = path.read_text(encoding="utf-8")
+    assert PIN["pin"](text, lock) == text
     pins = conda_pins(environment)
     assert pins == {name: locked()[canonicalize_name(name)] for name in pins}
 

@@ -1,5 +1,6 @@
 """Schemas: every key is described, defaults are filled in, files of the repository follow them."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,12 @@ def test_every_key_has_a_description(schema_path, name):
     keys = dict(described_keys(schema_path(name)))
     assert len(keys) > 15
     assert {key for key, text in keys.items() if len(text) < 5} == set()
+
+
+def test_the_readme_of_configurations_names_every_key(home):
+    keys = load_schema(home / "workflow" / "schemas" / "config.schema.yaml")["properties"]
+    rows = re.findall(r"^\| `(\w+)` \| ", (home / "config" / "README.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert sorted(rows) == sorted(keys)
 
 
 @pytest.mark.parametrize("name", SCHEMAS)
