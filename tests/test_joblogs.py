@@ -3,6 +3,8 @@
 import os
 import re
 import socket
+import subprocess
+import sys
 
 import pytest
 
@@ -16,7 +18,7 @@ FAILED = "SLURM-job '93' failed, SLURM status is: 'FAILED'. Detailed failure rea
 
 
 def attempt(*lines):
-    return "\n".join([joblogs.first_line("train"), *lines, ""])
+    return "\n".join([joblogs.first_line("train", 1), *lines, ""])
 
 
 def test_a_stage_begins_its_log_with_where_it_runs_and_a_command_of_users_does_not(monkeypatch, capsys):
@@ -24,10 +26,41 @@ def test_a_stage_begins_its_log_with_where_it_runs_and_a_command_of_users_does_n
     main(["import", "--spec", "{}", "--files", "no.npz", "--out", "run"])
     first, last = capsys.readouterr().err.splitlines()
     where = f"process {os.getpid()} on {socket.gethostname()}, SLURM job 93"
-    assert re.fullmatch(rf"=== calgrid import, \d{{4}}-\d\d-\d\dT\d\d:\d\d:\d\d\+00:00, {re.escape(where)}", first)
+    assert re.fullmatch(
+        rf"=== calgrid import, attempt 1, \d{{4}}-\d\d-\d\dT\d\d:\d\d:\d\d\+00:00, {re.escape(where)}", first
+    )
     assert last.startswith("calgrid import: ")
     main(["metrics", "no.parquet"])
     assert "===" not in capsys.readouterr().err
+
+
+def test_an_attempt_continues_the_log_of_those_before_which_snakemake_deletes(tmp_path):
+    log = tmp_path / "seed1.log"
+    command = [
+        sys.executable,
+        "-m",
+        "calgrid",
+        "import",
+        "--spec",
+        "{",
+        "--files",
+        "f",
+        "--out",
+        "o",
+        "--log",
+        str(log),
+    ]
+    for attempt in (1, 2, 3):
+        log.unlink(missing_ok=True)
+        with log.open("a") as stream:
+            stream.write(f"warning {attempt}\n")
+            stream.flush()
+            subprocess.run(command, stdout=stream, stderr=stream, check=False)
+    lines = log.read_text().splitlines()
+    begins = [line for line in lines if line.startswith(joblogs.MARK)]
+    assert [begin.split(", ")[1] for begin in begins] == ["attempt 1", "attempt 2", "attempt 3"]
+    assert [line for line in lines if line.startswith("warning")] == ["warning 1", "warning 2", "warning 3"]
+    assert sum("--spec is not valid JSON" in line for line in lines) == 3
 
 
 #: the job's log, SLURM's, what the executor says, and how the reason begins

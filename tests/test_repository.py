@@ -59,8 +59,14 @@ def test_file_is_there(name):
     assert (ROOT / name).is_file()
 
 
-def test_slurm_profile_is_found_from_the_root():
-    assert (ROOT / "slurm" / "config.yaml").samefile(ROOT / "workflow" / "profiles" / "slurm" / "config.yaml")
+def test_profiles_are_found_from_the_root_and_the_default_one_takes_no_key_from_the_other():
+    """Snakemake lets the default profile win over the one that a call names."""
+    profiles = ROOT / "workflow" / "profiles"
+    assert (ROOT / "slurm").samefile(profiles / "slurm")
+    assert (ROOT / "profiles").samefile(profiles)
+    default, slurm = (yaml.safe_load(text_of(profiles / name / "config.yaml")) for name in ("default", "slurm"))
+    assert default == {"rerun-triggers": ["mtime", "params"]}
+    assert default.keys().isdisjoint(slurm)
 
 
 def test_licence_is_the_one_that_the_package_declares():

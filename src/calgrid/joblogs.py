@@ -25,11 +25,37 @@ SLURM = {
 }
 
 
-def first_line(command: str) -> str:
-    """Return the line that begins an attempt: when, where and as which process it runs."""
+def continue_log(log: Path) -> int:
+    """Let what this process writes follow the text of earlier attempts, and return the number of this attempt.
+
+    Snakemake deletes the log of a job before each attempt; a second, hidden link keeps the text.
+
+    Parameters
+    ----------
+    log : file that standard output and standard error go to.
+    """
+    kept = log.with_name(f".{log.name}.attempts")
+    try:
+        kept.hardlink_to(log)
+    except FileExistsError:
+        pass
+    except OSError:  # a file system without hard links: each attempt's text replaces the last one's
+        return 1
+    if not kept.samefile(log):
+        with kept.open("ab") as stream:
+            stream.write(log.read_bytes())
+            for descriptor in (1, 2):
+                os.dup2(stream.fileno(), descriptor)
+        log.unlink()
+        log.hardlink_to(kept)
+    return 1 + _read(str(kept)).count(MARK)
+
+
+def first_line(command: str, attempt: int) -> str:
+    """Return the line that begins an attempt: its number, when, where and as which process it runs."""
     job = f", SLURM job {number}" if (number := os.environ.get("SLURM_JOB_ID")) else ""
     now = datetime.now(UTC).isoformat(timespec="seconds")
-    return f"{MARK}{command}, {now}, process {os.getpid()} on {socket.gethostname()}{job}"
+    return f"{MARK}{command}, attempt {attempt}, {now}, process {os.getpid()} on {socket.gethostname()}{job}"
 
 
 def _read(path: str) -> str:

@@ -116,10 +116,8 @@ def test_rules_find_the_run_behind_a_folder(make_config, home):
     assert book.key(wildcards) == key
     assert book.needs.train_memory(wildcards, 1) > 0
     assert book.needs.train_minutes(wildcards) > 0
-    for group in book.predict_groups():
-        assert book.run_folder(group)(wildcards) == "results/runs/digits/digits/timm+test_vit/ce/seed1"
     second = _Wildcards(key._replace(method="tst"))
-    assert book.first_stage(second) == ["results/runs/digits/digits/timm+test_vit/ce/seed1/model.safetensors"]
+    assert book.first_stage(second) == ["results/runs/digits/digits/timm+test_vit/ce/seed1/train.json"]
 
 
 class _Wildcards:

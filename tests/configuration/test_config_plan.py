@@ -205,10 +205,8 @@ class TestRuleBook:
         """Snakemake notices a changed parameter only if its function returns one."""
         for key in trained(book):
             assert isinstance(book.train_spec(wildcards(key)), str)
-        for group in book.predict_groups():
-            (key, *_) = [key for key in trained(book) if re.fullmatch(group.methods, key.method)]
-            for parameter in (book.predict_spec(group), book.run_folder(group), book.data_folder(group)):
-                assert isinstance(parameter(wildcards(key)), str)
+            assert isinstance(book.predict_spec(wildcards(key)), str)
+            assert isinstance(book.train_options(wildcards(key)), str)
         for key in book.evaluations:
             assert isinstance(book.calibrate_spec(wildcards(key)), str)
         for unit in book.units:
@@ -242,30 +240,17 @@ class TestRuleBook:
 
     def test_second_stages_start_from_the_first_stages_checkpoint(self, book):
         key = RunKey("p", "digits", "resnet8", "tst+mbls", 2)
-        assert book.first_stage(wildcards(key)) == ["results/runs/p/digits/resnet8/mbls/seed2/model.safetensors"]
+        run = "results/runs/p/digits/resnet8/mbls/seed2"
+        assert book.first_stage(wildcards(key)) == [f"{run}/train.json"]
+        assert book.train_options(wildcards(key)) == f"--first-stage {run}/model.safetensors"
         assert book.first_stage(wildcards(key._replace(method="ce"))) == []
-
-    def test_runs_with_the_same_files_share_a_prediction_rule(self, book):
-        groups = {group.checkpoints: group for group in book.predict_groups()}
-        assert set(groups) == {("last",), ("best",)}
-        assert len({group.name for group in groups.values()}) == 2
-        assert all(group.name.isidentifier() for group in groups.values())
-        assert re.fullmatch(groups[("best",)].methods, "tst+mbls")
-        assert re.fullmatch(groups[("last",)].methods, "mbls")
-        assert not re.fullmatch(groups[("last",)].methods, "tst")
-        outputs = book.predict_outputs(groups[("best",)])
-        run = r"results/runs/p/digits/{backbone}/{method,tst|tst\+mbls}/seed{seed}"
-        assert outputs == [
-            f"{run}/predict.json",
-            *(f"{run}/logits/best/{name}.parquet" for name in ("val", "test", "digits_c", "ood/photos")),
-        ]
 
     def test_times_in_the_future_are_mended_in_all_that_jobs_make(self, book, tmp_path, monkeypatch, capsys):
         monkeypatch.chdir(tmp_path)
         run = "results/runs/p/digits/resnet8/tst+mbls/seed2"
         names = [
             "results/data/photos/manifest.json",
-            *(f"{run}/{name}" for name in ("model.safetensors", "train.json", "logits/best/ood/photos.parquet")),
+            *(f"{run}/{name}" for name in ("train.json", "predict.json")),
             *(
                 f"results/{book.study}/parts/p/digits/resnet8/tst+mbls/seed2/{n}"
                 for n in ("metrics.parquet", "calibrate.json")
@@ -280,7 +265,7 @@ class TestRuleBook:
         assert Path(run, "notes.txt").stat().st_mtime > time.time()
         assert len({Path(name).stat().st_mtime for name in names}) == 1  # nothing looks older, so nothing is made again
         warning = capsys.readouterr().err
-        assert "the times of 6 files" in warning
+        assert "the times of 5 files" in warning
         assert "what was made of them and looks older now is made once more" in warning
         book.mend_times()
         assert capsys.readouterr().err == ""
@@ -291,28 +276,20 @@ class TestRuleBook:
         assert book.data_base(units) == ["results/data/digits/manifest.json"]
         assert "--base results/data/digits" in book.data_options(units)
         assert book.data_base(SimpleNamespace(unit="photos")) == []
-        for group in book.predict_groups():
-            key = next(key for key in book.runs if re.fullmatch(group.methods, key.method))
-            wildcards = SimpleNamespace(**key._asdict())
-            assert book.predict_data(group)(wildcards) == [f"results/data/{unit}/manifest.json" for unit in book.units]
+        for key in trained(book):
+            assert book.predict_data(wildcards(key)) == [f"results/data/{unit}/manifest.json" for unit in book.units]
+            assert book.predict_families(wildcards(key)) == "digits_c ood/photos"
 
-    def test_logits_that_a_calibration_reads(self, book):
-        key = RunKey("p", "digits", "resnet8", "tst", 1)
-        run = "results/runs/p/digits/resnet8/tst/seed1/logits/best"
-        assert sorted(book.logits(wildcards(key))) == sorted(
-            f"{run}/{name}.parquet" for name in ("val", "test", "digits_c", "ood/photos")
-        )
+    def test_a_calibration_reads_what_was_predicted(self, book):
+        for key in book.evaluations:
+            assert book.predictions(wildcards(key)) == [f"results/runs/{key.path}/predict.json"]
 
     def test_an_external_run_needs_its_files_alone(self, book, tmp_path):
         key = external(book)
         names = wildcards(key)
-        assert book.has_external()
+        assert not re.fullmatch(book.trained_protocols, key.protocol)
         assert book.external_files(names) == [str(tmp_path / "test.npz")]
         assert json.loads(book.external_spec(names))["external"]["split_seed"] == 1
-        assert book.logits(names) == [
-            f"results/runs/{key.path}/logits/last/val.parquet",
-            f"results/runs/{key.path}/logits/last/test.parquet",
-        ]
 
     def test_parts_and_records(self, book):
         assert len(book.parts()) == len(book.evaluations) == 5

@@ -82,7 +82,7 @@ def test_blocks_of_a_grid_join_their_probes(make_config):
 def test_rules_know_the_files_of_the_probes(make_config):
     book = RuleBook(make_config({"probes": ["profiles"], "methods": ["ce"]}), HOME, local=True)
     run = "results/runs/digits/digits/resnet8/ce/seed1"
-    assert book.probes() == [f"{run}/probes/profiles.parquet"]
+    assert book.probes() == [f"{run}/probes/profiles.json"]
     assert f"{run}/probes/profiles.json" in book.records()
     assert book.wildcard_constraints["probe"] == "profiles"
 

@@ -39,7 +39,7 @@ def make(make_config, home):
 
 def test_memory_grows_with_each_attempt(make):
     needs = make()
-    functions = [needs.train_memory, needs.calibrate_memory, needs.predict_memory("digits")]
+    functions = [needs.train_memory, needs.calibrate_memory, needs.predict_memory]
     for function in functions:
         first = function(job(), attempt=1)
         assert first >= BASE_MB
@@ -82,7 +82,7 @@ def test_time_grows_with_the_multiplications_of_the_backbone(cifar):
 def test_a_model_of_a_library_gets_what_a_large_one_needs(cifar):
     needs = cifar()
     assert needs.train_memory(on_cifar("timm+resnet50"), 1) > needs.train_memory(on_cifar("resnet110"), 1)
-    assert needs.predict_memory("cifar10")(on_cifar("timm+resnet50"), attempt=1) > BASE_MB
+    assert needs.predict_memory(on_cifar("timm+resnet50"), attempt=1) > BASE_MB
     assert needs.train_minutes(on_cifar("timm+resnet50")) > needs.train_minutes(on_cifar("resnet8"))
 
 
@@ -104,7 +104,7 @@ def test_images_are_scored_in_batches_of_the_size_that_memory_is_asked_for():
 
 def test_a_data_set_of_unknown_size_gets_more_than_a_small_one(make):
     needs = make()
-    small, unknown = (needs.predict_memory(dataset)(job(), attempt=1) for dataset in ("digits", "somebodys"))
+    small, unknown = (needs.predict_memory(job(dataset=dataset), 1) for dataset in ("digits", "somebodys"))
     assert unknown > small + 1000
     assert needs.calibrate_memory(job(dataset="somebodys"), 1) > needs.calibrate_memory(job(), 1)
 

@@ -16,7 +16,7 @@ from calgrid.storage.locks import _process_start
 pytestmark = [pytest.mark.workflow, pytest.mark.slurm, pytest.mark.timeout(1800)]
 RUNS = "results/runs/long/digits/resnet8"
 METHODS = ("ce", "mbls")
-LOGITS = [f"{RUNS}/{method}/seed1/logits/last/test.parquet" for method in METHODS]
+PREDICTIONS = [f"{RUNS}/{method}/seed1/predict.json" for method in METHODS]
 FILES = ("model.safetensors", "history.parquet", "logits/last/test.parquet")
 #: a resume state ten times a second
 OFTEN = {"CALGRID_RESUME_SECONDS": "0.1"}
@@ -144,7 +144,7 @@ def reference(tmp_path_factory):
     """The same grid on this machine without SLURM."""
     undisturbed = Repository(tmp_path_factory.mktemp("undisturbed"))
     undisturbed.configure(LONG)
-    undisturbed.run("tiny.yaml", *LOGITS)
+    undisturbed.run("tiny.yaml", *PREDICTIONS)
     return undisturbed
 
 
@@ -152,7 +152,7 @@ def test_runs_survive_what_clusters_do(cluster, new_grid, reference):
     grid = new_grid()
     grid.configure(LONG)
     ce, mbls = (Run(grid, cluster, method) for method in METHODS)
-    first = grid.start(*LOGITS, "--retries", "2", **OFTEN)
+    first = grid.start(*PREDICTIONS, "--retries", "2", **OFTEN)
     for event, run in [(cancel, ce), (preempt, mbls), (lose_node, ce), (reach_time_limit, mbls), (warn, ce)]:
         event(cluster, run)
     # the controller dies while a job of its own runs; a second one is called at once
@@ -160,7 +160,7 @@ def test_runs_survive_what_clusters_do(cluster, new_grid, reference):
         first.kill()
         first.wait()
         wait_for((mbls.folder / "train.json").is_file, "the end of mbls")
-        second = grid.start(*LOGITS, **OFTEN)
+        second = grid.start(*PREDICTIONS, **OFTEN)
         refusal = f"is being written by process {ce.writer()}"
         wait_for(lambda: refusal in ce.log(), "the second writer that waits for the first")
         assert f"SLURM job {orphan['JobId']}" in ce.log()

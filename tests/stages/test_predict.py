@@ -13,11 +13,12 @@ from calgrid.configuration.study import Study
 from calgrid.datasets import open_prepared
 from calgrid.errors import DataError, StateError
 from calgrid.stages.network import build_network
-from calgrid.stages.predict import families_of, outputs, predict
+from calgrid.stages.predict import outputs, predict
 from calgrid.stages.train import train
 from calgrid.storage.checkpoint import load_checkpoint
 from calgrid.storage.head import read_head
 from calgrid.storage.logits import read_logits
+from calgrid.storage.records import PREDICT, Record
 
 FAMILIES = ("digits_c", "ood/photos")
 
@@ -151,9 +152,31 @@ def test_a_diverged_network_is_named_and_writes_nothing(run, plan, data, tmp_pat
     assert not (out / "predict.json").exists()
 
 
-def test_families_are_read_off_the_output_files(tmp_path):
-    files = [tmp_path / name for name in outputs(["best", "last"], ["digits_c", "ood/photos"])]
-    assert families_of(tmp_path, files) == ["digits_c", "ood/photos"]
+def test_a_study_with_other_families_leaves_those_of_the_first(run, plan, data, tmp_path):
+    out = tmp_path / "run"
+    out.mkdir()
+    (out / "model.safetensors").write_bytes((run / "model.safetensors").read_bytes())
+    export(plan, data, out, families=["ood/photos"])
+    before = (out / "logits/last/ood/photos.parquet").read_bytes()
+    assert export(plan, data, out, families=["digits_c"])
+    record = Record.read(out, PREDICT)
+    assert set(record.files) >= set(outputs(["best", "last"], list(FAMILIES)))
+    assert record.damaged() == []
+    assert (out / "logits/last/ood/photos.parquet").read_bytes() == before
+    for family in FAMILIES:
+        assert (out / f"logits/last/{family}.parquet").read_bytes() == (
+            run / f"logits/last/{family}.parquet"
+        ).read_bytes()
+
+
+def test_logits_of_other_families_that_are_damaged_are_not_kept(run, plan, data, tmp_path):
+    out = tmp_path / "run"
+    out.mkdir()
+    (out / "model.safetensors").write_bytes((run / "model.safetensors").read_bytes())
+    export(plan, data, out, families=["ood/photos"])
+    (out / "logits/last/ood/photos.parquet").unlink()
+    assert export(plan, data, out, families=["digits_c"])
+    assert "logits/last/ood/photos.parquet" not in Record.read(out, PREDICT).files
 
 
 def test_a_run_that_crops_trains_and_scores_on_the_middle(data, tmp_path):

@@ -11,7 +11,7 @@ from pathlib import Path
 import yaml
 
 HOME = Path(__file__).parents[2]
-PARTS = ("Snakefile", "slurm", "workflow", "config", "envs", "src", "pyproject.toml")
+PARTS = ("Snakefile", "slurm", "profiles", "workflow", "config", "envs", "src", "pyproject.toml")
 #: rules after calibration, which any change of results reaches
 AGGREGATION = {"manifest", "aggregate", "tables", "plots", "report"}
 
@@ -111,9 +111,9 @@ def jobs(text: str) -> set[str]:
     found = set()
     for block in re.split(r"\n(?=\[)", text):
         rule = re.search(r"^(?:local)?rule (\w+):", block, re.MULTILINE)
-        if not rule or rule[1] == "all":
+        if not rule or rule[1] in ("all", "default"):
             continue
-        name = "predict" if rule[1].startswith("predict_") else rule[1]
+        name = rule[1]
         wildcards = dict(re.findall(r"(\w+)=([^,\n]+)", (re.search(r"wildcards: (.*)", block) or [0, ""])[1]))
         if "method" in wildcards:
             name += f" {wildcards['method']}/seed{wildcards['seed']}"

@@ -49,7 +49,9 @@ def test_one_call_makes_whole_what_is_truncated_changed_or_missing(twin):
     flip_a_bit(twin.root / "results/data/digits/train_images.npy")
     flip_a_bit(twin.root / "results/tiny/summary.parquet")
     next((twin.root / "results/tiny/tables").glob("*.csv")).unlink()
+    damaged = contents(twin)
     planned = twin.plan()
+    assert contents(twin) == damaged, "a dry run changed something"
     again = {"train ce/seed1", "predict mbls/seed1", "calibrate tst/seed1", "prepare_data digits"}
     behind = {"train tst/seed1", *branch("ce", "tst", stages=("predict", "calibrate")), "calibrate mbls/seed1"}
     assert planned == again | behind | AGGREGATION - {"manifest"}

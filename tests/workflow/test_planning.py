@@ -19,6 +19,7 @@ def changed(**grid):
 
 def test_nothing_to_do_after_a_finished_run(finished):
     assert finished.plan() == set()
+    assert finished.plan("tiny.yaml", "--snakefile", "workflow/Snakefile") == set()
 
 
 def test_a_first_stage_is_trained_once_for_all_second_stages(finished):
@@ -140,7 +141,7 @@ def test_an_ood_set_plans_predictions_but_no_training(finished, edit):
 
 
 def test_one_method_is_run_again_by_the_documented_command(finished):
-    files = [str(p) for p in finished.root.glob("results/runs/*/*/*/mbls/*/model.safetensors")]
+    files = [str(p) for p in finished.root.glob("results/runs/*/*/*/mbls/*/train.json")]
     relative = [path.removeprefix(f"{finished.root}/") for path in files]
     assert finished.plan("tiny.yaml", "--forcerun", *relative) == branch("mbls", "tst+mbls") | AGGREGATION - {
         "manifest"
@@ -152,7 +153,7 @@ def test_a_backbone_with_a_slash_in_its_name_has_one_folder(finished):
     done = finished.snakemake("--configfile", "timm.yaml", "-n", "--cores", "2")
     assert done.returncode == 0, done.stderr
     folder = "results/runs/quick/digits/timm+test_vit.r160_in1k"
-    for name in ("ce/seed1/model.safetensors", "ce/seed1/logits/last/test.parquet", "tst/seed1/predict.json"):
+    for name in ("ce/seed1/train.json", "ce/seed1/predict.json", "tst/seed1/predict.json"):
         assert f"{folder}/{name}" in done.stdout
     assert "timm/test_vit" not in "".join(re.findall(r"^ +(?:output|log): .*", done.stdout, re.MULTILINE))
     assert finished.plan("timm.yaml") == branch("ce", "tst") | AGGREGATION

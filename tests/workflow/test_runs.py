@@ -231,7 +231,7 @@ def test_folders_with_a_space_in_their_names(fresh):
     assert fresh.plan() == set()
 
 
-def test_the_executor_of_the_call_says_where_jobs_run_also_in_a_dry_run(fresh):
+def test_the_profile_of_the_call_says_where_jobs_run_also_in_a_dry_run(fresh):
     pytest.importorskip("snakemake_executor_plugin_slurm")
     fresh.configure({**small("tiny", ["ce"]), "device": "cuda"})
     # --directory: the profile's place is relative to where Snakemake is called
@@ -239,10 +239,10 @@ def test_the_executor_of_the_call_says_where_jobs_run_also_in_a_dry_run(fresh):
     result = fresh.snakemake(*call)
     assert result.returncode == 0, result.stdout + result.stderr
     asked = re.findall(r"^rule (\w+):$.*?^ +resources: (.*?)$", result.stdout + result.stderr, re.MULTILINE | re.DOTALL)
-    assert {rule for rule, resources in asked if "gpu=1" in resources} == {"train", "predict_quick_digits_last"}
+    assert {rule for rule, resources in asked if "gpu=1" in resources} == {"train", "predict"}
     if any(map(os.path.exists, GPU_DEVICES)):
         pytest.skip("this machine has a GPU")
-    here = fresh.snakemake(*call, "--executor", "local")
+    here = fresh.snakemake("--configfile", "tiny.yaml", "-n", "--cores", "2")
     assert "this machine has no GPU" in here.stdout + here.stderr
 
 

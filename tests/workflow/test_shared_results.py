@@ -49,9 +49,7 @@ def test_files_of_a_run_are_there_while_they_are_made_again(twin):
     """Snakemake would delete them when the job begins, although another study may be about to read them."""
     files = [twin.root / RUN / "mbls/seed1" / name for name in ("model.safetensors", "logits/last/test.parquet")]
     before = [(path.read_bytes(), path.stat().st_mtime_ns) for path in files]
-    process = start(
-        twin, "tiny.yaml", str(files[1].relative_to(twin.root)), "--forcerun", f"{RUN}/mbls/seed1/train.json"
-    )
+    process = start(twin, "tiny.yaml", f"{RUN}/mbls/seed1/predict.json", "--forcerun", f"{RUN}/mbls/seed1/train.json")
     missing = set()
     while process.poll() is None:
         missing |= {path.name for path in files if not path.exists()}
@@ -83,7 +81,7 @@ def test_results_of_a_clock_that_was_ahead_make_nothing_again_for_ever(twin):
 def test_an_input_that_is_newer_than_what_was_made_of_it_is_used_once_more_and_no_more(twin):
     """One node's clock was ahead when it trained; the nodes that predicted and calibrated were on time."""
     before = (twin.root / METRICS).read_bytes()
-    put_ahead([twin.root / RUN / "tst+mbls/seed1/model.safetensors"])
+    put_ahead([twin.root / RUN / "tst+mbls/seed1/train.json"])
     expected = {"predict tst+mbls/seed1", "calibrate tst+mbls/seed1"}
     assert twin.plan("tiny.yaml", METRICS, *BY_TIMES) - AGGREGATION == expected
     twin.run("tiny.yaml", METRICS, *BY_TIMES)

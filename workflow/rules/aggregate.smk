@@ -3,6 +3,8 @@ localrules:
 
 
 rule manifest:
+    input:
+        BOOK.repair_trigger(f"{STUDY}/manifest.json"),
     output:
         f"{STUDY}/manifest.json",
     log:
@@ -19,6 +21,7 @@ rule manifest:
 
 rule aggregate:
     input:
+        BOOK.repair_trigger(f"{STUDY}/metrics.parquet"),
         BOOK.records(),
         manifest=f"{STUDY}/manifest.json",
         parts=BOOK.parts(),
@@ -40,4 +43,5 @@ rule aggregate:
         folder=lambda wildcards: STUDY,
         fingerprint=BOOK.stage_fingerprint("aggregate"),
     shell:
-        "python -m calgrid aggregate --manifest {input.manifest:q} --out {params.folder:q} --threads {threads} >> {log:q} 2>&1"
+        "python -m calgrid aggregate --manifest {input.manifest:q} --out {params.folder:q} --threads {threads}"
+        " --log {log:q} >> {log:q} 2>&1"

@@ -1,6 +1,7 @@
 rule calibrate:
     input:
-        BOOK.logits,
+        BOOK.repair_trigger(f"{PART}/calibrate.json"),
+        BOOK.predictions,
     output:
         f"{PART}/metrics.parquet",
         f"{PART}/calibrate.json",
@@ -20,4 +21,4 @@ rule calibrate:
         spec=BOOK.calibrate_spec,
     shell:
         "python -m calgrid evaluate --spec {params.spec:q} --run {params.run:q} --out {params.folder:q}"
-        " --threads {threads} >> {log:q} 2>&1"
+        " --threads {threads} --log {log:q} >> {log:q} 2>&1"

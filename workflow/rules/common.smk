@@ -3,12 +3,9 @@
 import sys
 from pathlib import Path
 
-from snakemake.cli import args_to_api
 from snakemake.exceptions import WorkflowError
-from snakemake.jobs import Job
-from snakemake.settings.enums import RerunTrigger
 
-HOME = Path(workflow.basedir)
+HOME = Path(workflow.current_basedir.path).parents[1]
 # This checkout, whatever is installed.
 sys.path.insert(0, str(HOME / "src"))
 
@@ -23,57 +20,14 @@ if not workflow.overwrite_configfiles:
     configfile: str(DEFAULT)
 
 
-class FingerprintedWorkflow(type(workflow)):
-    """Fingerprints in the parameters and times of files say what must run again; nothing else does.
-
-    The set of input files would make two studies with different shifts undo each other's predictions, a switch to
-    conda or an edit of a shell string would run everything again. Snakemake has these triggers as settings of a
-    profile, but a default profile would silently take keys away from the SLURM profile.
-    """
-
-    @property
-    def rerun_triggers(self):
-        return super().rerun_triggers & {RerunTrigger.MTIME, RerunTrigger.PARAMS}
-
-    @property
-    def dag_settings(self):
-        return vars(self)["dag_settings"]
-
-    @dag_settings.setter
-    def dag_settings(self, settings):
-        """Force the jobs of damaged results: Snakemake does not look at files behind a target that is there."""
-        if settings and self.is_main_process:
-            forced = bool(settings.forcerun or settings.forceall or settings.forcetargets)
-            settings.forcerun = {*settings.forcerun, *BOOK.repair(forced)}
-        vars(self)["dag_settings"] = settings
-
-
-workflow.__class__ = FingerprintedWorkflow
-
-
-def runs_here():
-    """Do jobs run on this machine, and not on a cluster's?
-
-    Snakemake tells a workflow of its executor only after it has read the rules, and in a dry run never. Its command line
-    knows, from options and profiles; who calls Snakemake from Python gives a number of nodes for a cluster.
-    """
-    if not workflow.is_main_process:
-        return False
-    frame = sys._getframe()
-    while frame and frame.f_code is not args_to_api.__code__:
-        frame = frame.f_back
-    if frame is None:
-        return workflow.resource_settings.nodes is None
-    return frame.f_locals["args"].executor in ("local", "dryrun", "touch")
-
-
-LOCAL = runs_here()
+# Only calls for a cluster (a profile, --jobs) give a number of nodes. The executor is not known yet, in a dry run never.
+LOCAL = workflow.is_main_process and workflow.resource_settings.nodes is None
 
 try:
     # Snakemake, which has read them already, keeps the last of keys that are repeated.
     for path in workflow.overwrite_configfiles or [DEFAULT]:
         read_configuration(Path(path))
-    BOOK = RuleBook(config, HOME, local=LOCAL)
+    BOOK = RuleBook(config, HOME, local=LOCAL, repairs=workflow.is_main_process)
     if workflow.is_main_process:
         BOOK.plan.study.check_labels()
 except (CalgridError, OSError) as error:
@@ -94,31 +48,6 @@ RUN = f"{RESULTS}/runs/{KEY}"
 PART = f"{STUDY}/parts/{KEY}"
 LOGS = f"{RESULTS}/logs"
 TIMES = f"{RESULTS}/benchmarks"
-
-
-def is_shared(job):
-    """Does a job write what studies share (data, runs), which a job of another one may be about to read?
-
-    The stages that write those files replace them whole, and say themselves whether they are to be made again.
-    """
-    return not all(path.startswith(f"{STUDY}/") for path in job.output)
-
-
-async def remove_existing_output(job):
-    """Snakemake's own, but for what is shared and for logs, which each attempt continues."""
-    if not is_shared(job):
-        for path in job.output:
-            await path.remove()
-
-
-async def cleanup(job, skip_outputs, cleanup=Job.cleanup):
-    """Snakemake's own, after a job that failed, but for what an earlier job had made as it is planned now."""
-    if not BOOK.is_settled(job.output):
-        await cleanup(job, skip_outputs)
-
-
-Job.remove_existing_output = remove_existing_output
-Job.cleanup = cleanup
 
 
 wildcard_constraints:

@@ -1,8 +1,9 @@
 rule prepare_data:
     input:
+        BOOK.repair_trigger(f"{RESULTS}/data/{{unit}}/manifest.json"),
         BOOK.data_base,
     output:
-        f"{RESULTS}/data/{{unit}}/manifest.json",
+        update(f"{RESULTS}/data/{{unit}}/manifest.json"),
     log:
         f"{LOGS}/data/{{unit}}.log",
     benchmark:
@@ -19,4 +20,4 @@ rule prepare_data:
         fingerprint=BOOK.data_fingerprint,
     shell:
         "python -m calgrid data --unit {wildcards.unit} --out {params.folder:q} --fingerprint {params.fingerprint}"
-        " {params.options} --threads {threads} >> {log:q} 2>&1"
+        " {params.options} --threads {threads} --log {log:q} >> {log:q} 2>&1"

@@ -9,6 +9,7 @@ from snakemake.logging import logger
 from snakemake_interface_logger_plugins.common import LogEvent
 
 from calgrid import joblogs
+from calgrid.storage.stage import FORCED
 
 
 class Errors(logging.Handler):
@@ -29,7 +30,13 @@ class Errors(logging.Handler):
         return {logs[0]: joblogs.why(logs, message) for logs, message in found.values()}
 
 
+def is_news(record):
+    """Is a message worth reading? Of each output with the flag ``update`` Snakemake says that it had none before."""
+    return not str(record.msg).endswith(": no backup found.")
+
+
 ERRORS = Errors()
+logger.addFilter(is_news)
 if workflow.is_main_process:
     logger.addHandler(ERRORS)
 
@@ -40,6 +47,9 @@ onstart:
         raise WorkflowError(
             f"The folder {folder} cannot be written to: name another as 'results', or mount it for writing."
         )
+    settings = workflow.dag_settings
+    if settings.forcerun or settings.forceall or settings.forcetargets:
+        os.environ[FORCED] = "1"
     if getattr(workflow.executor_settings, "status_command", None) == "sacct":
         asked = subprocess.run("sacct --noheader --jobs=1", shell=True, capture_output=True, text=True)
         if asked.returncode:

@@ -1,10 +1,10 @@
 rule probe:
     input:
-        model=f"{RUN}/model.safetensors",
+        BOOK.repair_trigger(f"{RUN}/probes/{{probe}}.json"),
+        model=f"{RUN}/train.json",
         data=BOOK.probe_data,
     output:
-        f"{RUN}/probes/{{probe}}.parquet",
-        f"{RUN}/probes/{{probe}}.json",
+        update(f"{RUN}/probes/{{probe}}.json"),
     log:
         f"{LOGS}/probe/{KEY}/{{probe}}.log",
     benchmark:
@@ -17,9 +17,9 @@ rule probe:
         mem_mb=BOOK.needs.probe_memory,
         runtime=60,
     params:
-        folder=BOOK.probe_folder,
+        folder=BOOK.run_folder,
         data=f"{RESULTS}/data/{{dataset}}",
         spec=BOOK.probe_spec,
     shell:
-        "python -m calgrid probe --spec {params.spec:q} --model {input.model:q} --data {params.data:q}"
-        " --out {params.folder:q} --threads {threads} >> {log:q} 2>&1"
+        "python -m calgrid probe --spec {params.spec:q} --model {params.folder:q}/model.safetensors"
+        " --data {params.data:q} --out {params.folder:q} --threads {threads} --log {log:q} >> {log:q} 2>&1"

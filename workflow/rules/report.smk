@@ -3,6 +3,7 @@ TOTALS = [f"{STUDY}/{name}.parquet" for name in ("metrics", "summary", "costs")]
 
 rule tables:
     input:
+        BOOK.repair_trigger(f"{STUDY}/tables"),
         TOTALS,
         manifest=f"{STUDY}/manifest.json",
     output:
@@ -25,11 +26,13 @@ rule tables:
     params:
         fingerprint=BOOK.stage_fingerprint("tables"),
     shell:
-        "python -m calgrid tables --manifest {input.manifest:q} --out {output:q} --threads {threads} >> {log:q} 2>&1"
+        "python -m calgrid tables --manifest {input.manifest:q} --out {output:q} --threads {threads}"
+        " --log {log:q} >> {log:q} 2>&1"
 
 
 rule plots:
     input:
+        BOOK.repair_trigger(f"{STUDY}/figures"),
         TOTALS,
         BOOK.probes(),
         manifest=f"{STUDY}/manifest.json",
@@ -53,11 +56,13 @@ rule plots:
     params:
         fingerprint=BOOK.stage_fingerprint("plots"),
     shell:
-        "python -m calgrid plots --manifest {input.manifest:q} --out {output:q} --threads {threads} >> {log:q} 2>&1"
+        "python -m calgrid plots --manifest {input.manifest:q} --out {output:q} --threads {threads}"
+        " --log {log:q} >> {log:q} 2>&1"
 
 
 rule report:
     input:
+        BOOK.repair_trigger(f"{STUDY}/report.html"),
         TOTALS,
         manifest=f"{STUDY}/manifest.json",
         tables=f"{STUDY}/tables",
@@ -77,4 +82,5 @@ rule report:
     params:
         fingerprint=BOOK.stage_fingerprint("report"),
     shell:
-        "python -m calgrid report --manifest {input.manifest:q} --out {output:q} --threads {threads} >> {log:q} 2>&1"
+        "python -m calgrid report --manifest {input.manifest:q} --out {output:q} --threads {threads}"
+        " --log {log:q} >> {log:q} 2>&1"

@@ -1,11 +1,10 @@
 rule train:
     input:
+        BOOK.repair_trigger(f"{RUN}/train.json"),
         data=BOOK.data,
         first_stage=BOOK.first_stage,
     output:
-        f"{RUN}/model.safetensors",
-        f"{RUN}/history.parquet",
-        f"{RUN}/train.json",
+        update(f"{RUN}/train.json"),
     log:
         f"{LOGS}/train/{KEY}.log",
     benchmark:
@@ -24,4 +23,4 @@ rule train:
         options=BOOK.train_options,
     shell:
         "python -m calgrid train --spec {params.spec:q} --data {params.data:q} --out {params.folder:q}"
-        " --first-stage {input.first_stage:q} {params.options} --threads {threads} >> {log:q} 2>&1"
+        " {params.options} --threads {threads} --log {log:q} >> {log:q} 2>&1"

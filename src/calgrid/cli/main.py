@@ -38,7 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             os.environ[variable] = str(options.threads)
     module, _, function = options.run.partition(":")
     if module == "stages" and not sys.stderr.isatty():
-        log(joblogs.first_line(options.command))
+        log(joblogs.first_line(options.command, joblogs.continue_log(options.log) if options.log else 1))
     try:
         getattr(importlib.import_module(f"calgrid.cli.{module}"), function)(options)
     except CalgridError as error:
@@ -109,6 +109,8 @@ def _device(text: str) -> str:
 def _command(commands: Commands, name: str, run: str, help: str) -> argparse.ArgumentParser:
     parser = commands.add_parser(name, help=help, description=help)
     parser.set_defaults(run=run)
+    if run.startswith("stages:"):
+        parser.add_argument("--log", type=Path, help="log file that this output goes to, to continue earlier attempts'")
     return parser
 
 
@@ -223,14 +225,6 @@ def _add_predict(commands: Commands) -> None:
     parser.add_argument("--data", type=Path, required=True, help="folder of the prepared data set")
     parser.add_argument("--out", type=Path, required=True, help="folder of the run")
     parser.add_argument("--shifts", nargs="*", default=[], metavar="ID", help="shift families beside val and test")
-    parser.add_argument(
-        "--outputs",
-        type=Path,
-        nargs="*",
-        default=[],
-        metavar="FILE",
-        help="logits files to write, which name the shifts",
-    )
     _device_options(parser)
 
 

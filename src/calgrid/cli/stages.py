@@ -113,16 +113,14 @@ def train(options: argparse.Namespace) -> None:
 
 def predict(options: argparse.Namespace) -> None:
     """Export the logits of a run."""
-    from calgrid.stages.predict import families_of
     from calgrid.stages.predict import predict as run
 
-    families = [*options.shifts, *families_of(options.out, options.outputs)]
     run(
         _spec(options.spec, "predict"),
         options.model,
         options.data,
         options.out,
-        families={family: options.data.parent / family.removeprefix("ood/") for family in families},
+        families={family: options.data.parent / family.removeprefix("ood/") for family in options.shifts},
         device=options.device,
         threads=options.threads,
     )

@@ -1,7 +1,7 @@
 """What of a study's results is missing or damaged, and so must be made again: Snakemake looks at times alone."""
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +13,7 @@ from calgrid.configuration.plan import Plan
 from calgrid.configuration.runs import RunKey, family_unit
 from calgrid.errors import DataError
 from calgrid.progress import log
+from calgrid.storage.atomic import disk_error, write_text
 from calgrid.storage.records import AGGREGATE, CALIBRATE, HIDDEN, MODEL, PREDICT, TRAIN, Record
 from calgrid.storage.stage import republish
 
@@ -35,6 +36,7 @@ class Stage:
     name, fingerprint : of the stage, where a second link to its files, or of data to the record, is kept below
         ``.calgrid``; else empty.
     optional : files that may have been deleted.
+    wanted : files that the record must list.
     """
 
     target: str
@@ -44,20 +46,32 @@ class Stage:
     name: str = ""
     fingerprint: str = ""
     optional: frozenset[str] = frozenset()
+    wanted: frozenset[str] = frozenset()
 
     def state(self) -> str:
         """Return ``settled``, ``right``, ``missing`` or ``damaged``; files are linked again where a right one is kept.
 
         Settled is what is right and has the fingerprint that is planned now.
         """
-        try:
-            damaged = set(Record.read(self.root, self.record).damaged()) - self.optional
-            self._drop_copies()
-        except DataError:
-            damaged = {self.record}
-        if not damaged or (self.name and republish(self.root, self.name, self.fingerprint, self.record, self.optional)):
+        if self._is_right() or (
+            self.name
+            and republish(self.root, self.name, self.fingerprint, self.record, self.optional)
+            and self._is_right()
+        ):
             return "settled" if self._is_current() else "right"
         return "damaged" if (self.root / self.record).exists() or Path(self.target).exists() else "missing"
+
+    def lacks_optional(self) -> bool:
+        """Has a file that may be deleted been deleted?"""
+        return any(not (self.root / name).exists() for name in self.optional)
+
+    def _is_right(self) -> bool:
+        try:
+            record = Record.read(self.root, self.record)
+        except DataError:
+            return False
+        self._drop_copies()
+        return self.wanted <= set(record.files) and set(record.damaged()) <= self.optional
 
     def _is_current(self) -> bool:
         found = Record.read(self.root, self.record).content.get("fingerprint")
@@ -92,11 +106,29 @@ def find_repairs(plan: Plan) -> Repairs:
     again = dict.fromkeys(
         stage.target for stage, state in states if state == "damaged" or (state == "missing" and stage.target in used)
     )
+    settled = {stage.target for stage, state in states if state == "settled"} - set(again)
+    # a model that was deleted is trained again where a job needs it, for example the training of a second stage
+    deleted = {stage.target for stage, state in states if state != "missing" and stage.lacks_optional()}
+    while needed := {
+        need for stage, _ in states if stage.target not in settled for need in stage.needs if need in deleted
+    }:
+        again |= dict.fromkeys(sorted(needed))
+        settled -= needed
+        deleted -= needed
     if again:
         named, more = list(again)[:NAMED], len(again) - NAMED
         log(f"Damaged or missing results are made again: {', '.join(named)}{f' and {more} more' * (more > 0)}.")
-    settled = {stage.target for stage, state in states if state == "settled"}
-    return Repairs(frozenset(again), frozenset(settled - set(again)))
+        _write_list(Path(plan.study.layout.repairs), again)
+    return Repairs(frozenset(again), frozenset(settled))
+
+
+def _write_list(path: Path, targets: Iterable[str]) -> None:
+    """Write a file that is newer than all results: the jobs of these targets have it as an input."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_text(path, "\n".join([*targets, ""]))
+    except OSError as error:
+        raise disk_error(error, path.parent) from error
 
 
 def _stages(plan: Plan) -> Iterator[Stage]:
@@ -135,9 +167,13 @@ def _after_training(plan: Plan, key: RunKey) -> Iterator[Stage]:
     """Predictions and probes of a run."""
     layout = plan.study.layout
     root, needs = Path(layout.run(key)), (layout.record(key, "train"), layout.data(key.dataset))
-    families = [layout.data(family_unit(family)) for family in plan.study.families(key.protocol, key.dataset)]
+    families = plan.study.families(key.protocol, key.dataset)
+    shifted = [layout.data(family_unit(family)) for family in families]
     fingerprint = plan.predict(key)["fingerprint"]
-    yield Stage(layout.record(key, "predict"), root, PREDICT, (*needs, *families), "predict", fingerprint)
+    logits = [layout.logits(key, c, n) for c in plan.study.runs[key].checkpoints for n in ("val", "test", *families)]
+    wanted = frozenset(str(Path(path).relative_to(root)) for path in logits)
+    record = layout.record(key, "predict")
+    yield Stage(record, root, PREDICT, (*needs, *shifted), "predict", fingerprint, wanted=wanted)
     for name in plan.study.evaluations[key].probes:
         record, fingerprint = f"probes/{name}.json", plan.probe(key, name)["fingerprint"]
         yield Stage(f"{root}/{record}", root, record, needs, f"probe_{name}", fingerprint)

@@ -6,7 +6,7 @@ profile (``set-resources``).
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -56,8 +56,6 @@ PREPARE_THREADS = 8
 CORE_SLOWER = 50
 SAFETY = 3
 LEAST_MINUTES, MOST_MINUTES = 60, 24 * 60
-
-Resource = Callable[..., int]
 
 
 class Resources:
@@ -112,9 +110,9 @@ class Resources:
             self._minutes[where] = min(LEAST_MINUTES + math.ceil(SAFETY * seconds / 60), MOST_MINUTES)
         return self._minutes[where]
 
-    def predict_memory(self, dataset: str) -> Resource:
+    def predict_memory(self, wildcards: Any, attempt: int) -> int:
         """Memory of a prediction of a data set's splits and families in MB."""
-        return lambda wildcards, attempt: attempt * self._network_memory(dataset, backbone_of(wildcards.backbone))
+        return attempt * self._network_memory(wildcards.dataset, backbone_of(wildcards.backbone))
 
     def probe_memory(self, wildcards: Any, attempt: int) -> int:
         """Memory of a probe in MB: gradients of a batch of images, or features of the test split."""

@@ -3,26 +3,26 @@
 Snakemake notices a changed parameter only if its function takes wildcards alone and returns a string.
 """
 
+import functools
 import os
 import re
 import shlex
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from calgrid.configuration.plan import Plan, as_json
 from calgrid.configuration.repair import Repairs, find_repairs
 from calgrid.configuration.resources import Resources, run_key
-from calgrid.configuration.runs import EXTERNAL, RunKey, backbone_of, family_unit
+from calgrid.configuration.runs import EXTERNAL, RunKey, family_unit
 from calgrid.configuration.study import Study
 from calgrid.errors import ConfigError
 from calgrid.progress import log
 from calgrid.storage import provenance
 from calgrid.storage.clock import mend_future
-from calgrid.storage.stage import FORCED
+from calgrid.storage.records import MODEL
 
 #: device files of the GPU drivers: looked at because asking torch takes seconds
 GPU_DEVICES = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")
@@ -33,25 +33,6 @@ def gpu_here() -> bool:
     return any(Path(path).exists() for path in GPU_DEVICES)
 
 
-@dataclass(frozen=True)
-class PredictGroup:
-    """Runs whose predictions have the same output files: one rule of the workflow each.
-
-    ``methods`` is a regular expression.
-    """
-
-    protocol: str
-    dataset: str
-    checkpoints: tuple[str, ...]
-    families: tuple[str, ...]
-    methods: str
-
-    @property
-    def name(self) -> str:
-        """Name of the rule."""
-        return "_".join(["predict", self.protocol, self.dataset, *self.checkpoints]).replace("-", "_")
-
-
 class RuleBook:
     """The study as the rules see it.
 
@@ -60,9 +41,10 @@ class RuleBook:
     config : configuration as Snakemake has merged it.
     home : folder of the workflow.
     local : jobs run on this machine (so that a GPU that is asked for must be here).
+    repairs : look for damaged results, so that their jobs run again.
     """
 
-    def __init__(self, config: Mapping[str, Any], home: Path, local: bool) -> None:
+    def __init__(self, config: Mapping[str, Any], home: Path, local: bool, repairs: bool = False) -> None:
         self.home = home
         self.layout = (study := Study(config, home)).layout
         self.plan = Plan(study)
@@ -73,7 +55,7 @@ class RuleBook:
         self.results, self.study = self.layout.results, self.layout.study
         self._external_path = study.external_path
         self.units = study.data_units()
-        self._repairs, self._forced = Repairs(), False
+        self._repairing = repairs
         if local and self.device == "cuda" and not gpu_here():
             raise ConfigError("device: 'cuda' was asked for but this machine has no GPU; use device: cpu or auto.")
         #: GPUs that a training or prediction job asks for
@@ -97,41 +79,35 @@ class RuleBook:
         os.environ.setdefault(provenance.COMMIT_VARIABLE, provenance.commit())
 
     def mend_times(self) -> None:
-        """Correct times in the future of all files that jobs of the study make and read."""
-        predicted = [path for group in self.predict_groups() for path in self.predict_outputs(group)]
-        names = {Path(pattern).relative_to(self.results).parts[6:] for pattern in predicted}
-        kept = [("model.safetensors",), ("history.parquet",), ("train.json",), *sorted(names)]
-        runs = (f"{self.layout.run(key)}/{'/'.join(name)}" for key in self.runs for name in kept)
-        records = (f"{self.layout.part(key)}/calibrate.json" for key in self.evaluations)
-        mended = mend_future([*map(self.layout.data, self.units), *runs, *self.parts(), *records])
+        """Correct times in the future of all files that jobs of the study declare as their outputs."""
+        records = [self.layout.record(key, stage) for key in self.runs for stage in ("train", "predict")]
+        records += [f"{self.layout.part(key)}/calibrate.json" for key in self.evaluations]
+        mended = mend_future([*map(self.layout.data, self.units), *records, *self.parts(), *self.probes()])
         if mended:
             log(
                 f"Warning: the times of {len(mended)} files, such as {mended[0]}, lay in the future, because a clock "
                 "was ahead, and are now the present one; what was made of them and looks older now is made once more."
             )
 
-    def repair(self, forced: bool) -> frozenset[str]:
-        """Return the targets of jobs whose results are damaged, or missing under what is made of them.
+    @functools.cached_property
+    def _repairs(self) -> Repairs:
+        """Damaged results, found when Snakemake first asks for the inputs of a job."""
+        return find_repairs(self.plan) if self._repairing else Repairs()
 
-        Parameters
-        ----------
-        forced : the user forces jobs: they, and what is made of theirs, compute again what is complete.
+    def repair_trigger(self, output: str) -> Callable[[Any], list[str]]:
+        """Function that returns a file newer than all results where a job's output must be made again, else nothing.
+
+        Snakemake sees only that the input is newer: it looks neither at the content of files nor, behind a target that
+        is there, at files that are missing.
         """
-        self._repairs, self._forced = find_repairs(self.plan), forced
-        if forced:
-            os.environ[FORCED] = "1"
-        return self._repairs.again
-
-    def is_settled(self, outputs: Iterable[str]) -> bool:
-        """Were the outputs of a job right and current when the grid was planned?"""
-        return not self._repairs.settled.isdisjoint(map(str, outputs))
+        return lambda wildcards: [self.layout.repairs] * (output.format_map(vars(wildcards)) in self._repairs.again)
 
     def _unless_spared(self, manifests: Iterable[str], target: str) -> list[str]:
         """Manifests that a job reads; but where all it wrote is right, not those that are only made again as they were.
 
         Snakemake would run every job behind them, and ``ancient`` would also hide what else has changed for those.
         """
-        spared = self._repairs.again if self.is_settled([target]) and not self._forced else frozenset()
+        spared = self._repairs.again if target in self._repairs.settled else frozenset()
         return [manifest for manifest in manifests if manifest not in spared]
 
     @property
@@ -141,6 +117,15 @@ class RuleBook:
         fields["backbone"] = {key.backbone_folder for key in self.runs}
         fields["probe"] = {name for evaluation in self.evaluations.values() for name in evaluation.probes}
         return {**{name: alternatives(values) for name, values in fields.items()}, "unit": alternatives(self.units)}
+
+    def run_folder(self, wildcards: Any) -> str:
+        """Folder of a run."""
+        return self.layout.run(self.key(wildcards))
+
+    @property
+    def trained_protocols(self) -> str:
+        """Regular expression of the protocols of runs that are trained, and not imported."""
+        return alternatives({key.protocol for key in self.runs if key.protocol != EXTERNAL})
 
     @staticmethod
     def key(wildcards: Any) -> RunKey:
@@ -174,9 +159,9 @@ class RuleBook:
         return self._unless_spared([self.layout.data(wildcards.dataset)], target)
 
     def first_stage(self, wildcards: Any) -> list[str]:
-        """Checkpoint that a second stage starts from."""
+        """Record of the run whose checkpoint a second stage starts from."""
         first = self.runs[self.key(wildcards)].first_stage
-        return [f"{self.layout.run(first)}/model.safetensors"] if first else []
+        return [self.layout.record(first, "train")] if first else []
 
     def train_spec(self, wildcards: Any) -> str:
         """Resolved run, with its fingerprint."""
@@ -184,59 +169,29 @@ class RuleBook:
 
     def train_options(self, wildcards: Any) -> str:
         """Further options of ``calgrid train``."""
-        fetched = "checkpoint" in self.plan.train(self.key(wildcards))
-        return f"--data-root {shlex.quote(self.data_root)}" if fetched and self.data_root else ""
+        first = self.runs[self.key(wildcards)].first_stage
+        options = [f"--first-stage {shlex.quote(f'{self.layout.run(first)}/{MODEL}')}"] if first else []
+        if self.data_root and "checkpoint" in self.plan.train(self.key(wildcards)):
+            options += [f"--data-root {shlex.quote(self.data_root)}"]
+        return " ".join(options)
 
     # predict --------------------------------------------------------------------------------------------------------
 
-    def predict_groups(self) -> list[PredictGroup]:
-        """Groups of runs with the same logits files."""
-        members: dict[tuple[str, str, tuple[str, ...]], set[str]] = {}
-        for key, run in self.runs.items():
-            if run.external is None:
-                members.setdefault((key.protocol, key.dataset, run.checkpoints), set()).add(key.method)
-        return [
-            PredictGroup(protocol, dataset, checkpoints, tuple(self.families(protocol, dataset)), alternatives(methods))
-            for (protocol, dataset, checkpoints), methods in members.items()
-        ]
+    def predict_data(self, wildcards: Any) -> list[str]:
+        """Manifests of a run's data set and of the prepared shift families."""
+        key = self.key(wildcards)
+        units = [key.dataset, *map(family_unit, self.families(key.protocol, key.dataset))]
+        return self._unless_spared(map(self.layout.data, units), self.layout.record(key, "predict"))
 
-    def predict_outputs(self, group: PredictGroup) -> list[str]:
-        """Patterns of the files that the group's rule writes."""
-        run = (
-            f"{self.results}/runs/{group.protocol}/{group.dataset}/{{backbone}}/{{method,{group.methods}}}/seed{{seed}}"
-        )
-        names = [f"logits/{c}/{name}.parquet" for c in group.checkpoints for name in ("val", "test", *group.families)]
-        return [f"{run}/{name}" for name in ("predict.json", *names)]
+    def predict_families(self, wildcards: Any) -> str:
+        """Shift families of a run that the study wants."""
+        return shlex.join(self.families(wildcards.protocol, wildcards.dataset))
 
-    def predict_data(self, group: PredictGroup) -> Callable[[Any], list[str]]:
-        """Function that returns the manifests of a run's data set and of the prepared shift families."""
-        manifests = [self.layout.data(unit) for unit in (group.dataset, *map(family_unit, group.families))]
-        return lambda wildcards: self._unless_spared(
-            manifests, self.layout.record(self._member(group, wildcards), "predict")
-        )
-
-    def run_folder(self, group: PredictGroup) -> Callable[[Any], str]:
-        """Function that returns the folder of a run of the group."""
-        return lambda wildcards: self.layout.run(self._member(group, wildcards))
-
-    def data_folder(self, group: PredictGroup) -> Callable[[Any], str]:
-        """Function that returns the folder of the group's prepared data set."""
-        return lambda wildcards: str(Path(self.layout.data(group.dataset)).parent)
-
-    @staticmethod
-    def _member(group: PredictGroup, wildcards: Any) -> RunKey:
-        backbone = backbone_of(wildcards.backbone)
-        return RunKey(group.protocol, group.dataset, backbone, wildcards.method, int(wildcards.seed))
-
-    def predict_spec(self, group: PredictGroup) -> Callable[[Any], str]:
-        """Function that returns the resolved prediction of a run of the group."""
-        return lambda wildcards: as_json(self.plan.predict(self._member(group, wildcards)))
+    def predict_spec(self, wildcards: Any) -> str:
+        """Resolved prediction of a run."""
+        return as_json(self.plan.predict(self.key(wildcards)))
 
     # probe ----------------------------------------------------------------------------------------------------------
-
-    def probe_folder(self, wildcards: Any) -> str:
-        """Folder of a run."""
-        return self.layout.run(self.key(wildcards))
 
     def probe_data(self, wildcards: Any) -> list[str]:
         """Manifest of the data set that a probe reads."""
@@ -247,37 +202,27 @@ class RuleBook:
         """Resolved probe of a run."""
         return as_json(self.plan.probe(self.key(wildcards), wildcards.probe))
 
-    def probes(self, suffix: str = "parquet") -> list[str]:
-        """Tables of all probes of the study, or with the suffix ``json`` their records."""
+    def probes(self) -> list[str]:
+        """Records of all probes of the study."""
         wanted = [(key, name) for key, evaluation in self.evaluations.items() for name in evaluation.probes]
-        return [self.layout.probe(key, name, suffix) for key, name in wanted]
+        return [self.layout.probe(key, name, "json") for key, name in wanted]
 
     # external -------------------------------------------------------------------------------------------------------
 
-    def has_external(self) -> bool:
-        """Does the study bring logits from elsewhere?"""
-        return any(run.external is not None for run in self.runs.values())
-
-    def _external_key(self, wildcards: Any) -> RunKey:
-        backbone = backbone_of(wildcards.backbone)
-        return RunKey(EXTERNAL, wildcards.dataset, backbone, wildcards.method, int(wildcards.seed))
-
     def external_files(self, wildcards: Any) -> list[str]:
         """Files of an external run: val (where there is one), test, and the last layer (where it is given)."""
-        external = self.runs[self._external_key(wildcards)].external
+        external = self.runs[self.key(wildcards)].external
         return [str(self._external_path(external[role])) for role in ("val", "test", "head") if role in external]
 
     def external_spec(self, wildcards: Any) -> str:
         """Resolved import."""
-        return as_json(self.plan.external(self._external_key(wildcards)))
+        return as_json(self.plan.external(self.key(wildcards)))
 
     # calibrate and after --------------------------------------------------------------------------------------------
 
-    def logits(self, wildcards: Any) -> list[str]:
-        """All logits files that the calibration of a run reads."""
-        key = self.key(wildcards)
-        names = ["val", "test", *self.evaluations[key].families]
-        return [self.layout.logits(key, checkpoint, n) for checkpoint in self.runs[key].checkpoints for n in names]
+    def predictions(self, wildcards: Any) -> list[str]:
+        """Record of the logits that the calibration of a run reads."""
+        return [self.layout.record(self.key(wildcards), "predict")]
 
     def calibrate_spec(self, wildcards: Any) -> str:
         """Resolved calibration."""
@@ -291,7 +236,7 @@ class RuleBook:
         """Records of all trained runs of the study and of their probes."""
         trained = [self.layout.run(key) for key in self.evaluations if key.protocol != EXTERNAL]
         records = [f"{run}/{name}" for run in trained for name in ("train.json", "predict.json")]
-        return [*records, *self.probes("json")]
+        return [*records, *self.probes()]
 
     def stage_fingerprint(self, name: str) -> str:
         """Fingerprint of the code of a stage after calibration."""

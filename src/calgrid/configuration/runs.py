@@ -118,6 +118,11 @@ class Layout:
         """Folder of a run's metrics within the study."""
         return str(PurePosixPath(self.results, self.study, "parts", key.path))
 
+    @property
+    def repairs(self) -> str:
+        """List of the results to be repaired, written by each call that finds any."""
+        return str(PurePosixPath(self.results, ".calgrid", "repairs.txt"))
+
     def aggregate(self, name: str) -> str:
         """File or folder of the study."""
         return str(PurePosixPath(self.results, self.study, name))

@@ -1,7 +1,9 @@
 """Stage ``predict``: logits of all splits and shift families of a run, in float32."""
 
+import itertools
+import shutil
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,14 +14,14 @@ import torch
 from calgrid.backbones.base import Network
 from calgrid.conventions import NO_LABEL, OOD_PREFIX
 from calgrid.datasets import SHIFT_SPLIT, Prepared, open_prepared
-from calgrid.errors import DataError
+from calgrid.errors import DataError, StateError
 from calgrid.progress import Progress
 from calgrid.stages.network import build_network, model_digest, to_device
 from calgrid.storage.checkpoint import load_checkpoint
 from calgrid.storage.head import FILE as HEAD_FILE
 from calgrid.storage.head import write_head
 from calgrid.storage.logits import Logits, write_logits
-from calgrid.storage.records import PREDICT
+from calgrid.storage.records import INPUTS, PREDICT, Record
 from calgrid.storage.stage import run_stage
 from calgrid.training import environment
 from calgrid.training.data import DeviceImages
@@ -31,7 +33,11 @@ SPLITS = ("val", "test")
 
 def outputs(checkpoints: list[str], families: list[str]) -> list[str]:
     """Files that the stage publishes below the run's folder, beside its record."""
-    return [f"logits/{c}/{name}.parquet" for c in checkpoints for name in (*SPLITS, *families)]
+    return _files(checkpoints, [*SPLITS, *families])
+
+
+def _files(checkpoints: Iterable[str], names: Iterable[str]) -> list[str]:
+    return [f"logits/{checkpoint}/{name}.parquet" for checkpoint, name in itertools.product(checkpoints, names)]
 
 
 def predict(
@@ -48,62 +54,74 @@ def predict(
 
     Parameters
     ----------
-    spec : resolved prediction (``calgrid.configuration.plan``): fingerprints, checkpoints, ``export_features``; where
-        other constants than the data set's normalise what is tested, ``test_normalisation`` (``mean`` and ``std``, for
-        pixels in [0, 1]).
+    spec : resolved prediction (:meth:`calgrid.configuration.plan.Plan.predict`).
     model : model.safetensors of the run; its fingerprint must be the expected one.
     data : folder of the prepared data set.
     families : shift family, or ``ood/`` and a data set -> folder of its prepared images.
 
     Returns
     -------
-    False if another process had already written the same logits, else True.
+    False if the same logits were there already, else True.
     """
     where = environment.choose_device(device)
     states, description = load_checkpoint(model, spec["run_fingerprint"])
     environment.prepare(where, threads, description["spec"]["protocol"]["deterministic"])
     prepared = open_prepared(data, fingerprint=description["spec"].get("data"))
     shifted = {family: open_prepared(place) for family, place in families.items()}
-    digests = {family: images.digest for family, images in shifted.items()}
     checkpoints = spec["checkpoints"]
+    digests = {family: images.digest for family, images in shifted.items()}
+    inputs = {"model": model_digest(model), "data": prepared.digest, **digests}
+    kept = _kept(out, spec, inputs)
 
     def produce(folder: Path) -> dict[str, Any]:
         begin = time.monotonic()
         for images in (prepared, *shifted.values()):
             images.verify()
-        network, procedure = build_network(description["spec"], prepared.n_classes)
         protocol = description["spec"]["protocol"]
+        network, procedure = build_network(description["spec"], prepared.n_classes)
         network = to_device(network, protocol, where)
-        exporter = _Exporter(
-            spec, prepared, network, procedure, where, protocol["channels_last"], protocol["crop_size"]
-        )
+        shape = protocol["channels_last"], protocol["crop_size"]
+        exporter = _Exporter(spec, prepared, network, procedure, where, *shape)
         with Progress("predict", len(checkpoints) * (len(SPLITS) + len(shifted)), "file") as progress:
             for checkpoint in checkpoints:
                 network.load_state_dict(states[f"{checkpoint}.model"])
                 procedure.load_state_dict(states.get(f"{checkpoint}.procedure", {}))
                 exporter.write(folder / "logits" / checkpoint, checkpoint, shifted, progress)
+        _copy_files(_files(checkpoints, kept), out, folder)
         return environment.run_record(spec, time.monotonic() - begin, where)
 
     return run_stage(
         out,
         "predict",
         spec["fingerprint"],
-        outputs(checkpoints, list(families)),
+        outputs(checkpoints, [*families, *kept]),
         produce,
         record=PREDICT,
-        inputs={"model": model_digest(model), "data": prepared.digest, **digests},
+        inputs={**inputs, **kept},
         optional=[f"logits/{checkpoint}/{HEAD_FILE}" for checkpoint in checkpoints],
     )
 
 
-def families_of(out: Path, files: Sequence[Path]) -> list[str]:
-    """Shift families among logits files of a run: ``logits/best/ood/photos.parquet`` is ``ood/photos``."""
-    names: dict[str, None] = {}
-    for path in files:
-        parts = path.relative_to(out).with_suffix("").parts
-        if parts[0] == "logits" and parts[2] not in SPLITS:
-            names["/".join(parts[2:])] = None
-    return list(names)
+def _kept(out: Path, spec: Mapping[str, Any], inputs: Mapping[str, str]) -> dict[str, str]:
+    """Digests of shift families that only other studies want, by family: their logits of the same model stay."""
+    try:
+        record = Record.read(out, PREDICT)
+        known = record.content.get(INPUTS) or {}
+        others = {family: digest for family, digest in known.items() if family not in inputs}
+        same = all(known.get(name) == inputs[name] for name in ("model", "data"))
+        if record.content.get("fingerprint") != spec["fingerprint"] or not same:
+            return {}
+        for name in _files(spec["checkpoints"], others):
+            record.verified(name)
+    except (DataError, StateError):
+        return {}
+    return others
+
+
+def _copy_files(names: Iterable[str], source: Path, target: Path) -> None:
+    for name in names:
+        (target / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(source / name, target / name)
 
 
 class _Exporter:
