@@ -14,7 +14,7 @@ CONDA_TO_PYPI = {"pytorch": "torch", "matplotlib-base": "matplotlib", "seaborn-b
 
 def pin(text: str, lock: str) -> str:
     """Return a conda file in which every package but Python has its locked version."""
-    locked = dict(re.findall(r"^([\w.-]+)==(\S+)$", lock.lower(), re.MULTILINE))
+    locked = dict(re.findall(r"^([\w.-]+)==(\S+)$", lock.lower().replace("_", "-"), re.MULTILINE))
 
     def line(found: re.Match[str]) -> str:
         name = found[1]

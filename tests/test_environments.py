@@ -203,7 +203,7 @@ def _imported(tree: ast.AST, kinds: frozenset[str]) -> Iterator[str]:
         if called == "import_module":
             yield argument
         elif called == "load" and argument in kinds:
-            yield from (spec.module for spec in registry.specs(argument).values())
+            yield from (spec.module.partition(":")[0] for spec in registry.specs(argument).values())
     for child in ast.iter_child_nodes(tree):
         yield from _imported(child, kinds)
 
