@@ -42,7 +42,7 @@ METHODS = [*LOSSES, "mixup", "mit_l", "plp", "tst", "vtst", "maccal"]
 BACKBONES = ["resnet8", "resnet18", "resnet20", "resnet110"]
 CALIBRATORS = ["none", "ts", "iso", "smart"]
 SHIFTS = ["digits_c", "ood/photos"]
-PARTS = ("Snakefile", "workflow", "config", "envs", "src")
+PARTS = ("Snakefile", "profiles", "workflow", "config", "envs", "src")
 NULL_MAIN = "import sys\n\nsys.path.insert(0, {folder!r})\n\nfrom null_stages import main\n\nsys.exit(main())\n"
 
 

@@ -108,6 +108,13 @@ def test_a_calibrator_more_plans_no_training_and_no_prediction(finished):
     assert finished.plan("calibrators.yaml") == branch(*ALL, stages=("calibrate",)) | AGGREGATION
 
 
+def test_a_shift_family_more_plans_predictions_but_no_training(finished):
+    finished.configure(changed(shifts=["digits_c", "ood/photos"]), "shifts.yaml")
+    expected = branch(*ALL, stages=("predict", "calibrate")) | AGGREGATION | {"prepare_data digits_c"}
+    assert finished.plan("shifts.yaml") == expected
+    assert finished.plan() == set()
+
+
 def test_a_method_more_plans_that_method_only(finished):
     finished.configure(changed(methods=[*ALL, "ls"]), "methods.yaml")
     assert finished.plan("methods.yaml") == branch("ls") | AGGREGATION

@@ -69,7 +69,8 @@ def _bins(runs: Sequence[Mapping[str, Any]], group: Group, n_bins: int) -> BinSu
         data = run_logits(run["run"], group.checkpoint)
         probabilities = softmax(data.logits.astype(np.float64), axis=1)
         seeds.append(bin_sums(check_probabilities(probabilities, data.label), n_bins))
-    return BinSums(*(np.stack(part) for part in zip(*seeds, strict=True)))
+    parts = zip(*((each.count, each.confidence, each.correct) for each in seeds), strict=True)
+    return BinSums(*(np.stack(part) for part in parts))
 
 
 def _curve(ax: Axes, sums: BinSums) -> None:
