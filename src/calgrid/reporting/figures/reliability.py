@@ -74,7 +74,7 @@ def _bins(runs: Sequence[Mapping[str, Any]], group: Group, n_bins: int) -> BinSu
 
 
 def _curve(ax: Axes, sums: BinSums) -> None:
-    count, confidence, correct = (part.sum(axis=0) for part in sums)
+    count, confidence, correct = (part.sum(axis=0) for part in (sums.count, sums.confidence, sums.correct))
     filled, bins = count > 0, len(count)
     x = (np.arange(bins)[filled] + 0.5) / bins * 100
     accuracy, mean = (100 * part[filled] / count[filled] for part in (correct, confidence))
