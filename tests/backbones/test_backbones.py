@@ -265,11 +265,6 @@ def test_pretrained_is_refused_where_no_weights_are_published(name):
         build_backbone(name, 10, pretrained=True)
 
 
-def test_unknown_backbone_names_the_nearest():
-    with pytest.raises(ConfigError, match="did you mean 'resnet20'"):
-        build_backbone("resnet_20", 10)
-
-
 def test_no_backbone_is_part_of_another_that_is_no_library():
     with pytest.raises(ConfigError, match="Unknown backbone 'resnet20/wide'"):
         build_backbone("resnet20/wide", 10)

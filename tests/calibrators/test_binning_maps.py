@@ -234,14 +234,6 @@ def test_irm_is_one_isotonic_map_for_all_classes_and_keeps_their_order(problem, 
 
 
 @pytest.mark.parametrize("id", ["hb", "hb_ova", "bbq", "iso_ova", "irm", "spline"])
-def test_a_thousand_classes_and_twenty_samples(id, make):
-    few = make(60, n_classes=1000)
-    after = few.rows(slice(20, 60)).predict(few.rows(slice(20)).fit(id))
-    assert np.isfinite(after).all()
-    np.testing.assert_allclose(after.sum(axis=1), 1.0, atol=1e-9)
-
-
-@pytest.mark.parametrize("id", ["hb", "hb_ova", "bbq", "iso_ova", "irm", "spline"])
 def test_the_order_of_the_validation_samples_does_not_matter(id, problem, held_out):
     tied = problem.replace(logits=problem.logits.round(0))
     order = np.random.default_rng(2).permutation(len(tied.labels))

@@ -14,7 +14,7 @@ from calgrid.calibrators._files import write_fitted
 from calgrid.calibrators._network import MLP, inverse_softplus, sigmoid, softplus
 from calgrid.calibrators._optim import Adam, minimise
 from calgrid.calibrators._validation import check_features, check_head
-from calgrid.errors import ConfigError, DataError, StateError
+from calgrid.errors import DataError, StateError
 
 
 def test_the_file_describes_the_calibrator(problem, tmp_path):
@@ -172,8 +172,3 @@ def test_features_of_another_width_than_at_the_fit_are_refused():
 def test_a_head_that_does_not_match_is_refused(head, message):
     with pytest.raises(DataError, match=message):
         check_head(head, n_classes=5, width=4)
-
-
-def test_a_hyperparameter_of_the_wrong_type_is_refused():
-    with pytest.raises(ConfigError, match="hidden_layers must be one of"):
-        build_calibrator("smart", hidden_layers=3)

@@ -230,6 +230,18 @@ def test_equal_fits_are_saved_as_equal_bytes(id, problem, fitted, tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b", "c"]
 
 
+@pytest.mark.parametrize("id", [id for id in CALIBRATORS if spec("calibrator", id).info["stochastic"]])
+def test_another_seed_gives_another_fit(id, problem, fitted, held_out):
+    assert (held_out.predict(problem.fit(id, seed=1)) != held_out.predict(fitted)).any()
+
+
+@pytest.mark.parametrize("id", [each for each in MATRIX if each.values[0] not in ("dirichlet", "ms_odir", "sms")])
+def test_a_thousand_classes_and_twenty_samples(id, make):
+    """Three calibrators refuse as many classes."""
+    few = make(60, n_classes=1000)
+    assert_distributions(few.rows(slice(20, 60)).predict(few.rows(slice(20)).fit(id)), (40, 1000))
+
+
 def test_prediction_and_saving_before_the_fit_are_refused(id, problem, tmp_path):
     with pytest.raises(StateError, match=f"'{id}' is not fitted: call fit"):
         problem.predict(build_calibrator(id))

@@ -221,11 +221,3 @@ def test_logits_of_another_head_are_refused_and_rounded_ones_are_not(problem):
 def test_the_head_is_required(problem):
     with pytest.raises(DataError, match="needs head"):
         build_calibrator("fc").fit(problem.logits, problem.labels, problem.features)
-
-
-@pytest.mark.parametrize("id", ["procal_dr", "procal_bms", "fc", "gc_ts", "gc_ets"])
-def test_a_thousand_classes_and_twenty_samples(id, make):
-    few = make(60, n_classes=1000)
-    after = few.rows(slice(20, 60)).predict(few.rows(slice(20)).fit(id))
-    assert np.isfinite(after).all()
-    np.testing.assert_allclose(after.sum(axis=1), 1.0, atol=1e-9)

@@ -156,12 +156,6 @@ def test_groups_learned_and_calibrated_on_other_samples_do_not_overfit_noise(mak
     assert same > single + 0.02
 
 
-def test_only_the_seed_makes_two_fits_differ(problem, held_out):
-    first, same, other = (problem.fit("gc_ts", seed=seed, n_partitions=2) for seed in (0, 0, 1))
-    np.testing.assert_array_equal(held_out.predict(first), held_out.predict(same))
-    assert (held_out.predict(first) != held_out.predict(other)).any()
-
-
 def test_a_constant_feature_changes_nothing(problem, held_out):
     def widened(data):
         return np.column_stack([data.features, np.full(len(data.labels), 0.1)])

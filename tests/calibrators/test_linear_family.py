@@ -10,7 +10,7 @@ from calgrid.calibrators._linear import DiagonalDesign, FullDesign, LinearMap, P
 from calgrid.calibrators._odir import N_FOLDS, STRENGTHS, cross_validate, fit_odir, folds
 from calgrid.calibrators._probabilities import centred, log_softmax
 from calgrid.calibrators._unit import logit_unit
-from calgrid.errors import ConfigError, DataError
+from calgrid.errors import DataError
 
 
 def shifted(problem):
@@ -160,11 +160,6 @@ def test_a_huge_ridge_leaves_the_smoothed_temperature(problem, held_out, id):
     np.testing.assert_allclose(held_out.predict(problem.fit(id, ridge=1e9)), expected, atol=1e-7)
 
 
-def test_a_ridge_must_be_positive():
-    with pytest.raises(ConfigError, match="'sms': ridge must be above 0"):
-        build_calibrator("sms", ridge=0.0)
-
-
 # ------------------------------------------------------------------------------------------------ ms_odir, dirichlet
 
 
@@ -257,8 +252,3 @@ def test_many_classes_are_fine_for_vectors():
     for id in ("vs", "svs", "cts"):
         probabilities = build_calibrator(id).fit(logits, labels).predict_proba(logits)
         np.testing.assert_allclose(probabilities.sum(axis=1), 1.0, atol=1e-9)
-
-
-def test_a_strength_must_be_positive():
-    with pytest.raises(ConfigError, match="'dirichlet': strength must be above 0"):
-        build_calibrator("dirichlet", strength=-1.0)

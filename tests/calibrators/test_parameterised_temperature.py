@@ -64,13 +64,6 @@ def test_temperatures_that_depend_on_the_largest_logits_are_found(make):
     assert np.median(temperature[true[4000:] == 4.0]) > 3.0
 
 
-def test_only_the_seed_makes_two_fits_differ(problem, held_out):
-    for id, short in (("pts", {"max_epochs": 30}), ("pts_paper", {"steps": 30})):
-        first, same, other = (problem.fit(id, seed=seed, **short) for seed in (0, 0, 1))
-        np.testing.assert_array_equal(held_out.predict(first), held_out.predict(same))
-        assert (held_out.predict(first) != held_out.predict(other)).any()
-
-
 def test_the_trace_follows_the_fit_every_twentieth_epoch(problem):
     history = problem.fit("pts", objective="nll", max_epochs=90, trace=True).fit_history
     assert history["trace_epoch"] == [0, 20, 40, 60, 80]

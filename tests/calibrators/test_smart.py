@@ -157,12 +157,6 @@ def test_the_order_of_the_validation_samples_does_not_matter(problem, held_out):
     np.testing.assert_allclose(held_out.predict(one), held_out.predict(other), rtol=0, atol=1e-7)
 
 
-def test_only_the_seed_makes_two_fits_differ(problem, held_out):
-    first, same, other = (problem.fit("smart", seed=seed, max_epochs=50) for seed in (0, 0, 1))
-    np.testing.assert_array_equal(held_out.predict(first), held_out.predict(same))
-    assert (held_out.predict(first) != held_out.predict(other)).any()
-
-
 def test_the_weights_of_the_lowest_loss_are_kept(problem):
     history = problem.fit("smart", max_epochs=400, learning_rate=0.2).fit_history
     assert history["best_loss"] == min(history["loss"]) == history["loss"][history["best_epoch"]]
