@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from typing import Any, TypeVar
 
-#: items that each worker may be ahead of what was taken, so that few are in memory
+#: results that each worker may have computed before they are taken: more would fill the memory
 AHEAD = 8
 #: the same for processes, whose items are large
 AHEAD_PROCESSES = 2

@@ -14,7 +14,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from calgrid.backbones import build_backbone
 from calgrid.backbones._resnet import PaddedShortcut
-from calgrid.backbones.base import HeadDropout, count_parameters
+from calgrid.backbones.base import HeadDropout
 from calgrid.errors import ConfigError
 from calgrid.registry import spec, specs
 
@@ -52,6 +52,10 @@ def on_meta(name):
     """A network without numbers, for the first of its registered numbers of classes."""
     with torch.device("meta"):
         return build_backbone(name, next(iter(spec("backbone", name).info["parameters"])))
+
+
+def count_parameters(model):
+    return sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
 
 
 def blank(size):

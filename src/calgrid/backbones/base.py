@@ -98,11 +98,6 @@ class HeadDropout:
         return dropout(features, self.rate, head.training)
 
 
-def count_parameters(model: nn.Module) -> int:
-    """Return the number of trainable scalars of a model."""
-    return sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
-
-
 @torch.no_grad()
 def he_normal_(model: nn.Module) -> None:
     """Draw every convolution from N(0, 2 / fan_out), in place, with the global torch generator.

@@ -23,8 +23,8 @@ class Counts(NamedTuple):
 def equal_count_cuts(ordered: Array, n_bins: int) -> Array:
     """Return at most ``n_bins - 1`` cuts that split ascending scores ``(N,)`` into nearly equal counts.
 
-    A cut lies midway between neighbours and never splits equal scores: one that would moves to below them, so that
-    many ties leave fewer bins. No bin is empty.
+    A cut lies midway between neighbours. Equal scores are never split: a cut among them moves below them, so many ties
+    leave fewer bins. No bin is empty.
     """
     below = np.arange(1, n_bins) * len(ordered) // n_bins
     below = np.unique(np.searchsorted(ordered, ordered[below], side="left"))

@@ -211,7 +211,7 @@ class FeDLaS(Loss):
     num_classes : number of classes C.
     strength : alpha, mean of the smoothing range (0, 2 alpha), in [0, 0.5] so that weights stay non-negative.
     beta : slope of the smoothing in gamma, at least 0; 0 smooths every sample by alpha.
-    momentum, start : see :class:`StandardisedIndicator` and :func:`build_indicator`.
+    momentum, ema_start : see :class:`StandardisedIndicator` and :func:`build_indicator`.
     indicator, gate : variants of the modules NCI and BCG.
     """
 
@@ -221,18 +221,18 @@ class FeDLaS(Loss):
     def __init__(
         self,
         num_classes: int,
-        *,
         strength: float,
+        *,
         beta: float,
-        momentum: float,
-        indicator: IndicatorName,
-        gate: GateName,
-        start: StartName,
+        momentum: float = 0.95,
+        indicator: Literal["nci_l1", "maxprob", "maxlogit", "const", "random"] = "nci_l1",
+        gate: Literal["learned", "positive", "negative"] = "learned",
+        ema_start: Literal["auto", "constants", "first_batch"] = "auto",
     ) -> None:
         super().__init__(num_classes)
         self.strength, self.beta = strength, beta
         self.reads_features = indicator == "nci_l1"
-        self.indicator = build_indicator(indicator, momentum, start)
+        self.indicator = build_indicator(indicator, momentum, ema_start)
         self.gate = build_gate(gate, num_classes)
         self.samples = SampleRecord()
 

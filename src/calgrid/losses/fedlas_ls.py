@@ -1,6 +1,6 @@
 """FeDLaS over label smoothing (ECCV 2026, arXiv 2606.28654); ``FEDLAS`` in the official code."""
 
-from typing import Literal
+from typing import Any
 
 from torch import Tensor
 
@@ -40,26 +40,8 @@ class FeDLaSLabelSmoothing(FeDLaS):
 
     regulariser_name = "uniform"
 
-    def __init__(
-        self,
-        num_classes: int,
-        *,
-        alpha: float = 0.05,
-        beta: float = 4.0,
-        momentum: float = 0.95,
-        indicator: Literal["nci_l1", "maxprob", "maxlogit", "const", "random"] = "nci_l1",
-        gate: Literal["learned", "positive", "negative"] = "learned",
-        ema_start: Literal["auto", "constants", "first_batch"] = "auto",
-    ) -> None:
-        super().__init__(
-            num_classes,
-            strength=alpha,
-            beta=beta,
-            momentum=momentum,
-            indicator=indicator,
-            gate=gate,
-            start=ema_start,
-        )
+    def __init__(self, num_classes: int, *, alpha: float = 0.05, beta: float = 4.0, **options: Any) -> None:
+        super().__init__(num_classes, alpha, beta=beta, **options)
 
     def regulariser(self, logits: Tensor, log_probs: Tensor) -> Tensor:
         """Return the cross-entropy against the uniform distribution (N,)."""

@@ -1,6 +1,6 @@
 """FeDLaS over margin-based label smoothing (ECCV 2026, arXiv 2606.28654); ``FEDLASplus`` in the official code."""
 
-from typing import Literal
+from typing import Any
 
 from torch import Tensor
 
@@ -41,26 +41,9 @@ class FeDLaSMarginLabelSmoothing(FeDLaS):
     regulariser_name = "margin"
 
     def __init__(
-        self,
-        num_classes: int,
-        *,
-        lambda_: float = 0.1,
-        beta: float = 0.5,
-        margin: float = 6.0,
-        momentum: float = 0.95,
-        indicator: Literal["nci_l1", "maxprob", "maxlogit", "const", "random"] = "nci_l1",
-        gate: Literal["learned", "positive", "negative"] = "learned",
-        ema_start: Literal["auto", "constants", "first_batch"] = "auto",
+        self, num_classes: int, *, lambda_: float = 0.1, beta: float = 0.5, margin: float = 6.0, **options: Any
     ) -> None:
-        super().__init__(
-            num_classes,
-            strength=lambda_,
-            beta=beta,
-            momentum=momentum,
-            indicator=indicator,
-            gate=gate,
-            start=ema_start,
-        )
+        super().__init__(num_classes, lambda_, beta=beta, **options)
         self.margin = margin
 
     def regulariser(self, logits: Tensor, log_probs: Tensor) -> Tensor:

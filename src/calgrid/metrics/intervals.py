@@ -23,8 +23,8 @@ their mean:
 ``none`` : ``ece_null`` is no estimate from the labels; of ``mce``, which its smallest bin decides, we found none.
 
 Intervals are cut to the range of the quantity, as an estimate and its reflection may lie outside. ``smce`` costs a
-dynamic programme a resample: it gets the first 200 of them. Of metrics that do not exist in every resample (no error
-drawn) those in which they do count. A single sample has no intervals.
+dynamic programme a resample: it gets the first 200 of them. A metric that does not exist in
+every resample (no error was drawn) is taken over those in which it does. A single sample has no intervals.
 
 ``benchmarks/coverage.md`` shows how often these intervals hold the truth, and percentile, basic, BCa (Efron, JASA 1987)
 and normal intervals, which fail near calibration: a percentile interval of a plain error never holds 0, and keeps the

@@ -255,7 +255,7 @@ def _validate_labels(labels: np.ndarray, width: int, where: str) -> None:
 
 
 def _validate_integers(values: np.ndarray, name: str, dtype: type, where: str) -> None:
-    """Refuse what would be written as other numbers than it is."""
+    """Raise DataError unless the values are integers that ``dtype`` can hold: a cast would change others."""
     whole, kept = np.issubdtype(values.dtype, np.integer), np.iinfo(dtype)
     if not whole or values.min() < kept.min or values.max() > kept.max:
         found = f"{values.min()} to {values.max()}" if whole else values.dtype
