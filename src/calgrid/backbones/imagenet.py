@@ -4,11 +4,19 @@ Images of ``min_size`` pixels and more are taken; the published weights saw ``im
 the size of its position embedding alone.
 """
 
+from typing import Any
+
 from calgrid.backbones._torchvision import TorchvisionBackbone
 from calgrid.registry import register
 
-CONVOLUTIONAL = {"pretrained": True, "image_size": 224, "min_size": 32}
-TRANSFORMER = {"pretrained": True, "num_features": 768, "image_size": 224, "min_size": 224, "max_size": 224}
+CONVOLUTIONAL: dict[str, Any] = {"pretrained": True, "image_size": 224, "min_size": 32}
+TRANSFORMER: dict[str, Any] = {
+    "pretrained": True,
+    "num_features": 768,
+    "image_size": 224,
+    "min_size": 224,
+    "max_size": 224,
+}
 
 
 @register(

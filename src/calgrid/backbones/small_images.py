@@ -4,6 +4,8 @@ Those of the line of torrvision/focal_calibration differ from networks of the sa
 ImageNet networks with torchvision's weights are in ``imagenet.py``.
 """
 
+from typing import Any
+
 from calgrid.backbones._densenet import SmallImageDenseNet
 from calgrid.backbones._resnet import (
     BasicBlock,
@@ -25,8 +27,14 @@ RESNET_TINY = (
     "torrvision/focal_calibration Net/resnet_tiny_imagenet.py"
 )
 #: facts of networks that take images of any size, and of those for 64x64 images
-SMALL = {"pretrained": False, "image_size": 32, "min_size": 1}
-TINY_IMAGENET = {"pretrained": False, "num_features": 8192, "image_size": 64, "min_size": 64, "max_size": 64}
+SMALL: dict[str, Any] = {"pretrained": False, "image_size": 32, "min_size": 1}
+TINY_IMAGENET: dict[str, Any] = {
+    "pretrained": False,
+    "num_features": 8192,
+    "image_size": 64,
+    "min_size": 64,
+    "max_size": 64,
+}
 
 
 @register(

@@ -14,7 +14,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,7 +33,7 @@ RESIZE = 256
 #: one picture in so many fits the calibrators
 FIFTH = 5
 #: what is registered of every data set of the family
-FACTS = {
+FACTS: dict[str, Any] = {
     "role": "dataset",
     "n_classes": 1000,
     "image_shape": (3, 224, 224),

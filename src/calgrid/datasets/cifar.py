@@ -27,7 +27,7 @@ from calgrid.registry import register
 
 SOURCE = "Krizhevsky, Learning Multiple Layers of Features from Tiny Images, technical report, 2009"
 SHAPE = (3, 32, 32)
-FACTS = {
+FACTS: dict[str, Any] = {
     "role": "dataset",
     "image_shape": (3, 32, 32),
     "mean": (0.4914, 0.4822, 0.4465),

@@ -8,6 +8,7 @@ data set a network was trained on.
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -19,7 +20,7 @@ from calgrid.errors import DataError
 from calgrid.registry import register
 
 SOURCE = "Hendrycks and Dietterich, Benchmarking Neural Network Robustness, ICLR 2019"
-FACTS = {
+FACTS: dict[str, Any] = {
     "role": "shift",
     "shifts": STANDARD_SHIFTS,
     "severities": (1, 2, 3, 4, 5),
