@@ -39,8 +39,7 @@ def build_network(
 def to_device(network: Network, protocol: Mapping[str, Any], device: torch.device) -> Network:
     """Put a network on the device, its convolutions in the memory format of the protocol."""
     memory_format = torch.channels_last if protocol["channels_last"] else torch.contiguous_format
-    network.to(memory_format=memory_format)  # type: ignore[call-overload]  # left out of the annotations of torch
-    return network.to(device)
+    return network.to(device, memory_format=memory_format)  # type: ignore[call-overload]  # torch does not annotate it
 
 
 def check_images(key: Mapping[str, Any], protocol: Mapping[str, Any], prepared: Prepared) -> None:
