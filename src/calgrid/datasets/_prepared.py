@@ -62,20 +62,7 @@ def prepare(
     entry, component = _component(dataset_id, configured, root)
     component.scratch, component.threads = Path(out_dir), threads
     base = _open_base(entry, base_dir)
-    parts: dict[str, Sequence[ImageSplit]]
-    settings: Sequence[ShiftSetting] = []
-    if isinstance(component, ShiftFamily):
-        if base is None:
-            raise ConfigError(
-                f"Shift family '{entry.id}' is made from '{entry.info['base']}': "
-                f"prepare that first and give its folder as base_dir."
-            )
-        shared = {fact: base.manifest[fact] for fact in ("n_classes", "image_shape")}
-        entry = dataclasses.replace(entry, info={**entry.info, **shared})
-        settings = component.build(root, base.splits)
-        parts = {SHIFT_SPLIT: [setting.split for setting in settings]}
-    else:
-        parts = {name: [split] for name, split in component.build(root).items()}
+    entry, parts, settings = _build(entry, component, base, root)
     found = component.found
     entry = dataclasses.replace(entry, info={**entry.info, **found})
     twins = _check_built(entry, parts, settings)
@@ -91,6 +78,23 @@ def prepare(
         _withdraw_unless_equal(path, manifest)
     write_record(path, manifest)
     return path
+
+
+def _build(
+    entry: Spec, component: Dataset | ShiftFamily, base: Prepared | None, root: Path | None
+) -> tuple[Spec, dict[str, Sequence[ImageSplit]], Sequence[ShiftSetting]]:
+    """Return what is known, with what a shift family has from its base; the splits by name; and the settings."""
+    if not isinstance(component, ShiftFamily):
+        return entry, {name: [split] for name, split in component.build(root).items()}, []
+    if base is None:
+        raise ConfigError(
+            f"Shift family '{entry.id}' is made from '{entry.info['base']}': "
+            f"prepare that first and give its folder as base_dir."
+        )
+    shared = {fact: base.manifest[fact] for fact in ("n_classes", "image_shape")}
+    settings = component.build(root, base.splits)
+    entry = dataclasses.replace(entry, info={**entry.info, **shared})
+    return entry, {SHIFT_SPLIT: [setting.split for setting in settings]}, settings
 
 
 def _component(
