@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from calgrid.backbones._resnet import global_pool
 from calgrid.backbones.base import Backbone
-from calgrid.datasets._download import download
+from calgrid.datasets._download import PublishedFile, download
 from calgrid.errors import DataError
 from calgrid.storage.sources import record
 
@@ -55,7 +55,7 @@ class TorchvisionBackbone(Backbone):
         return {"url": file["url"], **record(weights_folder() / file["name"], file["name"])}
 
     @classmethod
-    def weights_file(cls) -> dict[str, Any]:
+    def weights_file(cls) -> PublishedFile:
         """Name, address and beginning of the SHA-256 of the published weights."""
         url = torchvision.models.get_weight(f"{cls.weights}.{VERSION}").url
         name = PurePosixPath(urlsplit(url).path).name
@@ -67,7 +67,7 @@ def weights_folder() -> Path:
     return Path(torch.hub.get_dir(), "checkpoints")
 
 
-def read_weights(file: dict[str, Any], folder: Path) -> dict[str, Tensor]:
+def read_weights(file: PublishedFile, folder: Path) -> dict[str, Tensor]:
     """Return the tensors of a published file, after downloading it if it is not in the folder.
 
     Raises

@@ -35,13 +35,13 @@ class Binnings:
         order = np.argsort(scores, kind="stable")
         self._scores, correct = scores[order], correct[order]
         self._correct = np.concatenate([[0.0], np.cumsum(correct)])
-        self._hit_scores = np.concatenate([[0.0], np.cumsum(correct * self._scores)])
+        self._correct_scores = np.concatenate([[0.0], np.cumsum(correct * self._scores)])
 
     def binning(self, n_bins: int) -> tuple[Array, Array, float]:
         """Return cuts ``(B - 1,)``, values ``(B,)`` and the log marginal likelihood of a binning."""
         cuts = equal_count_cuts(self._scores, n_bins)
         ends = np.concatenate([[0], np.searchsorted(self._scores, cuts, side="right"), [len(self._scores)]])
-        n, n1, score1 = np.diff(ends), np.diff(self._correct[ends]), np.diff(self._hit_scores[ends])
+        n, n1, score1 = np.diff(ends), np.diff(self._correct[ends]), np.diff(self._correct_scores[ends])
         middle = centres(cuts)
         values = (n1 + (score1 + middle) / (n1 + 1.0)) / (n + 1.0)
         yes = PRIOR_COUNT * np.clip(middle, *PRIOR_RANGE)

@@ -15,9 +15,8 @@ import re
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Literal, NotRequired, TypedDict
 from urllib.parse import urlsplit
 
 from calgrid.errors import DataError
@@ -39,13 +38,26 @@ SCHEMES = ("https",)
 BEYOND_THE_END = 416
 
 
-def download(file: Mapping[str, Any], folder: Path | None) -> Path:
+class PublishedFile(TypedDict):
+    """A published file, as data sets register theirs: ``size`` in bytes, and one checksum if there is any.
+
+    ``sha256_prefix`` is the beginning of the SHA-256, all that is known of some weights.
+    """
+
+    name: str
+    url: str
+    size: NotRequired[int]
+    sha256: NotRequired[str]
+    md5: NotRequired[str]
+    sha256_prefix: NotRequired[str]
+
+
+def download(file: PublishedFile, folder: Path | None) -> Path:
     """Return the path of a published file, after downloading it if it is not there.
 
     Parameters
     ----------
-    file : ``name``, ``url``, ``size`` in bytes, ``sha256`` or ``md5``; or ``sha256_prefix``, and then ``size`` may be
-        left out.
+    file : with a checksum, and with its size unless that is a prefix.
     folder : where the file lies or is put: data_root, for weights the cache of torch.hub.
 
     Raises
@@ -71,7 +83,7 @@ def download(file: Mapping[str, Any], folder: Path | None) -> Path:
     return path
 
 
-def download_pinned(file: Mapping[str, Any], folder: Path) -> Path:
+def download_pinned(file: PublishedFile, folder: Path) -> Path:
     """Return the path of a file whose publisher states no checksum; see :func:`download`.
 
     What lies there, or comes, at the first call is trusted: its SHA-256 is recorded beside it, as ``sha256sum`` writes
@@ -79,7 +91,7 @@ def download_pinned(file: Mapping[str, Any], folder: Path) -> Path:
 
     Parameters
     ----------
-    file : ``name``, ``url``.
+    file : without a checksum.
 
     Raises
     ------
@@ -101,12 +113,12 @@ def download_pinned(file: Mapping[str, Any], folder: Path) -> Path:
     return download({**file, "sha256": known}, folder)
 
 
-def find_local(file: Mapping[str, Any], folder: Path | None) -> Path | None:
+def find_local(file: PublishedFile, folder: Path | None) -> Path | None:
     """Return the path of a published file that a person must fetch, or None if it is not there.
 
     Parameters
     ----------
-    file : as for :func:`download`; ``size`` may be left out.
+    file : as for :func:`download`.
 
     Raises
     ------
@@ -119,13 +131,13 @@ def find_local(file: Mapping[str, Any], folder: Path | None) -> Path | None:
     return path
 
 
-def published(file: Mapping[str, Any]) -> str:
+def published(file: PublishedFile) -> str:
     """Describe a published file: name, size as far as known, checksum, source."""
     size = f" of {file['size']:,} bytes" if "size" in file else ""
     return f"{file['name']}{size} ({_checksum(file)}) from {file['url']}"
 
 
-def _checksum(file: Mapping[str, Any]) -> str:
+def _checksum(file: PublishedFile) -> str:
     """Say what the checksum must be."""
     if "sha256_prefix" in file:
         return f"sha256 beginning with {file['sha256_prefix']}"
@@ -133,11 +145,11 @@ def _checksum(file: Mapping[str, Any]) -> str:
     return f"{kind} {file[kind]}" if kind in file else "no published checksum"
 
 
-def _kind(file: Mapping[str, Any]) -> str:
+def _kind(file: PublishedFile) -> Literal["md5", "sha256"]:
     return "md5" if "md5" in file and "sha256" not in file else "sha256"
 
 
-def _difference(path: Path, file: Mapping[str, Any]) -> str:
+def _difference(path: Path, file: PublishedFile) -> str:
     """Say how a file differs from the published one; empty if it does not."""
     if not path.is_file():
         return "a folder, FIFO or device"
@@ -153,12 +165,12 @@ def _difference(path: Path, file: Mapping[str, Any]) -> str:
     return "" if right else f"{kind} {found} instead of {_checksum(file).removeprefix(kind).strip()}"
 
 
-def _difference_can_show(file: Mapping[str, Any]) -> bool:
+def _difference_can_show(file: PublishedFile) -> bool:
     """Would a checksum tell that the beginning of a download was that of another file?"""
     return "sha256_prefix" in file or _kind(file) in file
 
 
-def _complete(file: Mapping[str, Any], part: Path, path: Path) -> None:
+def _complete(file: PublishedFile, part: Path, path: Path) -> None:
     """Fill ``part`` until it is the published file."""
     _check_scheme(file["url"], file)
     if not _difference_can_show(file):
@@ -179,7 +191,7 @@ def _complete(file: Mapping[str, Any], part: Path, path: Path) -> None:
         )
 
 
-def _fetch(file: Mapping[str, Any], part: Path, path: Path) -> None:
+def _fetch(file: PublishedFile, part: Path, path: Path) -> None:
     """Download what is missing of ``part``, in as many attempts as bring something."""
     failures, reason, most = 0, "", 0
     known = {"size": file.get("size", math.inf)}  # without a stated size it is what the first answer says
@@ -214,7 +226,7 @@ def _size(path: Path) -> int:
     return path.stat().st_size if path.is_file() else 0
 
 
-def _attempt(file: Mapping[str, Any], part: Path, have: int, known: dict[str, float]) -> None:
+def _attempt(file: PublishedFile, part: Path, have: int, known: dict[str, float]) -> None:
     """Ask once for the bytes from ``have`` on and append what comes; an unknown size is known afterwards."""
     headers = {"User-Agent": "calgrid", "Accept-Encoding": "identity", **({"Range": f"bytes={have}-"} if have else {})}
     request = urllib.request.Request(file["url"], headers=headers)
@@ -227,10 +239,10 @@ def _attempt(file: Mapping[str, Any], part: Path, have: int, known: dict[str, fl
                 raise http.client.HTTPException("the server does not say how long the file is")
             known["size"] = begin + answer.length
         with part.open("ab" if goes_on else "wb") as target:
-            _copy(answer, target, {**file, **known}, begin)
+            _copy(answer, target, {**file, "size": int(known["size"])}, begin)
 
 
-def _copy(answer: http.client.HTTPResponse, target: BinaryIO, file: Mapping[str, Any], begin: int) -> None:
+def _copy(answer: http.client.HTTPResponse, target: BinaryIO, file: PublishedFile, begin: int) -> None:
     """Append an answer to a file, never more than the published size."""
     left = file["size"] - begin
     total = -(-file["size"] // MEGABYTE)
@@ -242,7 +254,7 @@ def _copy(answer: http.client.HTTPResponse, target: BinaryIO, file: Mapping[str,
                 progress.advance()
 
 
-def _check_scheme(url: str, file: Mapping[str, Any]) -> None:
+def _check_scheme(url: str, file: PublishedFile) -> None:
     if urlsplit(url).scheme not in SCHEMES:
         raise DataError(
             f"{file['name']} would come over an unprotected connection ({url}): get {published(file)} by hand."
@@ -252,7 +264,7 @@ def _check_scheme(url: str, file: Mapping[str, Any]) -> None:
 class _Redirects(urllib.request.HTTPRedirectHandler):
     """Follows redirections, but never from an encrypted connection to one in the clear."""
 
-    def __init__(self, file: Mapping[str, Any]) -> None:
+    def __init__(self, file: PublishedFile) -> None:
         self.file = file
 
     def redirect_request(self, req: Any, fp: Any, code: int, msg: str, headers: Any, newurl: str) -> Any:

@@ -127,11 +127,11 @@ def _ranked(predictions: Predictions, n_bins: int) -> Estimator:
     def estimate(weights: Floats) -> Draws:
         weights = np.take(weights, predictions.order, axis=1)
         ranks = _weighted.Ranks(_weighted.cumulative(weights))
-        hits, drawn = _ordered.carry(weights, correct), _ordered.carry(weights, residual)
+        right, drawn = _ordered.carry(weights, correct), _ordered.carry(weights, residual)
         carried = drawn, _ordered.noise(drawn)
         edges = _weighted.adaptive_positions(confidence, ranks, n_bins)
         both: list[dict[str, Floats]] = []
-        for one, swept in zip(carried, _ordered.sweep(hits, ranks, carried, norm=1), strict=True):
+        for one, swept in zip(carried, _ordered.sweep(right, ranks, carried, norm=1), strict=True):
             adaptive = np.diff(np.take_along_axis(one.cumulated, edges, axis=1), axis=1)
             both.append(
                 {
@@ -141,7 +141,7 @@ def _ranked(predictions: Predictions, n_bins: int) -> Estimator:
                     "ks": np.abs(one.cumulated[:, ends]).max(axis=1) / n,
                 }
             )
-        failure = Confidences(ends, ranks.before, hits.cumulated)
+        failure = Confidences(ends, ranks.before, right.cumulated)
         separation = {"aurc": failure.aurc(), "auroc_failure": failure.auroc(), "fpr95_failure": failure.fpr95()}
         return Draws(both[0] | separation, both[1])
 

@@ -152,9 +152,9 @@ def ece_sweep(probs: Probabilities, labels: ArrayLike, n_bins: int = 15, *, norm
         raise ConfigError(f"norm must be 1 or 2, got {norm!r}.")
     predictions = check_probabilities(probs, labels)
     weights = np.ones((1, predictions.n_samples))
-    hits = _ordered.carry(weights, predictions.correct[predictions.order])
+    right = _ordered.carry(weights, predictions.correct[predictions.order])
     residual = _ordered.carry(weights, _sorted_residual(predictions))
-    return float(_ordered.sweep(hits, Ranks(cumulative(weights)), (residual,), norm)[0][0])
+    return float(_ordered.sweep(right, Ranks(cumulative(weights)), (residual,), norm)[0][0])
 
 
 def ks(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:

@@ -14,7 +14,7 @@ from calgrid.backbones import Backbone
 from calgrid.backbones._catalogue import describe
 from calgrid.backbones._focal_calibration import load_checkpoint
 from calgrid.datasets import Prepared, open_prepared
-from calgrid.datasets._download import download_pinned
+from calgrid.datasets._download import PublishedFile, download_pinned
 from calgrid.errors import DataError
 from calgrid.stages.network import build_network, check_images, network_record
 from calgrid.storage.checkpoint import save_checkpoint
@@ -23,6 +23,12 @@ from calgrid.storage.sources import record
 from calgrid.storage.stage import run_stage
 from calgrid.storage.tables import write_frame
 from calgrid.training import environment
+
+
+class CheckpointFile(PublishedFile):
+    """A published checkpoint, and its folder below data_root."""
+
+    folder: str
 
 
 def take_weights(
@@ -81,7 +87,7 @@ def _published_network(
     return model, source
 
 
-def _take_checkpoint(model: Backbone, file: Mapping[str, str], data_root: Path | None) -> dict[str, Any]:
+def _take_checkpoint(model: Backbone, file: CheckpointFile, data_root: Path | None) -> dict[str, Any]:
     """Load a published checkpoint; return where it comes from."""
     if data_root is None:
         raise DataError(f"Give a data_root, the folder for {file['name']} from {file['url']}.")
