@@ -1,7 +1,6 @@
 """Equal-width confidence bins and what is read from them; one row of sums a resample, or a single one."""
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,10 +19,6 @@ class BinSums:
     count: Floats
     confidence: Floats
     correct: Floats
-
-    def __iter__(self) -> Iterator[Floats]:
-        """Yield number, confidence and correct predictions."""
-        return iter((self.count, self.confidence, self.correct))
 
     @property
     def gap(self) -> Floats:

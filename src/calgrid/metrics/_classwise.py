@@ -62,4 +62,4 @@ class ClasswiseBins:
 def classwise_sums(predictions: Predictions, n_bins: int) -> BinSums:
     """Sums of each class and bin of the sample itself, each (K, M)."""
     sums = ClasswiseBins(predictions, n_bins).sums(np.ones((1, predictions.n_samples)))
-    return BinSums(*(part[:, 0] for part in sums))
+    return BinSums(sums.count[:, 0], sums.confidence[:, 0], sums.correct[:, 0])

@@ -150,7 +150,8 @@ def _ranked(predictions: Predictions, n_bins: int) -> Estimator:
 
 def _classwise(predictions: Predictions, n_bins: int) -> Estimator:
     bins = ClasswiseBins(predictions, n_bins)
-    sample = _binning.BinSums(*(part[:, None] for part in classwise_sums(predictions, n_bins)))
+    plain = classwise_sums(predictions, n_bins)
+    sample = _binning.BinSums(*(part[:, None] for part in (plain.count, plain.confidence, plain.correct)))
     centre, scale = _centre(sample.gap, *(part[:, None] for part in bins.variances()))
     base = _binning.mean_gap(sample.with_gap(centre)).mean(axis=0)
     score = scoring.brier_per_sample(predictions) / predictions.n_samples
