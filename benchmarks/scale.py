@@ -9,7 +9,7 @@
 ``execution``    the grid really run by Snakemake, with stages that compute nothing (``null_stages.py``): they copy the
                  files of one real run of the default study. Data, manifest and aggregation are real.
 ``aggregation``  ``calgrid aggregate`` on the numbers of all runs, which are copies of real ones with random changes.
-``reporting``    ``calgrid tables``, ``plots`` and ``report`` on the result.
+``reporting``    ``calgrid tables``, ``figures`` and ``report`` on the result.
 
 The grid has 25 methods and four backbones on the digits, and as many seeds as give the number of runs; calibrators and
 shifts are those of the default study, or no shifts with ``--clean``. Everything is written below ``--folder``.
@@ -216,7 +216,7 @@ def reporting(bench: Bench) -> Figures:
         aggregation(bench)
     outputs = {
         "tables": "results/large/tables",
-        "plots": "results/large/figures",
+        "figures": "results/large/figures",
         "report": "results/large/report.html",
     }
     figures: Figures = {}

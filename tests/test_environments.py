@@ -243,7 +243,7 @@ def directives(body: str) -> set[str]:
 
 def test_rules_are_found():
     names = {name for name, _ in rules()}
-    assert {"prepare_data", "train", "predict", "calibrate", "aggregate", "tables", "plots", "report"} <= names
+    assert {"prepare_data", "train", "predict", "calibrate", "aggregate", "tables", "figures", "report"} <= names
     assert set(commands()) == set(ENVIRONMENTS)
 
 

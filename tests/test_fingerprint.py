@@ -267,7 +267,7 @@ def fingerprints(config, home):
     from calgrid.configuration.study import Study
     study = Study(config, home)
     plan = Plan(study)
-    found = {"data": plan.data("digits"), "tables": plan.stage("tables"), "plots": plan.stage("plots")}
+    found = {"data": plan.data("digits"), "tables": plan.stage("tables"), "figures": plan.stage("figures")}
     for key in study.runs:
         name = key.method if key.protocol == "digits" else "published"
         for stage in ("train", "predict", "calibrate"):
@@ -326,7 +326,7 @@ EDITS = {
     "a calibrator": ("calibrators/ts.py", *EDIT, CALIBRATIONS),
     "a helper of a calibrator": ("calibrators/_temperature.py", *EDIT, CALIBRATIONS),
     "a calibrator that no run has": ("calibrators/smart.py", *EDIT, set()),
-    "a metric": ("metrics/calibration.py", *EDIT, {*CALIBRATIONS, "tables", "plots"}),
+    "a metric": ("metrics/calibration.py", *EDIT, {*CALIBRATIONS, "tables", "figures"}),
     "a probe that no run has": ("probes/masking.py", *EDIT, set()),
     "a table": ("reporting/tables/costs.py", *EDIT, {"tables"}),
     "storage": ("storage/logits.py", *EDIT, set()),

@@ -21,7 +21,7 @@ from calgrid.metrics import METRICS
 from calgrid.storage.records import write_record
 
 COMMANDS = ("list", "calibrate", "metrics", "check", "data", "train", "predict", "probe", "import", "evaluate")
-REPORTS = ("aggregate", "tables", "plots", "report")
+REPORTS = ("aggregate", "tables", "figures", "report")
 IDS = {
     "methods": registered_methods(),
     "calibrators": list(registry.specs("calibrator")),

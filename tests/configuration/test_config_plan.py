@@ -213,7 +213,7 @@ class TestRuleBook:
             assert isinstance(book.data_fingerprint(SimpleNamespace(unit=unit)), str)
             assert isinstance(book.data_options(SimpleNamespace(unit=unit)), str)
         assert isinstance(book.external_spec(wildcards(external(book))), str)
-        for stage in ("aggregate", "tables", "plots", "report"):
+        for stage in ("aggregate", "tables", "figures", "report"):
             assert isinstance(book.stage_fingerprint(stage), str)
 
     def test_wildcards_match_exactly_what_occurs(self, book):

@@ -12,7 +12,7 @@ from calgrid.configuration.plan import Plan
 from calgrid.configuration.runs import RunKey
 from calgrid.configuration.study import Study
 from calgrid.errors import ConfigError
-from calgrid.reporting.papers.cells import expanded, run_method
+from calgrid.reporting.papers.filled_tables import expanded, run_method
 
 
 def study_of(name, data_root="data"):

@@ -117,14 +117,14 @@ def test_only_steps_of_a_constant_rate_are_drops():
 
 def test_sixteen_methods_are_told_apart():
     names = [f"method_{place}" for place in range(16)]
-    looks = {(_style.colour(names, name), _style.line(names, name)) for name in names}
+    looks = {(style.colour(names, name), style.line(names, name)) for name in names}
     assert len(looks) == 16
 
 
 def test_a_logarithmic_axis_is_for_positive_values_that_span_much():
-    assert _style.spans(np.array([0.1, 2.0]), 15)
-    assert not _style.spans(np.array([0.1, 1.0]), 15)
-    assert not _style.spans(np.array([0.0, 1.0]), 15)
+    assert style.spans(np.array([0.1, 2.0]), 15)
+    assert not style.spans(np.array([0.1, 1.0]), 15)
+    assert not style.spans(np.array([0.0, 1.0]), 15)
 
 
 def test_identifiers_of_figures_are_unique():

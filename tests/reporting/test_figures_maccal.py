@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 from matplotlib.figure import Figure
 
-from calgrid.reporting.families import calibrator_families, method_families
+from calgrid.reporting.sweeps import calibrator_families, method_families
 from calgrid.reporting.figures import _lines, retention, sensitivity, write_figures
 from calgrid.reporting.histories import histories
 from calgrid.reporting.index import read_index
@@ -121,26 +121,26 @@ def test_one_run_is_spread_over_the_seeds_of_its_calibrator():
         "n_fits": 5,
     }
     rows = pd.DataFrame([row, {**row, "calibrator": "pts", "std": 0.5, "n_seeds": 3}])
-    table = _lines.means(rows, ["calibrator"]).set_index("calibrator")
+    table = lines.means(rows, ["calibrator"]).set_index("calibrator")
     assert table.loc["smart", "ece_std"] == 0.004
     assert table.loc["pts", "ece_std"] == 0.5
-    assert "over 5 seeds of the calibrators" in _lines.spread(rows[:1])
-    assert "means over 3 seeds" in _lines.spread(rows)
+    assert "over 5 seeds of the calibrators" in lines.spread(rows[:1])
+    assert "means over 3 seeds" in lines.spread(rows)
 
 
 def test_many_lines_have_no_bands():
     rows = pd.DataFrame({"nll_mean": [0.2, 0.3], "nll_std": [0.01, 0.02]})
     ax = Figure().subplots()
-    _lines.line(ax, [1, 2], rows, "nll", {"color": "black"}, _lines.BANDS + 1)
+    lines.line(ax, [1, 2], rows, "nll", {"color": "black"}, lines.BANDS + 1)
     assert len(ax.lines) == 1
     assert len(ax.collections) == 0
 
 
 def test_labels_of_near_values_are_left_out():
     values = np.array([0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 1.0])
-    assert _lines._tick_labels(values, values) == ["0.5", "0.6", "0.7", "0.8", "0.9", "", "1"]
+    assert lines._tick_labels(values, values) == ["0.5", "0.6", "0.7", "0.8", "0.9", "", "1"]
     values = np.array([0.01, 0.05, 0.1, 1.0])
-    assert _lines._tick_labels(values, np.log(values)) == ["0.01", "0.05", "0.1", "1"]
+    assert lines._tick_labels(values, np.log(values)) == ["0.01", "0.05", "0.1", "1"]
 
 
 def test_curves_of_retention_are_means_over_seeds_in_percent(factors):

@@ -29,7 +29,7 @@ from calgrid.reporting.figures._fit_on import FITTED
 from calgrid.reporting.histories import last_samples
 from calgrid.reporting.html import write_report
 from calgrid.reporting.index import read_index
-from calgrid.reporting.papers.figures import figure_lists
+from calgrid.reporting.papers.figure_lists import figure_lists
 from calgrid.reporting.study import StudyData
 from calgrid.storage.tables import read_published
 

@@ -16,7 +16,7 @@ from calgrid.reporting.html import write_report
 from calgrid.reporting.papers.marks import BEST, row_ranks
 from calgrid.reporting.study import StudyData
 from calgrid.reporting.tables import write_tables
-from calgrid.reporting.tables.papers import paper_tables
+from calgrid.reporting.papers.tables import paper_tables
 from calgrid.storage.tables import write_frame
 
 HOME = Path(__file__).parents[2]

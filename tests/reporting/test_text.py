@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from calgrid.metrics import METRICS
 from calgrid.reporting import text
 from calgrid.reporting.study import keeps_accuracy, rank_rows
-from calgrid.reporting.tables._model import best_rows
+from calgrid.reporting.table import best_rows
 
 
 @pytest.mark.parametrize(
@@ -27,13 +27,13 @@ from calgrid.reporting.tables._model import best_rows
     ],
 )
 def test_shares_are_percent_and_others_are_not(metric, value, written):
-    assert text.number(metric, value) == written
+    assert text.format_metric(metric, value) == written
 
 
 def test_differences_carry_their_sign_and_zero_has_none():
-    assert text.number("ece", 0.012, signed=True) == "+1.20"
-    assert text.number("nll", -0.5, signed=True) == "-0.5000"
-    assert text.number("ece", -0.000001, signed=True) == "0.00"
+    assert text.format_metric("ece", 0.012, signed=True) == "+1.20"
+    assert text.format_metric("nll", -0.5, signed=True) == "-0.5000"
+    assert text.format_metric("ece", -0.000001, signed=True) == "0.00"
 
 
 def test_decimals_are_fixed_and_zero_has_no_sign():

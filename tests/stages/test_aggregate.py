@@ -8,11 +8,11 @@ import pandas as pd
 import pytest
 
 from calgrid.errors import DataError, StateError
-from calgrid.stages.aggregate import OUTPUTS, _collect_costs, aggregate
-from calgrid.stages.calibrate import COLUMNS
+from calgrid.stages.aggregate import _collect_costs, aggregate
 from calgrid.statistics import summarise
 from calgrid.storage.atomic import read_json, write_json
 from calgrid.storage.records import FILES, listed, write_record
+from calgrid.storage.schema import METRIC_COLUMNS, STUDY_FILES
 from calgrid.storage.tables import read_frame, write_frame
 
 KEY = ["protocol", "dataset", "backbone", "method", "seed"]
@@ -45,7 +45,7 @@ def numbers(key):
             fits, PLACES, ("accuracy", "ece", "nll", "ece_null")
         )
     ]
-    return pd.DataFrame(rows, columns=list(COLUMNS)).astype(COLUMNS)
+    return pd.DataFrame(rows, columns=list(METRIC_COLUMNS)).astype(dict(METRIC_COLUMNS))
 
 
 def record(device="cpu"):
@@ -100,7 +100,7 @@ def parts_of(study):
 
 
 def contents(folder):
-    return {name: (folder / name).read_bytes() for name in OUTPUTS if name.endswith(".parquet")}
+    return {name: (folder / name).read_bytes() for name in STUDY_FILES}
 
 
 def in_small_pieces(monkeypatch):

@@ -15,12 +15,13 @@ from calgrid.configuration.study import Study
 from calgrid.errors import StateError
 from calgrid.metrics import auroc, evaluate, resampled_metrics
 from calgrid.stages.aggregate import aggregate
-from calgrid.stages.calibrate import COLUMNS, calibrate, same_shift_rows
+from calgrid.stages.calibrate import calibrate, same_shift_rows
 from calgrid.stages.predict import predict
 from calgrid.stages.train import train
 from calgrid.storage.atomic import read_json, write_json
 from calgrid.storage.logits import read_logits, write_logits
 from calgrid.storage.records import FILES, listed, read_record, write_record
+from calgrid.storage.schema import METRIC_COLUMNS
 from calgrid.storage.tables import read_frame
 from calgrid.val_rows import rows_by_purpose
 
@@ -51,7 +52,7 @@ def fitted_files(run):
 
 
 def test_columns_and_types_follow_the_contract(metrics):
-    assert list(metrics.columns) == list(COLUMNS)
+    assert list(metrics.columns) == list(METRIC_COLUMNS)
     assert metrics["value"].notna().all()
     assert metrics["severity"].dtype == "int8"
     assert set(metrics["split"]) == {"val", "test", "shift", "ood"}
@@ -254,8 +255,8 @@ def test_aggregate_collects_the_parts_and_what_they_cost(study, part):
     aggregate(read_json(study), study.parent)
     metrics = pd.read_parquet(study.parent / "metrics.parquet")
     pd.testing.assert_frame_equal(
-        metrics.astype({c: "str" for c, t in COLUMNS.items() if t == "str"}),
-        read_frame(part / "metrics.parquet").astype({c: "str" for c, t in COLUMNS.items() if t == "str"}),
+        metrics.astype({c: "str" for c, t in METRIC_COLUMNS.items() if t == "str"}),
+        read_frame(part / "metrics.parquet").astype({c: "str" for c, t in METRIC_COLUMNS.items() if t == "str"}),
     )
     costs = read_frame(study.parent / "costs.parquet")
     assert set(costs["stage"]) == {"train", "predict", "calibrate"}

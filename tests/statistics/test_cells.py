@@ -7,7 +7,7 @@ from tests.statistics.cases import frame
 
 from calgrid.errors import ConfigError
 from calgrid.statistics import cell_means, cell_runs, summarise
-from calgrid.statistics.cells import AXES
+from calgrid.statistics.table_cells import AXES
 
 PLACE = {
     "dataset": "cifar10",

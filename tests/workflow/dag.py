@@ -13,7 +13,7 @@ import yaml
 HOME = Path(__file__).parents[2]
 PARTS = ("Snakefile", "slurm", "profiles", "workflow", "config", "envs", "src", "pyproject.toml")
 #: rules after calibration, which any change of results reaches
-AGGREGATION = {"manifest", "aggregate", "tables", "plots", "report"}
+AGGREGATION = {"manifest", "aggregate", "tables", "figures", "report"}
 
 CONFIG = {
     "study": "tiny",

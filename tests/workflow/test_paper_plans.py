@@ -6,7 +6,7 @@ import pytest
 from tests.workflow.dag import Repository
 
 pytestmark = pytest.mark.workflow
-#: manifest, aggregate, tables, plots, report, all
+#: manifest, aggregate, tables, figures, report, all
 AT_THE_END = 6
 STAGES = 3
 FEDLAS_DATA = ("cifar10", "cifar100", "svhn", "tiny_imagenet", "cub200", "cub200_448", "aircraft", "aircraft_448")

@@ -88,9 +88,9 @@ def test_a_metric_plans_calibration_only(finished, edit):
     assert finished.plan() == branch(*ALL, stages=("calibrate",)) | AGGREGATION
 
 
-def test_a_plot_plans_plots_and_report_only(finished, edit):
+def test_a_plot_plans_figures_and_report_only(finished, edit):
     edit("src/calgrid/reporting/figures/__init__.py", "\ndef write_figures", "\n_CHANGED = 1\n\n\ndef write_figures")
-    assert finished.plan() == {"plots", "report"}
+    assert finished.plan() == {"figures", "report"}
 
 
 def test_the_template_of_the_report_plans_the_report_only(finished, edit):

@@ -106,7 +106,7 @@ def test_a_second_study_trains_and_predicts_nothing_and_leaves_the_first_alone(t
     assert {path: after[path] for path in runs} == runs
     # the first study wants another set of shifts; that must not undo anything
     assert finished.plan() == set()
-    assert finished.plan("other.yaml") == {"tables", "plots", "report"}
+    assert finished.plan("other.yaml") == {"tables", "figures", "report"}
 
 
 def test_lost_snakemake_records_cannot_mix_configurations(twin):
@@ -197,7 +197,7 @@ def test_external_logits_enter_the_same_dag(fresh, finished):
     assert ending.startswith(
         "  results/logs/import/external/digits/unknown/bad/seed0.log\n    calgrid import: bad.npz: 30 rows"
     )
-    assert "Not made because of that: aggregate, calibrate, plots, report, tables.\n" in ending
+    assert "Not made because of that: aggregate, calibrate, figures, report, tables.\n" in ending
     # the advice for a report of the others, followed
     assert "take them out of the configuration: no other is made again" in ending
     fresh.configure({"study": "brought", "external": external, "statistics": {"bootstrap": 50}}, "brought.yaml")

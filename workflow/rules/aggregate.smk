@@ -1,3 +1,6 @@
+from calgrid.storage.schema import STUDY_FILES
+
+
 localrules:
     manifest,
 
@@ -26,9 +29,7 @@ rule aggregate:
         manifest=f"{STUDY}/manifest.json",
         parts=BOOK.parts(),
     output:
-        f"{STUDY}/metrics.parquet",
-        f"{STUDY}/summary.parquet",
-        f"{STUDY}/costs.parquet",
+        [f"{STUDY}/{name}" for name in STUDY_FILES],
     log:
         f"{LOGS}/{BOOK.study}/aggregate.log",
     benchmark:

@@ -1,4 +1,4 @@
-TOTALS = [f"{STUDY}/{name}.parquet" for name in ("metrics", "summary", "costs")]
+TOTALS = [f"{STUDY}/{name}" for name in STUDY_FILES]
 
 
 rule tables:
@@ -30,11 +30,10 @@ rule tables:
         " --log {log:q} >> {log:q} 2>&1"
 
 
-rule plots:
+rule figures:
     input:
         BOOK.repair_trigger(f"{STUDY}/figures"),
         TOTALS,
-        BOOK.probes(),
         manifest=f"{STUDY}/manifest.json",
     output:
         report(
@@ -44,9 +43,9 @@ rule plots:
             category="Figures",
         ),
     log:
-        f"{LOGS}/{BOOK.study}/plots.log",
+        f"{LOGS}/{BOOK.study}/figures.log",
     benchmark:
-        f"{TIMES}/{BOOK.study}/plots.tsv"
+        f"{TIMES}/{BOOK.study}/figures.tsv"
     conda:
         "../../envs/report.yaml"
     threads: 1
@@ -54,9 +53,9 @@ rule plots:
         mem_mb=lambda wildcards, attempt: attempt * BOOK.needs.report_memory(),
         runtime=30,
     params:
-        fingerprint=BOOK.stage_fingerprint("plots"),
+        fingerprint=BOOK.stage_fingerprint("figures"),
     shell:
-        "python -m calgrid plots --manifest {input.manifest:q} --out {output:q} --threads {threads}"
+        "python -m calgrid figures --manifest {input.manifest:q} --out {output:q} --threads {threads}"
         " --log {log:q} >> {log:q} 2>&1"
 
 

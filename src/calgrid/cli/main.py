@@ -72,7 +72,7 @@ def build_parser() -> argparse.ArgumentParser:
         add(commands)
     for add in (_add_data, _add_train, _add_predict, _add_probe, _add_import, _add_evaluate):
         add(commands)
-    for add in (_add_aggregate, _add_tables, _add_plots, _add_report):
+    for add in (_add_aggregate, _add_tables, _add_figures, _add_report):
         add(commands)
     return parser
 
@@ -268,8 +268,8 @@ def _add_tables(commands: Commands) -> None:
     _manifest_options(parser, "folder for the tables")
 
 
-def _add_plots(commands: Commands) -> None:
-    parser = _command(commands, "plots", "stages:plots", "Draw the figures of a study.")
+def _add_figures(commands: Commands) -> None:
+    parser = _command(commands, "figures", "stages:figures", "Draw the figures of a study.")
     _manifest_options(parser, "folder for the figures")
 
 

@@ -184,7 +184,7 @@ def tables(options: argparse.Namespace) -> None:
     _record(options.out)
 
 
-def plots(options: argparse.Namespace) -> None:
+def figures(options: argparse.Namespace) -> None:
     """Draw the figures of a study."""
     from calgrid.reporting.figures import write_figures
 

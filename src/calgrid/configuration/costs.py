@@ -18,7 +18,7 @@ from calgrid.errors import unknown_id
 FORTH = 1 / 3
 #: bytes of a stored number of a checkpoint, a logits file or exported features
 FLOAT = 4
-#: jobs after calibration: manifest, aggregate, tables, plots, report
+#: jobs after calibration: manifest, aggregate, tables, figures, report
 JOBS_AT_THE_END = 5
 
 

@@ -25,7 +25,7 @@ OF_THE_MACHINE = ("device", "keep_models")
 REPORT_MODULES = {
     "aggregate": ("calgrid.stages.aggregate",),
     "tables": ("calgrid.reporting.tables",),
-    "plots": ("calgrid.reporting.figures",),
+    "figures": ("calgrid.reporting.figures",),
     "report": ("calgrid.reporting.html",),
 }
 
@@ -277,7 +277,7 @@ class Plan:
         return None if first is None else {"method": first.method, "run": self.study.layout.run(first)}
 
     def stage(self, name: str) -> str:
-        """Fingerprint of a stage after calibration: ``aggregate``, ``tables``, ``plots``, ``report``."""
+        """Fingerprint of a stage after calibration: ``aggregate``, ``tables``, ``figures``, ``report``."""
         return fingerprint.of_stage({"stage": name, "files": _resource_digests(name)}, REPORT_MODULES[name])
 
 

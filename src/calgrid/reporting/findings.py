@@ -7,8 +7,8 @@ import pandas as pd
 from calgrid.conventions import WORSE
 from calgrid.reporting import text
 from calgrid.reporting.study import SEES_VALIDATION, UNCALIBRATED, Group, StudyData, keeps_accuracy, rank_rows
-from calgrid.reporting.text import amount
-from calgrid.reporting.tuning import read_tuned
+from calgrid.reporting.tables.tuned import read_tuned
+from calgrid.reporting.text import format_with_unit
 
 #: as many calibrators are named one by one
 FEW = 6
@@ -51,17 +51,19 @@ def _codes(names: list[str]) -> str:
 
 def _said(row: pd.Series, *metrics: str) -> str:
     """Means of metrics in words: ``accuracy 97.00 %, Brier score 0.0417``."""
-    return ", ".join(f"{WORDS[metric]} {amount(metric, row[f'{metric}_mean'])}" for metric in metrics)
+    return ", ".join(f"{WORDS[metric]} {format_with_unit(metric, row[f'{metric}_mean'])}" for metric in metrics)
 
 
 def _ece(row: pd.Series) -> str:
     """Debiased ECE, beside it the plain one and its null."""
-    debiased, plain, null = (amount(metric, row[f"{metric}_mean"]) for metric in ("ece_debiased", "ece", "ece_null"))
+    debiased, plain, null = (
+        format_with_unit(metric, row[f"{metric}_mean"]) for metric in ("ece_debiased", "ece", "ece_null")
+    )
     return f"debiased ECE {debiased} (plain {plain}, null {null})"
 
 
 def _interval(data: StudyData, row: pd.Series, metric: str) -> str:
-    low, high = (text.number(metric, row[f"{metric}_{end}"]) for end in ("ci_low", "ci_high"))
+    low, high = (text.format_metric(metric, row[f"{metric}_{end}"]) for end in ("ci_low", "ci_high"))
     return "" if low == text.NOTHING else f" ({100 * data.level:g} % interval {low} to {high})"
 
 
@@ -83,7 +85,7 @@ def _tuned(data: StudyData, group: Group) -> str:
         return ""
     best, others = rows["mean"].idxmin(), rows.drop(index=found.baseline)
     survive = int((others["p_holm"] < 1 - data.level).sum())
-    lowest, baseline = (amount("nll", rows.loc[name, "mean"]) for name in (best, found.baseline))
+    lowest, baseline = (format_with_unit("nll", rows.loc[name, "mean"]) for name in (best, found.baseline))
     return (
         f"Tuned with {text.count(found.budget, 'setting')} each, chosen by the {text.name(found.metric)} of validation "
         f"rows: of {len(rows)} methods {_code(best)} has the lowest NLL, {lowest}; against {_code(found.baseline)}, "
@@ -99,7 +101,8 @@ def _best_method(data: StudyData, group: Group) -> str:
     best = kept.iloc[0]
     return (
         f"Of {len(rows)} uncalibrated methods, {len(kept)} are within 1 point of the best accuracy; among them "
-        f"{_code(best['method'])} has the lowest NLL: {amount('nll', best['nll_mean'])}{_interval(data, best, 'nll')}, "
+        f"{_code(best['method'])} has the lowest NLL: {format_with_unit('nll', best['nll_mean'])}"
+        f"{_interval(data, best, 'nll')}, "
         f"{_said(best, 'accuracy', 'brier')}, {_ece(best)}."
     )
 
@@ -110,7 +113,9 @@ def _baseline(data: StudyData, group: Group) -> str:
     if rows.empty:
         return ""
     row = rows.iloc[0]
-    debiased, plain, null = (amount(metric, row[f"{metric}_mean"]) for metric in ("ece_debiased", "ece", "ece_null"))
+    debiased, plain, null = (
+        format_with_unit(metric, row[f"{metric}_mean"]) for metric in ("ece_debiased", "ece", "ece_null")
+    )
     return (
         f"{_code(row['method'])} has a debiased ECE of {debiased}{_interval(data, row, 'ece_debiased')}, with "
         f"{_said(row, *WORDS)}. Its plain ECE is {plain}; a perfectly calibrated network with its confidences would "
@@ -193,8 +198,8 @@ def _far_worse(data: StudyData, group: Group) -> str:
     base = rows[rows["calibrator"] == UNCALIBRATED].set_index("method")["nll_mean"]
     worse = rows[rows["nll_mean"] > WORSE * rows["method"].map(base)]
     cases = [
-        f"{_code(row['calibrator'])} on {_code(row['method'])} ({text.number('nll', row['nll_mean'])} against "
-        f"{text.number('nll', base[row['method']])})"
+        f"{_code(row['calibrator'])} on {_code(row['method'])} ({text.format_metric('nll', row['nll_mean'])} against "
+        f"{text.format_metric('nll', base[row['method']])})"
         for _, row in worse.iterrows()
     ]
     if not cases:
@@ -228,13 +233,17 @@ def _shift(data: StudyData, group: Group) -> str:
         return ""
     before, after = clean.iloc[0], bare.iloc[0]
     parts = [
-        f"{label} from {text.number(metric, before[f'{metric}_mean'])} to {amount(metric, after[f'{metric}_mean'])}"
+        f"{label} from {text.format_metric(metric, before[f'{metric}_mean'])} to "
+        f"{format_with_unit(metric, after[f'{metric}_mean'])}"
         for metric, label in (("accuracy", "accuracy goes"), ("nll", "NLL"), ("ece", "ECE"))
     ]
     calibrated = means[means["calibrator"] != UNCALIBRATED]
     if len(calibrated) > FEW:
         calibrated = calibrated.sort_values("ece_mean").iloc[[0, -1]]
-    others = [f"{amount('ece', row['ece_mean'])} with {_code(row['calibrator'])}" for _, row in calibrated.iterrows()]
+    others = [
+        f"{format_with_unit('ece', row['ece_mean'])} with {_code(row['calibrator'])}"
+        for _, row in calibrated.iterrows()
+    ]
     span = " to " if len(means) > FEW + 1 else ", "
     with_calibrators = f" (ECE {span.join(others)})" if others else ""
     setting = f"Under corruption of severity {after['severity']}, {_code(data.baseline)}"
@@ -246,6 +255,7 @@ def _ood(data: StudyData, group: Group) -> str:
     parts = []
     for name, part in rows[rows["calibrator"] == UNCALIBRATED].groupby("shift"):
         best = part.loc[part["auroc_mean"].idxmax()]
-        numbers = f"AUROC {amount('auroc', best['auroc_mean'])}, FPR95 {amount('fpr95', best['fpr95_mean'])}"
+        auroc, fpr95 = (format_with_unit(metric, best[f"{metric}_mean"]) for metric in ("auroc", "fpr95"))
+        numbers = f"AUROC {auroc}, FPR95 {fpr95}"
         parts.append(f"{_code(name)} is told apart best by {_code(best['method'])} ({numbers})")
     return f"Out of distribution, uncalibrated: {'; '.join(parts)}." if parts else ""

@@ -13,7 +13,7 @@ from calgrid import __version__
 from calgrid.reporting import captions, text
 from calgrid.reporting.findings import findings
 from calgrid.reporting.index import CATEGORIES, PAPER_FIGURES, read_index
-from calgrid.reporting.papers.figures import figure_lists
+from calgrid.reporting.papers.figure_lists import figure_lists
 from calgrid.reporting.provenance import provenance
 from calgrid.reporting.study import UNCALIBRATED, Group, StudyData
 from calgrid.storage.atomic import write_text

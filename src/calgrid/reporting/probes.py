@@ -1,28 +1,17 @@
-"""Tables of probes, and what runs were retrained under masks: what figures about the networks themselves read."""
+"""What probes measured of the networks of a study, and which of its runs were retrained under masks."""
 
-from collections.abc import Iterator, Mapping
-from pathlib import Path
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
 import pandas as pd
-from scipy.special import softmax
+import pyarrow as pa
+import pyarrow.compute as pc
 
-from calgrid.metrics import Predictions, check_probabilities
-from calgrid.reporting.study import Group, StudyData, run_logits
-from calgrid.storage.records import TRAIN, read_record, verified
-from calgrid.storage.tables import read_frame
+from calgrid.reporting.study import Group, StudyData
+from calgrid.storage.schema import BINS, CONDITION, PROBES, RUN_KEY
 
 #: the procedure that retrains a head under masks
 MASKING = "maccal"
-
-
-class Probed(NamedTuple):
-    """What a probe measured of a method: options of the probe, and its table of all seeds with the column ``seed``."""
-
-    method: str
-    options: Mapping[str, Any]
-    table: pd.DataFrame
 
 
 class Retrained(NamedTuple):
@@ -32,47 +21,58 @@ class Retrained(NamedTuple):
     options: Mapping[str, Any]
 
 
-def probed(data: StudyData, group: Group, id: str) -> dict[str, Probed]:
+def probed(data: StudyData, group: Group, id: str, options: Sequence[str] = ()) -> pd.DataFrame:
     """What a probe measured at a group's checkpoint, by method in the order of the study.
 
-    Where a group has several variants of the probe, the name of the variant stands behind that of the method.
+    Parameters
+    ----------
+    id : of the probe. options : of the probe, each of which becomes a column.
 
-    Raises
-    ------
-    DataError, StateError : a table is missing, damaged or of another configuration.
+    Returns
+    -------
+    Table of the probe of all methods and seeds with the columns method, seed and ``name``: the method, and behind it
+    the name of the variant where a group has several variants of the probe.
     """
-    found: dict[tuple[str, str], list[tuple[Mapping[str, Any], pd.DataFrame]]] = {}
-    for run in data.runs(group):
-        for probe in run.get("probes", ()):
-            if probe["id"] == id:
-                record, what = f"probes/{probe['name']}", f"table of the probe {probe['name']}"
-                path = verified(run["run"], f"{record}.json", f"{record}.parquet", what)
-                table = read_frame(path, what, probe["fingerprint"])
-                own = table[table["checkpoint"] == group.checkpoint].assign(seed=run["key"]["seed"])
-                found.setdefault((run["key"]["method"], probe["name"]), []).append((probe["options"], own))
-    several = len({name for _, name in found}) > 1
-    return {
-        f"{method} ({name})" if several else method: Probed(method, parts[0][0], pd.concat([t for _, t in parts]))
-        for (method, name), parts in sorted(found.items(), key=lambda item: data.methods.index(item[0][0]))
-    }
+    probes = {each["name"]: each for run in data.runs(group) for each in run.get("probes", ()) if each["id"] == id}
+    parts = []
+    for name, probe in probes.items():
+        rows = _measured(data.stored(PROBES), dict(zip(CONDITION, group, strict=False)) | {"probe": name})
+        rows = rows[rows["checkpoint"] == group.checkpoint]
+        known = {option: probe["options"][option] for option in options}
+        parts.append(rows.assign(name=_named(rows["method"], name, len(probes) > 1), **known))
+    if not parts:
+        return pd.DataFrame()
+    table = pd.concat(parts)
+    order = table["method"].map(data.methods.index).to_numpy()
+    return table.iloc[order.argsort(kind="stable")].reset_index(drop=True)
 
 
-def seeds(tables: Mapping[str, Probed]) -> str:
+def _named(methods: pd.Series, probe: str, several: bool) -> pd.Series:
+    return methods + f" ({probe})" if several else methods
+
+
+def _measured(table: pa.Table, wanted: Mapping[str, str]) -> pd.DataFrame:
+    """Rows of a table of several probes where columns have wanted values, with the columns that they have."""
+    for column, value in wanted.items():
+        table = table.filter(pc.equal(table[column].cast(pa.string()), value))
+    return table.select([name for name in table.column_names if table[name].null_count < len(table)]).to_pandas()
+
+
+def seeds(table: pd.DataFrame) -> str:
     """Say for a caption how many seeds there are."""
-    most = max(part.table["seed"].nunique() for part in tables.values())
+    most = table.groupby("name")["seed"].nunique().max()
     return f"{most} seeds" if most > 1 else "one seed"
 
 
 def retrained(data: StudyData, group: Group) -> Iterator[Retrained]:
     """Runs of a group that were retrained under masks, with the options that they were trained with."""
     for run in data.runs(group):
-        if run.get("first_stage"):
-            procedure = read_record(Path(run["run"], TRAIN), "train record")["spec"]["procedure"]
-            if procedure["id"] == MASKING:
-                yield Retrained(run, procedure["options"])
+        procedure = data.facts[tuple(run["key"][name] for name in RUN_KEY)].get("procedure", {})
+        if run.get("first_stage") and procedure.get("id") == MASKING:
+            yield Retrained(run, procedure["options"])
 
 
-def predictions(run: str, checkpoint: str) -> Predictions:
-    """Uncalibrated predictions of a run, found by its folder, on the clean test split."""
-    data = run_logits(run, checkpoint)
-    return check_probabilities(softmax(data.logits.astype(np.float64), axis=1), data.label)
+def confidence_bins(data: StudyData, group: Group, n_bins: int) -> pd.DataFrame:
+    """Sums over the clean test split in bins of the uncalibrated confidence, one row a method, seed and bin."""
+    rows = data.select(data.table(BINS), group)
+    return rows[rows["n_bins"] == n_bins]

@@ -1,8 +1,7 @@
 """Where the numbers come from: configuration, versions, devices, fingerprints and sources."""
 
 from collections import Counter
-from collections.abc import Iterable
-from pathlib import Path
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import pandas as pd
@@ -10,10 +9,9 @@ import yaml
 
 from calgrid import registry
 from calgrid.errors import ConfigError
-from calgrid.reporting.study import CONDITIONS, StudyData
-from calgrid.storage.records import TRAIN, read_record
+from calgrid.reporting.study import StudyData
+from calgrid.storage.schema import RUN_KEY
 
-KEY = [*CONDITIONS, "method", "seed"]
 ENVIRONMENT = ("calgrid", "python", "torch", "device", "device_name", "threads")
 #: kinds of components that a method's name may point to, in order
 METHOD_KINDS = ("loss", "procedure")
@@ -21,8 +19,8 @@ METHOD_KINDS = ("loss", "procedure")
 
 def provenance(data: StudyData) -> dict[str, Any]:
     """Everything the report's last section shows."""
-    fingerprints = data.metrics.groupby(KEY)["fingerprint"].agg(lambda values: ", ".join(sorted(set(values))))
-    records = [_record(run, fingerprints) for run in data.manifest["runs"]]
+    fingerprints = data.metrics.groupby(list(RUN_KEY))["fingerprint"].agg(lambda values: ", ".join(sorted(set(values))))
+    records = [_record(run, data.facts, fingerprints) for run in data.manifest["runs"]]
     found = Counter(record["environment"] for record in records if any(record["environment"]))
     return {
         "fingerprint": data.manifest["fingerprint"],
@@ -34,20 +32,22 @@ def provenance(data: StudyData) -> dict[str, Any]:
     }
 
 
-def _record(run: dict[str, Any], fingerprints: pd.Series) -> dict[str, Any]:
-    record = {} if run["external"] else read_record(Path(run["run"], TRAIN), "train record")
+def _record(
+    run: Mapping[str, Any], facts: Mapping[tuple[Any, ...], Mapping[str, Any]], fingerprints: pd.Series
+) -> dict[str, Any]:
+    record = facts[tuple(run["key"][name] for name in RUN_KEY)]
     environment = record.get("environment", {})
     return {
-        "path": "/".join(str(run["key"][name]) for name in KEY),
+        "path": "/".join(str(run["key"][name]) for name in RUN_KEY),
         "origin": "external logits" if run["external"] else _origin(record),
-        "fingerprint": fingerprints.get(tuple(run["key"][name] for name in KEY), ""),
+        "fingerprint": fingerprints.get(tuple(run["key"][name] for name in RUN_KEY), ""),
         "part": run["fingerprint"],
         "environment": tuple(str(environment.get(name, "")) for name in ENVIRONMENT),
         "interruptions": record.get("interruptions", ""),
     }
 
 
-def _origin(record: dict[str, Any]) -> str:
+def _origin(record: Mapping[str, Any]) -> str:
     """Where the weights of a run come from."""
     weights = record.get("weights")
     return "trained" if weights is None else f"{weights['source']} weights, {weights['path']} of {weights['url']}"

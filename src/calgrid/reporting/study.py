@@ -10,18 +10,17 @@ import numpy as np
 import pandas as pd
 
 from calgrid.errors import DataError
-from calgrid.statistics import mean_over_shifts, summarise
-from calgrid.storage.logits import Logits, read_logits
-from calgrid.storage.records import AGGREGATE, PREDICT, TRAIN, Record, verified
-from calgrid.storage.tables import read_frame
+from calgrid.statistics import summarise
+from calgrid.storage.records import AGGREGATE, Record, read_record, verified
+from calgrid.storage.schema import CONDITION, COSTS, METRICS, RUN_KEY, RUNS, SHIFT_MEANS, SUMMARY
+from calgrid.storage.tables import Table, read_frame, read_result
 
 UNCALIBRATED = "none"
 #: the calibrator that is shown beside the uncalibrated networks where there is room for one only
 PREFERRED = "ts"
 #: stands behind the name of a method that sees validation data during training
 SEES_VALIDATION = "†"
-CONDITIONS = ["protocol", "dataset", "backbone"]
-GROUP = [*CONDITIONS, "checkpoint"]
+GROUP = [*CONDITION, "checkpoint"]
 #: accuracy that a method may lose and still be ranked with those that keep it: one percentage point
 KEPT_ACCURACY = 0.01
 #: the metrics that stand beside an ECE wherever one is shown
@@ -43,7 +42,7 @@ class StudyData:
 
     Parameters
     ----------
-    folder : holds ``metrics.parquet``, ``summary.parquet`` and ``costs.parquet``.
+    folder : holds the files that ``aggregate`` wrote (``storage.schema.STUDY_FILES``).
     manifest : what was run (``calgrid.configuration.plan.Plan.manifest``).
 
     Raises
@@ -58,24 +57,40 @@ class StudyData:
         self.level: float = statistics["level"]
         self.bins: int = statistics["bins"]
         self.comparisons: Sequence[Mapping[str, str]] = statistics.get("comparisons", ())
+        self._tables: dict[str, pd.DataFrame] = {}
 
-    def _read(self, name: str, what: str) -> pd.DataFrame:
-        return read_frame(verified(self.folder, AGGREGATE, name, what), what)
+    def table(self, name: str) -> pd.DataFrame:
+        """A file of the study as a frame, read once."""
+        if name not in self._tables:
+            self._tables[name] = read_frame(self._verified(name), f"file {name}")
+        return self._tables[name]
+
+    def stored(self, name: str) -> Table:
+        """A file of the study as it is stored."""
+        return read_result(self._verified(name), f"file {name}")
+
+    def _verified(self, name: str) -> Path:
+        return verified(self.folder, AGGREGATE, name, f"file {name}")
 
     @functools.cached_property
     def metrics(self) -> pd.DataFrame:
         """All metrics, one row a number."""
-        return _named_calibrators(self._read("metrics.parquet", "metrics file"))
+        return _named_calibrators(self.table(METRICS))
 
     @functools.cached_property
     def summary(self) -> pd.DataFrame:
         """Mean, spread, interval, rank, tests and published value of each metric."""
-        return _named_calibrators(self._read("summary.parquet", "summary file"))
+        return _named_calibrators(self.table(SUMMARY))
+
+    @functools.cached_property
+    def shift_runs(self) -> pd.DataFrame:
+        """Means of each metric of each run over the corruptions of a severity, and (severity -1) over severities."""
+        return _named_calibrators(self.table(SHIFT_MEANS))
 
     @functools.cached_property
     def costs(self) -> pd.DataFrame:
         """Seconds and memory of each stage."""
-        return self._read("costs.parquet", "costs file")
+        return self.table(COSTS)
 
     @functools.cached_property
     def fit_warnings(self) -> list[Mapping[str, Any]]:
@@ -83,10 +98,11 @@ class StudyData:
         recorded = (self.folder / AGGREGATE).exists()  # else they were copied without it
         return Record.read(self.folder, AGGREGATE).content.get("warnings", []) if recorded else []
 
-    @functools.cache  # noqa: B019  (a study lives as long as its process)
-    def history(self, run: str) -> pd.DataFrame:
-        """Training history of a run, by its folder: several figures draw the same ones."""
-        return read_frame(verified(run, TRAIN, "history.parquet", "training history"), "training history")
+    @functools.cached_property
+    def facts(self) -> Mapping[tuple[Any, ...], Mapping[str, Any]]:
+        """What the record of its training says of each run, by the values of ``RUN_KEY``; nothing of external runs."""
+        runs = read_record(self._verified(RUNS), f"file {RUNS}")["runs"]
+        return {tuple(run[name] for name in RUN_KEY): run for run in runs}
 
     @functools.cached_property
     def groups(self) -> list[Group]:
@@ -131,7 +147,7 @@ class StudyData:
 
     def runs(self, group: Group) -> list[Mapping[str, Any]]:
         """Entries of the manifest that belong to a group."""
-        return [run for run in self.manifest["runs"] if tuple(run["key"][name] for name in CONDITIONS) == group[:3]]
+        return [run for run in self.manifest["runs"] if tuple(run["key"][name] for name in CONDITION) == group[:3]]
 
     def warning(self, group: Group) -> str:
         """What must be said with the results of a group because of its data set; empty for most."""
@@ -194,11 +210,9 @@ class StudyData:
     @functools.cached_property
     def _shift_summary(self) -> pd.DataFrame:
         """Tidy summary of :meth:`shift_means` for all groups."""
-        means = mean_over_shifts(self.metrics)
+        means = self.shift_runs
         keys = [*GROUP, "method", "calibrator", "fit_on"]
-        runs = [*keys, "seed", "fit_seed", "split", "shift", "metric"]
-        overall = means.groupby(runs, as_index=False)["value"].mean().assign(severity=-1)
-        graded = summarise(pd.concat([means, overall]), self.baseline, level=self.level)
+        graded = summarise(means, self.baseline, level=self.level)
         counts = means.groupby(keys)["n_shifts"].max().reset_index()
         graded = graded.merge(counts, on=keys).assign(domain="")
         domains = self.summary[(self.summary["split"] == "shift") & (self.summary["severity"] == 0)]
@@ -248,11 +262,6 @@ class StudyData:
     def select(table: pd.DataFrame, group: Group) -> pd.DataFrame:
         """Rows of a table with the columns ``GROUP`` that belong to a group."""
         return table[np.logical_and.reduce([table[name] == value for name, value in zip(GROUP, group, strict=True)])]
-
-
-def run_logits(run: str, checkpoint: str, split: str = "test") -> Logits:
-    """Logits of a run, found by its folder, on ``val`` or the clean ``test`` split."""
-    return read_logits(verified(run, PREDICT, f"logits/{checkpoint}/{split}.parquet", "logits file"))
 
 
 def _order(values: Iterable[Hashable]) -> dict[Hashable, int]:

@@ -87,7 +87,7 @@ def heading(metric: str) -> str:
     return in_unit(metric) + {True: " ↓", False: " ↑", None: ""}[lower]
 
 
-def number(metric: str, value: float, signed: bool = False) -> str:
+def format_metric(metric: str, value: float, signed: bool = False) -> str:
     """Write a value: shares in percent with two decimals, others with four; NaN is a dash."""
     return decimal(*((100 * value, 2) if is_percent(metric) else (value, 4)), signed)
 
@@ -100,17 +100,17 @@ def decimal(value: float, decimals: int, signed: bool = False) -> str:
     return text if text.strip("+-0.") else text.replace("-", "").replace("+", "")
 
 
-def amount(metric: str, value: float) -> str:
+def format_with_unit(metric: str, value: float) -> str:
     """Write a value with its unit, for sentences."""
     unit = {"fraction": " %", "nats": " nats", "score": ""}[METRICS[metric].unit]
-    return number(metric, value) + unit
+    return format_metric(metric, value) + unit
 
 
 def spread(metric: str, n_seeds: int, std: float, low: float, high: float) -> str:
     """Write the deviation over seeds, or the bootstrap interval where there is one seed."""
     if n_seeds > 1 and not math.isnan(std):
-        return f"± {number(metric, std)}"
-    return "" if math.isnan(low) else f"[{number(metric, low)}, {number(metric, high)}]"
+        return f"± {format_metric(metric, std)}"
+    return "" if math.isnan(low) else f"[{format_metric(metric, low)}, {format_metric(metric, high)}]"
 
 
 def p_value(value: float) -> str:

@@ -1,51 +1,79 @@
-"""Stage ``aggregate``: all runs of a study in ``metrics.parquet``, ``summary.parquet`` and ``costs.parquet``.
+"""Stage ``aggregate``: all that tables, figures and the report need of the runs of a study, in one folder.
 
-Rows pass through in pieces, so that memory does not grow with the number of runs: metrics are written as they are read,
-and dealt into slices on disk by what is ranked and tested together, which are summarised one by one. Several processes
-may read and summarise; the bytes do not depend on how many.
+The files and their columns are listed in ``storage.schema``. Metrics pass through in pieces, so that memory does not
+grow with the number of runs: they are written as they are read, and dealt into slices on disk by what is ranked and
+tested together, which are summarised one by one. Several processes may read and summarise; the bytes do not depend on
+how many.
 """
 
 import functools
 import itertools
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from calgrid.errors import StateError
 from calgrid.parallel import Map, processes
 from calgrid.progress import Progress
-from calgrid.stages.calibrate import COLUMNS
-from calgrid.statistics import summarise
-from calgrid.statistics._frames import KEYS
+from calgrid.statistics import mean_over_severities, mean_over_shifts, summarise
 from calgrid.storage import provenance
-from calgrid.storage.records import AGGREGATE, CALIBRATE, TRAIN, Record, read_record
+from calgrid.storage.records import AGGREGATE, CALIBRATE, TRAIN, Record, read_record, verified, write_record
+from calgrid.storage.schema import (
+    BIN_COLUMNS,
+    BINS,
+    CONDITION,
+    COST_COLUMNS,
+    COSTS,
+    FIT_COLUMNS,
+    FITS,
+    HISTORIES,
+    MARGIN_COLUMNS,
+    MARGINS,
+    METRIC_COLUMNS,
+    METRICS,
+    NUMBER_KEY,
+    PROBES,
+    RESAMPLES,
+    RUN_KEY,
+    RUNS,
+    SAMPLE_COLUMNS,
+    SAMPLES,
+    SHIFT_MEAN_COLUMNS,
+    SHIFT_MEANS,
+    STUDY_FILES,
+    SUMMARY,
+    Columns,
+)
 from calgrid.storage.slices import Slice, Slices
 from calgrid.storage.stage import run_stage
-from calgrid.storage.tables import Table, join, read_published, read_result, table_of_rows, to_table, writing
+from calgrid.storage.tables import (
+    Table,
+    as_table,
+    join,
+    join_any,
+    read_published,
+    read_result,
+    table_of_rows,
+    to_table,
+    with_columns,
+    writing,
+)
 
-OUTPUTS = ("metrics.parquet", "summary.parquet", "costs.parquet")
-KEY = ["protocol", "dataset", "backbone", "method", "seed"]
-#: leading columns by which a summary is sorted: what differs in them is never compared
-CONDITION = ("protocol", "dataset", "backbone")
 #: with ``CONDITION``: what rows of one column of a table, which are ranked and tested together, have in common
 COLUMN = ("checkpoint", "split", "shift", "severity", "metric")
 NOT_SUMMARISED = ("n_samples", "fingerprint")
-#: columns of ``costs.parquet`` beside the key; ``fit_seed`` is that of a calibrator
-COSTS = {
-    **dict.fromkeys(("stage", "item"), "str"),
-    **dict.fromkeys(("fit_seed", "seconds", "peak_memory_mb"), "float64"),
-    **dict.fromkeys(("device", "device_name"), "str"),
-    **dict.fromkeys(("threads", "epochs", "parameters"), "float64"),
-}
 #: rows that are summarised at once, about; which takes some 150 MB
 SLICE_ROWS = 2**18
 #: runs that a process reads at once
 BATCH_RUNS = 32
 Run = Mapping[str, Any]
+#: what the record of a training says of a run
+FACTS = ("loss", "procedure")
 #: what fits of a calibrator are counted by: names and values
 FIT = (*CONDITION, "calibrator")
 Fit = tuple[str, ...]
@@ -70,9 +98,10 @@ def aggregate(manifest: Mapping[str, Any], out: Path, threads: int = 1) -> bool:
         runs = manifest["runs"]
         with processes(threads) as in_processes:
             with Slices(folder / "slices", COLUMN, SLICE_ROWS) as slices:
-                n_metrics = _collect_metrics(runs, folder / "metrics.parquet", slices, in_processes)
-                n_summary = _summarise(manifest, slices, folder / "summary.parquet", in_processes)
-            n_costs, warnings = _collect_costs(runs, folder / "costs.parquet", in_processes)
+                n_metrics = _collect_metrics(runs, folder, slices, in_processes)
+                n_summary = _summarise(manifest, slices, folder / SUMMARY, in_processes)
+            n_costs, warnings = _collect_costs(runs, folder / COSTS, in_processes)
+            collect_diagnostics(manifest, folder)
         facts = {
             "spec": {**manifest, "runs": len(runs)},
             "fingerprint": manifest["fingerprint"],
@@ -81,17 +110,22 @@ def aggregate(manifest: Mapping[str, Any], out: Path, threads: int = 1) -> bool:
         }
         return provenance.stage_record(facts, begin, "numpy", "pandas", "pyarrow")
 
-    return run_stage(out, "aggregate", manifest["fingerprint"], OUTPUTS, produce, record=AGGREGATE)
+    return run_stage(out, "aggregate", manifest["fingerprint"], STUDY_FILES, produce, record=AGGREGATE)
 
 
-def _collect_metrics(runs: Sequence[Run], path: Path, slices: Slices, in_processes: Map) -> int:
-    """Write the metrics of all runs in their order, and deal them into slices; return how many rows there are."""
+def _collect_metrics(runs: Sequence[Run], folder: Path, slices: Slices, in_processes: Map) -> int:
+    """Write metrics and means over shifts of all runs in their order; deal metrics into slices, return their number."""
     members = Counter(map(_condition, runs))
     expected: set[tuple[str, ...]] = set()
     rows = 0
-    with Progress("aggregate", len(runs), "run") as progress, writing(path) as writer:
-        for table, conditions in in_processes(_read_parts, _batches(runs)):
+    with (
+        Progress("aggregate", len(runs), "run") as progress,
+        writing(folder / METRICS) as writer,
+        writing(folder / SHIFT_MEANS) as means,
+    ):
+        for table, shifted, conditions in in_processes(_read_parts, _batches(runs)):
             writer.add(table)
+            means.add(shifted)
             numbers, start = table.drop_columns([*CONDITION, *NOT_SUMMARISED]), 0
             for condition, lengths in itertools.groupby(conditions, key=lambda pair: pair[0]):
                 counts = [length for _, length in lengths]
@@ -110,10 +144,26 @@ def _batches(runs: Sequence[Run]) -> Iterator[Sequence[Run]]:
     return (runs[start : start + BATCH_RUNS] for start in range(0, len(runs), BATCH_RUNS))
 
 
-def _read_parts(runs: Sequence[Run]) -> tuple[Table, list[tuple[tuple[str, ...], int]]]:
-    """Metrics of some runs, and the condition and the number of rows of each."""
+def _read_parts(runs: Sequence[Run]) -> tuple[Table, Table, list[tuple[tuple[str, ...], int]]]:
+    """Metrics of some runs, their means over shifts, and the condition and the number of rows of each."""
     parts = [_read_part(run) for run in runs]
-    return join(parts), [(_condition(run), len(part)) for run, part in zip(runs, parts, strict=True)]
+    table = join(parts)
+    conditions = [(_condition(run), len(part)) for run, part in zip(runs, parts, strict=True)]
+    means = _in_order(shift_means(table.to_pandas()), runs)
+    return table, as_table(means, SHIFT_MEAN_COLUMNS), conditions
+
+
+def shift_means(metrics: pd.DataFrame) -> pd.DataFrame:
+    """Means over the corruptions of each severity, and their means over severities (severity -1)."""
+    means = mean_over_shifts(metrics)
+    return pd.concat([means, mean_over_severities(means)], ignore_index=True)
+
+
+def _in_order(rows: pd.DataFrame, runs: Sequence[Run]) -> pd.DataFrame:
+    """Rows in the order of their runs, whatever batch these came in."""
+    order = pd.MultiIndex.from_tuples([tuple(run["key"][name] for name in RUN_KEY) for run in runs])
+    places = order.get_indexer(pd.MultiIndex.from_frame(rows[list(RUN_KEY)]))
+    return rows.iloc[np.argsort(places, kind="stable")]
 
 
 def _condition(run: Run) -> tuple[str, ...]:
@@ -122,9 +172,9 @@ def _condition(run: Run) -> tuple[str, ...]:
 
 def _read_part(run: Run) -> Table:
     """Metrics of a run, which must be its own: a file in the wrong place would count its rows twice."""
-    path = Record.read(Path(run["part"]), CALIBRATE).verified("metrics.parquet", "metrics file")
-    part = read_result(path, "metrics file", run["fingerprint"], COLUMNS)
-    for name in KEY:
+    path = Record.read(Path(run["part"]), CALIBRATE).verified(METRICS, "metrics file")
+    part = read_result(path, "metrics file", run["fingerprint"], METRIC_COLUMNS)
+    for name in RUN_KEY:
         found = part.column(name).unique().to_pylist()
         if found != [run["key"][name]]:
             raise StateError(
@@ -146,17 +196,17 @@ def _summarise(manifest: Mapping[str, Any], slices: Slices, path: Path, in_proce
     with writing(path) as writer:
         for condition, parts in slices.read():
             found = list(in_processes(functools.partial(_summary_of, condition, options), parts))
-            summary = found[0] if len(found) == 1 else pd.concat(found).sort_values(list(KEYS), kind="stable")
+            summary = found[0] if len(found) == 1 else pd.concat(found).sort_values(list(NUMBER_KEY), kind="stable")
             writer.add(to_table(summary))
             rows += len(summary)
     return rows
 
 
 def _summary_of(condition: tuple[str, ...], options: Mapping[str, Any], part: Slice) -> pd.DataFrame:
-    return summarise(_placed(part.read(), condition), **options)
+    return summarise(_with_condition(part.read(), condition), **options)
 
 
-def _placed(part: pd.DataFrame, condition: tuple[str, ...]) -> pd.DataFrame:
+def _with_condition(part: pd.DataFrame, condition: tuple[str, ...]) -> pd.DataFrame:
     """Rows of a slice with the columns that are the same in all of them."""
     codes = [0] * len(part)
     return part.assign(**{n: pd.Categorical.from_codes(codes, [v]) for n, v in zip(CONDITION, condition, strict=True)})
@@ -192,7 +242,7 @@ def _costs_of(runs: Sequence[Run]) -> tuple[Table, list[tuple[Fit, list[str]]]]:
         rows += _costs(run, calibration["fits"])
         for fit in calibration["fits"]:
             warnings.append(((*_condition(run), fit["calibrator"]), fit.get("warnings", [])))
-    return table_of_rows(rows, {**{name: COLUMNS[name] for name in KEY}, **COSTS}), warnings
+    return table_of_rows(rows, COST_COLUMNS), warnings
 
 
 def _costs(run: Run, fits: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
@@ -211,7 +261,7 @@ def _costs(run: Run, fits: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, An
 
 
 def _stage_of_training(run: str) -> str:
-    """Return ``train``, or ``weights`` where they were taken as they are, which says nothing of what training costs."""
+    """Return ``train``, or ``weights`` where they were downloaded: seconds of a download are no cost of training."""
     return "weights" if "weights" in read_record(Path(run, TRAIN), "train record") else "train"
 
 
@@ -224,4 +274,99 @@ def _stage_cost(run: str, stage: str) -> dict[str, Any]:
         **{name: environment[name] for name in ("device", "device_name", "threads")},
         "epochs": record.get("epochs"),
         "parameters": record.get("parameters"),
+    }
+
+
+def collect_diagnostics(manifest: Mapping[str, Any], folder: Path) -> None:
+    """Write what figures and the report show of runs beside numbers: bins, fits, margins, histories, samples, probes.
+
+    Courses of fits and margins are those of one run of each condition, the first seed of its reference method.
+    """
+    runs: Sequence[Run] = manifest["runs"]
+    trained = [run for run in runs if not run["external"]]
+    references = _reference_runs(runs, manifest["statistics"]["baseline"])
+    _write_parts(runs, BINS, BIN_COLUMNS, folder)
+    _write_parts(references, FITS, FIT_COLUMNS, folder)
+    _write_parts(references, MARGINS, MARGIN_COLUMNS, folder)
+    _write_parts(runs, RESAMPLES, None, folder)
+    _write_all(((run, _history(run)) for run in trained), folder / HISTORIES)
+    _write_all(((run, _last_samples(run)) for run in trained), folder / SAMPLES, SAMPLE_COLUMNS)
+    _write_all(_probe_tables(runs), folder / PROBES)
+    facts = [{**run["key"], **_facts(run)} for run in runs]
+    write_record(folder / RUNS, {"runs": facts})
+
+
+def _reference_runs(runs: Sequence[Run], baseline: str) -> list[Run]:
+    """The run of each condition with the first seed of the baseline, or else of its first method."""
+    found = []
+    for condition in dict.fromkeys(map(_condition, runs)):
+        alike = [run for run in runs if _condition(run) == condition]
+        methods = [run["key"]["method"] for run in alike]
+        method = baseline if baseline in methods else methods[0]
+        own = [run for run in alike if run["key"]["method"] == method]
+        found.append(min(own, key=lambda run: run["key"]["seed"]))
+    return found
+
+
+def _write_parts(runs: Sequence[Run], name: str, columns: Columns | None, folder: Path) -> None:
+    """Join a file that calibration left beside the metrics of some runs; rows say which run they are of."""
+    _write_all(((run, _part_file(run, name)) for run in runs), folder / name, columns)
+
+
+def _part_file(run: Run, name: str) -> Table | None:
+    record = Record.read(Path(run["part"]), CALIBRATE)
+    if name not in record.files:
+        return None
+    return read_result(record.verified(name), f"file {name}", run["fingerprint"])
+
+
+def _history(run: Run) -> Table | None:
+    path = Path(run["run"], "history.parquet")
+    return read_result(verified(run["run"], TRAIN, path.name, "training history")) if path.exists() else None
+
+
+def _last_samples(run: Run) -> Table | None:
+    """Training samples of the last epoch that was sampled, sorted by index; None where a loss samples none."""
+    path = Path(run["run"], "samples.parquet")
+    if not path.exists():
+        return None
+    table = read_result(verified(run["run"], TRAIN, path.name, "file of training samples")).to_pandas()
+    last = table[table["epoch"] == table["epoch"].max()].sort_values("index")
+    wanted = {name: kind for name, kind in SAMPLE_COLUMNS.items() if name not in RUN_KEY}
+    return as_table(last, wanted)
+
+
+def _probe_tables(runs: Sequence[Run]) -> Iterator[tuple[Run, Table]]:
+    """Tables of all probes, each with the name of its probe, which may be a variant."""
+    for run in runs:
+        for probe in run.get("probes", ()):
+            record, what = f"probes/{probe['name']}", f"table of the probe {probe['name']}"
+            path = verified(run["run"], f"{record}.json", f"{record}.parquet", what)
+            table = read_result(path, what, probe["fingerprint"])
+            yield run, with_columns(table, {"probe": probe["name"]})
+
+
+def _write_all(tables: Iterable[tuple[Run, Table | None]], path: Path, columns: Columns | None = None) -> None:
+    """Write tables of runs as one, with the key of its run in each row; what a table lacks is missing.
+
+    Parameters
+    ----------
+    columns : of a file that may have no row; ``RUN_KEY`` stands before them.
+    """
+    keys = {name: METRIC_COLUMNS[name] for name in RUN_KEY}
+    empty = table_of_rows([], {**keys, **(columns or {})})
+    parts = [with_columns(table, run["key"]) for run, table in tables if table is not None]
+    with writing(path) as writer:
+        writer.add(join_any([empty, *parts]))
+
+
+def _facts(run: Run) -> dict[str, Any]:
+    """How a run was trained and where; nothing of an external one."""
+    if run["external"]:
+        return {}
+    record = read_record(Path(run["run"], TRAIN), "train record")
+    spec = record.get("spec", {})
+    return {
+        **{name: spec[name] for name in FACTS if name in spec},
+        **{name: record[name] for name in ("environment", "interruptions", "weights") if name in record},
     }

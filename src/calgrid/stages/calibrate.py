@@ -33,17 +33,21 @@ from calgrid.metrics import (
     resampled_metrics,
 )
 from calgrid.progress import Progress, log
+from calgrid.stages.diagnostics import Diagnostics, shown_calibrators
 from calgrid.stages.label_counts import label_distribution
 from calgrid.storage import provenance
 from calgrid.storage.head import FILE as HEAD_FILE
 from calgrid.storage.head import Head, read_head
 from calgrid.storage.logits import Logits, read_logits
 from calgrid.storage.records import CALIBRATE, PREDICT, Record, read_record, write_record
+from calgrid.storage.schema import METRIC_COLUMNS, PART_EXTRAS, RESAMPLES
 from calgrid.storage.stage import run_stage
-from calgrid.storage.tables import RESAMPLES, write_frame
+from calgrid.storage.tables import write_frame
 from calgrid.val_rows import CHOICE, FIT, rows_by_purpose
 
 OUTPUTS = ("metrics.parquet",)
+#: key of the record of a fitted calibrator with the course of its fit
+COURSE = "course"
 Row = dict[str, Any]
 Interval = tuple[float, float]
 NO_INTERVAL: Interval = (float("nan"), float("nan"))
@@ -70,12 +74,14 @@ def calibrate(spec: Mapping[str, Any], run: Path, out: Path) -> bool:
 
     def produce(folder: Path) -> dict[str, Any]:
         begin = time.monotonic()
-        rows, fits, draws, refits = _score_all(spec, run, predicted)
+        diagnostics = Diagnostics(spec["statistics"]["bins"])
+        rows, fits, draws, refits = _score_all(spec, run, predicted, diagnostics)
         metrics = _tidy(rows)
         warnings = [*_warnings(metrics), *_fit_warnings(fits), *refits]
         for warning in warnings:
             log(f"Warning: {warning}")
         write_frame(folder / "metrics.parquet", metrics, {"fingerprint": spec["fingerprint"]})
+        diagnostics.write(folder, spec["fingerprint"])
         if draws:
             write_frame(folder / RESAMPLES, pd.DataFrame(draws), {"fingerprint": spec["fingerprint"]})
         return {
@@ -96,14 +102,15 @@ def calibrate(spec: Mapping[str, Any], run: Path, out: Path) -> bool:
         produce,
         record=CALIBRATE,
         inputs={name: predicted.sha256(name) for name in names if name in predicted.files},
-        optional=[RESAMPLES],
+        optional=PART_EXTRAS,
     )
 
 
 def _score_all(
-    spec: Mapping[str, Any], run: Path, predicted: Record
+    spec: Mapping[str, Any], run: Path, predicted: Record, diagnostics: Diagnostics
 ) -> tuple[list[Row], list[Row], list[Row], list[str]]:
-    """Metrics, costs of the fits, resampled metrics, and warnings of fits under ``same_shift``."""
+    """Metrics, costs of the fits, resampled metrics, and warnings of fits under ``same_shift``; adds diagnostics."""
+    shown = shown_calibrators(spec["calibrators"])
     rows: list[Row] = []
     fits: list[Row] = []
     draws: list[Row] = []
@@ -115,9 +122,14 @@ def _score_all(
             head = read_head(run / "logits" / checkpoint / HEAD_FILE, spec["logits_fingerprint"])
             scorer = _Scorer(spec, checkpoint, data)
             content = _digest(scorer.fit, head)
+            calibrators: dict[str, Calibrator] = {}
             for entry in spec["calibrators"]:
                 for seed in entry["seeds"]:
-                    fitted = _fit(entry, seed, scorer.fit, head, content, run / "calibrators" / checkpoint)
+                    is_shown = entry["name"] in shown and seed == min(entry["seeds"])
+                    trace = is_shown and "trace" in entry["options"]
+                    fitted = _fit(entry, seed, scorer.fit, head, content, run / "calibrators" / checkpoint, trace)
+                    if is_shown:
+                        calibrators[entry["name"]] = fitted.calibrator
                     about = {"checkpoint": checkpoint, "calibrator": entry["name"], **fitted.cost}
                     fits.append({**about, "warnings": fitted.calibrator.fit_history["warnings"]})
                     rows.extend(scorer.score(entry, seed, fitted.calibrator))
@@ -125,6 +137,7 @@ def _score_all(
                 if SAME_SHIFT in spec["fit_on"]:
                     for draw in spec["draws"]:
                         rows.extend(scorer.score_same_shift(entry, draw, head))
+            diagnostics.add(checkpoint, scorer.fit, data["test"], calibrators)
             draws.extend(scorer.resampled)
             refits += [
                 f"{name} (same shift, {checkpoint} checkpoint): {len(found)} fits warn, first that on {found[0]}"
@@ -164,25 +177,36 @@ def _digest(val: Logits, head: Head | None) -> str:
     return content.hexdigest()
 
 
-def _fit(entry: Mapping[str, Any], seed: int, val: Logits, head: Head | None, content: str, folder: Path) -> _Fitted:
-    """Load the calibrator from its cache, under the digest ``content`` of what it is fitted on, or fit and cache it."""
+def _fit(
+    entry: Mapping[str, Any], seed: int, val: Logits, head: Head | None, content: str, folder: Path, trace: bool
+) -> _Fitted:
+    """Load the calibrator from its cache, under the digest ``content`` of what it is fitted on, or fit and cache it.
+
+    With ``trace`` its ``fit_history`` has the course of the fit, too, which is kept in the record beside it.
+    """
     identity = fingerprint.digest([entry["fingerprint"], seed, content])
     path = folder / f"{entry['name']}-seed{seed}-{identity}.safetensors"
     record = path.with_suffix(".json")
     if path.is_file():
         try:
-            return _Fitted(load_calibrator(path), {**read_record(record), "cached": True})
+            calibrator, cost = load_calibrator(path), read_record(record)
+            course = cost.pop(COURSE, {})
+            if course or not trace:
+                calibrator.fit_history.update(course)
+                return _Fitted(calibrator, {**cost, "cached": True})
         except CalgridError as error:
             log(f"{error} It is fitted again.")
-    calibrator = _fitted(entry, seed, val, head)
-    cost: Row = {"fit_seed": seed, "seconds": calibrator.fit_seconds}
-    write_record(record, cost)
+    calibrator = _fitted(entry, seed, val, head, trace)
+    cost = {"fit_seed": seed, "seconds": calibrator.fit_seconds}
+    course = {name: value for name, value in calibrator.fit_history.items() if name == "loss" or "trace_" in name}
+    write_record(record, {**cost, COURSE: course} if trace else cost)
     calibrator.save(path)
     return _Fitted(calibrator, {**cost, "cached": False})
 
 
-def _fitted(entry: Mapping[str, Any], seed: int, rows: Logits, head: Head | None) -> Calibrator:
-    options = {**entry["options"], **({"seed": seed} if entry["stochastic"] else {})}
+def _fitted(entry: Mapping[str, Any], seed: int, rows: Logits, head: Head | None, trace: bool = False) -> Calibrator:
+    given = {"seed": seed} if entry["stochastic"] else {}
+    options = {**entry["options"], **given, **({"trace": True} if trace else {})}
     return build_calibrator(entry["id"], **options).fit(rows.logits, rows.label, rows.features, head)
 
 
@@ -330,29 +354,7 @@ def _fit_warnings(fits: list[Row]) -> list[str]:
     ]
 
 
-COLUMNS = {
-    "protocol": "str",
-    "dataset": "str",
-    "backbone": "str",
-    "method": "str",
-    "seed": "int64",
-    "checkpoint": "str",
-    "calibrator": "str",
-    "fit_on": "str",
-    "fit_seed": "int64",
-    "split": "str",
-    "shift": "str",
-    "severity": "int8",
-    "metric": "str",
-    "value": "float64",
-    "ci_low": "float64",
-    "ci_high": "float64",
-    "n_samples": "int32",
-    "fingerprint": "str",
-}
-
-
 def _tidy(rows: list[Row]) -> pd.DataFrame:
     """Rows as a frame with the columns and types of ``metrics.parquet``."""
     filled = [{"shift": "", "severity": 0, **row} for row in rows]
-    return pd.DataFrame(filled, columns=list(COLUMNS)).astype(COLUMNS)
+    return pd.DataFrame(filled, columns=list(METRIC_COLUMNS)).astype(dict(METRIC_COLUMNS))

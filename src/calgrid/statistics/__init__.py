@@ -1,18 +1,18 @@
 """Statistics over runs: summaries, tests against a baseline, comparisons, ranks over settings, published numbers."""
 
-from calgrid.statistics.cells import cell_means, cell_runs
-from calgrid.statistics.claims import claim_tests, claim_verdict, seeds_needed
+from calgrid.statistics.choices import as_tuned, choose
+from calgrid.statistics.claim_tests import claim_tests, claim_verdict, seeds_needed
 from calgrid.statistics.comparisons import compare
 from calgrid.statistics.critical_difference import CriticalDifference, critical_difference
-from calgrid.statistics.fitted import fitted_claim_tests
+from calgrid.statistics.fitted_claim_tests import fitted_claim_tests
 from calgrid.statistics.holm import holm
 from calgrid.statistics.over_settings import rank_intervals, win_rates
 from calgrid.statistics.published import match_published, printed_numbers
 from calgrid.statistics.ranks import FriedmanResult, friedman, mean_ranks, nemenyi_cd, setting_ranks, wilcoxon_holm
 from calgrid.statistics.sampling import paired_bootstrap
-from calgrid.statistics.shifts import mean_over_shifts
+from calgrid.statistics.shifts import mean_over_severities, mean_over_shifts
 from calgrid.statistics.summary import summarise
-from calgrid.statistics.tuning import as_tuned, choose
+from calgrid.statistics.table_cells import cell_means, cell_runs
 
 __all__ = [
     "CriticalDifference",
@@ -29,6 +29,7 @@ __all__ = [
     "friedman",
     "holm",
     "match_published",
+    "mean_over_severities",
     "mean_over_shifts",
     "mean_ranks",
     "nemenyi_cd",

@@ -10,7 +10,7 @@ from scipy import special
 
 from calgrid.errors import ConfigError
 from calgrid.metrics import METRICS
-from calgrid.statistics._frames import INTERVAL, KEYS
+from calgrid.storage.schema import INTERVAL, NUMBER_KEY
 
 #: takes the place of an upper bound where there is none
 NO_BOUND = 1e9
@@ -26,7 +26,7 @@ def check_level(level: float) -> None:
         raise ConfigError(f"level must be between 0 and 1, got {level}.")
 
 
-def average_fit_seeds(metrics: pd.DataFrame, keys: Sequence[str] = (*KEYS, "seed")) -> pd.DataFrame:
+def average_fit_seeds(metrics: pd.DataFrame, keys: Sequence[str] = (*NUMBER_KEY, "seed")) -> pd.DataFrame:
     """One row for each number of each run seed, sorted by ``keys``: seeds of a calibrator are no independent runs."""
     return metrics.groupby(list(keys), as_index=False).agg(
         **{column: (column, "mean") for column in ("value", *INTERVAL)},

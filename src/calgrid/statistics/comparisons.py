@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pandas as pd
 
-from calgrid.statistics._frames import KEYS, check_metrics
+from calgrid.statistics._checks import check_metrics
 from calgrid.statistics._paired import (
     REACH,
     average_fit_seeds,
@@ -17,10 +17,11 @@ from calgrid.statistics._paired import (
 )
 from calgrid.statistics.holm import holm
 from calgrid.statistics.summary import FAMILY
+from calgrid.storage.schema import NUMBER_KEY
 
 QUESTION = ("question", "method", "against")
 #: what both methods of a comparison have in common
-SHARED = tuple(key for key in KEYS if key != "method")
+SHARED = tuple(key for key in NUMBER_KEY if key != "method")
 #: differences that rounding leaves between runs that compute the same; one of 10,000 test images weighs 1e-4
 NEGLIGIBLE = 1e-5
 
@@ -56,7 +57,7 @@ def compare(metrics: pd.DataFrame, comparisons: Sequence[Mapping[str, str]], lev
     DataError : as in :func:`calgrid.statistics.summarise`. ConfigError : for a ``level`` outside (0, 1).
     """
     check_level(level)
-    runs = reaches(average_fit_seeds(check_metrics(metrics)))[[*KEYS, "seed", "value", "below", "above"]]
+    runs = reaches(average_fit_seeds(check_metrics(metrics)))[[*NUMBER_KEY, "seed", "value", "below", "above"]]
     pairs = [_pairs(runs, asked).assign(**{name: asked[name] for name in QUESTION}) for asked in comparisons]
     columns = [*QUESTION, *SHARED, "seed", "value", "value_against", *REACH]
     table = pd.concat(pairs)[columns] if pairs else pd.DataFrame(columns=columns)

@@ -4,7 +4,7 @@ import pandas as pd
 
 from calgrid.conventions import PUBLISHED_COLUMNS, PUBLISHED_UNITS
 from calgrid.errors import DataError
-from calgrid.statistics._frames import check_columns
+from calgrid.statistics._checks import check_columns
 
 #: note of a deviation that is printed in percent of nobody knows what
 RELATIVE_STD = "std_printed_with_percent_sign"

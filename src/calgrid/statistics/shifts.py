@@ -3,7 +3,9 @@
 import numpy as np
 import pandas as pd
 
-from calgrid.statistics._frames import INTERVAL, KEYS, SEEDS, check_metrics
+from calgrid.statistics._checks import check_columns, refuse_twice
+from calgrid.statistics._number_keys import coded, combined
+from calgrid.storage.schema import INTERVAL, NUMBER_KEY, SEEDS
 
 #: value of the column ``shift`` in rows that are means over corruptions
 MEAN_SHIFT = "mean"
@@ -28,30 +30,37 @@ def mean_over_shifts(metrics: pd.DataFrame) -> pd.DataFrame:
     ------
     DataError : as in :func:`calgrid.statistics.summarise`.
     """
-    frame = check_metrics(metrics)
-    corrupted = frame[(frame["split"] == "shift") & (frame["severity"] > 0) & (frame["shift"] != MEAN_SHIFT)]
-    keys = [key for key in (*KEYS, *SEEDS) if key != "shift"]
-    totals = {"n_samples": ("n_samples", "sum")} if "n_samples" in frame else {}
-    origin = {"fingerprint": ("fingerprint", "first")} if "fingerprint" in frame else {}
+    check_columns(metrics, (*NUMBER_KEY, *SEEDS, "value", *INTERVAL), "metrics")
+    corrupted = metrics[(metrics["split"] == "shift") & (metrics["severity"] > 0) & (metrics["shift"] != MEAN_SHIFT)]
     corrupted = corrupted.dropna(subset="value")
+    codes = {key: coded(corrupted[key]) for key in NUMBER_KEY}
+    codes |= {name: pd.factorize(corrupted[name].fillna(0), sort=True) for name in SEEDS}
+    sizes = {name: (places, len(values)) for name, (places, values) in codes.items()}
+    refuse_twice(corrupted, pd.Index(combined(list(sizes.values()))).duplicated())
+    shift, names = codes["shift"]
+    group, _ = pd.factorize(combined([each for name, each in sizes.items() if name != "shift"]), sort=True)
     # a set of names is a sum of powers of two: joining words in each of many groups takes far longer
-    codes, names = pd.factorize(corrupted["shift"], sort=True)
     powers = np.array([1 << place for place in range(len(names))], dtype=np.int64 if len(names) < 63 else object)
-    means = (
-        corrupted.assign(_shifts=powers[codes])
-        .groupby(keys, as_index=False)
-        .agg(
-            value=("value", "mean"),
-            n_shifts=("shift", "size"),
-            shifts=("_shifts", "sum"),
-            **totals,
-            **origin,
-        )
-    )
+    parts = corrupted[["value", *(name for name in ("n_samples", "fingerprint") if name in corrupted)]]
+    grouped = parts.assign(shifts=powers[shift]).groupby(group)
+    first = corrupted.iloc[np.unique(group, return_index=True)[1]]
+    sums = grouped["shifts"].sum()
     words = {
         found: ",".join(name for name, power in zip(names, powers, strict=True) if found & power)
-        for found in means["shifts"].unique()
+        for found in sums.unique()
     }
-    means["shifts"] = means["shifts"].map(words)
-    means = means.assign(shift=MEAN_SHIFT, **dict.fromkeys(INTERVAL, float("nan")))
-    return means[[*(column for column in metrics.columns if column in means), "n_shifts", "shifts"]]
+    means = first.reset_index(drop=True).assign(
+        value=grouped["value"].mean(),
+        shift=MEAN_SHIFT,
+        n_shifts=grouped.size(),
+        shifts=sums.map(words),
+        **dict.fromkeys(INTERVAL, np.nan),
+    )
+    return means.assign(n_samples=grouped["n_samples"].sum()) if "n_samples" in means else means
+
+
+def mean_over_severities(means: pd.DataFrame) -> pd.DataFrame:
+    """Mean of the means of :func:`mean_over_shifts` over the severities, as rows of severity -1."""
+    keys = [*(key for key in NUMBER_KEY if key != "severity"), *SEEDS]
+    found = {"value": ("value", "mean"), "n_shifts": ("n_shifts", "max")}
+    return means.groupby(keys, as_index=False, observed=True).agg(**found).assign(severity=-1)

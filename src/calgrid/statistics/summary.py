@@ -9,8 +9,7 @@ from scipy import special
 
 from calgrid.errors import unknown_id
 from calgrid.metrics import METRICS
-from calgrid.statistics._cells import Cells, Ids, split_cells
-from calgrid.statistics._frames import KEYS
+from calgrid.statistics._number_keys import Ids, NumberKeys, split_numbers
 from calgrid.statistics._paired import (
     average_fit_seeds,
     beyond_bias,
@@ -21,9 +20,10 @@ from calgrid.statistics._paired import (
 )
 from calgrid.statistics.holm import holm
 from calgrid.statistics.published import match_published
+from calgrid.storage.schema import NUMBER_KEY
 
 #: rows of one column of a table: they are ranked among each other
-RANKED = [key for key in KEYS if key not in ("method", "calibrator", "fit_on")]
+RANKED = [key for key in NUMBER_KEY if key not in ("method", "calibrator", "fit_on")]
 #: rows whose differences from the baseline are one family of tests
 FAMILY = [*RANKED, "calibrator"]
 
@@ -78,7 +78,7 @@ def summarise(
         outside (0, 1).
     """
     check_level(level)
-    cells, numbers = split_cells(metrics)
+    cells, numbers = split_numbers(metrics)
     runs = _per_run(numbers)
     keys = cells.frame()
     summary = pd.concat([keys, _over_seeds(runs, keys["metric"], level)], axis=1)
@@ -89,7 +89,7 @@ def summarise(
 
 
 def _tested(
-    cells: Cells, summary: pd.DataFrame, runs: pd.DataFrame, baseline_method: str, alpha: float
+    cells: NumberKeys, summary: pd.DataFrame, runs: pd.DataFrame, baseline_method: str, alpha: float
 ) -> dict[str, ArrayLike]:
     """Columns of the summary from ``rank`` to ``verdict_best``."""
     column, family, losses = cells.ids(RANKED), cells.ids(FAMILY), _losses(summary)
@@ -152,9 +152,9 @@ def _sign(metric: str) -> float:
     return {True: 1.0, False: -1.0, None: math.nan}[METRICS[metric].lower_is_better]
 
 
-def _counterparts(cells: Cells, is_baseline: NDArray[np.bool_]) -> Ids:
+def _counterparts(cells: NumberKeys, is_baseline: NDArray[np.bool_]) -> Ids:
     """Cell (n,) of the baseline that is like each cell in all but the method; -1 where there is none."""
-    place = cells.ids([key for key in KEYS if key != "method"])
+    place = cells.ids([key for key in NUMBER_KEY if key != "method"])
     baseline = np.full(len(cells), -1)
     baseline[place[is_baseline]] = np.flatnonzero(is_baseline)
     return baseline[place]

@@ -14,8 +14,6 @@ from calgrid.errors import DataError, StateError
 from calgrid.storage.atomic import replacing
 from calgrid.storage.logits import METADATA_KEY, read_metadata, read_table
 
-#: values of the metrics in resamples of the test split, beside the metrics of a run
-RESAMPLES = "resamples.parquet"
 Table: TypeAlias = pa.Table
 #: types of columns as tables store them, by their pandas names
 KINDS = {
@@ -23,7 +21,9 @@ KINDS = {
     "int64": pa.int64(),
     "int32": pa.int32(),
     "int8": pa.int8(),
+    "float32": pa.float32(),
     "float64": pa.float64(),
+    "bool": pa.bool_(),
 }
 #: rows that are in memory while a table is written piece by piece, and in a row group of the file
 PIECE_ROWS = 2**17
@@ -41,11 +41,7 @@ def write_frame(path: Path, frame: pd.DataFrame, metadata: Mapping[str, Any] | N
 
 def to_table(frame: pd.DataFrame) -> pa.Table:
     """Return a data frame as a table with dictionary-encoded strings; the index is dropped."""
-    table = pa.Table.from_pandas(frame, preserve_index=False)
-    for position, column in enumerate(table.schema):
-        if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
-            encoded = table.column(position).cast(pa.string()).dictionary_encode()
-            table = table.set_column(position, column.name, encoded)
+    table = with_words(pa.Table.from_pandas(frame, preserve_index=False), encoded=True)
     return table.replace_schema_metadata(None)
 
 
@@ -111,6 +107,34 @@ def join(pieces: Iterable[pa.Table]) -> pa.Table:
     return pa.concat_tables(pieces).unify_dictionaries().combine_chunks()
 
 
+def join_any(pieces: Iterable[pa.Table]) -> pa.Table:
+    """Join tables whose columns may differ; a column that a table lacks is missing in its rows."""
+    plain = [with_words(piece, encoded=False).replace_schema_metadata(None) for piece in pieces]
+    return with_words(pa.concat_tables(plain, promote_options="permissive"), encoded=True).combine_chunks()
+
+
+def with_columns(table: pa.Table, constants: Mapping[str, str | int]) -> pa.Table:
+    """Put columns with one value each before those of a table."""
+    values = {name: pa.repeat(pa.scalar(value), len(table)) for name, value in constants.items()}
+    return pa.table({**values, **{name: table[name] for name in table.column_names if name not in constants}})
+
+
+def as_table(frame: pd.DataFrame, columns: Mapping[str, str]) -> pa.Table:
+    """Return a data frame as a table with the given columns and types (``KINDS``)."""
+    return to_table(frame[list(columns)]).cast(_schema(columns))
+
+
+def with_words(table: pa.Table, encoded: bool) -> pa.Table:
+    """Return a table with all columns of words dictionary-encoded, or all of them plain."""
+    for position, column in enumerate(table.schema):
+        if not encoded and pa.types.is_dictionary(column.type):
+            table = table.set_column(position, column.name, table.column(position).cast(column.type.value_type))
+        elif encoded and (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
+            words = table.column(position).cast(pa.string()).dictionary_encode()
+            table = table.set_column(position, column.name, words)
+    return table
+
+
 def read_frame(path: Path, what: str = "table", fingerprint: str | None = None) -> pd.DataFrame:
     """Read a table; dictionary columns come back as plain strings.
 
@@ -118,11 +142,7 @@ def read_frame(path: Path, what: str = "table", fingerprint: str | None = None) 
     ------
     StateError : its footer carries another fingerprint than ``fingerprint``.
     """
-    table = read_result(path, what, fingerprint)
-    for position, column in enumerate(table.schema):
-        if pa.types.is_dictionary(column.type):
-            table = table.set_column(position, column.name, table.column(position).cast(column.type.value_type))
-    return table.to_pandas()
+    return with_words(read_result(path, what, fingerprint), encoded=False).to_pandas()
 
 
 def read_result(

@@ -1,6 +1,6 @@
 """Critical-difference diagrams: mean ranks over settings, and which of them Nemenyi's test cannot tell apart."""
 
-from collections.abc import Iterator
+import functools
 
 import pandas as pd
 from matplotlib.axes import Axes
@@ -8,7 +8,8 @@ from matplotlib.figure import Figure
 
 from calgrid.metrics import METRICS
 from calgrid.reporting import text
-from calgrid.reporting.figures import _style
+from calgrid.reporting.figure import Frame
+from calgrid.reporting.plotting import style
 from calgrid.reporting.settings import Kind, on_most_rows, settings
 from calgrid.reporting.study import Group, StudyData
 from calgrid.statistics import CriticalDifference, critical_difference
@@ -22,20 +23,44 @@ LABELS = 20
 UNIT = 0.21
 
 
-def method_caption(data: StudyData, group: Group) -> str:
-    """Say what the diagram of methods shows."""
-    return _what(data, "method", "uncalibrated methods")
+def collect(kind: Kind, data: StudyData, group: Group) -> pd.DataFrame:
+    """Tidy means of what is compared in each setting, of the metrics for which two settings have all of it."""
+    rows = settings(data, kind, SHOWN)
+    groups = [group for group in data.conditions if on_most_rows(data, group)]
+    parts = {group: data.select(rows, group) for group in groups}
+    if kind == "calibrator":  # networks of other methods on the same test images would not be another setting
+        parts = {group: part[part["method"] == data.reference(group)] for group, part in parts.items()}
+    chosen = pd.concat(parts.values())
+    complete = [_complete(chosen[chosen["metric"] == metric]) for metric in SHOWN]
+    return pd.concat(complete)
 
 
-def calibrator_caption(data: StudyData, group: Group) -> str:
-    """Say what the diagram of calibrators shows."""
-    methods = text.listed(sorted({data.reference(each) for each in data.conditions}))
-    return _what(data, "calibrator", f"calibrators of the networks of {methods}")
+def _complete(rows: pd.DataFrame) -> pd.DataFrame:
+    """Rows of settings that have all that is compared; none where there are not two settings and two names."""
+    scores = rows.pivot(index="setting", columns="name", values="mean")
+    complete = scores.dropna()
+    if len(complete) < 2:  # what is missing in most settings leaves the comparison instead of the settings
+        complete = scores.dropna(axis="columns")
+    enough = min(complete.shape) >= 2
+    return rows[rows["setting"].isin(complete.index) & rows["name"].isin(complete.columns) & enough]
 
 
-def _what(data: StudyData, kind: Kind, compared: str) -> str:
-    shown = dict(_diagrams(data, kind))
+def _diagrams(frame: Frame) -> dict[str, CriticalDifference]:
+    """Metric -> what its diagram shows."""
+    found = {}
+    for metric, rows in frame.rows.groupby("metric", sort=False):
+        scores = rows.pivot(index="setting", columns="name", values="mean")
+        lower = bool(METRICS[str(metric)].lower_is_better)
+        found[str(metric)] = critical_difference(scores, lower_is_better=lower, alpha=1 - frame.study.level)
+    return found
+
+
+def caption(kind: Kind, frame: Frame) -> str:
+    """Say what the diagrams show."""
+    data, shown = frame.study, _diagrams(frame)
     counts = sorted({each.friedman.n_settings for each in shown.values()})
+    methods = text.listed(sorted({data.reference(each) for each in data.conditions}))
+    compared = "uncalibrated methods" if kind == "method" else f"calibrators of the networks of {methods}"
     return (
         f"Mean rank of the {compared} over {text.listed([str(n) for n in counts])} settings (protocol, data set and "
         "backbone), 1 = best, by "
@@ -48,22 +73,11 @@ def _what(data: StudyData, kind: Kind, compared: str) -> str:
     )
 
 
-def draw_methods(data: StudyData, group: Group) -> Figure | None:
-    """Draw a diagram a metric, of the uncalibrated methods."""
-    return _draw(data, "method")
-
-
-def draw_calibrators(data: StudyData, group: Group) -> Figure | None:
-    """Draw a diagram a metric, of the calibrators."""
-    return _draw(data, "calibrator")
-
-
-def _draw(data: StudyData, kind: Kind) -> Figure | None:
-    shown = dict(_diagrams(data, kind))
-    if not shown:
-        return None
+def draw(frame: Frame) -> Figure:
+    """Draw a diagram a metric."""
+    shown = _diagrams(frame)
     heights = [_depth(each) + RULER + 1.5 for each in shown.values()]
-    figure = _style.new_figure(_style.WIDTH, UNIT * sum(heights) + 0.7)
+    figure = style.new_figure(style.WIDTH, UNIT * sum(heights) + 0.7)
     axes = figure.subplots(len(shown), 1, squeeze=False, gridspec_kw={"height_ratios": heights})[:, 0]
     for ax, (metric, each) in zip(axes, shown.items(), strict=True):
         _diagram(ax, each)
@@ -72,22 +86,9 @@ def _draw(data: StudyData, kind: Kind) -> Figure | None:
     return figure
 
 
-def _diagrams(data: StudyData, kind: Kind) -> Iterator[tuple[str, CriticalDifference]]:
-    """Metric and what its diagram shows, where two settings have all that is compared."""
-    rows = settings(data, kind, SHOWN)
-    groups = [group for group in data.conditions if on_most_rows(data, group)]
-    parts = {group: data.select(rows, group) for group in groups}
-    if kind == "calibrator":  # networks of other methods on the same test images would not be another setting
-        parts = {group: part[part["method"] == data.reference(group)] for group, part in parts.items()}
-    chosen = pd.concat(parts.values())
-    for metric in SHOWN:
-        scores = chosen[chosen["metric"] == metric].pivot(index="setting", columns="name", values="mean")
-        complete = scores.dropna()
-        if len(complete) < 2:  # what is missing in most settings leaves the comparison instead of the settings
-            complete = scores.dropna(axis="columns")
-        if min(complete.shape) >= 2:
-            lower = bool(METRICS[metric].lower_is_better)
-            yield metric, critical_difference(complete, lower_is_better=lower, alpha=1 - data.level)
+METHODS, CALIBRATORS = (
+    (functools.partial(collect, kind), draw, functools.partial(caption, kind)) for kind in ("method", "calibrator")
+)
 
 
 def _depth(shown: CriticalDifference) -> float:
@@ -107,8 +108,8 @@ def _diagram(ax: Axes, shown: CriticalDifference) -> None:
     for rank in range(1, k + 1, 1 + k // LABELS):
         ax.plot([rank, rank], [0, -0.2], color="black", linewidth=1)
         ax.text(rank, -0.3, str(rank), ha="center", va="bottom", fontsize=8)
-    ax.plot([1, 1 + shown.cd], [-RULER - 0.2] * 2, color=_style.GREY, linewidth=2, marker="|", gid="cd")
-    ax.text(1 + shown.cd, -RULER - 0.2, f"  CD = {shown.cd:.2f}", ha="left", va="center", color=_style.GREY)
+    ax.plot([1, 1 + shown.cd], [-RULER - 0.2] * 2, color=style.GREY, linewidth=2, marker="|", gid="cd")
+    ax.text(1 + shown.cd, -RULER - 0.2, f"  CD = {shown.cd:.2f}", ha="left", va="center", color=style.GREY)
     for place, (name, rank) in enumerate(shown.mean_ranks.items()):
         _name(ax, shown, place, f"{name} ({rank:.2f})", (1 - 0.06 * (last - 1), last + 0.06 * (last - 1)))
     for place, names in enumerate(shown.groups):
@@ -132,5 +133,5 @@ def _name(ax: Axes, shown: CriticalDifference, place: int, name: str, ends: tupl
     line = place if left else k - 1 - place
     y = BAR * (len(shown.groups) + 1) + LINE * (line + 0.4)
     rank, end = float(shown.mean_ranks.iloc[place]), ends[0 if left else 1]
-    ax.plot([rank, rank, end], [0, y, y], color=_style.GREY, linewidth=0.8, gid="name")
+    ax.plot([rank, rank, end], [0, y, y], color=style.GREY, linewidth=0.8, gid="name")
     ax.text(end, y, f"{name} " if left else f" {name}", ha="right" if left else "left", va="center", fontsize=8.5)

@@ -1,5 +1,6 @@
 """Means with intervals, one row a method and calibrator: errors beside accuracy, NLL beside Brier score."""
 
+import functools
 from collections.abc import Sequence
 
 import numpy as np
@@ -9,7 +10,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from calgrid.reporting import captions, text
-from calgrid.reporting.figures import _style
+from calgrid.reporting.figure import Frame
+from calgrid.reporting.plotting import style
 from calgrid.reporting.study import Group, StudyData
 
 #: how many times the largest mean the frame may reach for an interval; longer ones are cut
@@ -20,54 +22,46 @@ SMALLEST_FRAME = 1e-6
 LOG_FACTOR = {"ece": 15, "ece_debiased": 15, "nll": 4, "brier": 4}
 
 
-def ece_caption(data: StudyData, group: Group) -> str:
+def collect(data: StudyData, group: Group) -> pd.DataFrame:
+    """Wide rows of every method and calibrator, methods in the order of their rank."""
+    return data.test(group)
+
+
+def ece_caption(frame: Frame) -> str:
     """Say what the ECE figure shows."""
     return (
-        f"{_what(data, group, 'Debiased ECE, plain ECE and accuracy')} Grey ticks: the plain ECE that a perfectly "
+        f"{_what(frame, 'Debiased ECE, plain ECE and accuracy')} Grey ticks: the plain ECE that a perfectly "
         "calibrated network with the same confidences would score on as many images; one at or below its tick is no "
         "evidence of miscalibration. The debiased ECE is compared with 0."
     )
 
 
-def nll_caption(data: StudyData, group: Group) -> str:
+def nll_caption(frame: Frame) -> str:
     """Say what the NLL figure shows."""
-    return f"{_what(data, group, 'NLL and Brier score')} Both are proper scores: lower is better in every respect."
+    return f"{_what(frame, 'NLL and Brier score')} Both are proper scores: lower is better in every respect."
 
 
-def _what(data: StudyData, group: Group, metrics: str) -> str:
-    rows = data.test(group)
+def _what(frame: Frame, metrics: str) -> str:
     return (
-        f"{metrics} of every method and calibrator on {data.label(group)}, clean test split "
-        f"({data.test_samples(group):,} images), {captions.seeds(rows)}; methods in the order of their rank. "
-        f"{captions.interval(data, rows)} Intervals that leave the frame are cut."
+        f"{metrics} of every method and calibrator on {frame.label}, clean test split "
+        f"({frame.images}), {captions.seeds(frame.rows)}; methods in the order of their rank. "
+        f"{captions.interval(frame.study, frame.rows)} Intervals that leave the frame are cut."
     )
 
 
-def draw_ece(data: StudyData, group: Group) -> Figure | None:
-    """Draw the debiased ECE, the plain one with its null, and accuracy."""
-    return _draw(data, group, ("ece_debiased", "ece", "accuracy"))
-
-
-def draw_nll(data: StudyData, group: Group) -> Figure | None:
-    """Draw NLL beside Brier score."""
-    return _draw(data, group, ("nll", "brier"))
-
-
-def _draw(data: StudyData, group: Group, metrics: Sequence[str]) -> Figure | None:
-    rows = data.test(group)
-    if rows.empty:
-        return None
+def _draw(metrics: Sequence[str], frame: Frame) -> Figure:
+    """Draw one panel a metric, with one row a method and calibrator."""
+    rows, calibrators = frame.rows, frame.calibrators()
     methods = list(dict.fromkeys(rows["method"]))
-    calibrators = [name for name in data.calibrators if (rows["calibrator"] == name).any()]
     step = 1 / (len(calibrators) + 1)
     centre = rows["method"].map(methods.index).astype(float)
     offset = rows["calibrator"].map(calibrators.index) - (len(calibrators) - 1) / 2
     height = len(methods) * max(0.3, 0.13 * (len(calibrators) + 1)) + 1.1
-    figure = _style.new_figure(_style.WIDTH, height)
+    figure = style.new_figure(style.WIDTH, height)
     widths = {"width_ratios": [3, *[2] * (len(metrics) - 1)]}
     axes = figure.subplots(1, len(metrics), sharey=True, gridspec_kw=widths)
     for ax, metric in zip(axes, metrics, strict=True):
-        _style.stripes(ax, len(methods))
+        style.stripes(ax, len(methods))
         _intervals(ax, rows.assign(y=centre + offset * step), metric, calibrators)
         ax.set_xlabel(text.in_unit(metric))
     axes[0].set_yticks(range(len(methods)), methods)
@@ -77,36 +71,40 @@ def _draw(data: StudyData, group: Group, metrics: Sequence[str]) -> Figure | Non
     return figure
 
 
+ECE = (collect, functools.partial(_draw, ("ece_debiased", "ece", "accuracy")), ece_caption)
+NLL = (collect, functools.partial(_draw, ("nll", "brier")), nll_caption)
+
+
 def _intervals(ax: Axes, rows: pd.DataFrame, metric: str, calibrators: Sequence[str]) -> None:
     for name in calibrators:
         part = rows[rows["calibrator"] == name]
         mean, low, high = (
-            _style.scaled(metric, part[f"{metric}_{each}"].to_numpy(float)) for each in ("mean", "ci_low", "ci_high")
+            style.scaled(metric, part[f"{metric}_{each}"].to_numpy(float)) for each in ("mean", "ci_low", "ci_high")
         )
-        shade = _style.colour(calibrators, name)
+        shade = style.colour(calibrators, name)
         known = ~np.isnan(low)
         # drawn by their ends: the interval of a biased error need not contain the value
         ax.hlines(part["y"][known], low[known], high[known], color=shade, linewidth=1.4, alpha=0.75)
-        shape = _style.marker(calibrators, name)
+        shape = style.marker(calibrators, name)
         ax.plot(mean, part["y"], shape, color=shade, markersize=4.5, markeredgecolor="white", markeredgewidth=0.4)
     if metric == "ece":
-        null = _style.scaled(metric, rows["ece_null_mean"].to_numpy(float))
-        ax.plot(null, rows["y"], markersize=7, **_style.NULL_TICK)
+        null = style.scaled(metric, rows["ece_null_mean"].to_numpy(float))
+        ax.plot(null, rows["y"], markersize=7, **style.NULL_TICK)
     _frame(ax, metric, rows)
 
 
 def _frame(ax: Axes, metric: str, rows: pd.DataFrame) -> None:
     """Limits that show all means, and intervals within reason; errors start at 0 unless they span a wide range."""
     columns = [f"{metric}_{each}" for each in ("mean", "ci_low", "ci_high")]
-    means, low, high = (_style.scaled(metric, rows[column].to_numpy(float)) for column in columns)
+    means, low, high = (style.scaled(metric, rows[column].to_numpy(float)) for column in columns)
     if metric == "ece":
-        means = np.concatenate([means, _style.scaled(metric, rows["ece_null_mean"].to_numpy(float))])
+        means = np.concatenate([means, style.scaled(metric, rows["ece_null_mean"].to_numpy(float))])
     first, last = np.nanmin([*low, *means]), np.nanmax([*high, *means])
     if metric == "accuracy":
         room = max(means.max() - means.min(), 2)
         ax.set_xlim(max(first - 0.1, means.min() - room, 0), min(last + 0.1, means.max() + room, 100))
-    elif _style.spans(means, LOG_FACTOR[metric]):
-        _style.log_axis(ax, "x", max(first / 1.1, means.min() / REACH), min(1.1 * last, REACH * means.max()))
+    elif style.spans(means, LOG_FACTOR[metric]):
+        style.log_axis(ax, "x", max(first / 1.1, means.min() / REACH), min(1.1 * last, REACH * means.max()))
     else:
         ax.set_xlim(
             min(0.0, 1.1 * means.min()), max(min(1.05 * last, REACH * means.max()), 1.1 * means.max(), SMALLEST_FRAME)
@@ -118,13 +116,13 @@ def _handles(calibrators: Sequence[str], null: bool) -> list[Line2D]:
         Line2D(
             [],
             [],
-            color=_style.colour(calibrators, name),
-            marker=_style.marker(calibrators, name),
+            color=style.colour(calibrators, name),
+            marker=style.marker(calibrators, name),
             markersize=5,
-            label=_style.calibrator_label(name),
+            label=style.calibrator_label(name),
         )
         for name in calibrators
     ]
     if null:
-        handles.append(_style.null_handle())
+        handles.append(style.null_handle())
     return handles

@@ -7,7 +7,8 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from calgrid.reporting import captions, text
-from calgrid.reporting.figures import _style
+from calgrid.reporting.figure import Frame
+from calgrid.reporting.plotting import style
 from calgrid.reporting.study import UNCALIBRATED, Group, StudyData
 
 #: metric -> colour, what it means
@@ -19,40 +20,48 @@ REACH = 1.6
 SMALLEST_FRAME = 1e-6
 
 
-def caption(data: StudyData, group: Group) -> str:
-    """Say what the bars show."""
+def collect(data: StudyData, group: Group) -> pd.DataFrame:
+    """Wide rows of the methods in the order of their rank."""
     rows = data.test(group, [UNCALIBRATED])
+    return rows if "o_ece_mean" in rows else rows.iloc[:0]
+
+
+def caption(frame: Frame) -> str:
+    """Say what the bars show."""
+    rows = frame.rows
     return (
-        f"Over- and under-confidence error of the uncalibrated networks on {data.label(group)}, clean test split "
-        f"({data.test_samples(group):,} images), {data.bins} equal-width bins, {captions.seeds(rows)}; methods in the "
+        f"Over- and under-confidence error of the uncalibrated networks on {frame.label}, clean test split "
+        f"({frame.images}), {frame.study.bins} equal-width bins, {captions.seeds(rows)}; methods in the "
         "order of their rank. O-ECE sums the gaps of the bins whose confidence is above their accuracy, U-ECE those of "
         "the others: together they are the ECE. "
-        f"{captions.interval(data, rows).replace('Bars', 'Black lines')} Intervals that leave the frame are cut. Grey "
+        f"{captions.interval(frame.study, rows).replace('Bars', 'Black lines')} Intervals that leave the frame are cut. "
+        "Grey "
         "ticks: the ECE that a perfectly calibrated network with the same confidences would score, to be compared with "
         "the two bars together. Accuracy, NLL and Brier score of the same networks stand in the table."
     )
 
 
-def draw(data: StudyData, group: Group) -> Figure | None:
+def draw(frame: Frame) -> Figure:
     """Draw two bars a method."""
-    rows = data.test(group, [UNCALIBRATED])
-    if rows.empty or "o_ece_mean" not in rows:
-        return None
-    figure = _style.new_figure(_style.WIDTH, 0.42 * len(rows) + 1.1)
+    rows = frame.rows
+    figure = style.new_figure(style.WIDTH, 0.42 * len(rows) + 1.1)
     ax = figure.subplots()
-    _style.stripes(ax, len(rows))
+    style.stripes(ax, len(rows))
     rows = rows.assign(y=np.arange(len(rows), dtype=float))
     for place, (metric, (shade, _)) in enumerate(PARTS.items()):
         _bars(ax, rows, metric, shade, (place - 0.5) * BAR)
-    null = _style.scaled("ece", rows["ece_null_mean"].to_numpy(float))
-    ax.plot(null, rows["y"], markersize=15, **_style.NULL_TICK)
+    null = style.scaled("ece", rows["ece_null_mean"].to_numpy(float))
+    ax.plot(null, rows["y"], markersize=15, **style.NULL_TICK)
     ax.set_yticks(rows["y"], rows["method"])
     ax.set_ylim(len(rows) - 0.5, -0.5)
     ax.set_xlim(0, _right_end(rows, null))
     ax.set_xlabel(" and ".join(text.name(metric) for metric in PARTS) + " (%)")
     handles = [Patch(facecolor=shade, label=label) for shade, label in PARTS.values()]
-    figure.legend(handles=[*handles, _style.null_handle()], loc="outside upper center", ncols=3)
+    figure.legend(handles=[*handles, style.null_handle()], loc="outside upper center", ncols=3)
     return figure
+
+
+FIGURE = (collect, draw, caption)
 
 
 def _bars(ax: Axes, rows: pd.DataFrame, metric: str, shade: str, offset: float) -> None:
@@ -72,5 +81,5 @@ def _right_end(rows: pd.DataFrame, null: np.ndarray) -> float:
 def _statistics(rows: pd.DataFrame, metric: str) -> tuple[np.ndarray, ...]:
     """Mean and both ends of the interval, each (M,), in percent."""
     return tuple(
-        _style.scaled(metric, rows[f"{metric}_{name}"].to_numpy(float)) for name in ("mean", "ci_low", "ci_high")
+        style.scaled(metric, rows[f"{metric}_{name}"].to_numpy(float)) for name in ("mean", "ci_low", "ci_high")
     )

@@ -1,6 +1,5 @@
 """Reliability diagrams of the uncalibrated networks, one panel a method."""
 
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,13 +9,13 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
-from scipy.special import softmax
 
-from calgrid.metrics import check_probabilities
-from calgrid.metrics._binning import BinSums, bin_sums
+from calgrid.metrics._binning import BinSums
 from calgrid.reporting import text
-from calgrid.reporting.figures import _style
-from calgrid.reporting.study import UNCALIBRATED, Group, StudyData, run_logits
+from calgrid.reporting.figure import Frame
+from calgrid.reporting.plotting import style
+from calgrid.reporting.probes import confidence_bins
+from calgrid.reporting.study import UNCALIBRATED, Group, StudyData
 
 COLUMNS = 4
 BAR, GAP = "#7fa8cf", "#d55e00"
@@ -24,37 +23,41 @@ BAR, GAP = "#7fa8cf", "#d55e00"
 FEW = 10
 
 
-def caption(data: StudyData, group: Group) -> str:
+def collect(data: StudyData, group: Group) -> pd.DataFrame:
+    """Wide rows of the methods in the order of their rank, with the bins of each seed in ``sums``: arrays (S, M)."""
+    rows = data.test(group, [UNCALIBRATED])
+    bins = confidence_bins(data, group, data.bins)
+    return rows.assign(sums=[_sums(bins[bins["method"] == method]) for method in rows["method"]]) if len(rows) else rows
+
+
+def caption(frame: Frame) -> str:
     """Say what the panels show."""
-    seeds = {run["key"]["seed"] for run in data.runs(group)}
-    pooled = f"pooled over {text.count(len(seeds), 'seed')}" if len(seeds) > 1 else "one seed"
-    spread = "; whiskers run from the lowest to the highest seed" if len(seeds) > 1 else ""
+    seeds = max(len(sums.count) for sums in frame.rows["sums"])
+    pooled = f"pooled over {text.count(seeds, 'seed')}" if seeds > 1 else "one seed"
+    spread = "; whiskers run from the lowest to the highest seed" if seeds > 1 else ""
     return (
-        f"Reliability of the uncalibrated networks on {data.label(group)}, clean test split "
-        f"({data.test_samples(group):,} images), {data.bins} equal-width bins, {pooled}{spread}. Bars: accuracy of a "
+        f"Reliability of the uncalibrated networks on {frame.label}, clean test split "
+        f"({frame.images}), {frame.study.bins} equal-width bins, {pooled}{spread}. Bars: accuracy of a "
         "bin; hatched: gap to its mean confidence; dashed: perfect calibration; bars of bins with fewer than "
         f"{FEW} images a seed are pale and have no whiskers. Below, the share of images in each bin. Accuracy, NLL, "
         "ECE and the ECE that a perfectly calibrated network would score (null) are means over seeds."
     )
 
 
-def draw(data: StudyData, group: Group) -> Figure | None:
+def draw(frame: Frame) -> Figure:
     """Draw small multiples in the order of the methods' rank."""
-    rows = data.test(group, [UNCALIBRATED])
-    if rows.empty:
-        return None
+    rows = frame.rows
     columns = min(COLUMNS, len(rows))
     lines = -(-len(rows) // columns)
     width = 2 if columns == COLUMNS else 2.4
-    figure = _style.new_figure(max(4.2, width * columns), 0.9 + 2.75 * lines)
+    figure = style.new_figure(max(4.2, width * columns), 0.9 + 2.75 * lines)
     grid = figure.add_gridspec(2 * lines, columns, height_ratios=[3.2, 1] * lines)
     for place, (_, row) in enumerate(rows.iterrows()):
         line, column = divmod(place, columns)
         lower = figure.add_subplot(grid[2 * line + 1, column])
         upper = figure.add_subplot(grid[2 * line, column], sharex=lower)
-        sums = _bins([run for run in data.runs(group) if run["key"]["method"] == row["method"]], group, data.bins)
-        _curve(upper, sums)
-        _histogram(lower, sums)
+        _curve(upper, row["sums"])
+        _histogram(lower, row["sums"])
         _label(upper, lower, row, first=column == 0)
     several = int(rows["n_seeds"].max()) > 1
     figure.legend(handles=_handles(several), loc="outside upper center", ncols=4 if columns > 2 else 2)
@@ -62,15 +65,13 @@ def draw(data: StudyData, group: Group) -> Figure | None:
     return figure
 
 
-def _bins(runs: Sequence[Mapping[str, Any]], group: Group, n_bins: int) -> BinSums:
+FIGURE = (collect, draw, caption)
+
+
+def _sums(bins: pd.DataFrame) -> BinSums:
     """Sums of the bins of each seed, (S, M)."""
-    seeds = []
-    for run in runs:
-        data = run_logits(run["run"], group.checkpoint)
-        probabilities = softmax(data.logits.astype(np.float64), axis=1)
-        seeds.append(bin_sums(check_probabilities(probabilities, data.label), n_bins))
-    parts = zip(*((each.count, each.confidence, each.correct) for each in seeds), strict=True)
-    return BinSums(*(np.stack(part) for part in parts))
+    seeds = bins["seed"].nunique()
+    return BinSums(*(bins[name].to_numpy().reshape(seeds, -1) for name in BinSums._fields))
 
 
 def _curve(ax: Axes, sums: BinSums) -> None:
@@ -83,7 +84,7 @@ def _curve(ax: Axes, sums: BinSums) -> None:
     ax.bar(x, accuracy, 100 / bins, color=_faded(BAR, strength), edgecolor="white", linewidth=0.5)
     hatch = {"hatch": "/////", "linewidth": 0, "edgecolor": _faded(GAP, strength)}
     ax.bar(x, mean - accuracy, 100 / bins, accuracy, color=_faded(GAP, 0.25 * strength), **hatch)
-    ax.plot([0, 100], [0, 100], color=_style.GREY, linestyle="--", linewidth=1)
+    ax.plot([0, 100], [0, 100], color=style.GREY, linestyle="--", linewidth=1)
     if len(sums.count) > 1:
         by_seed = np.where(sums.count > 0, 100 * sums.correct / np.maximum(sums.count, 1), np.nan)[:, filled][:, ~few]
         ax.vlines(x[~few], np.nanmin(by_seed, axis=0), np.nanmax(by_seed, axis=0), color="black", linewidth=0.8)
@@ -103,7 +104,7 @@ def _histogram(ax: Axes, sums: BinSums) -> None:
 
 
 def _label(upper: Axes, lower: Axes, row: pd.Series, first: bool) -> None:
-    facts = {metric: text.amount(metric, row[f"{metric}_mean"]) for metric in ("accuracy", "ece", "ece_null")}
+    facts = {metric: text.format_with_unit(metric, row[f"{metric}_mean"]) for metric in ("accuracy", "ece", "ece_null")}
     upper.set_title(
         f"accuracy {facts['accuracy']}, NLL {row['nll_mean']:.3f}\nECE {facts['ece']}, null {facts['ece_null']}",
         fontsize=7.5,
@@ -124,7 +125,7 @@ def _handles(several: bool) -> list[Any]:
     handles = [
         Patch(facecolor=BAR, label="accuracy of the bin"),
         Patch(facecolor="white", edgecolor=GAP, hatch="/////", linewidth=0, label="gap to confidence"),
-        Line2D([], [], color=_style.GREY, linestyle="--", label="perfect calibration"),
+        Line2D([], [], color=style.GREY, linestyle="--", label="perfect calibration"),
     ]
     whisker = Line2D([], [], color="black", marker="|", linestyle="", markersize=9, label="range of seeds")
     return [*handles, whisker] if several else handles

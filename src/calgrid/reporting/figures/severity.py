@@ -5,32 +5,36 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from calgrid.reporting import captions, text
-from calgrid.reporting.figures import _style
+from calgrid.reporting.figure import Frame
+from calgrid.reporting.plotting import style
 from calgrid.reporting.study import UNCALIBRATED, Group, StudyData
 
 METRICS = ("accuracy", "nll", "ece")
 
 
-def caption(data: StudyData, group: Group) -> str:
-    """Say what the curves show."""
+def collect(data: StudyData, group: Group) -> pd.DataFrame:
+    """Wide rows of the clean test split (severity 0) and of the means over corruptions of each severity."""
     rows = data.shift_means(group)
+    rows = pd.concat([data.test(group).assign(severity=0), rows[rows["severity"] > 0]], ignore_index=True)
+    return rows if rows["severity"].max() > 0 else rows.iloc[:0]
+
+
+def caption(frame: Frame) -> str:
+    """Say what the curves show."""
+    rows = frame.rows[frame.rows["severity"] > 0]
     shifts = int(rows["n_shifts"].max())
     return (
-        f"Accuracy, NLL and ECE on {data.label(group)} against the severity of {text.count(shifts, 'corruption')}: "
+        f"Accuracy, NLL and ECE on {frame.label} against the severity of {text.count(shifts, 'corruption')}: "
         f"each corruption is scored by itself, then averaged ({captions.seeds(rows)}). Severity 0 is the clean test "
         "split. Calibrators were fitted on clean val. Bands are one standard deviation over seeds to both sides."
     )
 
 
-def draw(data: StudyData, group: Group) -> Figure | None:
+def draw(frame: Frame) -> Figure:
     """Draw one line a method; one column for uncalibrated networks and one for temperature scaling."""
-    rows = data.shift_means(group)
-    rows = pd.concat([data.test(group).assign(severity=0), rows[rows["severity"] > 0]])
-    if rows["severity"].max() == 0 or rows.empty:
-        return None
-    shown = [name for name in data.few_calibrators() if (rows["calibrator"] == name).any()]
-    methods = [name for name in data.methods if (rows["method"] == name).any()]
-    figure = _style.new_figure(_style.WIDTH, 7.0)
+    rows, methods = frame.rows, frame.methods()
+    shown = [name for name in frame.study.few_calibrators() if (rows["calibrator"] == name).any()]
+    figure = style.new_figure(style.WIDTH, 7.0)
     axes = figure.subplots(len(METRICS), len(shown), sharex=True, sharey="row", squeeze=False)
     for column, calibrator in enumerate(shown):
         part = rows[rows["calibrator"] == calibrator]
@@ -40,17 +44,20 @@ def draw(data: StudyData, group: Group) -> Figure | None:
             _curves(axes[line, column], part, metric, methods)
     for line, metric in enumerate(METRICS):
         axes[line, 0].set_ylabel(text.in_unit(metric))
-    handles = _style.line_handles(methods, methods)
+    handles = style.line_handles(methods, methods)
     figure.legend(handles=handles, loc="outside right upper", title="method", alignment="left")
     return figure
+
+
+FIGURE = (collect, draw, caption)
 
 
 def _curves(ax: Axes, rows: pd.DataFrame, metric: str, methods: list[str]) -> None:
     for method in methods:
         part = rows[rows["method"] == method].sort_values("severity")
-        mean, std = (_style.scaled(metric, part[f"{metric}_{each}"]) for each in ("mean", "std"))
-        shade = _style.colour(methods, method)
-        ax.plot(part["severity"], mean, color=shade, linestyle=_style.line(methods, method), marker="o", markersize=3)
+        mean, std = (style.scaled(metric, part[f"{metric}_{each}"]) for each in ("mean", "std"))
+        shade = style.colour(methods, method)
+        ax.plot(part["severity"], mean, color=shade, linestyle=style.line(methods, method), marker="o", markersize=3)
         ax.fill_between(part["severity"], mean - std, mean + std, color=shade, alpha=0.12, linewidth=0)
     severities = sorted(rows["severity"].unique())
     ax.set_xticks(severities, ["clean" if s == 0 else f"{s:g}" for s in severities])

@@ -9,9 +9,9 @@ import pandas as pd
 from markupsafe import escape
 
 from calgrid.reporting import text
-from calgrid.reporting.papers.cells import FITS
+from calgrid.reporting.papers.filled_tables import FITS
 from calgrid.reporting.papers.marks import BEST, COORDINATES, SECOND, scale
-from calgrid.statistics.cells import SECTION
+from calgrid.statistics.table_cells import SECTION
 
 CATEGORY = "Published numbers"
 AXES = {
@@ -55,7 +55,7 @@ class PaperTable:
     Parameters
     ----------
     spec : the table as declared (see :func:`calgrid.configuration.tables.paper`).
-    frame : its cells, see :func:`calgrid.reporting.papers.cells.filled_tables`.
+    frame : its cells, see :func:`calgrid.reporting.papers.filled_tables.filled_tables`.
     level : nominal coverage of the intervals.
     """
 

@@ -1,37 +1,20 @@
 """Values of the cells of a paper's table on resamples of the test samples, for tests of calibrators of one network."""
 
-from pathlib import Path
-
 import numpy as np
 import pandas as pd
 
 from calgrid.conventions import SAME_SHIFT, SAME_SHIFT_SHARE
-from calgrid.reporting.study import CONDITIONS, StudyData
-from calgrid.statistics.cells import SECTION
-from calgrid.storage.records import CALIBRATE, verified
-from calgrid.storage.tables import RESAMPLES, read_frame
+from calgrid.reporting.study import StudyData
+from calgrid.statistics.table_cells import SECTION
+from calgrid.storage.schema import RESAMPLES
 
 AXES = ["dataset", "backbone", "method", "calibrator", "metric"]
-COLUMNS = [*CONDITIONS, "method", "checkpoint", "calibrator", "metric", "draws"]
 
 
 def read_resamples(data: StudyData) -> pd.DataFrame:
-    """Files ``resamples.parquet`` of the runs of a study that have one, with the columns ``COLUMNS``.
-
-    Raises
-    ------
-    StateError : a file was made with another configuration or code version. DataError : a file is damaged.
-    """
-    lines = data.manifest.get("lines", {})
-    parts = []
-    for run in data.manifest["runs"]:
-        path = Path(run["part"], RESAMPLES)
-        if path.is_file():
-            path = verified(run["part"], CALIBRATE, RESAMPLES, "file of resamples")
-            frame = read_frame(path, "file of resamples", fingerprint=run["fingerprint"])
-            key = {name: run["key"][name] for name in (*CONDITIONS, "method")}
-            parts.append(frame.assign(**{**key, "protocol": lines.get(key["protocol"], key["protocol"])})[COLUMNS])
-    return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=COLUMNS)
+    """Values of the metrics of a study's runs on resamples, protocols under the name of their line."""
+    frame = data.table(RESAMPLES)
+    return frame.assign(protocol=frame["protocol"].replace(data.manifest.get("lines", {})))
 
 
 def cell_draws(resamples: pd.DataFrame, places: pd.DataFrame) -> pd.DataFrame:

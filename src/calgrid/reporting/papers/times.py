@@ -4,7 +4,8 @@ from collections.abc import Collection
 
 import pandas as pd
 
-KEY = ["protocol", "dataset", "backbone", "method", "seed"]
+from calgrid.storage.schema import RUN_KEY
+
 #: metric -> stages of the costs whose seconds it adds up
 STAGES = {"train_seconds": ("first_stage", "train"), "runtime_seconds": ("calibrate",)}
 
@@ -19,8 +20,8 @@ def timed_rows(costs: pd.DataFrame, metrics: pd.DataFrame, wanted: Collection[st
     costs, metrics : tables of a study.
     wanted : metrics; others than the two are left alone.
     """
-    checkpoints = metrics[[*KEY, "checkpoint"]].drop_duplicates()
-    parts = [_seconds(costs, metric).merge(checkpoints, on=KEY) for metric in STAGES if metric in wanted]
+    checkpoints = metrics[[*RUN_KEY, "checkpoint"]].drop_duplicates()
+    parts = [_seconds(costs, metric).merge(checkpoints, on=list(RUN_KEY)) for metric in STAGES if metric in wanted]
     rows = pd.concat(parts) if parts else pd.DataFrame()
     empty = {"fit_on": "val", "split": "test", "shift": "", "severity": 0}
     return rows.assign(**empty, ci_low=float("nan"), ci_high=float("nan")) if len(rows) else rows
@@ -30,7 +31,7 @@ def _seconds(costs: pd.DataFrame, metric: str) -> pd.DataFrame:
     rows = costs[costs["stage"].isin(STAGES[metric])]
     rows = rows.assign(seconds=pd.to_numeric(rows["seconds"]))
     if metric == "train_seconds":
-        trained = rows.groupby(KEY, as_index=False).agg(value=("seconds", "sum"))
+        trained = rows.groupby(list(RUN_KEY), as_index=False).agg(value=("seconds", "sum"))
         return trained.assign(calibrator="none", fit_seed=0, metric=metric)
-    fits = rows.groupby([*KEY, "item", "fit_seed"], as_index=False).agg(value=("seconds", "mean"))
+    fits = rows.groupby([*RUN_KEY, "item", "fit_seed"], as_index=False).agg(value=("seconds", "mean"))
     return fits.rename(columns={"item": "calibrator"}).assign(metric=metric)

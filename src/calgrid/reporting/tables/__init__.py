@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from calgrid.reporting.index import write_index
+from calgrid.reporting.papers.fedlas import indicator
+from calgrid.reporting.papers.tables import paper_tables
 from calgrid.reporting.study import StudyData
+from calgrid.reporting.table import Table, marked
 from calgrid.reporting.tables import (
     comparison,
     costs,
-    indicator,
     methods,
     questions,
     ranks,
@@ -21,8 +23,6 @@ from calgrid.reporting.tables import (
     training_time,
     tuned,
 )
-from calgrid.reporting.tables._model import Table, marked
-from calgrid.reporting.tables.papers import paper_tables
 from calgrid.storage.atomic import write_text
 
 __all__ = ["TABLES", "write_tables"]

@@ -7,7 +7,7 @@ import pandas as pd
 from calgrid.metrics import METRICS
 from calgrid.reporting import captions, text
 from calgrid.reporting.study import Group, StudyData
-from calgrid.reporting.tables._model import Cell, Section, Table, by_group, whole, words
+from calgrid.reporting.table import Cell, Section, Table, by_group, whole, words
 
 TESTED = ("accuracy", "nll", "brier", "ece_debiased", "ece")
 TEST_COLUMNS = ["method", "calibrator", "fit_on", "metric", "mean", "n_seeds", "diff_vs_baseline", "p_value", "p_holm"]
@@ -68,9 +68,8 @@ def _difference(rows: pd.DataFrame) -> Cell:
     p, holm = float(row["p_value"]), float(row["p_holm"])
     verdict = "; tie" if row["verdict"] == "tie" else ""
     spread = "" if math.isnan(p) else f"({text.p_value(p)}; {text.p_value(holm)}{verdict})"
-    return Cell(
-        text.number(row["metric"], difference, signed=True), spread, row["verdict"] in ("better", "worse"), difference
-    )
+    said = text.format_metric(row["metric"], difference, signed=True)
+    return Cell(said, spread, row["verdict"] in ("better", "worse"), difference)
 
 
 def published(data: StudyData) -> Table | None:
@@ -105,8 +104,8 @@ def _beside(row: pd.Series) -> list[Cell]:
         words(row["calibrator"]),
         words(text.in_unit(metric) + (f" against {row['shift']}" if row["shift"] else "")),
         whole(row["n_seeds"]),
-        Cell(text.number(metric, ours), spread, sort=ours),
-        Cell(text.number(metric, theirs), sort=theirs),
-        Cell(text.number(metric, ours - theirs, signed=True), sort=ours - theirs),
+        Cell(text.format_metric(metric, ours), spread, sort=ours),
+        Cell(text.format_metric(metric, theirs), sort=theirs),
+        Cell(text.format_metric(metric, ours - theirs, signed=True), sort=ours - theirs),
         words(row["published_source"]),
     ]

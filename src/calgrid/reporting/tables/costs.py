@@ -6,13 +6,14 @@ from collections.abc import Callable
 import pandas as pd
 
 from calgrid.reporting import text
-from calgrid.reporting.study import CONDITIONS, UNCALIBRATED, StudyData
-from calgrid.reporting.tables._model import Cell, Section, Table, whole, words
+from calgrid.reporting.study import UNCALIBRATED, StudyData
+from calgrid.reporting.table import Cell, Section, Table, whole, words
+from calgrid.storage.schema import CONDITION
 
 TITLES = {"train": "training", "predict": "prediction", "calibrate": "fits of calibrators", "probe": "probes"}
 #: stages with several items a run -> heading of their column
 ITEMS = {"calibrate": "Calibrator", "probe": "Probe"}
-KEYS = [*CONDITIONS, "stage", "method", "item"]
+KEYS = [*CONDITION, "stage", "method", "item"]
 NUMBERS = ["seconds", "peak_memory_mb", "threads", "epochs", "parameters"]
 Columns = dict[str, Callable[[pd.Series], Cell]]
 RUN_COLUMNS: Columns = {
@@ -29,7 +30,7 @@ def costs(data: StudyData) -> Table | None:
     if frame.empty:
         return None
     sections = []
-    for (protocol, dataset, backbone, stage), rows in frame.groupby([*CONDITIONS, "stage"], sort=False):
+    for (protocol, dataset, backbone, stage), rows in frame.groupby([*CONDITION, "stage"], sort=False):
         heading = f"{dataset}, {backbone}, protocol {protocol}: {TITLES[stage]}"
         sections.append(_section(heading, rows, _columns(stage, data.baseline)))
     caption = (
@@ -60,12 +61,12 @@ def _means(data: StudyData) -> pd.DataFrame:
         "n_seeds": ("seed", "nunique"),
     }
     means = runs.groupby(KEYS, sort=False).agg(**named).reset_index()
-    base = means.loc[means["method"] == data.baseline, [*CONDITIONS, "stage", "item", "seconds"]]
-    joined = means.merge(base.rename(columns={"seconds": "_base"}), on=[*CONDITIONS, "stage", "item"], how="left")
+    base = means.loc[means["method"] == data.baseline, [*CONDITION, "stage", "item", "seconds"]]
+    joined = means.merge(base.rename(columns={"seconds": "_base"}), on=[*CONDITION, "stage", "item"], how="left")
     ratio = joined["seconds"] / joined["_base"].where((joined["_base"] > 0) & (len(data.methods) > 1))
     stages = {name: place for place, name in enumerate(TITLES)}
     ordered = joined.assign(ratio_to_baseline=ratio, _stage=joined["stage"].map(stages))
-    return ordered.sort_values([*CONDITIONS, "_stage"], kind="stable").drop(columns=["_base", "_stage"])
+    return ordered.sort_values([*CONDITION, "_stage"], kind="stable").drop(columns=["_base", "_stage"])
 
 
 def _distinct(values: pd.Series) -> str:

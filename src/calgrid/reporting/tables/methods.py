@@ -4,7 +4,7 @@ import pandas as pd
 
 from calgrid.reporting import captions
 from calgrid.reporting.study import BESIDE_ECE, UNCALIBRATED, Group, StudyData
-from calgrid.reporting.tables._model import Section, Table, by_group, metric_section, present, whole, words
+from calgrid.reporting.table import Section, Table, by_group, metric_section, present, whole, words
 
 METRICS = (*BESIDE_ECE, "aece", "cece", "mce", "o_ece", "u_ece", "smce")
 

@@ -4,7 +4,7 @@ import pandas as pd
 
 from calgrid.reporting import captions, text
 from calgrid.reporting.study import GROUP, Group, StudyData
-from calgrid.reporting.tables._model import Cell, Section, Table, by_group, whole, words
+from calgrid.reporting.table import Cell, Section, Table, by_group, whole, words
 from calgrid.statistics import compare
 
 METRICS = ("nll", "brier", "ece_debiased", "ece", "aece", "accuracy")
@@ -81,7 +81,7 @@ def _answer(rows: pd.DataFrame) -> str:
 
 def _difference(row: pd.Series) -> Cell:
     metric, difference = row["metric"], float(row["difference"])
-    std, low, high = (text.number(metric, row[name], name != "std") for name in ("std", "ci_low", "ci_high"))
+    std, low, high = (text.format_metric(metric, row[name], name != "std") for name in ("std", "ci_low", "ci_high"))
     p, holm = (text.p_value(row[name]) for name in ("p_value", "p_holm"))
     spread = f"± {std} [{low}, {high}] ({p}; {holm})" if row["n_seeds"] > 1 else ""
-    return Cell(text.number(metric, difference, signed=True), spread, row["verdict"] in FOUND, difference)
+    return Cell(text.format_metric(metric, difference, signed=True), spread, row["verdict"] in FOUND, difference)

@@ -6,7 +6,7 @@ from calgrid.metrics import METRICS
 from calgrid.reporting import text
 from calgrid.reporting.settings import settings
 from calgrid.reporting.study import UNCALIBRATED, StudyData
-from calgrid.reporting.tables._model import Cell, Section, Table, whole, words
+from calgrid.reporting.table import Cell, Section, Table, whole, words
 from calgrid.statistics import mean_ranks, wilcoxon_holm
 
 RANKED = ("accuracy", "nll", "brier", "ece_debiased", "ece")

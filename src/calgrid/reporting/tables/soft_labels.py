@@ -4,7 +4,7 @@ import pandas as pd
 
 from calgrid.reporting import captions
 from calgrid.reporting.study import Group, StudyData
-from calgrid.reporting.tables._model import Section, Table, by_group, metric_section, present, whole, words
+from calgrid.reporting.table import Section, Table, by_group, metric_section, present, whole, words
 
 SOFT_METRICS = ("soft_kl", "soft_tv", "soft_ece")
 METRICS = (*SOFT_METRICS, "ece_debiased", "ece", "ece_null", "accuracy")

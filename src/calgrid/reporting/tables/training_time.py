@@ -5,10 +5,11 @@ import math
 import pandas as pd
 
 from calgrid.reporting import text
-from calgrid.reporting.study import CONDITIONS, StudyData
-from calgrid.reporting.tables._model import Cell, Section, Table, whole, words
+from calgrid.reporting.study import StudyData
+from calgrid.reporting.table import Cell, Section, Table, whole, words
+from calgrid.storage.schema import CONDITION
 
-KEYS = [*CONDITIONS, "method"]
+KEYS = [*CONDITION, "method"]
 STAGES = ("first_stage", "train")
 
 
@@ -21,7 +22,7 @@ def training_time(data: StudyData) -> Table | None:
         Section(
             f"{dataset}, {backbone}, protocol {protocol}", _header(data.baseline), [_row(r) for _, r in rows.iterrows()]
         )
-        for (protocol, dataset, backbone), rows in frame.groupby(CONDITIONS, sort=False)
+        for (protocol, dataset, backbone), rows in frame.groupby(list(CONDITION), sort=False)
     ]
     caption = (
         "Wall-clock seconds of training, mean over seeds, ± the standard deviation over seeds of the total. A second "
@@ -65,8 +66,8 @@ def _totals(data: StudyData) -> pd.DataFrame:
 
 
 def _with_ratio(frame: pd.DataFrame, data: StudyData) -> pd.DataFrame:
-    base = frame.loc[frame["method"] == data.baseline, [*CONDITIONS, "seconds", "device_name"]]
-    joined = frame.merge(base, on=CONDITIONS, how="left", suffixes=("", "_base"))
+    base = frame.loc[frame["method"] == data.baseline, [*CONDITION, "seconds", "device_name"]]
+    joined = frame.merge(base, on=list(CONDITION), how="left", suffixes=("", "_base"))
     same = (joined["device_name"] == joined["device_name_base"]) & (joined["seconds_base"] > 0)
     ratio = (joined["seconds"] / joined["seconds_base"]).where(same)
     return joined.assign(ratio_to_baseline=ratio).drop(columns=["seconds_base", "device_name_base"])

@@ -1,17 +1,65 @@
 """Table of methods that were tuned with an equal budget: what was chosen, what it scores, what tuning brought."""
 
 import math
+from dataclasses import dataclass
 
 import pandas as pd
 
 from calgrid.reporting import captions, text
 from calgrid.reporting.study import BESIDE_ECE, GROUP, Group, StudyData, wide
-from calgrid.reporting.tables._model import Cell, Section, Table, metric_section, present, whole, with_group, words
-from calgrid.reporting.tuning import Tuned, read_tuned
+from calgrid.reporting.table import Cell, Section, Table, metric_section, present, whole, with_group, words
+from calgrid.statistics import as_tuned, choose, summarise
+from calgrid.statistics.choices import listed
 
 KEYS = ["method", "calibrator", "fit_on"]
 #: by what chosen and default settings, and methods, are told apart in words
 JUDGED = "nll"
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """Choices of all seeds and what they score on the test split.
+
+    Attributes
+    ----------
+    protocol : under which tuned methods are compared. metric : by which seeds choose. budget : settings of each method.
+    baseline : tuned method that the others are tested against. methods : all of them, in the order of the study.
+    choices : see :func:`calgrid.statistics.choose`.
+    summary, defaults : summaries (:func:`calgrid.statistics.summarise`) of the chosen and of the first settings.
+    """
+
+    protocol: str
+    metric: str
+    budget: int
+    baseline: str
+    methods: list[str]
+    choices: pd.DataFrame
+    summary: pd.DataFrame
+    defaults: pd.DataFrame
+
+
+def read_tuned(data: StudyData) -> Tuned | None:
+    """Choose and summarise, with few calibrators; None where the study tunes nothing."""
+    tuning = data.manifest.get("tuning")
+    if not tuning:
+        return None
+    protocol = tuning["protocol"]
+    candidates = {name: [tuple(each) for each in found] for name, found in tuning["candidates"].items()}
+    choices = choose(data.metrics, candidates, tuning["metric"])
+    test = data.metrics[(data.metrics["split"] == "test") & data.metrics["calibrator"].isin(data.few_calibrators())]
+    first = listed(test, {name: each[:1] for name, each in candidates.items()})
+    defaults = first.assign(method=first["tuned"], protocol=protocol)[list(test.columns)]
+    baseline = data.baseline if data.baseline in candidates else next(iter(candidates))
+    return Tuned(
+        protocol,
+        tuning["metric"],
+        len(candidates[baseline]),
+        baseline,
+        list(candidates),
+        choices,
+        summarise(as_tuned(test, choices, protocol), baseline, level=data.level),
+        summarise(defaults, baseline, level=data.level),
+    )
 
 
 def tuned(data: StudyData) -> Table | None:
@@ -61,7 +109,7 @@ def _section(group: Group, rows: pd.DataFrame, baseline: str) -> Section:
         "Calibrator": lambda row: words(row["calibrator"]),
         "Seeds": lambda row: whole(row["n_seeds"]),
         "Chosen": lambda row: words(row["chosen"]),
-        "Δ NLL to default": lambda row: Cell(text.number(JUDGED, row["nll_to_default"], signed=True)),
+        "Δ NLL to default": lambda row: Cell(text.format_metric(JUDGED, row["nll_to_default"], signed=True)),
         f"Δ NLL to {baseline} (Holm p)": lambda row: (
             words(text.NOTHING) if row["method"] == baseline else _against_baseline(row)
         ),
@@ -78,7 +126,7 @@ def _section(group: Group, rows: pd.DataFrame, baseline: str) -> Section:
 def _against_baseline(row: pd.Series) -> Cell:
     p_value = row["nll_p_holm"]
     said = "" if math.isnan(p_value) else f"({text.p_value(p_value)})"
-    return Cell(text.number(JUDGED, row["nll_diff_vs_baseline"], signed=True), said)
+    return Cell(text.format_metric(JUDGED, row["nll_diff_vs_baseline"], signed=True), said)
 
 
 def _caption(data: StudyData, found: Tuned) -> str:

@@ -1,0 +1,111 @@
+"""What a figure is: rows that are collected once from the study, then drawn and described."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import pandas as pd
+from matplotlib.figure import Figure
+
+from calgrid.reporting import captions
+from calgrid.reporting.study import Group, StudyData
+
+
+@dataclass(frozen=True)
+class Frame:
+    """What a figure shows.
+
+    Attributes
+    ----------
+    study, group : whose numbers they are.
+    rows : all numbers that are drawn, as :attr:`FigureKind.collect` returned them.
+    """
+
+    study: StudyData
+    group: Group
+    rows: pd.DataFrame
+
+    @property
+    def label(self) -> str:
+        """Name of the group in captions."""
+        return self.study.label(self.group)
+
+    @property
+    def condition(self) -> str:
+        """Name of the group without its checkpoint."""
+        return self.study.label(self.group, checkpoint=False)
+
+    @property
+    def images(self) -> str:
+        """Size of the clean test split: ``1,200 images``."""
+        return f"{self.study.test_samples(self.group):,} images"
+
+    def methods(self, column: str = "method") -> list[str]:
+        """Methods of the rows in the order of the study."""
+        return [name for name in self.study.methods if (self.rows[column] == name).any()]
+
+    def calibrators(self) -> list[str]:
+        """Calibrators of the rows in the order of the study."""
+        return [name for name in self.study.calibrators if (self.rows["calibrator"] == name).any()]
+
+
+@dataclass(frozen=True)
+class FigureKind:
+    """A figure of the report.
+
+    Attributes
+    ----------
+    id : its files are ``{id}_{dataset}_{backbone}.png``, or ``{id}.png`` for the whole study.
+    title, category : as shown.
+    collect : returns the rows of the figure, none where the study has nothing to show.
+    draw : draws them.
+    caption : says what is shown, how many seeds, which split and interval.
+    each : what it is drawn for: each tested ``checkpoint``, each ``condition`` (protocol, data set and backbone), each
+        ``dataset`` (with its protocol and checkpoint; it is then given the first of their groups), or once for the
+        whole ``study`` (it is then given the first group).
+    """
+
+    id: str
+    title: str
+    category: str
+    collect: Callable[[StudyData, Group], pd.DataFrame]
+    draw: Callable[[Frame], Figure]
+    caption: Callable[[Frame], str]
+    each: Literal["checkpoint", "condition", "dataset", "study"] = "checkpoint"
+
+    def groups(self, data: StudyData) -> Sequence[Group]:
+        """Groups that the figure is drawn for."""
+        if self.each == "dataset":
+            return list({group._replace(backbone=""): group for group in reversed(data.groups)}.values())[::-1]
+        return {"checkpoint": data.groups, "condition": data.conditions, "study": data.groups[:1]}[self.each]
+
+    def entry(self, frame: Frame) -> dict[str, Any]:
+        """What the index says of the figure: ``figure`` is its kind, ``place`` what of the study it is about."""
+        name, label = self._name(frame.study, frame.group)
+        seeing = captions.sees_validation(frame.study, self._alike(frame.study, frame.group))
+        place = {} if self.each == "study" else frame.group._asdict()
+        for dropped in {"dataset": ("backbone",), "condition": ("checkpoint",)}.get(self.each, ()):
+            place.pop(dropped)
+        return {
+            "id": name,
+            "file": f"{name}.png",
+            "title": f"{self.title}: {label}" if label else self.title,
+            "caption": f"{self.caption(frame)} {seeing}".strip(),
+            "category": self.category,
+            "figure": self.id,
+            "place": place,
+        }
+
+    def _name(self, data: StudyData, group: Group) -> tuple[str, str]:
+        """Name of the figure's file without suffix, and what its title says of the place."""
+        if self.each == "study":
+            return self.id, ""
+        checkpoint, backbone = self.each != "condition", self.each != "dataset"
+        slug, label = data.slug(group, checkpoint, backbone), data.label(group, checkpoint, backbone)
+        return f"{self.id}_{slug}", label
+
+    def _alike(self, data: StudyData, group: Group) -> Sequence[Group]:
+        """Groups whose numbers the figure shows."""
+        if self.each == "dataset":
+            return [other for other in data.groups if other._replace(backbone=group.backbone) == group]
+        return data.groups if self.each == "study" else [group]

@@ -1,0 +1,173 @@
+"""What was measured during training, by epoch: training curves, the gate of FeDLaS, the masks of MaC-Cal."""
+
+import functools
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import MaxNLocator
+
+from calgrid.reporting.figure import Frame
+from calgrid.reporting.histories import histories
+from calgrid.reporting.plotting import style
+from calgrid.reporting.study import Group, StudyData
+
+#: a rate that falls below this share of a constant one has dropped
+DROP = 0.9
+#: bands of more methods than this would cover each other
+BANDS = 8
+#: quantiles of all values beyond which a curve may leave the frame, as it does in the first epochs
+EDGES = (0.04, 0.99)
+LOG_FACTOR = 15
+
+
+class Curve(NamedTuple):
+    """A panel: label of its axis, factor of the values, and lowest and highest value shown (None: as they come)."""
+
+    label: str
+    factor: float = 100
+    low: float | None = 0
+    high: float | None = 103
+
+
+class Kind(NamedTuple):
+    """A figure of histories: its curves by column, the column that a run must have measured, inches of height.
+
+    ``caption`` is completed by the ``place``, and by how many ``seeds`` there are and what dotted lines mean.
+    """
+
+    curves: Mapping[str, Curve]
+    needed: str
+    height: float
+    caption: str
+
+
+TRAINING_CURVES = Kind(
+    {
+        "val_accuracy": Curve("Accuracy on val (%)"),
+        "val_nll": Curve("NLL on val (nats)", 1),
+        "train_loss": Curve("Training loss", 1),
+    },
+    "epoch",
+    7.0,
+    "Training on {place}: accuracy and NLL on val, and the training loss, by epoch; {seeds}. Training losses of "
+    "different methods are different functions: compare their course, not their height. Second stages count their own "
+    "epochs. The first epochs may lie outside the frame.",
+)
+GATE_OF_FEDLAS = Kind(
+    # room for the lines of gates that are fixed
+    {"positive_share": Curve("Positive mode (%)", low=-3), "flip_rate": Curve("Mode flipped (%)", low=-1, high=None)},
+    "positive_share",
+    5.2,
+    "Gate of FeDLaS on {place}: share of the training samples in positive mode (gate +1, more smoothing where the "
+    "indicator is high), and share whose mode differs from that of the epoch before; {seeds}. A wide band: seeds "
+    "settled on opposite modes. A fixed gate stays at 0 or 100 % and never flips. The modes are the signs of a gate "
+    "that lowers the training loss, not labels of over- or under-confidence.",
+)
+MASKS_OF_MACCAL = Kind(
+    {
+        "retention": Curve("Weights kept (%)"),
+        "masked_accuracy": Curve("Training\naccuracy (%)"),
+        "masked_confidence": Curve("Training\nconfidence (%)"),
+        "clip": Curve("Largest change\n(points)", high=None),
+    },
+    "retention",
+    7.0,
+    "Masking of MaC-Cal on {place}, by epoch of the second stage: share of weights that the mask of an epoch kept; "
+    "accuracy and mean confidence over its training batches, mask on, whose weighted difference moves the next share; "
+    "and the largest change that the threshold allows (percentage points, 0 where the share is fixed); {seeds}. The "
+    "mask sees the training images: accuracy and confidence here are not those of the test split.",
+)
+
+
+def collect(kind: Kind, data: StudyData, group: Group) -> pd.DataFrame:
+    """Histories of the runs that have measured what is shown, with the columns method, seed and epoch."""
+    rows = histories(data, group, kind.needed)
+    shown = [name for name in kind.curves if name in rows and rows[name].notna().any()]
+    return rows[["method", "seed", "epoch", "learning_rate", *shown]] if len(rows) else rows
+
+
+def caption(kind: Kind, frame: Frame) -> str:
+    """Say what the curves show."""
+    seeds = len({run["key"]["seed"] for run in frame.study.runs(frame.group)})
+    spread = f"means over {seeds} seeds, bands (of up to {BANDS} methods) from the lowest to the highest"
+    spread = f"{spread if seeds > 1 else 'one seed'}. Dotted lines: the learning rate drops"
+    return kind.caption.format(place=frame.condition, seeds=spread)
+
+
+def draw(kind: Kind, frame: Frame) -> Figure:
+    """Draw one panel a curve and one line a method: means over seeds, bands from the lowest to the highest."""
+    methods = frame.methods()
+    figure = style.new_figure(style.WIDTH, max(kind.height, 0.19 * len(methods) + 0.8))
+    axes = figure.subplots(len(kind.curves), 1, sharex=True)
+    for ax, (column, shown) in zip(axes, kind.curves.items(), strict=True):
+        ax.set_ylabel(shown.label)
+        if column in frame.rows:
+            for method in methods:
+                _curve(ax, frame.rows[frame.rows["method"] == method], column, shown.factor, methods)
+            if kind is TRAINING_CURVES:
+                _training_limits(ax, column, frame.rows[column].to_numpy(float) * shown.factor)
+            else:
+                ax.set_ylim(shown.low, ax.get_ylim()[1] if shown.high is None else shown.high)
+    if kind is MASKS_OF_MACCAL:
+        figure.align_ylabels()
+    _finish(figure, frame.rows, methods)
+    return figure
+
+
+def _curve(ax: Axes, history: pd.DataFrame, column: str, factor: float, methods: Sequence[str]) -> None:
+    """Draw the histories of a method; with more than ``BANDS`` methods there are lines alone."""
+    by_epoch = history.groupby("epoch")[column].agg(["mean", "min", "max"]) * factor
+    look = style.line_look(methods, history["method"].iloc[0])
+    # a single epoch is a point, not a line
+    ax.plot(by_epoch.index, by_epoch["mean"], linewidth=1.3, marker="o" if len(by_epoch) == 1 else None, **look)
+    if len(methods) <= BANDS:
+        ax.fill_between(by_epoch.index, by_epoch["min"], by_epoch["max"], color=look["color"], alpha=0.12, linewidth=0)
+
+
+def drops(history: pd.DataFrame) -> list[int]:
+    """Epochs before which a constant learning rate fell: steps, but no cosine and no warm-up."""
+    by_epoch = history.groupby("epoch")["learning_rate"].first()
+    rate = by_epoch.to_numpy()
+    fell = rate[1:] < DROP * rate[:-1]
+    constant = np.concatenate([[True], rate[1:-1] == rate[:-2]]) if len(rate) > 1 else fell
+    return [int(epoch) for epoch in by_epoch.index[1:][fell & constant]]
+
+
+def _finish(figure: Figure, rows: pd.DataFrame, methods: Sequence[str]) -> None:
+    """Mark the drops of the learning rate in all axes, name the epochs below the last one, and add the legend."""
+    epochs = sorted({epoch for _, history in rows.groupby("method") for epoch in drops(history)})
+    for ax in figure.axes:
+        for epoch in epochs:
+            ax.axvline(epoch, color=style.GREY, linestyle=":", linewidth=1)
+    figure.axes[-1].set_xlabel("Epoch")
+    figure.axes[-1].xaxis.set_major_locator(MaxNLocator(integer=True))
+    handles = style.line_handles(methods, methods)
+    if epochs:
+        handles.append(Line2D([], [], color=style.GREY, linestyle=":", label="learning rate drops"))
+    figure.legend(handles=handles, loc="outside right upper", title="method", alignment="left")
+
+
+def _training_limits(ax: Axes, column: str, values: np.ndarray) -> None:
+    """Limits for the course of the training, not for its first epochs."""
+    values = values[np.isfinite(values)]
+    if len(values) == 0:
+        return
+    low, high = np.quantile(values, EDGES)
+    room = 0.05 * (values.max() - low)
+    if column == "val_accuracy":
+        ax.set_ylim(max(0.0, low - room), min(100.0, values.max() + room))
+    elif style.spans(values, LOG_FACTOR):
+        style.log_axis(ax, "y", values.min() / 1.2, values.max() * 1.2)
+    elif values.min() >= 0 and high > 0:
+        ax.set_ylim(0, 1.05 * high)
+
+
+TRAINING, GATE, RETENTION = (
+    tuple(functools.partial(each, kind) for each in (collect, draw, caption))
+    for kind in (TRAINING_CURVES, GATE_OF_FEDLAS, MASKS_OF_MACCAL)
+)

@@ -1,0 +1,1 @@
+"""Figures of the FeDLaS paper, and the table of its indicator."""

@@ -1,0 +1,64 @@
+"""Features of easy and of hard images by falling magnitude (FeDLaS, Figure 1d)."""
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from calgrid.reporting.figure import Frame
+from calgrid.reporting.plotting import points
+from calgrid.reporting.probes import probed, seeds
+from calgrid.reporting.study import Group, StudyData
+
+#: group of images -> colour, style of the line, label
+LOOKS = {"easy": ("#029e73", "-", "easy"), "hard": ("#d55e00", "-", "hard"), "all": ("0.35", "--", "all images")}
+
+
+def collect(data: StudyData, group: Group) -> pd.DataFrame:
+    """Mean and quantiles of each rank of the features, by group of images."""
+    return probed(data, group, "profiles")
+
+
+def caption(frame: Frame) -> str:
+    """Say what the lines are."""
+    rows = frame.rows
+    images = int(rows.loc[rows["group"] == "easy", "images"].max())
+    right = 100 * rows.groupby("group")["accuracy"].mean()
+    return (
+        f"Penultimate features of clean test images on {frame.label}, the magnitudes of each image in descending "
+        f"order and then averaged: the {images:,} images whose label has the highest probability (easy), the "
+        f"{images:,} whose label has the lowest (hard), and all {frame.study.test_samples(frame.group):,}; "
+        f"{seeds(rows)}, mean "
+        "over seeds. Shaded: from the 10 % to the 90 % quantile over images. The area under a line is the mean L1 "
+        "norm, given above each panel for easy and hard images. Easy and hard also differ in correctness: accuracy is "
+        f"{right['easy']:.1f} % and {right['hard']:.1f} % over all panels."
+    )
+
+
+def draw(frame: Frame) -> Figure:
+    """Draw one panel a method."""
+    tables = dict(list(frame.rows.groupby("name", sort=False)))
+    figure, axes = points.panels(len(tables))
+    for ax, (name, table) in zip(axes, tables.items(), strict=True):
+        norms = _panel(ax, table)
+        ax.set_title(f"{name}\nL1: {norms['easy']:.3g} easy, {norms['hard']:.3g} hard", fontsize=8, linespacing=1.3)
+    axes[0].set_xlim(1, frame.rows["rank"].max())
+    axes[0].set_ylim(0, None)
+    handles = [Line2D([], [], color=shade, linestyle=style, label=label) for shade, style, label in LOOKS.values()]
+    figure.legend(handles=handles, loc="outside upper center", ncols=len(handles))
+    figure.supxlabel("Rank of the feature", fontsize=9)
+    figure.supylabel("Magnitude", fontsize=9)
+    return figure
+
+
+FIGURE = (collect, draw, caption)
+
+
+def _panel(ax: Axes, table: pd.DataFrame) -> pd.Series:
+    """Draw the groups of one method; return their mean L1 norms."""
+    for group, (shade, style, _) in LOOKS.items():
+        by_rank = table[table["group"] == group].groupby("rank")[["mean", "q10", "q90"]].mean()
+        ax.plot(by_rank.index, by_rank["mean"], color=shade, linestyle=style, linewidth=1.4)
+        if group != "all":
+            ax.fill_between(by_rank.index, by_rank["q10"], by_rank["q90"], color=shade, alpha=0.15, linewidth=0)
+    return table.groupby("group")["l1"].mean()

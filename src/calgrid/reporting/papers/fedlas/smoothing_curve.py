@@ -1,0 +1,109 @@
+"""Smoothing that FeDLaS gives a sample, against its indicator, in both modes of the gate (FeDLaS, Figure 2b)."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from scipy.special import expit
+
+from calgrid.reporting import text
+from calgrid.reporting.figure import Frame
+from calgrid.reporting.histories import last_samples, loss_options
+from calgrid.reporting.plotting import style
+from calgrid.reporting.study import Group, StudyData
+
+COLUMNS = 4
+#: sign of the gate -> colour and name of the mode, as in the paper
+MODES = {1: ("#0173b2", "positive mode"), -1: ("#d55e00", "negative mode")}
+#: share of the samples beyond each end of a panel, and the least range shown to each side
+TAIL, LEAST = 0.005, 3.0
+POINTS, BINS = 200, 30
+
+
+def collect(data: StudyData, group: Group) -> pd.DataFrame:
+    """Training samples of the methods with an adaptive strength, with the columns strength and beta.
+
+    The strength of a sample is ``2 strength sigmoid(+-beta nci)``.
+    """
+    samples = last_samples(data, group)
+    parts = []
+    for method, rows in samples.groupby("method", sort=False):
+        options = loss_options(data, group, str(method))
+        strength = _strength(options)
+        if strength is not None and "beta" in options:
+            parts.append(rows.assign(strength=strength, beta=options["beta"]))
+    return pd.concat(parts) if parts else samples.iloc[:0]
+
+
+def caption(frame: Frame) -> str:
+    """Say what curves and bars are."""
+    epochs = sorted({int(epoch) + 1 for epoch in frame.rows["epoch"].unique()})
+    seeds = int(frame.rows.groupby("method")["seed"].nunique().max())
+    return (
+        "Strength that FeDLaS gives the regulariser of a sample, 2α sigmoid(±βγ), against its indicator γ, on "
+        f"{frame.condition}: rising in positive mode, falling in negative mode, α where the "
+        "indicator is 0. Below, the share of training samples by indicator and mode in the last epoch that was "
+        f"sampled ({text.listed([str(epoch) for epoch in epochs])}), {text.count(seeds, 'seed')} together; the "
+        "curves are set by the configuration, the bars were measured. Samples in the outer "
+        f"{100 * TAIL:g} % at each end lie outside the frame."
+    )
+
+
+def draw(frame: Frame) -> Figure:
+    """Draw one column a method: curves above, samples below."""
+    methods = dict(list(frame.rows.groupby("method", sort=False)))
+    columns = min(COLUMNS, len(methods))
+    lines = -(-len(methods) // columns)
+    figure = style.new_figure(max(4.2, 2 * columns), 0.9 + 2.9 * lines)
+    grid = figure.add_gridspec(2 * lines, columns, height_ratios=[2.4, 1] * lines)
+    for place, (method, samples) in enumerate(methods.items()):
+        line, column = divmod(place, columns)
+        lower = figure.add_subplot(grid[2 * line + 1, column])
+        upper = figure.add_subplot(grid[2 * line, column], sharex=lower)
+        strength, beta = (float(samples[name].iloc[0]) for name in ("strength", "beta"))
+        span = _span(samples["nci"])
+        _strengths(upper, strength, beta, span)
+        _shares(lower, samples, span)
+        upper.set_title(f"{method}\nα = {strength:g}, β = {beta:g}", fontsize=8, linespacing=1.3)
+        if column == 0:
+            upper.set_ylabel("Strength")
+            lower.set_ylabel("Samples\n(%)")
+    handles = [Line2D([], [], color=shade, label=said) for shade, said in MODES.values()]
+    figure.legend(handles=handles, loc="outside upper center", ncols=len(handles))
+    figure.supxlabel("Indicator γ (standardised)", fontsize=9)
+    return figure
+
+
+FIGURE = (collect, draw, caption)
+
+
+def _strength(options: Mapping[str, Any]) -> float | None:
+    """Mean strength, which label smoothing calls alpha and the margin penalty lambda."""
+    return options.get("alpha", options.get("lambda_"))
+
+
+def _span(indicator: pd.Series) -> tuple[float, float]:
+    """Ends of the frame: all but the outermost samples, and the course of the curve around 0."""
+    low, high = indicator.quantile([TAIL, 1 - TAIL])
+    return min(low, -LEAST), max(high, LEAST)
+
+
+def _strengths(ax: Axes, strength: float, beta: float, span: tuple[float, float]) -> None:
+    gamma = np.linspace(*span, POINTS)
+    for sign, (shade, _) in MODES.items():
+        ax.plot(gamma, 2 * strength * expit(sign * beta * gamma), color=shade, linewidth=1.6)
+    ax.axhline(strength, color=style.GREY, linestyle=":", linewidth=1)
+    ax.set_ylim(0, 2.05 * strength or None)
+    ax.tick_params(labelbottom=False)
+
+
+def _shares(ax: Axes, samples: pd.DataFrame, span: tuple[float, float]) -> None:
+    parts = [samples.loc[np.sign(samples["gate"]) == sign, "nci"] for sign in MODES]
+    weights = [np.full(len(part), 100 / len(samples)) for part in parts]
+    shades = [shade for shade, _ in MODES.values()]
+    ax.hist(parts, np.linspace(*span, BINS + 1), weights=weights, stacked=True, color=shades, alpha=0.75)
+    ax.set_xlim(*span)

@@ -1,0 +1,122 @@
+"""Figures of the papers that a study names: which of ours shows each, or what is missing to draw it."""
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+
+from calgrid.reporting import text
+from calgrid.reporting.index import PAPER_FIGURES
+from calgrid.reporting.study import StudyData
+from calgrid.reporting.table import Cell, Section, Table, words
+
+HEADER = ("Figure", "Shows", "Ours", "State")
+DRAWN = "drawn"
+#: names of missing runs beyond which they are counted
+NAMED = 4
+Entry = Mapping[str, Any]
+
+
+def figure_lists(data: StudyData, drawn: Sequence[Entry]) -> list[Table]:
+    """Lists of the figures of papers, one a paper that has any; none if the study names no paper.
+
+    Parameters
+    ----------
+    data : the study.
+    drawn : entries of the index of its figures (see :func:`calgrid.reporting.index.read_index`).
+
+    Returns
+    -------
+    Tables whose frame has ``number``, ``shows``, ``figure`` (our kind), ``file`` (empty where nothing was drawn) and
+    ``state``: ``drawn``, which runs are missing, or which data; one row a file, or one where there is none.
+    """
+    papers = [paper for paper in data.manifest.get("papers", ()) if paper.get("figures")]
+    return [_listed(data, paper, drawn) for paper in papers]
+
+
+def _listed(data: StudyData, paper: Mapping[str, Any], drawn: Sequence[Entry]) -> Table:
+    rows = [row for wanted in paper["figures"] for row in _rows(data, wanted, drawn)]
+    cells = [
+        [
+            words(row["number"]),
+            words(row["shows"]),
+            Cell(row["id"] or text.NOTHING, link=f"#figure-{row['id']}" if row["id"] else ""),
+            words(" ".join(filter(None, [f"{row['state']}.", row["note"]]))),
+        ]
+        for row in rows
+    ]
+    frame = pd.DataFrame(rows, columns=["number", "shows", "figure", "id", "file", "state", "note"])
+    return Table(
+        f"{paper['name']}_figures",
+        f"Figures of {paper['name']}",
+        PAPER_FIGURES,
+        "Which of our figures shows what a printed figure of the paper shows, in words of our own. Captions say what "
+        "was drawn from which runs. Where nothing was drawn, the state says what is missing: add it to the "
+        "configuration of the study and run it again. Papers differ in splits, epochs and code, so curves may differ.",
+        frame.drop(columns="id"),
+        [Section("Printed figures and ours", HEADER, cells)],
+    )
+
+
+def _rows(data: StudyData, wanted: Mapping[str, Any], drawn: Sequence[Entry]) -> Iterator[dict[str, str]]:
+    """One row for each of our files that shows a printed figure, or one that says why there is none."""
+    row = {"figure": wanted["figure"], **{key: wanted[key] for key in ("number", "shows", "note")}}
+    missing = _missing(data, wanted)
+    found = [entry for entry in drawn if _shows(entry, wanted)]
+    for entry in found:
+        state = f"{DRAWN}; {missing}" if missing else DRAWN
+        yield {**row, "id": entry["id"], "file": entry["file"], "state": state}
+    if not found:
+        yield {**row, "id": "", "file": "", "state": _why(wanted, missing)}
+
+
+def _shows(entry: Entry, wanted: Mapping[str, Any]) -> bool:
+    """Is a file of the wanted kind, and about the wanted runs?"""
+    place = entry["place"]
+    about = all(place[axis] in wanted[axis] for axis in ("dataset", "backbone") if axis in place and wanted[axis])
+    return entry["figure"] == wanted["figure"] and about
+
+
+def _why(wanted: Mapping[str, Any], missing: str) -> str:
+    if not wanted["figure"]:
+        return "nothing to draw"
+    needs = wanted["needs"] or "what it is drawn from is in none of the runs"
+    return f"not drawn; {missing or f'data are missing: {needs}'}"
+
+
+def _missing(data: StudyData, wanted: Mapping[str, Any]) -> str:
+    """What of the wanted runs the study lacks, in words; empty where it has all."""
+    runs = [run for run in data.manifest["runs"] if _about(run, wanted)]
+    if not runs:
+        return f"runs are missing: {_named(_places(wanted))}"
+    present = {run["key"]["method"] for run in runs}
+    families = {family for run in runs for family in run["families"]}
+    # a figure may be about several data sets, each with a family of its own
+    parts = {
+        "methods": [name for name in wanted["method"] if name not in present],
+        "calibrators": [name for name in wanted["calibrator"] if name not in data.calibrators],
+        "shifts": [name for name in wanted["shift"] if name not in families],
+        "data sets": _absent(runs, wanted, "dataset"),
+        "backbones": _absent(runs, wanted, "backbone"),
+    }
+    return "; ".join(f"{kind} are missing: {_named(names)}" for kind, names in parts.items() if names)
+
+
+def _about(run: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
+    return all(run["key"][axis] in wanted[axis] for axis in ("dataset", "backbone") if wanted[axis])
+
+
+def _absent(runs: Sequence[Mapping[str, Any]], wanted: Mapping[str, Any], axis: str) -> list[str]:
+    present = {run["key"][axis] for run in runs}
+    return [name for name in wanted[axis] if name not in present]
+
+
+def _places(wanted: Mapping[str, Any]) -> list[str]:
+    axes = [wanted[axis] for axis in ("dataset", "backbone", "method") if wanted[axis]]
+    return ["/".join(values) for values in itertools.product(*axes)]
+
+
+def _named(names: Sequence[str]) -> str:
+    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    return ", ".join(names[:NAMED]) + more

@@ -1,0 +1,185 @@
+"""Cells of a paper's tables: ours with its interval, the published number, and their difference."""
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from calgrid.configuration.places import Place, cell_place, matches
+from calgrid.conventions import PUBLISHED_PLACE
+from calgrid.reporting.papers.marks import COORDINATES, marks, row_ranks
+from calgrid.reporting.papers.resamples import cell_draws, read_resamples, split_ratios
+from calgrid.reporting.papers.times import timed_rows
+from calgrid.reporting.study import StudyData
+from calgrid.statistics import cell_means, cell_runs, printed_numbers
+from calgrid.statistics.shifts import MEAN_SHIFT
+from calgrid.statistics.table_cells import AXES, SECTION
+from calgrid.storage.tables import read_published
+
+NUMBERS = ["ours", "std", "ci_low", "ci_high", "n_seeds", "n_ranked"]
+NOWHERE = ("", "")
+
+
+#: ``spread`` of a table whose cells vary over seeds of the calibrator
+FITS = "calibrator_seeds"
+
+
+class Filled(NamedTuple):
+    """A table as declared, its frame, and the values of its cells in each seed.
+
+    ``runs`` has the seeds that the table's ``spread`` names. Where they are those of the calibrator, ``draws`` has the
+    cells on resamples of the test samples and ``ratios`` the splits (see :mod:`calgrid.reporting.papers.resamples`).
+    """
+
+    spec: Mapping[str, Any]
+    frame: pd.DataFrame
+    runs: pd.DataFrame
+    draws: pd.DataFrame
+    ratios: Mapping[int, float]
+
+
+def filled_tables(data: StudyData, paper: Mapping[str, Any]) -> Iterator[Filled]:
+    """Tables of a paper, each with its frame: one row a cell, for each protocol and checkpoint that fills one.
+
+    Parameters
+    ----------
+    data : the study.
+    paper : entry of the manifest (see :func:`calgrid.configuration.tables.paper`).
+
+    Yields
+    ------
+    Each table; its frame has ``row``, ``column``, the coordinates, ours (``ours``, ``std``, ``ci_low``, ``ci_high``,
+    ``n_seeds``, of the seeds that the table's ``spread`` names; ``n_ranked`` rows behind a rank), ``published``,
+    ``published_std``, ``suspect``, ``difference`` (ours - published), and the marks ``ours_mark`` and
+    ``published_mark``. Protocols of one line (key ``lines`` of the configuration) fill one frame, under the line's
+    name. Where no run fills a cell,
+    protocol and checkpoint are empty and the published numbers stand alone.
+    """
+    printed = printed_numbers(read_published([paper["published"]]))
+    tables = [(spec, _cells(spec, printed[printed["table"] == spec["table"]])) for spec in paper["tables"]]
+    places = [_places(spec, cells) for spec, cells in tables]
+    metrics = _metrics(data, pd.concat(places))
+    resamples = read_resamples(data) if any(spec["spread"] == FITS for spec, _ in tables) else None
+    for (spec, cells), needed in zip(tables, places, strict=True):
+        fits = spec["spread"] == FITS
+        runs = cell_runs(metrics, needed, "fit_seed" if fits else "seed")
+        draws = cell_draws(resamples, needed) if fits else pd.DataFrame()
+        frame = _filled(spec, cells, cell_means(runs, data.level))
+        yield Filled(spec, frame, runs, draws, split_ratios(needed) if fits else {})
+
+
+def _cells(spec: Mapping[str, Any], printed: pd.DataFrame) -> pd.DataFrame:
+    """Cells of a table in reading order with what was printed in them."""
+    rows = [
+        {"row": i, "column": j, **cell_place(spec, row, column)}
+        for (i, row), (j, column) in itertools.product(enumerate(spec["rows"]), enumerate(spec["columns"]))
+    ]
+    cells = pd.DataFrame(rows)[["row", "column", *COORDINATES]]
+    cells["is_mean"] = [_is_mean(row, spec["means"]) for row in rows]
+    std = printed.get("std", np.nan)
+    found = printed.assign(published=printed["value"], published_std=std).drop_duplicates(list(PUBLISHED_PLACE))
+    keyed = cells.assign(method=[run_method(row) for row in rows])[list(PUBLISHED_PLACE)]
+    beside = keyed.merge(
+        found[[*PUBLISHED_PLACE, "published", "published_std", "suspect"]], on=list(PUBLISHED_PLACE), how="left"
+    )
+    return cells.assign(
+        **{name: beside[name] for name in ("published", "published_std")}, suspect=beside["suspect"].fillna("")
+    )
+
+
+def printed_cells(data: StudyData) -> pd.DataFrame:
+    """Printed numbers of the tables of the papers that a study names, under the names that its metrics have.
+
+    Returns
+    -------
+    One row a cell with an undoubted number: ``COORDINATES`` (the method with its second stage, the calibrator with
+    what fitted it where that is not val), ``published`` and ``published_std``, in the unit of the metric.
+    """
+    parts = []
+    for paper in data.manifest.get("papers", ()):
+        printed = printed_numbers(read_published([paper["published"]]))
+        parts += [_cells(spec, printed[printed["table"] == spec["table"]]) for spec in paper["tables"]]
+    names = [*COORDINATES, "published", "published_std"]
+    if not parts:
+        return pd.DataFrame(columns=names)
+    cells = pd.concat(parts, ignore_index=True)
+    cells = cells[cells["published"].notna() & (cells["suspect"] == "")]
+    places = cells.to_dict("records")
+    named = {"method": [run_method(at) for at in places], "calibrator": [_calibrator(at) for at in places]}
+    return cells.assign(**named)[names]
+
+
+def run_method(place: Mapping[str, Any]) -> str:
+    """Id of the method of a cell, with its second stage."""
+    if place["stage"] == "none":
+        return place["method"]
+    return place["stage"] if place["method"] == "ce" else f"{place['stage']}+{place['method']}"
+
+
+def _calibrator(place: Mapping[str, Any]) -> str:
+    """Name of the calibrator of a cell in the study's metrics, which say there what it was fitted on."""
+    return place["calibrator"] if place["fit_on"] == "val" else f"{place['calibrator']} ({place['fit_on']})"
+
+
+def _places(spec: Mapping[str, Any], cells: pd.DataFrame) -> pd.DataFrame:
+    """Places whose numbers make up the cells; ranks are made of other cells."""
+    rows = []
+    for number, cell in cells[~cells["metric"].isin(list(spec["ranks"]))].iterrows():
+        places = expanded({**cell, "cell": number}, spec["means"])
+        rows += [{**at, "method": run_method(at), "calibrator": _calibrator(at)} for at in places]
+    return pd.DataFrame(rows)[["cell", *AXES]]
+
+
+def expanded(place: Place, means: Sequence[Mapping[str, Any]]) -> Iterator[Place]:
+    """Places that a place is made of: each entry of ``means`` applies once, to what it matches."""
+    over: dict[str, Sequence[Any]] = {}
+    later = [mean for mean in means if not matches(place, mean["where"])]
+    for mean in means:
+        over |= mean["over"] if matches(place, mean["where"]) else {}
+    if not over:
+        yield place
+        return
+    for values in itertools.product(*over.values()):
+        yield from expanded({**place, **dict(zip(over, values, strict=True))}, later)
+
+
+def _is_mean(place: Place, means: Sequence[Mapping[str, Any]]) -> bool:
+    return sum(1 for _ in expanded(place, means)) > 1
+
+
+def _metrics(data: StudyData, places: pd.DataFrame) -> pd.DataFrame:
+    """Tidy metrics of what the places want, with means over corruptions and with times."""
+    metrics, means = data.metrics, data.shift_runs
+    times = timed_rows(data.costs, metrics, set(places["metric"]))
+    for axis in ("dataset", "method", "metric"):
+        metrics, means = (rows[rows[axis].isin(set(places[axis]))] for rows in (metrics, means))
+    means = means[(means["severity"] > 0) & means["dataset"].isin(places.loc[places["shift"] == MEAN_SHIFT, "dataset"])]
+    parts = [part for part in (metrics, means, times) if len(part)] or [metrics]
+    found = pd.concat(parts, ignore_index=True)
+    return found.assign(protocol=found["protocol"].replace(data.manifest.get("lines", {})))
+
+
+def _filled(spec: Mapping[str, Any], cells: pd.DataFrame, means: pd.DataFrame) -> pd.DataFrame:
+    sections = [(keys, part) for keys, part in means.groupby(list(SECTION))] or [(NOWHERE, means)]
+    return pd.concat([_section(spec, cells, keys, part) for keys, part in sections], ignore_index=True)
+
+
+def _section(spec: Mapping[str, Any], cells: pd.DataFrame, keys: tuple[str, str], means: pd.DataFrame) -> pd.DataFrame:
+    """Cells with the numbers of one protocol and checkpoint."""
+    numbers = means.rename(columns={"mean": "ours"}).set_index("cell")
+    frame = cells.join(numbers.reindex(columns=NUMBERS).astype("float64"))
+    for rank, ranked in spec["ranks"].items():
+        places = row_ranks(spec, frame, "ours", ranked)
+        own = frame["metric"] == rank
+        frame.loc[own, "ours"] = frame.loc[own, "row"].map(places)
+        frame.loc[own & frame["ours"].notna(), "n_ranked"] = len(places)
+    doubted = frame["suspect"] != ""
+    partial = frame["n_ranked"] < len(spec["rows"])  # ranks among fewer rows say something else
+    frame["difference"] = (frame["ours"] - frame["published"]).mask(doubted | partial)
+    frame["ours_mark"] = marks(spec, frame, "ours")
+    frame["published_mark"] = marks(spec, frame, "published", exclude=doubted)
+    for place, (name, value) in enumerate(zip(SECTION, keys, strict=True)):
+        frame.insert(place, name, value)
+    return frame

@@ -1,0 +1,94 @@
+"""Histogram of confidence before and after retraining under masks (MaC-Cal, Figure 1a)."""
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+
+from calgrid.reporting.figure import Frame
+from calgrid.reporting.plotting import points
+from calgrid.reporting.probes import confidence_bins, retrained
+from calgrid.reporting.study import Group, StudyData
+from calgrid.storage.schema import HISTOGRAM_BINS
+
+BEFORE, AFTER = "0.72", "#d55e00"
+#: smallest share that the logarithmic axis shows, in percent
+LEAST = 0.05
+
+
+def collect(data: StudyData, group: Group) -> pd.DataFrame:
+    """Bins of the confidence of each retrained run, and of its first stage where the study has scored it.
+
+    The column ``stage`` is ``before`` or ``after``, the method that of the second stage.
+    """
+    bins = confidence_bins(data, group, HISTOGRAM_BINS).set_index(["method", "seed"])
+    first = {run["run"]: run["key"] for run in data.runs(group)}
+    parts = []
+    for run, _ in retrained(data, group):
+        if run["first_stage"]["run"] in first:
+            for stage, key in (("before", first[run["first_stage"]["run"]]), ("after", run["key"])):
+                own = bins.loc[[(key["method"], key["seed"])]].reset_index()
+                parts.append(own.assign(stage=stage, method=run["key"]["method"], seed=run["key"]["seed"]))
+    return pd.concat(parts) if parts else bins.iloc[:0]
+
+
+def caption(frame: Frame) -> str:
+    """Say what the histograms are."""
+    seeds = frame.rows["seed"].nunique()
+    pooled = f"up to {seeds} seeds together" if seeds > 1 else "one seed"
+    return (
+        f"Confidence of the uncalibrated networks on {frame.label}, clean test split "
+        f"({frame.images}; {pooled}): the first stage, and the network with its head retrained "
+        f"under masks; share of the images in {HISTOGRAM_BINS} bins, logarithmic. Above each panel mean confidence and "
+        "accuracy before and after: they agree in a network that is calibrated on average. ECE, its null, NLL and "
+        "Brier score are in the tables."
+    )
+
+
+def draw(frame: Frame) -> Figure:
+    """Draw one panel a retrained method."""
+    methods = dict(list(frame.rows.groupby("method", sort=False)))
+    figure, axes = points.panels(len(methods), height=2.3)
+    for ax, (method, rows) in zip(axes, methods.items(), strict=True):
+        _panel(ax, str(method), rows)
+    axes[0].set_yscale("log")
+    axes[0].set_ylim(LEAST, 130)
+    axes[0].set_yticks([0.1, 1, 10, 100], ["0.1", "1", "10", "100"])
+    axes[0].set_xlim(0, 100)
+    handles = [
+        Patch(facecolor=BEFORE, label="first stage"),
+        Line2D([], [], color=AFTER, label="retrained under masks"),
+    ]
+    figure.legend(handles=handles, loc="outside upper center", ncols=2)
+    figure.supxlabel("Confidence (%)", fontsize=9)
+    figure.supylabel("Share of images (%)", fontsize=9)
+    return figure
+
+
+FIGURE = (collect, draw, caption)
+
+
+def _panel(ax: Axes, method: str, rows: pd.DataFrame) -> None:
+    before, after = (rows[rows["stage"] == stage] for stage in ("before", "after"))
+    edges = np.linspace(0, 100, HISTOGRAM_BINS + 1)
+    ax.stairs(_shares(before), edges, fill=True, color=BEFORE, baseline=LEAST / 10)
+    ax.stairs(_shares(after), edges, color=AFTER, linewidth=1.4, baseline=LEAST / 10)
+    facts = "\n".join(
+        f"{label} {_mean(before, name):.1f} → {_mean(after, name):.1f} %"
+        for label, name in (("confidence", "confidence"), ("accuracy", "correct"))
+    )
+    ax.set_title(f"{method}\n{facts}", fontsize=8, linespacing=1.3)
+
+
+def _shares(rows: pd.DataFrame) -> np.ndarray:
+    """Shares of images (B,) in percent."""
+    counts = rows.groupby("bin")["count"].sum().to_numpy()
+    return 100 * counts / counts.sum()
+
+
+def _mean(rows: pd.DataFrame, name: str) -> float:
+    """Mean over runs of a sum over bins, in percent of the images."""
+    sums = rows.groupby("seed")[[name, "count"]].sum()
+    return 100 * float((sums[name] / sums["count"]).mean())

@@ -1,0 +1,85 @@
+"""Test images in the plane by t-SNE of features and of logits (MaC-Cal, Figure 2a and d)."""
+
+import math
+
+import numpy as np
+import pandas as pd
+import seaborn as sns
+from matplotlib.axes import Axes
+from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from calgrid.reporting.figure import Frame
+from calgrid.reporting.plotting import style
+from calgrid.reporting.probes import probed
+from calgrid.reporting.study import Group, StudyData
+
+COLUMNS = 4
+#: classes that get a colour and a place in the legend each; more share a wheel of hues
+NAMED = 10
+#: opacity of a point whose class is certain, and of one whose probabilities are equal
+CERTAIN, UNCERTAIN = 0.9, 0.12
+
+
+def collect(data: StudyData, group: Group) -> pd.DataFrame:
+    """Positions of the images of the first seed of each method, by space."""
+    rows = probed(data, group, "embedding", ("perplexity",))
+    return rows[rows["seed"] == rows.groupby("name")["seed"].transform("min")] if len(rows) else rows
+
+
+def caption(frame: Frame) -> str:
+    """Say what the points are."""
+    first = frame.rows[frame.rows["name"] == frame.rows["name"].iloc[0]]
+    images = first.groupby("space").size().max()
+    return (
+        f"t-SNE (perplexity {first['perplexity'].iloc[0]:g}) of {images:,} images of the clean test split, equally "
+        f"many of each class, on {frame.label}; one seed (seed {first['seed'].min()}). Colours are labels; the "
+        "paler a point, the larger the entropy of its softmax. Only neighbourhoods mean something: sizes of clusters "
+        "and distances between them do not, and positions in two panels cannot be compared. Accuracy, NLL and "
+        "calibration are in the tables."
+    )
+
+
+def draw(frame: Frame) -> Figure:
+    """Draw one row a space and one column a method; more than four methods go on below."""
+    rows = frame.rows
+    spaces, names = (list(dict.fromkeys(rows[column])) for column in ("space", "name"))
+    columns = min(COLUMNS, len(names))
+    blocks = [names[place : place + columns] for place in range(0, len(names), columns)]
+    figure = style.new_figure(max(4.2, 2.15 * columns), 0.7 + 2.2 * len(spaces) * len(blocks))
+    axes = figure.subplots(len(spaces) * len(blocks), columns, squeeze=False)
+    classes = sorted(map(int, rows["label"].unique()))
+    shades = _shades(classes)
+    for block, members in enumerate(blocks):
+        for row, space in enumerate(spaces):
+            line = axes[block * len(spaces) + row]
+            for ax, name in zip(line, members, strict=False):
+                _panel(ax, rows[(rows["name"] == name) & (rows["space"] == space)], shades)
+                ax.set_title(f"{name}, {space}")
+            for ax in line[len(members) :]:
+                ax.remove()
+    if len(classes) <= NAMED:
+        handles = [
+            Line2D([], [], linestyle="", marker="o", markersize=5, color=shades[label], label=str(label))
+            for label in classes
+        ]
+        figure.legend(handles=handles, loc="outside upper center", ncols=len(handles), title="class", columnspacing=0.8)
+    return figure
+
+
+FIGURE = (collect, draw, caption)
+
+
+def _shades(classes: list[int]) -> dict[int, tuple[float, ...]]:
+    colours = sns.color_palette("tab10") if len(classes) <= NAMED else sns.husl_palette(len(classes), s=0.85)
+    return {label: to_rgb(shade) for label, shade in zip(classes, colours, strict=False)}
+
+
+def _panel(ax: Axes, table: pd.DataFrame, shades: dict[int, tuple[float, ...]]) -> None:
+    certainty = 1 - table["entropy"].to_numpy() / math.log(max(len(shades), 2))
+    opacity = np.clip(UNCERTAIN + (CERTAIN - UNCERTAIN) * certainty, UNCERTAIN, CERTAIN)
+    colours = np.column_stack([np.array([shades[int(label)] for label in table["label"]]), opacity])
+    ax.scatter(table["x"], table["y"], 8, color=colours, linewidths=0, rasterized=True)
+    ax.set(xticks=[], yticks=[])
+    ax.grid(visible=False)

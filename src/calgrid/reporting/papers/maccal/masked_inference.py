@@ -1,0 +1,129 @@
+"""Masks on a trained head, at inference and while it is retrained, by masking ratio (MaC-Cal, Figure 1b and c)."""
+
+from typing import Any
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from calgrid.reporting import text
+from calgrid.reporting.figure import Frame
+from calgrid.reporting.plotting import lines, style
+from calgrid.reporting.probes import confidence_bins, probed, retrained, seeds
+from calgrid.reporting.study import UNCALIBRATED, Group, StudyData
+
+#: panels: column -> label and factor
+PANELS = {
+    "accuracy": ("Accuracy (%)", 100),
+    "confidence": ("Mean confidence (%)", 100),
+    "ece": ("ECE (%)", 100),
+    "nll": ("NLL (nats)", 1),
+}
+#: mode of the masks -> style of the line, label
+MODES = {"random": ("-", "random masks at inference"), "magnitude": ("--", "smallest weights masked at inference")}
+RETRAINED: style.Look = {"marker": "D", "linestyle": ":", "markersize": 4.5, "linewidth": 1.1}
+#: what a run must be to be masked retraining of the first stage's own head at one ratio
+FIXED = {"head": "linear", "sparsity": "fixed", "gradient": "masked"}
+
+
+def collect(data: StudyData, group: Group) -> pd.DataFrame:
+    """Scores of the masked heads, and (mode ``retrained``) of heads that were retrained under masks, by ratio.
+
+    Heads that were retrained stand under the method of their first stage.
+    """
+    rows = probed(data, group, "masking", ("batch", "draws"))
+    return pd.concat([rows, _retrained(data, group)], ignore_index=True) if len(rows) else rows
+
+
+def _retrained(data: StudyData, group: Group) -> pd.DataFrame:
+    """Ratio and scores of the runs whose head was retrained at a fixed ratio, one row a run."""
+    rows = []
+    scores = data.select(data.metrics, group)
+    scores = scores[(scores["split"] == "test") & (scores["calibrator"] == UNCALIBRATED)]
+    bins = confidence_bins(data, group, data.bins).groupby(["method", "seed"])[["confidence", "count"]].sum()
+    for run, options in retrained(data, group):
+        if all(options[name] == value for name, value in FIXED.items()) and options["eval_mask"] == "last":
+            method, seed = run["key"]["method"], run["key"]["seed"]
+            own = scores[(scores["method"] == method) & (scores["seed"] == seed)]
+            values = own.set_index("metric")["value"].to_dict()
+            values["confidence"] = bins.loc[(method, seed), "confidence"] / bins.loc[(method, seed), "count"]
+            ratio = round(1 - options["p0"], 6)
+            place = {"method": run["first_stage"]["method"], "ratio": ratio, "mode": "retrained"}
+            rows.append({**place, **{name: values.get(name) for name in PANELS}})
+    columns = ["method", "mode", "ratio", *PANELS]
+    return pd.DataFrame(rows, columns=columns).astype(dict.fromkeys(("ratio", *PANELS), float))
+
+
+def caption(frame: Frame) -> str:
+    """Say what the lines are."""
+    batch, draws = (int(frame.rows[name].iloc[0]) for name in ("batch", "draws"))
+    return (
+        f"Scores of the uncalibrated network on {frame.label}, clean test split "
+        f"({frame.images}), when a share of the weights of its linear head is masked: at "
+        f"inference without retraining (a new random mask for every {text.count(batch, 'image')}; mean over "
+        f"{text.count(draws, 'pass', 'passes')} a seed, shaded from the lowest to the highest; "
+        f"{seeds(frame.rows)}), and while the same head is retrained with that share masked, with "
+        "the mask of the last epoch at inference (diamonds, mean over seeds). Ticks in the ECE panel: the ECE that a "
+        "perfectly calibrated network with the confidences under random masks would score. The axis of the NLL is "
+        "logarithmic where values span much."
+    )
+
+
+def draw(frame: Frame) -> Figure:
+    """Draw four panels of one line a method and mode, and the runs that were retrained from each method."""
+    trained = frame.rows[frame.rows["mode"] == "retrained"]
+    tables = dict(list(frame.rows.groupby("name", sort=False)))
+    names = list(tables)
+    figure = style.new_figure(style.WIDTH, 5.6)
+    axes = figure.subplots(2, 2, sharex=True).ravel()
+    for ax, (column, (label, factor)) in zip(axes, PANELS.items(), strict=True):
+        for name, table in tables.items():
+            shade = style.colour(names, name)
+            for mode, (line, _) in MODES.items():
+                _line(ax, table[table["mode"] == mode], column, factor, {"color": shade, "linestyle": line})
+            own = trained[trained["method"] == table["method"].iloc[0]].groupby("ratio")[column].mean()
+            ax.plot(own.index, factor * own, color=shade, **RETRAINED)
+            if column == "ece":
+                _null(ax, table[table["mode"] == "random"], shade)
+        ax.set_ylabel(label)
+        _scale(ax, column, frame.rows)
+    for ax in axes[2:]:
+        ax.set_xlabel("Masking ratio")
+    figure.align_ylabels()
+    figure.legend(handles=_handles(names, len(trained) > 0), loc="outside upper center", ncols=2)
+    return figure
+
+
+FIGURE = (collect, draw, caption)
+
+
+def _line(ax: Axes, table: pd.DataFrame, column: str, factor: float, look: style.Look) -> None:
+    by_ratio = table.groupby("ratio")[column].agg(["mean", "min", "max"]) * factor
+    ax.plot(by_ratio.index, by_ratio["mean"], linewidth=1.4, **look)
+    if (table["mode"] == "random").all():
+        ax.fill_between(by_ratio.index, by_ratio["min"], by_ratio["max"], color=look["color"], alpha=0.12, linewidth=0)
+
+
+def _null(ax: Axes, table: pd.DataFrame, shade: Any) -> None:
+    null = 100 * table.groupby("ratio")["ece_null"].mean()
+    ax.plot(null.index, null, markersize=7, **{**lines.NULL_TICK, "color": shade})
+
+
+def _scale(ax: Axes, column: str, rows: pd.DataFrame) -> None:
+    if column == "nll":
+        values = rows[column].dropna().astype(float)
+        if style.spans(values.to_numpy(), 15):
+            style.log_axis(ax, "y", 0.8 * values.min(), 1.25 * values.max())
+            return
+    ax.set_ylim(0, 103 if column in ("accuracy", "confidence") else None)
+
+
+def _handles(names: list[str], trained: bool) -> list[Line2D]:
+    one = len(names) == 1
+    shade = style.colour(names, names[0]) if one else style.GREY
+    handles = [Line2D([], [], color=shade, linestyle=style, label=label) for style, label in MODES.values()]
+    if trained:
+        handles.append(Line2D([], [], color=shade, label="masked retraining", **RETRAINED))
+    handles.append(lines.null_handle())
+    return handles if one else [*handles, *style.line_handles(names, names)]

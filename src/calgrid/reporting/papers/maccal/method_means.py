@@ -1,0 +1,85 @@
+"""Accuracy, MCE and AECE of the methods, averaged over data sets and backbones (MaC-Cal, Figure 4)."""
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from calgrid.reporting import text
+from calgrid.reporting.figure import Frame
+from calgrid.reporting.plotting import style
+from calgrid.reporting.settings import settings
+from calgrid.reporting.study import Group, StudyData
+
+METRICS = ("accuracy", "mce", "aece")
+BAR = 0.62
+COLOUR = "#7fa8cf"
+#: share of the span of accuracies that is left free at each end
+ROOM = 0.06
+
+
+def collect(data: StudyData, group: Group) -> pd.DataFrame:
+    """Means of the methods that all settings have, or in the settings that have all methods, one row a number."""
+    rows = settings(data, "method", METRICS)
+    parts = []
+    for metric in METRICS:
+        table = rows[rows["metric"] == metric].pivot(index="setting", columns="name", values="mean")
+        complete = table.dropna(axis="columns")
+        if complete.shape[1] < 2:  # grids of different methods: settings that have them all
+            complete = table.dropna()
+        if min(complete.shape) < 2:
+            return pd.DataFrame()
+        parts.append(complete.melt(ignore_index=False, value_name="mean", var_name="method").assign(metric=metric))
+    return pd.concat(parts).reset_index()
+
+
+def caption(frame: Frame) -> str:
+    """Say what is averaged, and who is left out."""
+    accuracy = frame.rows[frame.rows["metric"] == "accuracy"]
+    left = [method for method in frame.study.methods if method not in set(accuracy["method"])]
+    out = f" Left out, because a setting lacks them: {text.listed(left)}." if left else ""
+    return (
+        f"Means over {accuracy['setting'].nunique()} settings (protocol, data set and backbone) of the uncalibrated "
+        "networks, clean test split "
+        f"of each. Dots: the settings, each a mean over its seeds. Methods in the order of the study.{out} Settings "
+        "differ much more than methods, so the dots are no error bars: paired tests are in the other tables. MCE is "
+        "the gap of the worst bin, which may hold a few images only; MCE and AECE of perfectly calibrated networks are "
+        "above 0, too. NLL, Brier score and ECE with its null are in the other figures."
+    )
+
+
+def draw(frame: Frame) -> Figure:
+    """Draw one line of bars a method."""
+    methods = frame.methods()
+    figure = style.new_figure(style.WIDTH, 0.24 * len(methods) + 1.2)
+    for ax, metric in zip(figure.subplots(1, len(METRICS), sharey=True), METRICS, strict=True):
+        style.stripes(ax, len(methods))
+        rows = frame.rows[frame.rows["metric"] == metric]
+        scores = rows.pivot(index="setting", columns="method", values="mean").reindex(columns=methods)
+        _panel(ax, metric, scores * (100 if text.is_percent(metric) else 1))
+        ax.set_xlabel(text.in_unit(metric))
+    figure.axes[0].set_yticks(range(len(methods)), [frame.study.marked(method) for method in methods])
+    figure.axes[0].set_ylim(len(methods) - 0.5, -0.5)
+    handles = [
+        Line2D([], [], color=COLOUR, marker="D", linestyle="", markersize=6, label="mean (bar or diamond)"),
+        Line2D([], [], color=style.GREY, marker="o", linestyle="", markersize=2.5, label="a setting"),
+    ]
+    figure.legend(handles=handles, loc="outside upper center", ncols=2)
+    return figure
+
+
+FIGURE = (collect, draw, caption)
+
+
+def _panel(ax: Axes, metric: str, values: pd.DataFrame) -> None:
+    means, places = values.mean(), range(values.shape[1])
+    for _, row in values.iterrows():
+        ax.plot(row, places, "o", color=style.GREY, markersize=2.2, alpha=0.7, zorder=3)
+    if metric == "accuracy":
+        # a bar of accuracy would have to start at 0, where no difference is seen
+        ax.plot(means, places, "D", color=COLOUR, markersize=6, zorder=2)
+        span = max(values.max(axis=None) - values.min(axis=None), 1.0)
+        ax.set_xlim(values.min(axis=None) - ROOM * span, values.max(axis=None) + ROOM * span)
+    else:
+        ax.barh(places, means, BAR, color=COLOUR)
+        ax.set_xlim(left=0)

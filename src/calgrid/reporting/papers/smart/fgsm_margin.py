@@ -1,0 +1,81 @@
+"""Smallest FGSM perturbation that changes the predicted class, against the logit margin (SMART, Figure 1a)."""
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from calgrid.reporting.figure import Frame
+from calgrid.reporting.plotting import points, style
+from calgrid.reporting.probes import probed, seeds
+from calgrid.reporting.study import Group, StudyData
+
+#: value of ``correct`` -> colour, label, area, opacity; the wrong ones are few and drawn last
+LOOKS = {True: ("#0173b2", "correct", 7, 0.35), False: ("#d55e00", "wrong", 14, 0.9)}
+CENSORED: style.Look = {"marker": "^", "facecolors": "none", "edgecolors": "0.35", "linewidths": 0.7, "s": 14}
+
+
+def collect(data: StudyData, group: Group) -> pd.DataFrame:
+    """Margin and smallest perturbation of each image."""
+    return probed(data, group, "margin_attack", ("eps_max",))
+
+
+def caption(frame: Frame) -> str:
+    """Say what the points are."""
+    images = frame.rows.groupby(["name", "seed"]).size().max()
+    return (
+        f"Smallest FGSM perturbation that changes the predicted class on {frame.label}, against the margin "
+        f"between the two largest logits: {images:,} images of the clean test split, the same for every network; "
+        f"{seeds(frame.rows)}, at most {points.POINTS:,} evenly chosen points a panel. The perturbation is the "
+        "L-infinity "
+        "norm in pixel values from 0 to 1, along one gradient sign for the predicted class, also where that class is "
+        "wrong. ρ: Spearman's rank correlation over the n images of a run; r: Pearson's over those that were flipped; "
+        f"mean over seeds ± standard deviation where there are several. Open triangles: not flipped up to "
+        f"{frame.rows['eps_max'].iloc[0]:g}, which counts as the largest in ρ. A margin that goes with the distance to "
+        "the decision boundary says nothing of calibration by itself."
+    )
+
+
+def draw(frame: Frame) -> Figure:
+    """Draw one panel a method."""
+    tables = dict(list(frame.rows.groupby("name", sort=False)))
+    figure, axes = points.panels(len(tables), height=2.4)
+    for ax, (name, table) in zip(axes, tables.items(), strict=True):
+        _panel(ax, table)
+        ax.set_title(f"{name}\n{_facts(table)}", fontsize=8, linespacing=1.3)
+    axes[0].set_xlim(0, None)
+    axes[0].set_ylim(0, None)
+    handles = [
+        Line2D([], [], linestyle="", marker="o", markersize=5, color=shade, label=label)
+        for shade, label, *_ in LOOKS.values()
+    ]
+    if frame.rows["censored"].any():
+        look = {"markerfacecolor": "none", "markeredgecolor": CENSORED["edgecolors"]}
+        handles.append(Line2D([], [], linestyle="", marker="^", markersize=5, label="not flipped", **look))
+    figure.legend(handles=handles, loc="outside upper center", ncols=len(handles))
+    figure.supxlabel("Margin (logits)", fontsize=9)
+    figure.supylabel("Smallest perturbation (pixel value)", fontsize=9)
+    return figure
+
+
+FIGURE = (collect, draw, caption)
+
+
+def _panel(ax: Axes, table: pd.DataFrame) -> None:
+    chosen = points.spread_out(table)
+    flipped = chosen[~chosen["censored"]]
+    for correct, (shade, _, area, opacity) in LOOKS.items():
+        part = flipped[flipped["correct"] == correct]
+        style = {"color": shade, "alpha": opacity, "linewidths": 0, "rasterized": True}
+        ax.scatter(part["margin"], part["epsilon"], area, **style)
+    rest = chosen[chosen["censored"]]
+    ax.scatter(rest["margin"], rest["epsilon"], rasterized=True, **CENSORED)
+
+
+def _facts(table: pd.DataFrame) -> str:
+    runs = [part for _, part in table.groupby("seed")]
+    rho = points.correlation(runs, "margin", "epsilon")
+    r = points.correlation([part[~part["censored"]] for part in runs], "margin", "epsilon", "pearson")
+    images = f"{min(map(len, runs)):,}"
+    share = 100 * table["censored"].mean()
+    return f"ρ = {rho}\nr = {r}\nn = {images}" + (f", not flipped {share:.1f} %" if share else "")

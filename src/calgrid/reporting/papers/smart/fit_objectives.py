@@ -1,0 +1,79 @@
+"""Course of SMART's fit under different objectives: loss, gradient, ECE and NLL by epoch (SMART, Figures 2 and 3)."""
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from calgrid.reporting.figure import Frame
+from calgrid.reporting.papers.smart.fits import MAIN, fits, whose
+from calgrid.reporting.plotting import style
+from calgrid.reporting.study import Group, StudyData
+
+#: column -> label, factor, and what values must span to stand on a logarithmic axis
+PANELS = {
+    "loss": ("Loss / its first value", 1, 15),
+    "gradient": ("Norm of the gradient", 1, 15),
+    "ece": ("ECE (%)", 100, 15),
+    "nll": ("NLL (nats)", 1, 2),
+}
+
+
+def collect(data: StudyData, group: Group) -> pd.DataFrame:
+    """Courses of the fits that differ in their objective alone, where there are at least two; losses start at 1.
+
+    The column ``best_epoch`` is the epoch whose weights were kept.
+    """
+    rows = fits(data, group)
+    rows = rows[rows["id"] == MAIN]
+    if rows["calibrator"].nunique() < 2:
+        return rows.iloc[:0]
+    best = rows[rows["kept"]].set_index("calibrator")["epoch"]
+    course = rows[~rows["kept"]].assign(best_epoch=rows["calibrator"].map(best))
+    return course.assign(loss=course["loss"] / course.groupby("calibrator")["loss"].transform("first").abs())
+
+
+def caption(frame: Frame) -> str:
+    """Say what the lines are."""
+    return (
+        f"Fits of {MAIN} that differ in their objective alone, by epoch, on the {frame.rows['n_samples'].iloc[0]:,} "
+        f"validation images that fit them; {whose(frame)}. Objectives are different functions, so each "
+        "loss is shown as a share of its first value; gradient: L2 norm in the weights of the network, of the "
+        "objective as it is; ECE (15 bins) and NLL every 20th epoch. A fit stops after 200 epochs without a lower "
+        "loss, and the weights of its lowest loss are kept (circles). What holds on new images is in the tables, with "
+        "accuracy and the ECE null."
+    )
+
+
+def draw(frame: Frame) -> Figure:
+    """Draw one line an objective."""
+    names = sorted(frame.rows["calibrator"].unique(), key=frame.study.calibrators.index)
+    figure = style.new_figure(style.WIDTH, 5.6)
+    for ax, (column, (label, factor, span)) in zip(
+        figure.subplots(2, 2, sharex=True).ravel(), PANELS.items(), strict=True
+    ):
+        for name in names:
+            _line(ax, frame.rows[frame.rows["calibrator"] == name], column, factor, style.line_look(names, name))
+        ax.set_ylabel(label)
+        values = factor * frame.rows[column].to_numpy()
+        values = values[values > 0]
+        if len(values) and style.spans(values, span):
+            style.log_axis(ax, "y", values.min() / 1.3, values.max() * 1.3)
+    for ax in figure.axes[-2:]:
+        ax.set_xlabel("Epoch of the fit")
+    handles = [Line2D([], [], label=name, **style.line_look(names, name)) for name in names]
+    figure.legend(handles=handles, loc="outside upper center", ncols=min(len(handles), 4))
+    return figure
+
+
+FIGURE = (collect, draw, caption)
+
+
+def _line(ax: Axes, rows: pd.DataFrame, column: str, factor: float, look: style.Look) -> None:
+    """Draw a course, and a circle at its entry nearest to the epoch whose weights are kept."""
+    rows = rows[rows[column].notna()]
+    epochs, values = rows["epoch"].to_numpy(), factor * rows[column].to_numpy()
+    ax.plot(epochs, values, linewidth=1.3, **look)
+    kept = int(np.abs(epochs - rows["best_epoch"].to_numpy()).argmin())
+    ax.plot(epochs[kept : kept + 1], values[kept : kept + 1], color=look["color"], marker="o", markersize=5)

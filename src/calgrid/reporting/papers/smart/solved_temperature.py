@@ -1,0 +1,99 @@
+"""Temperature that gives a logit vector a fixed confidence, against what a calibrator could read (SMART, Figure 2)."""
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from numpy.typing import NDArray
+
+from calgrid.reporting import text
+from calgrid.reporting.figure import Frame
+from calgrid.reporting.papers.smart.fits import margins, whose
+from calgrid.reporting.plotting import style
+from calgrid.reporting.study import Group, StudyData
+from calgrid.statistics.margins import CONFIDENCE, indicators
+
+Floats = NDArray[np.float64]
+VECTORS = 1000
+#: factors of the random logits, drawn evenly by their logarithm
+SCALES = (1.0, 10.0)
+SEED = 0
+COLOUR, BOUND = "#0173b2", "#d55e00"
+#: what is read -> label
+INDICATORS = {"margin": "Margin", "largest_logit": "Largest logit", "logit_excess": "Largest minus mean logit"}
+
+
+def collect(data: StudyData, group: Group) -> pd.DataFrame:
+    """What is read of random logit vectors (``vectors``) and of test images, and the temperature that is solved."""
+    rows = margins(data, group)
+    rows = rows[rows["solved_temperature"].notna() | rows["largest_logit"].notna()]
+    if rows.empty:
+        return rows
+    n_classes = int(rows["n_classes"].iloc[0])
+    random = indicators(random_vectors(n_classes)).assign(vectors="random vectors", n_classes=n_classes)
+    return pd.concat([rows.assign(vectors="test images"), random], ignore_index=True)
+
+
+def caption(frame: Frame) -> str:
+    """Say what the points are."""
+    return (
+        f"Temperature at which the confidence of a logit vector is {CONFIDENCE:g}, against three numbers that a "
+        f"calibrator could read. Above, {VECTORS:,} random vectors of {frame.rows['n_classes'].iloc[0]} independent "
+        "normal logits "
+        f"times a factor between {SCALES[0]:g} and {SCALES[1]:g} (the paper does not say how it drew its vectors); "
+        f"below, at most {VECTORS:,} evenly chosen images of the clean test split, {whose(frame)}. Lines: "
+        "the bounds that the margin alone puts on the temperature. The largest logit by itself also depends on the "
+        "level of the logits, which the softmax does not see. ρ: Spearman's rank correlation. The figure says "
+        "how far a number determines the temperature for one confidence; how well a calibrator that reads it does is "
+        "in the tables, with accuracy, NLL and the ECE null."
+    )
+
+
+def draw(frame: Frame) -> Figure:
+    """Draw one column an indicator; random vectors above, test images below."""
+    figure = style.new_figure(style.WIDTH, 5.4)
+    axes = figure.subplots(2, len(INDICATORS), sharey="row", squeeze=False)
+    for line, said in zip(axes, ("random vectors", "test images"), strict=True):
+        rows = frame.rows[frame.rows["vectors"] == said]
+        for ax, indicator in zip(line, INDICATORS, strict=True):
+            values = rows[indicator].to_numpy()
+            _points(ax, values, rows["solved_temperature"].to_numpy())
+            if indicator == "margin":
+                _bounds(ax, values, int(rows["n_classes"].iloc[0]))
+        line[0].set_ylabel(f"Temperature\n({said})")
+    for ax, label in zip(axes[-1], INDICATORS.values(), strict=True):
+        ax.set_xlabel(label)
+    handles = [
+        Line2D([], [], color=COLOUR, marker="o", linestyle="", markersize=4, label="logit vector"),
+        Line2D([], [], color=BOUND, label="bounds by the margin"),
+    ]
+    figure.legend(handles=handles, loc="outside upper center", ncols=2)
+    return figure
+
+
+FIGURE = (collect, draw, caption)
+
+
+def random_vectors(n_classes: int) -> Floats:
+    """Return 1,000 random logit vectors (1000, K), the same for the same K."""
+    rng = np.random.default_rng([SEED, n_classes])
+    factor = np.exp(rng.uniform(*np.log(SCALES), size=(VECTORS, 1)))
+    return factor * rng.normal(size=(VECTORS, n_classes))
+
+
+def _points(ax: Axes, values: Floats, temperature: Floats) -> None:
+    known = np.isfinite(values) & np.isfinite(temperature)
+    ax.scatter(values[known], temperature[known], 5, color=COLOUR, alpha=0.35, linewidths=0, rasterized=True)
+    ax.set_yscale("log")
+    ranks = pd.DataFrame({"value": values[known], "temperature": temperature[known]}).rank()
+    ax.set_title(f"ρ = {text.decimal(ranks['value'].corr(ranks['temperature']), 2)}")
+
+
+def _bounds(ax: Axes, margins: Floats, n_classes: int) -> None:
+    """Draw ``m / -log(S / (K - 1)) <= T <= m / -log S`` with ``S = 1 / confidence - 1`` (Sec. 3.2)."""
+    odds = 1 / CONFIDENCE - 1
+    known = margins[np.isfinite(margins) & (margins > 0)]
+    reach = np.geomspace(known.min(), known.max(), 100)
+    for share in (odds / (n_classes - 1), odds):
+        ax.plot(reach, reach / -np.log(share), color=BOUND, linewidth=1)

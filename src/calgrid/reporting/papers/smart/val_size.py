@@ -1,0 +1,83 @@
+"""ECE and NLL of the calibrators against the number of validation rows that fitted them (SMART, Figure 5)."""
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from calgrid.reporting import text
+from calgrid.reporting.figure import Frame
+from calgrid.reporting.plotting import lines, style
+from calgrid.reporting.settings import val_rows
+from calgrid.reporting.study import Group, StudyData
+
+METRICS = ("ece", "nll")
+NEEDED = (*METRICS, "ece_null")
+#: values that differ by more than this factor stand on a logarithmic axis
+LOG_FACTOR = 4
+
+
+def collect(data: StudyData, group: Group) -> pd.DataFrame:
+    """Tidy rows of networks with several numbers of validation rows; adds ``place``, ``val_rows`` and ``n_test``."""
+    parts = []
+    for each in data.groups:
+        dataset, count = val_rows(data, each)
+        if dataset != each.dataset:
+            rows = data.tidy(each, "test")
+            chosen = rows[(rows["method"] == data.reference(each)) & rows["metric"].isin(NEEDED)]
+            name = f"{dataset}, {each.backbone}, {data.reference(each)}"
+            parts.append(chosen.assign(place=name, val_rows=int(count), n_test=data.test_samples(each)))
+    if not parts:
+        return pd.DataFrame()
+    found = pd.concat(parts)
+    return found[found.groupby("place")["val_rows"].transform("nunique") > 1]
+
+
+def caption(frame: Frame) -> str:
+    """Say what the lines show."""
+    images = text.listed([f"{n:,}" for n in sorted(frame.rows["n_test"].unique())])
+    return (
+        "ECE and NLL of the calibrators against the number of validation rows that fitted them, scored on the same "
+        f"clean test split throughout ({images} images); {lines.spread(frame.rows)}. A seed is a random order of the "
+        "validation rows, of which each number takes the first. Uncalibrated networks need no validation rows. "
+        f"{lines.NULL} Accuracy, which some calibrators change, is in the tables."
+    )
+
+
+def draw(frame: Frame) -> Figure:
+    """Draw one row a data set and backbone."""
+    places = dict(list(frame.rows.groupby("place", sort=False)))
+    names = frame.calibrators()
+    figure = style.new_figure(style.WIDTH, 2.5 * len(places) + 0.6)
+    axes = figure.subplots(len(places), len(METRICS), sharex="row", squeeze=False)
+    for line, (place, rows) in zip(axes, places.items(), strict=True):
+        table = lines.means(rows, ["calibrator", "val_rows"])
+        for ax, metric in zip(line, METRICS, strict=True):
+            _panel(ax, table, metric, names)
+            ax.set_ylabel(text.in_unit(metric))
+        line[0].set_title(place, loc="left")
+    for ax in axes[-1]:
+        ax.set_xlabel("Validation rows")
+    handles = [Line2D([], [], label=style.calibrator_label(name), **_look(names, name)) for name in names]
+    figure.legend(handles=[*handles, lines.null_handle()], loc="outside upper center", ncols=min(len(handles) + 1, 6))
+    return figure
+
+
+FIGURE = (collect, draw, caption)
+
+
+def _panel(ax: Axes, table: pd.DataFrame, metric: str, names: list[str]) -> None:
+    for name in names:
+        part = table[table["calibrator"] == name].sort_values("val_rows")
+        lines.line(ax, part["val_rows"].to_numpy(), part, metric, _look(names, name), len(names))
+    lines.numeric_axis(ax, table["val_rows"])
+    shown = ["ece_mean", "ece_null_mean"] if metric == "ece" else [f"{metric}_mean"]
+    values = style.scaled(metric, table[shown].to_numpy(float))
+    if style.spans(values, LOG_FACTOR):
+        style.log_axis(ax, "y", values.min() / 1.25, values.max() * 1.25)
+    elif metric == "ece":
+        ax.set_ylim(bottom=0)
+
+
+def _look(names: list[str], name: str) -> style.Look:
+    return {**style.marker_look(names, name), **style.line_look(names, name)}

@@ -1,0 +1,1 @@
+"""How figures are drawn: styles, lines of means, panels of points."""

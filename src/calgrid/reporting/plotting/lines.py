@@ -1,0 +1,97 @@
+"""Lines of means over a numeric axis, with bands over seeds and marks of the ECE null."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
+
+from calgrid.reporting.plotting import style
+
+NULL = (
+    "Ticks in the colour of a line: the ECE that a perfectly calibrated network with the same confidences would score; "
+    "an ECE at or below its tick is no evidence of miscalibration."
+)
+#: mark of the ECE null on a vertical axis
+NULL_TICK: style.Look = {**style.NULL_TICK, "marker": "_"}
+#: values that differ by more than this factor stand on a logarithmic axis
+LOG_FACTOR = 15
+#: bands of more lines than this would cover each other
+BANDS = 6
+#: share of an axis that a label takes
+ROOM = 0.13
+
+
+def deviation(rows: pd.DataFrame) -> pd.Series:
+    """Deviation over seeds of tidy rows of the summary; where there is one seed, over those of the calibrator.
+
+    NaN where there is one of either.
+    """
+    return rows["std"].where(rows["n_seeds"] > 1, rows["std_fit"])
+
+
+def means(rows: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
+    """Mean and deviation (``{metric}_mean``, ``{metric}_std``) of tidy rows of the summary by ``keys``.
+
+    The deviation is that of :func:`deviation`.
+    """
+    chosen = rows.assign(std=deviation(rows))
+    table = chosen.pivot(index=keys, columns="metric", values=["mean", "std"])
+    table.columns = [f"{metric}_{statistic}" for statistic, metric in table.columns]
+    return table.reset_index()
+
+
+def spread(rows: pd.DataFrame) -> str:
+    """Say for a caption what lines and bands of :func:`means` are."""
+    seeds, fits = int(rows["n_seeds"].max()), int(rows["n_fits"].max())
+    if seeds > 1:
+        return f"means over {seeds} seeds, bands (of up to {BANDS} lines) one standard deviation to both sides"
+    if fits > 1:
+        return (
+            f"one seed, bands (of up to {BANDS} lines) one standard deviation over {fits} seeds of the calibrators "
+            "that draw random numbers"
+        )
+    return "one seed"
+
+
+def line(ax: Axes, x: Sequence[float], rows: pd.DataFrame, metric: str, look: style.Look, count: int) -> None:
+    """Draw the mean of a metric at N values ``x``, its band, and for the ECE the marks of its null.
+
+    Parameters
+    ----------
+    rows : N rows of :func:`means`.
+    look : style of the line.
+    count : of the lines of the panel; with more than ``BANDS`` there are no bands.
+    """
+    mean, std = (style.scaled(metric, rows[f"{metric}_{each}"].to_numpy(float)) for each in ("mean", "std"))
+    ax.plot(x, mean, markersize=3.5, linewidth=1.4, **look)
+    if count <= BANDS:
+        ax.fill_between(x, mean - std, mean + std, color=look["color"], alpha=0.12, linewidth=0)
+    if metric == "ece":
+        tick = {**NULL_TICK, "color": look["color"]}
+        ax.plot(x, style.scaled(metric, rows["ece_null_mean"].to_numpy(float)), markersize=7, **tick)
+
+
+def numeric_axis(ax: Axes, values: Sequence[float]) -> None:
+    """Name the values on the horizontal axis, logarithmic where they span much."""
+    ordered = np.array(sorted(set(values)))
+    if style.spans(ordered, LOG_FACTOR - 1):
+        ax.set_xscale("log")
+    ax.set_xticks(ordered, _tick_labels(ordered, np.log(ordered) if ax.get_xscale() == "log" else ordered))
+    ax.set_xticks([], minor=True)
+
+
+def _tick_labels(values: np.ndarray, places: np.ndarray) -> list[str]:
+    """Labels of ascending values, empty where one would touch that before it; places are as on the axis."""
+    labels, free = [], -np.inf
+    for value, place in zip(values, places, strict=True):
+        labels.append(f"{value:,g}" if place >= free else "")
+        if labels[-1]:
+            free = place + ROOM * (places[-1] - places[0])
+    return labels
+
+
+def null_handle() -> Line2D:
+    """Legend entry for the marks of the ECE null."""
+    return Line2D([], [], label=style.null_handle().get_label(), markersize=8, **NULL_TICK)

@@ -1,0 +1,121 @@
+"""How all figures look: sizes, fonts, and colours that colour-blind readers can tell apart."""
+
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+import matplotlib as mpl
+import numpy as np
+import pandas as pd
+import seaborn as sns
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+from calgrid.reporting import text
+from calgrid.reporting.study import UNCALIBRATED
+
+#: keyword arguments of an artist of matplotlib
+Look = dict[str, Any]
+Numbers = TypeVar("Numbers", float, np.ndarray, pd.Series)
+#: inches; shown 900 pixels wide, text of 9 points stays readable
+WIDTH = 8.0
+DPI = 150
+#: seaborn's colour-blind palette in an order of falling contrast, without its yellow, pale pink and light grey
+PALETTE = [sns.color_palette("colorblind")[place] for place in (0, 3, 2, 4, 1, 9, 5)] + [(0.25, 0.25, 0.25)]
+_MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "<", ">")
+_LINES = ("-", "--", ":", "-.")
+GREY = "0.35"
+#: mark of the ECE that a perfectly calibrated network would score
+NULL_TICK: Look = {"color": GREY, "marker": "|", "linestyle": "", "markeredgewidth": 1.6}
+RC: Look = {
+    **sns.axes_style("ticks"),
+    "font.family": "DejaVu Sans",
+    "font.size": 9,
+    "axes.titlesize": 9,
+    "axes.labelsize": 9,
+    "xtick.labelsize": 8.5,
+    "ytick.labelsize": 8.5,
+    "legend.fontsize": 8.5,
+    "legend.frameon": False,
+    "axes.grid": True,
+    "grid.color": "0.9",
+    "axes.axisbelow": True,
+    "axes.edgecolor": "0.4",
+    "figure.dpi": DPI,
+}
+
+
+def new_figure(width: float, height: float) -> Figure:
+    """Make an empty figure, inches, whose parts are laid out without overlap."""
+    with mpl.rc_context(RC):
+        return Figure(figsize=(width, height), dpi=DPI, layout="constrained")
+
+
+def colour(names: Sequence[str], name: str) -> tuple[float, float, float]:
+    """Colour of a name by its place in ``names``; repeats after 8, where :func:`line` and :func:`marker` change."""
+    return PALETTE[names.index(name) % len(PALETTE)]
+
+
+def line(names: Sequence[str], name: str) -> str:
+    """Style of a line: another one for each round of colours."""
+    return _LINES[names.index(name) // len(PALETTE) % len(_LINES)]
+
+
+def marker(names: Sequence[str], name: str) -> str:
+    """Marker of a name by its place in ``names``."""
+    return _MARKERS[names.index(name) % len(_MARKERS)]
+
+
+def line_look(names: Sequence[str], name: str) -> Look:
+    """Colour and style of the line of a name."""
+    return {"color": colour(names, name), "linestyle": line(names, name)}
+
+
+def marker_look(names: Sequence[str], name: str) -> Look:
+    """Colour and marker of a name."""
+    return {"color": colour(names, name), "marker": marker(names, name)}
+
+
+def scaled(metric: str, value: Numbers) -> Numbers:
+    """Values in the unit that is shown: percent for shares."""
+    return value * 100 if text.is_percent(metric) else value
+
+
+def line_handles(names: Sequence[str], all_names: Sequence[str]) -> list[Line2D]:
+    """Legend entries for coloured lines."""
+    return [Line2D([], [], label=name, **line_look(all_names, name)) for name in names]
+
+
+def calibrator_label(name: str) -> str:
+    """Name of a calibrator in a legend."""
+    return f"{name} (uncalibrated)" if name == UNCALIBRATED else name
+
+
+def null_handle() -> Line2D:
+    """Legend entry for the marks of the ECE null."""
+    return Line2D([], [], label="ECE null (perfect calibration)", markersize=8, **NULL_TICK)
+
+
+def stripes(ax: Axes, count: int) -> None:
+    """Shade every other row of a plot with ``count`` rows at y = 0, 1, ..."""
+    for place in range(0, count, 2):
+        ax.axhspan(place - 0.5, place + 0.5, color="0.965", zorder=0)
+    ax.grid(axis="y", visible=False)
+    ax.tick_params(axis="y", length=0)
+
+
+def log_axis(ax: Axes, axis: str, first: float, last: float) -> None:
+    """Make an axis logarithmic from ``first`` to ``last``: numbers at 1, 2, 3 and 5, or powers of ten if it is long."""
+    getattr(ax, f"set_{axis}scale")("log")
+    getattr(ax, f"set_{axis}lim")(first, last)
+    where = getattr(ax, f"{axis}axis")
+    where.set_minor_formatter(NullFormatter())
+    if last < 100 * first:
+        where.set_major_locator(LogLocator(subs=(1, 2, 3, 5)))
+        where.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+
+
+def spans(values: np.ndarray, factor: float) -> bool:
+    """Do positive values differ by more than ``factor``, so that a linear axis would hide the small ones?"""
+    return bool(values.min() > 0 and values.max() > factor * values.min())

@@ -1,0 +1,200 @@
+"""What a table is: a tidy frame for the CSV file, and sections of formatted cells for people."""
+
+import dataclasses
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pandas as pd
+
+from calgrid.metrics import METRICS
+from calgrid.reporting import captions, text
+from calgrid.reporting.study import GROUP, STATISTICS, Group, StudyData, keeps_accuracy
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A cell: its text, the spread beside it, whether it is the best of its column, what it is sorted by.
+
+    ``link`` is where the text leads to in the report; empty for most.
+    """
+
+    text: str
+    spread: str = ""
+    bold: bool = False
+    sort: float | None = None
+    link: str = ""
+
+    @property
+    def markdown(self) -> str:
+        """The cell in Markdown."""
+        value = text.markdown(self.text)
+        return f"{f'**{value}**' if self.bold else value} {text.markdown(self.spread)}".strip()
+
+
+@dataclass(frozen=True)
+class Section:
+    """Rows that are compared with each other, under one heading."""
+
+    heading: str
+    header: Sequence[str]
+    rows: Sequence[Sequence[Cell]]
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of the report.
+
+    Attributes
+    ----------
+    id : name of its files. title, caption, category : as shown; the caption says what, how many seeds, which split.
+    frame : all its numbers, fractions in full precision.
+    sections : the same numbers, formatted.
+    """
+
+    id: str
+    title: str
+    category: str
+    caption: str
+    frame: pd.DataFrame
+    sections: Sequence[Section] = field(default_factory=list)
+
+    @property
+    def markdown(self) -> str:
+        """The table as Markdown: title, caption, and one table a section."""
+        parts = [f"# {text.markdown(self.title)}", text.markdown(self.caption)]
+        for section in self.sections:
+            parts.append(f"## {text.markdown(section.heading)}")
+            rows = [[*map(text.markdown, section.header)], ["---"] * len(section.header)]
+            rows += [[cell.markdown for cell in row] for row in section.rows]
+            parts.append("\n".join(f"| {' | '.join(row)} |" for row in rows))
+        return "\n\n".join(parts) + "\n"
+
+    @property
+    def files(self) -> dict[str, str]:
+        """Suffix -> content of the table's files."""
+        return {"csv": text.csv(self.frame), "md": self.markdown}
+
+    @property
+    def entry(self) -> dict[str, Any]:
+        """What the index says of the table; its cells too, so that the report formats nothing again."""
+        return {
+            "id": self.id,
+            "title": self.title,
+            "category": self.category,
+            "caption": self.caption,
+            "csv": f"{self.id}.csv",
+            "markdown": f"{self.id}.md",
+            "sections": [dataclasses.asdict(section) for section in self.sections],
+        }
+
+
+#: headings of columns that name methods
+NAMING = ("Method", "Against")
+
+
+def marked(table: Table, data: StudyData) -> Table:
+    """Mark the methods that see validation data during training: a dagger and what it means, a column in the CSV.
+
+    What must be said of a data set of the study stands in the caption, too.
+    """
+    table = dataclasses.replace(table, caption=" ".join([table.caption, *captions.warnings(data)]))
+    seeing = set(data.validation_methods)
+    sections = [_marked_section(section, data) for section in table.sections]
+    if sections == list(table.sections):
+        return table
+    columns = {"sees_validation": table.frame["method"].isin(seeing)} if "method" in table.frame else {}
+    return dataclasses.replace(
+        table, caption=f"{table.caption} {captions.DAGGER}", frame=table.frame.assign(**columns), sections=sections
+    )
+
+
+def _marked_section(section: Section, data: StudyData) -> Section:
+    naming = [name in NAMING for name in section.header]
+    rows = [
+        [
+            dataclasses.replace(cell, text=data.marked(cell.text)) if named else cell
+            for cell, named in zip(row, naming, strict=True)
+        ]
+        for row in section.rows
+    ]
+    return section if rows == [list(row) for row in section.rows] else dataclasses.replace(section, rows=rows)
+
+
+def words(value: Any) -> Cell:
+    """Make a cell of text."""
+    return Cell(str(value))
+
+
+def whole(value: float) -> Cell:
+    """Make a cell of a whole number; NaN is a dash."""
+    return Cell(text.NOTHING) if math.isnan(value) else Cell(f"{int(value):,}", sort=float(value))
+
+
+def metric_cell(row: pd.Series, metric: str, bold: bool = False) -> Cell:
+    """Mean of a metric; beside it the deviation over seeds, or the bootstrap interval where there is one seed."""
+    mean, std, low, high = (row[f"{metric}_{statistic}"] for statistic in STATISTICS)
+    spread = text.spread(metric, row["n_seeds"], std, low, high)
+    return Cell(text.format_metric(metric, mean), spread, bold, None if math.isnan(mean) else float(mean))
+
+
+def present(rows: pd.DataFrame, metrics: Iterable[str]) -> list[str]:
+    """Those of ``metrics`` that the wide rows have."""
+    return [metric for metric in metrics if f"{metric}_mean" in rows]
+
+
+def best_rows(rows: pd.DataFrame, metric: str) -> set[Any]:
+    """Index labels of the rows that print the best value of a metric among those that keep accuracy."""
+    lower = METRICS[metric].lower_is_better
+    values = rows.loc[keeps_accuracy(rows), f"{metric}_mean"].dropna()
+    if lower is None or len(values) < 2:  # the only row is not the best of anything
+        return set()
+    values = values.clip(lower=0) if lower else values  # a debiased error below 0 is not better than 0
+    best = text.format_metric(metric, values.min() if lower else values.max())
+    return {label for label, value in values.items() if text.format_metric(metric, value) == best}
+
+
+def metric_section(
+    heading: str,
+    rows: pd.DataFrame,
+    metrics: Sequence[str],
+    lead: dict[str, Callable[[pd.Series], Cell]],
+    within: str | None = None,
+) -> Section:
+    """Format wide rows, the best of each column in bold.
+
+    Parameters
+    ----------
+    lead : heading -> cell of the columns before the metrics.
+    within : column whose values are compared among themselves only; None compares all rows.
+    """
+    parts = [rows] if within is None else [part for _, part in rows.groupby(within, sort=False)]
+    best = {m: set().union(*(best_rows(part, m) for part in parts)) for m in metrics}
+    cells = [
+        [
+            *(make(row) for make in lead.values()),
+            *(metric_cell(row, metric, bold=label in best[metric]) for metric in metrics),
+        ]
+        for label, row in rows.iterrows()
+    ]
+    return Section(heading, [*lead, *map(text.heading, metrics)], cells)
+
+
+def with_group(rows: pd.DataFrame, group: Group) -> pd.DataFrame:
+    """Rows with the columns that name their group in front."""
+    named = rows.copy()
+    for place, (column, value) in enumerate(zip(GROUP, group, strict=True)):
+        named.insert(place, column, value)
+    return named
+
+
+def by_group(
+    data: StudyData, select: Callable[[Group], pd.DataFrame], format: Callable[[Group, pd.DataFrame], list[Section]]
+) -> tuple[pd.DataFrame, list[Section]]:
+    """Frame and sections of all groups that have rows."""
+    found = [(group, rows) for group in data.groups if len(rows := select(group))]
+    if not found:
+        return pd.DataFrame(), []
+    frame = pd.concat([with_group(rows, group) for group, rows in found], ignore_index=True)
+    return frame, [section for group, rows in found for section in format(group, rows)]

@@ -1,0 +1,137 @@
+"""What figures show of a run and no metric says: confidence bins, courses of fits, and margins between logits.
+
+Written by ``calibrate``, which has the logits and the fitted calibrators; ``storage.schema`` lists the columns.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from calgrid.calibrators import Calibrator, build_calibrator
+from calgrid.metrics import Predictions, check_probabilities, ece, nll
+from calgrid.metrics._binning import bin_sums
+from calgrid.statistics.margins import indicators, margins
+from calgrid.storage.logits import Logits
+from calgrid.storage.schema import (
+    BIN_COLUMNS,
+    BINS,
+    COMPARED,
+    FIT_COLUMNS,
+    FITS,
+    HISTOGRAM_BINS,
+    MARGIN_COLUMNS,
+    MARGINS,
+    Columns,
+)
+from calgrid.storage.tables import write_frame
+
+#: without this calibrator there are neither courses of fits nor margins
+MAIN = "smart"
+#: bins of the ECE of a fit, as in the traces of the calibrators
+FIT_BINS = 15
+#: test images whose temperature is solved, evenly chosen
+SOLVED = 1000
+
+
+def shown_calibrators(entries: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Names of the calibrators whose fits are shown: ``COMPARED``, and ``MAIN`` with other objectives.
+
+    Parameters
+    ----------
+    entries : calibrators of a run, each with name, id and options; nothing is shown if ``MAIN`` is not one of them.
+    """
+    options = {entry["name"]: entry["options"] for entry in entries if entry["id"] == MAIN}
+    if MAIN not in options:
+        return []
+    rest = {**options[MAIN], "objective": None}
+    alike = [name for name, each in options.items() if {**each, "objective": None} == rest]
+    return [entry["name"] for entry in entries if entry["name"] in (*COMPARED, *alike)]
+
+
+@dataclass
+class Diagnostics:
+    """Diagnostics of all checkpoints of a run.
+
+    Attributes
+    ----------
+    n_bins : bins of the calibration errors.
+    """
+
+    n_bins: int
+    _tables: dict[str, list[pd.DataFrame]] = field(default_factory=dict)
+
+    def add(self, checkpoint: str, fit: Logits, test: Logits, calibrators: Mapping[str, Calibrator]) -> None:
+        """Take a checkpoint: the rows that fitted, the clean test split, and the shown calibrators by name."""
+        bare = build_calibrator("none").fit(fit.logits, fit.label)
+        everything = {"none": bare, **calibrators}
+        found = {BINS: confidence_bins(_predictions(bare, test), self.n_bins)}
+        if MAIN in calibrators:
+            found[FITS] = pd.concat([_course(name, each, fit) for name, each in everything.items()])
+            compared = {name: everything[name] for name in COMPARED if name in everything}
+            found[MARGINS] = pd.concat([_margins_of_fit(fit), _margins_of_test(test, compared)])
+        for name, table in found.items():
+            self._tables.setdefault(name, []).append(table.assign(checkpoint=checkpoint))
+
+    def write(self, folder: Path, fingerprint: str) -> None:
+        """Write the tables that there are, each with the fingerprint of the run's part in its footer."""
+        columns: dict[str, Columns] = {BINS: BIN_COLUMNS, FITS: FIT_COLUMNS, MARGINS: MARGIN_COLUMNS}
+        for name, tables in self._tables.items():
+            wanted = columns[name]
+            table = pd.concat(tables, ignore_index=True).reindex(columns=list(wanted)).astype(dict(wanted))
+            write_frame(folder / name, table, {"fingerprint": fingerprint})
+
+
+def confidence_bins(predictions: Predictions, n_bins: int) -> pd.DataFrame:
+    """Sums over the images of each bin of the confidence, for the calibration errors and for a histogram."""
+    parts = []
+    for count in dict.fromkeys((n_bins, HISTOGRAM_BINS)):
+        sums = bin_sums(predictions, count)
+        parts.append(pd.DataFrame({"n_bins": count, "bin": range(count), **sums._asdict()}))
+    return pd.concat(parts, ignore_index=True)
+
+
+def _predictions(calibrator: Calibrator, data: Logits) -> Predictions:
+    return check_probabilities(calibrator.predict_proba(data.logits), data.label)
+
+
+def _course(name: str, calibrator: Calibrator, fit: Logits) -> pd.DataFrame:
+    """Rows of the epochs of a fit, if it has any, and a last one of what it came to."""
+    history = calibrator.fit_history
+    epochs = np.arange(len(history.get("loss", ())) if "trace_epoch" in history else 0)
+    course = pd.DataFrame({"epoch": epochs, "loss": history["loss"] if len(epochs) else []})
+    if len(epochs):
+        traced = {key: history[f"trace_{key}"] for key in ("epoch", "gradient", "ece", "nll")}
+        course = course.merge(pd.DataFrame(traced), on="epoch", how="left")
+    probabilities = calibrator.predict_proba(fit.logits)
+    kept = {
+        "epoch": history.get("best_epoch", 0),
+        "temperature": history.get("temperature", np.nan),
+        "ece": ece(probabilities, fit.label, n_bins=FIT_BINS),
+        "nll": nll(probabilities, fit.label),
+    }
+    rows = pd.concat([course.assign(kept=False), pd.DataFrame([kept]).assign(kept=True)])
+    return rows.assign(calibrator=name, id=calibrator.id, n_samples=len(fit))
+
+
+def _margins_of_fit(fit: Logits) -> pd.DataFrame:
+    logits = fit.logits.astype(np.float64)
+    return pd.DataFrame({"margin": margins(logits)}).assign(split="val", n_classes=logits.shape[1])
+
+
+def _margins_of_test(test: Logits, calibrators: Mapping[str, Calibrator]) -> pd.DataFrame:
+    logits = test.logits.astype(np.float64)
+    table = pd.DataFrame({"margin": margins(logits)}).assign(split="test", n_classes=logits.shape[1])
+    chosen = np.linspace(0, len(logits) - 1, min(SOLVED, len(logits))).round().astype(int)
+    known = np.isfinite(table["margin"])
+    temperature = calibrators[MAIN].temperature(table["margin"][known].to_numpy())  # type: ignore[attr-defined]
+    predictions = {name: _predictions(each, test) for name, each in calibrators.items()}
+    return table.assign(
+        **indicators(logits[chosen]).drop(columns="margin").set_index(table.index[chosen]),
+        temperature=pd.Series(temperature, index=table.index[known]),
+        correct=predictions["none"].correct.astype(np.float64),
+        **{f"confidence_{name}": each.confidence for name, each in predictions.items()},
+    )

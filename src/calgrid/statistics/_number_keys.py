@@ -1,0 +1,104 @@
+"""The cells of a metrics frame as whole numbers, by which many millions of rows are grouped and joined fast."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from calgrid.statistics._checks import check_columns, refuse_twice
+from calgrid.storage.schema import INTERVAL, NUMBER_KEY, SEEDS
+
+Ids = NDArray[np.int64]
+#: products of numbers of values stay below this, so that they are whole numbers of 64 bits
+LARGEST = 2**62
+
+
+@dataclass(frozen=True)
+class NumberKeys:
+    """What the reported numbers of a frame are about: all combinations of ``NUMBER_KEY`` that occur, sorted.
+
+    Attributes
+    ----------
+    codes : for each key the place (n,) of each cell's value among ``values``.
+    values : for each key its values, sorted.
+    """
+
+    codes: dict[str, Ids]
+    values: dict[str, pd.Index]
+
+    def __len__(self) -> int:
+        return len(self.codes[NUMBER_KEY[0]])
+
+    def frame(self) -> pd.DataFrame:
+        """Return the keys of all cells, one row each."""
+        return pd.DataFrame({key: self.values[key].take(self.codes[key]) for key in NUMBER_KEY})
+
+    def ids(self, keys: Sequence[str]) -> Ids:
+        """Number (n,) of each cell's group of equal ``keys``, from 0 on without gaps."""
+        codes, _ = pd.factorize(combined([(self.codes[key], len(self.values[key])) for key in keys]), sort=True)
+        return codes.astype(np.int64)
+
+    def having(self, key: str, value: str) -> NDArray[np.bool_]:
+        """Say of each cell (n,) whether its ``key`` is ``value``."""
+        return (self.values[key] == value)[self.codes[key]]
+
+
+def split_numbers(metrics: pd.DataFrame) -> tuple[NumberKeys, pd.DataFrame]:
+    """Return the cells of a metrics frame and its numbers, sorted by cell and seeds.
+
+    Parameters
+    ----------
+    metrics : tidy metrics frame, see :func:`calgrid.statistics.summarise`; words may be categories.
+
+    Returns
+    -------
+    The cells, and a frame with the columns cell (place among the cells), run (number of the run seed), fit_seed, value,
+    ci_low, ci_high.
+
+    Raises
+    ------
+    DataError : if a column is missing, or if two rows hold the same number of the same run.
+    """
+    check_columns(metrics, (*NUMBER_KEY, *SEEDS, "value", *INTERVAL), "metrics")
+    keys = {key: coded(metrics[key]) for key in NUMBER_KEY}
+    cell, unique = pd.factorize(combined([(codes, len(values)) for codes, values in keys.values()]), sort=True)
+    seeds = [pd.factorize(metrics[name].fillna(0), sort=True) for name in SEEDS]
+    identity = combined([(cell, len(unique)), *((codes, len(values)) for codes, values in seeds)])
+    refuse_twice(metrics, pd.Index(identity).duplicated())
+    order = np.argsort(identity, kind="stable")
+    first = np.zeros(len(unique), dtype=np.int64)
+    first[cell[::-1]] = np.arange(len(cell))[::-1]
+    cells = NumberKeys(
+        {key: codes[first] for key, (codes, _) in keys.items()}, {k: values for k, (_, values) in keys.items()}
+    )
+    numbers = {name: metrics[name].to_numpy(dtype=np.float64, na_value=np.nan)[order] for name in ("value", *INTERVAL)}
+    places = {"cell": cell[order], "run": seeds[0][0][order], "fit_seed": seeds[1][0][order]}
+    return cells, pd.DataFrame({**places, **numbers})
+
+
+def coded(column: pd.Series) -> tuple[Ids, pd.Index]:
+    """Place of each value among the sorted values, and these; missing words are empty, missing numbers zero."""
+    if isinstance(column.dtype, pd.CategoricalDtype) and not column.hasnans:
+        words = column.cat.categories.astype(str)
+        order = np.argsort(words.to_numpy(dtype=object))
+        rank = np.empty(len(order), dtype=np.int64)
+        rank[order] = np.arange(len(order))
+        return rank[column.cat.codes.to_numpy()], words.take(order)
+    if column.name == "severity":
+        codes, values = pd.factorize(column.fillna(0).astype(int), sort=True)
+    else:
+        codes, values = pd.factorize(column.astype(object).fillna("").astype(str), sort=True)
+    return codes.astype(np.int64), pd.Index(values)
+
+
+def combined(columns: Sequence[tuple[Ids, int]]) -> Ids:
+    """One whole number (n,) for the combination of several, in the order of sorting by all of them."""
+    total, size = np.zeros(len(columns[0][0]), dtype=np.int64), 1
+    for codes, n_values in columns:
+        if size * max(n_values, 1) > LARGEST:
+            total, unique = pd.factorize(total, sort=True)
+            size = len(unique)
+        total, size = total * n_values + codes, size * max(n_values, 1)
+    return total

@@ -1,0 +1,121 @@
+"""Claims about cells of a table: paired tests over seeds, a verdict, and how many seeds a verdict would take."""
+
+import math
+
+import numpy as np
+import pandas as pd
+from numpy.typing import ArrayLike, NDArray
+from scipy import special
+
+from calgrid.statistics._paired import check_level, paired_tests
+from calgrid.statistics.holm import holm
+from calgrid.statistics.table_cells import SECTION
+
+POWER = 0.8
+#: no answer is looked for beyond this many seeds
+MOST_SEEDS = 10_000
+CONFIRMED, REFUTED, OPEN = "confirmed", "not confirmed", "cannot tell"
+
+
+def claim_tests(runs: pd.DataFrame, pairs: pd.DataFrame, margin: float = 0.0, level: float = 0.95) -> pd.DataFrame:
+    """Paired t-test of each cell against each of its rivals, over the seeds that both have.
+
+    Parameters
+    ----------
+    runs : values of cells in run seeds, from :func:`calgrid.statistics.cell_runs`.
+    pairs : columns setting, cell, rival, and lower_is_better, one row a comparison.
+    margin : 0 where the cell is claimed to be better; else it is claimed not to be worse by ``margin`` or more.
+    level : 1 - level is the level of the tests.
+
+    Returns
+    -------
+    One row for each protocol and checkpoint that has both cells of a pair, with the columns of ``pairs`` and
+    n_seeds; gain, how much better the cell is than its rival, plus the margin; std, over seeds (ddof 1);
+    p_value, two-sided, of a zero gain; p_holm, after Holm over the pairs of the claim;
+    verdict : ``confirmed`` or ``not confirmed`` where p_holm < 1 - level, by the sign of the gain, else
+        ``cannot tell``;
+    seeds_needed : where it is open, see :func:`seeds_needed` (at the level that Holm asks of the first of all pairs).
+
+    Raises
+    ------
+    ConfigError : for a ``level`` outside (0, 1).
+    """
+    check_level(level)
+    values = runs[[*SECTION, "cell", "seed", "value"]].astype({"cell": int, "value": "float64"})
+    mine = pairs.merge(values, on="cell")
+    both = mine.merge(values.rename(columns={"cell": "rival"}), on=["rival", *SECTION, "seed"], suffixes=("", "_rival"))
+    sign = np.where(both["lower_is_better"], -1.0, 1.0)
+    both = both.assign(value=sign * both["value"] + margin, value_against=sign * both["value_rival"])
+    keys = [*SECTION, *pairs.columns]
+    tests = paired_tests(both, keys).rename(columns={"difference": "gain"})
+    tests = verdicts(tests, level)
+    needed = seeds_needed(tests["gain"], tests["std"], (1 - level) / max(len(pairs), 1))
+    tests["seeds_needed"] = np.where(tests["verdict"] == OPEN, needed, math.nan)
+    return tests
+
+
+def verdicts(tests: pd.DataFrame, level: float) -> pd.DataFrame:
+    """Tests of the pairs of a claim with ``p_holm`` and ``verdict``; see :func:`claim_tests`."""
+    p_holm = holm(tests["p_value"], tests.groupby(list(SECTION)).ngroup())
+    found, gain = p_holm < 1 - level, tests["gain"]
+    verdict = np.select([found & (gain > 0), found & (gain < 0)], [CONFIRMED, REFUTED], OPEN)
+    return tests.assign(p_holm=p_holm, verdict=verdict)
+
+
+def claim_verdict(tests: pd.DataFrame, n_settings: int, at_least: int) -> dict[str, float | int | str]:
+    """Verdict on a claim from the tests of one protocol and checkpoint.
+
+    A setting is confirmed if its cell beats all its rivals, and not if it loses to one; a missing number leaves it
+    open. The claim is confirmed if ``at_least`` settings are, not confirmed if that has become impossible, else the
+    data cannot tell.
+
+    Parameters
+    ----------
+    tests : rows of :func:`claim_tests`, with the column ``n_rivals`` of their setting.
+    n_settings : settings of the claim, with or without numbers.
+
+    Returns
+    -------
+    verdict; present, confirmed, refuted: numbers of settings; seeds_needed: the largest of the open tests (inf where
+    more than 10,000, NaN where nothing open has a spread over seeds).
+    """
+    marked = tests.assign(won=tests["verdict"] == CONFIRMED, lost=tests["verdict"] == REFUTED)
+    settings = marked.groupby("setting").agg(
+        won=("won", "all"), lost=("lost", "any"), n=("rival", "count"), n_rivals=("n_rivals", "first")
+    )
+    complete = settings["n"] == settings["n_rivals"]
+    won, lost = int((settings["won"] & complete).sum()), int(settings["lost"].sum())
+    verdict = CONFIRMED if won >= at_least else REFUTED if lost > n_settings - at_least else OPEN
+    return {
+        "verdict": verdict,
+        "present": int(complete.sum()),
+        "confirmed": won,
+        "refuted": lost,
+        "seeds_needed": float(tests["seeds_needed"].max()) if verdict == OPEN else math.nan,
+    }
+
+
+def seeds_needed(gain: ArrayLike, std: ArrayLike, alpha: float, power: float = POWER) -> NDArray[np.float64]:
+    """Smallest number of seeds at which a paired t-test would find a mean difference.
+
+    ``n >= (t_{1 - alpha / 2} + t_power)^2 (std / gain)^2`` with n - 1 degrees of freedom, the usual approximation of
+    the power of the t-test, at least 2.
+
+    Parameters
+    ----------
+    gain, std : mean difference and its deviation over seeds (ddof 1).
+    alpha, power : two-sided level of the test; chance to find the difference.
+
+    Returns
+    -------
+    Number of seeds; inf above 10,000 or for no difference, NaN where there is no deviation to go by.
+    """
+    n = np.arange(2, MOST_SEEDS + 1)
+    quantiles = special.stdtrit(n - 1, 1 - alpha / 2) + special.stdtrit(n - 1, power)
+    reach = n / quantiles**2  # rises with n
+    gain, std = np.asarray(gain, dtype=np.float64), np.asarray(std, dtype=np.float64)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratio = np.where(std == 0, 0.0, (std / gain) ** 2)
+    place = np.searchsorted(reach, np.where(np.isnan(ratio), 0.0, ratio))
+    found = np.where(place < len(n), n[np.minimum(place, len(n) - 1)], math.inf)
+    return np.where(np.isnan(std), math.nan, found)

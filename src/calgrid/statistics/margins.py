@@ -1,0 +1,48 @@
+"""What a calibrator may read of a logit vector, and the temperature that gives the vector a fixed confidence."""
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from calgrid.calibrators._indicators import margin, max_minus_mean
+
+Floats = NDArray[np.float64]
+#: the confidence for which temperatures are solved
+CONFIDENCE = 0.8
+#: temperatures between which a solution is looked for, as powers of ten, and halvings of that interval
+POWERS, HALVINGS = (-6.0, 6.0), 60
+
+
+def margins(logits: Floats) -> Floats:
+    """Largest minus second largest logit (N,) of logits (N, K); inf where only one class is possible."""
+    return margin(logits - logits.max(axis=1, keepdims=True))[0]
+
+
+def indicators(logits: Floats) -> pd.DataFrame:
+    """Margin, largest logit, largest minus mean logit, and solved temperature of logits (N, K), one row each."""
+    largest = logits.max(axis=1)
+    below = logits - largest[:, None]
+    return pd.DataFrame(
+        {
+            "margin": margin(below)[0],
+            "largest_logit": largest,
+            "logit_excess": max_minus_mean(below)[0],
+            "solved_temperature": solved_temperature(logits, CONFIDENCE),
+        }
+    )
+
+
+def solved_temperature(logits: Floats, confidence: float) -> Floats:
+    """Temperature (N,) at which ``softmax(z / T)`` of logits (N, K) has its largest entry at ``confidence``.
+
+    The largest entry falls from 1 to 1/K as T rises, so that the solution is unique: it is found by bisection of log T
+    to 1 part in 10^15. NaN where there is none: two largest logits, or a confidence of 1/K or less.
+    """
+    below = logits - logits.max(axis=1, keepdims=True)
+    low, high = (np.full(len(logits), power) for power in POWERS)
+    for _ in range(HALVINGS):
+        middle = (low + high) / 2
+        too_sure = np.exp(below / 10.0 ** middle[:, None]).sum(axis=1) < 1 / confidence
+        low, high = np.where(too_sure, middle, low), np.where(too_sure, high, middle)
+    found = (low > POWERS[0]) & (high < POWERS[1])
+    return np.where(found, 10.0 ** ((low + high) / 2), np.nan)
