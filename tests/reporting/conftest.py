@@ -1,7 +1,6 @@
 """Studies made of random logits: written as the workflow writes them, small enough for every test."""
 
 import itertools
-import json
 import zlib
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,9 +13,12 @@ from calgrid.calibrators import build_calibrator
 from calgrid.metrics import bootstrap, evaluate, evaluate_ood, evaluate_soft
 from calgrid.reporting.figures import write_figures
 from calgrid.reporting.tables import write_tables
+from calgrid.stages.aggregate import collect_diagnostics, shift_means
+from calgrid.stages.diagnostics import Diagnostics, shown_calibrators
 from calgrid.statistics import summarise
 from calgrid.storage.logits import Logits, write_logits
-from calgrid.storage.records import FILES, listed, write_record
+from calgrid.storage.records import CALIBRATE, FILES, listed, write_record
+from calgrid.storage.schema import COST_COLUMNS, COSTS, METRICS, SHIFT_MEANS, SUMMARY
 from calgrid.storage.tables import write_frame
 
 #: method -> (how far it separates the classes, factor on its calibrated logits: above 1 is over-confident)
@@ -50,8 +52,6 @@ INDICATORS = {
     "fedlas_ls_const": "const",
     "fedlas_ls_random": "random",
 }
-COST_COLUMNS = ["protocol", "dataset", "backbone", "method", "seed", "stage", "item", "seconds", "peak_memory_mb"]
-COST_COLUMNS += ["device", "device_name", "threads", "epochs", "parameters"]
 
 
 @dataclass
@@ -118,10 +118,12 @@ def _write(folder, recipe, runs, rows, costs):
         "configuration": {"study": "synthetic", "statistics": statistics, **recipe.configuration},
         "fingerprint": "f" * 16,
     }
-    write_frame(folder / "metrics.parquet", metrics)
-    write_frame(folder / "summary.parquet", summarise(metrics, "ce", recipe.published, 0.95))
-    write_frame(folder / "costs.parquet", pd.DataFrame(costs, columns=COST_COLUMNS))
-    (folder / "manifest.json").write_text(json.dumps(manifest))
+    write_frame(folder / METRICS, metrics)
+    write_frame(folder / SUMMARY, summarise(metrics, "ce", recipe.published, 0.95))
+    write_frame(folder / SHIFT_MEANS, shift_means(metrics))
+    write_frame(folder / COSTS, pd.DataFrame(costs, columns=list(COST_COLUMNS)))
+    collect_diagnostics(manifest, folder)
+    write_record(folder / "manifest.json", manifest)
     return Written(folder, manifest)
 
 
@@ -131,7 +133,7 @@ def _manifest_run(key, run, recipe):
         "key": key,
         "run": str(run),
         "part": str(run / "part"),
-        "fingerprint": f"{zlib.crc32(str(key).encode()):016x}",
+        "fingerprint": _fingerprint(key),
         "external": recipe.external,
         "families": families,
         "sees_validation": key["method"] in recipe.sees_validation,
@@ -149,27 +151,42 @@ def _logits(key, n, recipe, keep, labels_seed):
 
 
 def _score(key, run, recipe):
-    rows = []
+    rows, diagnostics = [], Diagnostics(15)
     _, limited, n_val = key["dataset"].partition("_n")
     val = _logits(key, int(n_val) if limited else recipe.n_test // 2, recipe, 1.0, 1)
     test = _logits(key, recipe.n_test, recipe, 1.0, 2)
     for checkpoint in recipe.checkpoints:
+        data = {}
         for name, (logits, labels) in {"val": val, "test": test}.items():
-            data = Logits(np.arange(len(labels)), labels, logits, metadata={**key, "split": name})
-            write_logits(run / f"logits/{checkpoint}/{name}.parquet", data)
-        for calibrator in recipe.calibrators:
-            options = dict(recipe.configuration.get("calibrators", {}).get(calibrator, {"base": calibrator}))
-            fitted = build_calibrator(options.pop("base"), **options).fit(*val)
+            data[name] = Logits(np.arange(len(labels)), labels, logits, metadata={**key, "split": name})
+            write_logits(run / f"logits/{checkpoint}/{name}.parquet", data[name])
+        fits = {name: _fitted(name, recipe, val) for name in recipe.calibrators}
+        entries = [{"name": name, "id": each.id, "options": each.hyperparameters} for name, each in fits.items()]
+        shown = shown_calibrators(entries)
+        diagnostics.add(checkpoint, data["val"], data["test"], {name: fits[name] for name in shown})
+        for calibrator, fitted in fits.items():
             base = {
                 **key,
                 "checkpoint": checkpoint,
                 "calibrator": calibrator,
                 "fit_on": "val",
                 "fit_seed": 0,
-                "fingerprint": f"{zlib.crc32(str(key).encode()):016x}",
+                "fingerprint": _fingerprint(key),
             }
             rows += _score_calibrated(base, key, recipe, fitted, val, test)
+    diagnostics.write(run / "part", _fingerprint(key))
+    write_record(run / "part" / CALIBRATE, {FILES: _files(run / "part", "*.parquet")})
     return rows
+
+
+def _fitted(name, recipe, val):
+    options = dict(recipe.configuration.get("calibrators", {}).get(name, {"base": name}))
+    base = options.pop("base")
+    return build_calibrator(base, **options, **({"trace": True} if base in ("pts", "smart") else {})).fit(*val)
+
+
+def _fingerprint(key):
+    return f"{zlib.crc32(str(key).encode()):016x}"
 
 
 def _score_calibrated(base, key, recipe, fitted, val, test):

@@ -8,9 +8,10 @@ import pytest
 from PIL import Image
 from scipy.stats import spearmanr
 
-from calgrid.reporting.figures import FIGURES, _epochs, _style, gate, over_under, reliability, saturation, write_figures
-from calgrid.reporting.histories import histories
+from calgrid.reporting.figures import FIGURES, write_figures
+from calgrid.reporting.figures.histories import drops
 from calgrid.reporting.index import CATEGORIES, read_index
+from calgrid.reporting.plotting import points, style
 from calgrid.reporting.study import StudyData
 
 KINDS = (
@@ -91,28 +92,32 @@ def test_studies_without_uncalibrated_networks_or_intervals_can_be_drawn(build, 
     assert found == set(KINDS) - {"reliability", "over_under", "corruption_reduction"}
 
 
+def collected(written, id):
+    """Rows of a kind of figure for the first group of a study."""
+    data = StudyData(written.folder, written.manifest)
+    (kind,) = (kind for kind in FIGURES if kind.id == id)
+    return kind.collect(data, data.groups[0])
+
+
 def test_bins_of_the_diagram_give_the_ece_of_the_table(study):
-    data = StudyData(study.folder, study.manifest)
-    (group,) = data.groups
-    runs = [run for run in data.runs(group) if run["key"]["method"] == "ce"]
-    sums = reliability._bins(runs, group, data.bins)
+    rows = collected(study, "reliability").set_index("method")
+    sums = rows.loc["ce", "sums"]
     assert sums.count.shape == (3, 15)
     by_seed = np.abs(sums.confidence - sums.correct).sum(axis=1) / sums.count.sum(axis=1)
-    table = data.test(group, ["none"]).set_index("method")
-    assert by_seed.mean() == pytest.approx(table.loc["ce", "ece_mean"], abs=1e-6)
+    assert by_seed.mean() == pytest.approx(rows.loc["ce", "ece_mean"], abs=1e-6)
 
 
 def test_only_steps_of_a_constant_rate_are_drops():
-    def drops(rates):
-        return list(_epochs.drops(pd.DataFrame({"epoch": range(1, len(rates) + 1), "learning_rate": rates})))
+    def found(rates):
+        return drops(pd.DataFrame({"epoch": range(1, len(rates) + 1), "learning_rate": rates}))
 
-    assert drops([0.1, 0.1, 0.01, 0.01, 0.001]) == [3, 5]
-    assert drops([0.1, 0.01]) == [2]
-    assert drops([0.1]) == []
+    assert found([0.1, 0.1, 0.01, 0.01, 0.001]) == [3, 5]
+    assert found([0.1, 0.01]) == [2]
+    assert found([0.1]) == []
     cosine = 0.05 * (1 + np.cos(np.pi * np.arange(20) / 20))
-    assert drops(list(cosine)) == []
+    assert found(list(cosine)) == []
     warmup = [0.02, 0.06, 0.1, 0.1, 0.01]
-    assert drops(warmup) == [5]
+    assert found(warmup) == [5]
 
 
 def test_sixteen_methods_are_told_apart():
@@ -132,22 +137,9 @@ def test_identifiers_of_figures_are_unique():
     assert {kind.category for kind in FIGURES} <= set(CATEGORIES)
 
 
-def drawn(written, kind):
-    data = StudyData(written.folder, written.manifest)
-    return kind.draw(data, data.groups[0])
-
-
-def test_bars_are_the_two_parts_of_the_ece_with_its_null(ablation):
-    data = StudyData(ablation.folder, ablation.manifest)
-    rows = data.test(data.groups[0], ["none"])
-    (ax,) = drawn(ablation, over_under).axes
-    over, under = ([bar.get_width() for bar in bars] for bars in ax.containers)
-    assert over == pytest.approx(list(100 * rows["o_ece_mean"]))
-    assert under == pytest.approx(list(100 * rows["u_ece_mean"]))
-    assert np.add(over, under) == pytest.approx(list(100 * rows["ece_mean"]))
-    assert [label.get_text() for label in ax.get_yticklabels()] == list(rows["method"])
-    (ticks,) = ax.lines
-    assert ticks.get_xdata() == pytest.approx(list(100 * rows["ece_null_mean"]))
+def test_bars_are_the_two_parts_of_the_ece(ablation):
+    rows = collected(ablation, "over_under")
+    assert list(rows["o_ece_mean"] + rows["u_ece_mean"]) == pytest.approx(list(rows["ece_mean"]))
 
 
 def test_fedlas_figures_are_drawn_where_there_are_fedlas_runs(ablation_figures):
@@ -166,42 +158,34 @@ def test_fedlas_figures_have_the_same_bytes_every_time(ablation, ablation_figure
         assert path.read_bytes() == (ablation_figures / path.name).read_bytes(), path.name
 
 
-def test_gate_curves_are_means_over_seeds_with_the_drops_marked(ablation):
-    data = StudyData(ablation.folder, ablation.manifest)
-    shares, flips = drawn(ablation, gate).axes
-    tables = histories(data, data.groups[0], "positive_share")
-    assert list(tables) == ["fedlas_ls", "fedlas_mbls", "fedlas_ls_const", "fedlas_ls_random"]
-    expected = tables["fedlas_mbls"].groupby("epoch")["positive_share"].mean()
-    assert shares.lines[1].get_ydata() == pytest.approx(100 * expected.to_numpy())
-    assert np.isnan(flips.lines[1].get_ydata()[0])
-    marks = [line.get_xdata()[0] for line in shares.lines if len(line.get_xdata()) == 2]
-    assert marks == [4, 6]  # the recipe drops the rate at epochs 3 and 5, counted from 0
+def test_histories_are_those_of_the_runs_that_measured_what_is_shown(ablation):
+    rows = collected(ablation, "gate")
+    assert list(rows["method"].unique()) == ["fedlas_ls", "fedlas_mbls", "fedlas_ls_const", "fedlas_ls_random"]
+    (run,) = (r for r in ablation.manifest["runs"] if (r["key"]["method"], r["key"]["seed"]) == ("fedlas_mbls", 1))
+    history = pd.read_parquet(f"{run['run']}/history.parquet")
+    own = rows[(rows["method"] == "fedlas_mbls") & (rows["seed"] == 1)]
+    assert list(own["epoch"]) == [1, 2, 3, 4, 5, 6]
+    for column in ("positive_share", "flip_rate"):
+        assert own[column].to_numpy() == pytest.approx(history[column].to_numpy(), nan_ok=True)
+    assert drops(own) == [4, 6]  # the recipe drops the rate at epochs 3 and 5, counted from 0
 
 
-def test_saturation_has_a_panel_for_each_method_whose_indicator_is_the_norm(ablation):
-    figure = drawn(ablation, saturation)
-    assert [ax.get_title().split("\n")[0] for ax in figure.axes] == ["fedlas_ls", "fedlas_mbls"]
+def test_saturation_is_of_the_last_sampled_epoch_of_methods_whose_indicator_is_the_norm(ablation):
+    rows = collected(ablation, "saturation")
+    assert list(rows["method"].unique()) == ["fedlas_ls", "fedlas_mbls"]
+    runs = [run for run in ablation.manifest["runs"] if run["key"]["method"] == "fedlas_ls"]
+    samples = [pd.read_parquet(f"{run['run']}/samples.parquet").query("epoch == 4") for run in runs]  # of 0, 2, 4
+    own = rows[rows["method"] == "fedlas_ls"]
+    assert own["confidence"].to_numpy() == pytest.approx(pd.concat(samples)["confidence"].to_numpy())
+    each = [spearmanr(table["nci"], table["confidence"])[0] for table in samples]
+    found = points.correlation([part for _, part in own.groupby("seed")], "nci", "confidence")
+    assert found == f"{np.mean(each):.2f} ± {np.std(each, ddof=1):.2f}"
 
 
-def test_saturation_shows_the_last_sampled_epoch_and_its_rank_correlation(ablation):
-    data = StudyData(ablation.folder, ablation.manifest)
-    runs = [run for run in data.runs(data.groups[0]) if run["key"]["method"] == "fedlas_ls"]
-    samples = [pd.read_parquet(f"{run['run']}/samples.parquet") for run in runs]
-    last = [table[table["epoch"] == 4] for table in samples]  # of 0, 2, 4
-    each = [spearmanr(table["nci"], table["confidence"])[0] for table in last]
-    ax, _ = drawn(ablation, saturation).axes
-    assert ax.get_title().split("\n")[1] == f"ρ = {np.mean(each):.2f} ± {np.std(each, ddof=1):.2f}"
-    right, wrong = (part.get_offsets().data for part in ax.collections)
-    everything = pd.concat(last)
-    assert len(right) == everything["correct"].sum()
-    assert len(right) + len(wrong) == len(everything) == 4 * 150
-    assert sorted(right[:, 1]) == pytest.approx(sorted(100 * everything.loc[everything["correct"] == 1, "confidence"]))
-
-
-def test_saturation_draws_a_bounded_number_of_points_spread_over_all(ablation, monkeypatch):
-    monkeypatch.setattr(saturation, "POINTS", 100)
-    ax, _ = drawn(ablation, saturation).axes
-    assert sum(len(part.get_offsets()) for part in ax.collections) == 100
+def test_a_bounded_number_of_points_is_spread_over_all():
+    chosen = points.spread_out(pd.DataFrame({"x": range(1000)}), 100)
+    assert len(chosen) == 100
+    assert (chosen["x"].min(), chosen["x"].max()) == (0, 999)
 
 
 def test_captions_name_the_methods_that_see_validation_data(figures, ablation_figures):

@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import yaml
+from scipy.special import expit
 from tests.conftest import HOME
 
 from calgrid.calibrators import build_calibrator
@@ -14,23 +15,18 @@ from calgrid.configuration.figures import load_figures
 from calgrid.configuration.tables import paper
 from calgrid.errors import ConfigError
 from calgrid.metrics import nll
-from calgrid.reporting.figures import (
-    FIGURES,
-    _groups,
-    backbone_bars,
-    corruption_reduction,
-    fit_objectives,
-    method_means,
-    smoothing_curve,
-    solved_temperature,
-    write_figures,
-)
-from calgrid.reporting.figures._fit_on import FITTED
-from calgrid.reporting.histories import last_samples
+from calgrid.reporting.figure import Frame
+from calgrid.reporting.figures import FIGURES, write_figures
 from calgrid.reporting.html import write_report
 from calgrid.reporting.index import read_index
+from calgrid.reporting.papers.fedlas import smoothing_curve
 from calgrid.reporting.papers.figure_lists import figure_lists
+from calgrid.reporting.papers.maccal import method_means
+from calgrid.reporting.papers.smart import backbone_bars, corruption_reduction, fit_objectives, solved_temperature
+from calgrid.reporting.papers.smart.fit_on import FITTED
 from calgrid.reporting.study import StudyData
+from calgrid.statistics.margins import solved_temperature as solve
+from calgrid.storage.schema import STUDY_FILES
 from calgrid.storage.tables import read_published
 
 PAPERS = ("fedlas", "maccal", "smart")
@@ -58,25 +54,20 @@ def several(tmp_path_factory):
 # smoothing of FeDLaS ----------------------------------------------------------------------------------------------
 
 
-def test_curves_are_the_smoothing_of_the_samples_in_both_modes(ablation):
+def test_strength_and_slope_are_those_that_smoothed_the_samples(ablation):
     data = StudyData(ablation.folder, ablation.manifest)
-    group = data.groups[0]
-    figure = smoothing_curve.draw(data, group)
-    upper = [ax for ax in figure.axes if ax.get_title()]
-    assert [ax.get_title().split("\n")[0] for ax in upper] == list(last_samples(data, group))
-    (samples, *_) = last_samples(data, group)["fedlas_ls"]
-    rising, falling, middle = upper[0].lines
-    for line, sign in ((rising, 1), (falling, -1)):
-        own = samples[samples["gate"] == sign]
-        drawn = np.interp(own["nci"], line.get_xdata(), line.get_ydata())
-        inside = own["nci"].between(*line.get_xdata()[[0, -1]])
-        assert drawn[inside] == pytest.approx(own["smoothing"][inside].to_numpy(), abs=1e-3)
-    assert middle.get_ydata()[0] == 0.05
+    rows = smoothing_curve.collect(data, data.groups[0])
+    assert list(rows["method"].unique()) == ["fedlas_ls", "fedlas_mbls", "fedlas_ls_const", "fedlas_ls_random"]
+    (run,) = (r for r in ablation.manifest["runs"] if (r["key"]["method"], r["key"]["seed"]) == ("fedlas_ls", 2))
+    samples = pd.read_parquet(f"{run['run']}/samples.parquet").query("epoch == 4")
+    own = rows[(rows["method"] == "fedlas_ls") & (rows["seed"] == 2)]
+    strength = 2 * own["strength"] * expit(own["gate"] * own["beta"] * own["nci"])
+    assert strength.to_numpy() == pytest.approx(samples["smoothing"].to_numpy(), rel=1e-5)
 
 
 def test_without_an_adaptive_strength_there_is_no_curve(study):
     data = StudyData(study.folder, study.manifest)
-    assert smoothing_curve.draw(data, data.groups[0]) is None
+    assert smoothing_curve.collect(data, data.groups[0]).empty
 
 
 # temperature for a confidence -------------------------------------------------------------------------------------
@@ -84,13 +75,13 @@ def test_without_an_adaptive_strength_there_is_no_curve(study):
 
 def test_with_two_classes_the_margin_is_the_temperature():
     margin = np.array([0.01, 1.0, 3.7, 40.0])
-    found = solved_temperature.solved(np.column_stack([margin + 2, np.full(4, 2.0)]), 0.8)
+    found = solve(np.column_stack([margin + 2, np.full(4, 2.0)]), 0.8)
     assert found == pytest.approx(margin / math.log(4), rel=1e-12)
 
 
 def test_solved_temperature_gives_the_confidence_and_lies_within_the_bounds():
     logits = solved_temperature.random_vectors(7)
-    temperature = solved_temperature.solved(logits, 0.8)
+    temperature = solve(logits, 0.8)
     scaled = np.exp((logits - logits.max(axis=1, keepdims=True)) / temperature[:, None])
     assert 1 / scaled.sum(axis=1) == pytest.approx(np.full(1000, 0.8), abs=1e-9)
     ordered = np.sort(logits, axis=1)
@@ -101,22 +92,21 @@ def test_solved_temperature_gives_the_confidence_and_lies_within_the_bounds():
 
 
 def test_two_largest_logits_have_no_temperature():
-    assert np.isnan(solved_temperature.solved(np.array([[1.0, 1.0, 0.0]]), 0.8)).all()
+    assert np.isnan(solve(np.array([[1.0, 1.0, 0.0]]), 0.8)).all()
 
 
 # objectives of a fit ----------------------------------------------------------------------------------------------
 
 
 def test_course_under_the_nll_is_its_loss(several):
-    group = several.groups[0]
-    traces = fit_objectives._traces(several, group)
-    assert list(traces) == ["smart", "smart_nll"]
-    own = traces["smart_nll"]
-    assert own["trace_nll"] == pytest.approx(own["loss"][::20])
-    loss, gradient, _, losses = fit_objectives.draw(several, group).axes
-    assert loss.lines[2].get_ydata() == pytest.approx(np.array(own["loss"]) / own["loss"][0])
-    assert gradient.lines[2].get_ydata() == pytest.approx(own["trace_gradient"])
-    assert losses.lines[2].get_ydata() == pytest.approx(own["trace_nll"])
+    rows = fit_objectives.collect(several, several.groups[0])
+    assert list(rows["calibrator"].unique()) == ["smart", "smart_nll"]
+    own = rows[rows["calibrator"] == "smart_nll"]
+    assert own["loss"].iloc[0] == 1
+    traced = own[own["nll"].notna()]
+    assert list(traced["epoch"]) == list(own["epoch"][::20])
+    assert traced["nll"].to_numpy() == pytest.approx(traced["nll"].iloc[0] * traced["loss"].to_numpy())
+    assert (own["best_epoch"] == own["loss"].to_numpy().argmin()).all()
 
 
 def test_gradient_is_the_slope_of_the_loss():
@@ -137,41 +127,39 @@ def test_gradient_is_the_slope_of_the_loss():
 
 def test_one_objective_is_no_comparison(sizes):
     data = StudyData(sizes.folder, sizes.manifest)
-    assert all(fit_objectives.draw(data, group) is None for group in data.groups)
+    assert all(fit_objectives.collect(data, group).empty for group in data.groups)
 
 
 # means, bars and reductions ---------------------------------------------------------------------------------------
 
 
-def test_means_are_those_of_the_settings(several):
-    figure = method_means.draw(several, several.groups[0])
+def test_means_are_of_the_settings_of_the_summary(several):
+    found = method_means.collect(several, several.groups[0])
+    assert found.groupby("metric").size().to_dict() == {"accuracy": 4, "aece": 4, "mce": 4}
     rows = several.summary
     rows = rows[(rows["split"] == "test") & (rows["calibrator"] == "none")]
-    for ax, metric in zip(figure.axes[1:], ("mce", "aece"), strict=True):
-        means = rows[rows["metric"] == metric].groupby("method")["mean"].mean()
-        bars = [bar.get_width() for bar in ax.patches if bar.get_height() == method_means.BAR]
-        assert bars == pytest.approx([100 * means[name] for name in ("ce", "ls")])
-        assert ax.get_xlim()[1] > 100 * rows.loc[rows["metric"] == metric, "mean"].max()
+    for metric in ("mce", "aece"):
+        expected = rows[rows["metric"] == metric].groupby("method")["mean"].mean()
+        assert dict(found[found["metric"] == metric].groupby("method")["mean"].mean()) == pytest.approx(dict(expected))
 
 
 def test_a_single_setting_has_no_mean(study):
     data = StudyData(study.folder, study.manifest)
-    assert method_means.draw(data, data.groups[0]) is None
+    assert method_means.collect(data, data.groups[0]).empty
 
 
 def test_bars_are_errors_of_the_baseline_on_each_backbone(several):
     (kind,) = (kind for kind in FIGURES if kind.id == "backbone_bars")
-    assert len(_groups(kind, several)) == 1
-    clean, shifted = backbone_bars.draw(several, several.groups[0]).axes
-    expected = [several.test(group).set_index(["method", "calibrator"])["aece_mean"] for group in several.groups]
-    wanted = [100 * each["ce", name] for name in several.calibrators for each in expected]
-    assert [bar.get_height() for bar in clean.patches] == pytest.approx(wanted)
-    assert shifted.get_title(loc="left") == "mean over 2 corruptions at severity 5, fitted on clean val"
+    assert len(kind.groups(several)) == 1
+    panels = dict(list(kind.collect(several, several.groups[0]).groupby("panel", sort=False)))
+    assert list(panels) == ["clean test split", "mean over 2 corruptions at severity 5, fitted on clean val"]
+    clean, shifted = (rows.set_index(["calibrator", "backbone"])["mean"] for rows in panels.values())
+    expected = {group.backbone: several.test(group).set_index(["method", "calibrator"]) for group in several.groups}
+    for (name, backbone), value in clean.items():
+        assert value == pytest.approx(expected[backbone].loc[("ce", name), "aece_mean"])
     rows = several.metrics
     rows = rows[(rows["severity"] == 5) & (rows["metric"] == "aece") & (rows["method"] == "ce")]
-    means = rows.groupby(["calibrator", "backbone"])["value"].mean() * 100
-    wanted = [means[name, group.backbone] for name in several.calibrators for group in several.groups]
-    assert [bar.get_height() for bar in shifted.patches] == pytest.approx(wanted)
+    assert dict(shifted) == pytest.approx(dict(rows.groupby(["calibrator", "backbone"])["value"].mean()))
 
 
 @pytest.fixture(scope="module")
@@ -193,38 +181,32 @@ def printed(tmp_path_factory):
     )
     written = make_study(tmp_path_factory.mktemp("printed"), recipe)
     data = StudyData(written.folder, {**written.manifest, "papers": [found]})
-    shifted = data.metrics[data.metrics["split"] == "shift"]
+    shifted = data.shift_runs
     fitted_there = shifted.assign(fit_on="same_shift", calibrator=shifted["calibrator"] + " (same_shift)")
-    data.metrics = pd.concat([data.metrics, fitted_there], ignore_index=True)
+    data.shift_runs = pd.concat([shifted, fitted_there], ignore_index=True)
     return data
-
-
-def ticks(ax):
-    """Printed numbers that a panel shows."""
-    shown = [line.get_ydata() for line in ax.lines if line.get_marker() == "_"]
-    values = np.concatenate(shown)
-    return sorted(values[~np.isnan(values)])
 
 
 def test_printed_numbers_stand_beside_ours(printed):
     cifar, imagenet = (group for group in printed.groups if group.backbone == "resnet50")
-    clean, *_ = backbone_bars.draw(printed, cifar).axes
     rows = read_published([printed.manifest["papers"][0]["published"]]).query("table == '8' and metric == 'aece'")
     rows = rows[rows["calibrator"].isin(["none", "ts", "spline"]) & rows["suspect"].isna()]
     here = rows[(rows["dataset"] == "cifar10") & rows["backbone"].isin(["resnet50", "wrn26_10"])]
-    assert ticks(clean) == pytest.approx(sorted(here["value"]))
-    _, transferred, shifted = backbone_bars.draw(printed, imagenet).axes
-    assert ticks(transferred) == []
+    found = backbone_bars.collect(printed, cifar)
+    clean = found[found["panel"] == "clean test split"]["published"].dropna()
+    assert 100 * clean.sort_values().to_numpy() == pytest.approx(sorted(here["value"]))
+    panels = dict(list(backbone_bars.collect(printed, imagenet).groupby("panel", sort=False)["published"]))
+    transferred, shifted = (panels[name].dropna() for name in list(panels)[1:])
     there = rows[rows["backbone"].isin(["imagenet_resnet50", "imagenet_vit_b16"]) & (rows["dataset"] == "imagenet")]
-    assert ticks(shifted) == pytest.approx(sorted(there[there["shift"] == "mean"]["value"]))
     # beside what was fitted on a part of the corruption, as in the paper; one of the six is doubted
-    assert len(ticks(shifted)) == 5
-    assert "Black ticks" in backbone_bars.caption(printed, cifar)
+    assert (len(transferred), len(shifted)) == (0, 5)
+    assert 100 * shifted.sort_values().to_numpy() == pytest.approx(sorted(there[there["shift"] == "mean"]["value"]))
+    assert "Black ticks" in backbone_bars.caption(Frame(printed, cifar, found))
 
 
 def test_reductions_are_differences_of_the_same_run(several):
     group = several.groups[0]
-    found = corruption_reduction._reductions(several, group)
+    found = corruption_reduction.collect(several, group)
     rows = several.select(several.metrics, group)
     rows = rows[(rows["method"] == "ce") & (rows["severity"] == 5) & (rows["metric"] == "ece") & (rows["seed"] == 1)]
     values = rows.set_index(["shift", "calibrator"])["value"]
@@ -242,12 +224,12 @@ def test_fits_on_a_part_of_the_corruption_are_compared_on_the_rest_of_it(several
     ]
     data = StudyData(several.folder, several.manifest)
     data.metrics = pd.concat([several.metrics, *draws], ignore_index=True)
-    found = corruption_reduction._reductions(data, data.groups[0])
+    found = corruption_reduction.collect(data, data.groups[0])
     plain = found[(found["fit_on"] == "val") & (found["calibrator"] == "ts")]["reduction"].to_numpy()
     for draw, factor in ((1, 1), (2, 0.5)):
         own = found[(found["fit_on"] == "same_shift") & (found["fit_seed"] == draw)]
         assert own["reduction"].to_numpy() == pytest.approx(factor * plain)
-    figure = corruption_reduction.draw(data, data.groups[0])
+    figure = corruption_reduction.draw(Frame(data, data.groups[0], found))
     assert [ax.get_title(loc="left") for ax in figure.axes[::2]] == list(FITTED.values())
 
 
@@ -332,8 +314,8 @@ def test_report_leads_from_the_list_to_the_figure(several, tmp_path):
     made = {"number": "1", "shows": "Reliability.", "figure": "corruption_reduction", "needs": "", "note": ""}
     made |= {"dataset": ["digits"], "backbone": [], "method": [], "calibrator": [], "shift": []}
     manifest["papers"][0] |= {"figures": [made, *manifest["papers"][0]["figures"]], "claims": [], "tables": []}
-    for name in ("metrics", "summary", "costs"):
-        (tmp_path / f"{name}.parquet").write_bytes((several.folder / f"{name}.parquet").read_bytes())
+    for name in STUDY_FILES:
+        (tmp_path / name).write_bytes((several.folder / name).read_bytes())
     with pytest.MonkeyPatch.context() as patch:
         kept = tuple(kind for kind in FIGURES if kind.id == "corruption_reduction")
         patch.setattr("calgrid.reporting.figures.FIGURES", kept)

@@ -3,6 +3,7 @@
 import copy
 import json
 import math
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -13,18 +14,15 @@ from scipy.special import softmax
 from scipy.stats import pearsonr, spearmanr
 
 from calgrid.errors import StateError
-from calgrid.reporting.figures import (
-    confidence_histogram,
-    embedding,
-    feature_profiles,
-    fgsm_margin,
-    masked_inference,
-    prototype_angles,
-    write_figures,
-)
+from calgrid.reporting.figure import Frame
+from calgrid.reporting.figures import FIGURES, write_figures
 from calgrid.reporting.index import read_index
+from calgrid.reporting.papers.fedlas import feature_profiles
+from calgrid.reporting.papers.maccal import confidence_histogram, embedding, masked_inference, prototype_angles
+from calgrid.reporting.papers.smart import fgsm_margin
 from calgrid.reporting.probes import probed, retrained
 from calgrid.reporting.study import StudyData
+from calgrid.stages.aggregate import collect_diagnostics
 from calgrid.storage.logits import read_logits
 from calgrid.storage.records import read_record, write_record
 from calgrid.storage.tables import write_frame
@@ -42,7 +40,7 @@ MASKED = {
     "maccal_l09": {"head": "linear", "sparsity": "fixed", "p0": 0.5},
     "maccal_l10": {"head": "linear", "sparsity": "fixed", "p0": 0.1},
 }
-FIGURES = ("fgsm_margin", "masked_inference", "embedding", "prototype_angles", "feature_profiles")
+DRAWN = ("fgsm_margin", "masked_inference", "embedding", "prototype_angles", "feature_profiles")
 
 
 def attack(rng):
@@ -118,6 +116,7 @@ def build_probed(tmp_path_factory):
     methods = ("ce", "ls", *MASKED)
     written = make_study(tmp_path_factory.mktemp("probes"), Recipe(methods=methods, shifts=(), ood=(), resamples=0))
     written.manifest = add_probes(written, ("ce", "ls"))
+    collect_diagnostics(written.manifest, written.folder)
     return written
 
 
@@ -127,12 +126,18 @@ def opened(build_probed):
     return data, data.groups[0]
 
 
+def rows_of(written, run_method, probe):
+    """Tables of a probe as its runs have them, one a seed."""
+    runs = [run for run in written.manifest["runs"] if run["key"]["method"] == run_method]
+    return [pd.read_parquet(Path(run["run"], f"probes/{probe}.parquet")) for run in runs]
+
+
 def test_every_figure_is_drawn_with_a_caption_and_the_same_bytes(build_probed, tmp_path):
     for folder in ("a", "b"):
         write_figures(build_probed.folder, build_probed.manifest, tmp_path / folder)
     entries = {each["id"].removesuffix("_digits_resnet8"): each for each in read_index(tmp_path / "a")}
-    assert {*FIGURES, "confidence_histogram"} <= set(entries)
-    for name in FIGURES:
+    assert {*DRAWN, "confidence_histogram"} <= set(entries)
+    for name in DRAWN:
         entry = entries[name]
         assert entry["category"] == "Probes"
         assert "one seed" in entry["caption"] if name == "embedding" else "3 seeds" in entry["caption"]
@@ -145,120 +150,112 @@ def test_every_figure_is_drawn_with_a_caption_and_the_same_bytes(build_probed, t
 
 
 def test_studies_without_probes_have_none_of_them(study, external):
+    kinds = [kind for kind in FIGURES if kind.id in (*DRAWN, "confidence_histogram")]
+    assert len(kinds) == 6
     for written in (study, external):
         data = StudyData(written.folder, written.manifest)
-        modules = (fgsm_margin, masked_inference, embedding, prototype_angles, feature_profiles, confidence_histogram)
-        assert [module.draw(data, data.groups[0]) for module in modules] == [None] * 6
+        assert all(kind.collect(data, data.groups[0]).empty for kind in kinds)
 
 
-def test_tables_come_by_method_in_the_order_of_the_study_with_all_seeds(opened):
-    tables = probed(*opened, "profiles")
-    assert list(tables) == ["ce", "ls"]
-    assert set(tables["ce"].table["seed"]) == {0, 1, 2}
-    assert tables["ce"].options == {"images": 10}
+def test_tables_come_by_method_in_the_order_of_the_study_with_all_seeds(build_probed, opened):
+    for probe in OPTIONS:
+        rows = probed(*opened, probe)
+        assert list(rows["name"].unique()) == ["ce", "ls"]
+        for name, own in rows.groupby("name"):
+            expected = pd.concat(rows_of(build_probed, name, probe), ignore_index=True)
+            assert sorted(own["seed"].unique()) == [0, 1, 2]
+            found = own[list(expected)].reset_index(drop=True)
+            pd.testing.assert_frame_equal(found, expected, check_dtype=False)
+    assert (probed(*opened, "profiles", ("images",))["images"] == 10).all()
 
 
-def test_two_variants_of_a_probe_are_told_apart(build_probed):
+def test_two_variants_of_a_probe_are_told_apart(build_probed, tmp_path):
     manifest = copy.deepcopy(build_probed.manifest)
     for run in manifest["runs"]:
         for each in [each for each in run.get("probes", ()) if each["id"] == "profiles"]:
             path = Path(run["run"], "probes", "profiles.parquet")
             path.with_name("other.parquet").write_bytes(path.read_bytes())
             run["probes"].append({**each, "name": "other"})
-    data = StudyData(build_probed.folder, manifest)
-    names = set(probed(data, data.groups[0], "profiles"))
+    shutil.copytree(build_probed.folder, tmp_path / "study")
+    collect_diagnostics(manifest, tmp_path / "study")
+    data = StudyData(tmp_path / "study", manifest)
+    names = set(probed(data, data.groups[0], "profiles")["name"])
     assert names == {"ce (profiles)", "ce (other)", "ls (profiles)", "ls (other)"}
 
 
-def test_a_table_of_another_configuration_is_refused(build_probed, refuses):
+def test_a_table_of_another_configuration_is_refused(build_probed, refuses, tmp_path):
     manifest = json.loads(json.dumps(build_probed.manifest))
     run = next(run for run in manifest["runs"] if run.get("probes"))
     run["probes"][0]["fingerprint"] = "0" * 16
-    data = StudyData(build_probed.folder, manifest)
     with refuses(StateError, "table of the probe margin_attack", "0000000000000000", "run again"):
-        probed(data, data.groups[0], "margin_attack")
+        collect_diagnostics(manifest, tmp_path)
 
 
-def test_points_of_the_attack_and_its_correlations(opened):
-    tables = probed(*opened, "margin_attack")
-    figure = fgsm_margin.draw(*opened)
-    for ax, (name, part) in zip(figure.axes, tables.items(), strict=True):
-        seeds = [table for _, table in part.table.groupby("seed")]
-        rho = np.mean([spearmanr(table["margin"], table["epsilon"])[0] for table in seeds])
-        flipped = [table[~table["censored"]] for table in seeds]
-        r = np.mean([pearsonr(table["margin"], table["epsilon"])[0] for table in flipped])
-        title = ax.get_title().split("\n")
-        assert title[0] == name
-        assert title[1].startswith(f"ρ = {rho:.2f} ±")
-        assert title[2].startswith(f"r = {r:.2f} ±")
-        right, wrong, censored = (part.get_offsets().data for part in ax.collections)
-        everything = part.table
-        assert len(censored) == everything["censored"].sum() > 0
-        assert len(right) + len(wrong) + len(censored) == len(everything) == 180
-        assert title[3] == f"n = 60, not flipped {100 * everything['censored'].mean():.1f} %"
+def test_facts_of_the_attack_are_its_correlations_over_seeds(build_probed, opened):
+    rows = fgsm_margin.collect(*opened)
+    seeds = rows_of(build_probed, "ls", "margin_attack")
+    rho = np.mean([spearmanr(table["margin"], table["epsilon"])[0] for table in seeds])
+    r = np.mean([pearsonr(*table.loc[~table["censored"], ["margin", "epsilon"]].to_numpy().T)[0] for table in seeds])
+    said = fgsm_margin._facts(rows[rows["name"] == "ls"]).split("\n")
+    assert said[0].startswith(f"ρ = {rho:.2f} ±")
+    assert said[1].startswith(f"r = {r:.2f} ±")
+    assert said[2] == f"n = 60, not flipped {100 * pd.concat(seeds)['censored'].mean():.1f} %"
 
 
-def test_lines_of_masked_inference_are_means_and_diamonds_the_retrained_runs(opened):
+def test_retrained_heads_stand_beside_masks_at_inference(opened):
     data, group = opened
-    part = probed(data, group, "masking")["ce"].table
-    accuracy, confidence, ece, _ = masked_inference.draw(data, group).axes
-    random, magnitude, trained = accuracy.lines[:3]
-    for line, mode in ((random, "random"), (magnitude, "magnitude")):
-        expected = 100 * part[part["mode"] == mode].groupby("ratio")["accuracy"].mean()
-        assert list(line.get_xdata()) == [0.0, 0.5, 0.9]
-        assert line.get_ydata() == pytest.approx(expected.to_numpy())
-    assert list(trained.get_xdata()) == [0.5, 0.9]  # maccal itself has another head
-    rows = data.test(group, ["none"]).set_index("method")
-    assert trained.get_ydata() == pytest.approx(list(100 * rows.loc[["maccal_l09", "maccal_l10"], "accuracy_mean"]))
+    rows = masked_inference.collect(data, group)
+    trained = rows[rows["mode"] == "retrained"].groupby("ratio")[["accuracy", "confidence"]].mean()
+    assert list(trained.index) == [0.5, 0.9]  # maccal itself has another head
+    expected = data.test(group, ["none"]).set_index("method")
+    assert list(trained["accuracy"]) == pytest.approx(list(expected.loc[["maccal_l09", "maccal_l10"], "accuracy_mean"]))
     runs = [run for run in data.runs(group) if run["key"]["method"] == "maccal_l09"]
     own = [
         softmax(read_logits(Path(run["run"], "logits/last/test.parquet")).logits, axis=1).max(axis=1) for run in runs
     ]
-    assert confidence.lines[2].get_ydata()[0] == pytest.approx(100 * np.mean(own), abs=1e-3)
-    null = 100 * part[part["mode"] == "random"].groupby("ratio")["ece_null"].mean()
-    assert any(list(line.get_ydata()) == pytest.approx(list(null)) for line in ece.lines)
+    assert trained.loc[0.5, "confidence"] == pytest.approx(np.mean(own), abs=1e-5)
+    assert set(rows.loc[rows["mode"] == "retrained", "method"]) == {"ce"}
 
 
-def test_a_panel_of_the_plane_for_each_space_and_method(opened):
-    figure = embedding.draw(*opened)
-    assert [ax.get_title() for ax in figure.axes] == ["ce, features", "ls, features", "ce, logits", "ls, logits"]
-    table = probed(*opened, "embedding")["ls"].table
-    shown = table[(table["space"] == "logits") & (table["seed"] == 0)]
-    (points,) = figure.axes[3].collections
-    assert points.get_offsets().data == pytest.approx(shown[["x", "y"]].to_numpy())
-    opacity = points.get_facecolors()[:, 3]
-    assert (np.diff(opacity[np.argsort(shown["entropy"])]) <= 1e-12).all()
-    assert opacity.max() <= embedding.CERTAIN
+def test_the_plane_is_of_the_first_seed(opened):
+    rows = embedding.collect(*opened)
+    assert set(rows["seed"]) == {0}
+    assert list(rows[["name", "space"]].drop_duplicates().itertuples(index=False, name=None)) == [
+        ("ce", "features"),
+        ("ce", "logits"),
+        ("ls", "features"),
+        ("ls", "logits"),
+    ]
 
 
 def test_violins_have_the_simplex_and_the_deviation_beside_them(opened):
-    figure = prototype_angles.draw(*opened)
-    assert len(figure.axes) == 3
-    rows = probed(*opened, "prototypes")["ce"].table
-    deviation = rows[rows["of"] == "head"].groupby("seed")["angle_centred"].std(ddof=0).mean()
-    ax = figure.axes[2]
-    assert ax.texts[0].get_text() == f"± {deviation:.1f}"
+    rows = prototype_angles.collect(*opened)
+    ax = prototype_angles.draw(Frame(*opened, rows)).axes[2]
+    own = rows[(rows["name"] == "ce") & (rows["of"] == "head")]
+    assert ax.texts[0].get_text() == f"± {own.groupby('seed')['angle_centred'].std(ddof=0).mean():.1f}"
     marks = {round(float(line.get_xdata()[0]), 3) for line in ax.lines if len(line.get_xdata()) == 2}
     assert marks == {round(math.degrees(math.acos(-1 / 3)), 3)}
 
 
-def test_profiles_are_means_over_seeds_with_their_norms(opened):
-    ax, _ = feature_profiles.draw(*opened).axes
-    easy, hard, _ = ax.lines
-    assert easy.get_ydata() == pytest.approx(2 * hard.get_ydata())
-    assert ax.get_title() == "ce\nL1: 16 easy, 8 hard"
-    assert "accuracy is 90.0 % and 40.0 %" in feature_profiles.caption(*opened)
+def test_caption_of_profiles_says_how_many_are_right(opened):
+    frame = Frame(*opened, feature_profiles.collect(*opened))
+    assert "accuracy is 90.0 % and 40.0 %" in feature_profiles.caption(frame)
 
 
-def test_histograms_are_shares_before_and_after_retraining(opened):
+def test_histograms_are_of_the_images_before_and_after_retraining(opened):
     data, group = opened
     assert {each.run["key"]["method"] for each in retrained(data, group)} == set(MASKED)
-    figure = confidence_histogram.draw(data, group)
-    assert [ax.get_title().split("\n")[0] for ax in figure.axes] == list(MASKED)
-    for ax in figure.axes:
-        before, after = (patch.get_data().values for patch in ax.patches)
-        assert before.sum() == pytest.approx(100)
-        assert after.sum() == pytest.approx(100)
-    rows = data.test(group, ["none"]).set_index("method")
-    before, after = (100 * rows.loc[name, "accuracy_mean"] for name in ("ce", "maccal"))
-    assert figure.axes[0].get_title().endswith(f"accuracy {before:.1f} → {after:.1f} %")
+    rows = confidence_histogram.collect(data, group)
+    assert list(rows["method"].unique()) == list(MASKED)
+    assert (rows.groupby(["method", "stage", "seed"])["count"].sum() == 240).all()
+    expected = data.test(group, ["none"]).set_index("method")["accuracy_mean"]
+    for stage, method in (("before", "ce"), ("after", "maccal")):
+        own = rows[(rows["stage"] == stage) & (rows["method"] == "maccal")]
+        assert confidence_histogram._mean(own, "correct") == pytest.approx(100 * expected[method])
+
+
+def test_a_first_stage_that_was_not_scored_is_left_out(opened):
+    data, group = opened
+    runs = [run for run in data.manifest["runs"] if run["key"]["method"] != "ce"]
+    other = StudyData(data.folder, {**data.manifest, "runs": runs})
+    assert confidence_histogram.collect(other, group).empty

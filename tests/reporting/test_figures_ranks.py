@@ -1,8 +1,8 @@
 """Critical-difference diagrams show what the statistics say, over the settings that are independent of each other."""
 
-import numpy as np
 import pytest
 
+from calgrid.reporting.figure import Frame
 from calgrid.reporting.figures import critical_difference as diagrams
 from calgrid.reporting.figures import write_figures
 from calgrid.reporting.index import read_index
@@ -10,10 +10,14 @@ from calgrid.reporting.study import StudyData
 from calgrid.statistics import mean_ranks, nemenyi_cd
 
 
-@pytest.fixture
-def settings(build):
+@pytest.fixture(scope="module")
+def settings(tmp_path_factory):
     """Three methods and two calibrators on three backbones."""
-    return build(backbones=("resnet8", "resnet20", "resnet50"), shifts=(), ood=(), resamples=0)
+    from tests.reporting.conftest import Recipe, make_study
+
+    backbones = ("resnet8", "resnet20", "resnet50")
+    written = make_study(tmp_path_factory.mktemp("ranks"), Recipe(backbones=backbones, shifts=(), ood=(), resamples=0))
+    return StudyData(written.folder, written.manifest)
 
 
 def scores(data, name, **only):
@@ -23,44 +27,21 @@ def scores(data, name, **only):
     return rows.pivot(index="backbone", columns=name, values="mean")
 
 
-def marks(ax, gid):
-    return [line for line in ax.lines if line.get_gid() == gid]
-
-
-@pytest.mark.parametrize(
-    ("kind", "draw", "only"),
-    [
-        ("method", diagrams.draw_methods, {"calibrator": "none"}),
-        ("calibrator", diagrams.draw_calibrators, {"method": "ce"}),
-    ],
-)
-def test_diagram_shows_mean_ranks_and_the_critical_difference(settings, kind, draw, only):
-    data = StudyData(settings.folder, settings.manifest)
-    ax, _ = draw(data, data.groups[0]).axes
-    ranks = mean_ranks(scores(data, kind, **only)).sort_values(kind="stable")
-    assert [line.get_xdata()[0] for line in marks(ax, "name")] == pytest.approx(list(ranks))
-    (ruler,) = marks(ax, "cd")
-    assert np.ptp(ruler.get_xdata()) == pytest.approx(nemenyi_cd(len(ranks), 3))
-    written = [text.get_text().strip() for text in ax.texts if "(" in text.get_text()]
-    assert written == [f"{name} ({rank:.2f})" for name, rank in ranks.items()]
-    assert ax.get_title().startswith("NLL, 3 settings")
-
-
-def test_bars_join_what_lies_within_the_critical_difference(settings):
-    data = StudyData(settings.folder, settings.manifest)
-    ax, _ = diagrams.draw_methods(data, data.groups[0]).axes
-    ranks = mean_ranks(scores(data, "method", calibrator="none"))
-    # three settings cannot tell three methods apart unless all agree on the extremes
-    joined = [line.get_xdata() for line in marks(ax, "bar")]
-    assert all(np.ptp(ends) < nemenyi_cd(3, 3) + 0.05 for ends in joined)
-    assert bool(joined) == bool((ranks.sort_values().diff() < nemenyi_cd(3, 3)).any())
+@pytest.mark.parametrize(("kind", "only"), [("method", {"calibrator": "none"}), ("calibrator", {"method": "ce"})])
+def test_diagram_shows_mean_ranks_and_the_critical_difference(settings, kind, only):
+    group = settings.groups[0]
+    shown = diagrams._diagrams(Frame(settings, group, diagrams.collect(kind, settings, group)))
+    assert list(shown) == ["nll", "ece"]
+    ranks = mean_ranks(scores(settings, kind, **only)).sort_values(kind="stable")
+    assert dict(shown["nll"].mean_ranks) == pytest.approx(dict(ranks))
+    assert shown["nll"].cd == pytest.approx(nemenyi_cd(len(ranks), 3))
 
 
 def test_names_do_not_overlap(build):
     methods = ("ce", "ls", "fl3", "mbls", "brier", "mixup", "mmce")
     study = build(methods=methods, seeds=(0,), backbones=("a", "b"), shifts=(), ood=(), resamples=0)
     data = StudyData(study.folder, study.manifest)
-    figure = diagrams.draw_methods(data, data.groups[0])
+    figure = diagrams.draw(Frame(data, data.groups[0], diagrams.collect("method", data, data.groups[0])))
     figure.canvas.draw()
     for ax in figure.axes:
         boxes = [text.get_window_extent() for text in ax.texts if "(" in text.get_text()]
@@ -81,8 +62,7 @@ def test_captions_name_settings_and_warn_of_the_pool(settings, tmp_path):
 
 def test_one_setting_has_no_diagram(study):
     data = StudyData(study.folder, study.manifest)
-    assert diagrams.draw_methods(data, data.groups[0]) is None
-    assert diagrams.draw_calibrators(data, data.groups[0]) is None
+    assert all(diagrams.collect(kind, data, data.groups[0]).empty for kind in ("method", "calibrator"))
 
 
 def test_what_is_missing_from_a_setting_leaves_the_comparison_not_the_setting(settings):
@@ -90,21 +70,11 @@ def test_what_is_missing_from_a_setting_leaves_the_comparison_not_the_setting(se
     summary = data.summary
     gone = (summary["method"] == "mmce") & summary["backbone"].isin(["resnet8", "resnet20"])
     data.summary = summary[~gone]
-    ax, _ = diagrams.draw_methods(data, data.groups[0]).axes
-    assert len(marks(ax, "name")) == 2
-    assert ax.get_title().startswith("NLL, 3 settings")
+    rows = diagrams.collect("method", data, data.groups[0])
+    assert set(rows["name"]) == {"ce", "ls"}
+    assert rows["setting"].nunique() == 3
 
 
-def test_nested_sets_of_validation_rows_are_one_setting(build):
-    study = build(
-        methods=("ce",),
-        datasets=("digits_n40", "digits_n80"),
-        calibrators=("none", "ts", "iso"),
-        seeds=(1,),
-        shifts=(),
-        ood=(),
-        resamples=0,
-        external=True,
-    )
-    data = StudyData(study.folder, study.manifest)
-    assert diagrams.draw_calibrators(data, data.groups[0]) is None
+def test_nested_sets_of_validation_rows_are_one_setting(sizes):
+    data = StudyData(sizes.folder, sizes.manifest)
+    assert diagrams.collect("calibrator", data, data.groups[0]).empty

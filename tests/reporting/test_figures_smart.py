@@ -5,15 +5,10 @@ import pytest
 
 from calgrid.calibrators import build_calibrator
 from calgrid.metrics import ece, nll
-from calgrid.reporting.figures import (
-    _fits,
-    fit_course,
-    margin_reliability,
-    margin_temperature,
-    val_size,
-    write_figures,
-)
+from calgrid.reporting.figures import write_figures
 from calgrid.reporting.index import read_index
+from calgrid.reporting.papers.smart import fit_course, margin_reliability, margin_temperature, val_size
+from calgrid.reporting.papers.smart.fits import margins
 from calgrid.reporting.settings import on_most_rows, val_rows
 from calgrid.reporting.study import StudyData
 from calgrid.storage.logits import read_logits
@@ -62,19 +57,13 @@ def test_the_largest_of_nested_sets_stands_for_all(data, largest):
     assert [group for group in data.groups if on_most_rows(data, group)] == [largest]
 
 
-def test_lines_against_rows_are_the_means_of_each_size(data):
-    figure = val_size.draw(data, data.groups[0])
-    small, large = (data.test(group).set_index("calibrator") for group in data.groups)
-    for ax, metric, factor in zip(figure.axes, ("ece", "nll"), (100, 1), strict=True):
-        lines = [line for line in ax.lines if line.get_linestyle() != "None"]
-        for line, band, name in zip(lines, ax.collections, data.calibrators, strict=True):
-            assert list(line.get_xdata()) == [40, 200]
-            mean, std = (
-                [factor * part.loc[name, f"{metric}_{each}"] for part in (small, large)] for each in ("mean", "std")
-            )
-            assert line.get_ydata() == pytest.approx(mean)
-            assert band.get_paths()[0].vertices[:, 1].max() == pytest.approx(np.add(mean, std).max())
-    assert [text.get_text() for text in figure.axes[0].get_xticklabels()] == ["40", "200"]
+def test_points_against_rows_are_those_of_the_summary(data):
+    rows = val_size.collect(data, data.groups[0])
+    assert list(rows["val_rows"].unique()) == [40, 200]
+    for group, count in zip(data.groups, (40, 200), strict=True):
+        expected = data.test(group).set_index("calibrator")
+        own = rows[(rows["val_rows"] == count) & (rows["metric"] == "ece")].set_index("calibrator")["mean"]
+        assert dict(own) == pytest.approx(dict(expected["ece_mean"]))
 
 
 def test_caption_of_sizes_names_seeds_and_images(entries):
@@ -84,11 +73,11 @@ def test_caption_of_sizes_names_seeds_and_images(entries):
     assert entries["val_size"]["title"] == "Validation rows"
 
 
-def test_one_number_of_rows_is_no_study_of_it(build, study):
-    one = build(methods=("ce",), datasets=("digits_n40",), seeds=(1,), shifts=(), ood=(), resamples=0, external=True)
-    for written in (one, study):
-        data = StudyData(written.folder, written.manifest)
-        assert val_size.draw(data, data.groups[0]) is None
+def test_one_number_of_rows_is_no_study_of_it(data, study):
+    one = StudyData(data.folder, data.manifest)
+    one.groups = data.groups[:1]
+    other = StudyData(study.folder, study.manifest)
+    assert all(len(val_size.collect(each, each.groups[0])) == 0 for each in (one, other))
 
 
 # margins ----------------------------------------------------------------------------------------------------------
@@ -103,67 +92,62 @@ def test_margin_figures_are_drawn_once_for_nested_sets(entries):
     assert "240 images" in entries["margin_reliability_digits_n200_resnet8"]["caption"]
 
 
-def test_calibrators_are_fitted_once_and_score_as_in_the_study(data, largest):
-    fits = _fits.fits(data, largest)
-    assert _fits.fits(data, largest) is fits
-    assert list(fits.calibrators) == ["ts", "pts", "smart"]
-    test = fits.logits("test")
-    rows = data.metrics
-    rows = rows[(rows["dataset"] == "digits_n200") & (rows["seed"] == 1) & (rows["split"] == "test")]
-    for name, calibrator in fits.calibrators.items():
-        expected = rows[(rows["calibrator"] == name) & (rows["metric"] == "nll")]["value"].item()
-        assert nll(calibrator.predict_proba(test.logits), test.label) == pytest.approx(expected, abs=1e-9)
+def test_confidences_score_as_in_the_study(data, largest):
+    images = margins(data, largest).query("split == 'test'")
+    rows = data.metrics[(data.metrics["dataset"] == "digits_n200") & (data.metrics["split"] == "test")]
+    for name in ("none", "ts", "pts", "smart"):
+        expected = rows[(rows["calibrator"] == name) & (rows["metric"] == "accuracy") & (rows["seed"] == 1)]["value"]
+        assert images["correct"].mean() == pytest.approx(expected.item())
+        confidence = images[f"confidence_{name}"]
+        gaps = (confidence - images["correct"]).groupby(np.ceil(15 * confidence)).sum()
+        expected = rows[(rows["calibrator"] == name) & (rows["metric"] == "ece") & (rows["seed"] == 1)]["value"]
+        assert gaps.abs().sum() / len(images) == pytest.approx(expected.item(), abs=1e-9)
 
 
 def test_course_is_the_trace_and_ends_at_the_weights_that_are_kept(data, largest, sizes):
     val = logits_of(sizes, "val")
-    (ax,) = fit_course.draw(data, largest).axes
-    ts, *pts, path, start, end = ax.lines
-    assert len(pts) == 3
+    rows = fit_course.collect(data, largest)
     history = build_calibrator("smart", seed=0, trace=True).fit(val.logits, val.label).fit_history
-    assert path.get_xdata() == pytest.approx(100 * np.array(history["trace_ece"]))
-    assert path.get_ydata() == pytest.approx(history["trace_nll"])
-    assert start.get_ydata()[0] == history["trace_nll"][0]
-    kept = build_calibrator("smart", seed=0).fit(val.logits, val.label).predict_proba(val.logits)
-    assert (end.get_xdata()[0], end.get_ydata()[0]) == pytest.approx((100 * ece(kept, val.label), nll(kept, val.label)))
-    single = build_calibrator("ts").fit(val.logits, val.label).predict_proba(val.logits)
-    assert ts.get_ydata()[0] == pytest.approx(nll(single, val.label))
+    path = rows[(rows["calibrator"] == "smart") & ~rows["kept"]]
+    for column in ("epoch", "ece", "nll"):
+        assert list(path[column]) == pytest.approx(history[f"trace_{column}"])
+    for name in ("none", "ts", "smart"):
+        seed = {"seed": 0} if name == "smart" else {}
+        probs = build_calibrator(name, **seed).fit(val.logits, val.label).predict_proba(val.logits)
+        kept = rows[(rows["calibrator"] == name) & rows["kept"]].iloc[0]
+        assert (kept["ece"], kept["nll"]) == pytest.approx((ece(probs, val.label), nll(probs, val.label)))
 
 
 def test_curve_is_the_temperature_that_divides_the_logits(data, largest, sizes):
-    test = logits_of(sizes, "test")
-    upper, lower = margin_temperature.draw(data, largest).axes
-    curve, single = upper.lines
+    val, test = (logits_of(sizes, split) for split in ("val", "test"))
+    rows = margin_temperature.collect(data, largest)
+    found = rows[rows["split"] == "test"]
     ordered = np.sort(test.logits.astype(float), axis=1)
     margin = ordered[:, -1] - ordered[:, -2]
-    assert curve.get_xdata() == pytest.approx(np.sort(margin))
+    assert found["margin"].to_numpy() == pytest.approx(margin)
+    assert (rows["split"] == "val").sum() == len(val)
     # log p of the two largest classes differ by margin / T
-    smart = _fits.fits(data, largest).calibrators["smart"]
+    smart = build_calibrator("smart", seed=0).fit(val.logits, val.label)
     logs = np.sort(np.log(smart.predict_proba(test.logits)), axis=1)
-    temperature = margin / (logs[:, -1] - logs[:, -2])
-    assert curve.get_ydata() == pytest.approx(temperature[np.argsort(margin)], rel=1e-6)
-    val = logits_of(sizes, "val")
-    assert single.get_ydata()[0] == build_calibrator("ts").fit(val.logits, val.label).fit_history["temperature"]
-    assert sum(bar.get_height() for bar in lower.patches) == pytest.approx(100)
+    assert found["temperature"].to_numpy() == pytest.approx(margin / (logs[:, -1] - logs[:, -2]), rel=1e-6)
+    single = build_calibrator("ts").fit(val.logits, val.label).fit_history["temperature"]
+    assert rows["single"].iloc[0] == pytest.approx(single)
 
 
-def test_bars_are_confidence_minus_accuracy_of_quarters_by_margin(data, largest, sizes):
-    test = logits_of(sizes, "test")
-    figure = margin_reliability.draw(data, largest)
-    assert [ax.get_title() for ax in figure.axes[:4]] == ["uncalibrated", "ts", "pts", "smart"]
+def test_groups_by_margin_are_quarters_of_the_images(data, largest, sizes):
+    val, test = (logits_of(sizes, split) for split in ("val", "test"))
+    rows = margin_reliability.collect(data, largest)
+    assert list(rows["calibrator"].unique()) == ["none", "ts", "pts", "smart"]
     ordered = np.sort(test.logits.astype(float), axis=1)
     quarters = np.argsort(ordered[:, -1] - ordered[:, -2]).reshape(4, 60)
-    for column, name in enumerate(("none", "ts", "pts", "smart")):
-        val = logits_of(sizes, "val")
+    for name, own in rows.groupby("calibrator"):
         seed = {"seed": 0} if name in ("pts", "smart") else {}
         probs = build_calibrator(name, **seed).fit(val.logits, val.label).predict_proba(test.logits)
-        gap = probs.max(axis=1) - (probs.argmax(axis=1) == test.label)
-        bars = [bar.get_height() for bar in figure.axes[4 + column].patches]
-        assert bars == pytest.approx([100 * gap[rows].mean() for rows in quarters])
-        points = [line for line in figure.axes[column].lines if line.get_marker() == "o"]
-        # bins are of equal numbers: their mean is that of the group
-        confidence = [100 * probs.max(axis=1)[rows].mean() for rows in quarters]
-        assert [line.get_xdata().mean() for line in points] == pytest.approx(confidence)
+        whole, bins = own[own["bin"] < 0], own[own["bin"] >= 0]
+        for column, values in (("confidence", probs.max(axis=1)), ("correct", probs.argmax(axis=1) == test.label)):
+            assert list(whole[column]) == pytest.approx([values[images].sum() for images in quarters])
+            assert list(bins.groupby("quarter")[column].sum()) == pytest.approx(list(whole[column]))
+        assert set(bins["count"]) == {10}
 
 
 def test_interval_of_a_share_of_one_has_a_length():
@@ -174,4 +158,4 @@ def test_interval_of_a_share_of_one_has_a_length():
 
 def test_without_smart_there_are_no_margins(study):
     data = StudyData(study.folder, study.manifest)
-    assert [kind.draw(data, data.groups[0]) for kind in MARGIN_FIGURES] == [None] * 3
+    assert all(kind.collect(data, data.groups[0]).empty for kind in MARGIN_FIGURES)

@@ -14,9 +14,9 @@ from tests.statistics.cases import DEFAULTS
 from calgrid.configuration.tables import paper
 from calgrid.reporting.html import write_report
 from calgrid.reporting.papers.marks import BEST, row_ranks
+from calgrid.reporting.papers.tables import paper_tables
 from calgrid.reporting.study import StudyData
 from calgrid.reporting.tables import write_tables
-from calgrid.reporting.papers.tables import paper_tables
 from calgrid.storage.tables import write_frame
 
 HOME = Path(__file__).parents[2]

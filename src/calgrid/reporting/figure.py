@@ -49,6 +49,13 @@ class Frame:
         return [name for name in self.study.calibrators if (self.rows["calibrator"] == name).any()]
 
 
+Collect = Callable[[StudyData, Group], pd.DataFrame]
+Draw = Callable[[Frame], Figure]
+Caption = Callable[[Frame], str]
+#: how a figure is made; see :class:`FigureKind`
+Template = tuple[Collect, Draw, Caption]
+
+
 @dataclass(frozen=True)
 class FigureKind:
     """A figure of the report.
@@ -68,9 +75,9 @@ class FigureKind:
     id: str
     title: str
     category: str
-    collect: Callable[[StudyData, Group], pd.DataFrame]
-    draw: Callable[[Frame], Figure]
-    caption: Callable[[Frame], str]
+    collect: Collect
+    draw: Draw
+    caption: Caption
     each: Literal["checkpoint", "condition", "dataset", "study"] = "checkpoint"
 
     def groups(self, data: StudyData) -> Sequence[Group]:

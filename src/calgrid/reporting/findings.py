@@ -79,6 +79,8 @@ def _tuned(data: StudyData, group: Group) -> str:
     if not tuning or group.protocol != tuning["protocol"]:
         return ""
     found = read_tuned(data)
+    if found is None:
+        return ""
     rows = data.select(found.summary, group)
     rows = rows[(rows["metric"] == "nll") & (rows["calibrator"] == UNCALIBRATED)].set_index("method")
     if len(rows) < 2:

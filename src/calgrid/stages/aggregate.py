@@ -236,7 +236,8 @@ def _collect_costs(runs: Sequence[Run], path: Path, in_processes: Map) -> tuple[
 
 def _costs_of(runs: Sequence[Run]) -> tuple[Table, list[tuple[Fit, list[str]]]]:
     """Costs of some runs, and the warnings of each fit of a calibrator."""
-    rows, warnings = [], []
+    rows: list[dict[str, Any]] = []
+    warnings = []
     for run in runs:
         calibration = read_record(Path(run["part"], CALIBRATE), "calibrate record")
         rows += _costs(run, calibration["fits"])

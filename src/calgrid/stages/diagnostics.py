@@ -6,12 +6,13 @@ Written by ``calibrate``, which has the logits and the fitted calibrators; ``sto
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
 
 from calgrid.calibrators import Calibrator, build_calibrator
+from calgrid.calibrators._temperature_network import TemperatureNetwork
 from calgrid.metrics import Predictions, check_probabilities, ece, nll
 from calgrid.metrics._binning import bin_sums
 from calgrid.statistics.margins import indicators, margins
@@ -127,7 +128,7 @@ def _margins_of_test(test: Logits, calibrators: Mapping[str, Calibrator]) -> pd.
     table = pd.DataFrame({"margin": margins(logits)}).assign(split="test", n_classes=logits.shape[1])
     chosen = np.linspace(0, len(logits) - 1, min(SOLVED, len(logits))).round().astype(int)
     known = np.isfinite(table["margin"])
-    temperature = calibrators[MAIN].temperature(table["margin"][known].to_numpy())  # type: ignore[attr-defined]
+    temperature = cast(TemperatureNetwork, calibrators[MAIN]).temperature(table["margin"][known].to_numpy())
     predictions = {name: _predictions(each, test) for name, each in calibrators.items()}
     return table.assign(
         **indicators(logits[chosen]).drop(columns="margin").set_index(table.index[chosen]),

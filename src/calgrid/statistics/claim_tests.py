@@ -1,6 +1,7 @@
 """Claims about cells of a table: paired tests over seeds, a verdict, and how many seeds a verdict would take."""
 
 import math
+from typing import TypedDict
 
 import numpy as np
 import pandas as pd
@@ -62,7 +63,17 @@ def verdicts(tests: pd.DataFrame, level: float) -> pd.DataFrame:
     return tests.assign(p_holm=p_holm, verdict=verdict)
 
 
-def claim_verdict(tests: pd.DataFrame, n_settings: int, at_least: int) -> dict[str, float | int | str]:
+class ClaimVerdict(TypedDict):
+    """What the tests of a claim say: see :func:`claim_verdict`."""
+
+    verdict: str
+    present: int
+    confirmed: int
+    refuted: int
+    seeds_needed: float
+
+
+def claim_verdict(tests: pd.DataFrame, n_settings: int, at_least: int) -> ClaimVerdict:
     """Verdict on a claim from the tests of one protocol and checkpoint.
 
     A setting is confirmed if its cell beats all its rivals, and not if it loses to one; a missing number leaves it

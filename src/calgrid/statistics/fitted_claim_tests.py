@@ -80,7 +80,7 @@ def fitted_claim_tests(
                 sign = -1.0 if pair["lower_is_better"] else 1.0
                 ratio = ratios.get(pair["cell"])
                 if ratio is None:
-                    found = _on_samples(mine, rival, *(resampled.get(key) for key in keys), sign, margin)
+                    found = _on_samples(mine, rival, resampled.get(keys[0]), resampled.get(keys[1]), sign, margin)
                 else:
                     found = _on_splits(sign * (mine - rival).dropna() + margin, ratio)
                 rows.append({**dict(zip(SECTION, place, strict=True)), **pair, **found})
@@ -95,8 +95,9 @@ def _on_samples(
     """Test by resamples of the test samples and the deviation over seeds of the calibrators."""
     gain = sign * (mine.mean() - rival.mean()) + margin
     fit = sum(float(each.var(ddof=1)) / len(each) for each in (mine, rival) if len(each) > 1)
-    known = drawn is not None and against is not None and len(drawn) == len(against)
-    test = float(np.nanvar(drawn - against, ddof=1)) if known else math.nan
+    test = math.nan
+    if drawn is not None and against is not None and len(drawn) == len(against):
+        test = float(np.nanvar(drawn - against, ddof=1))
     std = math.sqrt(test + fit)
     size = max(mine.abs().max(), rival.abs().max())
     p_value = _p_value(gain, std, size, lambda t: 2 * special.ndtr(-t))

@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 
 from calgrid.metrics import METRICS
 from calgrid.reporting import text
-from calgrid.reporting.figure import Frame
+from calgrid.reporting.figure import Frame, Template
 from calgrid.reporting.plotting import style
 from calgrid.reporting.settings import Kind, on_most_rows, settings
 from calgrid.reporting.study import Group, StudyData
@@ -86,9 +86,11 @@ def draw(frame: Frame) -> Figure:
     return figure
 
 
-METHODS, CALIBRATORS = (
-    (functools.partial(collect, kind), draw, functools.partial(caption, kind)) for kind in ("method", "calibrator")
-)
+def _template(kind: Kind) -> Template:
+    return functools.partial(collect, kind), draw, functools.partial(caption, kind)
+
+
+METHODS, CALIBRATORS = _template("method"), _template("calibrator")
 
 
 def _depth(shown: CriticalDifference) -> float:

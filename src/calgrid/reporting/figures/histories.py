@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
-from calgrid.reporting.figure import Frame
+from calgrid.reporting.figure import Frame, Template
 from calgrid.reporting.histories import histories
 from calgrid.reporting.plotting import style
 from calgrid.reporting.study import Group, StudyData
@@ -167,7 +167,8 @@ def _training_limits(ax: Axes, column: str, values: np.ndarray) -> None:
         ax.set_ylim(0, 1.05 * high)
 
 
-TRAINING, GATE, RETENTION = (
-    tuple(functools.partial(each, kind) for each in (collect, draw, caption))
-    for kind in (TRAINING_CURVES, GATE_OF_FEDLAS, MASKS_OF_MACCAL)
-)
+def _template(kind: Kind) -> Template:
+    return functools.partial(collect, kind), functools.partial(draw, kind), functools.partial(caption, kind)
+
+
+TRAINING, GATE, RETENTION = map(_template, (TRAINING_CURVES, GATE_OF_FEDLAS, MASKS_OF_MACCAL))

@@ -34,8 +34,8 @@ def caption(frame: Frame) -> str:
         f"({frame.images}), {frame.study.bins} equal-width bins, {captions.seeds(rows)}; methods in the "
         "order of their rank. O-ECE sums the gaps of the bins whose confidence is above their accuracy, U-ECE those of "
         "the others: together they are the ECE. "
-        f"{captions.interval(frame.study, rows).replace('Bars', 'Black lines')} Intervals that leave the frame are cut. "
-        "Grey "
+        f"{captions.interval(frame.study, rows).replace('Bars', 'Black lines')} Intervals that leave the frame are "
+        "cut. Grey "
         "ticks: the ECE that a perfectly calibrated network with the same confidences would score, to be compared with "
         "the two bars together. Accuracy, NLL and Brier score of the same networks stand in the table."
     )

@@ -82,7 +82,7 @@ def _curve(ax: Axes, sums: BinSums) -> None:
     few = count[filled] < FEW * len(sums.count)
     strength = np.where(few, 0.35, 1)
     ax.bar(x, accuracy, 100 / bins, color=_faded(BAR, strength), edgecolor="white", linewidth=0.5)
-    hatch = {"hatch": "/////", "linewidth": 0, "edgecolor": _faded(GAP, strength)}
+    hatch: style.Look = {"hatch": "/////", "linewidth": 0, "edgecolor": _faded(GAP, strength)}
     ax.bar(x, mean - accuracy, 100 / bins, accuracy, color=_faded(GAP, 0.25 * strength), **hatch)
     ax.plot([0, 100], [0, 100], color=style.GREY, linestyle="--", linewidth=1)
     if len(sums.count) > 1:

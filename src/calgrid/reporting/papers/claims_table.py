@@ -13,7 +13,7 @@ from calgrid.reporting.papers.marks import COORDINATES, lower_is_better, shown
 from calgrid.reporting.study import StudyData
 from calgrid.reporting.table import Cell, Section, Table, words
 from calgrid.statistics import claim_tests, claim_verdict, fitted_claim_tests
-from calgrid.statistics.claim_tests import OPEN
+from calgrid.statistics.claim_tests import OPEN, ClaimVerdict
 from calgrid.statistics.table_cells import SECTION
 
 HEADER = ("Claim", "Verdict", "Holds", "Opposite", "Open", "With runs", "Seeds to tell", "In print")
@@ -111,14 +111,14 @@ class _Checked:
         return [
             words(self.claim["text"]),
             Cell(found["verdict"], bold=found["verdict"] != OPEN),
-            *(Cell(str(found[name]), sort=found[name]) for name in ("confirmed", "refuted")),
+            *(Cell(str(count), sort=count) for count in (found["confirmed"], found["refuted"])),
             Cell(str(undecided), sort=undecided),
             Cell(f"{found['present']} of {settings}", sort=found["present"]),
             self._wanted(found, tests),
             words(self._printed()),
         ]
 
-    def _wanted(self, found: Mapping[str, Any], tests: pd.DataFrame) -> Cell:
+    def _wanted(self, found: ClaimVerdict, tests: pd.DataFrame) -> Cell:
         """What a verdict would take: seeds, or for calibrators of one network what their tests lack."""
         settings = len(self.claim["settings"])
         if not self.of_fits or found["verdict"] != OPEN or found["present"] == 0:
@@ -138,7 +138,7 @@ class _Checked:
 _TESTED = ["setting", "cell", "rival", "lower_is_better", "n_rivals"]
 
 
-def _seeds(found: Mapping[str, Any], n_settings: int) -> Cell:
+def _seeds(found: ClaimVerdict, n_settings: int) -> Cell:
     if found["verdict"] != OPEN:
         return Cell(text.NOTHING)
     if found["present"] == 0:

@@ -11,5 +11,7 @@ def paper_tables(data: StudyData) -> list[PaperTable | Table]:
     """Claims and tables of the papers that the study names; none if it names none."""
     papers = [(paper, list(filled_tables(data, paper))) for paper in data.manifest.get("papers", ())]
     checked = claims_table(data, papers)
-    filled = [PaperTable(table.spec, table.frame, data.level) for _, tables in papers for table in tables]
+    filled: list[PaperTable | Table] = [
+        PaperTable(table.spec, table.frame, data.level) for _, tables in papers for table in tables
+    ]
     return filled if checked is None else [checked, *filled]

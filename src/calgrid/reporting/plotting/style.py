@@ -28,7 +28,7 @@ _LINES = ("-", "--", ":", "-.")
 GREY = "0.35"
 #: mark of the ECE that a perfectly calibrated network would score
 NULL_TICK: Look = {"color": GREY, "marker": "|", "linestyle": "", "markeredgewidth": 1.6}
-RC: Look = {
+RC: dict[Any, Any] = {
     **sns.axes_style("ticks"),
     "font.family": "DejaVu Sans",
     "font.size": 9,

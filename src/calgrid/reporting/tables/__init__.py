@@ -9,6 +9,7 @@ from typing import Any
 
 from calgrid.reporting.index import write_index
 from calgrid.reporting.papers.fedlas import indicator
+from calgrid.reporting.papers.render import PaperTable
 from calgrid.reporting.papers.tables import paper_tables
 from calgrid.reporting.study import StudyData
 from calgrid.reporting.table import Table, marked
@@ -64,7 +65,7 @@ def write_tables(study: Path, manifest: Mapping[str, Any], out: Path) -> list[Pa
     DataError : a file of the study is missing or damaged.
     """
     data = StudyData(study, manifest)
-    tables = [marked(table, data) for build in TABLES if (table := build(data)) is not None]
+    tables: list[Table | PaperTable] = [marked(built, data) for build in TABLES if (built := build(data)) is not None]
     tables = [*tables, *paper_tables(data)]
     paths = []
     for table in tables:

@@ -4,7 +4,7 @@ import pandas as pd
 
 from calgrid.metrics import METRICS
 from calgrid.reporting import text
-from calgrid.reporting.settings import settings
+from calgrid.reporting.settings import Kind, settings
 from calgrid.reporting.study import UNCALIBRATED, StudyData
 from calgrid.reporting.table import Cell, Section, Table, whole, words
 from calgrid.statistics import mean_ranks, wilcoxon_holm
@@ -40,7 +40,7 @@ def _test(reference: str) -> str:
     )
 
 
-def _table(data: StudyData, kind: str, reference: str, id: str, category: str, caption: str) -> Table | None:
+def _table(data: StudyData, kind: Kind, reference: str, id: str, category: str, caption: str) -> Table | None:
     frame = _compare(settings(data, kind, RANKED), kind, reference)
     if frame is None:
         return None

@@ -1,5 +1,7 @@
 """Features of easy and of hard images by falling magnitude (FeDLaS, Figure 1d)."""
 
+from typing import Any
+
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -11,7 +13,11 @@ from calgrid.reporting.probes import probed, seeds
 from calgrid.reporting.study import Group, StudyData
 
 #: group of images -> colour, style of the line, label
-LOOKS = {"easy": ("#029e73", "-", "easy"), "hard": ("#d55e00", "-", "hard"), "all": ("0.35", "--", "all images")}
+LOOKS: dict[str, tuple[str, Any, str]] = {
+    "easy": ("#029e73", "-", "easy"),
+    "hard": ("#d55e00", "-", "hard"),
+    "all": ("0.35", "--", "all images"),
+}
 
 
 def collect(data: StudyData, group: Group) -> pd.DataFrame:
@@ -44,7 +50,7 @@ def draw(frame: Frame) -> Figure:
         ax.set_title(f"{name}\nL1: {norms['easy']:.3g} easy, {norms['hard']:.3g} hard", fontsize=8, linespacing=1.3)
     axes[0].set_xlim(1, frame.rows["rank"].max())
     axes[0].set_ylim(0, None)
-    handles = [Line2D([], [], color=shade, linestyle=style, label=label) for shade, style, label in LOOKS.values()]
+    handles = [Line2D([], [], color=shade, linestyle=line, label=label) for shade, line, label in LOOKS.values()]
     figure.legend(handles=handles, loc="outside upper center", ncols=len(handles))
     figure.supxlabel("Rank of the feature", fontsize=9)
     figure.supylabel("Magnitude", fontsize=9)
@@ -56,9 +62,9 @@ FIGURE = (collect, draw, caption)
 
 def _panel(ax: Axes, table: pd.DataFrame) -> pd.Series:
     """Draw the groups of one method; return their mean L1 norms."""
-    for group, (shade, style, _) in LOOKS.items():
+    for group, (shade, line, _) in LOOKS.items():
         by_rank = table[table["group"] == group].groupby("rank")[["mean", "q10", "q90"]].mean()
-        ax.plot(by_rank.index, by_rank["mean"], color=shade, linestyle=style, linewidth=1.4)
+        ax.plot(by_rank.index, by_rank["mean"], color=shade, linestyle=line, linewidth=1.4)
         if group != "all":
             ax.fill_between(by_rank.index, by_rank["q10"], by_rank["q90"], color=shade, alpha=0.15, linewidth=0)
     return table.groupby("group")["l1"].mean()

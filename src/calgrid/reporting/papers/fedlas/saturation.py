@@ -62,5 +62,5 @@ def _scatter(ax: Axes, samples: pd.DataFrame) -> None:
     chosen = points.spread_out(samples, POINTS)
     for correct, (shade, _, area, opacity) in LOOKS.items():
         part = chosen[chosen["correct"] == correct]
-        style = {"color": shade, "alpha": opacity, "linewidths": 0, "rasterized": True}
-        ax.scatter(part["nci"], 100 * part["confidence"], area, **style)
+        confidence = 100 * part["confidence"]
+        ax.scatter(part["nci"], confidence, area, color=shade, alpha=opacity, linewidths=0, rasterized=True)

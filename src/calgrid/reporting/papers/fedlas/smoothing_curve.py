@@ -105,5 +105,5 @@ def _shares(ax: Axes, samples: pd.DataFrame, span: tuple[float, float]) -> None:
     parts = [samples.loc[np.sign(samples["gate"]) == sign, "nci"] for sign in MODES]
     weights = [np.full(len(part), 100 / len(samples)) for part in parts]
     shades = [shade for shade, _ in MODES.values()]
-    ax.hist(parts, np.linspace(*span, BINS + 1), weights=weights, stacked=True, color=shades, alpha=0.75)
+    ax.hist(parts, list(np.linspace(*span, BINS + 1)), weights=weights, stacked=True, color=shades, alpha=0.75)
     ax.set_xlim(*span)

@@ -71,12 +71,12 @@ def draw(frame: Frame) -> Figure:
 FIGURE = (collect, draw, caption)
 
 
-def _shades(classes: list[int]) -> dict[int, tuple[float, ...]]:
+def _shades(classes: list[int]) -> dict[int, tuple[float, float, float]]:
     colours = sns.color_palette("tab10") if len(classes) <= NAMED else sns.husl_palette(len(classes), s=0.85)
     return {label: to_rgb(shade) for label, shade in zip(classes, colours, strict=False)}
 
 
-def _panel(ax: Axes, table: pd.DataFrame, shades: dict[int, tuple[float, ...]]) -> None:
+def _panel(ax: Axes, table: pd.DataFrame, shades: dict[int, tuple[float, float, float]]) -> None:
     certainty = 1 - table["entropy"].to_numpy() / math.log(max(len(shades), 2))
     opacity = np.clip(UNCERTAIN + (CERTAIN - UNCERTAIN) * certainty, UNCERTAIN, CERTAIN)
     colours = np.column_stack([np.array([shades[int(label)] for label in table["label"]]), opacity])

@@ -21,7 +21,10 @@ PANELS = {
     "nll": ("NLL (nats)", 1),
 }
 #: mode of the masks -> style of the line, label
-MODES = {"random": ("-", "random masks at inference"), "magnitude": ("--", "smallest weights masked at inference")}
+MODES: dict[str, tuple[Any, str]] = {
+    "random": ("-", "random masks at inference"),
+    "magnitude": ("--", "smallest weights masked at inference"),
+}
 RETRAINED: style.Look = {"marker": "D", "linestyle": ":", "markersize": 4.5, "linewidth": 1.1}
 #: what a run must be to be masked retraining of the first stage's own head at one ratio
 FIXED = {"head": "linear", "sparsity": "fixed", "gradient": "masked"}
@@ -122,7 +125,7 @@ def _scale(ax: Axes, column: str, rows: pd.DataFrame) -> None:
 def _handles(names: list[str], trained: bool) -> list[Line2D]:
     one = len(names) == 1
     shade = style.colour(names, names[0]) if one else style.GREY
-    handles = [Line2D([], [], color=shade, linestyle=style, label=label) for style, label in MODES.values()]
+    handles = [Line2D([], [], color=shade, linestyle=line, label=label) for line, label in MODES.values()]
     if trained:
         handles.append(Line2D([], [], color=shade, label="masked retraining", **RETRAINED))
     handles.append(lines.null_handle())

@@ -2,10 +2,12 @@
 
 import math
 from collections.abc import Sequence
+from typing import cast
 
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
@@ -65,8 +67,9 @@ def _panel(ax: Axes, table: pd.DataFrame, names: Sequence[str]) -> None:
             continue
         shade = style.colour(names, name)
         if np.ptp(angles) > 0:
-            body = ax.violinplot(angles, [place], orientation="horizontal", widths=0.8, showextrema=False)["bodies"][0]
-            body.set(facecolor=shade, alpha=0.3, linewidth=0)
+            violin = ax.violinplot(angles, [place], orientation="horizontal", widths=0.8, showextrema=False)
+            for body in cast(list[PolyCollection], violin["bodies"]):
+                body.set(facecolor=shade, alpha=0.3, linewidth=0)
         if len(angles) <= FEW:
             ax.plot(angles, np.full(len(angles), place), "|", color=shade, markersize=5, alpha=0.5)
         ax.vlines(np.median(angles), place - 0.3, place + 0.3, color=shade, linewidth=2)

@@ -66,8 +66,7 @@ def _panel(ax: Axes, table: pd.DataFrame) -> None:
     flipped = chosen[~chosen["censored"]]
     for correct, (shade, _, area, opacity) in LOOKS.items():
         part = flipped[flipped["correct"] == correct]
-        style = {"color": shade, "alpha": opacity, "linewidths": 0, "rasterized": True}
-        ax.scatter(part["margin"], part["epsilon"], area, **style)
+        ax.scatter(part["margin"], part["epsilon"], area, color=shade, alpha=opacity, linewidths=0, rasterized=True)
     rest = chosen[chosen["censored"]]
     ax.scatter(rest["margin"], rest["epsilon"], rasterized=True, **CENSORED)
 

@@ -29,4 +29,4 @@ def _own(data: StudyData, group: Group, name: str) -> pd.DataFrame:
 def whose(frame: Frame) -> str:
     """Say for a caption which run the figure is about: ``ce on digits, resnet8 (seed 1 alone)``."""
     method, seed = frame.rows[["method", "seed"]].iloc[0]
-    return f"{method} on {frame.label} (seed {seed} alone)"
+    return f"{method} on {frame.label} (seed {seed:.0f} alone)"

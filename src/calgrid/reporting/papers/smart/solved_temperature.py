@@ -78,7 +78,7 @@ FIGURE = (collect, draw, caption)
 def random_vectors(n_classes: int) -> Floats:
     """Return 1,000 random logit vectors (1000, K), the same for the same K."""
     rng = np.random.default_rng([SEED, n_classes])
-    factor = np.exp(rng.uniform(*np.log(SCALES), size=(VECTORS, 1)))
+    factor = np.exp(rng.uniform(np.log(SCALES[0]), np.log(SCALES[1]), size=(VECTORS, 1)))
     return factor * rng.normal(size=(VECTORS, n_classes))
 
 
