@@ -4,11 +4,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import pandas as pd
-import pyarrow as pa
 import pyarrow.compute as pc
 
 from calgrid.reporting.study import Group, StudyData
 from calgrid.storage.schema import BINS, CONDITION, PROBES, RUN_KEY
+from calgrid.storage.tables import Table, with_words
 
 #: the procedure that retrains a head under masks
 MASKING = "maccal"
@@ -51,10 +51,11 @@ def _named(methods: pd.Series, probe: str, several: bool) -> pd.Series:
     return methods + f" ({probe})" if several else methods
 
 
-def _measured(table: pa.Table, wanted: Mapping[str, str]) -> pd.DataFrame:
+def _measured(table: Table, wanted: Mapping[str, str]) -> pd.DataFrame:
     """Rows of a table of several probes where columns have wanted values, with the columns that they have."""
+    table = with_words(table, encoded=False)
     for column, value in wanted.items():
-        table = table.filter(pc.equal(table[column].cast(pa.string()), value))
+        table = table.filter(pc.equal(table[column], value))
     return table.select([name for name in table.column_names if table[name].null_count < len(table)]).to_pandas()
 
 

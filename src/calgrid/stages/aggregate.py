@@ -38,6 +38,7 @@ from calgrid.storage.schema import (
     METRICS,
     NUMBER_KEY,
     PROBES,
+    RESAMPLE_COLUMNS,
     RESAMPLES,
     RUN_KEY,
     RUNS,
@@ -289,7 +290,7 @@ def collect_diagnostics(manifest: Mapping[str, Any], folder: Path) -> None:
     _write_parts(runs, BINS, BIN_COLUMNS, folder)
     _write_parts(references, FITS, FIT_COLUMNS, folder)
     _write_parts(references, MARGINS, MARGIN_COLUMNS, folder)
-    _write_parts(runs, RESAMPLES, None, folder)
+    _write_parts(runs, RESAMPLES, RESAMPLE_COLUMNS, folder)
     _write_all(((run, _history(run)) for run in trained), folder / HISTORIES)
     _write_all(((run, _last_samples(run)) for run in trained), folder / SAMPLES, SAMPLE_COLUMNS)
     _write_all(_probe_tables(runs), folder / PROBES)
@@ -309,7 +310,7 @@ def _reference_runs(runs: Sequence[Run], baseline: str) -> list[Run]:
     return found
 
 
-def _write_parts(runs: Sequence[Run], name: str, columns: Columns | None, folder: Path) -> None:
+def _write_parts(runs: Sequence[Run], name: str, columns: Columns, folder: Path) -> None:
     """Join a file that calibration left beside the metrics of some runs; rows say which run they are of."""
     _write_all(((run, _part_file(run, name)) for run in runs), folder / name, columns)
 

@@ -93,6 +93,10 @@ MARGIN_COLUMNS: Columns = MappingProxyType(
 SAMPLE_COLUMNS: Columns = MappingProxyType(
     {**_RUN_KEY, "epoch": "int32", "correct": "int8", "confidence": "float32", "nci": "float32", "gate": "int8"}
 )
+#: ``resamples.parquet``: value of a metric in each of the resamples of the test images that all calibrators share
+RESAMPLE_COLUMNS: Columns = MappingProxyType(
+    {"checkpoint": "str", "calibrator": "str", "fit_seed": "int64", "metric": "str", "draws": "floats"}
+)
 
 METRICS, SUMMARY, COSTS = "metrics.parquet", "summary.parquet", "costs.parquet"
 SHIFT_MEANS, BINS, FITS, MARGINS = "shift_means.parquet", "bins.parquet", "fits.parquet", "margins.parquet"

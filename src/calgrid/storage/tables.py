@@ -24,6 +24,7 @@ KINDS = {
     "float32": pa.float32(),
     "float64": pa.float64(),
     "bool": pa.bool_(),
+    "floats": pa.list_(pa.float64()),
 }
 #: rows that are in memory while a table is written piece by piece, and in a row group of the file
 PIECE_ROWS = 2**17
