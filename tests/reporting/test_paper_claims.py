@@ -8,7 +8,6 @@ import pytest
 from tests.reporting.test_papers import HOME, PLACES, tables  # noqa: F401  (a fixture)
 
 from calgrid.configuration.tables import paper
-from calgrid.storage.tables import RESAMPLES, write_frame
 
 #: the same as the paper names them
 PRINTED_PLACES = [(data, net.removesuffix("_tiny")) for data, net in PLACES]
@@ -119,11 +118,11 @@ NETWORKS = [
 
 
 @pytest.fixture
-def smart(tables, tmp_path):  # noqa: F811
+def smart(tables):  # noqa: F811
     """Claims and tables of SMART for networks with an ECE of 5 % that smart lowers by a gain, fitted five times."""
 
     def build(gain, noise=0.001, resampled=True):
-        rows, runs = [], []
+        rows, drawn = [], []
         for number, network in enumerate(NETWORKS):
             place = {**network, "protocol": "p", "seed": 1, "checkpoint": "last"}
             rows.append({**place, "calibrator": "none", "fit_seed": 1, "value": 0.05})
@@ -131,17 +130,13 @@ def smart(tables, tmp_path):  # noqa: F811
             rows += [
                 {**place, "calibrator": "smart", "fit_seed": seed, "value": value} for seed, value in enumerate(fits, 1)
             ]
-            part = tmp_path / f"part{number}"
-            runs.append({"key": {**place}, "part": str(part), "fingerprint": "f" * 16, "families": []})
-            if resampled:
-                rng = np.random.default_rng(number)
-                drawn = [
-                    {"checkpoint": "last", "calibrator": name, "fit_seed": seed, "metric": "ece"}
-                    | {"draws": value + noise * rng.normal(size=100)}
-                    for name, seed, value in [("none", 1, 0.05), *(("smart", n, v) for n, v in enumerate(fits, 1))]
-                ]
-                write_frame(part / RESAMPLES, pd.DataFrame(drawn), {"fingerprint": "f" * 16})
-        return tables("smart", rows, runs=runs)
+            rng = np.random.default_rng(number)
+            drawn += [
+                {**place, "calibrator": name, "fit_seed": seed, "metric": "ece"}
+                | {"draws": value + noise * rng.normal(size=100)}
+                for name, seed, value in [("none", 1, 0.05), *(("smart", n, v) for n, v in enumerate(fits, 1))]
+            ]
+        return tables("smart", rows, resamples=drawn if resampled else ())
 
     return build
 

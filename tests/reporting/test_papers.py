@@ -17,6 +17,8 @@ from calgrid.reporting.papers.marks import BEST, row_ranks
 from calgrid.reporting.papers.tables import paper_tables
 from calgrid.reporting.study import StudyData
 from calgrid.reporting.tables import write_tables
+from calgrid.stages.aggregate import shift_means
+from calgrid.storage.schema import METRICS, RESAMPLE_COLUMNS, RESAMPLES, RUN_KEY, SHIFT_MEANS
 from calgrid.storage.tables import write_frame
 
 HOME = Path(__file__).parents[2]
@@ -33,14 +35,22 @@ COST = {"protocol": "aclsline", "dataset": "cifar10", "backbone": "resnet50", "m
 COSTS = [*COST, "stage", "item", "fit_seed", "seconds"]
 
 
+def write_study(folder, rows=(), costs=(), resamples=()):
+    """Write the files of a study that tables of papers read."""
+    metrics = pd.DataFrame(rows, columns=list(RUN))
+    metrics = metrics if len(rows) else metrics.astype({"seed": int, "severity": int})
+    write_frame(folder / METRICS, metrics)
+    write_frame(folder / SHIFT_MEANS, shift_means(metrics))
+    write_frame(folder / "costs.parquet", pd.DataFrame(costs, columns=COSTS))
+    write_frame(folder / RESAMPLES, pd.DataFrame(resamples, columns=[*RUN_KEY, *RESAMPLE_COLUMNS]))
+
+
 @pytest.fixture
 def tables(tmp_path):
     """Tables of a paper for made metrics, by their number."""
 
-    def build(name, rows=(), costs=(), **manifested):
-        metrics = pd.DataFrame([{**RUN, **row} for row in rows], columns=list(RUN))
-        write_frame(tmp_path / "metrics.parquet", metrics)
-        write_frame(tmp_path / "costs.parquet", pd.DataFrame([{**COST, **row} for row in costs], columns=COSTS))
+    def build(name, rows=(), costs=(), resamples=(), **manifested):
+        write_study(tmp_path, [{**RUN, **row} for row in rows], [{**COST, **row} for row in costs], resamples)
         statistics = {"baseline": "ce", "level": 0.95, "bins": 15}
         manifest = {"statistics": statistics, "runs": [], "papers": [paper(HOME, name, "papers")], **manifested}
         claims, *found = paper_tables(StudyData(tmp_path, manifest))
@@ -53,8 +63,7 @@ def tables(tmp_path):
 def alone(tmp_path_factory):
     """All tables without any run of ours."""
     folder = tmp_path_factory.mktemp("alone")
-    write_frame(folder / "metrics.parquet", pd.DataFrame(columns=list(RUN)).astype({"seed": int, "severity": int}))
-    write_frame(folder / "costs.parquet", pd.DataFrame(columns=COSTS))
+    write_study(folder)
     statistics = {"baseline": "ce", "level": 0.95, "bins": 15}
     manifest = {"statistics": statistics, "runs": [], "papers": [paper(HOME, name, "papers") for name in PAPERS]}
     _, *found = paper_tables(StudyData(folder, manifest))

@@ -40,9 +40,13 @@ class Frame:
         """Size of the clean test split: ``1,200 images``."""
         return f"{self.study.test_samples(self.group):,} images"
 
-    def methods(self, column: str = "method") -> list[str]:
+    def parts(self, column: str) -> dict[str, pd.DataFrame]:
+        """Rows by their values in a column, in order of appearance."""
+        return {str(value): rows for value, rows in self.rows.groupby(column, sort=False)}
+
+    def methods(self) -> list[str]:
         """Methods of the rows in the order of the study."""
-        return [name for name in self.study.methods if (self.rows[column] == name).any()]
+        return [name for name in self.study.methods if (self.rows["method"] == name).any()]
 
     def calibrators(self) -> list[str]:
         """Calibrators of the rows in the order of the study."""

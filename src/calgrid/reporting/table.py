@@ -132,6 +132,26 @@ def whole(value: float) -> Cell:
     return Cell(text.NOTHING) if math.isnan(value) else Cell(f"{int(value):,}", sort=float(value))
 
 
+def seconds_cell(value: float, deviation: float = math.nan) -> Cell:
+    """Make a cell of a duration in seconds with its deviation; NaN is a dash."""
+    spread = "" if math.isnan(deviation) else f"± {text.seconds(deviation, like=value)}"
+    return Cell(text.NOTHING) if math.isnan(value) else Cell(text.seconds(value), spread, sort=float(value))
+
+
+def ratio_cell(value: float) -> Cell:
+    """Make a cell of a ratio; NaN is a dash."""
+    return Cell(text.NOTHING) if math.isnan(value) else Cell(f"{value:.2f}", sort=float(value))
+
+
+Columns = dict[str, Callable[[pd.Series], Cell]]
+#: leading columns of a table of calibrators
+CALIBRATED: Columns = {
+    "Method": lambda row: words(row["method"]),
+    "Calibrator": lambda row: words(row["calibrator"]),
+    "Seeds": lambda row: whole(row["n_seeds"]),
+}
+
+
 def metric_cell(row: pd.Series, metric: str, bold: bool = False) -> Cell:
     """Mean of a metric; beside it the deviation over seeds, or the bootstrap interval where there is one seed."""
     mean, std, low, high = (row[f"{metric}_{statistic}"] for statistic in STATISTICS)
@@ -159,7 +179,7 @@ def metric_section(
     heading: str,
     rows: pd.DataFrame,
     metrics: Sequence[str],
-    lead: dict[str, Callable[[pd.Series], Cell]],
+    lead: Columns,
     within: str | None = None,
 ) -> Section:
     """Format wide rows, the best of each column in bold.

@@ -80,17 +80,13 @@ def split_numbers(metrics: pd.DataFrame) -> tuple[NumberKeys, pd.DataFrame]:
 
 def coded(column: pd.Series) -> tuple[Ids, pd.Index]:
     """Place of each value among the sorted values, and these; missing words are empty, missing numbers zero."""
-    if isinstance(column.dtype, pd.CategoricalDtype) and not column.hasnans:
-        words = column.cat.categories.astype(str)
-        order = np.argsort(words.to_numpy(dtype=object))
-        rank = np.empty(len(order), dtype=np.int64)
-        rank[order] = np.arange(len(order))
-        return rank[column.cat.codes.to_numpy()], words.take(order)
     if column.name == "severity":
         codes, values = pd.factorize(column.fillna(0).astype(int), sort=True)
-    else:
-        codes, values = pd.factorize(column.astype(object).fillna("").astype(str), sort=True)
-    return codes.astype(np.int64), pd.Index(values)
+        return codes.astype(np.int64), pd.Index(values)
+    codes, found = pd.factorize(column)  # the few values are sorted, not the many rows; -1 stands for a missing one
+    places, words = pd.factorize(np.array([*map(str, found), ""], dtype=object), sort=True)
+    used = np.unique(places[codes])
+    return np.searchsorted(used, places[codes]), pd.Index(words[used])
 
 
 def combined(columns: Sequence[tuple[Ids, int]]) -> Ids:

@@ -13,11 +13,10 @@ from matplotlib.patches import Patch
 from calgrid.metrics._binning import BinSums
 from calgrid.reporting import text
 from calgrid.reporting.figure import Frame
-from calgrid.reporting.plotting import style
+from calgrid.reporting.plotting import points, style
 from calgrid.reporting.probes import confidence_bins
 from calgrid.reporting.study import UNCALIBRATED, Group, StudyData
 
-COLUMNS = 4
 BAR, GAP = "#7fa8cf", "#d55e00"
 #: bins with fewer samples a seed are drawn pale: their height is mostly chance
 FEW = 10
@@ -47,18 +46,12 @@ def caption(frame: Frame) -> str:
 def draw(frame: Frame) -> Figure:
     """Draw small multiples in the order of the methods' rank."""
     rows = frame.rows
-    columns = min(COLUMNS, len(rows))
-    lines = -(-len(rows) // columns)
-    width = 2 if columns == COLUMNS else 2.4
-    figure = style.new_figure(max(4.2, width * columns), 0.9 + 2.75 * lines)
-    grid = figure.add_gridspec(2 * lines, columns, height_ratios=[3.2, 1] * lines)
-    for place, (_, row) in enumerate(rows.iterrows()):
-        line, column = divmod(place, columns)
-        lower = figure.add_subplot(grid[2 * line + 1, column])
-        upper = figure.add_subplot(grid[2 * line, column], sharex=lower)
+    columns = min(points.COLUMNS, len(rows))
+    figure, pairs = points.stacked(len(rows), 2 if columns == points.COLUMNS else 2.4, 2.75, 3.2)
+    for place, ((upper, lower), (_, row)) in enumerate(zip(pairs, rows.iterrows(), strict=True)):
         _curve(upper, row["sums"])
         _histogram(lower, row["sums"])
-        _label(upper, lower, row, first=column == 0)
+        _label(upper, lower, row, first=place % columns == 0)
     several = int(rows["n_seeds"].max()) > 1
     figure.legend(handles=_handles(several), loc="outside upper center", ncols=4 if columns > 2 else 2)
     figure.supxlabel("Confidence (%)", fontsize=9)

@@ -29,6 +29,22 @@ def panels(count: int, height: float = 2.1, width: float = 2.0) -> tuple[Figure,
     return figure, list(axes[:count])
 
 
+def stacked(
+    count: int, width: float, height: float, ratio: float, columns: int = COLUMNS
+) -> tuple[Figure, list[tuple[Axes, Axes]]]:
+    """Make a figure of ``count`` pairs of axes, the upper ``ratio`` times as high as the lower; inches a pair."""
+    columns = min(columns, count)
+    lines = -(-count // columns)
+    figure = style.new_figure(max(4.2, width * columns), 0.9 + height * lines)
+    grid = figure.add_gridspec(2 * lines, columns, height_ratios=[ratio, 1] * lines)
+    pairs = []
+    for place in range(count):
+        line, column = divmod(place, columns)
+        lower = figure.add_subplot(grid[2 * line + 1, column])
+        pairs.append((figure.add_subplot(grid[2 * line, column], sharex=lower), lower))
+    return figure, pairs
+
+
 def spread_out(table: pd.DataFrame, points: int = POINTS) -> pd.DataFrame:
     """At most ``points`` rows, evenly chosen."""
     return table.iloc[np.linspace(0, len(table) - 1, min(points, len(table))).round().astype(int)]

@@ -52,7 +52,7 @@ def write_tables(study: Path, manifest: Mapping[str, Any], out: Path) -> list[Pa
 
     Parameters
     ----------
-    study : folder with ``metrics.parquet``, ``summary.parquet`` and ``costs.parquet``.
+    study : folder with the files that ``aggregate`` wrote.
     manifest : what was run (``calgrid.configuration.plan.Plan.manifest``).
     out : folder for the tables.
 

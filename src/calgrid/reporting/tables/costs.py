@@ -1,13 +1,10 @@
 """Table of costs: seconds and memory of training, prediction and calibration."""
 
-import math
-from collections.abc import Callable
-
 import pandas as pd
 
 from calgrid.reporting import text
 from calgrid.reporting.study import UNCALIBRATED, StudyData
-from calgrid.reporting.table import Cell, Section, Table, whole, words
+from calgrid.reporting.table import Columns, Section, Table, ratio_cell, seconds_cell, whole, words
 from calgrid.storage.schema import CONDITION
 
 TITLES = {"train": "training", "predict": "prediction", "calibrate": "fits of calibrators", "probe": "probes"}
@@ -15,7 +12,6 @@ TITLES = {"train": "training", "predict": "prediction", "calibrate": "fits of ca
 ITEMS = {"calibrate": "Calibrator", "probe": "Probe"}
 KEYS = [*CONDITION, "stage", "method", "item"]
 NUMBERS = ["seconds", "peak_memory_mb", "threads", "epochs", "parameters"]
-Columns = dict[str, Callable[[pd.Series], Cell]]
 RUN_COLUMNS: Columns = {
     "Peak memory (MB)": lambda row: whole(row["peak_memory_mb"]),
     "Epochs": lambda row: whole(row["epochs"]),
@@ -86,17 +82,7 @@ def _columns(stage: str, baseline: str) -> Columns:
         names[ITEMS[stage]] = lambda row: words(row["item"])
     common: Columns = {
         "Seeds": lambda row: whole(row["n_seeds"]),
-        "Seconds": _seconds,
-        f"Ratio to {baseline}": _ratio,
+        "Seconds": lambda row: seconds_cell(row["seconds"], row["seconds_std"]),
+        f"Ratio to {baseline}": lambda row: ratio_cell(row["ratio_to_baseline"]),
     }
     return {**names, **common, **({} if stage == "calibrate" else RUN_COLUMNS)}
-
-
-def _seconds(row: pd.Series) -> Cell:
-    spread = "" if math.isnan(row["seconds_std"]) else f"± {text.seconds(row['seconds_std'], like=row['seconds'])}"
-    return Cell(text.seconds(row["seconds"]), spread, sort=float(row["seconds"]))
-
-
-def _ratio(row: pd.Series) -> Cell:
-    ratio = row["ratio_to_baseline"]
-    return Cell(text.NOTHING) if math.isnan(ratio) else Cell(f"{ratio:.2f}", sort=float(ratio))

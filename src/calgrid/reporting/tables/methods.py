@@ -4,7 +4,7 @@ import pandas as pd
 
 from calgrid.reporting import captions
 from calgrid.reporting.study import BESIDE_ECE, UNCALIBRATED, Group, StudyData
-from calgrid.reporting.table import Section, Table, by_group, metric_section, present, whole, words
+from calgrid.reporting.table import CALIBRATED, Section, Table, by_group, metric_section, present, whole, words
 
 METRICS = (*BESIDE_ECE, "aece", "cece", "mce", "o_ece", "u_ece", "smce")
 
@@ -35,12 +35,7 @@ def calibrators(data: StudyData) -> Table | None:
     """Every method with every calibrator."""
 
     def section(group: Group, rows: pd.DataFrame) -> list[Section]:
-        lead = {
-            "Method": lambda row: words(row["method"]),
-            "Calibrator": lambda row: words(row["calibrator"]),
-            "Seeds": lambda row: whole(row["n_seeds"]),
-        }
-        return [metric_section(data.label(group), rows, present(rows, METRICS), lead, within="method")]
+        return [metric_section(data.label(group), rows, present(rows, METRICS), CALIBRATED, within="method")]
 
     if set(data.calibrators) == {UNCALIBRATED}:
         return None

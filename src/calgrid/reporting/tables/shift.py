@@ -4,22 +4,17 @@ import pandas as pd
 
 from calgrid.reporting import captions
 from calgrid.reporting.study import BESIDE_ECE, Group, StudyData
-from calgrid.reporting.table import Section, Table, by_group, metric_section, present, whole, words
+from calgrid.reporting.table import CALIBRATED, Section, Table, by_group, metric_section, present, whole
 
 SHIFT_METRICS = (*BESIDE_ECE, "aece", "cece")
 OOD_METRICS = ("auroc", "fpr95", "auroc_entropy", "fpr95_entropy", "fpr95_oodpos")
-LEAD = {
-    "Method": lambda row: words(row["method"]),
-    "Calibrator": lambda row: words(row["calibrator"]),
-    "Seeds": lambda row: whole(row["n_seeds"]),
-}
 
 
 def shift(data: StudyData) -> Table | None:
     """Calibration under shift, by severity."""
 
     def sections(group: Group, rows: pd.DataFrame) -> list[Section]:
-        lead = {**LEAD, "Corruptions": lambda row: whole(row["n_shifts"])}
+        lead = {**CALIBRATED, "Corruptions": lambda row: whole(row["n_shifts"])}
         parts = rows.groupby(["severity", "domain"])
         return [
             metric_section(f"{data.label(group)}: {_setting(*key)}", part, present(part, SHIFT_METRICS), lead, "method")
@@ -56,7 +51,7 @@ def ood(data: StudyData) -> Table | None:
 
     def sections(group: Group, rows: pd.DataFrame) -> list[Section]:
         return [
-            metric_section(f"{data.label(group)} against {name}", part, present(part, OOD_METRICS), LEAD)
+            metric_section(f"{data.label(group)} against {name}", part, present(part, OOD_METRICS), CALIBRATED)
             for name, part in rows.groupby("shift")
         ]
 

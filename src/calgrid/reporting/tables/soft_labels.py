@@ -4,7 +4,7 @@ import pandas as pd
 
 from calgrid.reporting import captions
 from calgrid.reporting.study import Group, StudyData
-from calgrid.reporting.table import Section, Table, by_group, metric_section, present, whole, words
+from calgrid.reporting.table import CALIBRATED, Section, Table, by_group, metric_section, present
 
 SOFT_METRICS = ("soft_kl", "soft_tv", "soft_ece")
 METRICS = (*SOFT_METRICS, "ece_debiased", "ece", "ece_null", "accuracy")
@@ -20,12 +20,7 @@ def soft_labels(data: StudyData) -> Table | None:
     """Every method with every calibrator, on test splits of which the truth is known."""
 
     def section(group: Group, rows: pd.DataFrame) -> list[Section]:
-        lead = {
-            "Method": lambda row: words(row["method"]),
-            "Calibrator": lambda row: words(row["calibrator"]),
-            "Seeds": lambda row: whole(row["n_seeds"]),
-        }
-        return [metric_section(data.label(group), rows, present(rows, METRICS), lead, within="method")]
+        return [metric_section(data.label(group), rows, present(rows, METRICS), CALIBRATED, within="method")]
 
     frame, sections = by_group(data, lambda group: _judged(data.test(group)), section)
     if frame.empty:

@@ -6,7 +6,7 @@ import pandas as pd
 
 from calgrid.reporting import text
 from calgrid.reporting.study import StudyData
-from calgrid.reporting.table import Cell, Section, Table, whole, words
+from calgrid.reporting.table import Cell, Section, Table, ratio_cell, seconds_cell, whole, words
 from calgrid.storage.schema import CONDITION
 
 KEYS = [*CONDITION, "method"]
@@ -80,23 +80,16 @@ def _header(baseline: str) -> list[str]:
 
 def _row(row: pd.Series) -> list[Cell]:
     first = row["first_stage"] if isinstance(row["first_stage"], str) else ""
-    deviation = row["seconds_std"]
-    spread = "" if math.isnan(deviation) else f"± {text.seconds(deviation, like=row['seconds'])}"
     epochs = [value for value in (row["first_stage_epochs"], row["own_epochs"]) if not math.isnan(value)]
-    ratio = row["ratio_to_baseline"]
     return [
         words(row["method"]),
         words(first or text.NOTHING),
         whole(row["n_seeds"]),
-        _seconds(row["first_stage_seconds"]),
-        _seconds(row["own_seconds"]),
-        Cell(text.seconds(row["seconds"]), spread, sort=float(row["seconds"])),
-        Cell(text.NOTHING) if math.isnan(ratio) else Cell(f"{ratio:.2f}", sort=float(ratio)),
+        seconds_cell(row["first_stage_seconds"]),
+        seconds_cell(row["own_seconds"]),
+        seconds_cell(row["seconds"], row["seconds_std"]),
+        ratio_cell(row["ratio_to_baseline"]),
         Cell(" + ".join(str(int(value)) for value in epochs) or text.NOTHING),
         whole(row["peak_memory_mb"]),
         words(row["device_name"]),
     ]
-
-
-def _seconds(value: float) -> Cell:
-    return Cell(text.NOTHING) if math.isnan(value) else Cell(text.seconds(value), sort=float(value))

@@ -7,7 +7,7 @@ import pandas as pd
 
 from calgrid.reporting import captions, text
 from calgrid.reporting.study import BESIDE_ECE, GROUP, Group, StudyData, wide
-from calgrid.reporting.table import Cell, Section, Table, metric_section, present, whole, with_group, words
+from calgrid.reporting.table import CALIBRATED, Cell, Section, Table, metric_section, present, with_group, words
 from calgrid.statistics import as_tuned, choose, summarise
 from calgrid.statistics.choices import listed
 
@@ -105,9 +105,7 @@ def _counted(names: pd.Series) -> str:
 
 def _section(group: Group, rows: pd.DataFrame, baseline: str) -> Section:
     lead = {
-        "Method": lambda row: words(row["method"]),
-        "Calibrator": lambda row: words(row["calibrator"]),
-        "Seeds": lambda row: whole(row["n_seeds"]),
+        **CALIBRATED,
         "Chosen": lambda row: words(row["chosen"]),
         "Δ NLL to default": lambda row: Cell(text.format_metric(JUDGED, row["nll_to_default"], signed=True)),
         f"Δ NLL to {baseline} (Holm p)": lambda row: (

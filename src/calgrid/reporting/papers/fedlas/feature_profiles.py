@@ -43,7 +43,7 @@ def caption(frame: Frame) -> str:
 
 def draw(frame: Frame) -> Figure:
     """Draw one panel a method."""
-    tables = dict(list(frame.rows.groupby("name", sort=False)))
+    tables = frame.parts("name")
     figure, axes = points.panels(len(tables))
     for ax, (name, table) in zip(axes, tables.items(), strict=True):
         norms = _panel(ax, table)

@@ -39,7 +39,7 @@ def caption(frame: Frame) -> str:
 
 def draw(frame: Frame) -> Figure:
     """Draw one panel a method."""
-    methods = dict(list(frame.rows.groupby("method", sort=False)))
+    methods = frame.parts("method")
     figure, axes = points.panels(len(methods))
     for ax, (method, samples) in zip(axes, methods.items(), strict=True):
         _scatter(ax, samples)

@@ -13,10 +13,9 @@ from scipy.special import expit
 from calgrid.reporting import text
 from calgrid.reporting.figure import Frame
 from calgrid.reporting.histories import last_samples, loss_options
-from calgrid.reporting.plotting import style
+from calgrid.reporting.plotting import points, style
 from calgrid.reporting.study import Group, StudyData
 
-COLUMNS = 4
 #: sign of the gate -> colour and name of the mode, as in the paper
 MODES = {1: ("#0173b2", "positive mode"), -1: ("#d55e00", "negative mode")}
 #: share of the samples beyond each end of a panel, and the least range shown to each side
@@ -55,21 +54,15 @@ def caption(frame: Frame) -> str:
 
 def draw(frame: Frame) -> Figure:
     """Draw one column a method: curves above, samples below."""
-    methods = dict(list(frame.rows.groupby("method", sort=False)))
-    columns = min(COLUMNS, len(methods))
-    lines = -(-len(methods) // columns)
-    figure = style.new_figure(max(4.2, 2 * columns), 0.9 + 2.9 * lines)
-    grid = figure.add_gridspec(2 * lines, columns, height_ratios=[2.4, 1] * lines)
-    for place, (method, samples) in enumerate(methods.items()):
-        line, column = divmod(place, columns)
-        lower = figure.add_subplot(grid[2 * line + 1, column])
-        upper = figure.add_subplot(grid[2 * line, column], sharex=lower)
+    methods = frame.parts("method")
+    figure, pairs = points.stacked(len(methods), 2, 2.9, 2.4)
+    for place, ((upper, lower), (method, samples)) in enumerate(zip(pairs, methods.items(), strict=True)):
         strength, beta = (float(samples[name].iloc[0]) for name in ("strength", "beta"))
         span = _span(samples["nci"])
         _strengths(upper, strength, beta, span)
         _shares(lower, samples, span)
         upper.set_title(f"{method}\nα = {strength:g}, β = {beta:g}", fontsize=8, linespacing=1.3)
-        if column == 0:
+        if place % points.COLUMNS == 0:
             upper.set_ylabel("Strength")
             lower.set_ylabel("Samples\n(%)")
     handles = [Line2D([], [], color=shade, label=said) for shade, said in MODES.values()]

@@ -49,7 +49,7 @@ def caption(frame: Frame) -> str:
 
 def draw(frame: Frame) -> Figure:
     """Draw one panel a retrained method."""
-    methods = dict(list(frame.rows.groupby("method", sort=False)))
+    methods = frame.parts("method")
     figure, axes = points.panels(len(methods), height=2.3)
     for ax, (method, rows) in zip(axes, methods.items(), strict=True):
         _panel(ax, str(method), rows)

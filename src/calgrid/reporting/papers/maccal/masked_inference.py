@@ -76,7 +76,7 @@ def caption(frame: Frame) -> str:
 def draw(frame: Frame) -> Figure:
     """Draw four panels of one line a method and mode, and the runs that were retrained from each method."""
     trained = frame.rows[frame.rows["mode"] == "retrained"]
-    tables = dict(list(frame.rows.groupby("name", sort=False)))
+    tables = frame.parts("name")
     names = list(tables)
     figure = style.new_figure(style.WIDTH, 5.6)
     axes = figure.subplots(2, 2, sharex=True).ravel()

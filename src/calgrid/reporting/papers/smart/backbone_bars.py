@@ -83,7 +83,7 @@ def caption(frame: Frame) -> str:
 
 def draw(frame: Frame) -> Figure:
     """Draw one group of bars a backbone; the clean test split above, corrupted images below, by what fitted them."""
-    panels = dict(list(frame.rows.groupby("panel", sort=False)))
+    panels = frame.parts("panel")
     names = _names(frame.study, frame.rows)
     figure = style.new_figure(style.WIDTH, 2.6 * len(panels) + 0.8)
     for ax, (said, rows) in zip(figure.subplots(len(panels), 1, squeeze=False)[:, 0], panels.items(), strict=True):

@@ -38,7 +38,7 @@ def caption(frame: Frame) -> str:
 
 def draw(frame: Frame) -> Figure:
     """Draw one panel a method."""
-    tables = dict(list(frame.rows.groupby("name", sort=False)))
+    tables = frame.parts("name")
     figure, axes = points.panels(len(tables), height=2.4)
     for ax, (name, table) in zip(axes, tables.items(), strict=True):
         _panel(ax, table)

@@ -60,7 +60,7 @@ def caption(frame: Frame) -> str:
 
 def draw(frame: Frame) -> Figure:
     """Draw one column a calibrator."""
-    shown = dict(list(frame.rows.groupby("calibrator", sort=False)))
+    shown = frame.parts("calibrator")
     figure = style.new_figure(style.WIDTH, 5.4)
     axes = figure.subplots(2, len(shown), sharey="row", squeeze=False, gridspec_kw={"height_ratios": [3, 2]})
     for column, (name, rows) in enumerate(shown.items()):

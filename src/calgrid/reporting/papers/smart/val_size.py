@@ -46,7 +46,7 @@ def caption(frame: Frame) -> str:
 
 def draw(frame: Frame) -> Figure:
     """Draw one row a data set and backbone."""
-    places = dict(list(frame.rows.groupby("place", sort=False)))
+    places = frame.parts("place")
     names = frame.calibrators()
     figure = style.new_figure(style.WIDTH, 2.5 * len(places) + 0.6)
     axes = figure.subplots(len(places), len(METRICS), sharex="row", squeeze=False)
