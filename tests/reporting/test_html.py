@@ -18,6 +18,7 @@ from calgrid.reporting.index import read_index, write_index
 from calgrid.reporting.provenance import _look_up
 from calgrid.reporting.study import StudyData
 from calgrid.reporting.tables import write_tables
+from calgrid.storage.schema import STUDY_FILES
 
 VOID = {"meta", "img", "br", "link", "input", "hr"}
 
@@ -242,8 +243,8 @@ def test_names_are_escaped(build):
 
 
 def test_a_missing_index_is_one_sentence(study, tmp_path):
-    for name in ("metrics", "summary", "costs"):
-        (tmp_path / f"{name}.parquet").write_bytes((study.folder / f"{name}.parquet").read_bytes())
+    for name in STUDY_FILES:
+        (tmp_path / name).write_bytes((study.folder / name).read_bytes())
     with pytest.raises(DataError, match=r"index of tables or figures .* does not exist"):
         write_report(tmp_path, study.manifest, tmp_path / "report.html")
     assert not (tmp_path / "report.html").exists()

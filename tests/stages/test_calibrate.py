@@ -195,12 +195,28 @@ def test_intervals_on_test_and_ood_contain_the_value_of_proper_scores(metrics):
     assert metrics.loc[metrics["split"] == "shift", "ci_low"].isna().all()
 
 
+def test_bins_and_margins_agree_with_the_metrics(part, metrics):
+    rows = metrics[(metrics["split"] == "test") & (metrics["fit_seed"] == metrics["fit_seed"].min())]
+    values = rows.set_index(["checkpoint", "calibrator", "metric"])["value"]
+    for checkpoint, bins in read_frame(part / "bins.parquet").query("n_bins == 15").groupby("checkpoint"):
+        gaps = (bins["confidence"] - bins["correct"]).abs().sum() / bins["count"].sum()
+        assert gaps == pytest.approx(values[checkpoint, "none", "ece"])
+    for checkpoint, images in read_frame(part / "margins.parquet").groupby("checkpoint"):
+        test = images[images["split"] == "test"]
+        assert test["correct"].mean() == pytest.approx(values[checkpoint, "smart", "accuracy"])
+        assert (test["margin"] >= 0).all()
+    fits = read_frame(part / "fits.parquet")
+    assert set(fits.loc[fits["kept"], "calibrator"]) == {"none", "ts", "smart"}
+    assert set(fits.loc[~fits["kept"], "calibrator"]) == {"smart"}
+
+
 def test_a_second_call_fits_nothing_and_gives_the_same_bytes(plan, run, part):
-    before, content = fitted_files(run), (part / "metrics.parquet").read_bytes()
+    before, content = fitted_files(run), {path.name: path.read_bytes() for path in part.glob("*.parquet")}
     assert before
+    assert {"metrics.parquet", "bins.parquet", "fits.parquet", "margins.parquet"} == set(content)
     calibrate(plan.calibrate(key("ce")), run, part)
     assert fitted_files(run) == before
-    assert (part / "metrics.parquet").read_bytes() == content
+    assert {path.name: path.read_bytes() for path in part.glob("*.parquet")} == content
     assert all(fit["cached"] for fit in json.loads((part / "calibrate.json").read_text())["fits"])
 
 
