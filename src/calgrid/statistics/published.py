@@ -6,7 +6,7 @@ from calgrid.conventions import PUBLISHED_COLUMNS, PUBLISHED_UNITS
 from calgrid.errors import DataError
 from calgrid.statistics._checks import check_columns
 
-#: note of a deviation that is printed in percent of nobody knows what
+#: note of a deviation that is printed with a percent sign, of an unknown whole
 RELATIVE_STD = "std_printed_with_percent_sign"
 _KEYS = ["dataset", "backbone", "method", "calibrator", "metric", "shift"]
 
@@ -22,7 +22,7 @@ def printed_numbers(published: pd.DataFrame) -> pd.DataFrame:
     -------
     The same rows with text in ``table``, ``shift`` and ``suspect`` (why a number is doubted, empty where it is not),
     whole numbers in ``severity``, and ``value`` and ``std`` converted; ``std`` is missing where a note says that it was
-    printed with a percent sign, for what it is a share of is not said.
+    printed with a percent sign, because papers do not say of what it is a percentage.
 
     Raises
     ------
