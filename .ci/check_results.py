@@ -12,6 +12,8 @@ import numpy as np
 import pandas as pd
 import yaml
 
+from calgrid.storage.schema import RUN_KEY
+
 HOME = Path(__file__).parents[1]
 COLUMNS = [
     "protocol",
@@ -33,7 +35,7 @@ COLUMNS = [
     "n_samples",
     "fingerprint",
 ]
-RUN = ["protocol", "dataset", "backbone", "method", "seed"]
+RUN = list(RUN_KEY)
 CELL = ["split", "shift", "severity", "metric"]
 #: attributes that make a browser fetch something
 FETCHING = {"src", "srcset", "poster", "data", "background"}

@@ -27,11 +27,13 @@ from pathlib import Path
 import pandas as pd
 import yaml
 
+from calgrid.storage.schema import RUN_KEY
+
 HOME = Path(__file__).resolve().parents[1]
 MARK = "CALGRID_CHAOS"
 #: files that hold times, costs or provenance differ between equal runs
 DIFFERENT = {".json", ".html"}
-IDENTITY = ["protocol", "dataset", "backbone", "method", "seed", "checkpoint", "calibrator", "fit_seed", "split"]
+IDENTITY = [*RUN_KEY, "checkpoint", "calibrator", "fit_seed", "split"]
 IDENTITY += ["shift", "severity", "metric"]
 STUDY = {
     "study": "chaos",

@@ -26,6 +26,7 @@ rule aggregate:
     input:
         BOOK.repair_trigger(f"{STUDY}/metrics.parquet"),
         BOOK.records(),
+        BOOK.probes(),
         manifest=f"{STUDY}/manifest.json",
         parts=BOOK.parts(),
     output:

@@ -6,13 +6,13 @@ Written by ``calibrate``, which has the logits and the fitted calibrators; ``sto
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from calgrid.calibrators import Calibrator, build_calibrator
-from calgrid.calibrators._temperature_network import TemperatureNetwork
 from calgrid.metrics import Predictions, check_probabilities, ece, nll
 from calgrid.metrics._binning import bin_sums
 from calgrid.statistics.margins import indicators, margins
@@ -36,6 +36,13 @@ MAIN = "smart"
 FIT_BINS = 15
 #: test images whose temperature is solved, evenly chosen
 SOLVED = 1000
+
+
+class HasTemperature(Protocol):
+    """A calibrator that divides the logits of an image by a temperature of what it reads."""
+
+    def temperature(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the temperature (N,) for inputs (N,)."""
 
 
 def shown_calibrators(entries: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -91,7 +98,7 @@ def confidence_bins(predictions: Predictions, n_bins: int) -> pd.DataFrame:
     parts = []
     for count in dict.fromkeys((n_bins, HISTOGRAM_BINS)):
         sums = bin_sums(predictions, count)
-        parts.append(pd.DataFrame({"n_bins": count, "bin": range(count), **sums._asdict()}))
+        parts.append(pd.DataFrame({"n_bins": count, "bin": range(count), **vars(sums)}))
     return pd.concat(parts, ignore_index=True)
 
 
@@ -128,7 +135,7 @@ def _margins_of_test(test: Logits, calibrators: Mapping[str, Calibrator]) -> pd.
     table = pd.DataFrame({"margin": margins(logits)}).assign(split="test", n_classes=logits.shape[1])
     chosen = np.linspace(0, len(logits) - 1, min(SOLVED, len(logits))).round().astype(int)
     known = np.isfinite(table["margin"])
-    temperature = cast(TemperatureNetwork, calibrators[MAIN]).temperature(table["margin"][known].to_numpy())
+    temperature = cast(HasTemperature, calibrators[MAIN]).temperature(table["margin"][known].to_numpy())
     predictions = {name: _predictions(each, test) for name, each in calibrators.items()}
     return table.assign(
         **indicators(logits[chosen]).drop(columns="margin").set_index(table.index[chosen]),

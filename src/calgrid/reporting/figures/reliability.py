@@ -64,7 +64,7 @@ FIGURE = (collect, draw, caption)
 def _sums(bins: pd.DataFrame) -> BinSums:
     """Sums of the bins of each seed, (S, M)."""
     seeds = bins["seed"].nunique()
-    return BinSums(*(bins[name].to_numpy().reshape(seeds, -1) for name in BinSums._fields))
+    return BinSums(*(bins[name].to_numpy().reshape(seeds, -1) for name in ("count", "confidence", "correct")))
 
 
 def _curve(ax: Axes, sums: BinSums) -> None:
