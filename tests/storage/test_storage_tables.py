@@ -9,7 +9,16 @@ import pyarrow.parquet as pq
 import pytest
 
 from calgrid.errors import DataError, StateError
-from calgrid.storage.tables import read_frame, read_result, table_of_rows, to_table, write_frame, writing
+from calgrid.storage.tables import (
+    join_any,
+    read_frame,
+    read_result,
+    table_of_rows,
+    to_table,
+    with_columns,
+    write_frame,
+    writing,
+)
 
 
 @pytest.fixture
@@ -137,3 +146,15 @@ def test_other_columns_are_refused(path, frame, columns, refuses):
     with refuses(StateError, f"The metrics file {path}", "columns", "delete it and run again"):
         read_result(path, "metrics file", columns=columns)
     assert read_result(path, columns={"seed": "int64", "method": "str"}).column_names == ["seed", "method"]
+
+
+def test_tables_of_other_columns_are_joined_and_what_they_lack_is_missing():
+    one = with_columns(pa.table({"x": [1, 2], "word": pa.array(["a", "b"]).dictionary_encode()}), {"run": "first"})
+    other = with_columns(pa.table({"y": [0.5], "word": ["a"]}), {"run": "second"})
+    found = join_any([one, other]).to_pandas()
+    assert found["run"].tolist() == ["first", "first", "second"]
+    assert found["word"].tolist() == ["a", "b", "a"]
+    assert found["x"].tolist()[:2] == [1, 2]
+    assert found["x"].isna().tolist() == [False, False, True]
+    assert found["y"].isna().tolist() == [True, True, False]
+    assert str(found["word"].dtype) == "category"
