@@ -10,7 +10,7 @@ import functools
 import itertools
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -102,7 +102,7 @@ def aggregate(manifest: Mapping[str, Any], out: Path, threads: int = 1) -> bool:
                 n_metrics = _collect_metrics(runs, folder, slices, in_processes)
                 n_summary = _summarise(manifest, slices, folder / SUMMARY, in_processes)
             n_costs, warnings = _collect_costs(runs, folder / COSTS, in_processes)
-            collect_diagnostics(manifest, folder)
+            collect_diagnostics(manifest, folder, in_processes)
         facts = {
             "spec": {**manifest, "runs": len(runs)},
             "fingerprint": manifest["fingerprint"],
@@ -279,23 +279,39 @@ def _stage_cost(run: str, stage: str) -> dict[str, Any]:
     }
 
 
-def collect_diagnostics(manifest: Mapping[str, Any], folder: Path) -> None:
+def collect_diagnostics(manifest: Mapping[str, Any], folder: Path, in_processes: Map = map) -> None:
     """Write what figures and the report show of runs beside numbers: bins, fits, margins, histories, samples, probes.
 
     Courses of fits and margins are those of one run of each condition, the first seed of its reference method.
     """
     runs: Sequence[Run] = manifest["runs"]
-    trained = [run for run in runs if not run["external"]]
     references = _reference_runs(runs, manifest["statistics"]["baseline"])
-    _write_parts(runs, BINS, BIN_COLUMNS, folder)
-    _write_parts(references, FITS, FIT_COLUMNS, folder)
-    _write_parts(references, MARGINS, MARGIN_COLUMNS, folder)
-    _write_parts(runs, RESAMPLES, RESAMPLE_COLUMNS, folder)
-    _write_all(((run, _history(run)) for run in trained), folder / HISTORIES)
-    _write_all(((run, _last_samples(run)) for run in trained), folder / SAMPLES, SAMPLE_COLUMNS)
-    _write_all(_probe_tables(runs), folder / PROBES)
-    facts = [{**run["key"], **_facts(run)} for run in runs]
-    write_record(folder / RUNS, {"runs": facts})
+    collected: Sequence[tuple[str, Sequence[Run], Callable[[Run], Iterable[Table]], Columns]] = (
+        (BINS, runs, functools.partial(_part_file, BINS), BIN_COLUMNS),
+        (FITS, references, functools.partial(_part_file, FITS), FIT_COLUMNS),
+        (MARGINS, references, functools.partial(_part_file, MARGINS), MARGIN_COLUMNS),
+        (RESAMPLES, runs, functools.partial(_part_file, RESAMPLES), RESAMPLE_COLUMNS),
+        (HISTORIES, runs, _history, {}),
+        (SAMPLES, runs, _last_samples, SAMPLE_COLUMNS),
+        (PROBES, runs, _probe_tables, {}),
+    )
+    for name, chosen, read, columns in collected:
+        # a file that has no row has columns, too
+        empty = table_of_rows([], {**{key: METRIC_COLUMNS[key] for key in RUN_KEY}, **columns})
+        tables = in_processes(functools.partial(_tables_of, read), _batches(chosen))
+        with writing(folder / name) as writer:
+            writer.add(join_any([empty, *itertools.chain.from_iterable(tables)]))
+    facts = in_processes(_facts_of, _batches(runs))
+    write_record(folder / RUNS, {"runs": list(itertools.chain.from_iterable(facts))})
+
+
+def _tables_of(read: Callable[[Run], Iterable[Table]], runs: Sequence[Run]) -> list[Table]:
+    """Tables of some runs, with the key of its run in each row."""
+    return [with_columns(table, run["key"]) for run in runs for table in read(run)]
+
+
+def _facts_of(runs: Sequence[Run]) -> list[dict[str, Any]]:
+    return [{**run["key"], **_facts(run)} for run in runs]
 
 
 def _reference_runs(runs: Sequence[Run], baseline: str) -> list[Run]:
@@ -310,56 +326,37 @@ def _reference_runs(runs: Sequence[Run], baseline: str) -> list[Run]:
     return found
 
 
-def _write_parts(runs: Sequence[Run], name: str, columns: Columns, folder: Path) -> None:
-    """Join a file that calibration left beside the metrics of some runs; rows say which run they are of."""
-    _write_all(((run, _part_file(run, name)) for run in runs), folder / name, columns)
-
-
-def _part_file(run: Run, name: str) -> Table | None:
+def _part_file(name: str, run: Run) -> Iterator[Table]:
+    """A file that calibration left beside the metrics of a run, if it did."""
     record = Record.read(Path(run["part"]), CALIBRATE)
-    if name not in record.files:
-        return None
-    return read_result(record.verified(name), f"file {name}", run["fingerprint"])
+    if name in record.files:
+        yield read_result(record.verified(name), f"file {name}", run["fingerprint"])
 
 
-def _history(run: Run) -> Table | None:
-    path = Path(run["run"], "history.parquet")
-    return read_result(verified(run["run"], TRAIN, path.name, "training history")) if path.exists() else None
+def _trained_file(run: Run, name: str, what: str) -> Iterator[Table]:
+    """A file that training left, if it did."""
+    if not run["external"] and Path(run["run"], name).exists():
+        yield read_result(verified(run["run"], TRAIN, name, what))
 
 
-def _last_samples(run: Run) -> Table | None:
-    """Training samples of the last epoch that was sampled, sorted by index; None where a loss samples none."""
-    path = Path(run["run"], "samples.parquet")
-    if not path.exists():
-        return None
-    table = read_result(verified(run["run"], TRAIN, path.name, "file of training samples")).to_pandas()
-    last = table[table["epoch"] == table["epoch"].max()].sort_values("index")
-    wanted = {name: kind for name, kind in SAMPLE_COLUMNS.items() if name not in RUN_KEY}
-    return as_table(last, wanted)
+def _history(run: Run) -> Iterator[Table]:
+    return _trained_file(run, "history.parquet", "training history")
 
 
-def _probe_tables(runs: Sequence[Run]) -> Iterator[tuple[Run, Table]]:
-    """Tables of all probes, each with the name of its probe, which may be a variant."""
-    for run in runs:
-        for probe in run.get("probes", ()):
-            record, what = f"probes/{probe['name']}", f"table of the probe {probe['name']}"
-            path = verified(run["run"], f"{record}.json", f"{record}.parquet", what)
-            table = read_result(path, what, probe["fingerprint"])
-            yield run, with_columns(table, {"probe": probe["name"]})
+def _last_samples(run: Run) -> Iterator[Table]:
+    """Training samples of the last epoch that was sampled, sorted by index."""
+    for table in _trained_file(run, "samples.parquet", "file of training samples"):
+        samples = table.to_pandas()
+        last = samples[samples["epoch"] == samples["epoch"].max()].sort_values("index")
+        yield as_table(last, {name: kind for name, kind in SAMPLE_COLUMNS.items() if name not in RUN_KEY})
 
 
-def _write_all(tables: Iterable[tuple[Run, Table | None]], path: Path, columns: Columns | None = None) -> None:
-    """Write tables of runs as one, with the key of its run in each row; what a table lacks is missing.
-
-    Parameters
-    ----------
-    columns : of a file that may have no row; ``RUN_KEY`` stands before them.
-    """
-    keys = {name: METRIC_COLUMNS[name] for name in RUN_KEY}
-    empty = table_of_rows([], {**keys, **(columns or {})})
-    parts = [with_columns(table, run["key"]) for run, table in tables if table is not None]
-    with writing(path) as writer:
-        writer.add(join_any([empty, *parts]))
+def _probe_tables(run: Run) -> Iterator[Table]:
+    """Tables of the probes of a run, each with the name of its probe, which may be a variant."""
+    for probe in run.get("probes", ()):
+        record, what = f"probes/{probe['name']}", f"table of the probe {probe['name']}"
+        path = verified(run["run"], f"{record}.json", f"{record}.parquet", what)
+        yield with_columns(read_result(path, what, probe["fingerprint"]), {"probe": probe["name"]})
 
 
 def _facts(run: Run) -> dict[str, Any]:
