@@ -7,10 +7,8 @@ import pytest
 
 from calgrid import registry
 from calgrid.calibrators import build_calibrator
-from calgrid.configuration.calibrators import CalibratorBook
-from calgrid.configuration.datasets import DatasetBook
-from calgrid.configuration.methods import MethodBook
-from calgrid.configuration.probes import ProbeBook
+from calgrid.configuration.components import CalibratorCatalog, MethodCatalog, ProbeCatalog
+from calgrid.configuration.datasets import DatasetCatalog
 from calgrid.errors import ConfigError
 from calgrid.losses import build_loss
 from calgrid.probes import build_probe
@@ -19,11 +17,11 @@ from calgrid.ranges import read_range
 
 #: kind -> what checks a variant of a component in a configuration, and its key there
 CHECKED = {
-    "loss": (MethodBook, "methods"),
-    "procedure": (MethodBook, "methods"),
-    "calibrator": (CalibratorBook, "calibrators"),
-    "probe": (ProbeBook, "probes"),
-    "dataset": (DatasetBook, "datasets"),
+    "loss": (MethodCatalog, "methods"),
+    "procedure": (MethodCatalog, "methods"),
+    "calibrator": (CalibratorCatalog, "calibrators"),
+    "probe": (ProbeCatalog, "probes"),
+    "dataset": (DatasetCatalog, "datasets"),
 }
 BUILT = {
     "loss": lambda name, **options: build_loss(name, 10, **options),

@@ -28,6 +28,7 @@ NEUTRAL = (
     "declarations",
     "progress",
     "fingerprint",
+    "specs",
     "configuration",
     "storage",
     "cli",

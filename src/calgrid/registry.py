@@ -108,7 +108,7 @@ class Option:
 
 
 @dataclass(frozen=True)
-class Spec:
+class ComponentSpec:
     """What a component's file says about it, without running the file.
 
     Attributes
@@ -285,7 +285,7 @@ def _registered(module: Module, where: str) -> Iterator[tuple[ast.ClassDef, dict
                 yield node, info
 
 
-def read_file(kind: str, path: Path) -> list[Spec]:
+def read_file(kind: str, path: Path) -> list[ComponentSpec]:
     """Return the components of a file; ConfigError for a file that holds none, or one that is no valid component."""
     where = f"calgrid/{path.parent.name}/{path.name}"
     try:
@@ -304,7 +304,7 @@ def read_file(kind: str, path: Path) -> list[Spec]:
     return [_read_spec(kind, path, module, cls, info) for cls, info in found]
 
 
-def _read_spec(kind: str, path: Path, module: Module, cls: ast.ClassDef, info: dict[str, Any]) -> Spec:
+def _read_spec(kind: str, path: Path, module: Module, cls: ast.ClassDef, info: dict[str, Any]) -> ComponentSpec:
     where = f"calgrid/{path.parent.name}/{path.name}"
     own = f":{cls.name}" if "id" in info else ""
     id = info.pop("id", path.stem)
@@ -318,7 +318,7 @@ def _read_spec(kind: str, path: Path, module: Module, cls: ast.ClassDef, info: d
     options.update(COMMON_OPTIONS.get(kind, {}))
     source = info.pop("source")
     _check_facts(kind, info, where)
-    return Spec(
+    return ComponentSpec(
         id=id,
         kind=kind,
         module=f"calgrid.{path.parent.name}.{path.stem}{own}",
@@ -332,11 +332,11 @@ def _read_spec(kind: str, path: Path, module: Module, cls: ast.ClassDef, info: d
 
 
 @functools.cache
-def specs(kind: str) -> Mapping[str, Spec]:
+def specs(kind: str) -> Mapping[str, ComponentSpec]:
     """All components of a kind by identifier, in alphabetical order; imports nothing."""
     folder = PACKAGE_ROOT / KINDS[kind][0]
     paths = sorted(path for path in folder.glob("*.py") if path.name != "base.py" and path.name[0] not in "_.")
-    found: dict[str, Spec] = {}
+    found: dict[str, ComponentSpec] = {}
     for entry in (entry for path in paths for entry in read_file(kind, path)):
         if entry.id in found:
             raise ConfigError(
@@ -347,8 +347,8 @@ def specs(kind: str) -> Mapping[str, Spec]:
     return MappingProxyType(dict(sorted(found.items())))
 
 
-def spec(kind: str, name: str, where: str = "") -> Spec:
-    """Return one component's Spec; an unknown ``name`` raises ConfigError with the nearest valid one.
+def spec(kind: str, name: str, where: str = "") -> ComponentSpec:
+    """Return one component's ComponentSpec; an unknown ``name`` raises ConfigError with the nearest valid one.
 
     ``library/member`` is a member of a component that is registered as a library; which members there are, only its
     file knows.

@@ -11,9 +11,8 @@ from tests.datasets.pictures import write_parquet
 import calgrid as package
 from calgrid import registry
 from calgrid.cli.main import EXIT_STOPPED, KINDS, build_parser
-from calgrid.cli.stages import NEEDED
-from calgrid.configuration import rules
-from calgrid.configuration.methods import registered_methods
+from calgrid.configuration import jobs
+from calgrid.configuration.components import registered_methods
 from calgrid.configuration.plan import Plan
 from calgrid.configuration.study import Study
 from calgrid.errors import StateError
@@ -23,7 +22,7 @@ from calgrid.storage.records import write_record
 COMMANDS = ("list", "calibrate", "metrics", "check", "data", "train", "predict", "probe", "import", "evaluate")
 REPORTS = ("aggregate", "tables", "figures", "report")
 IDS = {
-    "methods": registered_methods(),
+    "methods": list(registered_methods()),
     "calibrators": list(registry.specs("calibrator")),
     "datasets": list(registry.specs("dataset")),
     "backbones": list(registry.specs("backbone")),
@@ -178,7 +177,7 @@ class TestCheck:
         assert done.err.splitlines() == said
 
     def test_says_that_a_gpu_which_is_not_here_is_not_checked(self, calgrid, write, make_config, home, monkeypatch):
-        monkeypatch.setattr(rules, "GPU_DEVICES", ())
+        monkeypatch.setattr(jobs, "GPU_DEVICES", ())
         done = calgrid("check", write(make_config(device="cuda")), "--home", home)
         assert done.code == 0
         assert done.err.startswith("calgrid check: device: cuda is not checked here, as this machine has no GPU")
@@ -234,16 +233,6 @@ class TestSpecifications:
         spec = f"{home}/config/config.yaml#digits"
         parts = ["Unknown configured data set 'digits'", "valid: (none)"]
         fails("data", "--unit", "digits", "--out", tmp_path / "out", "--spec", spec, parts=parts)
-
-    @pytest.mark.parametrize("stage", ["train", "predict", "external", "calibrate", "manifest"])
-    def test_what_stages_need_is_what_the_plan_gives(self, stage, make_config, home, tmp_path):
-        (tmp_path / "t.npz").touch()
-        external = {"a": {"test": str(tmp_path / "t.npz"), "kind": "logits", "split_seed": 1}}
-        plan = Plan(Study(make_config(external=external), home))
-        first, *_, last = plan.study.runs
-        key = last if stage == "external" else first
-        made = plan.manifest() if stage == "manifest" else getattr(plan, stage)(key)
-        assert set(NEEDED[stage]) <= set(made)
 
     @pytest.mark.parametrize("command", ["train", "predict", "probe"])
     def test_a_specification_without_keys(self, fails, command, tmp_path):

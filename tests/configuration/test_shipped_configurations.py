@@ -1,14 +1,20 @@
-"""Every configuration that the repository ships can be planned, and the study of all methods misses none."""
+"""Configurations of the repository: all can be planned, and those of papers have the runs that the tables want."""
+
+import itertools
+from pathlib import Path
 
 import pytest
 import yaml
 from tests.conftest import HOME
 
 from calgrid import registry
+from calgrid.configuration.components import registered_methods
 from calgrid.configuration.datasets import as_list
-from calgrid.configuration.methods import registered_methods
+from calgrid.configuration.papers import cell_key
 from calgrid.configuration.plan import Plan
 from calgrid.configuration.study import Study
+from calgrid.reporting.papers.filled_tables import expanded, run_method
+from calgrid.storage.layout import RunKey, logits_file
 
 FILES = [path for folder in ("", "studies", "papers") for path in sorted((HOME / "config" / folder).glob("*.yaml"))]
 
@@ -16,19 +22,16 @@ FILES = [path for folder in ("", "studies", "papers") for path in sorted((HOME /
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_shipped_configuration_can_be_planned(path, tmp_path):
     config = yaml.safe_load(path.read_text())
+    files = list(config.get("label_counts", {}).values())
     for configured in config.get("datasets", {}).values():
         # val of a registered data set says how it is drawn
-        for role in {"train", "val", "test"} & set(configured) if "train" in configured else ():
-            for name in as_list(configured[role]):
-                file = tmp_path / name
-                file.parent.mkdir(parents=True, exist_ok=True)
-                file.touch()
-        config["data_root"] = str(tmp_path)
+        if "train" in configured:
+            files += [name for role in {"train", "val", "test"} & set(configured) for name in as_list(configured[role])]
     for external in config.get("external", {}).values():
-        for role in {"val", "test"} & set(external):
-            file = tmp_path / external[role]
-            file.parent.mkdir(parents=True, exist_ok=True)
-            file.touch()
+        files += [external[role] for role in {"val", "test"} & set(external)]
+    for file in (tmp_path / name for name in files):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.touch()
         config["data_root"] = str(tmp_path)
     manifest = Plan(Study(config, HOME)).manifest()
     assert manifest["study"] == ("digits" if path.stem == "config" else path.stem)
@@ -43,3 +46,154 @@ def test_the_study_of_all_methods_runs_every_registered_method():
 def test_the_study_of_all_calibrators_fits_every_registered_calibrator():
     config = yaml.safe_load((HOME / "config/all_calibrators.yaml").read_text())
     assert set(config["grids"][0]["calibrators"]) == set(registry.specs("calibrator"))
+
+
+def study_of(name, data_root="data"):
+    config = yaml.safe_load((HOME / f"config/papers/{name}.yaml").read_text())
+    return Study({**config, "data_root": str(data_root)}, HOME)
+
+
+@pytest.fixture(scope="module")
+def fedlas():
+    return study_of("fedlas")
+
+
+@pytest.fixture(scope="module")
+def maccal():
+    return study_of("maccal")
+
+
+def runs_with(study, **where):
+    return sum(all(getattr(key, axis) == value for axis, value in where.items()) for key in study.runs)
+
+
+def wanted(study):
+    """Places of the cells of a paper's tables, each with its method and second stage."""
+    (paper,) = study.papers
+    for table in paper["tables"]:
+        for row in table["rows"]:
+            for column in table["columns"]:
+                place = cell_key(table, row, column)
+                if place["metric"] not in table["ranks"]:
+                    yield from ((run_method(at), at) for at in expanded(place, table["means"]))
+
+
+@pytest.mark.parametrize("name", ["fedlas", "maccal"])
+def test_every_cell_of_every_table_gets_a_number(name, request):
+    study = request.getfixturevalue(name)
+    have = {(key.method, key.dataset, key.backbone): each for key, each in study.evaluations.items()}
+    for method, place in wanted(study):
+        evaluation = have[method, place["dataset"], place["backbone"]]
+        assert place["calibrator"] in evaluation.calibrators, place
+        assert place["shift"] in ("", *evaluation.families), place
+
+
+#: figures whose other methods are shown as they were trained: the method whose runs the probe measures
+MEASURED = {"masked_inference": ["ce"]}
+
+
+def planned(study, at, entry):
+    """Evaluations of a place that fit all calibrators of an entry on one run, and test one of its shifts."""
+    return [
+        each
+        for key, each in study.evaluations.items()
+        if all(getattr(key, axis) == value for axis, value in at.items())
+        and set(entry["calibrator"]) <= set(each.calibrators)
+        and (not entry["shift"] or set(entry["shift"]) & set(each.families))
+    ]
+
+
+@pytest.mark.parametrize("name", ["fedlas", "maccal", "smart"])
+def test_every_figure_can_be_drawn_at_each_place_that_its_list_names(name, tmp_path):
+    """Methods, calibrators, shifts and probes; what comes from elsewhere, such as an import, the list says."""
+    study = study_of(name, tmp_path)
+    (paper,) = study.papers
+    for entry in paper["figures"]:
+        axes = {axis: entry[axis] for axis in ("dataset", "backbone", "method") if entry[axis]}
+        for values in itertools.product(*axes.values()):
+            assert planned(study, dict(zip(axes, values, strict=True)), entry), (entry["number"], values)
+        probe = entry["needs"].removeprefix("the probe ")
+        if probe != entry["needs"]:
+            axes["method"] = MEASURED.get(entry["figure"], entry["method"])
+            for values in itertools.product(*axes.values()):
+                found = planned(study, dict(zip(axes, values, strict=True)), entry)
+                ids = {each["id"] for evaluation in found for each in evaluation.probes.values()}
+                assert probe in ids, (entry["number"], values)
+
+
+def test_runs_of_fedlas(fedlas):
+    rows, seeds = 15, 3  # Table 1 has sixteen rows, of which CE + TS trains nothing
+    columns = 3 * 2
+    fine = 9 * 2 * 2
+    assert len(fedlas.runs) == len(fedlas.evaluations) == rows * columns * seeds + fine == 306
+    assert runs_with(fedlas, dataset="tiny_imagenet") == rows * 2 * seeds
+    assert runs_with(fedlas, protocol="finegrained") == runs_with(fedlas, protocol="finegrained_vit") == 9 * 2
+
+
+def test_runs_of_maccal(maccal):
+    rows, plugged, cells = 16, 10, 2 * 4 + 1
+    ablation, masks, mixing, factors = 4 * 2, 5, 3 * 3, 6 * 2
+    total = (rows + plugged) * cells + ablation + masks + mixing + factors
+    assert len(maccal.runs) == len(maccal.evaluations) == total == 268
+    first = [key for key, run in maccal.runs.items() if run.first_stage is None]
+    assert len(first) == 13 * cells + 6  # thirteen full trainings a cell, and six strengths of mixing
+
+
+def test_second_stages_start_from_the_runs_of_the_first(maccal):
+    for key, run in maccal.runs.items():
+        if run.first_stage is not None:
+            assert run.first_stage in maccal.runs
+            assert run.first_stage == key._replace(method=key.method.partition("+")[2] or "ce")
+
+
+def test_runs_of_maccal_are_those_of_any_study_with_its_protocol(maccal, make_config):
+    grid = {"protocol": "fcline", "datasets": ["cifar10"], "backbones": ["resnet50"], "methods": ["ce", "mixup", "tst"]}
+    other = Plan(Study(make_config(grid, data_root="data"), HOME))
+    mine = Plan(maccal)
+    for key in other.study.runs:
+        assert mine.run_fingerprint(key) == other.run_fingerprint(key)
+
+
+def test_constants_that_depend_on_data_set_and_network(fedlas):
+    for key, run in fedlas.runs.items():
+        options, vit = run.method.loss_options, key.backbone == "vit_b16_384"
+        if key.method.startswith("fedlas"):
+            other = 0.95 if key.dataset == "cifar10" else 0.5
+            assert options["momentum"] == (0.001 if vit else other)
+            assert options["ema_start"] == ("constants" if vit else "auto")
+        if key.method == "acls":
+            assert options["alpha"] == (0.1 if key.dataset.startswith("cifar") else 0.05)
+
+
+def test_an_incomplete_last_batch_is_dropped_where_the_official_code_does(fedlas, maccal):
+    dropped = {key.dataset for key, run in fedlas.runs.items() if run.protocol["drop_last"]}
+    assert dropped == {"cifar10", "fgvc_aircraft", "fgvc_aircraft_448", "cub200", "cub200_448"}
+    assert not any(run.protocol["drop_last"] for run in maccal.runs.values())
+
+
+def test_batches_on_tiny_imagenet_are_those_that_each_paper_states(fedlas, maccal):
+    sizes = {
+        name: {r.protocol["batch_size"] for k, r in s.runs.items() if k.dataset == "tiny_imagenet"}
+        for name, s in (("fedlas", fedlas), ("maccal", maccal))
+    }
+    assert sizes == {"fedlas": {64}, "maccal": {128}}
+
+
+def test_figure_5_of_smart_imports_what_the_study_of_its_tables_leaves(tmp_path, monkeypatch):
+    tables = study_of("smart")
+    key = RunKey("published", "imagenet", "imagenet_vit_b32", "ce", 1)
+    logits = {n: f"{tables.layout.run(key)}/{logits_file(tables.runs[key].checkpoints[0], n)}" for n in ("val", "test")}
+    monkeypatch.chdir(tmp_path)
+    for path in map(Path, logits.values()):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    study = Study(yaml.safe_load((HOME / "config/studies/smart_figure5.yaml").read_text()), HOME)
+    assert len(Plan(study).manifest()["runs"]) == 8 * 5
+    for run in study.runs.values():
+        assert {name: str(study.external_path(run.external[name])) for name in logits} == logits
+    available = tables.datasets.spec("imagenet").info["sizes"]["val"]
+    assert max(run.external["val_rows"] for run in study.runs.values()) == available
+    # gc_ts reads the features beside the logits
+    assert tables.runs[key].protocol["export_features"]
+    ((entry,),) = [[each for each in paper["figures"] if each["number"] == "5"] for paper in tables.papers]
+    assert (entry["backbone"], "smart_figure5.yaml" in entry["note"]) == ([key.backbone], True)

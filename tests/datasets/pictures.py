@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from PIL import Image
 
-from calgrid.configuration.datasets import FACTS, DatasetBook
+from calgrid.configuration.datasets import FACTS, DatasetCatalog
 from calgrid.datasets import open_prepared, prepare
 
 
@@ -43,7 +43,7 @@ def write_folder(root, pixels, labels, names):
 
 def specification(data_root, name="mine", **options):
     """What the workflow would hand to the preparation."""
-    book = DatasetBook({name: options})
+    book = DatasetCatalog({name: options})
     info = book.spec(name).info
     facts = {fact: info[fact] for fact in ("role", "image_shape", *FACTS)}
     return {"unit": name, **book.settings(name, str(data_root)), "info": facts, "fingerprint": "0" * 16}

@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 from tests.datasets.pictures import draw, encoded, prepared, specification, write_folder, write_parquet
 
-from calgrid.configuration.datasets import DatasetBook
+from calgrid.configuration.datasets import DatasetCatalog
 from calgrid.datasets import _image_files, base, image_parquet, open_prepared, prepare
 from calgrid.datasets._splits import shuffled_order, stratified_order
 from calgrid.errors import ConfigError, DataError, StateError
@@ -397,13 +397,13 @@ def test_an_empty_split_is_refused(files, tmp_path):
 )
 def test_what_the_labels_do_not_hold_cannot_be_asked_for(files, refuses, monkeypatch, options, message):
     monkeypatch.setattr(_image_files, "decode", None)  # no picture is read
-    book = DatasetBook({"mine": {"base": "image_parquet", **options}})
+    book = DatasetCatalog({"mine": {"base": "image_parquet", **options}})
     with refuses(ConfigError, "datasets.mine: ", message):
         book.training_rows("mine", str(files))
 
 
 def test_labels_that_fit_pass_the_check(files):
-    book = DatasetBook({"mine": PARQUET, "folders": FOLDERS})
+    book = DatasetCatalog({"mine": PARQUET, "folders": FOLDERS})
     assert [book.training_rows(name, str(files)) for name in ("mine", "folders", "digits")] == [51, 51, None]
 
 

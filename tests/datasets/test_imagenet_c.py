@@ -9,7 +9,7 @@ from tests.datasets.archives import expect, write_tar
 from tests.datasets.pictures import encoded
 
 from calgrid import registry
-from calgrid.configuration.datasets import DatasetBook
+from calgrid.configuration.datasets import DatasetCatalog
 from calgrid.datasets import base, open_prepared, prepare
 from calgrid.datasets.imagenet import Imagenet
 from calgrid.datasets.imagenet_c import ImagenetC
@@ -125,7 +125,7 @@ def test_few_pictures_are_in_memory_at_once_and_the_bytes_are_the_same(root, mon
 
 def test_it_belongs_to_the_rows_of_imagenet_and_not_to_those_of_a_variant():
     assert registry.spec("dataset", "imagenet").info["families"] == ("imagenet_c",)
-    book = DatasetBook({"second": {"base": "imagenet", "split_seed": 5}})
+    book = DatasetCatalog({"second": {"base": "imagenet", "split_seed": 5}})
     assert book.families("second") == ()
 
 

@@ -10,7 +10,7 @@ from tests.datasets.archives import expect, write_tar, write_zip
 from tests.datasets.pictures import encoded
 
 from calgrid import registry
-from calgrid.configuration.datasets import DatasetBook
+from calgrid.configuration.datasets import DatasetCatalog
 from calgrid.configuration.plan import Plan
 from calgrid.configuration.study import Study
 from calgrid.datasets import open_prepared, prepare
@@ -195,7 +195,7 @@ def test_only_a_variant_that_says_so_may_repeat_a_split(root, plan, monkeypatch,
 )
 def test_mistakes_in_variants_are_refused(refuses, datasets, parts):
     with refuses(ConfigError, *parts):
-        DatasetBook(datasets)
+        DatasetCatalog(datasets)
 
 
 # archives of another content

@@ -13,7 +13,7 @@ from tests.training.test_trainer import CPU, StopAfter, assert_same_result, asse
 from torch import nn
 
 from calgrid.backbones import build_backbone
-from calgrid.configuration.methods import MethodBook, Place
+from calgrid.configuration.components import MethodCatalog, RunContext
 from calgrid.errors import StateError
 from calgrid.losses import build_loss
 from calgrid.procedures import build_procedure
@@ -436,8 +436,8 @@ def test_a_checkpoint_predicts_without_the_run_that_wrote_it(eval_mask, spec, fi
 
 def test_rows_of_the_ablation_add_one_part_after_the_other():
     config = yaml.safe_load((HOME / "config/studies/maccal_ablation.yaml").read_text())
-    place = Place("digits", "digits", "resnet8")
-    book = MethodBook(config["methods"])
+    place = RunContext("digits", "digits", "resnet8")
+    book = MethodCatalog(config["methods"])
     rows = [book.resolve(name, place) for name in ("maccal_a1", "maccal_a2", "maccal_a3", "maccal_a4", "maccal")]
     assert {row.first_stage for row in rows} == {"ce"}
     parts = ("head", "gradient", "sparsity")

@@ -11,8 +11,7 @@ from scipy.special import expit
 from tests.conftest import HOME
 
 from calgrid.calibrators import build_calibrator
-from calgrid.configuration.figures import load_figures
-from calgrid.configuration.tables import paper
+from calgrid.configuration.papers import load_figures, paper
 from calgrid.errors import ConfigError
 from calgrid.metrics import nll
 from calgrid.reporting.figure import Frame

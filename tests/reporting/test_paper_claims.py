@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from tests.reporting.test_papers import HOME, PLACES, tables  # noqa: F401  (a fixture)
 
-from calgrid.configuration.tables import paper
+from calgrid.configuration.papers import paper
 
 #: the same as the paper names them
 PRINTED_PLACES = [(data, net.removesuffix("_tiny")) for data, net in PLACES]

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 from tests.statistics.cases import DEFAULTS
 
-from calgrid.configuration.tables import paper
+from calgrid.configuration.papers import paper
 from calgrid.reporting.html import write_report
 from calgrid.reporting.papers.marks import BEST, row_ranks
 from calgrid.reporting.papers.tables import paper_tables

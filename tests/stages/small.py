@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from calgrid.configuration.runs import RunKey
+from calgrid.storage.layout import RunKey
 
 HOME = Path(__file__).parents[2]
 

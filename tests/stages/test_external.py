@@ -14,10 +14,12 @@ from safetensors.numpy import save_file
 
 from calgrid.calibrators import build_calibrator
 from calgrid.errors import DataError, StateError
-from calgrid.stages.external import OUTPUTS, import_run, predicted, read_any, split_rows
+from calgrid.stages.external import import_run, predicted, read_any, split_rows
 from calgrid.storage.head import read_head
+from calgrid.storage.layout import logits_files
 from calgrid.storage.logits import Logits, read_logits, write_logits
 
+OUTPUTS = logits_files(["last"])
 KEY = {"protocol": "external", "dataset": "cifar10", "backbone": "vit", "method": "ce", "seed": 1}
 
 

@@ -13,10 +13,11 @@ from calgrid.configuration.study import Study
 from calgrid.datasets import open_prepared
 from calgrid.errors import DataError, StateError
 from calgrid.stages.network import build_network
-from calgrid.stages.predict import outputs, predict
+from calgrid.stages.predict import predict
 from calgrid.stages.train import train
 from calgrid.storage.checkpoint import load_checkpoint
 from calgrid.storage.head import read_head
+from calgrid.storage.layout import logits_files
 from calgrid.storage.logits import read_logits
 from calgrid.storage.records import PREDICT, Record
 
@@ -45,7 +46,7 @@ def export(plan, data, out, families=FAMILIES, spec=None):
 
 def test_one_file_a_split_and_family_for_each_tested_checkpoint(run):
     files = {str(path.relative_to(run)) for path in run.rglob("logits/**/*.parquet") if ".calgrid" not in path.parts}
-    assert files == set(outputs(["best", "last"], list(FAMILIES)))
+    assert files == set(logits_files(["best", "last"], list(FAMILIES)))
 
 
 def test_columns_and_metadata_follow_the_contract(run, plan):
@@ -160,7 +161,7 @@ def test_a_study_with_other_families_leaves_those_of_the_first(run, plan, data, 
     before = (out / "logits/last/ood/photos.parquet").read_bytes()
     assert export(plan, data, out, families=["digits_c"])
     record = Record.read(out, PREDICT)
-    assert set(record.files) >= set(outputs(["best", "last"], list(FAMILIES)))
+    assert set(record.files) >= set(logits_files(["best", "last"], list(FAMILIES)))
     assert record.damaged() == []
     assert (out / "logits/last/ood/photos.parquet").read_bytes() == before
     for family in FAMILIES:

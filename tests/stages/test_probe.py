@@ -14,8 +14,9 @@ from calgrid.configuration.plan import Plan
 from calgrid.configuration.study import Study
 from calgrid.errors import StateError
 from calgrid.stages.predict import predict
-from calgrid.stages.probe import outputs, probe
+from calgrid.stages.probe import probe
 from calgrid.stages.train import train
+from calgrid.storage.layout import probe_files
 from calgrid.storage.logits import read_logits
 from calgrid.storage.tables import read_frame
 
@@ -70,7 +71,7 @@ def test_each_checkpoint_is_measured_and_the_footer_says_of_what(run, probing, n
     assert set(table["checkpoint"]) == {"best", "last"}
     assert table.groupby("checkpoint").size().nunique() == 1
     assert not table.isna().any().any()
-    footer = json.loads(pq.read_table(run / outputs(name)[0]).schema.metadata[b"calgrid"])
+    footer = json.loads(pq.read_table(run / probe_files(name)[0]).schema.metadata[b"calgrid"])
     assert footer["probe"] == probing.study.probes.resolve(name, "")
     assert {part: footer[part] for part in ("dataset", "method", "seed", "split")} == {
         "dataset": "digits",
@@ -82,7 +83,7 @@ def test_each_checkpoint_is_measured_and_the_footer_says_of_what(run, probing, n
 
 @pytest.mark.parametrize("name", PROBES)
 def test_measuring_again_gives_the_same_bytes(run, probing, data, name):
-    path = run / outputs(name)[0]
+    path = run / probe_files(name)[0]
     before = path.read_bytes()
     assert measure(probing, data, run, name)
     assert path.read_bytes() == before

@@ -16,7 +16,6 @@ from tests.stages.small import HOME
 from calgrid.backbones._densenet import SmallImageDenseNet
 from calgrid.backbones.imagenet import ImageNetResNet50
 from calgrid.configuration.plan import Plan
-from calgrid.configuration.runs import RunKey
 from calgrid.configuration.study import Study
 from calgrid.datasets import ImageSplit, Prepared
 from calgrid.errors import ConfigError, DataError
@@ -25,6 +24,7 @@ from calgrid.stages.aggregate import _costs
 from calgrid.stages.predict import predict
 from calgrid.stages.published import take_weights
 from calgrid.storage.checkpoint import load_checkpoint
+from calgrid.storage.layout import RunKey
 from calgrid.storage.logits import read_logits
 from calgrid.storage.tables import read_frame
 

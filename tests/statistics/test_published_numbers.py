@@ -8,7 +8,7 @@ import pytest
 from tests.statistics.cases import frame, one
 
 from calgrid.calibrators import build_calibrator
-from calgrid.configuration.methods import registered_methods
+from calgrid.configuration.components import registered_methods
 from calgrid.conventions import PUBLISHED_COLUMNS, PUBLISHED_PLACE
 from calgrid.errors import DataError
 from calgrid.metrics import METRICS

@@ -1,9 +1,9 @@
-"""Times in the future are mended, all to the same moment; nothing else is touched."""
+"""Times in the future are clamped, all to the same moment; nothing else is touched."""
 
 import os
 import time
 
-from calgrid.storage.clock import mend_future
+from calgrid.storage.clock import clamp_future_mtimes
 
 
 def file(folder, name, ahead):
@@ -18,7 +18,7 @@ def test_only_times_in_the_future_are_set_and_all_alike(tmp_path):
     past = [file(tmp_path, name, seconds) for name, seconds in (("c", -3600), ("d", 5))]
     before = [path.stat().st_mtime_ns for path in past]
     begin = time.time()
-    assert mend_future([*ahead, *past, tmp_path / "not there"]) == [str(path) for path in ahead]
+    assert clamp_future_mtimes([*ahead, *past, tmp_path / "not there"], begin) == [str(path) for path in ahead]
     times = {path.stat().st_mtime for path in ahead}
     assert len(times) == 1
     assert begin - 1 <= times.pop() <= time.time() + 1
@@ -28,5 +28,5 @@ def test_only_times_in_the_future_are_set_and_all_alike(tmp_path):
 
 def test_a_second_call_finds_nothing(tmp_path):
     path = file(tmp_path, "a", 3600)
-    assert mend_future([path]) == [str(path)]
-    assert mend_future([path]) == []
+    assert clamp_future_mtimes([path], time.time()) == [str(path)]
+    assert clamp_future_mtimes([path], time.time()) == []

@@ -8,7 +8,7 @@ import yaml
 from tests.conftest import HOME
 from tests.workflow.dag import Repository
 
-from calgrid.configuration.places import cell_place
+from calgrid.configuration.papers import cell_key
 from calgrid.configuration.plan import Plan
 from calgrid.configuration.study import Study
 
@@ -31,7 +31,7 @@ def test_every_cell_of_its_tables_is_filled_by_some_run(study):
     for table in paper["tables"]:
         for row in table["rows"]:
             for column in table["columns"]:
-                place = cell_place(table, row, column)
+                place = cell_key(table, row, column)
                 wanted = [
                     evaluation
                     for key, evaluation in study.evaluations.items()

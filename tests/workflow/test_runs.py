@@ -16,7 +16,7 @@ import pandas as pd
 import pytest
 from tests.workflow.dag import AGGREGATION, CONFIG, HOME, Repository, jobs
 
-from calgrid.configuration.rules import GPU_DEVICES
+from calgrid.configuration.jobs import GPU_DEVICES
 
 pytestmark = pytest.mark.workflow
 RUN = "results/runs/quick/digits/resnet8"

@@ -7,43 +7,43 @@ localrules:
 
 rule manifest:
     input:
-        BOOK.repair_trigger(f"{STUDY}/manifest.json"),
+        JOBS.repair_trigger(f"{STUDY}/manifest.json"),
     output:
         f"{STUDY}/manifest.json",
     log:
-        f"{LOGS}/{BOOK.study}/manifest.log",
+        f"{LOGS}/{JOBS.study}/manifest.log",
     benchmark:
-        f"{TIMES}/{BOOK.study}/manifest.tsv"
+        f"{TIMES}/{JOBS.study}/manifest.tsv"
     params:
-        fingerprint=BOOK.plan.manifest()["fingerprint"],
+        fingerprint=JOBS.plan.manifest()["fingerprint"],
     run:
         from calgrid.storage.records import write_record
 
-        write_record(Path(output[0]), BOOK.plan.manifest())
+        write_record(Path(output[0]), JOBS.plan.manifest())
 
 
 rule aggregate:
     input:
-        BOOK.repair_trigger(f"{STUDY}/metrics.parquet"),
-        BOOK.records(),
-        BOOK.probes(),
+        JOBS.repair_trigger(f"{STUDY}/metrics.parquet"),
+        JOBS.records(),
+        JOBS.probes(),
         manifest=f"{STUDY}/manifest.json",
-        parts=BOOK.parts(),
+        parts=JOBS.parts(),
     output:
         [f"{STUDY}/{name}" for name in STUDY_FILES],
     log:
-        f"{LOGS}/{BOOK.study}/aggregate.log",
+        f"{LOGS}/{JOBS.study}/aggregate.log",
     benchmark:
-        f"{TIMES}/{BOOK.study}/aggregate.tsv"
+        f"{TIMES}/{JOBS.study}/aggregate.tsv"
     conda:
         "../../envs/report.yaml"
-    threads: BOOK.needs.aggregate_threads
+    threads: JOBS.needs.aggregate_threads
     resources:
         mem_mb=lambda wildcards, attempt: attempt * 4000,
         runtime=60,
     params:
         folder=lambda wildcards: STUDY,
-        fingerprint=BOOK.stage_fingerprint("aggregate"),
+        fingerprint=JOBS.stage_fingerprint("aggregate"),
     shell:
         "python -m calgrid aggregate --manifest {input.manifest:q} --out {params.folder:q} --threads {threads}"
         " --log {log:q} >> {log:q} 2>&1"

@@ -9,9 +9,10 @@ HOME = Path(workflow.current_basedir.path).parents[1]
 # This checkout, whatever is installed.
 sys.path.insert(0, str(HOME / "src"))
 
-from calgrid.configuration.reading import read_configuration
-from calgrid.configuration.rules import RuleBook
+from calgrid.configuration.files import read_configuration
+from calgrid.configuration.jobs import Jobs
 from calgrid.errors import CalgridError
+from calgrid.storage.layout import EXTERNAL, run_path
 
 DEFAULT = HOME / "config" / "config.yaml"
 # --configfile merges with this default, so a study of its own must not load it.
@@ -27,28 +28,25 @@ try:
     # Snakemake, which has read them already, keeps the last of keys that are repeated.
     for path in workflow.overwrite_configfiles or [DEFAULT]:
         read_configuration(Path(path))
-    BOOK = RuleBook(config, HOME, local=LOCAL, repairs=workflow.is_main_process)
+    JOBS = Jobs(config, HOME, local=LOCAL, repairs=workflow.is_main_process)
     if workflow.is_main_process:
-        BOOK.plan.study.check_labels()
+        JOBS.plan.study.check_labels()
 except (CalgridError, OSError) as error:
     raise WorkflowError(str(error)) from None
 
-BOOK.export_environment()
-# Jobs on nodes read this file too, with clocks of their own.
-if workflow.is_main_process:
-    BOOK.mend_times()
+JOBS.export_environment()
 # One GPU job at a time on this machine, unless the user says otherwise (--resources gpu=2).
 if LOCAL:
     workflow.global_resources.setdefault("gpu", 1)
 
-RESULTS = BOOK.results
-STUDY = f"{RESULTS}/{BOOK.study}"
-KEY = "{protocol}/{dataset}/{backbone}/{method}/seed{seed}"
-RUN = f"{RESULTS}/runs/{KEY}"
-PART = f"{STUDY}/parts/{KEY}"
+RESULTS = JOBS.results
+STUDY = f"{RESULTS}/{JOBS.study}"
+KEY = run_path()
+RUN = JOBS.layout.run(KEY)
+PART = JOBS.layout.part(KEY)
 LOGS = f"{RESULTS}/logs"
 TIMES = f"{RESULTS}/benchmarks"
 
 
 wildcard_constraints:
-    **BOOK.wildcard_constraints,
+    **JOBS.wildcard_constraints,

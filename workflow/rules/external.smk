@@ -1,7 +1,7 @@
 rule import_external:
     input:
-        BOOK.repair_trigger(f"{RUN}/predict.json"),
-        files=BOOK.external_files,
+        JOBS.repair_trigger(f"{RUN}/predict.json"),
+        files=JOBS.external_files,
     output:
         update(f"{RUN}/predict.json"),
     log:
@@ -9,7 +9,7 @@ rule import_external:
     benchmark:
         f"{TIMES}/import/{KEY}.tsv"
     wildcard_constraints:
-        protocol="external",
+        protocol=EXTERNAL,
     conda:
         "../../envs/calibrate.yaml"
     threads: 1
@@ -18,7 +18,7 @@ rule import_external:
         runtime=30,
     params:
         folder=RUN,
-        spec=BOOK.external_spec,
+        spec=JOBS.external_spec,
     shell:
         "python -m calgrid import --spec {params.spec:q} --files {input.files:q} --out {params.folder:q}"
         " --log {log:q} >> {log:q} 2>&1"

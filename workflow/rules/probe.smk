@@ -1,8 +1,8 @@
 rule probe:
     input:
-        BOOK.repair_trigger(f"{RUN}/probes/{{probe}}.json"),
+        JOBS.repair_trigger(f"{RUN}/probes/{{probe}}.json"),
         model=f"{RUN}/train.json",
-        data=BOOK.probe_data,
+        data=JOBS.probe_data,
     output:
         update(f"{RUN}/probes/{{probe}}.json"),
     log:
@@ -13,13 +13,13 @@ rule probe:
         "../../envs/probe.yaml"
     threads: 1
     resources:
-        gpu=BOOK.gpus,
-        mem_mb=BOOK.needs.probe_memory,
+        gpu=JOBS.gpus,
+        mem_mb=JOBS.needs.probe_memory,
         runtime=60,
     params:
-        folder=BOOK.run_folder,
+        folder=RUN,
         data=f"{RESULTS}/data/{{dataset}}",
-        spec=BOOK.probe_spec,
+        spec=JOBS.probe_spec,
     shell:
         "python -m calgrid probe --spec {params.spec:q} --model {params.folder:q}/model.safetensors"
         " --data {params.data:q} --out {params.folder:q} --threads {threads} --log {log:q} >> {log:q} 2>&1"

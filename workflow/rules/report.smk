@@ -3,7 +3,7 @@ TOTALS = [f"{STUDY}/{name}" for name in STUDY_FILES]
 
 rule tables:
     input:
-        BOOK.repair_trigger(f"{STUDY}/tables"),
+        JOBS.repair_trigger(f"{STUDY}/tables"),
         TOTALS,
         manifest=f"{STUDY}/manifest.json",
     output:
@@ -14,17 +14,17 @@ rule tables:
             category="Tables",
         ),
     log:
-        f"{LOGS}/{BOOK.study}/tables.log",
+        f"{LOGS}/{JOBS.study}/tables.log",
     benchmark:
-        f"{TIMES}/{BOOK.study}/tables.tsv"
+        f"{TIMES}/{JOBS.study}/tables.tsv"
     conda:
         "../../envs/report.yaml"
     threads: 1
     resources:
-        mem_mb=lambda wildcards, attempt: attempt * BOOK.needs.report_memory(),
+        mem_mb=lambda wildcards, attempt: attempt * JOBS.needs.report_memory(),
         runtime=30,
     params:
-        fingerprint=BOOK.stage_fingerprint("tables"),
+        fingerprint=JOBS.stage_fingerprint("tables"),
     shell:
         "python -m calgrid tables --manifest {input.manifest:q} --out {output:q} --threads {threads}"
         " --log {log:q} >> {log:q} 2>&1"
@@ -32,7 +32,7 @@ rule tables:
 
 rule figures:
     input:
-        BOOK.repair_trigger(f"{STUDY}/figures"),
+        JOBS.repair_trigger(f"{STUDY}/figures"),
         TOTALS,
         manifest=f"{STUDY}/manifest.json",
     output:
@@ -43,17 +43,17 @@ rule figures:
             category="Figures",
         ),
     log:
-        f"{LOGS}/{BOOK.study}/figures.log",
+        f"{LOGS}/{JOBS.study}/figures.log",
     benchmark:
-        f"{TIMES}/{BOOK.study}/figures.tsv"
+        f"{TIMES}/{JOBS.study}/figures.tsv"
     conda:
         "../../envs/report.yaml"
     threads: 1
     resources:
-        mem_mb=lambda wildcards, attempt: attempt * BOOK.needs.report_memory(),
+        mem_mb=lambda wildcards, attempt: attempt * JOBS.needs.report_memory(),
         runtime=30,
     params:
-        fingerprint=BOOK.stage_fingerprint("figures"),
+        fingerprint=JOBS.stage_fingerprint("figures"),
     shell:
         "python -m calgrid figures --manifest {input.manifest:q} --out {output:q} --threads {threads}"
         " --log {log:q} >> {log:q} 2>&1"
@@ -61,7 +61,7 @@ rule figures:
 
 rule report:
     input:
-        BOOK.repair_trigger(f"{STUDY}/report.html"),
+        JOBS.repair_trigger(f"{STUDY}/report.html"),
         TOTALS,
         manifest=f"{STUDY}/manifest.json",
         tables=f"{STUDY}/tables",
@@ -69,17 +69,17 @@ rule report:
     output:
         f"{STUDY}/report.html",
     log:
-        f"{LOGS}/{BOOK.study}/report.log",
+        f"{LOGS}/{JOBS.study}/report.log",
     benchmark:
-        f"{TIMES}/{BOOK.study}/report.tsv"
+        f"{TIMES}/{JOBS.study}/report.tsv"
     conda:
         "../../envs/report.yaml"
     threads: 1
     resources:
-        mem_mb=lambda wildcards, attempt: attempt * BOOK.needs.report_memory(),
+        mem_mb=lambda wildcards, attempt: attempt * JOBS.needs.report_memory(),
         runtime=30,
     params:
-        fingerprint=BOOK.stage_fingerprint("report"),
+        fingerprint=JOBS.stage_fingerprint("report"),
     shell:
         "python -m calgrid report --manifest {input.manifest:q} --out {output:q} --threads {threads}"
         " --log {log:q} >> {log:q} 2>&1"

@@ -1,8 +1,8 @@
 rule train:
     input:
-        BOOK.repair_trigger(f"{RUN}/train.json"),
-        data=BOOK.data,
-        first_stage=BOOK.first_stage,
+        JOBS.repair_trigger(f"{RUN}/train.json"),
+        data=JOBS.data,
+        first_stage=JOBS.first_stage,
     output:
         update(f"{RUN}/train.json"),
     log:
@@ -13,14 +13,14 @@ rule train:
         "../../envs/train.yaml"
     threads: 1
     resources:
-        gpu=BOOK.needs.train_gpus,
-        mem_mb=BOOK.needs.train_memory,
-        runtime=BOOK.needs.train_minutes,
+        gpu=JOBS.needs.train_gpus,
+        mem_mb=JOBS.needs.train_memory,
+        runtime=JOBS.needs.train_minutes,
     params:
         folder=RUN,
         data=f"{RESULTS}/data/{{dataset}}",
-        spec=BOOK.train_spec,
-        options=BOOK.train_options,
+        spec=JOBS.train_spec,
+        options=JOBS.train_options,
     shell:
         "python -m calgrid train --spec {params.spec:q} --data {params.data:q} --out {params.folder:q}"
         " {params.options} --threads {threads} --log {log:q} >> {log:q} 2>&1"

@@ -17,7 +17,7 @@ TIMM_WEIGHTS = re.compile(r"""["'](\w+)\.(\w+)["']\s*:""")
 NEAR = 3
 
 
-def describe(id: str, where: str = "") -> registry.Spec:
+def describe(id: str, where: str = "") -> registry.ComponentSpec:
     """Return what is registered of a backbone, or of the library that has it (``timm/resnet50``).
 
     Raises
@@ -30,7 +30,7 @@ def describe(id: str, where: str = "") -> registry.Spec:
     return spec
 
 
-def check_image_size(spec: registry.Spec, height: int, width: int, where: str) -> None:
+def check_image_size(spec: registry.ComponentSpec, height: int, width: int, where: str) -> None:
     """Raise ConfigError if a backbone cannot take images of this size, as far as that is known."""
     least, most = spec.info.get("min_size", 1), spec.info.get("max_size")
     if least <= min(height, width) and (most is None or max(height, width) <= most):

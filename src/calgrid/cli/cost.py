@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from calgrid.cli.listing import read_study
-from calgrid.configuration.costs import FORTH, RunCost, StudyCost, study_cost
+from calgrid.configuration.costs import FORWARD_SHARE, RunCost, StudyCost, study_cost
 from calgrid.configuration.resources import PASS_SECONDS, PASS_SECONDS_A_MULTIPLY_ADD, UNKNOWN_IMAGES
 from calgrid.errors import ConfigError
 
@@ -86,14 +86,14 @@ def _assumptions(found: StudyCost, throughput: Mapping[str, float]) -> list[str]
         lines.append(f"- Stated by you, for training on images of this study: {stated}.")
     if estimated:
         lines.append(
-            f"- Estimated, not measured on your GPU: {', '.join(estimated)}. A pass forth and back over an image takes "
-            f"{PASS_SECONDS_A_MULTIPLY_ADD:g} s a multiplication and addition of the network, the slow end of what "
+            f"- Estimated, not measured on your GPU: {', '.join(estimated)}. A forward and backward pass over an image "
+            f"takes {PASS_SECONDS_A_MULTIPLY_ADD:g} s a multiply-add of the network, the slow end of what "
             f"published training times on CIFAR with one A40 come to, and at least {PASS_SECONDS:g} s at 32x32 pixels. "
             "Precision is not taken into account. Give --throughput for better numbers."
         )
     lines += [
         "- Every training step counts as one pass over its images, whatever the method; some take longer.",
-        f"- Images that are scored, and the frozen body under a second stage, count {FORTH:.2f} of a pass.",
+        f"- Images that are scored, and the frozen body under a second stage, count {FORWARD_SHARE:.2f} of a pass.",
         "- Calibration and reports run on processor cores and are not in the hours.",
         "- Disk is that of uncompressed numbers; tables, figures and resume states are not in it.",
     ]

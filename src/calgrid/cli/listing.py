@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from calgrid import registry
-from calgrid.configuration.methods import registered_methods
+from calgrid.configuration.components import registered_methods
+from calgrid.configuration.files import read_configuration
+from calgrid.configuration.jobs import gpu_here
 from calgrid.configuration.plan import Plan
-from calgrid.configuration.reading import read_configuration
-from calgrid.configuration.rules import gpu_here
 from calgrid.configuration.study import Study
 from calgrid.errors import ConfigError
 from calgrid.progress import log
@@ -63,15 +63,12 @@ def _entries(kind: str) -> Iterable[dict[str, Any]]:
             yield {"id": name, "summary": metric.summary, "source": metric.source, "facts": facts}
         return
     if kind == "methods":
-        procedures = registry.specs("procedure")
-        for name in registered_methods():
-            yield _entry(procedures[name] if name in procedures else registry.spec("loss", name))
+        yield from map(_entry, registered_methods().values())
         return
-    for spec in registry.specs(REGISTRY_KINDS[kind]).values():
-        yield _entry(spec)
+    yield from map(_entry, registry.specs(REGISTRY_KINDS[kind]).values())
 
 
-def _entry(spec: registry.Spec) -> dict[str, Any]:
+def _entry(spec: registry.ComponentSpec) -> dict[str, Any]:
     return {
         "id": spec.id,
         "summary": spec.summary,
@@ -88,10 +85,9 @@ def check(options: argparse.Namespace) -> None:
     study = read_study(options.configuration, options.home)
     study.check_labels()
     plan = Plan(study)
-    trained = [run for run in study.runs.values() if run.external is None]
     sys.stdout.write(
-        f"study '{study.layout.study}': {len(trained)} runs to train, "
-        f"{len(study.runs) - len(trained)} external, {len(study.evaluations)} to evaluate\n"
+        f"study '{study.layout.study}': {len(study.trained)} runs to train, "
+        f"{len(study.external)} external, {len(study.evaluations)} to evaluate\n"
     )
     for number in study.idle_overrides():
         log(f"calgrid check: overrides[{number}] matches no run of this study.")

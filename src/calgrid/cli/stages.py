@@ -5,50 +5,33 @@ import json
 import shutil
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any
 
 from calgrid.conventions import TRAINED
 from calgrid.errors import ConfigError, unknown_id
+from calgrid.specs import (
+    CalibrateSpec,
+    DataSpec,
+    ExternalSpec,
+    Manifest,
+    PredictSpec,
+    ProbeSpec,
+    Spec,
+    TrainSpec,
+    checked,
+)
 from calgrid.storage import provenance
 from calgrid.storage.atomic import read_json
 from calgrid.storage.records import FILES, listed, read_record, study_record, write_record
 from calgrid.storage.stage import keep_record
 
-#: what stages read of their specification, which :class:`calgrid.configuration.plan.Plan` makes
-NEEDED = MappingProxyType(
-    {
-        "data": ("unit", "kind", "options", "sources", "info", "fingerprint"),
-        "train": ("key", "protocol", "procedure", "data", "first_stage", "fingerprint"),
-        "predict": ("key", "checkpoints", "export_features", "run_fingerprint", "families", "fingerprint"),
-        "probe": ("key", "probe", "checkpoints", "run_fingerprint", "fingerprint"),
-        "external": ("key", "external", "fingerprint"),
-        "calibrate": (
-            *("key", "checkpoints", "families", "fit_on", "draws", "calibrators", "statistics", "label_counts"),
-            *("run_fingerprint", "logits_fingerprint", "disjoint_validation", "fingerprint"),
-        ),
-        "manifest": ("study", "statistics", "published", "runs", "configuration", "fingerprint"),
-    }
-)
+
+def _manifest(path: Path) -> Manifest:
+    return checked(read_record(path, "manifest"), Manifest, f"The manifest {path}")
 
 
-def _complete(found: Any, what: str, keys: Sequence[str]) -> Mapping[str, Any]:
-    """Return what was read, or raise ConfigError naming the first key that is not there."""
-    if not isinstance(found, Mapping):
-        raise ConfigError(f"{what} must be a JSON object, got {type(found).__name__}.")
-    for key in keys:
-        if key not in found:
-            raise ConfigError(f"{what} lacks the key '{key}': take it as the workflow makes it.")
-    return found
-
-
-def _manifest(path: Path) -> Mapping[str, Any]:
-    return _complete(read_record(path, "manifest"), f"The manifest {path}", NEEDED["manifest"])
-
-
-def _spec(text: str, stage: str) -> Mapping[str, Any]:
+def _spec(text: str, stage: str, kind: type[Spec]) -> Spec:
     """Read a specification: JSON itself, a file that holds it, or a run of a configuration (CONFIG#RUN)."""
     config, hash_sign, run = text.partition("#")
     if text.lstrip().startswith("{"):
@@ -57,13 +40,13 @@ def _spec(text: str, stage: str) -> Mapping[str, Any]:
         except ValueError as error:
             raise ConfigError(f"--spec is not valid JSON ({error}).") from None
     elif hash_sign:
-        return _from_configuration(Path(config), run, stage)
+        found = _from_configuration(Path(config), run, stage)
     else:
         found = read_json(Path(text), "specification")
-    return _complete(found, "--spec", NEEDED[stage])
+    return checked(found, kind, "--spec")
 
 
-def _from_configuration(config: Path, run: str, stage: str) -> Mapping[str, Any]:
+def _from_configuration(config: Path, run: str, stage: str) -> object:
     """Resolve ``protocol/dataset/backbone/method/seed1``, or a data set, of a configuration in the workflow's root.
 
     For a probe, its name stands behind the run: ``.../seed1/margin_attack``.
@@ -88,17 +71,18 @@ def data(options: argparse.Namespace) -> None:
     from calgrid.datasets import prepare
 
     begin = time.monotonic()
-    configured = _spec(options.spec, "data") if options.spec else None
+    configured = _spec(options.spec, "data", DataSpec) if options.spec else None
     manifest = prepare(options.unit, options.out, options.data_root, options.base, configured, options.threads)
     spec = configured or {"unit": options.unit, "base": options.base and options.base.name}
-    facts = {"spec": spec, "fingerprint": options.fingerprint or spec.get("fingerprint", "")}
+    fingerprint: str = options.fingerprint or (configured["fingerprint"] if configured else "")
+    facts = {"spec": spec, "fingerprint": fingerprint}
     write_record(options.out / "prepare.json", provenance.stage_record(facts, begin, "numpy", "scikit-learn", "Pillow"))
-    keep_record(options.out, "data", facts["fingerprint"], manifest.name)
+    keep_record(options.out, "data", fingerprint, manifest.name)
 
 
 def train(options: argparse.Namespace) -> None:
     """Train one run, or take its published weights."""
-    spec = _spec(options.spec, "train")
+    spec = _spec(options.spec, "train", TrainSpec)
     settings = {"device": options.device, "threads": options.threads}
     if spec["protocol"]["weights"] == TRAINED:
         from calgrid.stages.train import train as run
@@ -116,7 +100,7 @@ def predict(options: argparse.Namespace) -> None:
     from calgrid.stages.predict import predict as run
 
     run(
-        _spec(options.spec, "predict"),
+        _spec(options.spec, "predict", PredictSpec),
         options.model,
         options.data,
         options.out,
@@ -130,7 +114,7 @@ def probe(options: argparse.Namespace) -> None:
     """Measure a run with one probe."""
     from calgrid.stages.probe import probe as run
 
-    spec = _spec(options.spec, "probe")
+    spec = _spec(options.spec, "probe", ProbeSpec)
     run(spec, options.model, options.data, options.out, device=options.device, threads=options.threads)
 
 
@@ -138,14 +122,14 @@ def import_run(options: argparse.Namespace) -> None:
     """Import logits made elsewhere."""
     from calgrid.stages.external import import_run as run
 
-    run(_spec(options.spec, "external"), options.files, options.out)
+    run(_spec(options.spec, "external", ExternalSpec), options.files, options.out)
 
 
 def evaluate(options: argparse.Namespace) -> None:
     """Fit and score all calibrators of a run."""
     from calgrid.stages.calibrate import calibrate
 
-    calibrate(_spec(options.spec, "calibrate"), options.run_folder, options.out)
+    calibrate(_spec(options.spec, "calibrate", CalibrateSpec), options.run_folder, options.out)
 
 
 def aggregate(options: argparse.Namespace) -> None:

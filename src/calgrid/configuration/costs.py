@@ -1,8 +1,9 @@
 """What a study will take before anything has run: jobs, hours of a GPU, and disk.
 
 Hours are those of one GPU, from images times seconds an image; see :class:`Resources` for the seconds. Each training
-step counts as one pass forth and back over its images, whatever the method; a pass forth alone, of images that are
-scored or of a frozen body under a second stage, as a third of that. Disk counts arrays as they are before compression.
+step counts as one forward and backward pass over its images, whatever the method; a forward pass alone, of images that
+are scored or of a frozen body under a second stage, as a third of that. Disk is that
+of uncompressed arrays.
 """
 
 import math
@@ -10,12 +11,12 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from calgrid.configuration.resources import UNKNOWN_CLASSES, Resources, backbone_facts
-from calgrid.configuration.runs import RunKey, family_unit
 from calgrid.configuration.study import Study
 from calgrid.errors import unknown_id
+from calgrid.storage.layout import RunKey, family_unit
 
-#: a pass forth costs this share of one forth and back
-FORTH = 1 / 3
+#: a forward pass costs this share of a forward and backward pass
+FORWARD_SHARE = 1 / 3
 #: bytes of a stored number of a checkpoint, a logits file or exported features
 FLOAT = 4
 #: jobs after calibration: manifest, aggregate, tables, figures, report
@@ -57,8 +58,8 @@ def study_cost(study: Study, throughput: Mapping[str, float] | None = None) -> S
     ConfigError : a throughput is given for a backbone that the study does not train.
     """
     needs = Resources(study, gpus=1)
-    trained = [key for key, run in study.runs.items() if run.external is None]
-    evaluated = [key for key in study.evaluations if study.runs[key].external is None]
+    trained = list(study.trained)
+    evaluated = [key for key in study.evaluations if key in study.trained]
     throughput = throughput or {}
     for backbone in throughput:
         if backbone not in (known := {key.backbone for key in trained}):
@@ -89,10 +90,10 @@ def _probe_jobs(study: Study) -> dict[str, int]:
 
 
 def _run_cost(study: Study, needs: Resources, key: RunKey, throughput: Mapping[str, float]) -> RunCost:
-    run, images = study.runs[key], needs.images(key.dataset)
+    run, images = study.trained[key], needs.images(key.dataset)
     an_image = 1 / throughput[key.backbone] if key.backbone in throughput else needs.pass_seconds(key)
-    trained = images["train"] * (1.0 if run.first_stage is None else FORTH)
-    seconds = run.protocol["epochs"] * (trained + images["val"] * FORTH) * an_image
+    trained = images["train"] * (1.0 if run.first_stage is None else FORWARD_SHARE)
+    seconds = run.protocol["epochs"] * (trained + images["val"] * FORWARD_SHARE) * an_image
     checkpoints = len(run.checkpoints)
     size = checkpoints * FLOAT * _parameters(needs, key)
     if key not in study.evaluations:  # a first stage that nobody asked about has no logits
@@ -101,7 +102,7 @@ def _run_cost(study: Study, needs: Resources, key: RunKey, throughput: Mapping[s
     own = images["val"] + images["test"]
     exported = {False: 0, True: own, "all": own + families}[run.protocol["export_features"]]
     numbers = (own + families) * _classes(needs, key.dataset) + exported * backbone_facts(key.backbone)["num_features"]
-    scoring = checkpoints * (own + families) * FORTH * an_image
+    scoring = checkpoints * (own + families) * FORWARD_SHARE * an_image
     return RunCost(key, seconds / 3600, scoring / 3600, size + checkpoints * FLOAT * numbers)
 
 

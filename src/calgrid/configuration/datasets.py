@@ -1,4 +1,7 @@
-"""Data sets of a configuration: registered ones, and those that the user makes of files of their own."""
+"""Data sets that a configuration can name: registered ones, variants of them, and those made of the user's own files.
+
+What is known of each before it is prepared, and what its prepared arrays depend on.
+"""
 
 import dataclasses
 import math
@@ -23,9 +26,11 @@ FACTS = ("n_classes", "mean", "std", "duplicates")
 VARIANT_FACTS = ("sizes", "repeats", "warning")
 #: facts of shift families that are computed from a data set
 SHIFT_FACTS = ("base", "shifts", "severities")
+#: facts that the specification of a configured data set holds, as far as they are known
+PLANNED_FACTS = ("role", "image_shape", *SHIFT_FACTS, *FACTS, *VARIANT_FACTS)
 
 
-class DatasetBook:
+class DatasetCatalog:
     """All data sets, shift families and out-of-distribution sets that a configuration can name.
 
     Parameters
@@ -36,10 +41,10 @@ class DatasetBook:
 
     def __init__(self, configured: Mapping[str, Mapping[str, Any]]) -> None:
         self.configured = configured
-        self._specs: dict[str, registry.Spec] = {}
+        self._specs: dict[str, registry.ComponentSpec] = {}
         self._options: dict[str, dict[str, Any]] = {}
         self._variants: set[str] = set()
-        self._shifts: dict[str, registry.Spec] = {}
+        self._shifts: dict[str, registry.ComponentSpec] = {}
         for name in configured:
             self._add(name, f"datasets.{name}")
         for name, kind in self._shifts.items():  # their data set may be configured further below
@@ -47,7 +52,7 @@ class DatasetBook:
         for name in (name for name in configured if name not in self._shifts):
             self._check_families(name, f"datasets.{name}.families")
 
-    def spec(self, name: str, where: str = "") -> registry.Spec:
+    def spec(self, name: str, where: str = "") -> registry.ComponentSpec:
         """Return what is known of a data set before it is prepared; the id of a configured one is its name.
 
         Raises ConfigError for an unknown name, or a kind of data set that must first be told its files.
@@ -147,7 +152,7 @@ class DatasetBook:
         self._options[name] = options
         self._specs[name] = dataclasses.replace(base, id=name, info=MappingProxyType(info))
 
-    def _add_shift(self, name: str, kind: registry.Spec, where: str) -> None:
+    def _add_shift(self, name: str, kind: registry.ComponentSpec, where: str) -> None:
         """Add a shift family that is computed from the test images of any data set."""
         given = self.configured[name]
         if extra := {"like", "families"} & set(given):
@@ -166,7 +171,7 @@ class DatasetBook:
         self._options[name] = options
         self._specs[name] = dataclasses.replace(kind, id=name, info=MappingProxyType(info))
 
-    def _add_variant(self, name: str, base: registry.Spec, where: str) -> None:
+    def _add_variant(self, name: str, base: registry.ComponentSpec, where: str) -> None:
         """Add a registered data set with options of its own."""
         given = self.configured[name]
         own = {key: value for key, value in given.items() if key not in KEYS}
@@ -224,7 +229,7 @@ def as_list(value: str | Iterable[str] | None) -> list[str]:
     return [value] if isinstance(value, str) else list(value)
 
 
-def _is_kind(spec: registry.Spec) -> bool:
+def _is_kind(spec: registry.ComponentSpec) -> bool:
     return bool(spec.info.get("configurable", False))
 
 

@@ -1,35 +1,265 @@
-"""Folders and files that a configuration names: what must hold of them before any job."""
+"""YAML files as people write them: read strictly, checked against a JSON schema, with defaults filled in.
 
-import csv
+Every mistake ends in one sentence that says where it is.
+"""
+
+import functools
+import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from calgrid.conventions import PUBLISHED_COLUMNS, PUBLISHED_UNITS
-from calgrid.errors import ConfigError
+import jsonschema
+import yaml
 
-#: columns of published numbers that hold numbers, and whether each row needs one
-NUMBERS = {"value": True, "severity": False, "std": False}
+from calgrid.errors import ConfigError, number_as_text, unknown_id
+from calgrid.ranges import is_finite, not_finite
+
+MERGE = "tag:yaml.org,2002:merge"
+#: characters of a whole number, and of a wrong value in a message
+LONGEST_INTEGER, LONGEST_SHOWN = 40, 80
 
 
-def check_folders(config: Mapping[str, Any]) -> None:
-    """Raise ConfigError unless the folders of the results and of the data can be used as such."""
-    for key in ("results", "data_root"):
-        if (config[key] or "").startswith("~"):
-            raise ConfigError(f"{key}: '~' is not replaced by your home folder here; write the path in full.")
-        if not is_path(config[key] or ""):
-            raise ConfigError(f"{key}: {config[key]!r} holds a character that no path can have; write another one.")
-    if wrong := sorted(set("{}\n") & set(config["results"])):
-        raise ConfigError(f"results: the path must not hold {wrong[0]!r}, which means something to Snakemake.")
-    _check_no_file(Path(config["results"], config["study"]), "results")
-    if config["data_root"] is None:
-        return
-    data_root = Path(config["data_root"])
-    _check_no_file(data_root, "data_root")
-    # a folder beside the results is made by the first download; elsewhere a missing one is a slip
-    if not data_root.is_dir() and len(data_root.parts) > 1:
-        raise ConfigError(f"data_root: the folder '{data_root}' does not exist; create it or correct the path.")
+class _RepeatedKeyError(Exception):
+    """A mapping has a key twice, of which YAML would keep the last."""
+
+
+class _Loader(yaml.SafeLoader):  # type: ignore[misc]  # PyYAML has no types
+    """The safe loader; a mapping in which a key is written twice raises _RepeatedKeyError.
+
+    Keys are compared as they are written, before a merge (``<<``) adds those of another mapping.
+    """
+
+    def compose_mapping_node(self, anchor: str | None) -> yaml.MappingNode:
+        node = super().compose_mapping_node(anchor)
+        lines: dict[tuple[str, str], int] = {}
+        for key, _ in node.value:
+            if not isinstance(key, yaml.ScalarNode) or key.tag == MERGE:
+                continue
+            line, name = key.start_mark.line + 1, (key.tag, key.value)
+            if name in lines:
+                raise _RepeatedKeyError(f"line {line}: the key '{key.value}' is in line {lines[name]} already")
+            lines[name] = line
+        return node
+
+    def construct_yaml_int(self, node: yaml.ScalarNode) -> int:
+        """Refuse what no number of a configuration needs, and Python would not print."""
+        if len(node.value) > LONGEST_INTEGER:
+            raise yaml.constructor.ConstructorError(None, None, "a number is too long", node.start_mark)
+        return super().construct_yaml_int(node)
+
+
+_Loader.add_constructor("tag:yaml.org,2002:int", _Loader.construct_yaml_int)
+
+
+def read_yaml(path: Path, what: str) -> Any:
+    """Read a YAML file.
+
+    Parameters
+    ----------
+    what : names the file in messages, as their first words.
+
+    Raises
+    ------
+    ConfigError : the file is missing, no YAML, or has a key twice in one mapping.
+    """
+    try:
+        loader = _Loader(path.read_text(encoding="utf-8"))
+        try:
+            found = loader.get_single_data()
+        finally:
+            loader.dispose()
+        json.dumps(found, default=str, skipkeys=True)  # raises ValueError for an alias within what it repeats
+        return found
+    except FileNotFoundError:
+        raise ConfigError(f"{what} does not exist.") from None
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{what} is not UTF-8 from byte {error.start} on: save it as UTF-8.") from None
+    except _RepeatedKeyError as error:
+        raise ConfigError(f"{what}, {error}: join the two or remove one.") from None
+    except RecursionError:
+        raise ConfigError(f"{what} is nested too deeply: write it with fewer levels.") from None
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        place = f", line {mark.line + 1}, column {mark.column + 1}," if mark else ""
+        begun = f", begun in line {error.context_mark.line + 1}" if error.context_mark else ""
+        during = f" ({error.context}{begun})" if error.context else ""
+        raise ConfigError(f"{what}{place} is not valid YAML: {error.problem}{during}.") from None
+    except (yaml.YAMLError, ValueError) as error:
+        reason = " ".join(str(error).split()).replace('in "<unicode string>", ', "")
+        raise ConfigError(f"{what} is not valid YAML: {reason}.") from None
+
+
+def read_mapping(path: Path, what: str) -> dict[str, Any]:
+    """Read a YAML file that holds keys and values; see :func:`read_yaml`."""
+    found = read_yaml(path, what)
+    if not isinstance(found, Mapping):
+        raise ConfigError(f"{what} must be a mapping of keys to values.")
+    return dict(found)
+
+
+def read_configuration(path: Path) -> dict[str, Any]:
+    """Read the file of a configuration."""
+    return read_mapping(path, f"The configuration {path}")
+
+
+def _is_integer(_: Any, value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _is_number(_: Any, value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and is_finite(value)
+
+
+#: JSON takes 1.0 for a whole number, which no seed or count may be, and knows no NaN
+_Validator = jsonschema.validators.extend(
+    jsonschema.Draft202012Validator,
+    type_checker=jsonschema.Draft202012Validator.TYPE_CHECKER.redefine_many(
+        {"integer": _is_integer, "number": _is_number}
+    ),
+)
+
+
+@functools.cache
+def load_schema(path: Path) -> Mapping[str, Any]:
+    """Read a JSON schema written in YAML."""
+    return read_yaml(Path(path), f"The schema {path}")
+
+
+def validate(value: Any, schema_path: Path, what: str) -> None:
+    """Raise ConfigError in one sentence if ``value`` does not follow the schema; ``what`` names the value."""
+    validator = _Validator(load_schema(schema_path))
+    error = jsonschema.exceptions.best_match(validator.iter_errors(value), key=_relevance)
+    if error is not None:
+        raise ConfigError(_sentence(error, what))
+
+
+def read_valid(path: Path, schema_path: Path, what: str) -> Any:
+    """Read a YAML file that must follow a schema; see :func:`read_yaml` and :func:`validate`."""
+    found = read_yaml(path, what)
+    validate(found, schema_path, what)
+    return found
+
+
+def fill_defaults(value: dict[str, Any], schema_path: Path) -> dict[str, Any]:
+    """Return a copy in which keys that were left out have the schema's defaults, also in nested objects."""
+    root = load_schema(schema_path)
+    return _filled(value, root, root)
+
+
+def _relevance(error: jsonschema.ValidationError) -> tuple[Any, ...]:
+    # a misspelt key first: that another key is missing may only follow from it
+    return (-len(error.path), error.validator == "additionalProperties", error.validator not in ("anyOf", "oneOf"))
+
+
+def _place(error: jsonschema.ValidationError, what: str) -> str:
+    parts = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in error.absolute_path)
+    return f"{what}: {parts.lstrip('.')}" if parts else what
+
+
+def _sentence(error: jsonschema.ValidationError, what: str) -> str:
+    place = _place(error, what)
+    explain = _EXPLANATIONS.get(str(error.validator))
+    return explain(error, place) if explain else f"{place}: {error.message}."
+
+
+def _unknown_key(error: jsonschema.ValidationError, place: str) -> str:
+    known = error.schema.get("properties", {})
+    extra = next(key for key in error.instance if key not in known)
+    return str(unknown_id("key", extra, known, place))
+
+
+def _missing_key(error: jsonschema.ValidationError, place: str) -> str:
+    missing = next(key for key in error.validator_value if key not in error.instance)
+    return f"{place}: the key '{missing}' is missing."
+
+
+def _alternatives(error: jsonschema.ValidationError, place: str) -> str:
+    if not error.absolute_path:
+        return f"{place}: it needs 'grids' or 'external', or there is nothing to do."
+    return f"{place} must be one identifier or a list of them, got {_shown(error.instance)}."
+
+
+def _repeated(error: jsonschema.ValidationError, place: str) -> str:
+    double = next(item for item in error.instance if error.instance.count(item) > 1)
+    return f"{place} holds {double!r} twice: each entry may occur once."
+
+
+def _wrong_type(error: jsonschema.ValidationError, place: str) -> str:
+    if "propertyNames" in error.absolute_schema_path:
+        return (
+            f"{place}: {_shown(error.instance)} is no valid name, which is text: write one that starts with a letter."
+        )
+    wanted = [error.validator_value] if isinstance(error.validator_value, str) else error.validator_value
+    given, numbers = error.instance, {"number", "integer"} & set(wanted)
+    whole = numbers == {"integer"}
+    hint = number_as_text(given, whole) if numbers else ""
+    if numbers and isinstance(given, int | float) and not isinstance(given, bool):
+        if not is_finite(given):
+            return f"{place} {not_finite(given)}."
+        hint = f" (write {int(given)})" if whole and given == int(given) else ""
+    if "array" in wanted and isinstance(given, str | int | float) and str(given).isprintable() and given != "":
+        hint = f" (write [{given}])"
+    return f"{place} must be of type {' or '.join(wanted)}, got {_shown(given)}{hint}."
+
+
+def _shown(value: Any) -> str:
+    """A value as a message shows it, cut where it is long."""
+    text = repr(value)
+    return text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]} ..."
+
+
+def _empty(_: jsonschema.ValidationError, place: str) -> str:
+    return f"{place} must not be empty."
+
+
+_EXPLANATIONS: Mapping[str, Callable[[jsonschema.ValidationError, str], str]] = {
+    "additionalProperties": _unknown_key,
+    "required": _missing_key,
+    "anyOf": _alternatives,
+    "minItems": _empty,
+    "minProperties": _empty,
+    "uniqueItems": _repeated,
+    "type": _wrong_type,
+    "enum": lambda error, place: (
+        f"{place} must be one of {', '.join(map(str, error.validator_value))}, got {_shown(error.instance)}."
+    ),
+    "maxLength": lambda error, place: (
+        f"{place} must have at most {error.validator_value} characters, got {len(error.instance)}."
+    ),
+    "not": lambda error, place: f"{place} must not be {error.instance!r}: that name is taken.",
+    "pattern": lambda error, place: (
+        f"{place}: {_shown(error.instance)} is no valid name (pattern {error.validator_value})."
+    ),
+}
+
+
+def _resolve(schema: Mapping[str, Any], root: Mapping[str, Any]) -> Mapping[str, Any]:
+    while "$ref" in schema:
+        target: Any = root
+        for part in schema["$ref"].removeprefix("#/").split("/"):
+            target = target[part]
+        schema = {**target, **{key: value for key, value in schema.items() if key != "$ref"}}
+    return schema
+
+
+def _filled(value: Any, schema: Mapping[str, Any], root: Mapping[str, Any]) -> Any:
+    schema = _resolve(schema, root)
+    if isinstance(value, Mapping):
+        result = {key: _filled(item, _child(schema, key), root) for key, item in value.items()}
+        for key, child in schema.get("properties", {}).items():
+            if key not in result and "default" in _resolve(child, root):
+                result[key] = _resolve(child, root)["default"]
+        return result
+    if isinstance(value, list):
+        return [_filled(item, schema.get("items", {}), root) for item in value]
+    return value
+
+
+def _child(schema: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    fallback = schema.get("additionalProperties", {})
+    return schema.get("properties", {}).get(key, fallback if isinstance(fallback, Mapping) else {})
 
 
 def is_path(text: str) -> bool:
@@ -38,56 +268,3 @@ def is_path(text: str) -> bool:
         return b"\0" not in os.fsencode(text)
     except UnicodeEncodeError:
         return False
-
-
-def _check_no_file(folder: Path, where: str) -> None:
-    for path in (folder, *folder.parents):
-        if path.exists():
-            if not path.is_dir():
-                raise ConfigError(f"{where}: '{path}' is a file; give a folder.")
-            return
-
-
-def check_published(path: Path, where: str) -> None:
-    """Raise ConfigError unless a file holds published numbers (``config/published/README.md``)."""
-    if not path.is_file():
-        raise ConfigError(f"{where}: the file '{path}' does not exist; correct the path.")
-    try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            rows = csv.reader(file, strict=True)
-            _check_columns(columns := next(rows, []), f"{where}: '{path}'")
-            for row in rows:
-                if row:
-                    _check_row(columns, row, f"{where}: '{path}', line {rows.line_num}")
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise ConfigError(f"{where}: '{path}' is no CSV file in UTF-8 ({error}); correct or remove it.") from None
-
-
-def _check_columns(columns: Sequence[str], where: str) -> None:
-    if missing := [name for name in PUBLISHED_COLUMNS if name not in columns]:
-        raise ConfigError(
-            f"{where} is no CSV file of published numbers: it lacks the column{'s' if missing[1:] else ''} "
-            f"{', '.join(missing)} (config/published/README.md explains them)."
-        )
-    if double := [name for name in columns if columns.count(name) > 1]:
-        raise ConfigError(f"{where} has the column {double[0]} twice; remove one.")
-
-
-def _check_row(columns: Sequence[str], row: Sequence[str], where: str) -> None:
-    if len(row) != len(columns):
-        raise ConfigError(f"{where}, has {len(row)} cells and not {len(columns)}; put cells with commas into quotes.")
-    cells = dict(zip(columns, row, strict=True))
-    if cells["unit"] not in PUBLISHED_UNITS:
-        raise ConfigError(f"{where}: unit must be one of {', '.join(PUBLISHED_UNITS)}, got {cells['unit']!r}.")
-    for name, needed in NUMBERS.items():
-        text = cells.get(name, "")
-        if (needed or text) and not _is_number(text):
-            raise ConfigError(f"{where}: {name} must be a number, got {text!r}.")
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True

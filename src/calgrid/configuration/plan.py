@@ -1,20 +1,44 @@
-"""What each job of a study is told: specifications and fingerprints, as strings for the rules of the workflow."""
+"""What each job of a study is told: specifications (:mod:`calgrid.specs`) and fingerprints.
+
+Snakemake runs a job again when its specification has changed, so a fingerprint covers all that determines the result.
+"""
 
 import functools
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from calgrid import fingerprint, registry
-from calgrid.configuration.datasets import FACTS, SHIFT_FACTS, VARIANT_FACTS
-from calgrid.configuration.protocols import trains
-from calgrid.configuration.runs import EXTERNAL, RunKey, family_unit
-from calgrid.configuration.study import Study
-from calgrid.configuration.tuning import candidates
-from calgrid.configuration.weights import FOCAL_CALIBRATION, checkpoint_file
+from calgrid.configuration.checks import tuning_candidates
+from calgrid.configuration.datasets import PLANNED_FACTS
+from calgrid.configuration.protocols import FOCAL_CALIBRATION, checkpoint_file, trains
+from calgrid.configuration.study import Run, Study
+from calgrid.conventions import SAME_SHIFT
 from calgrid.errors import ConfigError, unknown_id
+from calgrid.specs import (
+    CalibrateSpec,
+    Calibrator,
+    DataSpec,
+    ExternalSpec,
+    FirstStage,
+    FirstStageRun,
+    FittedCalibrator,
+    Key,
+    LabelCounts,
+    Manifest,
+    ManifestRun,
+    MeasuredProbe,
+    Normalisation,
+    PredictSpec,
+    ProbeSpec,
+    Protocol,
+    Spec,
+    TrainSpec,
+    Tuning,
+)
+from calgrid.storage.layout import RunKey, family_unit
 
 #: keys of a protocol that matter after training only
 EXPORT_KEYS = ("export_features", "test_normalisation")
@@ -35,7 +59,6 @@ class Plan:
 
     def __init__(self, study: Study) -> None:
         self.study = study
-        self._train: dict[RunKey, dict[str, Any]] = {}
 
     @functools.cached_property
     def statistics(self) -> Mapping[str, Any]:
@@ -50,167 +73,145 @@ class Plan:
         return fingerprint.of_stage(settings, [self.study.datasets.spec(unit).module, "calgrid.datasets._prepared"])
 
     @functools.cache  # noqa: B019
-    def data_spec(self, unit: str) -> Mapping[str, Any]:
-        """Specification of a configured data set; nothing for a registered one, whose file says all."""
+    def data_spec(self, unit: str) -> DataSpec | None:
+        """Specification of a configured data set; none for a registered one, whose file says all."""
         settings = self.study.data_settings(unit)
         if not settings:
-            return {}
+            return None
         info = self.study.datasets.spec(unit).info
-        facts = {
-            name: info[name] for name in ("role", "image_shape", *SHIFT_FACTS, *FACTS, *VARIANT_FACTS) if name in info
+        return {
+            "unit": unit,
+            "kind": settings["kind"],
+            "options": settings["options"],
+            "sources": settings["sources"],
+            "info": {name: info[name] for name in PLANNED_FACTS if name in info},
+            "fingerprint": self.data(unit),
         }
-        return {"unit": unit, **settings, "info": facts, "fingerprint": self.data(unit)}
 
-    def train(self, key: RunKey) -> Mapping[str, Any]:
+    @functools.cache  # noqa: B019
+    def train(self, key: RunKey) -> TrainSpec:
         """Specification of a training run; its ``fingerprint`` covers everything that determines the weights."""
-        if key not in self._train:
-            self._train[key] = self._train_spec(key)
-        return self._train[key]
-
-    def _train_spec(self, key: RunKey) -> dict[str, Any]:
-        run = self.study.runs[key]
-        if run.method is None:
+        if key not in self.study.trained:
             raise ConfigError(f"Run {key.path} is external: it is not trained here.")
-        method = run.method
-        first = None
-        if run.first_stage is not None:
-            stage_one = self.study.runs[run.first_stage]
-            first = {
-                "fingerprint": self.train(run.first_stage)["fingerprint"],
-                "checkpoint": stage_one.checkpoints[0],
-            }
-        spec = {
-            "key": key._asdict(),
-            "protocol": {k: v for k, v in run.protocol.items() if k not in EXPORT_KEYS},
+        run = self.study.trained[key]
+        method, modules = run.method, ["calgrid.stages.published"]
+        spec: TrainSpec = {
+            "key": _key(key),
+            "protocol": cast(Protocol, {k: v for k, v in run.protocol.items() if k not in EXPORT_KEYS}),
             "procedure": {"id": method.procedure, "options": dict(method.procedure_options)},
             "data": self.data(key.dataset),
-            "first_stage": first,
+            "first_stage": self._first_stage(run),
+            "fingerprint": "",
         }
         if trains(run.protocol):
             spec["loss"] = {"id": method.loss, "options": dict(method.loss_options)}
+            modules = ["calgrid.stages.train", registry.spec("loss", method.loss).module]
         if run.protocol["weights"] == FOCAL_CALIBRATION:
             spec["checkpoint"] = checkpoint_file(key.dataset, key.backbone, method, key.path)
-        return {**spec, "fingerprint": fingerprint.of_stage(spec, self._training_modules(key))}
+        return _sealed(spec, [*modules, *_network_modules(run)])
 
-    def _training_modules(self, key: RunKey) -> list[str]:
-        run = self.study.runs[key]
-        method = run.method
-        own = ["calgrid.stages.train", registry.spec("loss", method.loss).module]
-        return [
-            *(own if trains(run.protocol) else ["calgrid.stages.published"]),
-            registry.spec("procedure", method.procedure).module,
-            registry.spec("backbone", key.backbone).module,
-        ]
+    def _first_stage(self, run: Run) -> FirstStage | None:
+        if run.first_stage is None:
+            return None
+        checkpoint = self.study.trained[run.first_stage].checkpoints[0]
+        return {"fingerprint": self.train(run.first_stage)["fingerprint"], "checkpoint": checkpoint}
 
     @functools.cache  # noqa: B019
-    def predict(self, key: RunKey) -> Mapping[str, Any]:
-        """Specification of a prediction.
-
-        It names all shift families that exist for the data set, whichever the study wants, so that studies with
-        different ones agree.
-        """
-        run, training = self.study.runs[key], self.train(key)
+    def predict(self, key: RunKey) -> PredictSpec:
+        """Specification of a prediction."""
+        run_fingerprint, run = self.train(key)["fingerprint"], self.study.trained[key]
         families = self.study.datasets.families(key.dataset)
-        spec = {
-            "key": key._asdict(),
+        spec: PredictSpec = {
+            "key": _key(key),
             "checkpoints": list(run.checkpoints),
+            "run_fingerprint": run_fingerprint,
             "export_features": run.protocol["export_features"],
-            "run_fingerprint": training["fingerprint"],
             "families": {family: self.data(family_unit(family)) for family in families},
-            **self._test_constants(key),
+            "fingerprint": "",
         }
-        modules = [
-            "calgrid.stages.predict",
-            registry.spec("procedure", run.method.procedure).module,
-            registry.spec("backbone", key.backbone).module,
-        ]
-        return {**spec, "fingerprint": fingerprint.of_stage(spec, modules)}
+        if constants := self._test_normalisation(run):
+            spec["test_normalisation"] = constants
+        return _sealed(spec, ["calgrid.stages.predict", *_network_modules(run)])
 
     @functools.cache  # noqa: B019
-    def probe(self, key: RunKey, name: str) -> Mapping[str, Any]:
+    def probe(self, key: RunKey, name: str) -> ProbeSpec:
         """Specification of a probe of a run."""
         probes = self.study.evaluations[key].probes if key in self.study.evaluations else {}
         if name not in probes:
             raise unknown_id("probe", name, probes or {"(none)"}, key.path)
-        run = self.study.runs[key]
-        spec = {
-            "key": key._asdict(),
-            "probe": probes[name],
+        run = self.study.trained[key]
+        spec: ProbeSpec = {
+            "key": _key(key),
             "checkpoints": list(run.checkpoints),
             "run_fingerprint": self.train(key)["fingerprint"],
-            **self._test_constants(key),
+            "probe": probes[name],
+            "fingerprint": "",
         }
-        modules = [
-            "calgrid.stages.probe",
-            registry.spec("probe", probes[name]["id"]).module,
-            registry.spec("procedure", run.method.procedure).module,
-            registry.spec("backbone", key.backbone).module,
-        ]
-        return {**spec, "fingerprint": fingerprint.of_stage(spec, modules)}
+        if constants := self._test_normalisation(run):
+            spec["test_normalisation"] = constants
+        module = registry.spec("probe", probes[name]["id"]).module
+        return _sealed(spec, ["calgrid.stages.probe", module, *_network_modules(run)])
 
-    def _test_constants(self, key: RunKey) -> dict[str, dict[str, list[float]]]:
-        """Mean and deviation by which test images are normalised where the protocol says other ones; else nothing."""
-        of = self.study.runs[key].protocol["test_normalisation"].get(key.dataset)
+    def _test_normalisation(self, run: Run) -> Normalisation | None:
+        """Mean and deviation that normalise test images where the protocol names those of another data set."""
+        of = run.protocol["test_normalisation"].get(run.key.dataset)
         if of is None:
-            return {}
+            return None
         info = self.study.datasets.spec(of).info
-        return {"test_normalisation": {name: list(info[name]) for name in ("mean", "std")}}
+        return {"mean": tuple(info["mean"]), "std": tuple(info["std"])}
 
     @functools.cache  # noqa: B019
-    def external(self, key: RunKey) -> Mapping[str, Any]:
+    def external(self, key: RunKey) -> ExternalSpec:
         """Specification of an import of logits made elsewhere."""
-        external = self.study.runs[key].external
-        if external is None:
+        if key not in self.study.external:
             raise ConfigError(f"Run {key.path} is trained here: it is not imported.")
-        config = {k: v for k, v in external.items() if k not in ("calibrators", "calibrator_seeds")}
-        spec = {"key": key._asdict(), "external": config}
-        return {**spec, "fingerprint": fingerprint.of_stage(spec, ["calgrid.stages.external"])}
+        spec: ExternalSpec = {"key": _key(key), "external": self.study.external[key].external, "fingerprint": ""}
+        return _sealed(spec, ["calgrid.stages.external"])
 
     def logits_fingerprint(self, key: RunKey) -> str:
         """Fingerprint that the run's logits files must carry."""
-        return (self.external if key.protocol == EXTERNAL else self.predict)(key)["fingerprint"]
+        return (self.external(key) if key in self.study.external else self.predict(key))["fingerprint"]
 
     def run_fingerprint(self, key: RunKey) -> str:
         """Fingerprint by which a number is traced to the run's records."""
-        return (self.external if key.protocol == EXTERNAL else self.train)(key)["fingerprint"]
+        return (self.external(key) if key in self.study.external else self.train(key))["fingerprint"]
 
     @functools.cache  # noqa: B019
-    def calibrator(self, name: str, id: str, options: str) -> str:
+    def _calibrator(self, name: str, id: str, options: str) -> str:
         """Fingerprint of a calibrator's code and options (JSON)."""
         return fingerprint.of_stage({"name": name, "options": options}, [registry.spec("calibrator", id).module])
 
     @functools.cache  # noqa: B019
-    def calibrate(self, key: RunKey) -> Mapping[str, Any]:
+    def calibrate(self, key: RunKey) -> CalibrateSpec:
         """Specification of the calibration and scoring of a run in this study."""
         if key not in self.study.evaluations:
             raise ConfigError(f"Run {key.path} is only a first stage: name its method in a grid to calibrate it.")
         run, wanted = self.study.runs[key], self.study.evaluations[key]
-        calibrators = [
-            {
-                **{k: entry[k] for k in ("name", "id", "options", "stochastic", "needs")},
-                "seeds": wanted.calibrator_seeds if entry["stochastic"] else wanted.calibrator_seeds[:1],
-                "fingerprint": self.calibrator(
-                    entry["name"], entry["id"], json.dumps(entry["options"], sort_keys=True)
-                ),
-            }
-            for entry in wanted.calibrators.values()
-        ]
-        spec = {
-            "key": key._asdict(),
+        spec: CalibrateSpec = {
+            "key": _key(key),
             "checkpoints": list(run.checkpoints),
-            "families": wanted.families,
-            "fit_on": wanted.fit_on,
-            "draws": wanted.calibrator_seeds if "same_shift" in wanted.fit_on else [],
-            "calibrators": calibrators,
+            "families": list(wanted.families),
+            "fit_on": list(wanted.fit_on),
+            "draws": list(wanted.calibrator_seeds) if SAME_SHIFT in wanted.fit_on else [],
+            "calibrators": [self._fitted(each, wanted.calibrator_seeds) for each in wanted.calibrators.values()],
             "statistics": {k: self.statistics[k] for k in SCORING_KEYS if k in self.statistics},
             "run_fingerprint": self.run_fingerprint(key),
             "logits_fingerprint": self.logits_fingerprint(key),
             "label_counts": self._label_counts(key),
-            "disjoint_validation": run.protocol.get("disjoint_validation", False),
+            "disjoint_validation": isinstance(run, Run) and run.protocol["disjoint_validation"],
+            "fingerprint": "",
         }
-        return {**spec, "fingerprint": fingerprint.of_stage(spec, ["calgrid.stages.calibrate"])}
+        return _sealed(spec, ["calgrid.stages.calibrate"])
 
-    def _label_counts(self, key: RunKey) -> dict[str, str] | None:
+    def _fitted(self, entry: Calibrator, seeds: Iterable[int]) -> FittedCalibrator:
+        options = json.dumps(entry["options"], sort_keys=True)
+        return {
+            **entry,
+            "seeds": list(seeds) if entry["stochastic"] else list(seeds)[:1],
+            "fingerprint": self._calibrator(entry["name"], entry["id"], options),
+        }
+
+    def _label_counts(self, key: RunKey) -> LabelCounts | None:
         """File with the label counts of a run's test split and what it holds now; None where there is none."""
         path = self.study.label_counts(key)
         return None if path is None else {"file": str(path), "sha256": self._file_digest(path)}
@@ -219,74 +220,88 @@ class Plan:
     def _file_digest(self, path: Path) -> str:
         return hashlib.sha256(path.read_bytes()).hexdigest()
 
-    def sees_validation(self, key: RunKey) -> bool:
+    def _sees_validation(self, key: RunKey) -> bool:
         """Does the loss of a run, or that of its first stage, look at validation data during training?"""
-        run = self.study.runs[key]
-        own = run.method is not None and registry.spec("loss", run.method.loss).info.get("sees_validation", False)
-        return bool(own) or (run.first_stage is not None and self.sees_validation(run.first_stage))
+        if key not in self.study.trained:
+            return False
+        run = self.study.trained[key]
+        own = registry.spec("loss", run.method.loss).info.get("sees_validation", False)
+        return bool(own) or (run.first_stage is not None and self._sees_validation(run.first_stage))
 
-    def manifest(self) -> dict[str, Any]:
+    def manifest(self) -> Manifest:
         """Everything that aggregation and the report need: parts with their fingerprints, and the configuration."""
-        layout = self.study.layout
-        runs = [
-            {
-                "key": key._asdict(),
-                "run": layout.run(key),
-                "first_stage": self._first_stage(key),
-                "part": layout.part(key),
-                "fingerprint": self.calibrate(key)["fingerprint"],
-                "external": key.protocol == EXTERNAL,
-                "families": self.study.evaluations[key].families,
-                "sees_validation": self.sees_validation(key),
-                "warning": self.study.datasets.warning(key.dataset),
-                **self._probes(key),
-            }
-            for key in self.study.evaluations
-        ]
-        published = [str(self.study.home / path) for path in self.study.config["published"]]
-        published += [paper["published"] for paper in self.study.papers]
+        config, papers = self.study.config, self.study.papers
+        published = [*(str(self.study.home / path) for path in config["published"]), *(p["published"] for p in papers)]
         content = {
             "study": self.study.layout.study,
             "statistics": dict(self.statistics),
             "published": list(dict.fromkeys(published)),
-            "papers": [{**each, "sha256": self._file_digest(Path(each["published"]))} for each in self.study.papers],
-            "lines": {protocol: line for line, each in self.study.config["lines"].items() for protocol in each},
+            "papers": [{**each, "sha256": self._file_digest(Path(each["published"]))} for each in papers],
+            "lines": {protocol: line for line, each in config["lines"].items() for protocol in each},
             "tuning": self._tuning(),
-            "runs": runs,
-            "configuration": {k: v for k, v in self.study.config.items() if k not in OF_THE_MACHINE},
+            "runs": [self._manifest_run(key) for key in self.study.evaluations],
+            "configuration": {k: v for k, v in config.items() if k not in OF_THE_MACHINE},
         }
-        return {**content, "fingerprint": fingerprint.digest({"content": content, "code": self.stage("aggregate")})}
+        digest = fingerprint.digest({"content": content, "code": self.stage("aggregate")})
+        return cast(Manifest, {**content, "fingerprint": digest})
 
-    def _tuning(self) -> dict[str, Any] | None:
+    def _manifest_run(self, key: RunKey) -> ManifestRun:
+        layout, wanted = self.study.layout, self.study.evaluations[key]
+        run: ManifestRun = {
+            "key": _key(key),
+            "run": layout.run(key),
+            "first_stage": self._first_stage_run(key),
+            "part": layout.part(key),
+            "fingerprint": self.calibrate(key)["fingerprint"],
+            "external": key in self.study.external,
+            "families": list(wanted.families),
+            "sees_validation": self._sees_validation(key),
+            "warning": self.study.datasets.warning(key.dataset),
+        }
+        if wanted.probes:
+            run["probes"] = [self._measured(key, name) for name in wanted.probes]
+        return run
+
+    def _measured(self, key: RunKey, name: str) -> MeasuredProbe:
+        spec = self.probe(key, name)
+        return {**spec["probe"], "fingerprint": spec["fingerprint"]}
+
+    def _first_stage_run(self, key: RunKey) -> FirstStageRun | None:
+        first = self.study.trained[key].first_stage if key in self.study.trained else None
+        return None if first is None else {"method": first.method, "run": self.study.layout.run(first)}
+
+    def _tuning(self) -> Tuning | None:
         """What the table of tuned methods needs; None where nothing is tuned."""
         settings = self.study.config["tuning"]
         if settings is None:
             return None
-        lists = {name: [list(each) for each in found] for name, found in candidates(settings).items()}
+        lists = {name: [list(each) for each in found] for name, found in tuning_candidates(settings).items()}
         return {"metric": settings["metric"], "protocol": settings["protocol"], "candidates": lists}
-
-    def _probes(self, key: RunKey) -> dict[str, list[dict[str, Any]]]:
-        """Probes of a run with the fingerprints of their tables; nothing where there are none."""
-        probes = self.study.evaluations[key].probes
-        named = [{**each, "fingerprint": self.probe(key, each["name"])["fingerprint"]} for each in probes.values()]
-        return {"probes": named} if named else {}
-
-    def _first_stage(self, key: RunKey) -> dict[str, str] | None:
-        """Method and folder of the run that a second stage starts from."""
-        first = self.study.runs[key].first_stage
-        return None if first is None else {"method": first.method, "run": self.study.layout.run(first)}
 
     def stage(self, name: str) -> str:
         """Fingerprint of a stage after calibration: ``aggregate``, ``tables``, ``figures``, ``report``."""
-        return fingerprint.of_stage({"stage": name, "files": _resource_digests(name)}, REPORT_MODULES[name])
+        files = []
+        if name == "report":  # its templates lie beside the code
+            templates = sorted((fingerprint.PACKAGE_ROOT / "reporting").glob("*.j2"))
+            files = [fingerprint.digest(path.read_text(encoding="utf-8")) for path in templates]
+        return fingerprint.of_stage({"stage": name, "files": files}, REPORT_MODULES[name])
 
 
-def _resource_digests(stage: str) -> Iterable[str]:
-    """Digests of files beside the code that shape a stage's output (the report's template)."""
-    if stage != "report":
-        return []
-    folder = fingerprint.PACKAGE_ROOT / "reporting"
-    return [fingerprint.digest(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.j2"))]
+def _key(key: RunKey) -> Key:
+    return cast(Key, key._asdict())
+
+
+def _network_modules(run: Run) -> list[str]:
+    """Modules of a run's procedure and backbone."""
+    found = (registry.spec("procedure", run.method.procedure), registry.spec("backbone", run.key.backbone))
+    return [each.module for each in found]
+
+
+def _sealed(spec: Spec, modules: Iterable[str]) -> Spec:
+    """Give a specification its fingerprint: of all else in it and of the code of its stage."""
+    settings = {name: value for name, value in spec.items() if name != "fingerprint"}
+    spec["fingerprint"] = fingerprint.of_stage(settings, modules)
+    return spec
 
 
 def as_json(spec: Mapping[str, Any]) -> str:

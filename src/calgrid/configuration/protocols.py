@@ -1,30 +1,102 @@
-"""Protocols: files in ``config/protocols`` and the variants that a configuration makes of them."""
+"""Protocols: how networks are trained, or where trained weights come from.
+
+Files in ``config/protocols``, the variants that a configuration makes of them, and the published checkpoints.
+"""
 
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, cast
 
 from calgrid import registry
-from calgrid.configuration.reading import read_mapping
-from calgrid.configuration.schema import fill_defaults, validate
+from calgrid.configuration.components import STANDARD, Method
+from calgrid.configuration.files import fill_defaults, read_mapping, validate
 from calgrid.conventions import TRAINED
 from calgrid.errors import ConfigError, unknown_id
+from calgrid.specs import CheckpointFile, Protocol
 from calgrid.training.schedule import epoch_batches
 
-#: keys that mean something in a protocol that trains nothing, and what the others are where they must be something
+#: keys that a protocol with ready weights may have, and the values that the others then stand for
 READY_KEYS = ("weights", "deterministic", "channels_last", "export_features", "test_normalisation")
 READY = MappingProxyType(
     {
         "epochs": 0,
         "batch_size": 0,
-        "checkpoints": ("last",),
+        "checkpoints": ["last"],
         "pretrained": False,
         "crop_size": None,
         "disjoint_validation": False,
     }
 )
+FOCAL_CALIBRATION = "focal_calibration"
+#: address of its checkpoints; our names -> theirs: of folders there and below data_root, and of networks
+ADDRESS = "https://www.robots.ox.ac.uk/~viveka/focal_calibration"
+FOLDERS = MappingProxyType({"cifar10": "CIFAR10", "cifar100": "CIFAR100"})
+NETWORKS = MappingProxyType(
+    {"resnet50": "resnet50", "resnet110": "resnet110", "wrn26_10": "wide_resnet", "densenet121": "densenet121"}
+)
+#: our losses -> hyper-parameters with which they were trained, as far as their files name them, and their name
+LOSSES: Mapping[str, tuple[Mapping[str, float], str]] = MappingProxyType(
+    {
+        "ce": ({}, "cross_entropy"),
+        "brier": ({}, "brier_score"),
+        "mmce_w": ({"lambda_": 2.0}, "mmce_weighted_lamda_2.0"),
+        "ls": ({"alpha": 0.05}, "cross_entropy_smoothed_smoothing_0.05"),
+        "flsd53": ({"gamma": 3.0, "gamma_hard": 5.0}, "focal_loss_adaptive_53"),
+        "fl3": ({"gamma": 3.0}, "focal_loss_gamma_3.0"),
+    }
+)
+#: epochs after which the published checkpoints were saved, and the exceptions of the scripts that evaluate them
+EPOCHS = 350
+OTHER_EPOCHS = MappingProxyType({("cifar10", "wrn26_10", "brier"): 550, ("cifar100", "resnet110", "brier"): 430})
+
+
+class ProtocolCatalog:
+    """All protocols that a configuration can name.
+
+    Parameters
+    ----------
+    folder : folder of protocol files, ``<id>.yaml``.
+    schema : path of protocol.schema.yaml.
+    variants : name -> {"base": id, key: value, ...}; nested keys are merged level by level.
+    """
+
+    def __init__(self, folder: Path, schema: Path, variants: Mapping[str, Mapping[str, Any]]) -> None:
+        self.schema, self.variants = Path(schema), variants
+        self.files = {path.stem: path for path in sorted(Path(folder).glob("*.yaml"))}
+        for name in variants:
+            if name in self.files:
+                raise ConfigError(f"protocols.{name}: there is a protocol file of that name; choose another one.")
+            self.get(name, f"protocols.{name}")
+
+    def get(self, name: str, where: str) -> Protocol:
+        """Return a protocol with all defaults filled in, without its description.
+
+        Raises ConfigError for an unknown name or a protocol that does not follow the schema.
+        """
+        if name in self.variants:
+            change = {key: value for key, value in self.variants[name].items() if key != "base"}
+            raw = merge(self._read(self.variants[name]["base"], f"{where}.base", self.files), change)
+        else:
+            raw = self._read(name, where, [*self.files, *self.variants])
+        at = f"protocol '{name}'"
+        validate(raw, self.schema, at)
+        filled = fill_defaults({"augmentation": {}, **raw}, self.schema)
+        del filled["description"]
+        protocol = cast(Protocol, filled)
+        _check_constants(protocol["test_normalisation"], f"{at}: test_normalisation")
+        if not trains(protocol):
+            return _ready(raw, filled, at)
+        _check_schedule(protocol, at)
+        if "second_stage" in protocol:
+            _check_schedule(for_stage(protocol, second=True), f"{at}: second_stage")
+        return protocol
+
+    def _read(self, name: str, where: str, known: Iterable[str]) -> dict[str, Any]:
+        if name not in self.files:
+            raise unknown_id("protocol", name, known, where)
+        return read_mapping(self.files[name], f"The protocol file {self.files[name]}")
 
 
 def merge(base: Mapping[str, Any], change: Mapping[str, Any]) -> dict[str, Any]:
@@ -36,74 +108,21 @@ def merge(base: Mapping[str, Any], change: Mapping[str, Any]) -> dict[str, Any]:
     return result
 
 
-class ProtocolBook:
-    """All protocols that a configuration can name.
-
-    Parameters
-    ----------
-    folder : folder of protocol files, ``<id>.yaml``.
-    schema : path of protocol.schema.yaml.
-    variants : name -> {"base": id, key: value, ...}.
-    """
-
-    def __init__(self, folder: Path, schema: Path, variants: Mapping[str, Mapping[str, Any]]) -> None:
-        self.folder, self.schema, self.variants = Path(folder), Path(schema), variants
-        self.files = {path.stem: path for path in sorted(self.folder.glob("*.yaml"))}
-        for name in variants:
-            if name in self.files:
-                raise ConfigError(f"protocols.{name}: there is a protocol file of that name; choose another one.")
-            self.get(name, f"protocols.{name}")
-
-    def get(self, name: str, where: str) -> dict[str, Any]:
-        """Return a protocol with all defaults filled in, without its description.
-
-        Raises ConfigError for an unknown name or a protocol that does not follow the schema.
-        """
-        if name in self.variants:
-            change = {key: value for key, value in self.variants[name].items() if key != "base"}
-            raw = merge(self._read(self.variants[name]["base"], f"{where}.base", self.files), change)
-        else:
-            raw = self._read(name, where, [*self.files, *self.variants])
-        validate(raw, self.schema, f"protocol '{name}'")
-        filled = fill_defaults({"augmentation": {}, **raw}, self.schema)
-        _check_constants(filled["test_normalisation"], f"protocol '{name}': test_normalisation")
-        if not trains(filled):
-            return _ready(raw, filled, f"protocol '{name}'")
-        _check(filled, f"protocol '{name}'")
-        if "second_stage" in filled:
-            _check(for_stage(filled, second=True), f"protocol '{name}': second_stage")
-        return {key: value for key, value in filled.items() if key != "description"}
-
-    def _read(self, name: str, where: str, known: Iterable[str]) -> dict[str, Any]:
-        if name not in self.files:
-            raise unknown_id("protocol", name, known, where)
-        return read_mapping(self.files[name], f"The protocol file {self.files[name]}")
-
-
-def trains(protocol: Mapping[str, Any]) -> bool:
+def trains(protocol: Protocol) -> bool:
     """Does a protocol train networks, or take them as they are?"""
     return protocol["weights"] == TRAINED
 
 
-def for_stage(protocol: Mapping[str, Any], second: bool) -> dict[str, Any]:
+def for_stage(protocol: Protocol, second: bool) -> Protocol:
     """Return the protocol of the first or of the second stage."""
     own = {key: value for key, value in protocol.items() if key != "second_stage"}
-    if not second:
-        return own
-    change = protocol.get("second_stage", {})
+    change = protocol.get("second_stage", {}) if second else {}
     # a schedule is replaced as a whole: milestones of the first stage mean nothing in the second
     schedule = {"schedule": change["schedule"]} if "schedule" in change else {}
-    return {**merge(own, change), **schedule}
+    return cast(Protocol, {**merge(own, change), **schedule})
 
 
-def _ready(raw: Mapping[str, Any], filled: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """A protocol that trains nothing, without the keys that would say how."""
-    if extra := sorted(set(raw) - {"description", *READY_KEYS}):
-        raise ConfigError(f"{where}: weights: {filled['weights']} trains nothing; remove {', '.join(extra)}.")
-    return {**{key: filled[key] for key in READY_KEYS}, **READY, "checkpoints": list(READY["checkpoints"])}
-
-
-def cropped(size: Sequence[int] | None, protocol: Mapping[str, Any], where: str) -> tuple[int, ...] | None:
+def cropped(size: Sequence[int] | None, protocol: Protocol, where: str) -> tuple[int, int] | None:
     """Height and width that a network sees of images of ``size``, as far as known (else None).
 
     Raises
@@ -118,10 +137,12 @@ def cropped(size: Sequence[int] | None, protocol: Mapping[str, Any], where: str)
                 f"{where}: the protocol {what}, and these have {size[0]}x{size[1]}; use larger images or another "
                 "protocol."
             )
-    return (crop, crop) if crop else size and tuple(size)
+    if crop:
+        return crop, crop
+    return None if size is None else (size[0], size[1])
 
 
-def check_batches(protocol: Mapping[str, Any], samples: int, where: str) -> None:
+def check_batches(protocol: Protocol, samples: int, where: str) -> None:
     """Raise ConfigError where an epoch over ``samples`` images has no batch, or ends with a step on a single image."""
     size = protocol["batch_size"]
     try:
@@ -135,14 +156,44 @@ def check_batches(protocol: Mapping[str, Any], samples: int, where: str) -> None
         )
 
 
+def checkpoint_file(dataset: str, backbone: str, method: Method, where: str) -> CheckpointFile:
+    """Name, folder and address of the checkpoint of torrvision/focal_calibration for a run.
+
+    The names are those of its scripts (``evaluate_scripts``).
+
+    Raises
+    ------
+    ConfigError : there is none.
+    """
+    options, loss = LOSSES.get(method.loss, ({}, None))
+    plain = method.procedure == STANDARD and method.first_stage is None
+    same = all(method.loss_options[name] == value for name, value in options.items())
+    if dataset not in FOLDERS or backbone not in NETWORKS or loss is None or not plain or not same:
+        trained = ", ".join(" ".join([id, *(f"{k}={v}" for k, v in own.items())]) for id, (own, _) in LOSSES.items())
+        raise ConfigError(
+            f"{where}: torrvision/focal_calibration published no checkpoint of '{method.id}' with '{backbone}' on "
+            f"'{dataset}'; there are those of {trained} with {', '.join(NETWORKS)} on {', '.join(FOLDERS)}."
+        )
+    epochs = OTHER_EPOCHS.get((dataset, backbone, method.loss), EPOCHS)
+    name, folder = f"{NETWORKS[backbone]}_{loss}_{epochs}.model", FOLDERS[dataset]
+    return {"name": name, "folder": f"{FOCAL_CALIBRATION}/{folder}", "url": f"{ADDRESS}/{folder}/{name}"}
+
+
+def _ready(raw: Mapping[str, Any], filled: Mapping[str, Any], where: str) -> Protocol:
+    """A protocol that trains nothing, without the keys that would say how."""
+    if extra := sorted(set(raw) - {"description", *READY_KEYS}):
+        raise ConfigError(f"{where}: weights: {filled['weights']} trains nothing; remove {', '.join(extra)}.")
+    return cast(Protocol, {**{key: filled[key] for key in READY_KEYS}, **READY})
+
+
 def _check_constants(names: Mapping[str, str], where: str) -> None:
-    known = [id for id, spec in registry.specs("dataset").items() if spec.info.get("mean")]
+    known = [id for id, each in registry.specs("dataset").items() if each.info.get("mean")]
     for name in (*names, *names.values()):
         if name not in known:
             raise unknown_id("data set", name, known, where)
 
 
-def _check(protocol: Mapping[str, Any], where: str) -> None:
+def _check_schedule(protocol: Protocol, where: str) -> None:
     if protocol["optimizer"]["nesterov"] and not protocol["optimizer"]["momentum"]:
         raise ConfigError(f"{where}: optimizer.nesterov needs a momentum above 0.")
     milestones, warmup = protocol["schedule"]["milestones"], protocol["schedule"]["warmup_epochs"]

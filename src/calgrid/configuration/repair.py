@@ -1,6 +1,7 @@
 """What of a study's results is missing or damaged, and so must be made again: Snakemake looks at times alone."""
 
 import contextlib
+import time
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -10,10 +11,11 @@ from typing import NamedTuple
 from tqdm import tqdm
 
 from calgrid.configuration.plan import Plan
-from calgrid.configuration.runs import RunKey, family_unit
 from calgrid.errors import DataError
 from calgrid.progress import log
 from calgrid.storage.atomic import disk_error, write_text
+from calgrid.storage.clock import clamp_future_mtimes
+from calgrid.storage.layout import RunKey, family_unit, logits_files, probe_files
 from calgrid.storage.records import AGGREGATE, CALIBRATE, HIDDEN, MODEL, PREDICT, TRAIN, Record
 from calgrid.storage.stage import republish
 
@@ -48,18 +50,27 @@ class Stage:
     optional: frozenset[str] = frozenset()
     wanted: frozenset[str] = frozenset()
 
-    def state(self) -> str:
-        """Return ``settled``, ``right``, ``missing`` or ``damaged``; files are linked again where a right one is kept.
+    def examine(self, now: float) -> tuple[str, list[str]]:
+        """Return the stage's state and the files whose times lay in the future and are ``now`` instead.
 
-        Settled is what is right and has the fingerprint that is planned now.
+        The state is ``settled`` (right, with the fingerprint that is planned now), ``right``, ``missing`` or
+        ``damaged``; files are linked again where a right one is kept.
         """
+        clamped = clamp_future_mtimes([Path(self.target), *self._files()], now)  # before changes are remembered
         if self._is_right() or (
             self.name
             and republish(self.root, self.name, self.fingerprint, self.record, self.optional)
             and self._is_right()
         ):
-            return "settled" if self._is_current() else "right"
-        return "damaged" if (self.root / self.record).exists() or Path(self.target).exists() else "missing"
+            return "settled" if self._is_current() else "right", clamped
+        there = (self.root / self.record).exists() or Path(self.target).exists()
+        return "damaged" if there else "missing", clamped
+
+    def _files(self) -> list[Path]:
+        """The record and all files that it lists."""
+        with contextlib.suppress(DataError):
+            return [self.root / name for name in (self.record, *Record.read(self.root, self.record).files)]
+        return [self.root / self.record]
 
     def lacks_optional(self) -> bool:
         """Has a file that may be deleted been deleted?"""
@@ -96,12 +107,21 @@ def find_repairs(plan: Plan) -> Repairs:
     """Look over all results of a study: which are damaged, or missing under what is made of them.
 
     Results that no job has made yet are none of these. Every file that changed since it was last verified is read.
+    Times in the future, from a clock that was ahead, become the present one, the same for all: else what is made of
+    such files would look older than they are, and Snakemake would make it again in each call until that time has come.
     """
-    stages = list(_stages(plan))
+    stages, now = list(_stages(plan)), time.time()
     with ThreadPoolExecutor(THREADS) as pool:
+        found = pool.map(lambda stage: stage.examine(now), stages)
         # nothing is shown where it takes no time, as in most calls
-        shown = tqdm(pool.map(Stage.state, stages), "verify results", len(stages), leave=False, delay=SILENT_SECONDS)
-        states = list(zip(stages, shown, strict=True))
+        found = tqdm(found, "verify results", len(stages), leave=False, delay=SILENT_SECONDS)
+        examined = list(zip(stages, found, strict=True))
+    states = [(stage, state) for stage, (state, _) in examined]
+    if clamped := [path for _, (_, paths) in examined for path in paths]:
+        log(
+            f"Warning: the times of {len(clamped)} files, such as {clamped[0]}, lay in the future, because a clock was "
+            "ahead, and are now the present one; what was made of them and looks older now is made once more."
+        )
     used = {need for stage, state in states if state != "missing" for need in stage.needs}
     again = dict.fromkeys(
         stage.target for stage, state in states if state == "damaged" or (state == "missing" and stage.target in used)
@@ -139,14 +159,13 @@ def _stages(plan: Plan) -> Iterator[Stage]:
         needs = (layout.data(base),) if base else ()
         yield Stage(str(path), path.parent, path.name, needs, "data", plan.data(unit))
         yield Stage(str(path), path.parent, "prepare.json")
-    for key, run in study.runs.items():
-        if run.external is not None:
-            fingerprint = plan.external(key)["fingerprint"]
-            yield Stage(layout.record(key, "predict"), Path(layout.run(key)), PREDICT, (), "predict", fingerprint)
-        else:
-            yield _training(plan, key)
-            if key in study.evaluations:
-                yield from _after_training(plan, key)
+    for key in study.external:
+        fingerprint = plan.external(key)["fingerprint"]
+        yield Stage(layout.record(key, "predict"), Path(layout.run(key)), PREDICT, (), "predict", fingerprint)
+    for key in study.trained:
+        yield _training(plan, key)
+        if key in study.evaluations:
+            yield from _after_training(plan, key)
     for key in study.evaluations:
         part = Path(layout.part(key))
         fingerprint = plan.calibrate(key)["fingerprint"]
@@ -156,7 +175,7 @@ def _stages(plan: Plan) -> Iterator[Stage]:
 
 
 def _training(plan: Plan, key: RunKey) -> Stage:
-    layout, first = plan.study.layout, plan.study.runs[key].first_stage
+    layout, first = plan.study.layout, plan.study.trained[key].first_stage
     needs = (layout.data(key.dataset), *([layout.record(first, "train")] if first else []))
     optional = frozenset() if plan.study.config["keep_models"] else frozenset({MODEL})
     fingerprint = plan.train(key)["fingerprint"]
@@ -170,12 +189,11 @@ def _after_training(plan: Plan, key: RunKey) -> Iterator[Stage]:
     families = plan.study.families(key.protocol, key.dataset)
     shifted = [layout.data(family_unit(family)) for family in families]
     fingerprint = plan.predict(key)["fingerprint"]
-    logits = [layout.logits(key, c, n) for c in plan.study.runs[key].checkpoints for n in ("val", "test", *families)]
-    wanted = frozenset(str(Path(path).relative_to(root)) for path in logits)
+    wanted = frozenset(logits_files(plan.study.trained[key].checkpoints, families))
     record = layout.record(key, "predict")
     yield Stage(record, root, PREDICT, (*needs, *shifted), "predict", fingerprint, wanted=wanted)
     for name in plan.study.evaluations[key].probes:
-        record, fingerprint = f"probes/{name}.json", plan.probe(key, name)["fingerprint"]
+        (_, record), fingerprint = probe_files(name), plan.probe(key, name)["fingerprint"]
         yield Stage(f"{root}/{record}", root, record, needs, f"probe_{name}", fingerprint)
 
 

@@ -12,9 +12,9 @@ from typing import Any
 
 from calgrid import registry
 from calgrid.configuration.protocols import trains
-from calgrid.configuration.runs import RunKey, backbone_of, family_unit
 from calgrid.configuration.study import Study
 from calgrid.errors import ConfigError
+from calgrid.storage.layout import RunKey, backbone_of, family_unit, run_key
 
 #: Python with its libraries and a CUDA context, in MB
 BASE_MB = 4000
@@ -29,7 +29,7 @@ LOGITS_COPIES = 6
 REPORT_MB_A_RUN = 4
 #: processes that aggregate studies of many runs; few runs are read before a process has started
 AGGREGATE_THREADS, MANY_RUNS = 4, 500
-#: what says nothing of its size: a data set, and a backbone as large as the largest that are registered
+#: stand for a data set of unknown size, and for a backbone of unknown size: as large as the largest registered ones
 UNKNOWN_IMAGES = 100_000
 UNKNOWN_SHAPE = (3, 64, 64)
 UNKNOWN_CLASSES = 200
@@ -42,10 +42,10 @@ UNKNOWN_BACKBONE = MappingProxyType(
         "activations": 60 * 10**6,
     }
 )
-#: seconds of a GPU for one pass forth and back over an image: least for 32x32 pixels, and for each multiplication and
-#: addition of the pass forth (what the papers' training times on an A40 come to, 3e-13 to 7e-13)
+#: seconds of a GPU for one forward and backward pass over an image: the least, at 32x32 pixels, and those of each
+#: multiply-add of the forward pass (the papers' training times on an A40 give 3e-13 to 7e-13)
 PASS_SECONDS, PASS_SECONDS_A_MULTIPLY_ADD = 2e-5, 7e-13
-#: images, and pixels of images, that are scored at once, of whose activations this share is in memory
+#: images, and their pixels, in one batch of a prediction; this share of the activations is in memory at a time
 SCORED_AT_ONCE, SCORED_PIXELS, SCORED_SHARE = 1024, 1024 * 64**2, 1 / 8
 #: images of which a probe takes gradients at once
 PROBED_AT_ONCE = 256
@@ -55,7 +55,7 @@ PREPARE_THREADS = 8
 #: a processor core is so many times slower than a GPU
 CORE_SLOWER = 50
 SAFETY = 3
-LEAST_MINUTES, MOST_MINUTES = 60, 24 * 60
+MIN_MINUTES, MAX_MINUTES = 60, 24 * 60
 
 
 class Resources:
@@ -70,7 +70,7 @@ class Resources:
 
     def prepare_minutes(self, wildcards: Any) -> int:
         """Time limit of the preparation of a data set or shift family; downloads go on where they were stopped."""
-        return min(LEAST_MINUTES + math.ceil(SAFETY * self._prepare_seconds(wildcards.unit) / 60), MOST_MINUTES)
+        return min(MIN_MINUTES + math.ceil(SAFETY * self._prepare_seconds(wildcards.unit) / 60), MAX_MINUTES)
 
     def prepare_threads(self, wildcards: Any) -> int:
         """Threads that decode pictures, where that takes a core more than a minute."""
@@ -87,12 +87,12 @@ class Resources:
 
     def train_gpus(self, wildcards: Any) -> int:
         """GPUs of a training: none where weights are taken as they are."""
-        return self._gpus if trains(self._study.runs[run_key(wildcards)].protocol) else 0
+        return self._gpus if trains(self._study.trained[run_key(wildcards)].protocol) else 0
 
     def train_memory(self, wildcards: Any, attempt: int) -> int:
         """Memory of a training in MB."""
         key = run_key(wildcards)
-        protocol = self._study.runs[key].protocol
+        protocol = self._study.trained[key].protocol
         if not trains(protocol):
             return attempt * (
                 BASE_MB + WEIGHT_COPIES * 4 * max(backbone_facts(key.backbone)["parameters"].values()) // MB
@@ -105,9 +105,9 @@ class Resources:
         key = run_key(wildcards)
         where = key._replace(seed=0)
         if where not in self._minutes:
-            images = self._study.runs[key].protocol["epochs"] * self.images(key.dataset)["train"]
+            images = self._study.trained[key].protocol["epochs"] * self.images(key.dataset)["train"]
             seconds = images * self._slower * self.pass_seconds(key)
-            self._minutes[where] = min(LEAST_MINUTES + math.ceil(SAFETY * seconds / 60), MOST_MINUTES)
+            self._minutes[where] = min(MIN_MINUTES + math.ceil(SAFETY * seconds / 60), MAX_MINUTES)
         return self._minutes[where]
 
     def predict_memory(self, wildcards: Any, attempt: int) -> int:
@@ -170,8 +170,8 @@ class Resources:
         return len(info.get("shifts", ("",))) * len(info.get("severities", (0,)))
 
     def pass_seconds(self, key: RunKey) -> float:
-        """Seconds of a GPU for one pass forth and back over an image, as the network of a run sees it."""
-        crop = self._study.runs[key].protocol["crop_size"]
+        """Seconds of a GPU for one forward and backward pass over an image, as the network of a run sees it."""
+        crop = self._study.trained[key].protocol["crop_size"]
         _, height, width = self.shape(key.dataset) if crop is None else (None, crop, crop)
         least = PASS_SECONDS * max(height * width / 32**2, 0.25)
         facts = backbone_facts(key.backbone)
@@ -182,12 +182,6 @@ class Resources:
         """Pixels of a data set's images over those that a backbone's facts are about."""
         _, height, width = self.shape(dataset)
         return height * width / facts["image_size"] ** 2
-
-
-def run_key(wildcards: Any) -> RunKey:
-    """Run that a job's wildcards name."""
-    where = (wildcards.protocol, wildcards.dataset, backbone_of(wildcards.backbone), wildcards.method)
-    return RunKey(*where, seed=int(wildcards.seed))
 
 
 def backbone_facts(backbone: str) -> Mapping[str, Any]:

@@ -18,7 +18,7 @@ from calgrid.conventions import NO_LABEL
 from calgrid.datasets._manifest import FORMAT, MANIFEST, SHIFT_SPLIT, Prepared, open_prepared
 from calgrid.datasets.base import Dataset, ImageSplit, ShiftFamily, ShiftSetting, chunked
 from calgrid.errors import ConfigError, DataError
-from calgrid.registry import Spec, load, spec
+from calgrid.registry import ComponentSpec, load, spec
 from calgrid.storage.atomic import replacing
 from calgrid.storage.logits import validate_distribution
 from calgrid.storage.records import FILES, read_record, write_record
@@ -81,8 +81,8 @@ def prepare(
 
 
 def _build(
-    entry: Spec, component: Dataset | ShiftFamily, base: Prepared | None, root: Path | None
-) -> tuple[Spec, dict[str, Sequence[ImageSplit]], Sequence[ShiftSetting]]:
+    entry: ComponentSpec, component: Dataset | ShiftFamily, base: Prepared | None, root: Path | None
+) -> tuple[ComponentSpec, dict[str, Sequence[ImageSplit]], Sequence[ShiftSetting]]:
     """Return what is known, with what a shift family has from its base; the splits by name; and the settings."""
     if not isinstance(component, ShiftFamily):
         return entry, {name: [split] for name, split in component.build(root).items()}, []
@@ -99,7 +99,7 @@ def _build(
 
 def _component(
     dataset_id: str, configured: Mapping[str, Any] | None, data_root: Path | None
-) -> tuple[Spec, Dataset | ShiftFamily]:
+) -> tuple[ComponentSpec, Dataset | ShiftFamily]:
     """Return what is known of a data set beforehand, under its own id, and what builds it."""
     if configured is None:
         entry = spec("dataset", dataset_id)
@@ -134,7 +134,7 @@ def image_hashes(images: NDArray[np.uint8]) -> NDArray[np.uint64]:
     return np.concatenate([np.empty(0, np.uint64), *parts])
 
 
-def _open_base(entry: Spec, base_dir: Path | str | None) -> Prepared | None:
+def _open_base(entry: ComponentSpec, base_dir: Path | str | None) -> Prepared | None:
     role = entry.info["role"]
     if base_dir is None:
         return None
@@ -153,7 +153,7 @@ def _open_base(entry: Spec, base_dir: Path | str | None) -> Prepared | None:
 
 
 def _check_built(
-    entry: Spec, parts: Mapping[str, Sequence[ImageSplit]], settings: Sequence[ShiftSetting]
+    entry: ComponentSpec, parts: Mapping[str, Sequence[ImageSplit]], settings: Sequence[ShiftSetting]
 ) -> dict[str, int]:
     """Raise DataError unless sizes, shapes, labels and settings are as registered and splits are disjoint.
 
@@ -179,7 +179,7 @@ def _check_built(
     return twins
 
 
-def _check_split(entry: Spec, name: str, split: ImageSplit) -> None:
+def _check_split(entry: ComponentSpec, name: str, split: ImageSplit) -> None:
     if split.images.shape[1:] != tuple(entry.info["image_shape"]):
         raise DataError(
             f"Images of '{entry.id}' ({name}) have the shape {split.images.shape[1:]}, "
@@ -196,7 +196,7 @@ def _check_split(entry: Spec, name: str, split: ImageSplit) -> None:
         validate_distribution(split.distribution, shape, f"'{entry.id}' ({name})")
 
 
-def _check_disjoint(entry: Spec, splits: Mapping[str, ImageSplit]) -> dict[str, int]:
+def _check_disjoint(entry: ComponentSpec, splits: Mapping[str, ImageSplit]) -> dict[str, int]:
     """Raise DataError if two splits share a source row, or an image of equal content unless those are to be counted.
 
     A split that is said to repeat another one (``repeats``) may do so.
@@ -222,7 +222,7 @@ def _check_disjoint(entry: Spec, splits: Mapping[str, ImageSplit]) -> dict[str, 
 
 
 def _where(
-    entry: Spec, splits: Mapping[str, ImageSplit], hashes: Mapping[str, NDArray[np.uint64]], twin: np.uint64
+    entry: ComponentSpec, splits: Mapping[str, ImageSplit], hashes: Mapping[str, NDArray[np.uint64]], twin: np.uint64
 ) -> str:
     """Say where the first duplicate of a configured data set stands, and how to go on with duplicates."""
     if "sources" not in entry.info:
@@ -232,7 +232,7 @@ def _where(
     return f" (the first: rows {rows[0]} and {rows[1]}, counted through all files), or set duplicates: count"
 
 
-def _describe(entry: Spec, base: Prepared | None) -> dict[str, Any]:
+def _describe(entry: ComponentSpec, base: Prepared | None) -> dict[str, Any]:
     """Return the manifest's facts that are known before anything is written."""
     source = entry.info if entry.info["role"] == "dataset" else (base.manifest if base else {})
     return {

@@ -79,7 +79,7 @@ def _look_up(
     return rows
 
 
-def _registered(kind: str, name: str) -> list[registry.Spec]:
+def _registered(kind: str, name: str) -> list[registry.ComponentSpec]:
     """What the registry knows of a name, also of a member of a library: one component or none."""
     try:
         return [registry.spec(kind, name)]

@@ -5,8 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from calgrid.configuration.calibrators import CalibratorBook
-from calgrid.configuration.methods import PLAIN, MethodBook, Place
+from calgrid.configuration.components import PLAIN, CalibratorCatalog, MethodCatalog, RunContext
 from calgrid.reporting.study import Group, StudyData
 
 #: values that an option must take for its course to be seen
@@ -62,10 +61,10 @@ def method_sweeps(data: StudyData, group: Group) -> list[Sweep]:
     present = {run["key"]["method"] for run in data.runs(group) if not run["external"]}
     if not variants:
         return []
-    book = MethodBook(variants, tuple(configuration.get("overrides", ())))
-    place = Place(group.protocol, group.dataset, group.backbone)
+    catalog = MethodCatalog(variants, tuple(configuration.get("overrides", ())))
+    place = RunContext(group.protocol, group.dataset, group.backbone)
     names = [name for name in data.methods if name in present]
-    return _sweeps([Candidate.of(name, list(_parts(book, place, name))) for name in names])
+    return _sweeps([Candidate.of(name, list(_parts(catalog, place, name))) for name in names])
 
 
 def calibrator_sweeps(data: StudyData, group: Group) -> list[Sweep]:
@@ -73,23 +72,23 @@ def calibrator_sweeps(data: StudyData, group: Group) -> list[Sweep]:
     variants = data.manifest["configuration"].get("calibrators", {})
     if not variants:
         return []
-    book = CalibratorBook(variants)
+    catalog = CalibratorCatalog(variants)
     rows = data.select(data.metrics, group)
     names = rows.loc[rows["fit_on"] == "val", "calibrator"].unique()
-    resolved = [book.resolve(name, "calibrators") for name in names]
+    resolved = [catalog.resolve(name, "calibrators") for name in names]
     return _sweeps([Candidate.of(each["name"], [(each["id"], each["options"])]) for each in resolved])
 
 
-def _parts(book: MethodBook, place: Place, name: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def _parts(catalog: MethodCatalog, place: RunContext, name: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Components of a method and of its first stage; without plain training and its loss, where something remains."""
-    method = book.resolve(name, place)
+    method = catalog.resolve(name, place)
     plain = method.procedure == "standard"
     if not plain:
         yield method.procedure, method.procedure_options
     if plain or method.loss != PLAIN:
         yield method.loss, method.loss_options
     if method.first_stage not in (None, PLAIN):
-        yield from _parts(book, place, method.first_stage)
+        yield from _parts(catalog, place, method.first_stage)
 
 
 def _sweeps(candidates: Sequence[Candidate]) -> list[Sweep]:

@@ -33,11 +33,12 @@ from calgrid.metrics import (
     resampled_metrics,
 )
 from calgrid.progress import Progress, log
+from calgrid.specs import CalibrateSpec, FittedCalibrator
 from calgrid.stages.diagnostics import Diagnostics, shown_calibrators
 from calgrid.stages.label_counts import label_distribution
 from calgrid.storage import provenance
-from calgrid.storage.head import FILE as HEAD_FILE
 from calgrid.storage.head import Head, read_head
+from calgrid.storage.layout import head_file, logits_file, logits_files
 from calgrid.storage.logits import Logits, read_logits
 from calgrid.storage.records import CALIBRATE, PREDICT, Record, read_record, write_record
 from calgrid.storage.schema import METRIC_COLUMNS, PART_EXTRAS, RESAMPLES
@@ -53,7 +54,7 @@ Interval = tuple[float, float]
 NO_INTERVAL: Interval = (float("nan"), float("nan"))
 
 
-def calibrate(spec: Mapping[str, Any], run: Path, out: Path) -> bool:
+def calibrate(spec: CalibrateSpec, run: Path, out: Path) -> bool:
     """Fit and score all calibrators of a run; publish ``metrics.parquet`` and ``calibrate.json`` in ``out``.
 
     With ``paired_resamples`` also ``resamples.parquet``: the values of each metric on the same resamples of the clean
@@ -61,15 +62,14 @@ def calibrate(spec: Mapping[str, Any], run: Path, out: Path) -> bool:
 
     Parameters
     ----------
-    spec : resolved (``calgrid.configuration.plan``): key, checkpoints, families, calibrators, statistics.
+    spec : what to fit and score (:class:`calgrid.specs.CalibrateSpec`).
     run : folder of the run, which holds ``logits/``.
 
     Returns
     -------
     False if another process had already written the same files, else True.
     """
-    names = [f"logits/{c}/{name}.parquet" for c in spec["checkpoints"] for name in ("val", "test", *spec["families"])]
-    names += [f"logits/{c}/{HEAD_FILE}" for c in spec["checkpoints"]]
+    names = [*logits_files(spec["checkpoints"], spec["families"]), *map(head_file, spec["checkpoints"])]
     predicted = Record.read(run, PREDICT)
 
     def produce(folder: Path) -> dict[str, Any]:
@@ -107,7 +107,7 @@ def calibrate(spec: Mapping[str, Any], run: Path, out: Path) -> bool:
 
 
 def _score_all(
-    spec: Mapping[str, Any], run: Path, predicted: Record, diagnostics: Diagnostics
+    spec: CalibrateSpec, run: Path, predicted: Record, diagnostics: Diagnostics
 ) -> tuple[list[Row], list[Row], list[Row], list[str]]:
     """Metrics, costs of the fits, resampled metrics, and warnings of fits under ``same_shift``; adds diagnostics."""
     shown = shown_calibrators(spec["calibrators"])
@@ -119,7 +119,7 @@ def _score_all(
     with Progress("calibrate", total, "calibrator") as progress:
         for checkpoint in spec["checkpoints"]:
             data = _read_all(spec, predicted, checkpoint)
-            head = read_head(run / "logits" / checkpoint / HEAD_FILE, spec["logits_fingerprint"])
+            head = read_head(run / head_file(checkpoint), spec["logits_fingerprint"])
             scorer = _Scorer(spec, checkpoint, data)
             content = _digest(scorer.fit, head)
             calibrators: dict[str, Calibrator] = {}
@@ -146,10 +146,10 @@ def _score_all(
     return rows, fits, draws, refits
 
 
-def _read_all(spec: Mapping[str, Any], predicted: Record, checkpoint: str) -> dict[str, Logits]:
+def _read_all(spec: CalibrateSpec, predicted: Record, checkpoint: str) -> dict[str, Logits]:
     data = {}
     for name in ("val", "test", *spec["families"]):
-        path = predicted.verified(f"logits/{checkpoint}/{name}.parquet", "logits file")
+        path = predicted.verified(logits_file(checkpoint, name), "logits file")
         data[name] = read_logits(path)
         found = data[name].metadata.get("fingerprint")
         if found != spec["logits_fingerprint"]:
@@ -178,7 +178,7 @@ def _digest(val: Logits, head: Head | None) -> str:
 
 
 def _fit(
-    entry: Mapping[str, Any], seed: int, val: Logits, head: Head | None, content: str, folder: Path, trace: bool
+    entry: FittedCalibrator, seed: int, val: Logits, head: Head | None, content: str, folder: Path, trace: bool
 ) -> _Fitted:
     """Load the calibrator from its cache, under the digest ``content`` of what it is fitted on, or fit and cache it.
 
@@ -204,7 +204,7 @@ def _fit(
     return _Fitted(calibrator, {**cost, "cached": False})
 
 
-def _fitted(entry: Mapping[str, Any], seed: int, rows: Logits, head: Head | None, trace: bool = False) -> Calibrator:
+def _fitted(entry: FittedCalibrator, seed: int, rows: Logits, head: Head | None, trace: bool = False) -> Calibrator:
     given = {"seed": seed} if entry["stochastic"] else {}
     options = {**entry["options"], **given, **({"trace": True} if trace else {})}
     return build_calibrator(entry["id"], **options).fit(rows.logits, rows.label, rows.features, head)
@@ -213,7 +213,7 @@ def _fitted(entry: Mapping[str, Any], seed: int, rows: Logits, head: Head | None
 class _Scorer:
     """Scores calibrated probabilities of one checkpoint on everything but the rows that fitted them."""
 
-    def __init__(self, spec: Mapping[str, Any], checkpoint: str, data: Mapping[str, Logits]) -> None:
+    def __init__(self, spec: CalibrateSpec, checkpoint: str, data: Mapping[str, Logits]) -> None:
         self.spec, self.checkpoint, self.data = spec, checkpoint, data
         val = data["val"]
         purposes = rows_by_purpose(val.label, spec["disjoint_validation"])
@@ -222,7 +222,7 @@ class _Scorer:
         self.resampled: list[Row] = []
         self.refit_warnings: dict[str, list[str]] = {}
 
-    def _base(self, entry: Mapping[str, Any], seed: int, fit_on: str) -> Row:
+    def _base(self, entry: FittedCalibrator, seed: int, fit_on: str) -> Row:
         return {
             **self.spec["key"],
             "checkpoint": self.checkpoint,
@@ -232,7 +232,7 @@ class _Scorer:
             "fingerprint": self.spec["run_fingerprint"],
         }
 
-    def score(self, entry: Mapping[str, Any], seed: int, calibrator: Calibrator) -> Iterator[Row]:
+    def score(self, entry: FittedCalibrator, seed: int, calibrator: Calibrator) -> Iterator[Row]:
         """All rows of a calibrator that was fitted on val."""
         base = self._base(entry, seed, "val")
         if entry["name"] == "none" or self.spec["disjoint_validation"]:  # else it was fitted on these rows
@@ -257,7 +257,7 @@ class _Scorer:
                     place = {**base, "split": "shift", "shift": shift, "severity": severity}
                     yield from self._labelled(place, shifted_probs[rows], shifted.label[rows])
 
-    def score_same_shift(self, entry: Mapping[str, Any], seed: int, head: Head | None) -> Iterator[Row]:
+    def score_same_shift(self, entry: FittedCalibrator, seed: int, head: Head | None) -> Iterator[Row]:
         """Rows of a calibrator that is fitted anew on a part of each corruption and severity.
 
         The draw depends on the seed and the setting alone, so that all calibrators are fitted and scored on the same
@@ -277,7 +277,7 @@ class _Scorer:
                 place = {**base, "split": "shift", "shift": shift, "severity": severity}
                 yield from self._labelled(place, self._predict(calibrator, scored), scored.label)
 
-    def _can_score(self, entry: Mapping[str, Any], shifted: Logits, family: str) -> bool:
+    def _can_score(self, entry: FittedCalibrator, shifted: Logits, family: str) -> bool:
         if "features" in entry["needs"] and shifted.features is None:
             log(f"{entry['name']} is not scored on {family}: its logits file holds no features (export_features: all).")
             return False

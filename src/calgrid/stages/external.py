@@ -11,16 +11,15 @@ from safetensors.numpy import load_file
 
 from calgrid.calibrators import build_calibrator, logits_from_probabilities
 from calgrid.errors import DataError
+from calgrid.specs import ExternalSpec
 from calgrid.storage import provenance
 from calgrid.storage.atomic import require_file
-from calgrid.storage.head import FILE as HEAD_FILE
 from calgrid.storage.head import write_head
+from calgrid.storage.layout import EXTERNAL_CHECKPOINT, head_file, logits_file, logits_files
 from calgrid.storage.logits import Logits, read_columns, read_metadata, read_table, validate_logits, write_logits
 from calgrid.storage.records import PREDICT, sha256_of
 from calgrid.storage.stage import run_stage
 
-OUTPUTS = ("logits/last/val.parquet", "logits/last/test.parquet")
-HEAD = f"logits/last/{HEAD_FILE}"
 LABEL_NAMES = ("label", "labels", "y")
 #: names of the numbers of a file of each kind
 VALUE_NAMES = {"logits": ("logits",), "probabilities": ("probabilities", "probs")}
@@ -33,7 +32,7 @@ SCORED_TOLERANCE = {True: 1e-6, False: 1e-4}
 BINARY = {"logits": "np.c_[0 * z, z]", "probabilities": "np.c_[1 - p, p]"}
 
 
-def import_run(spec: Mapping[str, Any], files: Sequence[Path], out: Path) -> bool:
+def import_run(spec: ExternalSpec, files: Sequence[Path], out: Path) -> bool:
     """Read, check and publish the files of an external run.
 
     Logits files hold float32: of probabilities their logarithm is kept, so that ties may break, and a value on the
@@ -68,14 +67,14 @@ def import_run(spec: Mapping[str, Any], files: Sequence[Path], out: Path) -> boo
             data.metadata = {
                 **spec["key"],
                 "split": name,
-                "checkpoint": "last",
+                "checkpoint": EXTERNAL_CHECKPOINT,
                 "n_classes": test.logits.shape[1],
                 "fingerprint": spec["fingerprint"],
             }
-            write_logits(folder / f"logits/last/{name}.parquet", data)
+            write_logits(folder / logits_file(EXTERNAL_CHECKPOINT, name), data)
         if head is not None:
             weight, bias = read_head_arrays(head)
-            write_head(folder / HEAD, weight, bias, spec["fingerprint"])
+            write_head(folder / head_file(EXTERNAL_CHECKPOINT), weight, bias, spec["fingerprint"])
         facts = {"spec": dict(spec), "fingerprint": spec["fingerprint"]}
         return provenance.stage_record(facts, begin, "numpy")
 
@@ -83,11 +82,11 @@ def import_run(spec: Mapping[str, Any], files: Sequence[Path], out: Path) -> boo
         out,
         "predict",
         spec["fingerprint"],
-        OUTPUTS,
+        logits_files([EXTERNAL_CHECKPOINT]),
         produce,
         record=PREDICT,
         inputs={str(number): sha256_of(path) for number, path in enumerate(given) if path.is_file()},
-        optional=[HEAD],
+        optional=[head_file(EXTERNAL_CHECKPOINT)],
     )
 
 

@@ -1,18 +1,18 @@
 """Label counts: how many people chose each class for each test image, brought along as a file."""
 
 import hashlib
-from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 
 from calgrid.errors import DataError, StateError
+from calgrid.specs import LabelCounts
 from calgrid.storage.logits import Logits, read_matrix, read_table
 
 COLUMN = "counts"
 
 
-def label_distribution(spec: Mapping[str, str], data: Logits) -> np.ndarray:
+def label_distribution(spec: LabelCounts, data: Logits) -> np.ndarray:
     """Shares of the classes among the people asked, float32 (N, K), one row for each row of ``data``.
 
     Parameters

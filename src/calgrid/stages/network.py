@@ -12,6 +12,7 @@ from calgrid.backbones._catalogue import check_image_size, describe
 from calgrid.backbones.base import HeadDropout, Network
 from calgrid.datasets import Prepared
 from calgrid.procedures import build_procedure
+from calgrid.specs import TrainSpec
 from calgrid.storage.records import TRAIN, Record, sha256_of
 from calgrid.training import environment
 from calgrid.training.data import DeviceImages
@@ -19,7 +20,7 @@ from calgrid.training.procedure import Procedure
 
 
 def build_network(
-    spec: Mapping[str, Any],
+    spec: TrainSpec,
     num_classes: int,
     first: Mapping[str, torch.Tensor] | None = None,
     pretrained: bool = False,
@@ -63,7 +64,7 @@ def model_digest(model: Path) -> str:
     return Record.read(model.parent, TRAIN).sha256(model.name) if recorded else sha256_of(model)
 
 
-def network_record(spec: Mapping[str, Any], model: nn.Module, seconds: float, device: torch.device) -> dict[str, Any]:
+def network_record(spec: TrainSpec, model: nn.Module, seconds: float, device: torch.device) -> dict[str, Any]:
     """Return what the record of a network says, trained or taken as it is published."""
     return {
         **environment.run_record(spec, seconds, device),

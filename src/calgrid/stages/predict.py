@@ -16,10 +16,11 @@ from calgrid.conventions import NO_LABEL, OOD_PREFIX
 from calgrid.datasets import SHIFT_SPLIT, Prepared, open_prepared
 from calgrid.errors import DataError, StateError
 from calgrid.progress import Progress
+from calgrid.specs import PredictSpec
 from calgrid.stages.network import build_network, model_digest, to_device
 from calgrid.storage.checkpoint import load_checkpoint
-from calgrid.storage.head import FILE as HEAD_FILE
 from calgrid.storage.head import write_head
+from calgrid.storage.layout import SPLITS, head_file, logits_file, logits_files
 from calgrid.storage.logits import Logits, write_logits
 from calgrid.storage.records import INPUTS, PREDICT, Record
 from calgrid.storage.stage import run_stage
@@ -28,20 +29,10 @@ from calgrid.training.data import DeviceImages
 from calgrid.training.procedure import Procedure
 
 BATCH = 1024
-SPLITS = ("val", "test")
-
-
-def outputs(checkpoints: list[str], families: list[str]) -> list[str]:
-    """Files that the stage publishes below the run's folder, beside its record."""
-    return _files(checkpoints, [*SPLITS, *families])
-
-
-def _files(checkpoints: Iterable[str], names: Iterable[str]) -> list[str]:
-    return [f"logits/{checkpoint}/{name}.parquet" for checkpoint, name in itertools.product(checkpoints, names)]
 
 
 def predict(
-    spec: Mapping[str, Any],
+    spec: PredictSpec,
     model: Path,
     data: Path,
     out: Path,
@@ -86,23 +77,23 @@ def predict(
             for checkpoint in checkpoints:
                 network.load_state_dict(states[f"{checkpoint}.model"])
                 procedure.load_state_dict(states.get(f"{checkpoint}.procedure", {}))
-                exporter.write(folder / "logits" / checkpoint, checkpoint, shifted, progress)
-        _copy_files(_files(checkpoints, kept), out, folder)
+                exporter.write(folder, checkpoint, shifted, progress)
+        _copy_files(_of_families(checkpoints, kept), out, folder)
         return environment.run_record(spec, time.monotonic() - begin, where)
 
     return run_stage(
         out,
         "predict",
         spec["fingerprint"],
-        outputs(checkpoints, [*families, *kept]),
+        logits_files(checkpoints, [*families, *kept]),
         produce,
         record=PREDICT,
         inputs={**inputs, **kept},
-        optional=[f"logits/{checkpoint}/{HEAD_FILE}" for checkpoint in checkpoints],
+        optional=[head_file(checkpoint) for checkpoint in checkpoints],
     )
 
 
-def _kept(out: Path, spec: Mapping[str, Any], inputs: Mapping[str, str]) -> dict[str, str]:
+def _kept(out: Path, spec: PredictSpec, inputs: Mapping[str, str]) -> dict[str, str]:
     """Digests of shift families that only other studies want, by family: their logits of the same model stay."""
     try:
         record = Record.read(out, PREDICT)
@@ -111,11 +102,15 @@ def _kept(out: Path, spec: Mapping[str, Any], inputs: Mapping[str, str]) -> dict
         same = all(known.get(name) == inputs[name] for name in ("model", "data"))
         if record.content.get("fingerprint") != spec["fingerprint"] or not same:
             return {}
-        for name in _files(spec["checkpoints"], others):
+        for name in _of_families(spec["checkpoints"], others):
             record.verified(name)
     except (DataError, StateError):
         return {}
     return others
+
+
+def _of_families(checkpoints: Iterable[str], families: Iterable[str]) -> list[str]:
+    return [logits_file(checkpoint, family) for checkpoint, family in itertools.product(checkpoints, families)]
 
 
 def _copy_files(names: Iterable[str], source: Path, target: Path) -> None:
@@ -129,7 +124,7 @@ class _Exporter:
 
     def __init__(
         self,
-        spec: Mapping[str, Any],
+        spec: PredictSpec,
         prepared: Prepared,
         network: Network,
         procedure: Procedure[Any],
@@ -144,12 +139,12 @@ class _Exporter:
 
     def write(self, folder: Path, checkpoint: str, shifted: Mapping[str, Prepared], progress: Progress) -> None:
         """Write all files of a checkpoint."""
-        self.head(folder / HEAD_FILE)
+        self.head(folder / head_file(checkpoint))
         for name in SPLITS:
-            write_logits(folder / f"{name}.parquet", self.split(name, checkpoint))
+            write_logits(folder / logits_file(checkpoint, name), self.split(name, checkpoint))
             progress.advance()
         for family, images in shifted.items():
-            write_logits(folder / f"{family}.parquet", self.family(family, images, checkpoint))
+            write_logits(folder / logits_file(checkpoint, family), self.family(family, images, checkpoint))
             progress.advance()
 
     def head(self, path: Path) -> None:

@@ -1,7 +1,6 @@
 """Stage ``probe``: one measurement of a trained network, as a table beside its logits."""
 
 import time
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,21 +10,16 @@ import pandas as pd
 from calgrid.datasets import open_prepared
 from calgrid.probes import build_probe
 from calgrid.probes.base import Subject
+from calgrid.specs import ProbeSpec
 from calgrid.stages.network import build_network, model_digest, to_device
 from calgrid.storage.checkpoint import load_checkpoint
+from calgrid.storage.layout import probe_files
 from calgrid.storage.stage import run_stage
 from calgrid.storage.tables import write_frame
 from calgrid.training import environment
 
 
-def outputs(name: str) -> list[str]:
-    """Table and record that the stage publishes below the run's folder."""
-    return [f"probes/{name}.parquet", f"probes/{name}.json"]
-
-
-def probe(
-    spec: Mapping[str, Any], model: Path, data: Path, out: Path, *, device: str = "auto", threads: int = 1
-) -> bool:
+def probe(spec: ProbeSpec, model: Path, data: Path, out: Path, *, device: str = "auto", threads: int = 1) -> bool:
     """Measure a trained run with one probe and publish table and record in ``out``.
 
     Parameters
@@ -46,7 +40,7 @@ def probe(
     inputs = {"model": model_digest(model), "data": prepared.digest}
     chosen = spec["probe"]
     measurement = build_probe(chosen["id"], **chosen["options"])
-    table, record = outputs(chosen["name"])
+    table, record = probe_files(chosen["name"])
 
     def produce(folder: Path) -> dict[str, Any]:
         begin = time.monotonic()

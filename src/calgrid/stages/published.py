@@ -16,6 +16,7 @@ from calgrid.backbones._focal_calibration import load_checkpoint
 from calgrid.datasets import Prepared, open_prepared
 from calgrid.datasets._download import PublishedFile, download_pinned
 from calgrid.errors import DataError
+from calgrid.specs import CheckpointFile, TrainSpec
 from calgrid.stages.network import build_network, check_images, network_record
 from calgrid.storage.checkpoint import save_checkpoint
 from calgrid.storage.records import HISTORY, MODEL, TRAIN
@@ -32,7 +33,7 @@ class CheckpointFile(PublishedFile):
 
 
 def take_weights(
-    spec: Mapping[str, Any],
+    spec: TrainSpec,
     data: Path,
     out: Path,
     *,
@@ -69,9 +70,7 @@ def take_weights(
     return run_stage(out, "train", spec["fingerprint"], (MODEL, HISTORY), produce, record=TRAIN, inputs=inputs)
 
 
-def _published_network(
-    spec: Mapping[str, Any], prepared: Prepared, data_root: Path | None
-) -> tuple[Backbone, dict[str, Any]]:
+def _published_network(spec: TrainSpec, prepared: Prepared, data_root: Path | None) -> tuple[Backbone, dict[str, Any]]:
     """Return the network with its weights, and where they come from."""
     key = spec["key"]
     check_images(key, spec["protocol"], prepared)

@@ -13,6 +13,7 @@ import torch
 from calgrid.datasets import Prepared, open_prepared
 from calgrid.errors import StateError
 from calgrid.losses import build_loss
+from calgrid.specs import TrainSpec
 from calgrid.stages.network import build_network, check_images, device_images, model_digest, network_record, to_device
 from calgrid.storage.checkpoint import load_checkpoint, save_checkpoint
 from calgrid.storage.records import HISTORY, MODEL, TRAIN
@@ -28,7 +29,7 @@ SAMPLES = "samples.parquet"
 
 
 def train(
-    spec: Mapping[str, Any],
+    spec: TrainSpec,
     data: Path,
     out: Path,
     *,
@@ -70,7 +71,7 @@ def train(
     )
 
 
-def _first_stage_state(spec: Mapping[str, Any], path: Path | None) -> Mapping[str, torch.Tensor] | None:
+def _first_stage_state(spec: TrainSpec, path: Path | None) -> Mapping[str, torch.Tensor] | None:
     wanted = spec.get("first_stage")
     if wanted is None:
         return None
@@ -83,7 +84,7 @@ def _first_stage_state(spec: Mapping[str, Any], path: Path | None) -> Mapping[st
 
 
 def _build_trainer(
-    spec: Mapping[str, Any],
+    spec: TrainSpec,
     prepared: Prepared,
     first: Mapping[str, torch.Tensor] | None,
     device: torch.device,
@@ -118,7 +119,7 @@ def _build_trainer(
 
 
 def _write_outputs(
-    folder: Path, spec: Mapping[str, Any], trainer: Trainer, position: Position, device: torch.device
+    folder: Path, spec: TrainSpec, trainer: Trainer, position: Position, device: torch.device
 ) -> dict[str, Any]:
     """Write model and history; return what the record says."""
     last = trainer.states()

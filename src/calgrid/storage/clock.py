@@ -1,7 +1,6 @@
 """Files whose time lies in the future, because a clock that was ahead wrote them."""
 
 import os
-import time
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -9,23 +8,21 @@ from pathlib import Path
 TOLERANCE_SECONDS = 60.0
 
 
-def mend_future(paths: Iterable[str | Path]) -> list[str]:
-    """Give files with a time in the future the present time, all the same; return their names.
-
-    What is made of such a file looks older than the file until that future has come, so that Snakemake would make it
-    again in each call. With the present time it does so once; what was made of it under the same wrong clock gets the
-    same time, and is not made again.
+def clamp_future_mtimes(paths: Iterable[Path], now: float) -> list[str]:
+    """Give files with a time in the future the time ``now``; return their names.
 
     Parameters
     ----------
     paths : files; those that do not exist, or whose time may not be set, are left alone.
+    now : Unix time of this moment, the same for all that are looked over together: what was made of a file under the
+        same wrong clock then has the same time, and is not made again.
     """
-    now, mended = time.time(), []
-    for path in map(Path, paths):
+    clamped = []
+    for path in paths:
         try:
             if path.stat().st_mtime > now + TOLERANCE_SECONDS:
                 os.utime(path, (now, now))
-                mended.append(str(path))
+                clamped.append(str(path))
         except OSError:
             continue
-    return mended
+    return clamped

@@ -7,7 +7,6 @@ import numpy as np
 from calgrid.errors import StateError
 from calgrid.storage.arrays import read_arrays, write_arrays
 
-FILE = "head.safetensors"
 Head = tuple[np.ndarray, np.ndarray]
 
 

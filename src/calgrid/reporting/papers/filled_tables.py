@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from calgrid.configuration.places import Place, cell_place, matches
+from calgrid.configuration.papers import CellKey, cell_key, matches
 from calgrid.conventions import PUBLISHED_PLACE
 from calgrid.reporting.papers.marks import COORDINATES, marks, row_ranks
 from calgrid.reporting.papers.resamples import cell_draws, read_resamples, split_ratios
@@ -46,7 +46,7 @@ def filled_tables(data: StudyData, paper: Mapping[str, Any]) -> Iterator[Filled]
     Parameters
     ----------
     data : the study.
-    paper : entry of the manifest (see :func:`calgrid.configuration.tables.paper`).
+    paper : entry of the manifest (see :func:`calgrid.configuration.papers.paper`).
 
     Yields
     ------
@@ -73,7 +73,7 @@ def filled_tables(data: StudyData, paper: Mapping[str, Any]) -> Iterator[Filled]
 def _cells(spec: Mapping[str, Any], printed: pd.DataFrame) -> pd.DataFrame:
     """Cells of a table in reading order with what was printed in them."""
     rows = [
-        {"row": i, "column": j, **cell_place(spec, row, column)}
+        {"row": i, "column": j, **cell_key(spec, row, column)}
         for (i, row), (j, column) in itertools.product(enumerate(spec["rows"]), enumerate(spec["columns"]))
     ]
     cells = pd.DataFrame(rows)[["row", "column", *COORDINATES]]
@@ -132,7 +132,7 @@ def _places(spec: Mapping[str, Any], cells: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows)[["cell", *AXES]]
 
 
-def expanded(place: Place, means: Sequence[Mapping[str, Any]]) -> Iterator[Place]:
+def expanded(place: CellKey, means: Sequence[Mapping[str, Any]]) -> Iterator[CellKey]:
     """Places that a place is made of: each entry of ``means`` applies once, to what it matches."""
     over: dict[str, Sequence[Any]] = {}
     later = [mean for mean in means if not matches(place, mean["where"])]
@@ -145,7 +145,7 @@ def expanded(place: Place, means: Sequence[Mapping[str, Any]]) -> Iterator[Place
         yield from expanded({**place, **dict(zip(over, values, strict=True))}, later)
 
 
-def _is_mean(place: Place, means: Sequence[Mapping[str, Any]]) -> bool:
+def _is_mean(place: CellKey, means: Sequence[Mapping[str, Any]]) -> bool:
     return sum(1 for _ in expanded(place, means)) > 1
 
 

@@ -39,7 +39,7 @@ def marks(spec: Mapping[str, Any], frame: pd.DataFrame, column: str, exclude: pd
 
     Parameters
     ----------
-    spec : table (see :func:`calgrid.configuration.tables.paper`).
+    spec : table (see :func:`calgrid.configuration.papers.paper`).
     frame : one row a cell with ``COORDINATES`` and the numbers in ``column``.
     exclude : cells that do not compete.
 

@@ -54,7 +54,7 @@ class PaperTable:
 
     Parameters
     ----------
-    spec : the table as declared (see :func:`calgrid.configuration.tables.paper`).
+    spec : the table as declared (see :func:`calgrid.configuration.papers.paper`).
     frame : its cells, see :func:`calgrid.reporting.papers.filled_tables.filled_tables`.
     level : nominal coverage of the intervals.
     """

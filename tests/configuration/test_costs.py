@@ -3,9 +3,9 @@
 import pytest
 
 from calgrid.configuration.costs import study_cost
-from calgrid.configuration.runs import RunKey
 from calgrid.configuration.study import Study
 from calgrid.errors import ConfigError
+from calgrid.storage.layout import RunKey
 
 
 @pytest.fixture

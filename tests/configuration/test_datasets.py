@@ -5,9 +5,9 @@ import json
 import pytest
 
 from calgrid import registry
-from calgrid.configuration.datasets import DatasetBook
+from calgrid.configuration.datasets import DatasetCatalog
+from calgrid.configuration.jobs import Jobs
 from calgrid.configuration.plan import Plan, as_json
-from calgrid.configuration.rules import RuleBook
 from calgrid.configuration.study import Study
 from calgrid.errors import ConfigError
 
@@ -60,25 +60,16 @@ def test_corruptions_of_nothing_are_refused(study, given, message):
         study({"mine": PARQUET, "mine_c": {"base": "corruptions", **given}}, {"datasets": ["mine"]})
 
 
-def test_its_name_is_its_identifier(study):
-    made = study({"mine": PARQUET})
-    (key,) = made.runs
-    assert key.dataset == "mine"
-    assert made.data_units() == ["mine"]
-    assert made.datasets.spec("mine").id == "mine"
-    assert made.datasets.spec("mine").info["role"] == "dataset"
-
-
 def test_facts_that_nobody_gives_are_left_to_the_preparation():
-    info = DatasetBook({"mine": PARQUET}).spec("mine").info
+    info = DatasetCatalog({"mine": PARQUET}).spec("mine").info
     assert {info[name] for name in ("n_classes", "mean", "std", "image_shape")} == {None}
     assert info["families"] == ()
 
 
 def test_like_takes_over_facts_families_and_the_rule_for_val():
     original = registry.spec("dataset", "cifar10").info
-    book = DatasetBook({"mine": {"base": "image_parquet", "like": "cifar10"}})
-    info, options = book.spec("mine").info, book.options("mine")
+    catalog = DatasetCatalog({"mine": {"base": "image_parquet", "like": "cifar10"}})
+    info, options = catalog.spec("mine").info, catalog.options("mine")
     assert (info["n_classes"], info["image_shape"], tuple(info["mean"]), tuple(info["std"])) == (
         10,
         (3, 32, 32),
@@ -92,13 +83,13 @@ def test_like_takes_over_facts_families_and_the_rule_for_val():
 def test_options_win_over_what_the_data_set_is_like():
     mine = {"base": "image_parquet", "like": "cifar10", "val_size": 7, "split": "stratified", "mean": [0, 0, 0]}
     mine["std"] = [1, 1, 1]
-    options = DatasetBook({"mine": mine}).options("mine")
+    options = DatasetCatalog({"mine": mine}).options("mine")
     assert (options["val_size"], options["split"], options["mean"]) == (7, "stratified", [0.0, 0.0, 0.0])
 
 
 def test_files_for_val_take_the_place_of_the_rule_for_drawing_it():
     mine = {"base": "image_parquet", "like": "cifar10", "val": "mine/val.parquet"}
-    options = DatasetBook({"mine": mine}).options("mine")
+    options = DatasetCatalog({"mine": mine}).options("mine")
     assert (options["val"], options["val_size"]) == ("mine/val.parquet", None)
 
 
@@ -165,12 +156,6 @@ def test_the_content_of_a_source_counts_and_its_time_and_place_do_not(study, roo
     assert fingerprint(study) != before
 
 
-def test_registered_data_sets_have_the_fingerprint_that_they_had(make_config, home):
-    plan = Plan(Study(make_config(), home))
-    assert plan.data_spec("digits") == {}
-    assert plan.study.data_settings("digits") == {}
-
-
 def test_a_training_names_the_fingerprint_that_the_prepared_folder_must_have(study):
     plan = Plan(study({"mine": PARQUET}))
     (key,) = plan.study.runs
@@ -192,14 +177,14 @@ def test_the_specification_for_the_preparation_is_json_and_complete(study):
 
 def test_only_configured_sets_hand_a_specification_to_the_preparation(make_config, home, root):
     grid = {"datasets": ["mine", "digits"], "methods": ["ce"]}
-    book = RuleBook(make_config(grid, datasets={"mine": PARQUET}, data_root=str(root), device="cpu"), home, local=True)
+    jobs = Jobs(make_config(grid, datasets={"mine": PARQUET}, data_root=str(root), device="cpu"), home, local=True)
 
     class Unit:
         def __init__(self, unit):
             self.unit = unit
 
-    assert "--spec '{" in book.data_options(Unit("mine"))
-    assert book.data_options(Unit("digits")) == f"--data-root {root}"
+    assert "--spec '{" in jobs.data_options(Unit("mine"))
+    assert jobs.data_options(Unit("digits")) == f"--data-root {root}"
 
 
 # refusals
@@ -236,11 +221,6 @@ REFUSED = [
 def test_mistakes_are_refused_before_any_job(study, refuses, change, parts):
     with refuses(ConfigError, *parts):
         study({"mine": {**PARQUET, **change}})
-
-
-def test_a_missing_base_is_said(study, refuses):
-    with refuses(ConfigError, "datasets.mine: the key 'base' is missing"):
-        study({"mine": {"train": "mine/train.parquet"}})
 
 
 def test_the_name_of_a_registered_data_set_is_taken(study, refuses):

@@ -1,6 +1,7 @@
-"""What the rules of the workflow ask: functions of wildcards that return strings or lists of paths.
+"""What the rules of the workflow ask: inputs, parameters and resources of their jobs.
 
-Snakemake notices a changed parameter only if its function takes wildcards alone and returns a string.
+Most are functions of wildcards that return strings or lists of paths: Snakemake notices a changed parameter only if its
+function takes wildcards alone and returns a string.
 """
 
 import functools
@@ -15,13 +16,11 @@ from typing import Any
 
 from calgrid.configuration.plan import Plan, as_json
 from calgrid.configuration.repair import Repairs, find_repairs
-from calgrid.configuration.resources import Resources, run_key
-from calgrid.configuration.runs import EXTERNAL, RunKey, family_unit
+from calgrid.configuration.resources import Resources
 from calgrid.configuration.study import Study
 from calgrid.errors import ConfigError
-from calgrid.progress import log
 from calgrid.storage import provenance
-from calgrid.storage.clock import mend_future
+from calgrid.storage.layout import RunKey, family_unit, probe_files, run_key
 from calgrid.storage.records import MODEL
 
 #: device files of the GPU drivers: looked at because asking torch takes seconds
@@ -33,7 +32,7 @@ def gpu_here() -> bool:
     return any(Path(path).exists() for path in GPU_DEVICES)
 
 
-class RuleBook:
+class Jobs:
     """The study as the rules see it.
 
     Parameters
@@ -46,14 +45,12 @@ class RuleBook:
 
     def __init__(self, config: Mapping[str, Any], home: Path, local: bool, repairs: bool = False) -> None:
         self.home = home
-        self.layout = (study := Study(config, home)).layout
-        self.plan = Plan(study)
-        self._base = study.datasets.base
+        study = Study(config, home)
+        self.layout, self.plan = study.layout, Plan(study)
         self.runs, self.evaluations, self.families = study.runs, study.evaluations, study.families
         self.data_root: str | None = study.config["data_root"]
         self.device: str = study.config["device"]
         self.results, self.study = self.layout.results, self.layout.study
-        self._external_path = study.external_path
         self.units = study.data_units()
         self._repairing = repairs
         if local and self.device == "cuda" and not gpu_here():
@@ -77,17 +74,6 @@ class RuleBook:
         os.environ.setdefault("CALGRID_PLANNED_AT", str(time.time()))
         os.environ["CALGRID_DEVICE"] = self.device
         os.environ.setdefault(provenance.COMMIT_VARIABLE, provenance.commit())
-
-    def mend_times(self) -> None:
-        """Correct times in the future of all files that jobs of the study declare as their outputs."""
-        records = [self.layout.record(key, stage) for key in self.runs for stage in ("train", "predict")]
-        records += [f"{self.layout.part(key)}/calibrate.json" for key in self.evaluations]
-        mended = mend_future([*map(self.layout.data, self.units), *records, *self.parts(), *self.probes()])
-        if mended:
-            log(
-                f"Warning: the times of {len(mended)} files, such as {mended[0]}, lay in the future, because a clock "
-                "was ahead, and are now the present one; what was made of them and looks older now is made once more."
-            )
 
     @functools.cached_property
     def _repairs(self) -> Repairs:
@@ -118,31 +104,25 @@ class RuleBook:
         fields["probe"] = {name for evaluation in self.evaluations.values() for name in evaluation.probes}
         return {**{name: alternatives(values) for name, values in fields.items()}, "unit": alternatives(self.units)}
 
-    def run_folder(self, wildcards: Any) -> str:
-        """Folder of a run."""
-        return self.layout.run(self.key(wildcards))
-
     @property
     def trained_protocols(self) -> str:
         """Regular expression of the protocols of runs that are trained, and not imported."""
-        return alternatives({key.protocol for key in self.runs if key.protocol != EXTERNAL})
-
-    @staticmethod
-    def key(wildcards: Any) -> RunKey:
-        """Run that a job's wildcards name."""
-        return run_key(wildcards)
+        return alternatives({key.protocol for key in self.plan.study.trained})
 
     # data -----------------------------------------------------------------------------------------------------------
 
+    def _base(self, unit: str) -> list[str]:
+        base = self.plan.study.datasets.base(unit)
+        return [self.layout.data(base)] if base else []
+
     def data_base(self, wildcards: Any) -> list[str]:
         """Manifest of the data set that a shift family corrupts."""
-        base = self._base(wildcards.unit)
-        return self._unless_spared([self.layout.data(base)] if base else [], self.layout.data(wildcards.unit))
+        return self._unless_spared(self._base(wildcards.unit), self.layout.data(wildcards.unit))
 
     def data_options(self, wildcards: Any) -> str:
         """Further options of ``calgrid data``."""
-        base, spec = self._base(wildcards.unit), self.plan.data_spec(wildcards.unit)
-        options = [f"--base {shlex.quote(str(Path(self.layout.data(base)).parent))}"] if base else []
+        spec = self.plan.data_spec(wildcards.unit)
+        options = [f"--base {shlex.quote(str(Path(base).parent))}" for base in self._base(wildcards.unit)]
         options += [f"--spec {shlex.quote(as_json(spec))}"] if spec else []
         options += [f"--data-root {shlex.quote(self.data_root)}"] if self.data_root else []
         return " ".join(options)
@@ -155,23 +135,23 @@ class RuleBook:
 
     def data(self, wildcards: Any) -> list[str]:
         """Manifest of the data set that a run is trained on."""
-        target = self.layout.record(self.key(wildcards), "train")
+        target = self.layout.record(run_key(wildcards), "train")
         return self._unless_spared([self.layout.data(wildcards.dataset)], target)
 
     def first_stage(self, wildcards: Any) -> list[str]:
         """Record of the run whose checkpoint a second stage starts from."""
-        first = self.runs[self.key(wildcards)].first_stage
+        first = self.plan.study.trained[run_key(wildcards)].first_stage
         return [self.layout.record(first, "train")] if first else []
 
     def train_spec(self, wildcards: Any) -> str:
         """Resolved run, with its fingerprint."""
-        return as_json(self.plan.train(self.key(wildcards)))
+        return as_json(self.plan.train(run_key(wildcards)))
 
     def train_options(self, wildcards: Any) -> str:
         """Further options of ``calgrid train``."""
-        first = self.runs[self.key(wildcards)].first_stage
+        first = self.plan.study.trained[run_key(wildcards)].first_stage
         options = [f"--first-stage {shlex.quote(f'{self.layout.run(first)}/{MODEL}')}"] if first else []
-        if self.data_root and "checkpoint" in self.plan.train(self.key(wildcards)):
+        if self.data_root and "checkpoint" in self.plan.train(run_key(wildcards)):
             options += [f"--data-root {shlex.quote(self.data_root)}"]
         return " ".join(options)
 
@@ -179,7 +159,7 @@ class RuleBook:
 
     def predict_data(self, wildcards: Any) -> list[str]:
         """Manifests of a run's data set and of the prepared shift families."""
-        key = self.key(wildcards)
+        key = run_key(wildcards)
         units = [key.dataset, *map(family_unit, self.families(key.protocol, key.dataset))]
         return self._unless_spared(map(self.layout.data, units), self.layout.record(key, "predict"))
 
@@ -189,44 +169,47 @@ class RuleBook:
 
     def predict_spec(self, wildcards: Any) -> str:
         """Resolved prediction of a run."""
-        return as_json(self.plan.predict(self.key(wildcards)))
+        return as_json(self.plan.predict(run_key(wildcards)))
 
     # probe ----------------------------------------------------------------------------------------------------------
 
     def probe_data(self, wildcards: Any) -> list[str]:
         """Manifest of the data set that a probe reads."""
-        target = self.layout.probe(self.key(wildcards), wildcards.probe, "json")
+        _, record = probe_files(wildcards.probe)
+        target = f"{self.layout.run(run_key(wildcards))}/{record}"
         return self._unless_spared([self.layout.data(wildcards.dataset)], target)
 
     def probe_spec(self, wildcards: Any) -> str:
         """Resolved probe of a run."""
-        return as_json(self.plan.probe(self.key(wildcards), wildcards.probe))
+        return as_json(self.plan.probe(run_key(wildcards), wildcards.probe))
 
     def probes(self) -> list[str]:
         """Records of all probes of the study."""
         wanted = [(key, name) for key, evaluation in self.evaluations.items() for name in evaluation.probes]
-        return [self.layout.probe(key, name, "json") for key, name in wanted]
+        return [f"{self.layout.run(key)}/{probe_files(name)[1]}" for key, name in wanted]
 
     # external -------------------------------------------------------------------------------------------------------
 
     def external_files(self, wildcards: Any) -> list[str]:
         """Files of an external run: val (where there is one), test, and the last layer (where it is given)."""
-        external = self.runs[self.key(wildcards)].external
-        return [str(self._external_path(external[role])) for role in ("val", "test", "head") if role in external]
+        study = self.plan.study
+        external = study.external[run_key(wildcards)].external
+        given = (external.get("val"), external["test"], external.get("head"))
+        return [str(study.external_path(path)) for path in given if path is not None]
 
     def external_spec(self, wildcards: Any) -> str:
         """Resolved import."""
-        return as_json(self.plan.external(self.key(wildcards)))
+        return as_json(self.plan.external(run_key(wildcards)))
 
     # calibrate and after --------------------------------------------------------------------------------------------
 
     def predictions(self, wildcards: Any) -> list[str]:
         """Record of the logits that the calibration of a run reads."""
-        return [self.layout.record(self.key(wildcards), "predict")]
+        return [self.layout.record(run_key(wildcards), "predict")]
 
     def calibrate_spec(self, wildcards: Any) -> str:
         """Resolved calibration."""
-        return as_json(self.plan.calibrate(self.key(wildcards)))
+        return as_json(self.plan.calibrate(run_key(wildcards)))
 
     def parts(self) -> list[str]:
         """Metrics files of all runs of the study."""
@@ -234,9 +217,8 @@ class RuleBook:
 
     def records(self) -> list[str]:
         """Records of all trained runs of the study and of their probes."""
-        trained = [self.layout.run(key) for key in self.evaluations if key.protocol != EXTERNAL]
-        records = [f"{run}/{name}" for run in trained for name in ("train.json", "predict.json")]
-        return [*records, *self.probes()]
+        trained = [key for key in self.evaluations if key in self.plan.study.trained]
+        return [*(self.layout.record(key, stage) for key in trained for stage in ("train", "predict")), *self.probes()]
 
     def stage_fingerprint(self, name: str) -> str:
         """Fingerprint of the code of a stage after calibration."""

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from calgrid.configuration.runs import Layout, RunKey
 from calgrid.configuration.study import Study
+from calgrid.storage.layout import RunKey
 
 
 def key(method, seed=1, **changes):
@@ -112,10 +112,6 @@ def test_data_that_must_be_prepared(study):
     assert made.families("digits", "other") == []
 
 
-def test_families_of_a_data_set(study):
-    assert {"digits_c", "ood/photos"} <= set(study().datasets.families("digits"))
-
-
 class TestExternal:
     @pytest.fixture
     def folder(self, tmp_path):
@@ -156,31 +152,14 @@ class TestExternal:
         assert study.data_units() == ["digits"]
 
 
-def test_paths_of_the_file_contract():
-    layout, run = Layout("results", "study"), RunKey("p", "d", "b", "tst+mbls", 3)
-    assert layout.run(run) == "results/runs/p/d/b/tst+mbls/seed3"
-    assert (
-        layout.logits(run, "best", "ood/photos") == "results/runs/p/d/b/tst+mbls/seed3/logits/best/ood/photos.parquet"
-    )
-    assert layout.part(run) == "results/study/parts/p/d/b/tst+mbls/seed3"
-    assert layout.data("digits_c") == "results/data/digits_c/manifest.json"
-    assert layout.aggregate("metrics.parquet") == "results/study/metrics.parquet"
-
-
-def test_two_studies_share_runs_and_nothing_else():
-    one, two, run = Layout("results", "one"), Layout("results", "two"), RunKey("p", "d", "b", "ce", 1)
-    assert one.run(run) == two.run(run)
-    assert one.part(run) != two.part(run)
-
-
 def test_planning_imports_neither_torch_nor_snakemake(run_python, make_config, home):
     program = """
 import json, sys
 from pathlib import Path
-from calgrid.configuration.rules import RuleBook
-book = RuleBook(json.loads(sys.argv[1]), Path(sys.argv[2]), local=True)
-book.plan.manifest()
-print(len(book.runs), {"torch", "snakemake", "sklearn", "numpy", "pandas", "pyarrow"} & set(sys.modules))
+from calgrid.configuration.jobs import Jobs
+jobs = Jobs(json.loads(sys.argv[1]), Path(sys.argv[2]), local=True)
+jobs.plan.manifest()
+print(len(jobs.runs), {"torch", "snakemake", "sklearn", "numpy", "pandas", "pyarrow"} & set(sys.modules))
 """
     config = make_config({"calibrators": ["none", "ts", "smart"], "shifts": ["digits_c"]})
     assert run_python(program, json.dumps(config), home) == "2 set()\n"
@@ -192,8 +171,7 @@ def test_sizes_of_the_validation_set_are_runs_of_their_own(study, tmp_path):
     made = study(external={"theirs": external}, data_root=str(tmp_path))
     subsets = {
         (each.dataset, each.seed): (run.external["val_rows"], run.external["val_seed"])
-        for each, run in made.runs.items()
-        if run.external
+        for each, run in made.external.items()
     }
     assert subsets == {(f"theirs_n{rows}", seed): (rows, seed) for rows in (50, 100) for seed in (3, 4)}
 

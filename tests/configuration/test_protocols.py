@@ -1,19 +1,184 @@
-"""Protocols that train nothing: what they may say, and what a grid may ask of published weights."""
+"""Protocols: files and variants, the published lines of training, weights that are not trained here."""
 
 import copy
+from pathlib import Path
 
 import pytest
+import yaml
 
+from calgrid.configuration.jobs import Jobs
 from calgrid.configuration.plan import Plan
-from calgrid.configuration.rules import RuleBook
-from calgrid.configuration.runs import RunKey
+from calgrid.configuration.protocols import ProtocolCatalog, for_stage, merge
 from calgrid.configuration.study import Study
 from calgrid.errors import ConfigError
+from calgrid.storage.layout import RunKey
+from calgrid.training.schedule import learning_rate
+
+LINES = ("aclsline", "fcline")
+
+
+def catalog(home, **variants):
+    return ProtocolCatalog(
+        home / "config" / "protocols", home / "workflow" / "schemas" / "protocol.schema.yaml", variants
+    )
+
+
+@pytest.fixture(scope="module")
+def shipped(home):
+    return catalog(home)
+
+
+@pytest.fixture(params=LINES)
+def protocol(request, shipped):
+    return shipped.get(request.param, "the test")
+
+
+def rates(protocol, epochs):
+    return [learning_rate(protocol, epoch, step, 352) for epoch in epochs for step in (0, 351)]
+
+
+def test_the_rate_falls_to_a_tenth_at_epochs_150_and_250(protocol):
+    assert protocol["epochs"] == 350
+    expected = [rate for rate in (0.1, 0.1, 0.01, 0.01, 0.001, 0.001) for _ in range(2)]
+    assert rates(protocol, (0, 149, 150, 249, 250, 349)) == pytest.approx(expected)
+
+
+def test_optimiser_batch_and_augmentation_are_the_same_in_both(protocol):
+    optimizer = {"name": "sgd", "lr": 0.1, "momentum": 0.9, "weight_decay": 5e-4, "nesterov": False}
+    assert protocol["optimizer"] == optimizer
+    assert protocol["batch_size"] == 128
+    assert protocol["augmentation"] == {"crop_padding": 4, "flip": True}
+    assert protocol["clip_grad_norm"] == 2.0
+
+
+@pytest.mark.parametrize(("name", "reduction", "tested"), [("aclsline", "mean", "best"), ("fcline", "sum", "last")])
+def test_what_tells_the_lines_apart(shipped, name, reduction, tested):
+    protocol = shipped.get(name, "the test")
+    assert protocol["reduction"] == reduction
+    # the first one is what second stages start from, and what is ranked
+    assert protocol["checkpoints"][0] == tested
+
+
+def test_the_line_of_focal_calibration_never_picks_a_checkpoint_by_validation(shipped):
+    assert shipped.get("fcline", "the test")["checkpoints"] == ["last"]
+
+
+def test_second_stages_train_40_more_epochs_at_a_constant_rate(protocol):
+    second = for_stage(protocol, second=True)
+    assert second["epochs"] == 40
+    assert rates(second, (0, 20, 39)) == pytest.approx([0.1] * 6)
+    assert second["checkpoints"] == ["last"]
+    assert second["reduction"] == "mean"
+    for key in ("batch_size", "optimizer", "clip_grad_norm", "augmentation"):
+        assert second[key] == protocol[key]
+
+
+@pytest.mark.parametrize(
+    "name", ["aclsline", "aclsline_tiny", "fcline", "fcline_tiny", "finegrained", "finegrained_vit"]
+)
+def test_protocols_of_papers_train_in_full_precision(shipped, name):
+    assert shipped.get(name, "the test")["precision"] == "fp32"
+
+
+def test_fine_grained_protocols_differ_in_network_optimiser_and_crop(shipped):
+    cnn, vit = (shipped.get(name, "the test") for name in ("finegrained", "finegrained_vit"))
+    assert (cnn["crop_size"], vit["crop_size"]) == (224, 384)
+    assert cnn["optimizer"]["name"] == "sgd"
+    assert (vit["optimizer"]["name"], vit["optimizer"]["lr"], vit["optimizer"]["weight_decay"]) == ("adamw", 1e-4, 5e-4)
+    assert {key for key in cnn if cnn[key] != vit[key]} == {"crop_size", "optimizer"}
+    assert (cnn["epochs"], cnn["batch_size"], cnn["pretrained"]) == (200, 16, True)
+    expected = [rate for rate in (0.1, 0.1, 0.01, 0.01, 0.001, 0.001) for _ in range(2)]
+    assert rates(cnn, (0, 79, 80, 159, 160, 199)) == pytest.approx(expected)
+
+
+def test_the_protocol_for_an_evening_lets_validation_choose_nothing(shipped):
+    protocol = shipped.get("evening", "the test")
+    assert protocol["checkpoints"] == for_stage(protocol, second=True)["checkpoints"] == ["last"]
+    assert protocol["epochs"] < shipped.get("aclsline", "the test")["epochs"] / 10
+    assert rates(protocol, (29,))[1] < 1e-3 * protocol["optimizer"]["lr"]
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_tiny_imagenet_differs_in_length_and_batch_only(shipped, line):
+    tiny, cifar = (shipped.get(name, "the test") for name in (f"{line}_tiny", line))
+    assert tiny["epochs"] == 100
+    assert tiny["batch_size"] == 64
+    expected = [rate for rate in (0.1, 0.1, 0.01, 0.01, 0.001, 0.001) for _ in range(2)]
+    assert rates(tiny, (0, 39, 40, 59, 60, 99)) == pytest.approx(expected)
+    same = set(cifar) - {"epochs", "batch_size", "drop_last", "schedule", "second_stage"}
+    assert {key: tiny[key] for key in same} == {key: cifar[key] for key in same}
+    second = for_stage(tiny, second=True)
+    assert (second["epochs"], second["batch_size"], second["checkpoints"]) == (40, 128, ["last"])
+    assert rates(second, (0, 39)) == pytest.approx([0.1] * 4)
+
+
+@pytest.mark.parametrize(
+    "path", sorted(Path(__file__).parents[2].glob("config/protocols/*.yaml")), ids=lambda p: p.stem
+)
+def test_every_protocol_of_the_repository_is_valid(shipped, path):
+    protocol = shipped.get(path.stem, "here")
+    assert (protocol["epochs"] >= 1) == (protocol["weights"] == "trained")
+    assert "description" not in protocol  # words about it never change a fingerprint
+    assert len(yaml.safe_load(path.read_text())["description"]) > 20
+
+
+class TestProtocols:
+    @pytest.fixture
+    def get(self, home):
+        return lambda **change: catalog(home, p={"base": "digits", **change}).get("p", "here")
+
+    def test_a_variant_changes_its_keys_level_by_level(self, get):
+        base, variant = get(), get(optimizer={"lr": 0.5}, batch_size=7)
+        assert variant["optimizer"] == {**base["optimizer"], "lr": 0.5}
+        assert variant["batch_size"] == 7
+        assert variant["schedule"] == base["schedule"]
+
+    def test_defaults_of_a_protocol(self, get):
+        protocol = get()
+        assert protocol["export_features"] is False
+        assert protocol["precision"] == "fp32"
+        assert protocol["augmentation"] == {"crop_padding": 0, "flip": False}
+        assert protocol["crop_size"] is None
+
+    def test_without_a_block_of_its_own_the_second_stage_is_as_the_first(self, get):
+        protocol = get()
+        protocol.pop("second_stage", None)
+        assert for_stage(protocol, second=True) == for_stage(protocol, second=False) == protocol
+
+    def test_the_second_stage_changes_what_its_block_names(self, get):
+        protocol = get(
+            optimizer={"lr": 0.4, "weight_decay": 5e-4},
+            second_stage={"epochs": 9, "batch_size": 7, "optimizer": {"lr": 0.01}, "schedule": {"name": "constant"}},
+        )
+        first, second = for_stage(protocol, second=False), for_stage(protocol, second=True)
+        assert "second_stage" not in first
+        assert "second_stage" not in second
+        assert (second["epochs"], second["batch_size"]) == (9, 7)
+        # keys that the block leaves out stay, also those for which the schema has a default
+        assert second["optimizer"] == {**first["optimizer"], "lr": 0.01}
+        assert second["optimizer"]["weight_decay"] == 5e-4
+        # but a schedule is replaced as a whole: milestones of the first stage mean nothing in the second
+        assert second["schedule"] == {"name": "constant", "milestones": [], "gamma": 0.1, "warmup_epochs": 0}
+        changed = ("epochs", "batch_size", "optimizer", "schedule")
+        assert {key: second[key] for key in first if key not in changed} == {
+            key: first[key] for key in first if key not in changed
+        }
+
+
+def test_merging_is_level_by_level_and_leaves_its_arguments_alone():
+    base, change = {"a": {"x": 1, "y": 2}, "b": [1]}, {"a": {"y": 3}, "b": [2], "c": {"z": 4}}
+    assert merge(base, change) == {"a": {"x": 1, "y": 3}, "b": [2], "c": {"z": 4}}
+    assert base == {"a": {"x": 1, "y": 2}, "b": [1]}
+
 
 KEY = RunKey("published", "imagenet", "imagenet_resnet50", "ce", 1)
+
+
 GRID = {
     **dict(zip(("protocol", "datasets", "backbones", "methods"), ("published", *([v] for v in KEY[1:4])), strict=True))
 }
+
+
 DATASETS = ["imagenet", "imagenet_lt", "imagenet_sketch"]
 
 
@@ -97,25 +262,25 @@ def test_features_can_be_kept_or_left(study):
 
 def test_taking_weights_asks_for_no_gpu_and_little_memory(make_config, home, monkeypatch):
     config = make_config(copy.deepcopy(GRID), device="cuda")
-    book = RuleBook(config, home, local=False)
+    jobs = Jobs(config, home, local=False)
 
     class Wildcards:
         protocol, dataset, backbone, method, seed = KEY
 
-    trained = RuleBook(make_config({"protocol": "digits"}, device="cuda"), home, local=False)
-    assert book.gpus == trained.needs.train_gpus(Digits) == 1
-    assert book.needs.train_gpus(Wildcards) == 0
-    assert book.needs.train_memory(Wildcards, 1) < 6000
-    assert book.needs.train_minutes(Wildcards) == 60
+    trained = Jobs(make_config({"protocol": "digits"}, device="cuda"), home, local=False)
+    assert jobs.gpus == trained.needs.train_gpus(Digits) == 1
+    assert jobs.needs.train_gpus(Wildcards) == 0
+    assert jobs.needs.train_memory(Wildcards, 1) < 6000
+    assert jobs.needs.train_minutes(Wildcards) == 60
 
 
 class Digits:
     protocol, dataset, backbone, method, seed = "digits", "digits", "resnet8", "ce", 1
 
 
-# checkpoints of torrvision/focal_calibration
+PUBLISHED_LOSSES = ["ce", "brier", "mmce_w", "ls_005", "flsd53", "fl3"]
 
-LOSSES = ["ce", "brier", "mmce_w", "ls_005", "flsd53", "fl3"]
+
 NETWORKS = ["resnet50", "resnet110", "densenet121", "wrn26_10"]
 
 
@@ -129,7 +294,7 @@ def checkpoints(study, tmp_path):
 
 
 def test_six_losses_of_eight_cells_have_a_file_each(checkpoints):
-    study = checkpoints(datasets=["cifar10", "cifar100"], backbones=NETWORKS, methods=LOSSES)
+    study = checkpoints(datasets=["cifar10", "cifar100"], backbones=NETWORKS, methods=PUBLISHED_LOSSES)
     plan = Plan(study)
     files = {key: plan.train(key)["checkpoint"] for key in study.runs}
     assert len({file["url"] for file in files.values()}) == len(files) == 48
@@ -160,7 +325,7 @@ def test_cifar100_is_tested_with_the_constants_of_imagenet_as_their_code_does_an
     plan = Plan(made)
     of_ten, of_hundred = (plan.predict(key) for key in made.runs)
     assert "test_normalisation" not in of_ten
-    assert of_hundred["test_normalisation"] == {"mean": [0.485, 0.456, 0.406], "std": [0.229, 0.224, 0.225]}
+    assert of_hundred["test_normalisation"] == {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
     others = [name for name in made.protocols.files if made.protocols.get(name, "here")["test_normalisation"]]
     assert others == ["focal_calibration"]
 
@@ -208,7 +373,7 @@ def test_the_job_that_takes_a_checkpoint_is_told_the_data_root(make_config, home
         {**GRID, "protocol": name, "datasets": ["cifar10"], "backbones": ["resnet50"], "seeds": [1]}
         for name in ("focal_calibration", "fcline")
     ]
-    book = RuleBook(make_config(grids=grids, data_root=str(tmp_path)), home, local=True)
+    jobs = Jobs(make_config(grids=grids, data_root=str(tmp_path)), home, local=True)
 
     class Taken(Digits):
         protocol, dataset, backbone = "focal_calibration", "cifar10", "resnet50"
@@ -216,5 +381,5 @@ def test_the_job_that_takes_a_checkpoint_is_told_the_data_root(make_config, home
     class Trained(Taken):
         protocol = "fcline"
 
-    assert book.train_options(Taken) == f"--data-root {tmp_path}"
-    assert book.train_options(Trained) == ""
+    assert jobs.train_options(Taken) == f"--data-root {tmp_path}"
+    assert jobs.train_options(Trained) == ""

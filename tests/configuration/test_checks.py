@@ -8,47 +8,39 @@ from types import MappingProxyType
 import pytest
 
 from calgrid import registry
-from calgrid.configuration import rules
-from calgrid.configuration.rules import RuleBook
+from calgrid.configuration import jobs
+from calgrid.configuration.checks import check_published
+from calgrid.configuration.jobs import Jobs
 from calgrid.configuration.study import Study
 from calgrid.errors import ConfigError
 
 GRIDS = [
     ({"methods": ["mblss"]}, ["Unknown method 'mblss' in grids[0].methods", "did you mean 'mbls'?"]),
     ({"calibrators": ["smrt"]}, ["Unknown calibrator 'smrt' in grids[0].calibrators", "did you mean 'smart'?"]),
-    ({"calibrators": ["TS"]}, ["Unknown calibrator 'TS' in grids[0].calibrators", "did you mean 'ts'?"]),
     ({"methods": ["CE"]}, ["Unknown method 'CE' in grids[0].methods", "did you mean 'ce'?"]),
-    ({"methods": ["ce\n"]}, [r"Unknown method 'ce\n' in grids[0].methods"]),
+    ({"methods": ["ce\n"]}, ["Unknown method 'ce\\n' in grids[0].methods"]),
     ({"datasets": ["digit"]}, ["Unknown dataset 'digit' in grids[0].datasets", "did you mean 'digits'?"]),
-    ({"backbones": ["resnet9"]}, ["Unknown backbone 'resnet9' in grids[0].backbones", "did you mean 'resnet"]),
+    ({"backbones": ["resnet7"]}, ["Unknown backbone 'resnet7' in grids[0].backbones", "did you mean 'resnet"]),
     ({"protocol": "digts"}, ["Unknown protocol 'digts' in grids[0].protocol", "did you mean 'digits'?"]),
     ({"shifts": ["digits_b"]}, ["Unknown shift 'digits_b' in grids[0].shifts", "did you mean 'digits_c'?"]),
     ({"shifts": ["ood/foto"]}, ["Unknown shift 'ood/foto' in grids[0].shifts", "did you mean 'ood/photos'?"]),
     ({"shifts": ["snow"]}, ["Unknown shift 'snow' in grids[0].shifts", "valid: digits_c, "]),
-    ({"datasets": ["photos"]}, ["grids[0].datasets: 'photos' can only be tested on", "name it in shifts"]),
     ({"datasets": ["digits_c"]}, ["grids[0].datasets: 'digits_c' can only be tested on", "name it in shifts"]),
-    ({"fit_on": ["same_shift"]}, ["grids[0].fit_on: 'same_shift' needs a shift family in 'shifts'", "remove it"]),
     ({"fit_on": ["same_shift"], "shifts": ["ood/photos"]}, ["grids[0].fit_on: 'same_shift' needs a shift family"]),
-    ({"seeds": []}, ["grids[0].seeds must not be empty"]),
     ({"methods": []}, ["grids[0].methods must not be empty"]),
-    ({"calibrators": []}, ["grids[0].calibrators must not be empty"]),
     ({"seeds": [1, 2, 1]}, ["grids[0].seeds holds 1 twice"]),
-    ({"methods": ["ce", "ce"]}, ["grids[0].methods holds 'ce' twice"]),
     ({"methods": "ce"}, ["grids[0].methods must be of type array, got 'ce' (write [ce])"]),
     ({"seeds": [1.5]}, ["grids[0].seeds[0] must be of type integer, got 1.5"]),
     ({"seeds": [-1]}, ["grids[0].seeds[0]", "-1 is less than the minimum of 0"]),
     ({"seeds": ["1"]}, ["grids[0].seeds[0] must be of type integer, got '1'", "without quotes and in digits alone"]),
     ({"seeds": [1.0]}, ["grids[0].seeds[0] must be of type integer, got 1.0 (write 1)"]),
-    ({"calibrator_seeds": [2.0]}, ["grids[0].calibrator_seeds[0] must be of type integer, got 2.0 (write 2)"]),
     ({"protocl": "digits"}, ["Unknown key 'protocl'", "grids[0]", "did you mean 'protocol'?"]),
     ({"seeds": None}, ["grids[0].seeds must be of type array, got None"]),
     ({"methods": ["tst+mblss"]}, ["Unknown method 'mblss' in 'tst+mblss' in grids[0].methods", "'mbls'?"]),
     ({"methods": ["tst+"]}, ["Unknown method '' in 'tst+'"]),
     ({"methods": ["tst+mbls+ls"]}, ["'mbls+ls' in 'tst+mbls+ls' in grids[0].methods", "'mbls' is a loss, nothing"]),
     ({"methods": ["tst+tst"]}, ["'tst+tst' in grids[0].methods", "itself a second stage", "use a one-stage method"]),
-    ({"methods": ["ce+mbls"]}, ["'ce+mbls' in grids[0].methods", "'ce' is a loss"]),
     ({"methods": ["tst+ce"]}, ["'tst+ce' in grids[0].methods: write 'tst'"]),
-    ({"methods": ["mixup+ce"]}, ["'mixup+ce' in grids[0].methods: write 'mixup'"]),
     ({"methods": ["mixup+tst"]}, ["'mixup+tst' in grids[0].methods: 'tst' is no loss", "stands a loss"]),
     (
         {"methods": ["mixup+fl3"]},
@@ -57,23 +49,32 @@ GRIDS = [
     ({"methods": ["mit_l+adafocal"]}, ["'mit_l' computes its loss twice a step", "it can train: acls, brier, ce"]),
     ({"methods": ["maccal+mixup+fl3"]}, ["'mixup+fl3' in 'maccal+mixup+fl3' in grids[0].methods", "needs hard ones"]),
     ({"methods": ["maccal+balcal"]}, ["'maccal+balcal'", "'balcal' trains more than a linear head"]),
-    ({"methods": ["maccal+tst"]}, ["'maccal+tst'", "itself a second stage"]),
     ({"methods": ["standard"]}, ["Unknown method 'standard' in grids[0].methods"]),
 ]
+
+
+def protocol(**changes):
+    return {"protocols": {"p": {"base": "digits", **changes}}}
+
+
+def method(**variant):
+    return {"methods": {"mine": variant}}
+
+
+def override(match, values):
+    return {"overrides": [{"match": match, "set": values}]}
+
+
 TOP_LEVEL = [
     ({"sudy": "x"}, ["Unknown key 'sudy' in configuration", "did you mean 'study'?"]),
     ({"study": "runs"}, ["study must not be 'runs'"]),
-    ({"study": "logs"}, ["study must not be 'logs'"]),
     ({"study": "benchmarks"}, ["study must not be 'benchmarks'"]),
-    ({"study": "a\n"}, [r"study: 'a\n' is no valid name"]),
     ({"study": "a/b"}, ["study: 'a/b' is no valid name"]),
     ({"device": "gpu"}, ["device must be one of auto, cpu, cuda, got 'gpu'"]),
     ({"results": "{x}"}, ["results: the path must not hold '{'"]),
     ({"results": "~/x"}, ["results: '~' is not replaced", "write the path in full"]),
-    ({"data_root": "~/x"}, ["data_root: '~' is not replaced", "write the path in full"]),
     ({"results": ""}, ["results", "non-empty"]),
     ({"grids": []}, ["grids must not be empty"]),
-    ({"grids": {}}, ["grids must be of type array"]),
     ({"data_root": "no/such/folder"}, ["data_root: the folder 'no/such/folder' does not exist", "correct the path"]),
     ({"published": ["no.csv"]}, ["published[0]: the file '", "no.csv' does not exist"]),
     (
@@ -81,121 +82,68 @@ TOP_LEVEL = [
         ["published[0]: '/etc/passwd' is no CSV file of published numbers", "paper, table"],
     ),
     ({"study": "x" * 300}, ["study must have at most 100 characters, got 300"]),
-    ({"methods": {"x" * 300: {"base": "mbls"}}}, ["methods must have at most 60 characters, got 300"]),
-    ({"results": "/etc/passwd"}, ["results: '/etc/passwd' is a file; give a folder"]),
     ({"results": "/etc/passwd/mine"}, ["results: '/etc/passwd' is a file; give a folder"]),
-    ({"results": "a\0b"}, ["results: 'a\\x00b' holds a character that no path can have"]),
     ({"results": "a\ud800b"}, ["results: 'a\\ud800b' holds a character that no path can have"]),
     ({"data_root": "/etc/passwd"}, ["data_root: '/etc/passwd' is a file; give a folder"]),
     ({"statistics": {"bins": 1}}, ["statistics.bins", "less than the minimum of 2"]),
-    ({"statistics": {"bins": 15.0}}, ["statistics.bins must be of type integer, got 15.0 (write 15)"]),
     ({"statistics": {"level": float("nan")}}, ["statistics.level must be a finite number, got nan"]),
-    ({"statistics": {"level": 1}}, ["statistics.level", "maximum of 1"]),
     ({"statistics": {"bootstap": 5}}, ["Unknown key 'bootstap'", "statistics", "did you mean 'bootstrap'?"]),
     ({"statistics": {"baseline": "mbl"}}, ["Unknown method 'mbl' in statistics.baseline", "did you mean 'mbls'?"]),
-    (
-        {"statistics": {"comparisons": [{"question": "Does it help?", "method": "mbl", "against": "ce"}]}},
-        ["Unknown method 'mbl' in statistics.comparisons[0].method", "did you mean 'mbls'?"],
-    ),
-    (
-        {"statistics": {"comparisons": [{"question": "Does it help?", "method": "mbls", "against": "ls"}]}},
-        ["Unknown method 'ls' in statistics.comparisons[0].against"],
-    ),
-    (
-        {"statistics": {"comparisons": [{"question": "Does it help?", "method": "ce", "against": "ce"}]}},
-        ["statistics.comparisons[0]: 'ce' is compared with itself"],
-    ),
-    (
-        {"statistics": {"comparisons": [{"method": "ce", "against": "ce"}]}},
-        ["statistics.comparisons[0]: the key 'question' is missing"],
-    ),
-    # variants of methods
-    ({"methods": {"mine": {"base": "mbsl"}}}, ["Unknown method 'mbsl' in methods.mine.base", "'mbls'?"]),
-    ({"methods": {"mine": {"base": "mbls", "margn": 1}}}, ["hyper-parameter 'margn' in methods.mine", "'margin'?"]),
-    ({"methods": {"mine": {"base": "mbls", "margin": "x"}}}, ["methods.mine: margin must be float, got 'x'"]),
-    ({"methods": {"mine": {"base": "mbls", "margin": "1e-3"}}}, ["methods.mine: margin must be float", "1.0e-3"]),
-    (
-        {"methods": {"mine": {"base": "mbls", "margin": float("nan")}}},
-        ["methods.mine: margin must be a finite number, got nan"],
-    ),
-    (
-        {"methods": {"mine": {"base": "mbls", "margin": 10**400}}},
-        ["methods.mine: margin must be a finite number, got one beyond"],
-    ),
-    ({"methods": {"mine": {"margin": 1}}}, ["methods.mine: the key 'base' is missing"]),
+    (method(base="mbsl"), ["Unknown method 'mbsl' in methods.mine.base", "'mbls'?"]),
+    (method(base="mbls", margn=1), ["hyper-parameter 'margn' in methods.mine", "'margin'?"]),
+    (method(base="mbls", margin="x"), ["methods.mine: margin must be float, got 'x'"]),
+    (method(base="mbls", margin="1e-3"), ["methods.mine: margin must be float", "1.0e-3"]),
+    (method(base="mbls", margin=float("nan")), ["methods.mine: margin must be a finite number, got nan"]),
+    (method(base="mbls", margin=10**400), ["methods.mine: margin must be a finite number, got one beyond"]),
     ({"methods": {"mbls": {"base": "mbls"}}}, ["methods.mbls: 'mbls' is a registered method", "another name"]),
     ({"methods": {1: {"base": "mbls"}}}, ["methods: 1 is no valid name", "starts with a letter"]),
-    ({"methods": {"a\n": {"base": "mbls"}}}, [r"methods: 'a\n' is no valid name"]),
+    ({"methods": {"a\n": {"base": "mbls"}}}, ["methods: 'a\\n' is no valid name"]),
     ({"methods": {"My+Own": {"base": "mbls"}}}, ["methods: 'My+Own' is no valid name"]),
-    # variants of calibrators
     ({"calibrators": {"mine": {"base": "tss"}}}, ["Unknown calibrator 'tss' in calibrators.mine.base", "'ts'?"]),
     ({"calibrators": {"mine": {"base": "smart", "sgma": 1}}}, ["'sgma' in calibrators.mine", "did you mean 'sigma'?"]),
     ({"calibrators": {"mine": {"base": "smart", "seed": 1}}}, ["calibrators.mine", "calibrator_seeds"]),
     ({"calibrators": {"ts": {"base": "ts"}}}, ["calibrators.ts: 'ts' is a registered calibrator", "another name"]),
-    # variants of protocols
     ({"protocols": {"p": {"base": "digts"}}}, ["Unknown protocol 'digts' in protocols.p.base", "'digits'?"]),
     ({"protocols": {"p": {"base": "p"}}}, ["Unknown protocol 'p' in protocols.p.base: valid: aclsline"]),
-    ({"protocols": {"p": {"base": "digits", "epoch": 3}}}, ["Unknown key 'epoch' in protocol 'p'", "'epochs'?"]),
-    ({"protocols": {"p": {"base": "digits", "epochs": 0}}}, ["protocol 'p': epochs", "minimum of 1"]),
-    ({"protocols": {"p": {"base": "digits", "epochs": 2.0}}}, ["protocol 'p': epochs", "got 2.0 (write 2)"]),
-    ({"protocols": {"p": {"base": "digits", "batch_size": 128.0}}}, ["protocol 'p': batch_size", "(write 128)"]),
+    (protocol(epoch=3), ["Unknown key 'epoch' in protocol 'p'", "'epochs'?"]),
+    (protocol(epochs=0), ["protocol 'p': epochs", "minimum of 1"]),
+    (protocol(optimizer={"lr": float("inf")}), ["protocol 'p': optimizer.lr must be a finite number, got inf"]),
     (
-        {"protocols": {"p": {"base": "digits", "optimizer": {"lr": float("inf")}}}},
-        ["protocol 'p': optimizer.lr must be a finite number, got inf"],
-    ),
-    (
-        {"protocols": {"p": {"base": "digits", "epochs": 30, "schedule": {"milestones": [30]}}}},
+        protocol(epochs=30, schedule={"milestones": [30]}),
         ["protocol 'p': milestone 30 is not before the last of 30 epochs", "train longer"],
     ),
+    (protocol(schedule={"milestones": [50, 40]}), ["protocol 'p': schedule.milestones must ascend, got [50, 40]"]),
     (
-        {"protocols": {"p": {"base": "digits", "schedule": {"milestones": [50, 40]}}}},
-        ["protocol 'p': schedule.milestones must ascend, got [50, 40]"],
-    ),
-    (
-        {"protocols": {"p": {"base": "digits", "schedule": {"warmup_epochs": 1000}}}},
+        protocol(schedule={"warmup_epochs": 1000}),
         ["protocol 'p': schedule.warmup_epochs must be fewer than the 60 epochs, got 1000"],
     ),
-    ({"protocols": {"p": {"base": "digits", "optimizer": {"lr": 1e30}}}}, ["protocol 'p': optimizer.lr", "of 100"]),
-    ({"protocols": {"p": {"base": "digits", "crop_size": 1}}}, ["protocol 'p': crop_size", "minimum of 4"]),
+    (protocol(optimizer={"lr": 1e30}), ["protocol 'p': optimizer.lr", "of 100"]),
+    (protocol(crop_size=1), ["protocol 'p': crop_size", "minimum of 4"]),
+    (protocol(optimizer={"nesterov": True, "momentum": 0.0}), ["protocol 'p': optimizer.nesterov needs a momentum"]),
     (
-        {"protocols": {"p": {"base": "digits", "optimizer": {"nesterov": True, "momentum": 0.0}}}},
-        ["protocol 'p': optimizer.nesterov needs a momentum"],
-    ),
-    (
-        {"protocols": {"p": {"base": "digits", "optimizer": {"lr": "1e-3"}}}},
+        protocol(optimizer={"lr": "1e-3"}),
         ["protocol 'p': optimizer.lr must be of type number, got '1e-3'", "as in 1.0e-3"],
     ),
     (
-        {"protocols": {"p": {"base": "digits", "second_stage": {"schedule": {"name": "step", "milestones": [9999]}}}}},
+        protocol(second_stage={"schedule": {"name": "step", "milestones": [9999]}}),
         ["protocol 'p': second_stage: milestone 9999 is not before the last"],
     ),
-    ({"protocols": {"p": {"base": "digits", "checkpoints": ["first"]}}}, ["checkpoints[0] must be one of best, last"]),
+    (protocol(checkpoints=["first"]), ["checkpoints[0] must be one of best, last"]),
     ({"protocols": {"digits": {"base": "digits"}}}, ["protocols.digits", "choose another one"]),
-    # overrides
+    (override({"method": "mbls"}, {"margn": 1}), ["'margn' in overrides[0].set for method 'mbls'", "'margin'?"]),
     (
-        {"overrides": [{"match": {"method": "mbls"}, "set": {"margn": 1}}]},
-        ["'margn' in overrides[0].set for method 'mbls'", "'margin'?"],
-    ),
-    (
-        {"overrides": [{"match": {"method": "mbls"}, "set": {"margin": "x"}}]},
+        override({"method": "mbls"}, {"margin": "x"}),
         ["overrides[0].set for method 'mbls': margin must be float, got 'x'"],
     ),
-    (
-        {"overrides": [{"match": {"dataset": "digits"}, "set": {"margn": 1}}]},
-        ["'margn' in overrides[0].set", "'margin'?"],
-    ),
-    (
-        {"overrides": [{"match": {"dataset": "digits"}, "set": {"margin": "x"}}]},
-        ["overrides[0].set: margin must be float, got 'x'"],
-    ),
-    ({"overrides": [{"match": {"method": "mbl"}, "set": {"margin": 1}}]}, ["'mbl' in overrides[0].match", "'mbls'?"]),
-    ({"overrides": [{"match": {"dataset": "digts"}, "set": {"margin": 1}}]}, ["'digts' in overrides[0].match"]),
-    ({"overrides": [{"match": {"backbone": "resnt8"}, "set": {"margin": 1}}]}, ["'resnt8' in overrides[0].match"]),
-    ({"overrides": [{"match": {"protocol": ["digts"]}, "set": {"margin": 1}}]}, ["'digts' in overrides[0].match"]),
-    ({"overrides": [{"match": {"methods": "ce"}, "set": {"margin": 1}}]}, ["Unknown key 'methods'", "'method'?"]),
-    ({"overrides": [{"match": {"method": 3}, "set": {"margin": 1}}]}, ["one identifier or a list of them, got 3"]),
-    ({"overrides": [{"match": {}, "set": {"margin": 1}}]}, ["overrides[0].match must not be empty"]),
-    ({"overrides": [{"match": {"method": "mbls"}, "set": {}}]}, ["overrides[0].set must not be empty"]),
+    (override({"dataset": "digits"}, {"margn": 1}), ["'margn' in overrides[0].set", "'margin'?"]),
+    (override({"dataset": "digits"}, {"margin": "x"}), ["overrides[0].set: margin must be float, got 'x'"]),
+    (override({"method": "mbl"}, {"margin": 1}), ["'mbl' in overrides[0].match", "'mbls'?"]),
+    (override({"dataset": "digts"}, {"margin": 1}), ["'digts' in overrides[0].match"]),
+    (override({"backbone": "resnt8"}, {"margin": 1}), ["'resnt8' in overrides[0].match"]),
+    (override({"protocol": ["digts"]}, {"margin": 1}), ["'digts' in overrides[0].match"]),
+    (override({"methods": "ce"}, {"margin": 1}), ["Unknown key 'methods'", "'method'?"]),
+    (override({"method": 3}, {"margin": 1}), ["one identifier or a list of them, got 3"]),
+    (override({}, {"margin": 1}), ["overrides[0].match must not be empty"]),
     ({"overrides": [{"set": {"margin": 1}}]}, ["overrides[0]: the key 'match' is missing"]),
 ]
 
@@ -266,24 +214,6 @@ def test_what_is_no_mapping(home, refuses, config):
         Study(config, home)
 
 
-def test_the_second_block_is_named_where_the_mistake_is_there(make_config, home, refuses):
-    config = make_config()
-    config["grids"].append({**config["grids"][0], "methods": ["mblss"]})
-    with refuses(ConfigError, "grids[1].methods"):
-        Study(config, home)
-
-
-def test_methods_that_share_no_seed_cannot_be_compared(make_config, home, refuses):
-    config = make_config({"methods": ["ce"]})
-    config["grids"].append({**config["grids"][0], "methods": ["mbls"], "seeds": [2]})
-    question = {"question": "Does it help?", "method": "mbls", "against": "ce"}
-    config["statistics"] = {"comparisons": [question]}
-    with refuses(ConfigError, "statistics.comparisons[0]", "'mbls' and 'ce' share no", "put both into one grid"):
-        Study(config, home)
-    config["grids"][1]["seeds"] = [1, 2]
-    assert Study(config, home).config["statistics"]["comparisons"] == [question]
-
-
 def test_a_calibrator_that_needs_features_needs_them_exported(make_config, home, refuses, monkeypatch):
     real = registry.specs("calibrator")
     deep = dataclasses.replace(real["ts"], id="deep", info={"needs": ("logits", "features"), "stochastic": False})
@@ -310,9 +240,13 @@ def test_features_must_be_exported_of_the_shifts_on_which_a_calibrator_is_fitted
 def test_feature_clipping_is_refused_where_the_head_is_not_linear(make_config, home, refuses):
     protocols = {"p": {"base": "digits", "export_features": True}}
     grid = {"calibrators": ["fc"], "protocol": "p", "methods": ["ce", "tst"]}
-    with refuses(ConfigError, "'fc' needs a linear last layer, which 'tst' does not have"):
+    with refuses(ConfigError, "'fc' needs a linear last layer on the features, which 'tst' does not have"):
         Study(make_config(grid, protocols=protocols), home)
     assert Study(make_config({**grid, "methods": ["ce", "mixup"]}, protocols=protocols), home).evaluations
+
+
+PAIR = {"test": "test.npz", "val": "val.npz", "kind": "logits"}
+SPLIT = {"test": "test.npz", "split_seed": 1, "kind": "logits"}
 
 
 class TestExternal:
@@ -327,38 +261,21 @@ class TestExternal:
         [
             ({"test": "test.npz", "kind": "logits"}, ["external.a: give a 'val' file, or 'split_seed'"]),
             ({"test": "no.npz", "kind": "logits", "split_seed": 1}, ["external.a.test", "no.npz' does not exist"]),
-            ({"test": "test.npz", "val": "no.npz", "kind": "logits"}, ["external.a.val", "no.npz' does not exist"]),
-            (
-                {"test": "test.npz", "val": "val.npz", "split_seed": 1, "kind": "logits"},
-                ["external.a: 'val' and 'split_seed' exclude each other"],
-            ),
-            (
-                {"test": "test.npz", "split_seed": 1, "kind": "logits", "seed": 2.0},
-                ["external.a.seed must be of type integer, got 2.0 (write 2)"],
-            ),
+            ({**SPLIT, "val": "val.npz"}, ["external.a: 'val' and 'split_seed' exclude each other"]),
             (
                 {"test": "test.npz", "val": "./test.npz", "kind": "logits"},
                 ["external.a: 'val' and 'test' are the same file", "never score it", "'split_seed'"],
             ),
-            (
-                {"test": "test.npz", "val": "val.npz", "val_fraction": 0.5, "kind": "logits"},
-                ["external.a: 'val' and 'val_fraction' exclude each other"],
-            ),
-            (
-                {"test": "test.npz", "val": "val.npz", "val_seeds": [1, 2], "kind": "logits"},
-                ["external.a.val_seeds says nothing without 'val_rows'"],
-            ),
+            ({**PAIR, "val_fraction": 0.5}, ["external.a: 'val' and 'val_fraction' exclude each other"]),
+            ({**PAIR, "val_seeds": [1, 2]}, ["external.a.val_seeds says nothing without 'val_rows'"]),
             ({"test": "test.npz", "split_seed": 1}, ["external.a: the key 'kind' is missing"]),
-            (
-                {"test": "test.npz", "split_seed": 1, "kind": "logits", "calibrators": ["fc"]},
-                ["external.a.calibrators: 'fc' needs the last layer", "'head'"],
-            ),
-            ({"test": "test.npz", "split_seed": 1, "kind": "logits", "head": "no.npz"}, ["external.a.head", "no.npz"]),
+            ({**SPLIT, "calibrators": ["fc"]}, ["external.a.calibrators: 'fc' needs the last layer", "'head'"]),
+            ({**SPLIT, "head": "no.npz"}, ["external.a.head", "no.npz"]),
             ({"val": "val.npz", "kind": "logits"}, ["external.a: the key 'test' is missing"]),
             ({"test": "test.npz", "split_seed": 1, "kind": "probs"}, ["one of logits, probabilities, got 'probs'"]),
-            ({"test": "test.npz", "split_seed": 1, "kind": "logits", "calibrators": ["tss"]}, ["external.a", "'ts'?"]),
-            ({"test": "test.npz", "split_seed": 1, "kind": "logits", "val_fraction": 1}, ["external.a.val_fraction"]),
-            ({"test": "test.npz", "split_seed": 1, "kind": "logits", "method": "a b"}, ["'a b' is no valid name"]),
+            ({**SPLIT, "calibrators": ["tss"]}, ["external.a", "'ts'?"]),
+            ({**SPLIT, "val_fraction": 1}, ["external.a.val_fraction"]),
+            ({**SPLIT, "method": "a b"}, ["'a b' is no valid name"]),
             ({"tests": "test.npz", "split_seed": 1, "kind": "logits"}, ["Unknown key 'tests'", "did you mean 'test'?"]),
         ],
     )
@@ -380,13 +297,9 @@ class TestExternal:
 
 class TestDevice:
     def test_cuda_without_a_gpu_is_refused_where_jobs_run_here(self, make_config, home, refuses, monkeypatch):
-        monkeypatch.setattr(rules, "GPU_DEVICES", ())
+        monkeypatch.setattr(jobs, "GPU_DEVICES", ())
         with refuses(ConfigError, "device: 'cuda' was asked for but this machine has no GPU", "device: cpu or auto"):
-            RuleBook(make_config(device="cuda"), home, local=True)
-
-    def test_on_a_cluster_the_jobs_find_out(self, make_config, home, monkeypatch):
-        monkeypatch.setattr(rules, "GPU_DEVICES", ())
-        assert RuleBook(make_config(device="cuda"), home, local=False).gpus == 1
+            Jobs(make_config(device="cuda"), home, local=True)
 
 
 class TestProtocolFiles:
@@ -400,8 +313,6 @@ class TestProtocolFiles:
     @pytest.mark.parametrize(
         ("text", "parts"),
         [
-            ("epochs: [1, 2\n", ["digits.yaml, line 2, column 1, is not valid YAML: expected ',' or ']'"]),
-            ("just text\n", ["digits.yaml must be a mapping"]),
             ("description: d\nepochs: 3\n", ["protocol 'digits': the key 'batch_size' is missing"]),
         ],
     )
@@ -409,3 +320,46 @@ class TestProtocolFiles:
         (workflow / "config" / "protocols" / "digits.yaml").write_text(text)
         with refuses(ConfigError, *parts):
             Study(make_config(), workflow)
+
+
+HEAD = "paper,table,dataset,backbone,method,calibrator,metric,shift,severity,value,unit,suspect"
+
+
+ROW = "mine,1,digits,resnet8,ce,none,ece,,0,3.7,percent,"
+
+
+@pytest.fixture
+def published(tmp_path):
+    def write(*lines):
+        path = tmp_path / "numbers.csv"
+        path.write_bytes("\n".join(lines).encode("latin-1"))
+        return path
+
+    return write
+
+
+def test_published_numbers_are_taken(published, home):
+    own = published(HEAD, ROW, "", ROW.replace("3.7", "3.7e1"))
+    paths = [own, *(home / "config" / "published").glob("*.csv")]
+    assert len(paths) == 4
+    for path in paths:
+        check_published(path, "published[0]")
+
+
+@pytest.mark.parametrize(
+    ("lines", "parts"),
+    [
+        ((), ["is no CSV file of published numbers: it lacks the columns paper, table, dataset"]),
+        ((HEAD.replace("unit", "units"), ROW), ["it lacks the column unit (config/published/README.md"]),
+        ((f"{HEAD},unit", f"{ROW},"), ["has the column unit twice"]),
+        ((HEAD, ROW, f"{ROW},more"), ["line 3, has 13 cells and not 12"]),
+        ((HEAD, ROW.replace("3.7", "low")), ["line 2: value must be a number, got 'low'"]),
+        ((HEAD, ROW.replace("3.7", "")), ["line 2: value must be a number, got ''"]),
+        ((HEAD, ROW.replace(",0,", ",high,")), ["line 2: severity must be a number, got 'high'"]),
+        ((HEAD, ROW.replace("percent", "%")), ["line 2: unit must be one of percent, centinats", "got '%'"]),
+        ((HEAD, ROW.replace("mine", "\xe9")), ["is no CSV file in UTF-8"]),
+    ],
+)
+def test_what_holds_no_published_numbers_is_refused(published, refuses, lines, parts):
+    with refuses(ConfigError, "published[0]: '", *parts):
+        check_published(published(*lines), "published[0]")

@@ -1,11 +1,12 @@
 """YAML files: what YAML itself would take silently, or end in a traceback, is refused in one sentence."""
 
 import json
+import re
 
 import pytest
 import yaml
 
-from calgrid.configuration.reading import read_configuration, read_yaml
+from calgrid.configuration.files import fill_defaults, load_schema, read_configuration, read_yaml
 from calgrid.configuration.study import Study
 from calgrid.errors import ConfigError
 
@@ -81,3 +82,66 @@ def test_a_protocol_file_is_read_in_the_same_way(home, tmp_path, make_config, re
     (protocols / "digits.yaml").write_text(f"{text}\nepochs: 1\n")
     with refuses(ConfigError, "The protocol file", "digits.yaml, line ", "the key 'epochs' is in line"):
         Study(make_config(), tmp_path)
+
+
+SCHEMAS = ("config", "protocol", "table", "claims")
+
+
+@pytest.fixture
+def schema_path(home):
+    return lambda name: home / "workflow" / "schemas" / f"{name}.schema.yaml"
+
+
+@pytest.mark.parametrize("name", SCHEMAS)
+def test_every_key_has_a_description(schema_path, name):
+    root = load_schema(schema_path(name))
+    keys, waiting = {}, [("", root), *root.get("$defs", {}).items()]
+    while waiting:
+        place, node = waiting.pop()
+        for key, child in node.get("properties", {}).items():
+            of = root["$defs"][child["$ref"].rpartition("/")[2]] if "$ref" in child else {}
+            keys[f"{place}.{key}"] = {**of, **child}.get("description", "")
+            waiting.append((f"{place}.{key}", child))
+    assert len(keys) > 15
+    assert {key for key, text in keys.items() if len(text) < 5} == set()
+
+
+def test_the_readme_of_configurations_names_every_key(home):
+    keys = load_schema(home / "workflow" / "schemas" / "config.schema.yaml")["properties"]
+    rows = re.findall(r"^\| `(\w+)` \| ", (home / "config" / "README.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert sorted(rows) == sorted(keys)
+
+
+@pytest.mark.parametrize("name", SCHEMAS)
+def test_no_object_takes_unknown_keys_silently(schema_path, name):
+    """Except variants, whose other keys are checked against what they are variants of."""
+    open_objects = []
+    waiting = [("", load_schema(schema_path(name)))]
+    while waiting:
+        place, node = waiting.pop()
+        if isinstance(node, dict):
+            if "properties" in node and "additionalProperties" not in node:
+                open_objects.append(place)
+            waiting.extend((f"{place}.{key}", child) for key, child in node.items())
+    assert {place.rsplit(".", 1)[-1] for place in open_objects} <= {"variant", "additionalProperties", "match", "if"}
+
+
+def test_defaults_are_filled_in_at_every_level(make_config, home):
+    study = Study(make_config(), home)
+    assert study.config["results"] == "results"
+    assert study.config["device"] == "auto"
+    assert study.config["data_root"] is None
+    assert study.config["published"] == []
+    defaults = {"bins": 15, "bootstrap": 1000, "level": 0.95, "seed": 0, "baseline": "ce"}
+    assert defaults.items() <= study.config["statistics"].items()
+    (grid,) = study.config["grids"]
+    assert grid["calibrators"] == ["none"]
+    assert grid["calibrator_seeds"] == [0]
+    assert grid["shifts"] == []
+
+
+def test_filling_in_leaves_the_given_configuration_alone(schema_path, make_config):
+    config = make_config()
+    before = yaml.safe_dump(config)
+    fill_defaults(config, schema_path("config"))
+    assert yaml.safe_dump(config) == before

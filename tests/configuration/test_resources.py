@@ -8,8 +8,8 @@ import pytest
 from calgrid import registry
 from calgrid.configuration.resources import (
     BASE_MB,
-    LEAST_MINUTES,
-    MOST_MINUTES,
+    MAX_MINUTES,
+    MIN_MINUTES,
     SCORED_AT_ONCE,
     SCORED_PIXELS,
     Resources,
@@ -113,9 +113,9 @@ def test_time_grows_with_the_protocol_and_without_a_gpu_and_has_bounds(make):
     def minutes(epochs, gpus):
         return make(gpus, epochs).train_minutes(job(protocol="longer"))
 
-    assert minutes(60, gpus=1) == LEAST_MINUTES + 1
-    assert LEAST_MINUTES < minutes(100_000, gpus=1) < minutes(100_000, gpus=0)
-    assert minutes(10**8, gpus=0) == MOST_MINUTES
+    assert minutes(60, gpus=1) == MIN_MINUTES + 1
+    assert MIN_MINUTES < minutes(100_000, gpus=1) < minutes(100_000, gpus=0)
+    assert minutes(10**8, gpus=0) == MAX_MINUTES
 
 
 def test_a_second_stage_is_given_the_time_of_its_own_epochs(make):
@@ -136,7 +136,7 @@ def test_only_many_and_large_pictures_are_decoded_by_several_threads(make):
 
 def test_preparation_is_given_time_for_many_and_large_images(make):
     minutes = {unit: make().prepare_minutes(job(unit=unit)) for unit in ("digits", "tiny_imagenet", "imagenet_c")}
-    assert minutes["digits"] == LEAST_MINUTES + 1
-    assert minutes["digits"] < minutes["tiny_imagenet"] < minutes["imagenet_c"] < MOST_MINUTES
+    assert minutes["digits"] == MIN_MINUTES + 1
+    assert minutes["digits"] < minutes["tiny_imagenet"] < minutes["imagenet_c"] < MAX_MINUTES
     # 19 settings of 40,000 images
-    assert minutes["imagenet_c"] > LEAST_MINUTES + 760_000 * 0.0025 / 60
+    assert minutes["imagenet_c"] > MIN_MINUTES + 760_000 * 0.0025 / 60

@@ -6,9 +6,9 @@ import shutil
 import pytest
 import yaml
 
+from calgrid.configuration.papers import load_claims, load_table, paper
 from calgrid.configuration.plan import Plan
 from calgrid.configuration.study import Study
-from calgrid.configuration.tables import load_table, paper
 from calgrid.errors import ConfigError
 
 TABLE = {
@@ -51,12 +51,8 @@ def test_names_stand_in_headings(load):
 @pytest.mark.parametrize(
     ("changes", "parts"),
     [
-        ({"title": None}, ["the key 'title' is missing"]),
-        ({"colums": []}, ["Unknown key 'colums'", "did you mean 'columns'?"]),
-        ({"rows": []}, ["rows must not be empty"]),
         ({"rows": [{"methd": "ce"}]}, ["Unknown key 'methd'", "did you mean 'method'?"]),
         ({"best_over": ["methods"]}, ["best_over[0] must be one of dataset, backbone, method"]),
-        ({"digits": "two"}, ["digits must be of type integer, got 'two'"]),
         ({"where": None}, ["a cell has no 'dataset'", "name it in rows, columns or where"]),
         ({"columns": [{"metric": "ece", "method": "ls"}]}, ["'method' stands in rows and in columns"]),
         ({"columns": [{"metric": "eec"}]}, ["Unknown metric 'eec'", "did you mean 'ece'?"]),
@@ -73,13 +69,6 @@ def test_what_does_not_fit_is_refused(load, refuses, changes, parts):
 def test_files_are_named_after_their_table(load, refuses):
     with refuses(ConfigError, "must be named after its table"):
         load("ece.yaml")
-
-
-def test_damaged_yaml_is_refused(tmp_path, home, refuses):
-    path = tmp_path / "table1.yaml"
-    path.write_text("title: [")
-    with refuses(ConfigError, "table1.yaml, line 1, column 9, is not valid YAML"):
-        load_table(path, home / "workflow" / "schemas" / "table.schema.yaml")
 
 
 def test_a_paper_needs_its_numbers(tmp_path, home, refuses):
@@ -135,3 +124,85 @@ def test_an_edited_number_or_table_is_noticed(make_config, home, tmp_path):
 def test_an_unknown_paper_is_refused(make_config, home, refuses):
     with refuses(ConfigError, "Unknown paper 'fedls' in papers", "did you mean 'fedlas'?"):
         Study(make_config(papers=["fedls"]), home)
+
+
+CLAIM = {
+    "id": "mine",
+    "text": "It is better.",
+    "table": 1,
+    "where": {"metric": "ece"},
+    "better": {"method": "fedlas_ls"},
+    "than": {"method": "ls"},
+}
+
+
+@pytest.fixture
+def load_claim(tmp_path, home):
+    tables = paper(home, "fedlas", "papers")["tables"]
+
+    def run(*claims):
+        path = tmp_path / "mine.yaml"
+        changed = [{key: value for key, value in {**CLAIM, **claim}.items() if value is not None} for claim in claims]
+        path.write_text(yaml.safe_dump({"claims": changed}))
+        return load_claims(path, home / "workflow" / "schemas" / "claims.schema.yaml", tables)
+
+    return run
+
+
+def test_cells_and_their_rival(load_claim, home):
+    (claim,) = load_claim({})
+    table = paper(home, "fedlas", "papers")["tables"][0]
+    width = len(table["columns"])
+    assert [(s["cell"] % width, [r % width for r in s["rivals"]]) for s in claim["settings"]] == [
+        (column, [column]) for column in (0, 2, 4, 6, 8, 10)
+    ]
+    methods = [row["where"]["method"] for row in table["rows"]]
+    assert {(methods[s["cell"] // width], methods[s["rivals"][0] // width]) for s in claim["settings"]} == {
+        ("fedlas_ls", "ls")
+    }
+    assert (claim["at_least"], claim["margin"], claim["table"]) == (6, 0.0, "fedlas_table1")
+
+
+def test_without_than_all_that_compete_are_rivals(load_claim):
+    (claim,) = load_claim({"than": None, "at_least": 4})
+    assert claim["at_least"] == 4
+    assert [len(setting["rivals"]) for setting in claim["settings"]] == [15] * 6
+
+
+def test_than_names_several_rivals_that_must_all_be_there(load_claim, refuses):
+    (claim,) = load_claim({"than": {"method": ["ls", "mbls", "ce"]}})
+    assert [len(setting["rivals"]) for setting in claim["settings"]] == [3] * 6
+    with refuses(ConfigError, "0 cells of table 1 match and have a rival"):
+        load_claim({"than": {"method": ["ls", "no_such"]}})
+
+
+def test_means_and_ranks_are_no_cells_of_a_claim(load_claim):
+    (claim,) = load_claim({"table": 2, "where": {"metric": "accuracy"}, "margin": 0.01})
+    assert len(claim["settings"]) == 4
+    assert claim["margin"] == 0.01
+
+
+@pytest.mark.parametrize(
+    ("claim", "parts"),
+    [
+        ({"table": 9}, ["mine: there is no table 9; valid: 1, 2, 3, 4"]),
+        ({"better": {"method": "no_such"}}, ["0 cells of table 1 match and have a rival"]),
+        ({"than": {"method": "no_such"}}, ["0 cells of table 1 match and have a rival"]),
+        ({"at_least": 7}, ["6 cells of table 1 match", "which is too few"]),
+    ],
+)
+def test_claims_that_do_not_fit_are_refused(load_claim, refuses, claim, parts):
+    with refuses(ConfigError, "claims mine.yaml", *parts):
+        load_claim(claim)
+
+
+def test_ids_are_there_once(load_claim, refuses):
+    with refuses(ConfigError, "the id 'mine' is there twice"):
+        load_claim({}, {})
+
+
+@pytest.mark.parametrize(("name", "count"), [("fedlas", 12), ("maccal", 6), ("smart", 8)])
+def test_shipped_claims_are_about_cells(home, name, count):
+    claims = paper(home, name, "papers")["claims"]
+    assert len(claims) == count
+    assert all(claim["settings"] and claim["text"].endswith(".") for claim in claims)

@@ -6,15 +6,15 @@ from types import MappingProxyType
 import pytest
 
 from calgrid import registry
-from calgrid.configuration.methods import MethodBook, Place, registered_methods
+from calgrid.configuration.components import MethodCatalog, RunContext, registered_methods
 from calgrid.errors import ConfigError
 
-PLACE = Place("digits", "digits", "resnet8")
+PLACE = RunContext("digits", "digits", "resnet8")
 VARIANTS = {"mbls_m5": {"base": "mbls", "margin": 5}, "tst_wide": {"base": "tst", "hidden": 64}}
 
 
 def resolve(method, place=PLACE, variants=None, overrides=()):
-    return MethodBook(variants or {}, tuple(overrides)).resolve(method, place)
+    return MethodCatalog(variants or {}, tuple(overrides)).resolve(method, place)
 
 
 def override(match, **values):
@@ -50,9 +50,9 @@ def test_a_procedure_brings_its_loss():
     ],
 )
 def test_a_second_stage_stands_over_cross_entropy_or_what_follows_the_plus(method, parts):
-    book = MethodBook(VARIANTS)
-    assert book.split(method)[::2] == parts
-    assert book.resolve(method, PLACE).first_stage == parts[1]
+    catalog = MethodCatalog(VARIANTS)
+    assert catalog.split(method)[::2] == parts
+    assert catalog.resolve(method, PLACE).first_stage == parts[1]
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def test_the_loss_of_a_procedure_is_changed_by_a_variant_and_by_overrides_for_al
 class TestPrecedence:
     """Default of the file < of the data set < variant < override; later overrides win over earlier ones."""
 
-    PLACES = (PLACE, Place("p", "tiny_imagenet", "resnet50"))
+    PLACES = (PLACE, RunContext("p", "tiny_imagenet", "resnet50"))
 
     @pytest.mark.parametrize(("place", "margin"), [(PLACES[0], 6.0), (PLACES[1], 10.0)])
     def test_defaults(self, place, margin):

@@ -1,10 +1,12 @@
 """Backbones in a configuration: names, images of a size that they take, and how they are spelt in paths."""
 
+from types import SimpleNamespace
+
 import pytest
+from tests.conftest import HOME
 
 from calgrid.backbones._catalogue import check_image_size, describe
-from calgrid.configuration.rules import RuleBook
-from calgrid.configuration.runs import RunKey, backbone_of
+from calgrid.configuration.jobs import Jobs
 from calgrid.configuration.study import Study
 from calgrid.errors import ConfigError
 
@@ -100,29 +102,26 @@ def test_models_of_timm_can_be_matched_by_overrides(study):
     assert run.method.loss_options["margin"] == 3.0
 
 
-def test_a_run_lies_five_folders_deep_whatever_its_backbone(study):
-    key = RunKey("p", "d", "timm/vit.s_in1k", "tst+mbls", 3)
-    assert key.path == "p/d/timm+vit.s_in1k/tst+mbls/seed3"
-    assert backbone_of(key.backbone_folder) == key.backbone
-    plain = key._replace(backbone="resnet8")
-    assert plain.path == "p/d/resnet8/tst+mbls/seed3"
-    assert backbone_of(plain.backbone_folder) == "resnet8"
+def test_the_first_stage_of_a_model_of_timm_is_found_and_given_memory_and_time(make_config, home):
+    jobs = Jobs(make_config({"backbones": ["timm/test_vit"], "methods": ["tst"]}), home, local=True)
+    folder = {"protocol": "digits", "dataset": "digits", "backbone": "timm+test_vit", "method": "tst", "seed": "1"}
+    wildcards = SimpleNamespace(**folder)
+    assert jobs.needs.train_memory(wildcards, 1) > 0
+    assert jobs.needs.train_minutes(wildcards) > 0
+    assert jobs.first_stage(wildcards) == ["results/runs/digits/digits/timm+test_vit/ce/seed1/train.json"]
 
 
-def test_rules_find_the_run_behind_a_folder(make_config, home):
-    book = RuleBook(make_config({"backbones": ["timm/test_vit"], "methods": ["ce", "tst"]}), home, local=True)
-    (key, *_) = book.runs
-    wildcards = _Wildcards(key)
-    assert book.key(wildcards) == key
-    assert book.needs.train_memory(wildcards, 1) > 0
-    assert book.needs.train_minutes(wildcards) > 0
-    second = _Wildcards(key._replace(method="tst"))
-    assert book.first_stage(second) == ["results/runs/digits/digits/timm+test_vit/ce/seed1/train.json"]
+def fine(make_config, dataset, **changes):
+    grid = {"protocol": "finegrained_vit", "datasets": [dataset], "backbones": ["vit_b16_384"], **changes}
+    datasets = {"cub200_448": {"base": "cub200", "size": 448}}
+    return make_config(grid, datasets=datasets, data_root="data")
 
 
-class _Wildcards:
-    """A job's wildcards: strings as they stand in paths."""
+def test_a_network_of_one_size_takes_larger_images_through_a_crop(make_config):
+    study = Study(fine(make_config, "cub200_448"), HOME)
+    assert {run.protocol["crop_size"] for run in study.runs.values()} == {384}
 
-    def __init__(self, key):
-        self.protocol, self.dataset, self.backbone, self.method, seed = key.path.split("/")
-        self.seed = seed.removeprefix("seed")
+
+def test_images_smaller_than_the_crop_are_refused_before_any_job(make_config, refuses):
+    with refuses(ConfigError, "the protocol cuts 384x384 pixels out of each image, and these have 256x256"):
+        Study(fine(make_config, "cub200"), HOME)

@@ -1,0 +1,330 @@
+"""What is refused before any job: files that are not there, grids that cannot run, questions without an answer.
+
+Names and hyper-parameters that do not exist are refused where they are looked up, in the catalogs.
+"""
+
+import csv
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from calgrid import registry
+from calgrid.backbones._catalogue import check_image_size, describe
+from calgrid.configuration.components import PLAIN, Method
+from calgrid.configuration.datasets import DatasetCatalog
+from calgrid.configuration.files import is_path
+from calgrid.configuration.protocols import FOCAL_CALIBRATION, cropped, trains
+from calgrid.conventions import OOD_PREFIX, PUBLISHED_COLUMNS, PUBLISHED_UNITS, SAME_SHIFT
+from calgrid.errors import ConfigError, unknown_id
+from calgrid.specs import Calibrator, NamedComponent, Protocol
+from calgrid.storage.layout import RunKey
+
+#: columns of published numbers that hold numbers, and whether each row needs one
+NUMBERS = {"value": True, "severity": False, "std": False}
+PathOf = Callable[[str], Path]
+
+
+# files and folders ----------------------------------------------------------------------------------------------------
+
+
+def check_folders(config: Mapping[str, Any]) -> None:
+    """Raise ConfigError unless the folders of the results and of the data can be used as such."""
+    for key in ("results", "data_root"):
+        if (config[key] or "").startswith("~"):
+            raise ConfigError(f"{key}: '~' is not replaced by your home folder here; write the path in full.")
+        if not is_path(config[key] or ""):
+            raise ConfigError(f"{key}: {config[key]!r} holds a character that no path can have; write another one.")
+    if wrong := sorted(set("{}\n") & set(config["results"])):
+        raise ConfigError(f"results: the path must not hold {wrong[0]!r}, which means something to Snakemake.")
+    _check_no_file(Path(config["results"], config["study"]), "results")
+    if config["data_root"] is None:
+        return
+    data_root = Path(config["data_root"])
+    _check_no_file(data_root, "data_root")
+    # a folder beside the results is made by the first download; elsewhere a missing one is a slip
+    if not data_root.is_dir() and len(data_root.parts) > 1:
+        raise ConfigError(f"data_root: the folder '{data_root}' does not exist; create it or correct the path.")
+
+
+def _check_no_file(folder: Path, where: str) -> None:
+    path = next((path for path in (folder, *folder.parents) if path.exists()), folder)
+    if path.exists() and not path.is_dir():
+        raise ConfigError(f"{where}: '{path}' is a file; give a folder.")
+
+
+def check_published(path: Path, where: str) -> None:
+    """Raise ConfigError unless a file holds published numbers (``config/published/README.md``)."""
+    if not path.is_file():
+        raise ConfigError(f"{where}: the file '{path}' does not exist; correct the path.")
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            rows = csv.reader(file, strict=True)
+            _check_columns(columns := next(rows, []), f"{where}: '{path}'")
+            for row in rows:
+                if row:
+                    _check_row(columns, row, f"{where}: '{path}', line {rows.line_num}")
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise ConfigError(f"{where}: '{path}' is no CSV file in UTF-8 ({error}); correct or remove it.") from None
+
+
+def _check_columns(columns: Sequence[str], where: str) -> None:
+    if missing := [name for name in PUBLISHED_COLUMNS if name not in columns]:
+        raise ConfigError(
+            f"{where} is no CSV file of published numbers: it lacks the column{'s' if missing[1:] else ''} "
+            f"{', '.join(missing)} (config/published/README.md explains them)."
+        )
+    if double := [name for name in columns if columns.count(name) > 1]:
+        raise ConfigError(f"{where} has the column {double[0]} twice; remove one.")
+
+
+def _check_row(columns: Sequence[str], row: Sequence[str], where: str) -> None:
+    if len(row) != len(columns):
+        raise ConfigError(f"{where}, has {len(row)} cells and not {len(columns)}; put cells with commas into quotes.")
+    cells = dict(zip(columns, row, strict=True))
+    if cells["unit"] not in PUBLISHED_UNITS:
+        raise ConfigError(f"{where}: unit must be one of {', '.join(PUBLISHED_UNITS)}, got {cells['unit']!r}.")
+    for name, needed in NUMBERS.items():
+        text = cells.get(name, "")
+        try:
+            float(text or ("" if needed else "0"))
+        except ValueError:
+            raise ConfigError(f"{where}: {name} must be a number, got {text!r}.") from None
+
+
+def check_external(given: Mapping[str, Any], path_of: PathOf, where: str) -> None:
+    """Refuse logits made elsewhere whose files are not there or would fit and score, and keys that have no effect.
+
+    Parameters
+    ----------
+    given : the entry as it is written, without defaults.
+    path_of : path of a file that the entry names.
+    """
+    for role in ("val", "test", "head"):
+        if role in given:
+            _check_file(path_of(given[role]), f"{where}.{role}")
+    if "val" not in given and "split_seed" not in given:
+        raise ConfigError(f"{where}: give a 'val' file, or 'split_seed' to split the test rows at random.")
+    for key in ("split_seed", "val_fraction"):
+        if "val" in given and key in given:
+            raise ConfigError(f"{where}: 'val' and '{key}' exclude each other.")
+    if "val" in given and path_of(given["val"]).samefile(path_of(given["test"])):
+        raise ConfigError(
+            f"{where}: 'val' and 'test' are the same file, and rows that fitted a calibrator never score it; give "
+            "'split_seed' in the place of 'val' to split them."
+        )
+    if "val_seeds" in given and "val_rows" not in given:
+        raise ConfigError(f"{where}.val_seeds says nothing without 'val_rows'; give both or remove it.")
+
+
+def check_label_counts(label_counts: Mapping[str, str], known: Collection[str], path_of: PathOf) -> None:
+    """Refuse label counts of data sets that are not evaluated, or that are not there."""
+    for dataset, path in label_counts.items():
+        if dataset not in known:
+            raise unknown_id("data set", dataset, known, "label_counts")
+        _check_file(path_of(path), f"label_counts.{dataset}")
+
+
+def _check_file(path: Path, where: str) -> None:
+    if not path.is_file():
+        raise ConfigError(f"{where}: the file '{path}' does not exist; correct it or data_root.")
+
+
+# grids ----------------------------------------------------------------------------------------------------------------
+
+
+def check_grid(grid: Mapping[str, Any], protocol: Protocol, datasets: DatasetCatalog, where: str) -> None:
+    """Refuse data sets, backbones, shifts and seeds that the protocol of a grid cannot be run with."""
+    for dataset in grid["datasets"]:
+        if datasets.spec(dataset, f"{where}.datasets").info.get("role") != "dataset":
+            raise ConfigError(f"{where}.datasets: '{dataset}' can only be tested on; name it in shifts.")
+    for backbone in grid["backbones"]:
+        _check_backbone(backbone, grid, protocol, datasets, where)
+    if not trains(protocol):
+        _check_ready_weights(grid, protocol, datasets, where)
+    known = {family for dataset in grid["datasets"] for family in datasets.families(dataset)}
+    for shift in grid["shifts"]:
+        if shift not in known:
+            raise unknown_id("shift", shift, known or {"(none)"}, f"{where}.shifts")
+
+
+def _check_backbone(
+    backbone: str, grid: Mapping[str, Any], protocol: Protocol, datasets: DatasetCatalog, where: str
+) -> None:
+    """A backbone must exist, have weights to start from, and take images of every size that is known."""
+    found = describe(backbone, f"{where}.backbones")
+    if protocol["pretrained"] and not found.info["pretrained"]:
+        raise ConfigError(
+            f"{where}.backbones: '{backbone}' has no published weights, from which protocol '{grid['protocol']}' "
+            "starts; use another backbone or pretrained: false."
+        )
+    for dataset in grid["datasets"]:
+        shape = datasets.spec(dataset).info.get("image_shape")
+        at = f"{where}.backbones for data set '{dataset}'"
+        if size := cropped(shape and shape[1:], protocol, at):
+            height, width = size
+            check_image_size(found, height, width, at)
+
+
+def _check_ready_weights(grid: Mapping[str, Any], protocol: Protocol, datasets: DatasetCatalog, where: str) -> None:
+    """Refuse methods, seeds, backbones and data sets for which there are no weights that can be taken as they are."""
+    named = f"protocol '{grid['protocol']}'"
+    if len(grid["seeds"]) > 1:
+        raise ConfigError(
+            f"{where}.seeds: {named} takes weights as they are, one network for all seeds; name one seed, and several "
+            "calibrator_seeds."
+        )
+    if protocol["weights"] == FOCAL_CALIBRATION:  # which files there are, each run asks by itself
+        return
+    for method in grid["methods"]:
+        if method != PLAIN:
+            raise ConfigError(
+                f"{where}.methods: {named} trains nothing, and the published weights of a backbone count as '{PLAIN}', "
+                f"not as '{method}'; leave it out."
+            )
+    for backbone in grid["backbones"]:
+        info = describe(backbone, f"{where}.backbones").info
+        if not info["pretrained"] or info.get("library", False):
+            raise ConfigError(
+                f"{where}.backbones: no published weights of '{backbone}' are known, which {named} takes; use another "
+                "backbone (calgrid list backbones)."
+            )
+        for dataset in grid["datasets"]:
+            classes = datasets.spec(dataset).info.get("n_classes")
+            if classes not in (None, *info["parameters"]):
+                raise ConfigError(
+                    f"{where}.datasets: '{dataset}' has {classes} classes, the published weights of '{backbone}' "
+                    f"{', '.join(map(str, info['parameters']))}; fine-tune them (pretrained: true)."
+                )
+
+
+def check_features(calibrators: Iterable[Calibrator], protocol: Protocol, fit_on: Sequence[str], where: str) -> None:
+    """Calibrators that need features find them in the logits files, on shifts too where they are fitted there."""
+    wanted = [True, "all"] if list(fit_on) == ["val"] else ["all"]
+    for each in calibrators:
+        if "features" in each["needs"] and protocol["export_features"] not in wanted:
+            value = "true" if True in wanted else "all"
+            raise ConfigError(
+                f"{where}.calibrators: '{each['name']}' needs features; set export_features: {value} in the protocol."
+            )
+
+
+def check_linear_head(
+    method: Method, calibrators: Iterable[Calibrator], probes: Iterable[NamedComponent], where: str
+) -> None:
+    """Refuse calibrators and probes that read the last linear layer for a method whose network has none."""
+    if method.linear_head:
+        return
+    readers = [("calibrator", each["name"]) for each in calibrators if "head" in each["needs"]]
+    for each in probes:
+        if registry.spec("probe", each["id"]).info.get("needs_linear_head", False):
+            readers.append(("probe", each["name"]))
+    for kind, name in readers:
+        raise ConfigError(
+            f"{where}.{kind}s: '{name}' needs a linear last layer on the features, which '{method.id}' does not have; "
+            f"put the method into a grid without this {kind}."
+        )
+
+
+def check_fit_on(fit_on: Sequence[str], families: Iterable[str], where: str) -> None:
+    """Calibrators can be fitted on shifts only where there are any, be it for another block of the study."""
+    if SAME_SHIFT in fit_on and all(family.startswith(OOD_PREFIX) for family in families):
+        raise ConfigError(f"{where}.fit_on: 'same_shift' needs a shift family in 'shifts'; name one or remove it.")
+
+
+# questions about a whole study ----------------------------------------------------------------------------------------
+
+
+def check_lines(lines: Mapping[str, Sequence[str]], evaluated: Collection[RunKey]) -> None:
+    """A cell of a table must not get numbers of two protocols."""
+    line_of: dict[str, str] = {}
+    known = {key.protocol for key in evaluated}
+    for name, protocols in lines.items():
+        for protocol in protocols:
+            if protocol not in known:
+                raise unknown_id("protocol", protocol, known, f"lines.{name}")
+            if protocol in line_of:
+                raise ConfigError(f"lines.{name}: '{protocol}' is in '{line_of[protocol]}' already.")
+            line_of[protocol] = name
+    cells: dict[RunKey, str] = {}
+    for key in evaluated:
+        line = line_of.get(key.protocol, key.protocol)
+        other = cells.setdefault(key._replace(protocol=line), key.protocol)
+        if other != key.protocol:
+            raise ConfigError(
+                f"lines.{line}: '{other}' and '{key.protocol}' both train {key.method} on {key.dataset} with "
+                f"{key.backbone}; give them different lines."
+            )
+
+
+def check_compared(method: str, evaluated: Collection[RunKey], where: str) -> None:
+    """A method that others are compared with must be there."""
+    known = {key.method for key in evaluated}
+    if method not in known:
+        raise unknown_id("method", method, known, where)
+
+
+def check_comparison(comparison: Mapping[str, str], evaluated: Collection[RunKey], where: str) -> None:
+    """Both methods must be there, and somewhere with the same seed: else the question has no answer."""
+    method, against = comparison["method"], comparison["against"]
+    check_compared(method, evaluated, f"{where}.method")
+    check_compared(against, evaluated, f"{where}.against")
+    if method == against:
+        raise ConfigError(f"{where}: '{method}' is compared with itself; name another method in 'against'.")
+    if not any(key.method == method and key._replace(method=against) in evaluated for key in evaluated):
+        raise ConfigError(
+            f"{where}: '{method}' and '{against}' share no protocol, data set, backbone and seed; "
+            "put both into one grid."
+        )
+
+
+class Candidate(NamedTuple):
+    """A setting that was tried for a tuned method: the run's protocol and method."""
+
+    protocol: str
+    method: str
+
+
+def tuning_candidates(tuning: Mapping[str, Any]) -> dict[str, list[Candidate]]:
+    """Tuned method -> its candidates, the default first."""
+
+    def read(each: str | Mapping[str, str]) -> Candidate:
+        return Candidate(tuning["protocol"], each) if isinstance(each, str) else Candidate(**each)
+
+    return {name: [read(each) for each in listed] for name, listed in tuning["methods"].items()}
+
+
+def check_tuning(tuning: Mapping[str, Any], evaluated: Collection[RunKey]) -> None:
+    """An equal budget: all tuned methods have equally many candidates, each run wherever any other is."""
+    lists = tuning_candidates(tuning)
+    first, budget = next((name, len(listed)) for name, listed in lists.items())
+    runs: dict[Candidate, set[tuple[str, str, int]]] = {each: set() for listed in lists.values() for each in listed}
+    for key in evaluated:
+        if (candidate := Candidate(key.protocol, key.method)) in runs:
+            runs[candidate].add((key.dataset, key.backbone, key.seed))
+    everywhere = set().union(*runs.values())
+    for name, listed in lists.items():
+        where = f"tuning.methods.{name}"
+        if len(listed) != budget:
+            raise ConfigError(
+                f"{where}: {len(listed)} candidates, but {budget} of '{first}'; an equal budget needs as many for each "
+                "method."
+            )
+        if len(set(listed)) < budget:
+            raise ConfigError(f"{where}: a candidate is listed twice; try another setting instead.")
+        for candidate in listed:
+            _check_run_everywhere(candidate, runs[candidate], everywhere, where)
+
+
+def _check_run_everywhere(
+    candidate: Candidate, mine: set[tuple[str, str, int]], everywhere: set[tuple[str, str, int]], where: str
+) -> None:
+    if not mine:
+        raise ConfigError(
+            f"{where}: no grid runs '{candidate.method}' under protocol '{candidate.protocol}'; add it to one."
+        )
+    if missing := sorted(everywhere - mine):
+        dataset, backbone, seed = missing[0]
+        raise ConfigError(
+            f"{where}: '{candidate.method}' under '{candidate.protocol}' is not run on {dataset} with {backbone} and "
+            f"seed {seed}, where other candidates are; put all candidates into grids with the same seeds."
+        )

@@ -1,0 +1,321 @@
+"""What a study compares with a paper: its printed tables, claims and figures, from files in ``config``.
+
+``config/tables/{paper}/table{N}.yaml``, ``config/claims/{paper}.yaml``, ``config/figures/{paper}.yaml``; the printed
+numbers are in ``config/published/{paper}.csv``. Only reporting reads the result.
+"""
+
+import itertools
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypedDict, cast
+
+from calgrid.configuration.files import fill_defaults, read_valid
+from calgrid.errors import ConfigError, unknown_id
+
+#: coordinates of a cell that need not be named, and that must be
+DEFAULTS = {"stage": "none", "calibrator": "none", "fit_on": "val", "shift": "", "severity": 0}
+NEEDED = ("dataset", "backbone", "method", "metric")
+#: metrics of published tables that come from ``costs.parquet``
+TIMES = ("train_seconds", "runtime_seconds")
+#: keys of a figure that name runs and what they must hold; a missing one asks for nothing
+WANTED = ("dataset", "backbone", "method", "calibrator", "shift")
+
+#: coordinates of a cell: dataset, backbone, method, metric, calibrator, shift, ...
+CellKey = dict[str, Any]
+
+
+class Entry(TypedDict):
+    """A row or column: the words of its heading, and the coordinates that its cells share."""
+
+    heading: list[str]
+    where: CellKey
+
+
+class TableSpec(TypedDict):
+    """A printed table with all defaults, and blocks of rows and columns written out.
+
+    ``id`` is ``{paper}_table{N}``, ``table`` its number; ``row_axes`` names the headings of the rows. The schema
+    (``workflow/schemas/table.schema.yaml``) explains the others.
+    """
+
+    id: str
+    table: str
+    title: str
+    best_over: list[str]
+    digits: int
+    spread: str
+    note: str
+    scale: float | None
+    means: list[dict[str, Any]]
+    ranks: dict[str, str]
+    where: CellKey
+    row_axes: list[str]
+    rows: list[Entry]
+    columns: list[Entry]
+
+
+class ClaimSetting(TypedDict):
+    """A cell, by its number row by row, and the cells that it is claimed to be better than."""
+
+    cell: int
+    rivals: list[int]
+
+
+class Claim(TypedDict):
+    """A claim about a table (its ``id``): in ``at_least`` settings the cell is better by ``margin``."""
+
+    id: str
+    text: str
+    table: str
+    at_least: int
+    margin: float
+    settings: list[ClaimSetting]
+
+
+class PaperFigure(TypedDict):
+    """A printed figure: ``figure`` is the id of ours, empty where there is none (``note`` says why)."""
+
+    number: str
+    shows: str
+    figure: str
+    needs: str
+    note: str
+    dataset: list[str]
+    backbone: list[str]
+    method: list[str]
+    calibrator: list[str]
+    shift: list[str]
+
+
+class Paper(TypedDict):
+    """Everything that is compared with a paper; ``published`` is the path of the file with its numbers."""
+
+    name: str
+    published: str
+    tables: list[TableSpec]
+    claims: list[Claim]
+    figures: list[PaperFigure]
+
+
+def cell_key(table: Mapping[str, Any], row: Mapping[str, Any], column: Mapping[str, Any]) -> CellKey:
+    """All coordinates of a cell of a table (:class:`TableSpec`)."""
+    return {**table["where"], **row["where"], **column["where"]}
+
+
+def matches(cell: Mapping[str, Any], where: Mapping[str, Any]) -> bool:
+    """Has a cell the coordinates of ``where``?"""
+    return all(cell[axis] == value for axis, value in where.items())
+
+
+def paper(home: Path, name: str, where: str) -> Paper:
+    """Read and check all that is compared with a paper, tables in the order of their numbers.
+
+    Parameters
+    ----------
+    home : folder of the workflow (holds ``config`` and ``workflow/schemas``).
+    name : of a folder in ``config/tables`` and a file in ``config/published``.
+    where : where the configuration names it.
+
+    Raises
+    ------
+    ConfigError : for an unknown paper or a file that does not say what its cells are.
+    """
+    config, schemas = Path(home, "config"), Path(home, "workflow", "schemas")
+    known = sorted(path.name for path in (config / "tables").glob("*") if path.is_dir())
+    if name not in known:
+        raise unknown_id("paper", name, known, where)
+    published = config / "published" / f"{name}.csv"
+    if not published.is_file():
+        raise ConfigError(f"{where}: '{name}' has tables but no numbers; add the file {published}.")
+    paths = sorted((config / "tables" / name).glob("*.yaml"), key=_number)
+    tables = [load_table(path, schemas / "table.schema.yaml") for path in paths]
+    claims, figures = config / "claims" / f"{name}.yaml", config / "figures" / f"{name}.yaml"
+    return {
+        "name": name,
+        "published": str(published),
+        "tables": tables,
+        "claims": load_claims(claims, schemas / "claims.schema.yaml", tables) if claims.is_file() else [],
+        "figures": load_figures(figures, schemas / "figures.schema.yaml") if figures.is_file() else [],
+    }
+
+
+# tables ---------------------------------------------------------------------------------------------------------------
+
+
+def load_table(path: Path, schema: Path) -> TableSpec:
+    """Read and check the file of one table."""
+    what = f"table {path.parent.name}/{path.name}"
+    table = fill_defaults(read_valid(path, schema, what), schema)
+    where = {**DEFAULTS, **table.get("where", {})}
+    row_axes = table.get("row_names", list(dict.fromkeys(axis for block in table["rows"] for axis in block)))
+    result: TableSpec = {
+        "id": f"{path.parent.name}_{path.stem}",
+        "table": str(_number(path)),
+        "title": table["title"],
+        "best_over": table["best_over"],
+        "digits": table["digits"],
+        "spread": table["spread"],
+        "note": table.get("note", ""),
+        "scale": table.get("scale"),
+        "means": [{"where": each["where"], "over": _lists(each["over"])} for each in table.get("means", ())],
+        "ranks": table.get("ranks", {}),
+        "where": where,
+        "row_axes": row_axes,
+        "rows": [_entry(row, row_axes, table["names"], where) for row in _products(table["rows"])],
+        "columns": [_entry(column, list(column), table["names"], {}) for column in _products(table["columns"])],
+    }
+    _check_table(result, what)
+    return result
+
+
+def _number(path: Path) -> int:
+    found = re.fullmatch(r"table([1-9][0-9]*)", path.stem)
+    if found is None:
+        raise ConfigError(f"The file {path} must be named after its table, as table1.yaml.")
+    return int(found[1])
+
+
+def _lists(block: Mapping[str, Any]) -> dict[str, list[Any]]:
+    return {axis: value if isinstance(value, list) else [value] for axis, value in block.items()}
+
+
+def _combinations(block: Mapping[str, Any]) -> Iterator[CellKey]:
+    """Coordinates of a block whose values may be lists: all combinations."""
+    lists = _lists(block)
+    return (dict(zip(lists, values, strict=True)) for values in itertools.product(*lists.values()))
+
+
+def _products(blocks: Sequence[Mapping[str, Any]]) -> Iterator[CellKey]:
+    return itertools.chain.from_iterable(map(_combinations, blocks))
+
+
+def _entry(where: CellKey, axes: Sequence[str], names: Mapping[str, str], defaults: CellKey) -> Entry:
+    values = [str(where.get(axis, defaults.get(axis, ""))) for axis in axes]
+    return {"heading": [names.get(value, value) for value in values], "where": where}
+
+
+def _cells(table: TableSpec) -> list[CellKey]:
+    """Coordinates of all cells, row by row."""
+    return [cell_key(table, row, column) for row, column in itertools.product(table["rows"], table["columns"])]
+
+
+def _check_table(table: TableSpec, what: str) -> None:
+    in_rows, in_columns = ({axis for entry in table[side] for axis in entry["where"]} for side in ("rows", "columns"))
+    if shared := in_rows & in_columns:
+        raise ConfigError(f"{what}: '{min(shared)}' stands in rows and in columns; leave it to one of them.")
+    cells = _cells(table)
+    for axis in NEEDED:
+        if any(axis not in cell for cell in cells):
+            raise ConfigError(f"{what}: a cell has no '{axis}'; name it in rows, columns or where.")
+    seen: set[tuple[Any, ...]] = set()
+    for cell in cells:
+        key = tuple(sorted(cell.items()))
+        if key in seen:
+            raise ConfigError(f"{what}: the cell {', '.join(f'{a}={v}' for a, v in key if v)} is there twice.")
+        seen.add(key)
+    _check_metrics(table, {cell["metric"] for cell in cells}, what)
+    for mean in table["means"]:
+        if not any(matches(cell, mean["where"]) for cell in cells):
+            raise ConfigError(f"{what}: means: no cell has {mean['where']}; correct or remove the entry.")
+
+
+def _check_metrics(table: TableSpec, found: set[str], what: str) -> None:
+    from calgrid.metrics import METRICS  # noqa: PLC0415  (it imports SciPy, which only tables of papers need in planning)
+
+    known = [*METRICS, *TIMES, *table["ranks"]]
+    for metric in sorted(found):
+        if metric not in known:
+            raise unknown_id("metric", metric, known, what)
+    for rank, ranked in table["ranks"].items():
+        if not {rank, ranked} <= found:
+            raise ConfigError(f"{what}: ranks: '{rank}' ranks '{ranked}', of which one is in no cell.")
+
+
+# claims ---------------------------------------------------------------------------------------------------------------
+
+
+def load_claims(path: Path, schema: Path, tables: Sequence[TableSpec]) -> list[Claim]:
+    """Read and check the claims of a paper about its tables.
+
+    Raises
+    ------
+    ConfigError : for a file that does not follow the schema, or a claim about no cell.
+    """
+    what = f"claims {path.name}"
+    claims = read_valid(path, schema, what)["claims"]
+    _check_distinct([claim["id"] for claim in claims], f"{what}: the id", "rename one")
+    by_number = {table["table"]: table for table in tables}
+    return [_claim(claim, by_number, f"{what}: {claim['id']}") for claim in claims]
+
+
+def _check_distinct(names: Sequence[str], what: str, mend: str) -> None:
+    for name in names:
+        if names.count(name) > 1:
+            raise ConfigError(f"{what} '{name}' is there twice; {mend}.")
+
+
+def _claim(claim: Mapping[str, Any], tables: Mapping[str, TableSpec], where: str) -> Claim:
+    table = tables.get(str(claim["table"]))
+    if table is None:
+        raise ConfigError(f"{where}: there is no table {claim['table']}; valid: {', '.join(tables)}.")
+    cells = _cells(table)
+    wanted = {**claim.get("where", {}), **claim["better"]}
+    if not set(wanted) <= set(cells[0]):
+        raise ConfigError(f"{where}: cells have no coordinate '{min(set(wanted) - set(cells[0]))}'.")
+    # a claim is about single cells, not about ranks and means over them
+    single = [cell["metric"] not in table["ranks"] and cell["dataset"] != "average" for cell in cells]
+    found = [n for n, cell in enumerate(cells) if single[n] and matches(cell, wanted)]
+    settings: list[ClaimSetting] = [{"cell": n, "rivals": _rivals(claim, table, cells, n)} for n in found]
+    settings = [setting for setting in settings if setting["rivals"]]
+    at_least = claim.get("at_least", len(settings))
+    if not 1 <= at_least <= len(settings):
+        raise ConfigError(
+            f"{where}: {len(settings)} cells of table {claim['table']} match and have a rival, which is too few; "
+            "correct where, better, than or at_least."
+        )
+    return {
+        "id": claim["id"],
+        "text": claim["text"],
+        "table": table["id"],
+        "at_least": at_least,
+        "margin": claim.get("margin", 0.0),
+        "settings": settings,
+    }
+
+
+def _rivals(claim: Mapping[str, Any], table: TableSpec, cells: Sequence[CellKey], number: int) -> list[int]:
+    mine = cells[number]
+    if "than" in claim:
+        named = [{**mine, **other} for other in _combinations(claim["than"])]
+        found = [n for n, cell in enumerate(cells) if cell in named]
+        return found if len(found) == len(named) else []
+    fixed = {axis: value for axis, value in mine.items() if axis not in table["best_over"]}
+    return [n for n, cell in enumerate(cells) if n != number and matches(cell, fixed)]
+
+
+# figures --------------------------------------------------------------------------------------------------------------
+
+
+def load_figures(path: Path, schema: Path) -> list[PaperFigure]:
+    """Read and check the figures of a paper.
+
+    Raises
+    ------
+    ConfigError : for a file that does not follow the schema, a number that is there twice, or a figure without ours
+        and without a note that says why.
+    """
+    what = f"figures {path.name}"
+    entries = read_valid(path, schema, what)["figures"]
+    _check_distinct([entry["number"] for entry in entries], f"{what}: the number", "name its part, as in '2b'")
+    for entry in entries:
+        if not {"figure", "note"} & set(entry):
+            number = entry["number"]
+            raise ConfigError(f"{what}: '{number}' names no figure of ours; name one in 'figure' or say why in 'note'.")
+    return [_figure(entry) for entry in entries]
+
+
+def _figure(entry: Mapping[str, Any]) -> PaperFigure:
+    texts = {key: entry.get(key, "") for key in ("number", "shows", "figure", "needs", "note")}
+    wanted = _lists({key: entry.get(key, []) for key in WANTED})
+    return cast(PaperFigure, {**texts, **wanted})

@@ -1,0 +1,301 @@
+"""Job specifications: the JSON that a rule gives to a stage, and the manifest of a study.
+
+:class:`calgrid.configuration.plan.Plan` makes them; each ``fingerprint`` covers all that determines the stage's result.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Literal, NotRequired, TypedDict, TypeVar, cast
+
+from calgrid.errors import ConfigError
+
+
+class Key(TypedDict):
+    """Key of a run; see :class:`calgrid.storage.layout.RunKey`."""
+
+    protocol: str
+    dataset: str
+    backbone: str
+    method: str
+    seed: int
+
+
+class Component(TypedDict):
+    """A registered component with all its hyper-parameters."""
+
+    id: str
+    options: dict[str, Any]
+
+
+class NamedComponent(Component):
+    """A component under the name that the configuration gives it."""
+
+    name: str
+
+
+class Calibrator(NamedComponent):
+    """A calibrator; ``needs`` says what it reads: ``logits``, ``features``, ``head``."""
+
+    stochastic: bool
+    needs: list[str]
+
+
+class Optimizer(TypedDict):
+    """SGD or AdamW; ``momentum`` and ``nesterov`` are those of SGD."""
+
+    name: str
+    lr: float
+    weight_decay: float
+    momentum: float
+    nesterov: bool
+
+
+class Schedule(TypedDict):
+    """Learning rate by epoch."""
+
+    name: str
+    milestones: list[int]
+    gamma: float
+    warmup_epochs: float
+
+
+class Augmentation(TypedDict):
+    """What is done to a training batch."""
+
+    crop_padding: int
+    flip: bool
+
+
+class Protocol(TypedDict):
+    """How networks are trained and tested (``workflow/schemas/protocol.schema.yaml`` explains the keys).
+
+    Keys that need not be there are those of training; a protocol that takes trained weights has none of them.
+    """
+
+    weights: Literal["trained", "published", "focal_calibration"]
+    epochs: int
+    batch_size: int
+    checkpoints: list[str]
+    pretrained: bool
+    crop_size: int | None
+    disjoint_validation: bool
+    deterministic: bool
+    channels_last: bool
+    export_features: NotRequired[bool | Literal["all"]]
+    test_normalisation: NotRequired[dict[str, str]]
+    drop_last: NotRequired[bool]
+    optimizer: NotRequired[Optimizer]
+    schedule: NotRequired[Schedule]
+    augmentation: NotRequired[Augmentation]
+    clip_grad_norm: NotRequired[float | None]
+    reduction: NotRequired[Literal["mean", "sum"]]
+    precision: NotRequired[Literal["fp32", "bf16"]]
+    head_dropout: NotRequired[float]
+    second_stage: NotRequired[dict[str, Any]]
+
+
+class FirstStage(TypedDict):
+    """Training and checkpoint that a second stage starts from."""
+
+    fingerprint: str
+    checkpoint: str
+
+
+class CheckpointFile(TypedDict):
+    """A published checkpoint: its name, its folder below ``data_root``, its address."""
+
+    name: str
+    folder: str
+    url: str
+
+
+class Normalisation(TypedDict):
+    """Mean and standard deviation of each channel, for pixels in [0, 1]; lists in JSON."""
+
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+
+
+class DataSpec(TypedDict):
+    """A data set that the configuration makes of files of the user's own, or a variant of a registered one.
+
+    ``kind`` is the registered class, ``sources`` the identity of each file, ``info`` the facts that are known.
+    """
+
+    unit: str
+    kind: str
+    options: dict[str, Any]
+    sources: dict[str, str]
+    info: dict[str, Any]
+    fingerprint: str
+
+
+class TrainSpec(TypedDict):
+    """One training run. ``data`` is the fingerprint of the data set; ready weights have no ``loss``."""
+
+    key: Key
+    protocol: Protocol
+    procedure: Component
+    data: str
+    first_stage: FirstStage | None
+    loss: NotRequired[Component]
+    checkpoint: NotRequired[CheckpointFile]
+    fingerprint: str
+
+
+class _TestSpec(TypedDict):
+    key: Key
+    checkpoints: list[str]
+    run_fingerprint: str
+    test_normalisation: NotRequired[Normalisation]
+    fingerprint: str
+
+
+class PredictSpec(_TestSpec):
+    """Logits of a run. ``families`` maps every shift family of the data set to the fingerprint of its images.
+
+    It names all families that exist, whichever the study wants, so that studies with different ones agree.
+    """
+
+    export_features: bool | Literal["all"]
+    families: dict[str, str]
+
+
+class ProbeSpec(_TestSpec):
+    """One measurement of a trained network."""
+
+    probe: NamedComponent
+
+
+class External(TypedDict):
+    """Logits made elsewhere: files below ``data_root``, and how their rows are split.
+
+    Without ``val`` the rows of ``test`` are split; ``val_rows`` and ``val_seed`` take some of the rows of val.
+    """
+
+    name: str
+    test: str
+    kind: Literal["logits", "probabilities"]
+    backbone: str
+    method: str
+    seed: int
+    dataset: NotRequired[str]
+    val: NotRequired[str]
+    head: NotRequired[str]
+    split_seed: NotRequired[int]
+    val_fraction: NotRequired[float]
+    val_rows: NotRequired[int]
+    val_seed: NotRequired[int]
+
+
+class ExternalSpec(TypedDict):
+    """An import of logits made elsewhere."""
+
+    key: Key
+    external: External
+    fingerprint: str
+
+
+class FittedCalibrator(Calibrator):
+    """A calibrator with the seeds it is fitted with, and the fingerprint of its code and options."""
+
+    seeds: list[int]
+    fingerprint: str
+
+
+class LabelCounts(TypedDict):
+    """File with how many people chose each class for each test image."""
+
+    file: str
+    sha256: str
+
+
+class CalibrateSpec(TypedDict):
+    """Calibration and scoring of a run.
+
+    ``families`` are the shift families that are scored; ``fit_on`` says what fits the calibrators (``val``,
+    ``same_shift``), ``draws`` the seeds of the rows of ``same_shift``; ``statistics`` is the configuration's block.
+    """
+
+    key: Key
+    checkpoints: list[str]
+    families: list[str]
+    fit_on: list[str]
+    draws: list[int]
+    calibrators: list[FittedCalibrator]
+    statistics: dict[str, Any]
+    run_fingerprint: str
+    logits_fingerprint: str
+    label_counts: LabelCounts | None
+    disjoint_validation: bool
+    fingerprint: str
+
+
+class FirstStageRun(TypedDict):
+    """Method and folder of the run that a second stage starts from."""
+
+    method: str
+    run: str
+
+
+class MeasuredProbe(NamedComponent):
+    """A probe and the fingerprint of its table."""
+
+    fingerprint: str
+
+
+class ManifestRun(TypedDict):
+    """A run of a study. ``run`` and ``part`` are folders; ``fingerprint`` is that of its calibration."""
+
+    key: Key
+    run: str
+    first_stage: FirstStageRun | None
+    part: str
+    fingerprint: str
+    external: bool
+    families: list[str]
+    sees_validation: bool
+    warning: str
+    probes: NotRequired[list[MeasuredProbe]]
+
+
+class Tuning(TypedDict):
+    """Tuned method -> its candidates as [protocol, method], the default first; ``metric`` chooses among them."""
+
+    metric: str
+    protocol: str
+    candidates: dict[str, list[list[str]]]
+
+
+class Manifest(TypedDict):
+    """Everything that aggregation and the report need. ``lines`` maps protocols to the tables that they share."""
+
+    study: str
+    statistics: dict[str, Any]
+    published: list[str]
+    papers: NotRequired[list[dict[str, Any]]]
+    lines: NotRequired[dict[str, str]]
+    tuning: NotRequired[Tuning | None]
+    runs: list[ManifestRun]
+    configuration: dict[str, Any]
+    fingerprint: str
+
+
+#: what a rule gives to a stage
+JobSpec = DataSpec | TrainSpec | PredictSpec | ProbeSpec | ExternalSpec | CalibrateSpec
+Spec = TypeVar("Spec", bound=JobSpec | Manifest)
+
+
+def checked(found: Any, kind: type[Spec], what: str) -> Spec:
+    """Return what was read from JSON as a specification of this kind.
+
+    Raises
+    ------
+    ConfigError : it is no JSON object, or lacks a key; the message begins with ``what`` it is.
+    """
+    if not isinstance(found, Mapping):
+        raise ConfigError(f"{what} must be a JSON object, got {type(found).__name__}.")
+    required: frozenset[str] = cast(Any, kind).__required_keys__
+    for key in kind.__annotations__:
+        if key in required and key not in found:
+            raise ConfigError(f"{what} lacks the key '{key}': take it as the workflow makes it.")
+    return cast(Spec, found)

@@ -1,0 +1,121 @@
+"""Where files lie: every path of data, runs and studies, written once for the rules and for the stages.
+
+``results/data/{unit}``, ``results/runs/{protocol}/{dataset}/{backbone}/{method}/seed{seed}``, ``results/{study}``.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import Any, NamedTuple
+
+from calgrid.conventions import OOD_PREFIX
+
+#: protocol of runs whose logits were made elsewhere; they count as those of the last epoch
+EXTERNAL = "external"
+EXTERNAL_CHECKPOINT = "last"
+#: splits of a data set that every run is scored on
+SPLITS = ("val", "test")
+
+
+class RunKey(NamedTuple):
+    """What a run is keyed by, everywhere: in paths, tables and messages."""
+
+    protocol: str
+    dataset: str
+    backbone: str
+    method: str
+    seed: int
+
+    @property
+    def path(self) -> str:
+        """Path of the run below a folder of runs, always of five levels."""
+        return run_path(self.protocol, self.dataset, self.backbone_folder, self.method, str(self.seed))
+
+    @property
+    def backbone_folder(self) -> str:
+        """Name of the backbone in paths and wildcards: ``timm+resnet50`` for ``timm/resnet50``.
+
+        No identifier of a backbone holds a plus, so :func:`backbone_of` inverts it.
+        """
+        return self.backbone.replace("/", "+")
+
+
+def run_path(
+    protocol: str = "{protocol}",
+    dataset: str = "{dataset}",
+    backbone: str = "{backbone}",
+    method: str = "{method}",
+    seed: str = "{seed}",
+) -> str:
+    """Path of runs below a folder of runs; by default with Snakemake's wildcards."""
+    return f"{protocol}/{dataset}/{backbone}/{method}/seed{seed}"
+
+
+def backbone_of(folder: str) -> str:
+    """Backbone whose runs lie in a folder of this name."""
+    return folder.replace("+", "/")
+
+
+def run_key(wildcards: Any, **fixed: str) -> RunKey:
+    """Run that the wildcards of a job name; ``fixed`` are fields that its rule is about."""
+    protocol, dataset, backbone, method, seed = (fixed.get(name) or getattr(wildcards, name) for name in RunKey._fields)
+    return RunKey(protocol, dataset, backbone_of(backbone), method, int(seed))
+
+
+def family_unit(family: str) -> str:
+    """Data set or shift whose prepared arrays a family uses: ``ood/svhn`` is the test split of ``svhn``."""
+    return family.removeprefix(OOD_PREFIX)
+
+
+def logits_file(checkpoint: str, name: str) -> str:
+    """Logits of a split or shift family, below a run's folder."""
+    return f"logits/{checkpoint}/{name}.parquet"
+
+
+def logits_files(checkpoints: Iterable[str], families: Iterable[str] = ()) -> list[str]:
+    """All logits files below a run's folder."""
+    names = (*SPLITS, *families)
+    return [logits_file(checkpoint, name) for checkpoint in checkpoints for name in names]
+
+
+def head_file(checkpoint: str) -> str:
+    """Last linear layer beside the logits of a checkpoint, below a run's folder."""
+    return f"logits/{checkpoint}/head.safetensors"
+
+
+def probe_files(name: str) -> tuple[str, str]:
+    """Table and record of a probe, below a run's folder."""
+    return f"probes/{name}.parquet", f"probes/{name}.json"
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Paths of a study, relative to the working directory; runs may be given as keys or as patterns of paths."""
+
+    results: str
+    study: str
+
+    def data(self, unit: str) -> str:
+        """Manifest of a prepared data set or shift family."""
+        return str(PurePosixPath(self.results, "data", unit, "manifest.json"))
+
+    def run(self, run: RunKey | str) -> str:
+        """Folder of a run, shared by all studies."""
+        return str(PurePosixPath(self.results, "runs", run if isinstance(run, str) else run.path))
+
+    def record(self, run: RunKey | str, stage: str) -> str:
+        """Record of the stage ``train`` or ``predict`` of a run."""
+        return f"{self.run(run)}/{stage}.json"
+
+    def part(self, run: RunKey | str) -> str:
+        """Folder of a run's metrics within the study."""
+        return str(PurePosixPath(self.results, self.study, "parts", run if isinstance(run, str) else run.path))
+
+    @property
+    def repairs(self) -> str:
+        """List of the results to be repaired, written by each call that finds any."""
+        return str(PurePosixPath(self.results, ".calgrid", "repairs.txt"))
+
+    def aggregate(self, name: str) -> str:
+        """File or folder of the study."""
+        return str(PurePosixPath(self.results, self.study, name))

@@ -1,0 +1,196 @@
+"""What the rules ask: parameters that are strings, exact wildcards, inputs and outputs, times in the future, GPUs."""
+
+import json
+import os
+import re
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from calgrid.configuration import jobs
+from calgrid.configuration.jobs import Jobs, alternatives
+from calgrid.configuration.repair import find_repairs
+from calgrid.errors import ConfigError
+from calgrid.storage.layout import RunKey, run_key
+from calgrid.storage.records import listed, write_record
+
+
+@pytest.fixture
+def made(make_config, home, tmp_path, monkeypatch):
+    """A study with everything: two second stages, two shifts, an external run, no GPU."""
+    monkeypatch.setattr(jobs, "GPU_DEVICES", ())
+    (tmp_path / "test.npz").touch()
+    config = make_config(
+        {
+            "methods": ["tst", "tst+mbls"],
+            "protocol": "p",
+            "seeds": [1, 2],
+            "calibrators": ["ts"],
+            "shifts": ["ood/photos", "digits_c"],
+        },
+        protocols={"p": {"base": "digits", "second_stage": {"checkpoints": ["best"]}}},
+        data_root=str(tmp_path),
+        external={"theirs": {"test": "test.npz", "kind": "logits", "split_seed": 1, "backbone": "timm/vit.s"}},
+    )
+    return Jobs(config, home, local=True)
+
+
+def wildcards(key, **more):
+    strings = {**key._asdict(), "backbone": key.backbone_folder, "seed": str(key.seed)}
+    return SimpleNamespace(**strings, **more)
+
+
+def trained(made):
+    return list(made.plan.study.trained)
+
+
+def external(made):
+    return next(iter(made.plan.study.external))
+
+
+FAMILIES = ("digits_c", "ood/photos")
+
+
+class TestJobs:
+    def test_every_parameter_is_a_string(self, made):
+        """Snakemake notices a changed parameter only if its function returns one."""
+        for key in trained(made):
+            assert isinstance(made.train_spec(wildcards(key)), str)
+            assert isinstance(made.predict_spec(wildcards(key)), str)
+            assert isinstance(made.train_options(wildcards(key)), str)
+        for key in made.evaluations:
+            assert isinstance(made.calibrate_spec(wildcards(key)), str)
+        for unit in made.units:
+            assert isinstance(made.data_fingerprint(SimpleNamespace(unit=unit)), str)
+            assert isinstance(made.data_options(SimpleNamespace(unit=unit)), str)
+        assert isinstance(made.external_spec(wildcards(external(made))), str)
+        for stage in ("aggregate", "tables", "figures", "report"):
+            assert isinstance(made.stage_fingerprint(stage), str)
+
+    def test_wildcards_match_exactly_what_occurs(self, made):
+        patterns = made.wildcard_constraints
+        assert re.fullmatch(patterns["method"], "tst+mbls")
+        assert not re.fullmatch(patterns["method"], "tsttmbls")  # what an unescaped plus would match
+        assert not re.fullmatch(patterns["method"], "ls")
+        assert re.fullmatch(patterns["backbone"], "timm+vit.s")
+        assert not re.fullmatch(patterns["backbone"], "timm+vitxs")
+        assert not re.fullmatch(patterns["backbone"], "timm/vit.s")  # a folder of a run has no folder within
+        assert re.fullmatch(patterns["seed"], "2")
+        assert not re.fullmatch(patterns["seed"], "12")
+        assert set(patterns) == {*RunKey._fields, "unit", "probe"}
+        assert not re.fullmatch(patterns["probe"], "profiles")  # there are none
+
+    def test_alternatives(self):
+        assert re.fullmatch(alternatives(["a+b", "a.b"]), "a+b")
+        assert not re.fullmatch(alternatives(["a.b"]), "axb")
+        assert not re.search(alternatives([]), "anything")
+
+    def test_a_seed_of_a_wildcard_is_a_number(self, made):
+        for key in made.runs:
+            assert run_key(wildcards(key)) == key
+
+    def test_second_stages_start_from_the_first_stages_checkpoint(self, made):
+        key = RunKey("p", "digits", "resnet8", "tst+mbls", 2)
+        run = "results/runs/p/digits/resnet8/mbls/seed2"
+        assert made.first_stage(wildcards(key)) == [f"{run}/train.json"]
+        assert made.train_options(wildcards(key)) == f"--first-stage {run}/model.safetensors"
+        assert made.first_stage(wildcards(key._replace(method="ce"))) == []
+
+    def test_times_in_the_future_are_clamped_in_all_that_jobs_make(self, made, tmp_path, monkeypatch, capsys):
+        monkeypatch.chdir(tmp_path)
+        run, part = (f"results/{each}/p/digits/resnet8/tst+mbls/seed2" for each in ("runs", f"{made.study}/parts"))
+        files_of = {
+            "results/data/photos/manifest.json": ["images.npy"],
+            "results/data/photos/prepare.json": [],
+            f"{run}/train.json": ["model.safetensors"],
+            f"{run}/predict.json": [f"logits/best/{name}.parquet" for name in ("val", "test", *FAMILIES)],
+            f"{part}/calibrate.json": ["metrics.parquet"],
+        }
+        names = [f"{Path(record).parent}/{name}" for record, files in files_of.items() for name in files]
+        for name in [*names, f"{run}/notes.txt"]:
+            Path(name).parent.mkdir(parents=True, exist_ok=True)
+            Path(name).touch()
+        for record, files in files_of.items():
+            write_record(Path(record), {"files": listed(Path(record).parent, files)})
+        for name in [*names, *files_of, f"{run}/notes.txt"]:
+            os.utime(name, (time.time() + 3600,) * 2)
+        assert not find_repairs(made.plan).again & set(files_of)  # the content is right
+        times = {Path(name).stat().st_mtime for name in [*names, *files_of]}
+        assert len(times) == 1  # nothing looks older, so nothing is made again
+        assert times.pop() <= time.time()
+        assert Path(run, "notes.txt").stat().st_mtime > time.time()
+        warning = capsys.readouterr().err
+        assert "the times of 12 files" in warning
+        assert "what was made of them and looks older now is made once more" in warning
+        find_repairs(made.plan)
+        assert "future" not in capsys.readouterr().err
+
+    def test_data_of_shifts(self, made):
+        units = SimpleNamespace(unit="digits_c")
+        assert made.units == ["digits", "digits_c", "photos"]
+        assert made.data_base(units) == ["results/data/digits/manifest.json"]
+        assert "--base results/data/digits" in made.data_options(units)
+        assert made.data_base(SimpleNamespace(unit="photos")) == []
+        for key in trained(made):
+            assert made.predict_data(wildcards(key)) == [f"results/data/{unit}/manifest.json" for unit in made.units]
+            assert made.predict_families(wildcards(key)) == "digits_c ood/photos"
+
+    def test_a_calibration_reads_what_was_predicted(self, made):
+        for key in made.evaluations:
+            assert made.predictions(wildcards(key)) == [f"results/runs/{key.path}/predict.json"]
+
+    def test_an_external_run_needs_its_files_alone(self, made, tmp_path):
+        key = external(made)
+        names = wildcards(key)
+        assert not re.fullmatch(made.trained_protocols, key.protocol)
+        assert made.external_files(names) == [str(tmp_path / "test.npz")]
+        assert json.loads(made.external_spec(names))["external"]["split_seed"] == 1
+
+    def test_parts_and_records(self, made):
+        assert len(made.parts()) == len(made.evaluations) == 5
+        assert not any("/external/" in record for record in made.records())
+        assert len(made.records()) == 2 * 4
+
+    @pytest.mark.parametrize(
+        ("device", "local", "present", "gpus"),
+        [
+            ("auto", True, False, 0),
+            ("auto", True, True, 1),
+            ("cpu", True, True, 0),
+            ("cuda", True, True, 1),
+            ("auto", False, False, 1),
+            ("cpu", False, False, 0),
+        ],
+    )
+    def test_gpus_that_a_job_asks_for(self, make_config, home, monkeypatch, tmp_path, device, local, present, gpus):
+        monkeypatch.setattr(jobs, "GPU_DEVICES", (str(tmp_path),) if present else ())
+        assert Jobs(make_config(device=device), home, local=local).gpus == gpus
+
+
+def test_a_run_is_only_asked_for_stages_that_it_has(made, refuses):
+    first, second = RunKey("p", "digits", "resnet8", "ce", 1), RunKey("p", "digits", "resnet8", "tst", 1)
+    for stage in (made.plan.train, made.plan.predict):
+        with refuses(ConfigError, external(made).path, "is external: it is not trained here"):
+            stage(external(made))
+    with refuses(ConfigError, second.path, "is trained here: it is not imported"):
+        made.plan.external(second)
+    with refuses(ConfigError, first.path, "is only a first stage", "name its method in a grid"):
+        made.plan.calibrate(first)
+
+
+def test_what_jobs_inherit(made, home, monkeypatch):
+    for name in ("CALGRID_DEVICE", "PYTHONPATH"):
+        monkeypatch.setenv(name, "before")
+    monkeypatch.setenv("PATH", os.environ["PATH"])
+    monkeypatch.setenv("CALGRID_PLANNED_AT", "0")
+    monkeypatch.delenv("CALGRID_PLANNED_AT")
+    begin = time.time()
+    made.export_environment()
+    assert os.environ["CALGRID_DEVICE"] == "auto"
+    assert os.environ["PYTHONPATH"] == f"{home / 'src'}{os.pathsep}before"
+    assert begin <= float(os.environ["CALGRID_PLANNED_AT"]) <= time.time()
+    planned = os.environ["CALGRID_PLANNED_AT"]
+    made.export_environment()
+    assert os.environ["CALGRID_PLANNED_AT"] == planned  # a job that reads the workflow again keeps its grid's time
