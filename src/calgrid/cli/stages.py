@@ -8,30 +8,20 @@ import uuid
 from collections.abc import Callable
 from pathlib import Path
 
+from calgrid import specs
 from calgrid.conventions import TRAINED
 from calgrid.errors import ConfigError, unknown_id
-from calgrid.specs import (
-    CalibrateSpec,
-    DataSpec,
-    ExternalSpec,
-    Manifest,
-    PredictSpec,
-    ProbeSpec,
-    Spec,
-    TrainSpec,
-    checked,
-)
 from calgrid.storage import provenance
 from calgrid.storage.atomic import read_json
 from calgrid.storage.records import FILES, listed, read_record, study_record, write_record
 from calgrid.storage.stage import keep_record
 
 
-def _manifest(path: Path) -> Manifest:
-    return checked(read_record(path, "manifest"), Manifest, f"The manifest {path}")
+def _manifest(path: Path) -> specs.Manifest:
+    return specs.checked(read_record(path, "manifest"), specs.Manifest, f"The manifest {path}")
 
 
-def _spec(text: str, stage: str, kind: type[Spec]) -> Spec:
+def _spec(text: str, stage: str, kind: type[specs.Spec]) -> specs.Spec:
     """Read a specification: JSON itself, a file that holds it, or a run of a configuration (CONFIG#RUN)."""
     config, hash_sign, run = text.partition("#")
     if text.lstrip().startswith("{"):
@@ -43,7 +33,7 @@ def _spec(text: str, stage: str, kind: type[Spec]) -> Spec:
         found = _from_configuration(Path(config), run, stage)
     else:
         found = read_json(Path(text), "specification")
-    return checked(found, kind, "--spec")
+    return specs.checked(found, kind, "--spec")
 
 
 def _from_configuration(config: Path, run: str, stage: str) -> object:
@@ -71,7 +61,7 @@ def data(options: argparse.Namespace) -> None:
     from calgrid.datasets import prepare
 
     begin = time.monotonic()
-    configured = _spec(options.spec, "data", DataSpec) if options.spec else None
+    configured = _spec(options.spec, "data", specs.DataSpec) if options.spec else None
     manifest = prepare(options.unit, options.out, options.data_root, options.base, configured, options.threads)
     spec = configured or {"unit": options.unit, "base": options.base and options.base.name}
     fingerprint: str = options.fingerprint or (configured["fingerprint"] if configured else "")
@@ -82,7 +72,7 @@ def data(options: argparse.Namespace) -> None:
 
 def train(options: argparse.Namespace) -> None:
     """Train one run, or take its published weights."""
-    spec = _spec(options.spec, "train", TrainSpec)
+    spec = _spec(options.spec, "train", specs.TrainSpec)
     settings = {"device": options.device, "threads": options.threads}
     if spec["protocol"]["weights"] == TRAINED:
         from calgrid.stages.train import train as run
@@ -100,7 +90,7 @@ def predict(options: argparse.Namespace) -> None:
     from calgrid.stages.predict import predict as run
 
     run(
-        _spec(options.spec, "predict", PredictSpec),
+        _spec(options.spec, "predict", specs.PredictSpec),
         options.model,
         options.data,
         options.out,
@@ -114,7 +104,7 @@ def probe(options: argparse.Namespace) -> None:
     """Measure a run with one probe."""
     from calgrid.stages.probe import probe as run
 
-    spec = _spec(options.spec, "probe", ProbeSpec)
+    spec = _spec(options.spec, "probe", specs.ProbeSpec)
     run(spec, options.model, options.data, options.out, device=options.device, threads=options.threads)
 
 
@@ -122,14 +112,14 @@ def import_run(options: argparse.Namespace) -> None:
     """Import logits made elsewhere."""
     from calgrid.stages.external import import_run as run
 
-    run(_spec(options.spec, "external", ExternalSpec), options.files, options.out)
+    run(_spec(options.spec, "external", specs.ExternalSpec), options.files, options.out)
 
 
 def evaluate(options: argparse.Namespace) -> None:
     """Fit and score all calibrators of a run."""
     from calgrid.stages.calibrate import calibrate
 
-    calibrate(_spec(options.spec, "calibrate", CalibrateSpec), options.run_folder, options.out)
+    calibrate(_spec(options.spec, "calibrate", specs.CalibrateSpec), options.run_folder, options.out)
 
 
 def aggregate(options: argparse.Namespace) -> None:

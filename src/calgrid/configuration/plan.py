@@ -10,34 +10,13 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, cast
 
-from calgrid import fingerprint, registry
+from calgrid import fingerprint, registry, specs
 from calgrid.configuration.checks import tuning_candidates
 from calgrid.configuration.datasets import PLANNED_FACTS
 from calgrid.configuration.protocols import FOCAL_CALIBRATION, checkpoint_file, trains
 from calgrid.configuration.study import Run, Study
 from calgrid.conventions import SAME_SHIFT
 from calgrid.errors import ConfigError, unknown_id
-from calgrid.specs import (
-    CalibrateSpec,
-    Calibrator,
-    DataSpec,
-    ExternalSpec,
-    FirstStage,
-    FirstStageRun,
-    FittedCalibrator,
-    Key,
-    LabelCounts,
-    Manifest,
-    ManifestRun,
-    MeasuredProbe,
-    Normalisation,
-    PredictSpec,
-    ProbeSpec,
-    Protocol,
-    Spec,
-    TrainSpec,
-    Tuning,
-)
 from calgrid.storage.layout import RunKey, family_unit
 
 #: keys of a protocol that matter after training only
@@ -73,7 +52,7 @@ class Plan:
         return fingerprint.of_stage(settings, [self.study.datasets.spec(unit).module, "calgrid.datasets._prepared"])
 
     @functools.cache  # noqa: B019
-    def data_spec(self, unit: str) -> DataSpec | None:
+    def data_spec(self, unit: str) -> specs.DataSpec | None:
         """Specification of a configured data set; none for a registered one, whose file says all."""
         settings = self.study.data_settings(unit)
         if not settings:
@@ -89,15 +68,15 @@ class Plan:
         }
 
     @functools.cache  # noqa: B019
-    def train(self, key: RunKey) -> TrainSpec:
+    def train(self, key: RunKey) -> specs.TrainSpec:
         """Specification of a training run; its ``fingerprint`` covers everything that determines the weights."""
         if key not in self.study.trained:
             raise ConfigError(f"Run {key.path} is external: it is not trained here.")
         run = self.study.trained[key]
         method, modules = run.method, ["calgrid.stages.published"]
-        spec: TrainSpec = {
+        spec: specs.TrainSpec = {
             "key": _key(key),
-            "protocol": cast(Protocol, {k: v for k, v in run.protocol.items() if k not in EXPORT_KEYS}),
+            "protocol": cast(specs.Protocol, {k: v for k, v in run.protocol.items() if k not in EXPORT_KEYS}),
             "procedure": {"id": method.procedure, "options": dict(method.procedure_options)},
             "data": self.data(key.dataset),
             "first_stage": self._first_stage(run),
@@ -110,18 +89,18 @@ class Plan:
             spec["checkpoint"] = checkpoint_file(key.dataset, key.backbone, method, key.path)
         return _sealed(spec, [*modules, *_network_modules(run)])
 
-    def _first_stage(self, run: Run) -> FirstStage | None:
+    def _first_stage(self, run: Run) -> specs.FirstStage | None:
         if run.first_stage is None:
             return None
         checkpoint = self.study.trained[run.first_stage].checkpoints[0]
         return {"fingerprint": self.train(run.first_stage)["fingerprint"], "checkpoint": checkpoint}
 
     @functools.cache  # noqa: B019
-    def predict(self, key: RunKey) -> PredictSpec:
+    def predict(self, key: RunKey) -> specs.PredictSpec:
         """Specification of a prediction."""
         run_fingerprint, run = self.train(key)["fingerprint"], self.study.trained[key]
         families = self.study.datasets.families(key.dataset)
-        spec: PredictSpec = {
+        spec: specs.PredictSpec = {
             "key": _key(key),
             "checkpoints": list(run.checkpoints),
             "run_fingerprint": run_fingerprint,
@@ -134,13 +113,13 @@ class Plan:
         return _sealed(spec, ["calgrid.stages.predict", *_network_modules(run)])
 
     @functools.cache  # noqa: B019
-    def probe(self, key: RunKey, name: str) -> ProbeSpec:
+    def probe(self, key: RunKey, name: str) -> specs.ProbeSpec:
         """Specification of a probe of a run."""
         probes = self.study.evaluations[key].probes if key in self.study.evaluations else {}
         if name not in probes:
             raise unknown_id("probe", name, probes or {"(none)"}, key.path)
         run = self.study.trained[key]
-        spec: ProbeSpec = {
+        spec: specs.ProbeSpec = {
             "key": _key(key),
             "checkpoints": list(run.checkpoints),
             "run_fingerprint": self.train(key)["fingerprint"],
@@ -152,7 +131,7 @@ class Plan:
         module = registry.spec("probe", probes[name]["id"]).module
         return _sealed(spec, ["calgrid.stages.probe", module, *_network_modules(run)])
 
-    def _test_normalisation(self, run: Run) -> Normalisation | None:
+    def _test_normalisation(self, run: Run) -> specs.Normalisation | None:
         """Mean and deviation that normalise test images where the protocol names those of another data set."""
         of = run.protocol["test_normalisation"].get(run.key.dataset)
         if of is None:
@@ -161,11 +140,11 @@ class Plan:
         return {"mean": tuple(info["mean"]), "std": tuple(info["std"])}
 
     @functools.cache  # noqa: B019
-    def external(self, key: RunKey) -> ExternalSpec:
+    def external(self, key: RunKey) -> specs.ExternalSpec:
         """Specification of an import of logits made elsewhere."""
         if key not in self.study.external:
             raise ConfigError(f"Run {key.path} is trained here: it is not imported.")
-        spec: ExternalSpec = {"key": _key(key), "external": self.study.external[key].external, "fingerprint": ""}
+        spec: specs.ExternalSpec = {"key": _key(key), "external": self.study.external[key].external, "fingerprint": ""}
         return _sealed(spec, ["calgrid.stages.external"])
 
     def logits_fingerprint(self, key: RunKey) -> str:
@@ -182,12 +161,12 @@ class Plan:
         return fingerprint.of_stage({"name": name, "options": options}, [registry.spec("calibrator", id).module])
 
     @functools.cache  # noqa: B019
-    def calibrate(self, key: RunKey) -> CalibrateSpec:
+    def calibrate(self, key: RunKey) -> specs.CalibrateSpec:
         """Specification of the calibration and scoring of a run in this study."""
         if key not in self.study.evaluations:
             raise ConfigError(f"Run {key.path} is only a first stage: name its method in a grid to calibrate it.")
         run, wanted = self.study.runs[key], self.study.evaluations[key]
-        spec: CalibrateSpec = {
+        spec: specs.CalibrateSpec = {
             "key": _key(key),
             "checkpoints": list(run.checkpoints),
             "families": list(wanted.families),
@@ -203,7 +182,7 @@ class Plan:
         }
         return _sealed(spec, ["calgrid.stages.calibrate"])
 
-    def _fitted(self, entry: Calibrator, seeds: Iterable[int]) -> FittedCalibrator:
+    def _fitted(self, entry: specs.Calibrator, seeds: Iterable[int]) -> specs.FittedCalibrator:
         options = json.dumps(entry["options"], sort_keys=True)
         return {
             **entry,
@@ -211,7 +190,7 @@ class Plan:
             "fingerprint": self._calibrator(entry["name"], entry["id"], options),
         }
 
-    def _label_counts(self, key: RunKey) -> LabelCounts | None:
+    def _label_counts(self, key: RunKey) -> specs.LabelCounts | None:
         """File with the label counts of a run's test split and what it holds now; None where there is none."""
         path = self.study.label_counts(key)
         return None if path is None else {"file": str(path), "sha256": self._file_digest(path)}
@@ -228,7 +207,7 @@ class Plan:
         own = registry.spec("loss", run.method.loss).info.get("sees_validation", False)
         return bool(own) or (run.first_stage is not None and self._sees_validation(run.first_stage))
 
-    def manifest(self) -> Manifest:
+    def manifest(self) -> specs.Manifest:
         """Everything that aggregation and the report need: parts with their fingerprints, and the configuration."""
         config, papers = self.study.config, self.study.papers
         published = [*(str(self.study.home / path) for path in config["published"]), *(p["published"] for p in papers)]
@@ -243,11 +222,11 @@ class Plan:
             "configuration": {k: v for k, v in config.items() if k not in OF_THE_MACHINE},
         }
         digest = fingerprint.digest({"content": content, "code": self.stage("aggregate")})
-        return cast(Manifest, {**content, "fingerprint": digest})
+        return cast(specs.Manifest, {**content, "fingerprint": digest})
 
-    def _manifest_run(self, key: RunKey) -> ManifestRun:
+    def _manifest_run(self, key: RunKey) -> specs.ManifestRun:
         layout, wanted = self.study.layout, self.study.evaluations[key]
-        run: ManifestRun = {
+        run: specs.ManifestRun = {
             "key": _key(key),
             "run": layout.run(key),
             "first_stage": self._first_stage_run(key),
@@ -262,15 +241,15 @@ class Plan:
             run["probes"] = [self._measured(key, name) for name in wanted.probes]
         return run
 
-    def _measured(self, key: RunKey, name: str) -> MeasuredProbe:
+    def _measured(self, key: RunKey, name: str) -> specs.MeasuredProbe:
         spec = self.probe(key, name)
         return {**spec["probe"], "fingerprint": spec["fingerprint"]}
 
-    def _first_stage_run(self, key: RunKey) -> FirstStageRun | None:
+    def _first_stage_run(self, key: RunKey) -> specs.FirstStageRun | None:
         first = self.study.trained[key].first_stage if key in self.study.trained else None
         return None if first is None else {"method": first.method, "run": self.study.layout.run(first)}
 
-    def _tuning(self) -> Tuning | None:
+    def _tuning(self) -> specs.Tuning | None:
         """What the table of tuned methods needs; None where nothing is tuned."""
         settings = self.study.config["tuning"]
         if settings is None:
@@ -287,8 +266,8 @@ class Plan:
         return fingerprint.of_stage({"stage": name, "files": files}, REPORT_MODULES[name])
 
 
-def _key(key: RunKey) -> Key:
-    return cast(Key, key._asdict())
+def _key(key: RunKey) -> specs.Key:
+    return cast(specs.Key, key._asdict())
 
 
 def _network_modules(run: Run) -> list[str]:
@@ -297,7 +276,7 @@ def _network_modules(run: Run) -> list[str]:
     return [each.module for each in found]
 
 
-def _sealed(spec: Spec, modules: Iterable[str]) -> Spec:
+def _sealed(spec: specs.Spec, modules: Iterable[str]) -> specs.Spec:
     """Give a specification its fingerprint: of all else in it and of the code of its stage."""
     settings = {name: value for name, value in spec.items() if name != "fingerprint"}
     spec["fingerprint"] = fingerprint.of_stage(settings, modules)

@@ -45,7 +45,7 @@ def predict(
 
     Parameters
     ----------
-    spec : resolved prediction (:meth:`calgrid.configuration.plan.Plan.predict`).
+    spec : what to predict (:class:`calgrid.specs.PredictSpec`).
     model : model.safetensors of the run; its fingerprint must be the expected one.
     data : folder of the prepared data set.
     families : shift family, or ``ood/`` and a data set -> folder of its prepared images.

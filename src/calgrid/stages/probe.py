@@ -24,8 +24,7 @@ def probe(spec: ProbeSpec, model: Path, data: Path, out: Path, *, device: str = 
 
     Parameters
     ----------
-    spec : resolved probe (``calgrid.configuration.plan``): key, ``probe`` (name, id, options), checkpoints,
-        fingerprints, and ``test_normalisation`` as in :func:`calgrid.stages.predict.predict`.
+    spec : what to measure (:class:`calgrid.specs.ProbeSpec`).
     model : model.safetensors of the run; its fingerprint must be the expected one.
     data : folder of the prepared data set.
 

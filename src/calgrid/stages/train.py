@@ -42,7 +42,7 @@ def train(
 
     Parameters
     ----------
-    spec : resolved run (``calgrid.configuration.plan``): key, protocol, procedure, loss, seed, fingerprints.
+    spec : what to train (:class:`calgrid.specs.TrainSpec`).
     data : folder of the prepared data set.
     first_stage : model.safetensors of the first stage, for second stages.
     resume_every : seconds between two resume states.

@@ -56,9 +56,9 @@ def backbone_of(folder: str) -> str:
     return folder.replace("+", "/")
 
 
-def run_key(wildcards: Any, **fixed: str) -> RunKey:
-    """Run that the wildcards of a job name; ``fixed`` are fields that its rule is about."""
-    protocol, dataset, backbone, method, seed = (fixed.get(name) or getattr(wildcards, name) for name in RunKey._fields)
+def run_key(wildcards: Any) -> RunKey:
+    """Run that the wildcards of a job name."""
+    protocol, dataset, backbone, method, seed = (getattr(wildcards, name) for name in RunKey._fields)
     return RunKey(protocol, dataset, backbone_of(backbone), method, int(seed))
 
 
