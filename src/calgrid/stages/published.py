@@ -14,7 +14,7 @@ from calgrid.backbones import Backbone
 from calgrid.backbones._catalogue import describe
 from calgrid.backbones._focal_calibration import load_checkpoint
 from calgrid.datasets import Prepared, open_prepared
-from calgrid.datasets._download import PublishedFile, download_pinned
+from calgrid.datasets._download import download_pinned
 from calgrid.errors import DataError
 from calgrid.specs import CheckpointFile, TrainSpec
 from calgrid.stages.network import build_network, check_images, network_record
@@ -24,12 +24,6 @@ from calgrid.storage.sources import record
 from calgrid.storage.stage import run_stage
 from calgrid.storage.tables import write_frame
 from calgrid.training import environment
-
-
-class CheckpointFile(PublishedFile):
-    """A published checkpoint, and its folder below data_root."""
-
-    folder: str
 
 
 def take_weights(
@@ -90,7 +84,7 @@ def _take_checkpoint(model: Backbone, file: CheckpointFile, data_root: Path | No
     """Load a published checkpoint; return where it comes from."""
     if data_root is None:
         raise DataError(f"Give a data_root, the folder for {file['name']} from {file['url']}.")
-    path = download_pinned(file, data_root / file["folder"])
+    path = download_pinned({"name": file["name"], "url": file["url"]}, data_root / file["folder"])
     load_checkpoint(model, path)
     trusted = {"verified_by": "the checksum of its first use here; none is published"}
     return {"url": file["url"], **record(path, f"{file['folder']}/{file['name']}"), **trusted}
