@@ -1,32 +1,53 @@
 """Stages that compute nothing: copies of the files of one real run under the names and fingerprints of others.
 
-For ``benchmarks/scale.py`` only. It copies the workflow, and puts a ``calgrid/__main__.py`` into the copy that calls
-:func:`main`: training, prediction and calibration then cost no more than their processes and files, everything else is
-as it is. The real run lies in the folder that ``CALGRID_BENCHMARK_TEMPLATE`` names.
+For ``benchmarks/scale.py`` and the tests of locks and clocks. They copy the workflow, and put a ``calgrid/__main__.py``
+into the copy that calls :func:`main`: training, prediction and calibration then cost no more than their processes,
+locks and files; everything else is as it is. The real run lies in the folder that ``CALGRID_BENCHMARK_TEMPLATE`` names.
 """
 
 import json
 import os
 import shutil
 import sys
+import time
 import zlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 TEMPLATE_VARIABLE = "CALGRID_BENCHMARK_TEMPLATE"
+#: seconds that each stage takes (0)
+SECONDS_VARIABLE = "CALGRID_BENCHMARK_SECONDS"
+#: file of the template with one line for each stage that was computed
+COMPUTED = "computed.txt"
 #: columns of a metrics file that name its run
 KEY = ("protocol", "dataset", "backbone", "method", "seed")
 
 
 def main() -> int:
-    """Run a null stage, or calgrid itself for every other command."""
-    stage = {"train": train, "predict": predict, "evaluate": evaluate}.get(sys.argv[1])
-    if stage is None:
+    """Run a null stage under its lock, or calgrid itself for every other command."""
+    command = sys.argv[1]
+    fill = {"train": train, "predict": predict, "evaluate": evaluate}.get(command)
+    if fill is None:
         from calgrid.cli.main import main as calgrid  # noqa: PLC0415  (the null stages start faster without)
 
         return calgrid()
-    stage(Path(os.environ[TEMPLATE_VARIABLE]), json.loads(option("--spec")), Path(option("--out")))
+    from calgrid.storage.records import FILES, read_record  # noqa: PLC0415
+    from calgrid.storage.stage import run_stage  # noqa: PLC0415
+
+    template, spec, out = Path(os.environ[TEMPLATE_VARIABLE]), json.loads(option("--spec")), Path(option("--out"))
+    name = {"evaluate": "calibrate"}.get(command, command)
+    record = f"{name}.json"
+    outputs = read_record(template / ("part" if name == "calibrate" else "run") / record)[FILES]
+
+    def produce(folder: Path) -> Mapping[str, Any]:
+        with (template / COMPUTED).open("a", encoding="utf-8") as computed:
+            computed.write(f"{name} {out}\n")
+        time.sleep(float(os.environ.get(SECONDS_VARIABLE, "0")))
+        fill(template, spec, folder)
+        return read_record(folder / record)
+
+    run_stage(out, name, spec["fingerprint"], list(outputs), produce, record=record, inputs={})
     return 0
 
 

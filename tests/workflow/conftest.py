@@ -1,6 +1,7 @@
 """One small grid, run once; tests plan changes of it and put things back, or run in copies."""
 
 import pytest
+from tests.workflow.dag import Repository
 
 
 @pytest.fixture(scope="session")
@@ -13,6 +14,12 @@ def finished(finished_once, tmp_path_factory):
 def twin(finished_once, tmp_path):
     """Of one test, which may leave it in any state."""
     return finished_once.copy(tmp_path / "twin")
+
+
+@pytest.fixture
+def fresh(tmp_path):
+    """Without results."""
+    return Repository(tmp_path / "fresh")
 
 
 @pytest.fixture

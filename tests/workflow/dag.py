@@ -1,5 +1,6 @@
 """Real Snakemake on a copy of the repository: what it plans, and what it runs."""
 
+import copy
 import fcntl
 import os
 import re
@@ -7,11 +8,18 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import yaml
 
 HOME = Path(__file__).parents[2]
-PARTS = ("Snakefile", "slurm", "profiles", "workflow", "config", "envs", "src", "pyproject.toml")
+PARTS = ("Snakefile", "slurm", "workflow", "config", "envs", "src", "pyproject.toml")
+RUN = "results/runs/quick/digits/resnet8"
+PARTS_OF_RUN = "results/tiny/parts/quick/digits/resnet8"
+METRICS = "results/tiny/metrics.parquet"
+NULL_MAIN = "import sys\n\nsys.path.insert(0, {folder!r})\n\nfrom null_stages import main\n\nsys.exit(main())\n"
+#: columns that tell the rows of a metrics file apart
+IDENTITY = ["method", "seed", "calibrator", "split", "shift", "severity", "metric"]
 #: rules after calibration, which any change of results reaches
 AGGREGATION = {"manifest", "aggregate", "tables", "figures", "report"}
 
@@ -31,7 +39,7 @@ CONFIG = {
             "protocol": "quick",
             "datasets": ["digits"],
             "backbones": ["resnet8"],
-            "methods": ["ce", "mbls", "tst", "tst+mbls"],
+            "methods": ["ce", "mbls", "tst+mbls"],
             "seeds": [1],
             "calibrators": ["none", "ts"],
             "shifts": ["ood/photos"],
@@ -41,11 +49,22 @@ CONFIG = {
 }
 
 
+METHODS = tuple(CONFIG["grids"][0]["methods"])
+
+
+def changed(study: str = "tiny", **grid: Any) -> dict[str, Any]:
+    """:data:`CONFIG` under another name, and with other keys in its grid."""
+    config = {**copy.deepcopy(CONFIG), "study": study}
+    config["grids"][0].update(grid)
+    return config
+
+
 class Repository:
     """A copy of the repository in ``root``, with configurations of our own."""
 
-    def __init__(self, root: Path) -> None:
-        self.root = root
+    def __init__(self, root: Path, **environment: str) -> None:
+        self.root, self.environment = root, environment
+        root.mkdir(exist_ok=True)
         for part in PARTS:
             source = HOME / part
             if source.is_symlink():
@@ -59,7 +78,7 @@ class Repository:
         """The same with all its results; times are kept, so nothing is to be done there either."""
         shutil.copytree(self.root, root, symlinks=True, dirs_exist_ok=True)
         twin = object.__new__(type(self))
-        twin.root = root
+        twin.root, twin.environment = root, self.environment
         return twin
 
     def configure(self, config: dict, name: str = "tiny.yaml") -> Path:
@@ -67,15 +86,17 @@ class Repository:
         path.write_text(yaml.safe_dump(config))
         return path
 
+    def _call(self, *arguments: str, **environment: str) -> dict[str, Any]:
+        env = {**os.environ, "OMP_NUM_THREADS": "1", **self.environment, **environment}
+        return {"args": [sys.executable, "-m", "snakemake", *arguments], "cwd": self.root, "env": env, "text": True}
+
     def snakemake(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess:
-        return subprocess.run(
-            [sys.executable, "-m", "snakemake", *arguments],
-            cwd=self.root,
-            capture_output=True,
-            text=True,
-            check=False,
-            env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
-        )
+        return subprocess.run(**self._call(*arguments, **environment), capture_output=True, check=False)
+
+    def start(self, config: str, *arguments: str, **environment: str) -> subprocess.Popen:
+        """A call in a process group of its own that is not waited for."""
+        call = self._call("--configfile", config, "--cores", "2", "--nolock", *arguments, **environment)
+        return subprocess.Popen(**call, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True)
 
     def run(self, config: str = "tiny.yaml", *arguments: str) -> subprocess.CompletedProcess:
         result = self.snakemake("--configfile", config, "--cores", "2", *arguments)
@@ -96,13 +117,23 @@ def finished_grid(folder: Path) -> Repository:
         root, done = folder / "grid", folder / "grid.done"
         if not done.exists():
             shutil.rmtree(root, ignore_errors=True)
-            root.mkdir()
             repository = Repository(root)
             repository.configure(CONFIG)
             repository.run()
             done.touch()
     repository = object.__new__(Repository)
-    repository.root = root
+    repository.root, repository.environment = root, {}
+    return repository
+
+
+def null_repository(root: Path, finished: Repository) -> Repository:
+    """A repository whose training, prediction and calibration copy the files of a finished run: see null_stages.py."""
+    template = root / "template"
+    repository = Repository(root, CALGRID_BENCHMARK_TEMPLATE=str(template), CALGRID_BENCHMARK_SECONDS="0.5")
+    hidden = shutil.ignore_patterns(".calgrid", "calibrators")
+    shutil.copytree(finished.root / RUN / "ce/seed1", template / "run", ignore=hidden)
+    shutil.copytree(finished.root / PARTS_OF_RUN / "ce/seed1", template / "part", ignore=hidden)
+    (root / "src/calgrid/__main__.py").write_text(NULL_MAIN.format(folder=str(HOME / "benchmarks")))
     return repository
 
 

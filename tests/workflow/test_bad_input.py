@@ -1,37 +1,56 @@
-"""Bad input ends before any job with one clear sentence; all other mistakes are in the tests of configurations."""
+"""Bad input ends before any job with one clear sentence; what else is refused is tested in tests/configuration."""
 
+import copy
 import subprocess
 
 import pytest
 from tests.datasets.pictures import write_parquet
-from tests.workflow.dag import CONFIG, Repository
+from tests.workflow.dag import CONFIG, HOME, changed
 
-pytestmark = pytest.mark.workflow
+from calgrid.configuration.study import Study
+from calgrid.errors import ConfigError
 
-
-@pytest.fixture(scope="module")
-def repository(tmp_path_factory):
-    return Repository(tmp_path_factory.mktemp("bad"))
+HOSTILE = ["$(touch hacked)", "`touch hacked`", "'; touch hacked; '", '"; touch hacked; "', "a && touch hacked", "-rf"]
 
 
-def test_a_bad_configuration_stops_before_any_job(repository):
+@pytest.mark.parametrize("name", HOSTILE)
+@pytest.mark.parametrize("what", ["method", "study", "protocol", "dataset", "backbone", "calibrator"])
+def test_names_that_a_shell_would_run_are_refused(what, name, refuses):
+    config = copy.deepcopy(CONFIG)
+    grid = config["grids"][0]
+    if what == "study":
+        config["study"] = name
+    elif what == "protocol":
+        config["protocols"][name] = {"base": "digits"}
+        grid["protocol"] = name
+    elif what in ("method", "calibrator"):
+        config[f"{what}s"] = {name: {"base": "ce" if what == "method" else "ts"}}
+        grid[f"{what}s"] = [name]
+    else:
+        grid[f"{what}s"] = [name]
+    with refuses(ConfigError):
+        Study(config, HOME)
+
+
+@pytest.mark.workflow
+def test_a_bad_configuration_stops_before_any_job(fresh):
     """Rows are counted too, which takes the labels of the pictures."""
-    write_parquet(repository.root / "data" / "train.parquet", [b""] * 30, [0, 1] * 15)
+    write_parquet(fresh.root / "data" / "train.parquet", [b""] * 30, [0, 1] * 15)
     mine = {"base": "image_parquet", "like": "cifar10", "test": "train.parquet"}
-    grids = [{**CONFIG["grids"][0], "datasets": ["mine"], "shifts": []}]
-    repository.configure({**CONFIG, "grids": grids, "datasets": {"mine": mine}, "data_root": "data"}, "bad.yaml")
-    result = repository.snakemake("--configfile", "bad.yaml", "--cores", "1")
+    fresh.configure({**changed(datasets=["mine"], shifts=[]), "datasets": {"mine": mine}, "data_root": "data"})
+    result = fresh.snakemake("--configfile", "tiny.yaml", "--cores", "1")
     output = result.stdout + result.stderr
     assert result.returncode != 0
     assert "datasets.mine: val_size is 5000, but the training files hold 30 rows: ask for fewer." in output
     assert "Traceback" not in output
-    assert not (repository.root / "results").exists()
+    assert not (fresh.root / "results").exists()
 
 
-def test_a_block_that_is_there_twice_is_refused_though_snakemake_reads_it(repository):
-    path = repository.configure(CONFIG, "twice.yaml")
+@pytest.mark.workflow
+def test_a_block_that_is_there_twice_is_refused_though_snakemake_reads_it(fresh):
+    path = fresh.configure(CONFIG, "twice.yaml")
     path.write_text(f"{path.read_text()}\nstudy: other\n")
-    result = repository.snakemake("--configfile", "twice.yaml", "-n")
+    result = fresh.snakemake("--configfile", "twice.yaml", "-n")
     output = result.stdout + result.stderr
     assert result.returncode == 1
     assert "twice.yaml, line" in output
@@ -39,7 +58,8 @@ def test_a_block_that_is_there_twice_is_refused_though_snakemake_reads_it(reposi
     assert "Traceback" not in output
 
 
-def test_results_that_cannot_be_written_are_named_before_any_job(repository, tmp_path):
+@pytest.mark.workflow
+def test_results_that_cannot_be_written_are_named_before_any_job(fresh, tmp_path):
     folder = tmp_path / "results"
     folder.mkdir()
     if subprocess.run(
@@ -47,8 +67,8 @@ def test_results_that_cannot_be_written_are_named_before_any_job(repository, tmp
     ).returncode:
         pytest.skip("mounting a read-only disk needs root")
     try:
-        repository.configure({**CONFIG, "results": str(folder / "of_mine")}, "readonly.yaml")
-        result = repository.snakemake("--configfile", "readonly.yaml", "--cores", "1")
+        fresh.configure({**CONFIG, "results": str(folder / "of_mine")}, "readonly.yaml")
+        result = fresh.snakemake("--configfile", "readonly.yaml", "--cores", "1")
     finally:
         subprocess.run(["umount", folder], check=True)
     assert result.returncode != 0

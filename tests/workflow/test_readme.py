@@ -5,9 +5,8 @@ import subprocess
 import sys
 
 import pytest
-from tests.workflow.dag import CONFIG, HOME, Repository
+from tests.workflow.dag import HOME, changed
 
-pytestmark = pytest.mark.workflow
 README = (HOME / "README.md").read_text()
 
 
@@ -15,25 +14,12 @@ def blocks(language):
     return re.findall(rf"```{language}\n(.*?)```", README, re.DOTALL)
 
 
-@pytest.mark.parametrize("library", ["pandas", "polars", "duckdb"])
-def test_one_liners_read_the_metrics(library, finished):
-    code = next(block for block in blocks("python") if f"import {library}" in block)
-    *setup, last = code.strip().splitlines()
-    script = "\n".join([*setup, f"print({last})"]).replace("results/digits", "results/tiny")
-    done = subprocess.run(
-        [sys.executable, "-c", script], cwd=finished.root, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    assert "tst" in done.stdout
-
-
-def test_the_example_of_a_method_is_one_file_that_can_be_planned(tmp_path):
-    repository = Repository(tmp_path)
+@pytest.mark.workflow
+def test_the_example_of_a_method_is_one_file_that_can_be_planned(fresh):
     code = next(block for block in blocks("python") if "class MyLoss" in block)
-    (repository.root / "src/calgrid/losses/my_loss.py").write_text(code)
-    config = {**CONFIG, "grids": [{**CONFIG["grids"][0], "methods": ["my_loss", "tst+my_loss"]}]}
-    repository.configure(config)
-    plan = repository.plan()
+    (fresh.root / "src/calgrid/losses/my_loss.py").write_text(code)
+    fresh.configure(changed(methods=["my_loss", "tst+my_loss"]))
+    plan = fresh.plan()
     assert {"train my_loss/seed1", "train tst+my_loss/seed1"} <= plan
     script = (
         "import torch; from calgrid.losses import build_loss; loss = build_loss('my_loss', 3, lambda_=0.5);"
@@ -42,7 +28,7 @@ def test_the_example_of_a_method_is_one_file_that_can_be_planned(tmp_path):
     )
     done = subprocess.run(
         [sys.executable, "-c", script],
-        env={"PYTHONPATH": str(repository.root / "src"), "PATH": ""},
+        env={"PYTHONPATH": str(fresh.root / "src"), "PATH": ""},
         capture_output=True,
         text=True,
         check=True,
@@ -66,10 +52,3 @@ def test_example_configurations_are_valid_as_they_stand(tmp_path, monkeypatch):
     assert all(study.runs for study in studies)
     (external,) = [study for study in studies if "external" in study.config]
     assert len({(key.dataset, key.backbone) for key in external.runs}) == 1  # both models in one table
-
-
-def test_the_two_commands_are_targets_of_the_makefile():
-    makefile = (HOME / "Makefile").read_text()
-    for target in ("demo", "test"):
-        assert f"make {target}" in README
-        assert re.search(rf"^{target}:", makefile, re.MULTILINE)

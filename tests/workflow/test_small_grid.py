@@ -1,0 +1,92 @@
+"""One small grid from its configuration to its report: the real workflow that `make test` runs."""
+
+import json
+import re
+import socket
+import subprocess
+import sys
+
+import pandas as pd
+import pytest
+from tests.workflow.dag import HOME, METHODS, RUN
+
+README = (HOME / "README.md").read_text()
+
+
+def metrics_of(repository):
+    return pd.read_parquet(repository.root / "results/tiny/metrics.parquet")
+
+
+def test_files_of_a_study_follow_the_contract(finished):
+    results = finished.root / "results"
+    for name in ("metrics.parquet", "summary.parquet", "costs.parquet", "report.html", "manifest.json"):
+        assert (results / "tiny" / name).is_file(), name
+    assert list((results / "tiny" / "tables").glob("*.csv"))
+    assert list((results / "tiny" / "figures").glob("*.png"))
+    run = finished.root / RUN / "tst+mbls" / "seed1"
+    names = {"model.safetensors", "history.parquet", "train.json", "predict.json", "logits", "calibrators"}
+    assert names <= {path.name for path in run.iterdir()}
+    for rule in ("train", "predict"):
+        for suffix, folder in (("log", "logs"), ("tsv", "benchmarks")):
+            files = list((results / folder / rule).rglob(f"*.{suffix}"))
+            assert len(files) == len(METHODS), (rule, folder)
+
+
+def test_metrics_hold_every_run_and_calibrator_once(finished):
+    metrics = metrics_of(finished)
+    test = metrics[(metrics["split"] == "test") & (metrics["metric"] == "ece")]
+    cells = {(row.method, row.calibrator) for row in test.itertuples()}
+    assert cells == {(m, c) for m in METHODS for c in ("none", "ts")}
+    assert len(test) == len(cells)
+
+
+def test_each_number_is_traced_to_its_run_by_fingerprint(finished):
+    for (method, seed), rows in metrics_of(finished).groupby(["method", "seed"], observed=True):
+        record = json.loads((finished.root / RUN / method / f"seed{seed}" / "train.json").read_text())
+        assert set(rows["fingerprint"]) == {record["fingerprint"]}
+
+
+def test_every_stage_records_what_it_did_and_where_and_nothing_secret(finished):
+    part = finished.root / "results/tiny/parts/quick/digits/resnet8/ce/seed1"
+    run = finished.root / RUN / "ce" / "seed1"
+    records = [
+        *sorted((finished.root / "results/data").glob("*/prepare.json")),
+        run / "train.json",
+        run / "predict.json",
+        part / "calibrate.json",
+        finished.root / "results/tiny/aggregate.json",
+    ]
+    assert len(records) == 6
+    for path in records:
+        text = path.read_text()
+        record = json.loads(text)
+        fingerprint = record.get("fingerprint", record["spec"].get("fingerprint", ""))
+        assert len(fingerprint) == 16, path
+        assert record["seconds"] > 0, path
+        assert record["peak_memory_mb"] > 10, path
+        facts = {"calgrid", "commit", "python", "numpy", "machine", "cpu", "slurm_job"}
+        assert facts <= set(record["environment"]), path
+        assert socket.gethostname() not in text, path
+        assert str(finished.root) not in text, path
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars", "duckdb"])
+def test_the_one_liners_of_the_readme_read_the_metrics(library, finished):
+    blocks = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+    code = next(block for block in blocks if f"import {library}" in block)
+    *setup, last = code.strip().splitlines()
+    script = "\n".join([*setup, f"print({last})"]).replace("results/digits", "results/tiny")
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=finished.root, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "tst" in done.stdout
+
+
+def test_nothing_is_left_to_do_and_an_edited_loss_plans_its_branch_alone(finished, edit):
+    """The method and the second stage that starts from it; comments plan nothing."""
+    edit("src/calgrid/losses/mbls.py", '"""', '"""Explained better. ')
+    assert finished.plan() == set()
+    edit("src/calgrid/losses/mbls.py", "margin: float = 6.0", "margin: float = 7.0")
+    branch = {f"{stage} {method}/seed1" for stage in ("train", "predict", "calibrate") for method in METHODS[1:]}
+    assert finished.plan() == branch | {"manifest", "aggregate", "tables", "plots", "report"}
