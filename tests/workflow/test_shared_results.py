@@ -1,6 +1,6 @@
 """One results folder under two calls or studies at once, under another study, and under clocks that were ahead.
 
-Who computes, who waits and what is planned: so training, prediction and calibration only copy (benchmarks/null_stages.py).
+Who computes, who waits and what is planned: training, prediction and calibration only copy (benchmarks/null_stages.py).
 """
 
 import copy
