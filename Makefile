@@ -16,11 +16,13 @@ SHELL := /bin/bash
 MAKEFLAGS += --no-builtin-rules --no-print-directory
 
 BIN := $(VENV)/bin
+PYTEST = OMP_NUM_THREADS=1 "$(BIN)/python" -m pytest -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder
+REST := workflow or slow or slurm
 LOCK := envs/requirements.lock
 READY := $(VENV)/.calgrid-ready
 NEW_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
 
-.PHONY: help setup venv demo test lint bench lock clean clean-results
+.PHONY: help setup venv demo test test-rest test-all lint mutation bench lock clean clean-results
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' Makefile
@@ -31,14 +33,24 @@ demo: $(READY) ## run the default grid and write its report
 	"$(BIN)/snakemake" --cores $(CORES)
 	@printf '\nReport:  %s\nNumbers: %s\n' "$(CURDIR)/$(STUDY)/report.html" "$(CURDIR)/$(STUDY)/metrics.parquet"
 
-test: $(READY) ## run the tests
-	OMP_NUM_THREADS=1 "$(BIN)/python" -m pytest -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
+test: $(READY) ## run the tests of every unit and one small workflow (some minutes)
+	$(PYTEST) -m "not ($(REST))" $(PYTEST_ARGS)
 
-lint: $(READY) ## check style, formatting and the workflow
+test-rest: $(READY) ## run the tests that `make test` leaves out: other workflows, faults, SLURM, long matrices
+	$(PYTEST) -m "$(REST)" $(PYTEST_ARGS)
+
+test-all: $(READY) ## run all tests
+	$(PYTEST) $(PYTEST_ARGS)
+
+lint: $(READY) ## check style, formatting, layers and the workflow
 	"$(BIN)/ruff" check
 	"$(BIN)/ruff" format --check
+	"$(BIN)/lint-imports"
 	"$(BIN)/snakefmt" --check Snakefile workflow
 	"$(BIN)/snakemake" --lint
+
+mutation: $(READY) ## break lines of the core one by one, and count how often the tests notice
+	"$(BIN)/python" benchmarks/mutation.py $(BENCH_ARGS)
 
 bench: $(READY) ## measure set-up, default grid and planning (see benchmarks/README.md)
 	"$(BIN)/python" benchmarks/speed.py --cores $(CORES) $(BENCH_ARGS)
@@ -51,8 +63,8 @@ lock: ## write the versions that are installed in .venv into envs/requirements.l
 
 clean: ## remove .venv and caches; results stay
 	[ ! -f "$(VENV)/pyvenv.cfg" ] || rm -rf "$(VENV)"
-	rm -rf .pytest_cache .ruff_cache .hypothesis build dist src/calgrid.egg-info
-	find .ci benchmarks src tests workflow -name __pycache__ -type d -prune -exec rm -rf {} +
+	rm -rf .pytest_cache .ruff_cache .mypy_cache .import_linter_cache .hypothesis build dist src/calgrid.egg-info
+	find Snakefile .ci benchmarks src tests workflow -name __pycache__ -type d -prune -exec rm -rf {} +
 
 clean-results: ## remove ALL results, trained models included, and what Snakemake knows about them
 	@echo "Removing results/ and .snakemake/ in $(CURDIR): all trained models, logits, tables and reports."

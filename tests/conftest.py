@@ -12,7 +12,7 @@ from tests.workflow.dag import finished_grid
 
 HOME = Path(__file__).parents[1]
 #: whole workflows, which take minutes: begun first, so that the many short tests fill what is left
-LONG = ("tests/slurm/", "tests/workflow/test_runs.py", "tests/workflow/")
+LONG = ("tests/slurm/", "tests/workflow/")
 
 
 def pytest_collection_modifyitems(items):

@@ -13,7 +13,7 @@ from tests.workflow.dag import CONFIG, Repository
 
 from calgrid.storage.locks import _process_start
 
-pytestmark = [pytest.mark.workflow, pytest.mark.slurm, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.slurm, pytest.mark.timeout(1800)]
 RUNS = "results/runs/long/digits/resnet8"
 METHODS = ("ce", "mbls")
 PREDICTIONS = [f"{RUNS}/{method}/seed1/predict.json" for method in METHODS]

@@ -4,20 +4,19 @@ import re
 
 import pandas as pd
 import pytest
-from tests.workflow.dag import CONFIG
+from tests.workflow.dag import IDENTITY, RUN, changed
 
-pytestmark = [pytest.mark.workflow, pytest.mark.slurm, pytest.mark.timeout(1800)]
-METHODS = ("ce", "tst")
-RUNS = "results/runs/quick/digits/resnet8"
+pytestmark = [pytest.mark.slurm, pytest.mark.timeout(1800)]
+METHODS = ("ce", "mbls")
 FILES = ("model.safetensors", "history.parquet", "logits/last/test.parquet", "logits/last/ood/photos.parquet")
 
 
 #: what a site and a study may say: a first attempt whose limit does not hold torch, and --gres in place of --gpus
 SITE = (
     "--set-resources",
-    "train:mem_mb=250 if attempt == 1 and wildcards.method == 'tst' else 4000",
-    "predict:gpu=0",
-    "predict:gres=gpu:1",
+    "train:mem_mb=250 if attempt == 1 and wildcards.method == 'mbls' else 4000",
+    "predict_quick_digits_last:gpu=0",
+    "predict_quick_digits_last:gres=gpu:1",
 )
 
 
@@ -25,8 +24,7 @@ SITE = (
 def planned(new_grid):
     """The grid with the device left open, so that jobs ask for a GPU, and what a dry run says of it."""
     grid = new_grid()
-    block = {**CONFIG["grids"][0], "methods": list(METHODS)}
-    grid.configure({**CONFIG, "device": "auto", "grids": [block]})
+    grid.configure({**changed(methods=list(METHODS)), "device": "auto"})
     shown = grid.snakemake("--profile", "slurm", *SITE, "--configfile", "tiny.yaml", "-n")
     assert shown.returncode == 0, shown.stdout + shown.stderr
     return grid, shown.stdout + shown.stderr
@@ -48,7 +46,7 @@ def completed(cluster, rule):
 
 
 def test_results_are_byte_for_byte_those_of_a_local_run(finished, finished_once):
-    runs = [f"{RUNS}/{method}/seed1/{name}" for method in METHODS for name in FILES]
+    runs = [f"{RUN}/{method}/seed1/{name}" for method in METHODS for name in FILES]
     local = finished_once.root / "results/tiny/parts"
     parts = [str(path.relative_to(finished_once.root)) for path in local.rglob("*.parquet")]
     parts = [path for path in parts if set(METHODS) & set(path.split("/"))]
@@ -59,8 +57,7 @@ def test_results_are_byte_for_byte_those_of_a_local_run(finished, finished_once)
 
 def test_no_row_is_lost_or_doubled(finished):
     metrics = pd.read_parquet(finished.root / "results/tiny/metrics.parquet")
-    identity = ["method", "seed", "calibrator", "split", "shift", "severity", "metric"]
-    assert not metrics.duplicated(identity).any()
+    assert not metrics.duplicated(IDENTITY).any()
     cells = set(metrics.query("split == 'test' and metric == 'nll'")[["method", "calibrator"]].itertuples(index=False))
     assert cells == {(method, calibrator) for method in METHODS for calibrator in ("none", "ts")}
 
@@ -101,7 +98,7 @@ def test_a_dry_run_shows_what_is_submitted(rule, planned, finished, cluster):
 
 
 def test_too_little_memory_is_named_and_the_next_attempt_gets_more(finished, cluster):
-    first, second = cluster.jobs("rule_train_wildcards_quick_digits_resnet8_tst")
+    first, second = cluster.jobs("rule_train_wildcards_quick_digits_resnet8_mbls")
     assert (first["JobState"] in ("FAILED", "OUT_OF_MEMORY"), second["JobState"]) == (True, "COMPLETED")
     assert (first["MinMemoryNode"], second["MinMemoryNode"]) == ("250M", "4000M")
     told = finished.log().partition(f"SLURM-job '{first['JobId']}' failed")[2]
