@@ -13,7 +13,7 @@ from typing import Any
 import yaml
 
 HOME = Path(__file__).parents[2]
-PARTS = ("Snakefile", "slurm", "workflow", "config", "envs", "src", "pyproject.toml")
+PARTS = ("Snakefile", "slurm", "profiles", "workflow", "config", "envs", "src", "pyproject.toml")
 RUN = "results/runs/quick/digits/resnet8"
 PARTS_OF_RUN = "results/tiny/parts/quick/digits/resnet8"
 METRICS = "results/tiny/metrics.parquet"
@@ -67,6 +67,8 @@ class Repository:
         root.mkdir(exist_ok=True)
         for part in PARTS:
             source = HOME / part
+            if not source.exists():
+                continue
             if source.is_symlink():
                 (root / part).symlink_to(source.readlink())
             elif source.is_dir():
