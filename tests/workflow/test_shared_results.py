@@ -115,9 +115,7 @@ def test_files_of_a_run_are_there_while_they_are_made_again(done):
     """Snakemake would delete them when the job begins, although another study may be about to read them."""
     files = [done.root / RUN / "mbls/seed1" / name for name in ("model.safetensors", "logits/last/test.parquet")]
     before = [(path.read_bytes(), path.stat().st_mtime_ns) for path in files]
-    process = done.start(
-        "tiny.yaml", str(files[1].relative_to(done.root)), "--forcerun", f"{RUN}/mbls/seed1/train.json"
-    )
+    process = done.start("tiny.yaml", f"{RUN}/mbls/seed1/predict.json", "--forcerun", f"{RUN}/mbls/seed1/train.json")
     missing = set()
     while process.poll() is None:
         missing |= {path.name for path in files if not path.exists()}
@@ -145,7 +143,7 @@ def test_results_of_a_clock_that_was_ahead_make_nothing_again_for_ever(done):
     assert done.plan("tiny.yaml", METRICS, *BY_TIMES) == set()
     assert (done.root / METRICS).read_bytes() == before
     # one node's clock was ahead when it trained; the nodes that predicted and calibrated were on time
-    put_ahead([done.root / RUN / "tst+mbls/seed1/model.safetensors"])
+    put_ahead([done.root / RUN / "tst+mbls/seed1" / name for name in ("model.safetensors", "train.json")])
     expected = {"predict tst+mbls/seed1", "calibrate tst+mbls/seed1"}
     assert done.plan("tiny.yaml", METRICS, *BY_TIMES) - AGGREGATION == expected
     done.run("tiny.yaml", METRICS, *BY_TIMES)
