@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 
 import pytest
 import yaml
@@ -53,13 +52,6 @@ def test_prepared_data_have_a_record_and_a_manifest_without_times(calgrid, tmp_p
     assert manifests[0] == manifests[1]
 
 
-def test_help_names_every_command(calgrid):
-    done = calgrid("--help")
-    assert done.code == 0
-    for command in (*COMMANDS, *REPORTS):
-        assert re.search(rf"^ +{command}\b", done.out, re.MULTILINE), command
-
-
 @pytest.mark.parametrize("command", [*COMMANDS, *REPORTS])
 def test_every_command_has_help_for_every_option(calgrid, command):
     assert calgrid(command, "--help").code == 0
@@ -86,11 +78,6 @@ print({"torch", "snakemake", "sklearn", "scipy", "pandas", "pyarrow", "numpy"} &
     assert run_python(program, home).splitlines()[-1] == "set()"
 
 
-def test_python_minus_m(run_python):
-    program = "import runpy, sys\nsys.argv = ['calgrid', '--version']\nrunpy.run_module('calgrid', run_name='__main__')"
-    assert run_python(program) == f"calgrid {package.__version__}\n"
-
-
 def test_without_a_command_or_with_an_unknown_one(calgrid):
     for arguments in ((), ("calibrat",), ("list", "method")):
         done = calgrid(*arguments)
@@ -100,24 +87,15 @@ def test_without_a_command_or_with_an_unknown_one(calgrid):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-class TestList:
-    def test_as_json(self, calgrid, kind):
-        done = calgrid("list", kind, "--json")
-        assert done.code == 0, done.err
-        entries = json.loads(done.out)
-        assert [entry["id"] for entry in entries] == IDS[kind]
-        for entry in entries:
-            assert entry["source"]
-            assert entry["summary"]
-            if kind != "metrics":
-                assert {"defaults", "dataset_defaults", "facts"} <= entry.keys()
-
-    def test_for_people(self, calgrid, kind):
-        done = calgrid("list", kind)
-        assert done.code == 0, done.err
-        lines = done.out.splitlines()
-        assert [line for line in lines if not line.startswith(" ")] == IDS[kind]
-        assert sum(line.startswith("    source: ") for line in lines) == len(IDS[kind])
+def test_lists_hold_every_component_with_its_source(calgrid, kind):
+    done = calgrid("list", kind, "--json")
+    assert done.code == 0, done.err
+    entries = json.loads(done.out)
+    assert [entry["id"] for entry in entries] == IDS[kind]
+    assert all(entry["source"] and entry["summary"] for entry in entries)
+    lines = calgrid("list", kind).out.splitlines()
+    assert [line for line in lines if not line.startswith(" ")] == IDS[kind]
+    assert sum(line.startswith("    source: ") for line in lines) == len(IDS[kind])
 
 
 def test_lists_show_defaults_and_those_of_data_sets(calgrid):
@@ -159,9 +137,6 @@ class TestCheck:
         ("text", "parts"),
         [
             ("study: [a\n", ["config.yaml, line 2, column 1, is not valid YAML"]),
-            ("- a\n", ["must be a mapping"]),
-            ("", ["must be a mapping"]),
-            ("study: x\n", ["it needs 'grids' or 'external'"]),
             ("study: x\ngrid: []\n", ["Unknown key 'grid'", "did you mean 'grids'?"]),
         ],
     )
@@ -187,12 +162,6 @@ class TestCheck:
         mine = {"base": "image_parquet", "like": "cifar10", "test": "train.parquet"}
         path = write(make_config({"datasets": ["mine"]}, datasets={"mine": mine}, data_root=str(tmp_path)))
         parts = ["datasets.mine: val_size is 5000, but the training files hold 30 rows: ask for fewer"]
-        fails("check", path, "--home", home, parts=parts)
-        mine |= {"val_size": 9}
-        path = write(make_config({"datasets": ["mine"]}, datasets={"mine": mine}, data_root=str(tmp_path)))
-        parts = [
-            "protocol 'digits' on 'mine': 21 training images in batches of 20 end each epoch with a step on a single"
-        ]
         fails("check", path, "--home", home, parts=parts)
 
     def test_the_schemas_are_found_from_any_folder(self, calgrid, fails, write, make_config, tmp_path, monkeypatch):
@@ -242,6 +211,9 @@ class TestSpecifications:
 
     def test_a_manifest_without_keys(self, fails, tmp_path):
         manifest = tmp_path / "manifest.json"
+        for command in REPORTS:
+            parts = [f"calgrid {command}: The manifest {manifest} does not exist"]
+            fails(command, "--manifest", manifest, "--out", tmp_path / "out", parts=parts)
         write_record(manifest, {})
         right = manifest.read_text()
         for text, said in ((right, "lacks the key 'study'"), ("[]", "has been changed"), ("{}", "has been changed")):
@@ -249,13 +221,6 @@ class TestSpecifications:
             for command in REPORTS:
                 arguments = ("--manifest", manifest, "--out", tmp_path / "out")
                 fails(command, *arguments, parts=[f"calgrid {command}: The manifest {manifest} {said}"])
-
-    def test_a_missing_manifest(self, fails, tmp_path):
-        manifest, out = tmp_path / "manifest.json", tmp_path / "out"
-        for command in REPORTS:
-            parts = [f"calgrid {command}: The manifest {manifest} does not exist"]
-            fails(command, "--manifest", manifest, "--out", out, parts=parts)
-        assert not out.exists()
 
 
 class TestExit:
@@ -316,13 +281,6 @@ class TestExit:
         command(interrupted)
         done = calgrid("list", "methods")
         assert (done.code, done.err) == (130, "calgrid list: Interrupted.\n")
-
-    def test_a_full_disk_is_one_sentence(self, fails, command):
-        def full(_):
-            raise OSError(28, "No space left on device", "results/x")
-
-        command(full)
-        fails("list", "methods", parts=["calgrid list: The disk is full while writing results/x"])
 
     def test_a_reader_that_has_seen_enough_is_no_error(self, start_python):
         process = start_python("import sys\nfrom calgrid.cli import main\nsys.exit(main(['list', 'losses']))")
