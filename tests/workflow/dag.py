@@ -59,6 +59,12 @@ def changed(study: str = "tiny", **grid: Any) -> dict[str, Any]:
     return config
 
 
+def examples(language: str) -> list[str]:
+    """Blocks of code in README.md and docs/, as they stand."""
+    texts = [path.read_text() for path in (HOME / "README.md", *sorted((HOME / "docs").glob("*.md")))]
+    return [block for text in texts for block in re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)]
+
+
 class Repository:
     """A copy of the repository in ``root``, with configurations of our own."""
 

@@ -1,16 +1,13 @@
 """One small grid from its configuration to its report: the real workflow that `make test` runs."""
 
 import json
-import re
 import socket
 import subprocess
 import sys
 
 import pandas as pd
 import pytest
-from tests.workflow.dag import HOME, METHODS, RUN
-
-README = (HOME / "README.md").read_text()
+from tests.workflow.dag import METHODS, RUN, examples
 
 
 def metrics_of(repository):
@@ -71,9 +68,8 @@ def test_every_stage_records_what_it_did_and_where_and_nothing_secret(finished):
 
 
 @pytest.mark.parametrize("library", ["pandas", "polars", "duckdb"])
-def test_the_one_liners_of_the_readme_read_the_metrics(library, finished):
-    blocks = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
-    code = next(block for block in blocks if f"import {library}" in block)
+def test_the_one_liners_of_the_documents_read_the_metrics(library, finished):
+    code = next(block for block in examples("python") if f"import {library}" in block)
     *setup, last = code.strip().splitlines()
     script = "\n".join([*setup, f"print({last})"]).replace("results/digits", "results/tiny")
     done = subprocess.run(

@@ -1,22 +1,18 @@
-"""What the README says works when it is copied."""
+"""What README and docs/ show works when it is copied."""
 
-import re
 import subprocess
 import sys
 
 import pytest
-from tests.workflow.dag import HOME, changed
+import yaml
+from tests.workflow.dag import HOME, changed, examples
 
-README = (HOME / "README.md").read_text()
-
-
-def blocks(language):
-    return re.findall(rf"```{language}\n(.*?)```", README, re.DOTALL)
+from calgrid.configuration.study import Study
 
 
 @pytest.mark.workflow
 def test_the_example_of_a_method_is_one_file_that_can_be_planned(fresh):
-    code = next(block for block in blocks("python") if "class MyLoss" in block)
+    code = next(block for block in examples("python") if "class MyLoss" in block)
     (fresh.root / "src/calgrid/losses/my_loss.py").write_text(code)
     fresh.configure(changed(methods=["my_loss", "tst+my_loss"]))
     plan = fresh.plan()
@@ -37,18 +33,14 @@ def test_the_example_of_a_method_is_one_file_that_can_be_planned(fresh):
 
 
 def test_example_configurations_are_valid_as_they_stand(tmp_path, monkeypatch):
-    import yaml
-
-    from calgrid.configuration.study import Study
-
-    examples = [yaml.safe_load(block) for block in blocks("yaml")]
-    assert len(examples) == 5
+    configurations = [yaml.safe_load(block) for block in examples("yaml") if block.startswith("study:")]
+    assert len(configurations) >= 5
     monkeypatch.chdir(tmp_path)
     (tmp_path / "data" / "images").mkdir(parents=True)
     logits = [f"{model}_{split}.npz" for model in ("plain", "smoothed") for split in ("val", "test")]
     for name in (*logits, "data/images/train.parquet", "data/images/test.parquet"):
         (tmp_path / name).touch()
-    studies = [Study(example, HOME) for example in examples]
+    studies = [Study(configuration, HOME) for configuration in configurations]
     assert all(study.runs for study in studies)
     (external,) = [study for study in studies if "external" in study.config]
     assert len({(key.dataset, key.backbone) for key in external.runs}) == 1  # both models in one table
