@@ -1,37 +1,33 @@
 """The pinned release (envs/requirements.lock), the conda files of the stages and pyproject.toml say the same."""
 
-import argparse
-import ast
 import importlib.metadata
 import re
 import runpy
 import sys
 import tomllib
-from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 
+import grimp
 import pytest
 import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from calgrid import registry
-from calgrid.cli.main import build_parser
-
 ROOT = Path(__file__).parents[1]
-SRC = ROOT / "src"
-RULE_FILES = sorted((ROOT / "workflow" / "rules").glob("*.smk"))
-ENVIRONMENTS = sorted(path.stem for path in (ROOT / "envs").glob("*.yaml"))
-PIN = runpy.run_path(str(ROOT / "envs" / "pin.py"))
-#: kinds of components that a stage loads by identifier (it imports their files through the registry)
-TRAINING = {"loss", "procedure", "backbone"}
-LOADED_KINDS = {"data": {"dataset"}, "train": TRAINING, "probe": {*TRAINING, "probe"}, "calibrate": {"calibrator"}}
+#: where conda's name of a package is not PyPI's
+CONDA_TO_PYPI = {"pytorch": "torch", "matplotlib-base": "matplotlib", "seaborn-base": "seaborn"}
+#: conda file of a stage -> what its jobs import: modules, and packages whose components are loaded by identifier
+NETWORK = ("losses", "procedures", "backbones")
+ROOTS = {
+    "data": ("datasets",),
+    "train": ("stages.train", "stages.predict", *NETWORK),
+    "probe": ("stages.probe", "probes", *NETWORK),
+    "calibrate": ("stages.calibrate", "stages.external", "calibrators"),
+    "report": ("stages.aggregate", "reporting"),
+}
 #: packages that no calgrid module imports, with the library that does
 NEEDED_BY_LIBRARIES = {"data": {"pillow": "scikit-learn reads its sample photographs with it"}}
-
-
-# the lock ---------------------------------------------------------------------------------------------------------
 
 
 def lock_lines() -> list[str]:
@@ -91,163 +87,47 @@ def test_torch_is_the_version_that_torchvision_is_built_for():
     assert locked()["torch"] != "2.13.0"  # no torchvision goes with it
 
 
-# conda files ------------------------------------------------------------------------------------------------------
+@cache
+def imports() -> grimp.ImportGraph:
+    return grimp.build_graph("calgrid", include_external_packages=True)
 
 
-def conda_file(environment: str) -> dict[str, list[str]]:
-    return yaml.safe_load((ROOT / "envs" / f"{environment}.yaml").read_text(encoding="utf-8"))
+def libraries(modules: set[str]) -> set[str]:
+    """PyPI names of the libraries among modules."""
+    known = importlib.metadata.packages_distributions()
+    outside = {name.partition(".")[0] for name in modules} - sys.stdlib_module_names - {"calgrid"}
+    return {canonicalize_name(known[name][0]) for name in outside}
+
+
+def imported(roots: tuple[str, ...]) -> set[str]:
+    """Libraries that the command line and some modules and packages reach by import statements."""
+    waiting = {"calgrid.__main__", "calgrid.cli.main"}
+    for root in roots:
+        waiting |= {f"calgrid.{root}", *imports().find_descendants(f"calgrid.{root}")}
+    return libraries(set().union(*(imports().find_upstream_modules(module) for module in waiting)))
 
 
 def conda_pins(environment: str) -> dict[str, str]:
     """PyPI name -> version of everything that a conda file lists, except Python."""
-    pins = dict(text.split("=") for text in conda_file(environment)["dependencies"])
-    return {PIN["CONDA_TO_PYPI"].get(name, name): version for name, version in pins.items() if name != "python"}
-
-
-@pytest.mark.parametrize("environment", ENVIRONMENTS)
-def test_conda_file_has_only_public_channels_and_the_oldest_supported_python(environment):
-    content = conda_file(environment)
-    assert set(content) == {"channels", "dependencies"}
+    content = yaml.safe_load((ROOT / "envs" / f"{environment}.yaml").read_text(encoding="utf-8"))
     assert content["channels"] == ["conda-forge", "nodefaults"]
-    assert content["dependencies"][0] == "python=3.11"
-    assert content["dependencies"][1:] == sorted(content["dependencies"][1:])
+    assert content["dependencies"][0] == "python=3.11", "the oldest that is supported"
+    pins = dict(text.split("=") for text in content["dependencies"][1:])
+    return {CONDA_TO_PYPI.get(name, name): version for name, version in pins.items()}
 
 
-@pytest.mark.parametrize("environment", ENVIRONMENTS)
-def test_conda_file_is_as_make_lock_writes_it(environment):
-    path = ROOT / "envs" / f"{environment}.yaml"
-    lock = (ROOT / "envs" / "requirements.lock").read_text(encoding="utf-8")
-    text = path.read_text(encoding="utf-8")
-    assert PIN["pin"](text, lock) == text
-    pins = conda_pins(environment)
-    assert pins == {name: locked()[canonicalize_name(name)] for name in pins}
-
-
-@pytest.mark.parametrize("environment", ENVIRONMENTS)
-def test_conda_file_lists_what_its_stages_import_and_nothing_else(environment):
-    imported = set().union(*(third_party(command, environment) for command in commands()[environment]))
-    assert set(conda_pins(environment)) == imported | set(NEEDED_BY_LIBRARIES.get(environment, {}))
-
-
-# what a stage imports ---------------------------------------------------------------------------------------------
-
-
-@cache
-def commands() -> dict[str, set[str]]:
-    """Conda file -> commands ``python -m calgrid <command>`` that rules run in it."""
-    found: dict[str, set[str]] = {}
-    for name, body in rules():
-        for command in re.findall(r"python -m calgrid (\w+)", body):
-            environment = re.search(r'"\.\./\.\./envs/(\w+)\.yaml"', body)
-            assert environment, f"rule {name} runs calgrid {command} without an environment"
-            found.setdefault(environment[1], set()).add(command)
-    return found
-
-
-def third_party(command: str, environment: str) -> set[str]:
-    """Distributions that a command's function, and every calgrid module behind it, names in import statements."""
-    subparsers = next(action for action in build_parser()._actions if isinstance(action, argparse._SubParsersAction))
-    module, _, function = subparsers.choices[command].get_default("run").partition(":")
-    kinds = frozenset(LOADED_KINDS.get(environment, ()))
-    waiting = [*_imports_of_function(f"calgrid.cli.{module}", function, kinds), "calgrid.__main__"]
-    seen: set[str] = set()
-    while waiting:
-        name = waiting.pop()
-        if name not in seen and name.split(".")[0] == "calgrid":
-            waiting.extend(_imports_of_module(name, kinds))
-        seen.add(name)
-    return _distributions({name.split(".")[0] for name in seen})
-
-
-def _distributions(modules: set[str]) -> set[str]:
-    """PyPI names of the third-party ones among top-level modules."""
-    known = _modules_of_distributions()
-    return {canonicalize_name(known[name][0]) for name in modules - sys.stdlib_module_names - {"calgrid"}}
-
-
-@cache
-def _modules_of_distributions() -> Mapping[str, list[str]]:
-    return importlib.metadata.packages_distributions()
-
-
-def _imports_of_function(module: str, function: str, kinds: frozenset[str]) -> set[str]:
-    tree = ast.parse(_source(module).read_text(encoding="utf-8"))
-    chosen = [node for node in tree.body if not isinstance(node, ast.FunctionDef) or node.name == function]
-    return set(_imported(ast.Module(chosen, []), kinds))
-
-
-@cache
-def _imports_of_module(name: str, kinds: frozenset[str]) -> frozenset[str]:
-    path = _source(name)
-    if path is None:  # a function or class of its package
-        return frozenset()
-    packages = {name.rsplit(".", count)[0] for count in range(1, name.count(".") + 1)}
-    return frozenset({*packages, *_imported(ast.parse(path.read_text(encoding="utf-8")), kinds)})
-
-
-def _source(module: str) -> Path | None:
-    base = SRC.joinpath(*module.split("."))
-    return next((path for path in (base.with_suffix(".py"), base / "__init__.py") if path.is_file()), None)
-
-
-def _imported(tree: ast.AST, kinds: frozenset[str]) -> Iterator[str]:
-    if isinstance(tree, ast.If) and ast.unparse(tree.test) == "TYPE_CHECKING":
-        return
-    if isinstance(tree, ast.Import):
-        yield from (alias.name for alias in tree.names)
-    elif isinstance(tree, ast.ImportFrom) and tree.module:
-        yield tree.module
-        yield from (f"{tree.module}.{alias.name}" for alias in tree.names)
-    elif isinstance(tree, ast.Call) and tree.args and isinstance(tree.args[0], ast.Constant):
-        called, argument = ast.unparse(tree.func).rpartition(".")[2], tree.args[0].value
-        if called == "import_module":
-            yield argument
-        elif called == "load" and argument in kinds:
-            yield from (spec.module.partition(":")[0] for spec in registry.specs(argument).values())
-    for child in ast.iter_child_nodes(tree):
-        yield from _imported(child, kinds)
+@pytest.mark.parametrize("environment", ROOTS)
+def test_a_conda_file_lists_what_its_stages_import_at_the_locked_version(environment):
+    wanted = imported(ROOTS[environment]) | set(NEEDED_BY_LIBRARIES.get(environment, {}))
+    assert conda_pins(environment) == {name: locked()[name] for name in wanted}
 
 
 def test_every_library_that_the_package_imports_is_a_declared_dependency():
-    trees = [ast.parse(path.read_text(encoding="utf-8")) for path in sorted(SRC.rglob("*.py"))]
-    top = {name.split(".")[0] for tree in trees for name in _imported(tree, frozenset())}
-    imported = _distributions(top)
-    assert imported <= {canonicalize_name(requirement.name) for requirement in declared()}
+    found = libraries(set(imports().modules))
+    assert found <= {canonicalize_name(requirement.name) for requirement in declared()}
 
 
-def test_closure_finds_imports_in_functions_of_components_and_by_name():
-    assert third_party("data", "data") >= {"numpy", "scikit-learn"}
-    assert "torch" in third_party("train", "train")
-    assert "torch" not in third_party("evaluate", "calibrate")
-    assert "scikit-learn" not in third_party("train", "train")
-
-
-# rules ------------------------------------------------------------------------------------------------------------
-
-
-@cache
-def rules() -> list[tuple[str, str]]:
-    """Name and text of every rule of the workflow."""
-    found = []
-    for path in RULE_FILES:
-        text = path.read_text(encoding="utf-8")
-        for match in re.finditer(r"^( *)rule\b *(\w*):\n((?:\1 {4}.*\n|\n)+)", text, flags=re.MULTILINE):
-            found.append((match[2] or path.stem, match[3]))
-    return found
-
-
-def directives(body: str) -> set[str]:
-    indent = re.match(r" *", body)[0]
-    return set(re.findall(rf"^{indent}(\w+):", body, flags=re.MULTILINE))
-
-
-def test_rules_are_found():
-    names = {name for name, _ in rules()}
-    assert {"prepare_data", "train", "predict", "calibrate", "aggregate", "tables", "figures", "report"} <= names
-    assert set(commands()) == set(ENVIRONMENTS)
-
-
-@pytest.mark.parametrize(("name", "body"), rules(), ids=[name for name, _ in rules()])
-def test_rule_with_a_shell_says_environment_log_benchmark_and_threads(name, body):
-    needed = {"conda", "log", "benchmark", "threads"} if "shell" in directives(body) else {"log"}
-    assert needed <= directives(body), f"rule {name} lacks {sorted(needed - directives(body))}"
+def test_every_conda_file_is_that_of_a_rule_and_of_a_stage_here():
+    rules = "".join(path.read_text() for path in (ROOT / "workflow/rules").glob("*.smk"))
+    files = {path.stem for path in (ROOT / "envs").glob("*.yaml")}
+    assert set(re.findall(r"envs/(\w+)\.yaml", rules)) == files == set(ROOTS)
