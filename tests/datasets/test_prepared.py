@@ -197,6 +197,7 @@ def test_an_interrupted_repetition_leaves_the_old_folder(monkeypatch, tmp_path, 
     assert contents(tmp_path / "digits") == contents(digits_dir)
 
 
+@pytest.mark.slow
 def test_a_killed_process_leaves_a_folder_that_counts_as_unprepared(tmp_path, digits_dir):
     script = f"""
 import os, signal

@@ -152,6 +152,7 @@ def test_fedlas_figures_are_drawn_where_there_are_fedlas_runs(ablation_figures):
             assert 0.01 < (np.asarray(picture.convert("L")) < 200).mean() < 0.7
 
 
+@pytest.mark.slow
 def test_fedlas_figures_have_the_same_bytes_every_time(ablation, ablation_figures, tmp_path):
     write_figures(ablation.folder, ablation.manifest, tmp_path)
     for path in (*tmp_path.glob("gate*"), *tmp_path.glob("saturation*"), *tmp_path.glob("over_under*")):

@@ -135,6 +135,7 @@ def test_labels_of_near_values_are_left_out():
     assert lines._tick_labels(values, np.log(values)) == ["0.01", "0.05", "0.1", "1"]
 
 
+@pytest.mark.slow
 def test_captions_name_seeds_and_samples(factors, tmp_path):
     write_figures(factors.folder, factors.manifest, tmp_path)
     entries = {entry["id"].removesuffix("_digits_resnet8"): entry for entry in read_index(tmp_path)}

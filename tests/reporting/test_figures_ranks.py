@@ -50,6 +50,7 @@ def test_names_do_not_overlap(build):
         assert all(figure.bbox.x0 <= box.x0 and box.x1 <= figure.bbox.x1 for box in boxes)
 
 
+@pytest.mark.slow
 def test_captions_name_settings_and_warn_of_the_pool(settings, tmp_path):
     write_figures(settings.folder, settings.manifest, tmp_path)
     entries = {entry["id"]: entry for entry in read_index(tmp_path)}

@@ -190,6 +190,7 @@ print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024)
 """
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_the_number_of_rows(study, run_python):
     """Half a million rows as frames of strings take gigabytes."""
     manifest = read_json(study)
@@ -210,6 +211,7 @@ def test_memory_does_not_grow_with_the_number_of_rows(study, run_python):
     assert grown < 350
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("batch", [2, 100])
 def test_processes_change_no_byte(study, tmp_path, monkeypatch, batch):
     in_small_pieces(monkeypatch)

@@ -143,6 +143,7 @@ def test_a_model_of_another_run_is_refused_before_it_is_measured(run, probing, d
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 def test_the_command_line_takes_a_run_and_a_probe_of_a_configuration(run, data, tmp_path):
     config = tmp_path / "study.yaml"
     config.write_text(yaml.safe_dump(study_with_probes()))

@@ -60,6 +60,7 @@ def test_files_of_a_run(undisturbed, plan):
     assert not any(path.name.endswith((".tmp", ".pt")) for path in undisturbed.rglob("*"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("moment", [1, 3])
 def test_killed_with_minus_nine_it_ends_with_the_same_bytes(moment, plan, data, tmp_path, undisturbed):
     out = tmp_path / "run"
@@ -89,6 +90,7 @@ def test_killed_with_minus_nine_it_ends_with_the_same_bytes(moment, plan, data, 
     assert not resume_states(out)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
 def test_a_stop_signal_saves_the_state_and_exits_with_75(number, plan, data, tmp_path, undisturbed):
     out = tmp_path / "run"
@@ -103,6 +105,7 @@ def test_a_stop_signal_saves_the_state_and_exits_with_75(number, plan, data, tmp
     assert_same_bytes(out, undisturbed)
 
 
+@pytest.mark.slow
 def test_two_processes_at_once_write_the_run_once(plan, data, tmp_path, undisturbed):
     out = tmp_path / "run"
     arguments = train_arguments(plan, data, out, "fedlas_ls")
@@ -115,6 +118,7 @@ def test_two_processes_at_once_write_the_run_once(plan, data, tmp_path, undistur
     assert_same_bytes(out, undisturbed)
 
 
+@pytest.mark.slow
 def test_a_second_live_writer_is_refused_by_name(plan, data, tmp_path):
     out = tmp_path / "run"
     first = command(*train_arguments(plan, data, out, "fedlas_ls", resume_every=0))
@@ -176,6 +180,7 @@ def test_full_disk_is_one_sentence_and_leaves_nothing_behind(plan, data, tmp_pat
     assert not list(out.rglob("*.tmp"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("limit", [8, 200])
 def test_on_a_full_disk_the_run_stops_and_goes_on_when_there_is_space(limit, plan, data, tmp_path, undisturbed):
     """No file may grow beyond the limit (in kB): 8 stops the resume state, 200 the checkpoint."""

@@ -40,6 +40,7 @@ def test_steps_are_those_of_torch_also_resumed_and_with_parameters_that_freeze(s
     assert all(torch.equal(left, right) for left, right in zip(ours, theirs, strict=True))
 
 
+@pytest.mark.slow
 def test_a_training_does_not_load_the_compiler(run_python, home):
     program = """
 import sys, torch
