@@ -34,6 +34,11 @@ def text_of(path: Path) -> str:
     return path.read_text(encoding="utf-8", errors="ignore")
 
 
+@cache
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(text_of(path))
+
+
 def python_files(*folders: str) -> list[Path]:
     return [path for path in tracked() if path.suffix == ".py" and path.is_relative_to(ROOT.joinpath(*folders))]
 
@@ -108,7 +113,7 @@ def test_no_function_is_too_long():
     lengths = {
         f"{relative(path)}:{function.name}": function.end_lineno - function.lineno + 1
         for path in python_files("src")
-        for function in functions(ast.parse(text_of(path)))
+        for function in functions(tree_of(path))
     }
     assert {name: length for name, length in lengths.items() if length > MAX_FUNCTION_LINES} == {}
 
@@ -120,7 +125,7 @@ def test_no_file_is_read_in_a_way_that_could_run_what_it_holds():
     """What ruff's rules (S, TID251) do not see: arguments. That bad files are refused is tested beside each reader."""
     loads, found = 0, []
     for path in [*python_files("src"), *python_files("benchmarks"), *python_files(".ci")]:
-        for call in (node for node in ast.walk(ast.parse(text_of(path))) if isinstance(node, ast.Call)):
+        for call in (node for node in ast.walk(tree_of(path)) if isinstance(node, ast.Call)):
             given = {each.arg: getattr(each.value, "value", None) for each in call.keywords}
             is_load = ast.unparse(call.func) == "torch.load"
             loads += is_load
@@ -146,7 +151,7 @@ def asserts_itself(node: ast.AST) -> bool:
 
 
 def test_every_test_asserts_something():
-    trees = {path: ast.parse(text_of(path)) for path in python_files("tests")}
+    trees = {path: tree_of(path) for path in python_files("tests")}
     defined = [(path, function) for path, tree in trees.items() for function in functions(tree)]
     helpers: dict[str, list[ast.AST]] = defaultdict(list)
     for _, function in defined:
