@@ -113,7 +113,7 @@ def conda_pins(environment: str) -> dict[str, str]:
     assert content["channels"] == ["conda-forge", "nodefaults"]
     assert content["dependencies"][0] == "python=3.11", "the oldest that is supported"
     pins = dict(text.split("=") for text in content["dependencies"][1:])
-    return {CONDA_TO_PYPI.get(name, name): version for name, version in pins.items()}
+    return {canonicalize_name(CONDA_TO_PYPI.get(name, name)): version for name, version in pins.items()}
 
 
 @pytest.mark.parametrize("environment", ROOTS)
