@@ -132,6 +132,15 @@ def test_best_is_the_first_epoch_of_highest_validation_accuracy(make_spec, prepa
     assert_same_states(position.best, until_best.states())
 
 
+def test_of_equal_validation_accuracies_the_first_is_the_best(make_spec, prepared, tmp_path, monkeypatch):
+    trainer = build(make_spec(epochs=3), prepared, tmp_path / "a")
+    equal = torch.zeros(len(prepared.splits["val"].labels), prepared.n_classes)
+    monkeypatch.setattr(trainer, "_validation_logits", lambda: equal)
+    position = trainer.run(StopAfter(10**9))
+    until_first, _ = run(make_spec(epochs=1), prepared, tmp_path / "b")
+    assert_same_states(position.best, until_first.states())
+
+
 def test_gradient_clipping_bounds_the_network_but_not_the_loss(make_spec, prepared, tmp_path, monkeypatch):
     trainer = build(make_spec("fedlas_ls", clip_grad_norm=1e-3), prepared, tmp_path)
     norms = []
