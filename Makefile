@@ -64,7 +64,7 @@ lock: ## write the versions that are installed in .venv into envs/requirements.l
 clean: ## remove .venv and caches; results stay
 	[ ! -f "$(VENV)/pyvenv.cfg" ] || rm -rf "$(VENV)"
 	rm -rf .pytest_cache .ruff_cache .mypy_cache .import_linter_cache .hypothesis build dist src/calgrid.egg-info
-	find Snakefile .ci benchmarks src tests workflow -name __pycache__ -type d -prune -exec rm -rf {} +
+	find .ci benchmarks src tests workflow -name __pycache__ -type d -prune -exec rm -rf {} +
 
 clean-results: ## remove ALL results, trained models included, and what Snakemake knows about them
 	@echo "Removing results/ and .snakemake/ in $(CURDIR): all trained models, logits, tables and reports."

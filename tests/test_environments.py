@@ -15,8 +15,8 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[1]
-#: where conda's name of a package is not PyPI's
-CONDA_TO_PYPI = {"pytorch": "torch", "matplotlib-base": "matplotlib", "seaborn-base": "seaborn"}
+#: what `make lock` runs
+PIN = runpy.run_path(str(ROOT / "envs" / "pin.py"))
 #: conda file of a stage -> what its jobs import: modules, and packages whose components are loaded by identifier
 NETWORK = ("losses", "procedures", "backbones")
 ROOTS = {
@@ -109,11 +109,13 @@ def imported(roots: tuple[str, ...]) -> set[str]:
 
 def conda_pins(environment: str) -> dict[str, str]:
     """PyPI name -> version of everything that a conda file lists, except Python."""
-    content = yaml.safe_load((ROOT / "envs" / f"{environment}.yaml").read_text(encoding="utf-8"))
+    text = (ROOT / "envs" / f"{environment}.yaml").read_text(encoding="utf-8")
+    assert text == PIN["pin"](text, (ROOT / "envs" / "requirements.lock").read_text(encoding="utf-8")), "make lock"
+    content = yaml.safe_load(text)
     assert content["channels"] == ["conda-forge", "nodefaults"]
     assert content["dependencies"][0] == "python=3.11", "the oldest that is supported"
     pins = dict(text.split("=") for text in content["dependencies"][1:])
-    return {canonicalize_name(CONDA_TO_PYPI.get(name, name)): version for name, version in pins.items()}
+    return {canonicalize_name(PIN["CONDA_TO_PYPI"].get(name, name)): version for name, version in pins.items()}
 
 
 @pytest.mark.parametrize("environment", ROOTS)

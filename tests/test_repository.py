@@ -16,7 +16,8 @@ MACHINE_FOLDERS = ("work", "root", "farm", "opt", "home")
 #: what git ignores
 MADE_HERE = {".git", ".venv", ".snakemake", ".hypothesis", ".pytest_cache", ".ruff_cache", "__pycache__", "results"}
 MAX_FILE_LINES = 400
-MAX_FUNCTION_LINES = 60
+#: docstrings included, which give shapes, units and errors
+MAX_FUNCTION_LINES = 70
 
 
 @cache
@@ -63,6 +64,16 @@ def test_no_file_names_a_path_of_a_machine():
         if pattern.search(line)
     ]
     assert found == []
+
+
+def test_profiles_are_found_from_the_root_and_the_default_one_takes_no_key_from_the_other():
+    """Snakemake lets the default profile win over the one that a call names."""
+    profiles = ROOT / "workflow" / "profiles"
+    assert (ROOT / "slurm").samefile(profiles / "slurm")
+    assert (ROOT / "profiles").samefile(profiles)
+    default, slurm = (yaml.safe_load(text_of(profiles / name / "config.yaml")) for name in ("default", "slurm"))
+    assert default == {"rerun-triggers": ["mtime", "params"]}
+    assert default.keys().isdisjoint(slurm)
 
 
 # README and Makefile ----------------------------------------------------------------------------------------------

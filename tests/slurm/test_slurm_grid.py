@@ -15,8 +15,8 @@ FILES = ("model.safetensors", "history.parquet", "logits/last/test.parquet", "lo
 SITE = (
     "--set-resources",
     "train:mem_mb=250 if attempt == 1 and wildcards.method == 'mbls' else 4000",
-    "predict_quick_digits_last:gpu=0",
-    "predict_quick_digits_last:gres=gpu:1",
+    "predict:gpu=0",
+    "predict:gres=gpu:1",
 )
 
 

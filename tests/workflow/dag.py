@@ -73,8 +73,6 @@ class Repository:
         root.mkdir(exist_ok=True)
         for part in PARTS:
             source = HOME / part
-            if not source.exists():
-                continue
             if source.is_symlink():
                 (root / part).symlink_to(source.readlink())
             elif source.is_dir():

@@ -51,6 +51,7 @@ def test_one_call_makes_whole_what_is_truncated_changed_or_missing(twin):
     next((twin.root / "results/tiny/tables").glob("*.csv")).unlink()
     damaged = contents(twin)
     planned = twin.plan()
+    assert contents(twin) == damaged, "a dry run changed something"
     again = {"train ce/seed1", "predict mbls/seed1", "calibrate tst+mbls/seed1", "prepare_data digits"}
     behind = {*branch("ce", stages=("predict", "calibrate")), "calibrate mbls/seed1"}
     assert planned == again | behind | AGGREGATION - {"manifest"}
