@@ -31,6 +31,13 @@ def test_a_calibrator_and_a_seed_more_train_and_predict_only_what_is_new(finishe
     assert finished.plan("more.yaml") == branch(*METHODS, seed=2) | old | AGGREGATION
 
 
+def test_a_shift_family_more_plans_predictions_but_no_training(finished):
+    finished.configure(changed(shifts=["digits_c", "ood/photos"]), "shifts.yaml")
+    expected = branch(*METHODS, stages=("predict", "calibrate")) | AGGREGATION | {"prepare_data digits_c"}
+    assert finished.plan("shifts.yaml") == expected
+    assert finished.plan() == set()
+
+
 def test_an_ood_set_and_a_template_plan_predictions_and_no_training(finished, edit):
     edit("src/calgrid/reporting/report.html.j2", "</body>", "<p>changed</p></body>")
     assert finished.plan() == {"report"}
