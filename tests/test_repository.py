@@ -16,8 +16,7 @@ MACHINE_FOLDERS = ("work", "root", "farm", "opt", "home")
 #: what git ignores
 MADE_HERE = {".git", ".venv", ".snakemake", ".hypothesis", ".pytest_cache", ".ruff_cache", "__pycache__", "results"}
 MAX_FILE_LINES = 400
-#: docstrings included, which give shapes, units and errors
-MAX_FUNCTION_LINES = 70
+MAX_FUNCTION_LINES = 60
 
 
 @cache
