@@ -126,7 +126,12 @@ def opened(build_probed):
     return data, data.groups[0]
 
 
-@pytest.mark.slow
+def rows_of(written, run_method, probe):
+    """Tables of a probe as its runs have them, one a seed."""
+    runs = [run for run in written.manifest["runs"] if run["key"]["method"] == run_method]
+    return [pd.read_parquet(Path(run["run"], f"probes/{probe}.parquet")) for run in runs]
+
+
 def test_every_figure_is_drawn_with_a_caption_and_the_same_bytes(build_probed, tmp_path):
     for folder in ("a", "b"):
         write_figures(build_probed.folder, build_probed.manifest, tmp_path / folder)
