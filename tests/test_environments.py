@@ -89,7 +89,7 @@ def test_torch_is_the_version_that_torchvision_is_built_for():
 
 @cache
 def imports() -> grimp.ImportGraph:
-    return grimp.build_graph("calgrid", include_external_packages=True)
+    return grimp.build_graph("calgrid", include_external_packages=True, exclude_type_checking_imports=True)
 
 
 def libraries(modules: set[str]) -> set[str]:
@@ -104,7 +104,15 @@ def imported(roots: tuple[str, ...]) -> set[str]:
     waiting = {"calgrid.__main__", "calgrid.cli.main"}
     for root in roots:
         waiting |= {f"calgrid.{root}", *imports().find_descendants(f"calgrid.{root}")}
-    return libraries(set().union(*(imports().find_upstream_modules(module) for module in waiting)))
+    seen: set[str] = set()
+    while new := waiting - seen:
+        seen |= new
+        for module in new & imports().modules:
+            parents = {
+                module.rsplit(".", count)[0] for count in range(1, module.count(".") + 1)
+            }  # Python runs them too
+            waiting |= parents | imports().find_modules_directly_imported_by(module)
+    return libraries(seen)
 
 
 def conda_pins(environment: str) -> dict[str, str]:
