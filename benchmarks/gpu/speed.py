@@ -20,7 +20,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from calgrid.training.trainer import Trainer
 from kit import device, keep, parser
 from PIL import Image
 from torch import nn
@@ -33,6 +32,7 @@ from calgrid.registry import spec
 from calgrid.training import environment
 from calgrid.training.data import DeviceImages
 from calgrid.training.interrupt import StopRequest
+from calgrid.training.trainer import Trainer
 
 CLASSES, SIDE, BATCH, PADDING = 10, 32, 256, 4
 MEAN, STD = (0.49, 0.48, 0.45), (0.25, 0.24, 0.26)
