@@ -42,10 +42,11 @@ test-rest: $(READY) ## run the tests that `make test` leaves out: other workflow
 test-all: $(READY) ## run all tests
 	$(PYTEST) $(PYTEST_ARGS)
 
-lint: $(READY) ## check style, formatting, layers and the workflow
+lint: $(READY) ## check style, formatting, layers, types and the workflow
 	"$(BIN)/ruff" check
 	"$(BIN)/ruff" format --check
 	"$(BIN)/lint-imports"
+	"$(BIN)/mypy"
 	"$(BIN)/snakefmt" --check Snakefile workflow
 	"$(BIN)/snakemake" --lint
 

@@ -125,7 +125,7 @@ class _Inputs:
             calibrator = build_calibrator(id, **options)
             calibrator.fit(self.logits[rest], self.labels[rest], self._features(rest), self.head)
             probs[held] = calibrator.predict_proba(self.logits[held], self._features(held))
-            seconds.append(calibrator.fit_seconds)
+            seconds.append(calibrator.fit_seconds or 0.0)
         return probs, float(np.mean(seconds))
 
     def changed(self, probs: Array) -> float:

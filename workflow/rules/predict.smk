@@ -19,7 +19,7 @@ rule predict:
         mem_mb=JOBS.needs.predict_memory,
         runtime=60,
     params:
-        folder=RUN,
+        folder=lambda wildcards: RUN.format(**wildcards),
         data=f"{RESULTS}/data/{{dataset}}",
         spec=JOBS.predict_spec,
         # Parameters of a function with `input` are not compared: a study with fewer families runs nothing again.

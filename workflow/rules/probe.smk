@@ -17,7 +17,7 @@ rule probe:
         mem_mb=JOBS.needs.probe_memory,
         runtime=60,
     params:
-        folder=RUN,
+        folder=lambda wildcards: RUN.format(**wildcards),
         data=f"{RESULTS}/data/{{dataset}}",
         spec=JOBS.probe_spec,
     shell:

@@ -5,6 +5,7 @@ import json
 import math
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -86,7 +87,7 @@ def _text(frame: pd.DataFrame, n_samples: int) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _line(row: tuple) -> str:
+def _line(row: Any) -> str:
     interval = "" if math.isnan(row.ci_low) else f"[{row.ci_low:+.5f}, {row.ci_high:+.5f}]"
     seeds = "" if math.isnan(row.std_seed) else f"{row.std_seed:.5f}"
     return f"{row.metric:16s}{row.difference:>+12.5f}  {interval:24s}{row.std_test:>10.5f}{seeds:>10s}  {row.verdict}"

@@ -90,8 +90,15 @@ def _write_calibrated(path: Path, calibrator: Calibrator, target: Logits, probab
     with np.errstate(divide="ignore"):
         log_probs = np.maximum(np.log(probabilities), LOG_FLOOR).astype(np.float32)
     metadata = {**target.metadata, "calibrator": calibrator.id, "n_classes": log_probs.shape[1]}
-    known = {"distribution": target.distribution, "probabilities": probabilities, "metadata": metadata}
-    write_logits(path, Logits(target.index, target.label, log_probs, **known))
+    calibrated = Logits(
+        target.index,
+        target.label,
+        log_probs,
+        distribution=target.distribution,
+        probabilities=probabilities,
+        metadata=metadata,
+    )
+    write_logits(path, calibrated)
 
 
 def _loaded(options: argparse.Namespace, names: Sequence[str]) -> Calibrator:
