@@ -10,6 +10,7 @@ import pytest
 
 from calgrid.errors import DataError, StateError
 from calgrid.storage.tables import (
+    as_table,
     join_any,
     read_frame,
     read_result,
@@ -158,3 +159,9 @@ def test_tables_of_other_columns_are_joined_and_what_they_lack_is_missing():
     assert found["x"].isna().tolist() == [False, False, True]
     assert found["y"].isna().tolist() == [True, True, False]
     assert str(found["word"].dtype) == "category"
+
+
+def test_a_frame_without_rows_becomes_a_table_of_the_same_types():
+    columns = {"word": "str", "value": "float64"}
+    filled = as_table(pd.DataFrame({"word": ["a"], "value": [1.0]}), columns)
+    assert as_table(pd.DataFrame({"word": [], "value": []}), columns).schema.equals(filled.schema)

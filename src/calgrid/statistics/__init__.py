@@ -6,7 +6,6 @@ from calgrid.statistics.comparisons import compare
 from calgrid.statistics.critical_difference import CriticalDifference, critical_difference
 from calgrid.statistics.fitted_claim_tests import fitted_claim_tests
 from calgrid.statistics.holm import holm
-from calgrid.statistics.over_settings import rank_intervals, win_rates
 from calgrid.statistics.published import match_published, printed_numbers
 from calgrid.statistics.ranks import FriedmanResult, friedman, mean_ranks, nemenyi_cd, setting_ranks, wilcoxon_holm
 from calgrid.statistics.sampling import paired_bootstrap
@@ -35,10 +34,8 @@ __all__ = [
     "nemenyi_cd",
     "paired_bootstrap",
     "printed_numbers",
-    "rank_intervals",
     "seeds_needed",
     "setting_ranks",
     "summarise",
     "wilcoxon_holm",
-    "win_rates",
 ]

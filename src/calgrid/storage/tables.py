@@ -122,6 +122,8 @@ def with_columns(table: pa.Table, constants: Mapping[str, str | int]) -> pa.Tabl
 
 def as_table(frame: pd.DataFrame, columns: Mapping[str, str]) -> pa.Table:
     """Return a data frame as a table with the given columns and types (``KINDS``)."""
+    if frame.empty:  # whose columns may have any type
+        return _schema(columns).empty_table()
     return to_table(frame[list(columns)]).cast(_schema(columns))
 
 
