@@ -92,6 +92,10 @@ def evaluate(template: Path, spec: Mapping[str, Any], out: Path) -> None:
     out.mkdir(parents=True, exist_ok=True)
     metadata = {"calgrid": json.dumps({"fingerprint": spec["fingerprint"]})}
     pq.write_table(table.replace_schema_metadata(metadata), out / "metrics.parquet", compression="zstd")
+    for extra in (template / "part").glob("*.parquet"):  # what figures show says nothing of its run
+        if extra.name != "metrics.parquet":
+            found = pq.read_table(extra, use_threads=False).replace_schema_metadata(metadata)
+            pq.write_table(found, out / extra.name, compression="zstd")
     record(template / "part" / "calibrate.json", spec, out / "calibrate.json")
 
 
