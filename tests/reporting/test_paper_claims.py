@@ -198,6 +198,7 @@ def test_claims_that_hold_in_fewer_printed_cells_than_claimed(tables):  # noqa: 
         "fedlas_ls_over_confidence": "1 of 3",
         "fedlas_mbls_over_confidence": "2 of 3",
         "maccal_accuracy": "28 of 29",
+        "maccal_a3_ablation": "1 of 2",
         "smart_best_aece": "19 of 26",
         "smart_margin": "4 of 5",
     }
