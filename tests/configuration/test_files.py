@@ -21,6 +21,11 @@ def write(tmp_path):
     return write
 
 
+#: seven levels of ten aliases each: 10 million values in some lines
+ALIASES = "a0: &a0 [" + "x, " * 10 + "]\n"
+ALIASES += "".join(f"a{n}: &a{n} [{f'*a{n - 1}, ' * 10}]\n" for n in range(1, 7))
+
+
 @pytest.mark.parametrize(
     ("text", "parts"),
     [
@@ -35,7 +40,8 @@ def write(tmp_path):
         ),
         ("a: *b\n", [", line 1, column 4, is not valid YAML: found undefined alias 'b'"]),
         ("a: b\x01\n", ["is not valid YAML: unacceptable character #x0001: special characters are not allowed"]),
-        ("a: &b {c: *b}\n", ["is not valid YAML: Circular reference"]),
+        ("a: &b {c: *b}\n", ["is not valid YAML: an alias stands within what it repeats"]),
+        (ALIASES, ["is not valid YAML: its aliases repeat more than 1,000,000 values"]),
         (f"a: 0x{'f' * 6000}\n", ["line 1, column 4", "a number is too long"]),
         ("a: " + "[" * 5000 + "]" * 5000, ["is nested too deeply: write it with fewer levels"]),
         ("a: 2026-13-01\n", ["is not valid YAML", "month"]),

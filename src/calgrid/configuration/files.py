@@ -4,7 +4,6 @@ Every mistake ends in one sentence that says where it is.
 """
 
 import functools
-import json
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -19,6 +18,8 @@ from calgrid.ranges import is_finite, not_finite
 MERGE = "tag:yaml.org,2002:merge"
 #: characters of a whole number, and of a wrong value in a message
 LONGEST_INTEGER, LONGEST_SHOWN = 40, 80
+#: values of a file, those that aliases repeat counted each time
+MOST_VALUES = 1_000_000
 
 
 class _RepeatedKeyError(Exception):
@@ -70,7 +71,8 @@ def read_yaml(path: Path, what: str) -> Any:
             found = loader.get_single_data()
         finally:
             loader.dispose()
-        json.dumps(found, default=str, skipkeys=True)  # raises ValueError for an alias within what it repeats
+        if _count(found, {}) > MOST_VALUES:
+            raise ValueError(f"its aliases repeat more than {MOST_VALUES:,} values")
         return found
     except FileNotFoundError:
         raise ConfigError(f"{what} does not exist.") from None
@@ -89,6 +91,20 @@ def read_yaml(path: Path, what: str) -> Any:
     except (yaml.YAMLError, ValueError) as error:
         reason = " ".join(str(error).split()).replace('in "<unicode string>", ', "")
         raise ConfigError(f"{what} is not valid YAML: {reason}.") from None
+
+
+def _count(value: Any, known: dict[int, int | None]) -> int:
+    """Count values, each as often as aliases repeat it; ValueError for an alias within what it repeats."""
+    if not isinstance(value, dict | list):
+        return 1
+    if id(value) not in known:
+        known[id(value)] = None
+        parts = value.values() if isinstance(value, dict) else value
+        known[id(value)] = 1 + sum(_count(part, known) for part in parts)
+    count = known[id(value)]
+    if count is None:
+        raise ValueError("an alias stands within what it repeats")
+    return count
 
 
 def read_mapping(path: Path, what: str) -> dict[str, Any]:
