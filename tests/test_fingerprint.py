@@ -258,13 +258,13 @@ CONFIG = {
     ],
 }
 PROGRAM = """
-import json, os, sys
+import functools, json, os, sys
 from pathlib import Path
-import jsonschema, yaml  # slow to import, and no part of the package
+from calgrid import fingerprint
+from calgrid.configuration.plan import Plan
+from calgrid.configuration.study import Study
 
 def fingerprints(config, home):
-    from calgrid.configuration.plan import Plan
-    from calgrid.configuration.study import Study
     study = Study(config, home)
     plan = Plan(study)
     found = {"data": plan.data("digits"), "tables": plan.stage("tables"), "figures": plan.stage("figures")}
@@ -275,6 +275,10 @@ def fingerprints(config, home):
     return found
 
 task = json.loads(sys.stdin.read())
+# files that no edit changes are read into tokens once, and not in each child again
+fingerprint.significant_tokens = functools.cache(fingerprint.significant_tokens)
+for path in Path(task["package"]).rglob("*.py"):
+    fingerprint.significant_tokens(path.read_text(encoding="utf-8"))
 for name, (file, old, new) in task["edits"].items():
     path = Path(task["package"], file)
     text = path.read_text(encoding="utf-8")

@@ -132,6 +132,7 @@ def rows_of(written, run_method, probe):
     return [pd.read_parquet(Path(run["run"], f"probes/{probe}.parquet")) for run in runs]
 
 
+@pytest.mark.slow
 def test_every_figure_is_drawn_with_a_caption_and_the_same_bytes(build_probed, tmp_path):
     for folder in ("a", "b"):
         write_figures(build_probed.folder, build_probed.manifest, tmp_path / folder)
