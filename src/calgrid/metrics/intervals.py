@@ -7,12 +7,14 @@ their mean:
     for two models of the resampled differences.
 ``centred`` [v + m - q_high, v + m - q_low] : the split of the Brier score, corrected for the bias of one sampling but
     not for that of the second one in a resample, which m takes out; for two models the same of the difference.
-``guarded`` [v - c_high, v + m - q_low] : calibration errors. They are sizes of signed gaps, and c are the amounts by
-    which chance may have made them too large. For binned errors they are what resampling adds to gaps: with its sign in
-    a bin whose gap is more than 3 standard deviations from 0, at its full size in the others, which chance may explain
-    (the directional derivative of the error with an estimated set of kinks: Fang and Santos, Review of Economic Studies
-    2019; Andrews and Soares, Econometrica 2010). For the others they are the sizes of all that resampling adds, the
-    triangle inequality. So the lower end is 0 where chance alone may explain the value.
+``guarded`` [v - c_high, v + m - q_low] : calibration errors. They are sizes of signed gaps, and c are the amounts
+    by which chance may have made them too large. For binned errors they are what resampling adds to gaps: with its sign
+    in a bin whose gap is more than 3 standard deviations from 0, at its full size in the others, which chance may
+    explain (the directional derivative of the error with an estimated set of kinks: Fang and Santos, Review of Economic
+    Studies 2019; Andrews and Soares, Econometrica 2010). For the others they are the sizes of all that resampling adds,
+    the triangle inequality. So the lower end is 0 where chance alone may explain the value. The upper end of ``ks`` is
+    at least as far from v as the lower one: it is the largest of many sums, of which resamples often find a larger one,
+    and without this 8 % of the intervals of 500 samples ended below the truth.
     The ends of a difference are d -+ sqrt(r^2 + s^2 - 2 c r s), r and s the reaches of both intervals towards it, c
     the correlation of resampled values (Zou and Donner, Statistics in Medicine 2008): a bias that one model has and the
     other has not makes no winner. Only a negative c counts, as between an over- and an under-confident model (without
@@ -329,7 +331,9 @@ def _percentile(drawn: Floats, tails: tuple[float, float]) -> Interval:
 def _reach(metric: Metric, found: Resampled, tails: tuple[float, float]) -> tuple[float, float]:
     """How far the interval of a ``centred`` or ``guarded`` metric goes below and above its value."""
     below, above = _spread(found.drawn[metric.id], tails)
-    return (quantiles(found.noise[metric.id], tails[1:])[0] if metric.interval == "guarded" else below), above
+    if metric.interval == "guarded":
+        below = quantiles(found.noise[metric.id], tails[1:])[0]
+    return below, max(above, below) if metric.is_largest_gap else above
 
 
 def _spread(drawn: Floats, tails: tuple[float, float]) -> tuple[float, float]:

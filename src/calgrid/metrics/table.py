@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Literal
 
@@ -27,6 +27,7 @@ class Metric:
     unit : ``fraction``, ``nats`` or ``score``.
     interval : ``percentile``, ``centred``, ``guarded`` or ``none``: see :mod:`calgrid.metrics.intervals`.
     interval_of : the plain error whose interval a debiased one has, for both estimate the same quantity.
+    is_largest_gap : whether it is the largest of many sums, whose interval must reach further up.
     score : of an out-of-distribution metric, ``score(probs) -> (N,)``, high on in-distribution samples.
     """
 
@@ -39,6 +40,7 @@ class Metric:
     unit: Literal["fraction", "nats", "score"] = "fraction"
     interval: Literal["percentile", "centred", "guarded", "none"] = "percentile"
     interval_of: str | None = None
+    is_largest_gap: bool = False
     score: Callable[[ArrayLike], ood.Floats] | None = None
 
     @property
@@ -110,7 +112,10 @@ _ENTRIES = (
     ),
     _error("o_ece", calibration.o_ece, "over-confident part of the ECE", "FeDLaS, Table 4"),
     _error("u_ece", calibration.u_ece, "under-confident part of the ECE", "FeDLaS, Table 4"),
-    _error("ks", calibration.ks, "Kolmogorov-Smirnov calibration error", "Gupta et al., ICLR 2021"),
+    replace(
+        _error("ks", calibration.ks, "Kolmogorov-Smirnov calibration error", "Gupta et al., ICLR 2021"),
+        is_largest_gap=True,
+    ),
     Metric("nll", scoring.nll, "negative log-likelihood", "log score", True, "labelled", "nats"),
     Metric("brier", scoring.brier, "Brier score, sum over classes", "Brier 1950", True, "labelled", "score"),
     Metric(
