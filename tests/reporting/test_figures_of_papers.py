@@ -28,6 +28,9 @@ from calgrid.statistics.margins import solved_temperature as solve
 from calgrid.storage.schema import STUDY_FILES
 from calgrid.storage.tables import read_published
 
+#: of the tables of papers, which few edits touch
+pytestmark = pytest.mark.slow
+
 PAPERS = ("fedlas", "maccal", "smart")
 SCHEMA = HOME / "workflow" / "schemas" / "figures.schema.yaml"
 

@@ -9,6 +9,9 @@ from tests.reporting.test_papers import HOME, PLACES, tables  # noqa: F401  (a f
 
 from calgrid.configuration.papers import paper
 
+#: of the tables of papers, which few edits touch
+pytestmark = pytest.mark.slow
+
 #: the same as the paper names them
 PRINTED_PLACES = [(data, net.removesuffix("_tiny")) for data, net in PLACES]
 EVERY_CELL = "FeDLaS on top of label smoothing has a lower ECE than label smoothing in every cell."

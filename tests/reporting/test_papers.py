@@ -21,6 +21,9 @@ from calgrid.stages.aggregate import shift_means
 from calgrid.storage.schema import METRICS, RESAMPLE_COLUMNS, RESAMPLES, RUN_KEY, SHIFT_MEANS
 from calgrid.storage.tables import write_frame
 
+#: of the tables of papers, which few edits touch
+pytestmark = pytest.mark.slow
+
 HOME = Path(__file__).parents[2]
 PAPERS = ("fedlas", "maccal", "smart")
 NETS = ("resnet50", "resnet101")
