@@ -178,11 +178,21 @@ def test_photos_leave_out_smooth_patches(photos):
     assert photos.splits["test"].images[:, 0].std(axis=(1, 2)).min() > 5
 
 
+def test_large_patches_are_the_photographs_in_colour(tmp_path):
+    from sklearn.datasets import load_sample_images
+
+    prepare("photos32", tmp_path / "photos32")
+    images = open_prepared(tmp_path / "photos32").splits["test"].images
+    assert images.shape == (2 * 13 * 20, 3, 32, 32)
+    for number, photo in enumerate(load_sample_images().images):  # the second patch of each
+        assert np.array_equal(images[260 * number + 1], photo[:32, 32:64].transpose(2, 0, 1))
+
+
 def test_patches_are_cut_in_reading_order():
     from calgrid.datasets.photos import _patches
 
     photo = np.arange(17 * 24, dtype=float).reshape(17, 24)
-    patches = _patches(photo)
+    patches = _patches(photo, 8)
     assert patches.shape == (6, 8, 8)
     assert np.array_equal(patches[1], photo[:8, 8:16])
     assert np.array_equal(patches[3], photo[8:16, :8])

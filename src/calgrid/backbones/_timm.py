@@ -41,7 +41,7 @@ def create(name: str, num_classes: int, pretrained: bool) -> Any:
     Raises
     ------
     ConfigError : there are no such weights.
-    DataError : its published weights are neither in the cache nor to be had.
+    DataError : its published weights are neither in the cache nor can be downloaded.
     """
     try:
         published = timm.get_pretrained_cfg(name)

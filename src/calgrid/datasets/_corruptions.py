@@ -7,7 +7,7 @@ they are given by the caller.
 
 import io
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 
 import numpy as np
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from scipy import ndimage
 
+from calgrid.datasets.base import ImageSplit, ShiftSetting, grey_to_rgb
 from calgrid.errors import ConfigError, unknown_id
 
 Images = NDArray[np.float64]
@@ -137,3 +138,23 @@ def corrupt(images: NDArray[np.uint8], name: str, severity: int, strength: float
     rng = np.random.default_rng([zlib.crc32(name.encode()), severity])
     shifted = CORRUPTIONS[name](images / 255.0, strength, rng)
     return np.rint(255.0 * np.clip(shifted, 0.0, 1.0)).astype(np.uint8)
+
+
+def corrupted_settings(
+    images: NDArray[np.uint8], labels: NDArray[np.int64], strengths: Mapping[str, Sequence[float]]
+) -> list[ShiftSetting]:
+    """Corrupt images at severities 1, 2, ...: corruption by corruption, severities ascending.
+
+    Parameters
+    ----------
+    images : as in :func:`corrupt`; grey images become three equal channels.
+    labels : int64 ``(N,)``.
+    strengths : corruption -> its strength at each severity.
+    """
+    settings = []
+    for name, steps in strengths.items():
+        for severity, strength in enumerate(steps, start=1):
+            changed = corrupt(images, name, severity, strength)
+            split = ImageSplit(grey_to_rgb(changed) if changed.ndim == 3 else changed, labels)
+            settings.append(ShiftSetting(name, severity, split))
+    return settings

@@ -8,7 +8,7 @@ is one smooth random field, the noise is drawn anew. Numbers are not to be compa
 from collections.abc import Mapping
 from pathlib import Path
 
-from calgrid.datasets._corruptions import corrupt
+from calgrid.datasets._corruptions import corrupted_settings
 from calgrid.datasets.base import ImageSplit, ShiftFamily, ShiftSetting
 from calgrid.registry import register
 
@@ -50,11 +50,5 @@ class Corruptions(ShiftFamily):
 
     def build(self, data_root: Path | None, base: Mapping[str, ImageSplit]) -> list[ShiftSetting]:
         """Return the settings, corruption by corruption, severities ascending; see :class:`ShiftFamily`."""
-        images, labels = base["test"].images[: self.images], base["test"].labels[: self.images]
-        return [
-            ShiftSetting(
-                shift, severity, ImageSplit(corrupt(images, shift, severity, STRENGTHS[shift][severity - 1]), labels)
-            )
-            for shift in self.registered["shifts"]
-            for severity in self.registered["severities"]
-        ]
+        test = base["test"]
+        return corrupted_settings(test.images[: self.images], test.labels[: self.images], STRENGTHS)

@@ -8,8 +8,8 @@ on average 89, 84, 74, 62 and 48 %, while ECE rises: 7, 10, 16, 24 and 34 %.
 from collections.abc import Mapping
 from pathlib import Path
 
-from calgrid.datasets._corruptions import corrupt
-from calgrid.datasets.base import ImageSplit, ShiftFamily, ShiftSetting, grey_to_rgb
+from calgrid.datasets._corruptions import corrupted_settings
+from calgrid.datasets.base import ImageSplit, ShiftFamily, ShiftSetting
 from calgrid.registry import register
 
 #: corruption -> its strength at severities 1 to 5 (units: the functions in _corruptions)
@@ -39,13 +39,4 @@ class DigitsC(ShiftFamily):
 
     def build(self, data_root: Path | None, base: Mapping[str, ImageSplit]) -> list[ShiftSetting]:
         """Return the settings, corruption by corruption, severities ascending; see :class:`ShiftFamily`."""
-        grey, labels = base["test"].images[:, 0], base["test"].labels
-        return [
-            ShiftSetting(
-                shift,
-                severity,
-                ImageSplit(grey_to_rgb(corrupt(grey, shift, severity, STRENGTHS[shift][severity - 1])), labels),
-            )
-            for shift in self.registered["shifts"]
-            for severity in self.registered["severities"]
-        ]
+        return corrupted_settings(base["test"].images[:, 0], base["test"].labels, STRENGTHS)

@@ -31,7 +31,7 @@ class ImagenetSketch(Evaluated):
         place = next((root / name for name in (FOLDER, ARCHIVE) if (root / name).exists()), None)
         if data_root is None or place is None:
             raise DataError(
-                f"ImageNet-Sketch is not to be had by a program: put {ARCHIVE} from "
+                f"ImageNet-Sketch is not downloaded by calgrid: put {ARCHIVE} from "
                 f"https://github.com/HaohanWang/ImageNet-Sketch into {data_root or 'a data_root'}, or its pictures "
                 f"into the folder {FOLDER} there, in one folder a WordNet id."
             )
