@@ -1,6 +1,7 @@
 """Figures of probes show what the tables of the probes hold, and what was retrained under masks."""
 
 import copy
+import io
 import json
 import math
 import shutil
@@ -17,7 +18,7 @@ from calgrid.errors import StateError
 from calgrid.reporting.figure import Frame
 from calgrid.reporting.figures import FIGURES, write_figures
 from calgrid.reporting.index import read_index
-from calgrid.reporting.papers.fedlas import feature_profiles
+from calgrid.reporting.papers.fedlas import feature_profiles, misjudged
 from calgrid.reporting.papers.maccal import confidence_histogram, embedding, masked_inference, prototype_angles
 from calgrid.reporting.papers.smart import fgsm_margin
 from calgrid.reporting.probes import probed, retrained
@@ -33,6 +34,7 @@ OPTIONS = {
     "embedding": {"points": 60, "perplexity": 5.0},
     "prototypes": {},
     "profiles": {"images": 10},
+    "misjudged": {"images": 3, "class_names": ["cat", "dog"]},
 }
 #: variant -> retention rate, and what makes it another thing than masked retraining of the same head at one ratio
 MASKED = {
@@ -40,7 +42,7 @@ MASKED = {
     "maccal_l09": {"head": "linear", "sparsity": "fixed", "p0": 0.5},
     "maccal_l10": {"head": "linear", "sparsity": "fixed", "p0": 0.1},
 }
-DRAWN = ("fgsm_margin", "masked_inference", "embedding", "prototype_angles", "feature_profiles")
+DRAWN = ("fgsm_margin", "masked_inference", "embedding", "prototype_angles", "feature_profiles", "misjudged")
 
 
 def attack(rng):
@@ -86,7 +88,24 @@ def shapes(rng):
     return pd.concat(parts)
 
 
-MAKE = {"margin_attack": attack, "masking": masks, "embedding": plane, "prototypes": angles, "profiles": shapes}
+def pictures(rng):
+    table = pd.DataFrame({"group": ["wrong"] * 2 + ["right"] * 3, "rank": [1, 2, 1, 2, 3], "index": np.arange(5)})
+    files = [io.BytesIO() for _ in range(5)]
+    for file in files:
+        Image.fromarray(rng.integers(0, 256, (8, 8, 3), dtype=np.uint8)).save(file, format="png")
+    constant = {"confidence": 0.9, "indicator": 1.0, "auroc": 0.7, "auroc_confidence": 0.8}
+    answers = ["dog"] * 2 + ["cat"] * 3
+    return table.assign(**{"class": "cat"}, answer=answers, picture=[file.getvalue() for file in files], **constant)
+
+
+MAKE = {
+    "margin_attack": attack,
+    "masking": masks,
+    "embedding": plane,
+    "prototypes": angles,
+    "profiles": shapes,
+    "misjudged": pictures,
+}
 
 
 def add_probes(written, methods, ids=tuple(OPTIONS)):
@@ -141,7 +160,7 @@ def test_every_figure_is_drawn_with_a_caption_and_the_same_bytes(build_probed, t
     for name in DRAWN:
         entry = entries[name]
         assert entry["category"] == "Probes"
-        assert "one seed" in entry["caption"] if name == "embedding" else "3 seeds" in entry["caption"]
+        assert "one seed" in entry["caption"] if name in ("embedding", "misjudged") else "3 seeds" in entry["caption"]
         assert entry["caption"].endswith(".")
         path = tmp_path / "a" / entry["file"]
         assert path.read_bytes() == (tmp_path / "b" / entry["file"]).read_bytes()
@@ -152,7 +171,7 @@ def test_every_figure_is_drawn_with_a_caption_and_the_same_bytes(build_probed, t
 
 def test_studies_without_probes_have_none_of_them(study, external):
     kinds = [kind for kind in FIGURES if kind.id in (*DRAWN, "confidence_histogram")]
-    assert len(kinds) == 6
+    assert len(kinds) == 7
     for written in (study, external):
         data = StudyData(written.folder, written.manifest)
         assert all(kind.collect(data, data.groups[0]).empty for kind in kinds)
@@ -242,6 +261,14 @@ def test_violins_have_the_simplex_and_the_deviation_beside_them(opened):
 def test_caption_of_profiles_says_how_many_are_right(opened):
     frame = Frame(*opened, feature_profiles.collect(*opened))
     assert "accuracy is 90.0 % and 40.0 %" in feature_profiles.caption(frame)
+
+
+def test_misjudged_pictures_are_in_their_lines_with_label_and_answer(opened):
+    frame = Frame(*opened, misjudged.collect(*opened))
+    assert set(frame.rows["seed"]) == {0}
+    assert "ce 70.0 against 80.0 %; ls 70.0 against 80.0 %" in misjudged.caption(frame)
+    titles = [ax.get_title() for ax in misjudged.draw(frame).axes]
+    assert titles == 2 * (2 * ["cat: dog\n90 %"] + 3 * ["cat\n90 %"])
 
 
 def test_histograms_are_of_the_images_before_and_after_retraining(opened):

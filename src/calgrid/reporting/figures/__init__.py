@@ -19,7 +19,7 @@ from calgrid.reporting.figures import (
     severity,
 )
 from calgrid.reporting.index import write_index
-from calgrid.reporting.papers.fedlas import feature_profiles, saturation, smoothing_curve
+from calgrid.reporting.papers.fedlas import feature_profiles, misjudged, saturation, smoothing_curve
 from calgrid.reporting.papers.figure_lists import figure_lists
 from calgrid.reporting.papers.maccal import (
     confidence_histogram,
@@ -92,6 +92,7 @@ FIGURES = (
     FigureKind("embedding", "Images in the plane", "Probes", *embedding.FIGURE),
     FigureKind("prototype_angles", "Angles between classes", "Probes", *prototype_angles.FIGURE),
     FigureKind("feature_profiles", "Features of easy and hard images", "Probes", *feature_profiles.FIGURE),
+    FigureKind("misjudged", "Images that the feature norm misjudges", "Probes", *misjudged.FIGURE),
 )
 
 

@@ -1,0 +1,82 @@
+"""Images whose feature norm tells the wrong thing about the answer: failure cases of FeDLaS's indicator."""
+
+import io
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from PIL import Image
+
+from calgrid.errors import ConfigError
+from calgrid.metrics import auroc
+from calgrid.probes.base import Probe, Subject, log_softmax
+from calgrid.registry import register
+
+
+@register(
+    source="asked for by a review of FeDLaS (arXiv 2606.28654); indicator of Eqs. 10-12",
+    limits={"images": "[1, inf)"},
+)
+class Misjudged(Probe):
+    """Wrong answers with the largest feature norms and right answers with the smallest ones.
+
+    The indicator is that of FeDLaS on the test split: ``(n - mean(n)) / std(n)``, n the L1 norm of the penultimate
+    features. A large value stands for an image that the network is sure of, so the two groups are the images on which
+    the indicator is most mistaken.
+
+    Columns: ``group`` (``wrong``: wrong answers, largest norm first; ``right``: right answers, smallest norm first),
+    ``rank`` from 1, ``index`` of the image, ``class`` and ``answer`` (class numbers or their names), ``confidence``
+    (largest softmax probability), ``indicator``, ``picture`` (PNG), and constant in a table ``auroc`` (how well the
+    norm tells right answers from wrong ones, all test images) and ``auroc_confidence`` (the same of the confidence).
+    A network without a wrong (or right) answer has no rows of that group, and the AUROCs are 0.5.
+
+    Parameters
+    ----------
+    images : in each group, at most.
+    class_names : of all classes in their order; None numbers them.
+    """
+
+    def __init__(self, *, images: int = 8, class_names: Sequence[str] | None = None) -> None:
+        super().__init__()
+        self.images, self.class_names = images, class_names
+
+    def measure(self, subject: Subject) -> pd.DataFrame:
+        """One row an image; ConfigError where ``class_names`` do not fit the data set."""
+        names = self.class_names or [str(number) for number in range(subject.num_classes)]
+        if len(names) != subject.num_classes:
+            raise ConfigError(
+                f"class_names of the probe misjudged has {len(names)} names, but the data set has "
+                f"{subject.num_classes} classes; name each of them once."
+            )
+        features, logits = subject.outputs
+        answer, confidence = logits.argmax(axis=1), np.exp(log_softmax(logits).max(axis=1))
+        correct = answer == subject.labels
+        norm = np.abs(features.astype(np.float64)).sum(axis=1)
+        indicator = (norm - norm.mean()) / (norm.std() or 1.0)
+        order = np.argsort(norm, kind="stable")
+        groups = {"wrong": order[::-1][~correct[order[::-1]]], "right": order[correct[order]]}
+        rows = np.concatenate([members[: self.images] for members in groups.values()])
+        sizes = [min(len(members), self.images) for members in groups.values()]
+        both = correct.any() and not correct.all()
+        return pd.DataFrame(
+            {
+                "group": np.repeat([*groups], sizes),
+                "rank": np.concatenate([np.arange(1, size + 1, dtype=np.int32) for size in sizes]),
+                "index": rows.astype(np.int32),
+                "class": [names[label] for label in subject.labels[rows]],
+                "answer": [names[label] for label in answer[rows]],
+                "confidence": confidence[rows],
+                "indicator": indicator[rows],
+                "picture": [_png(image) for image in subject.prepared.splits["test"].images[rows]],
+                "auroc": auroc(norm[correct], norm[~correct]) if both else 0.5,
+                "auroc_confidence": auroc(confidence[correct], confidence[~correct]) if both else 0.5,
+            }
+        )
+
+
+def _png(image: NDArray[np.uint8]) -> bytes:
+    """An image (3, H, W) as the bytes of a PNG file."""
+    buffer = io.BytesIO()
+    Image.fromarray(np.ascontiguousarray(image.transpose(1, 2, 0))).save(buffer, format="png")
+    return buffer.getvalue()

@@ -1,0 +1,67 @@
+"""Images whose feature norm misjudges the answer: failure cases of the indicator of FeDLaS."""
+
+import io
+
+import matplotlib.image
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from calgrid.reporting.figure import Frame
+from calgrid.reporting.plotting import style
+from calgrid.reporting.probes import probed
+from calgrid.reporting.study import Group, StudyData
+
+#: group of the probe -> heading
+HEADINGS = {"wrong": "wrong answers with the largest norms", "right": "right answers with the smallest norms"}
+
+
+def collect(data: StudyData, group: Group) -> pd.DataFrame:
+    """Pictures of the first seed of each method."""
+    rows = probed(data, group, "misjudged")
+    return rows[rows["seed"] == rows["seed"].min()] if len(rows) else rows
+
+
+def caption(frame: Frame) -> str:
+    """Say how the pictures were chosen, and how often the norm is right."""
+    known = frame.rows.groupby("name", sort=False)[["auroc", "auroc_confidence"]].first()
+    shares = "; ".join(f"{name} {100 * a:.1f} against {100 * b:.1f} %" for name, a, b in known.itertuples())
+    return (
+        f"Clean test images of {frame.label} on which the indicator of FeDLaS is most mistaken, of {frame.images}: "
+        "wrong answers with the largest L1 norm of the penultimate features, and right answers with the smallest; one "
+        "seed. Above a picture: class, answer where it is another, and confidence; below: the norm in standard "
+        "deviations from its mean over the test images. They are extremes, chosen for being wrong. How well the norm "
+        f"tells right answers from wrong ones over all test images (AUROC), against the confidence itself: {shares}."
+    )
+
+
+def draw(frame: Frame) -> Figure:
+    """Draw two lines of pictures a method."""
+    tables = frame.parts("name")
+    columns = int(frame.rows["rank"].max())
+    figure = style.new_figure(style.WIDTH, 0.3 + 2.75 * len(tables))
+    for part, (name, table) in zip(
+        figure.subfigures(len(tables), 1, squeeze=False).ravel(), tables.items(), strict=True
+    ):
+        for line, (group, heading) in zip(part.subfigures(2, 1), HEADINGS.items(), strict=True):
+            line.suptitle(f"{name}: {heading}", fontsize=9, x=0.01, ha="left")
+            axes = line.subplots(1, columns, squeeze=False).ravel()
+            rows = table[table["group"] == group]
+            for ax, (_, row) in zip(axes, rows.iterrows(), strict=False):
+                _picture(ax, row)
+            for ax in axes[len(rows) :]:
+                ax.remove()
+    return figure
+
+
+FIGURE = (collect, draw, caption)
+
+
+def _picture(ax: Axes, row: pd.Series) -> None:
+    ax.imshow(matplotlib.image.imread(io.BytesIO(row["picture"]), format="png"), interpolation="nearest")
+    ax.set_xticks([])
+    ax.set_yticks([])
+    right = row["class"] == row["answer"]
+    said = row["class"] if right else f"{row['class']}: {row['answer']}"
+    ax.set_title(f"{said}\n{100 * row['confidence']:.0f} %", fontsize=6.5, pad=2)
+    ax.set_xlabel(f"{row['indicator']:+.1f}", fontsize=6.5, labelpad=1)
