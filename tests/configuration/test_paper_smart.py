@@ -22,7 +22,8 @@ def study(tmp_path):
 def test_every_cell_of_its_tables_is_filled_by_some_run(study):
     (paper,) = study.papers
     asked = 0
-    for table in paper["tables"]:
+    # Figure 5 has a study of its own
+    for table in [table for table in paper["tables"] if table["id"] != "smart_figure5"]:
         for row in table["rows"]:
             for column in table["columns"]:
                 place = cell_key(table, row, column)

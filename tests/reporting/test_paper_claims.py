@@ -5,6 +5,7 @@ import re
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.stats import rankdata, ttest_1samp
 from tests.reporting.test_papers import HOME, PLACES, tables  # noqa: F401  (a fixture)
 
 from calgrid.configuration.papers import paper
@@ -99,6 +100,27 @@ def test_the_tests_behind_a_verdict_are_in_the_csv(check):
     assert (own["n_seeds"] == 5).all()
     assert (own["p_value"] <= own["p_holm"]).all()
     assert own["gain"].between(0.009, 0.011).all()
+
+
+def test_ranks_are_compared_seed_by_seed_where_all_rows_are_there(check):
+    rows = [row["where"] for row in paper(HOME, "fedlas", "papers")["tables"][0]["rows"]]
+    errors = np.random.default_rng(0).uniform(0.01, 0.09, (3, len(PLACES), len(rows))).round(4)
+    made = [
+        {"dataset": data, "backbone": net, "seed": seed, "calibrator": "none", **row, "value": errors[seed, place, i]}
+        for seed in range(3)
+        for place, (data, net) in enumerate(PLACES)
+        for i, row in enumerate(rows)
+    ]
+    methods = [row["method"] for row in rows]
+    ranks = rankdata(errors, method="min", axis=2).mean(axis=1)
+    gains = ranks[:, methods.index("ls")] - ranks[:, methods.index("fedlas_ls")]
+    frame = check(made).frame.set_index("claim")
+    found = frame.loc["fedlas_ls_rank"]
+    assert found["n_seeds"] == 3
+    assert found["gain"] == pytest.approx(gains.mean())
+    assert found["p_value"] == pytest.approx(ttest_1samp(gains, 0).pvalue)
+    assert len(frame.loc["fedlas_mbls_rank_ece"]) == 15
+    assert "fedlas_ls_rank" not in set(check(made[1:]).frame.query("n_seeds == 3")["claim"])
 
 
 def test_each_paper_has_its_claims_in_words_of_our_own(check):

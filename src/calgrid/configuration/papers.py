@@ -1,7 +1,8 @@
 """What a study compares with a paper: its printed tables, claims and figures, from files in ``config``.
 
-``config/tables/{paper}/table{N}.yaml``, ``config/claims/{paper}.yaml``, ``config/figures/{paper}.yaml``; the printed
-numbers are in ``config/published/{paper}.csv``. Only reporting reads the result.
+``config/tables/{paper}/table{N}.yaml`` and ``figure{N}.yaml`` (the numbers behind a figure that a claim is about),
+``config/claims/{paper}.yaml``, ``config/figures/{paper}.yaml``; the printed numbers are in
+``config/published/{paper}.csv``. Only reporting reads the result.
 """
 
 import itertools
@@ -16,6 +17,8 @@ from calgrid.errors import ConfigError, unknown_id
 #: coordinates of a cell that need not be named, and that must be
 DEFAULTS = {"stage": "none", "calibrator": "none", "fit_on": "val", "shift": "", "severity": 0}
 NEEDED = ("dataset", "backbone", "method", "metric")
+#: data set of cells that are means over several
+AVERAGE = "average"
 #: metrics of published tables that come from ``costs.parquet``
 TIMES = ("train_seconds", "runtime_seconds")
 #: keys of a figure that name runs and what they must hold; a missing one asks for nothing
@@ -35,8 +38,8 @@ class Entry(TypedDict):
 class TableSpec(TypedDict):
     """A printed table with all defaults, and blocks of rows and columns written out.
 
-    ``id`` is ``{paper}_table{N}``, ``table`` its number; ``row_axes`` names the headings of the rows. The schema
-    (``workflow/schemas/table.schema.yaml``) explains the others.
+    ``id`` is ``{paper}_table{N}`` and ``table`` its number, or ``{paper}_figure{N}`` and ``figure{N}``; ``row_axes``
+    names the headings of the rows. The schema (``workflow/schemas/table.schema.yaml``) explains the others.
     """
 
     id: str
@@ -128,7 +131,7 @@ def paper(home: Path, name: str, where: str) -> Paper:
     published = config / "published" / f"{name}.csv"
     if not published.is_file():
         raise ConfigError(f"{where}: '{name}' has tables but no numbers; add the file {published}.")
-    paths = sorted((config / "tables" / name).glob("*.yaml"), key=_number)
+    paths = sorted((config / "tables" / name).glob("*.yaml"), key=_place)
     tables = [load_table(path, schemas / "table.schema.yaml") for path in paths]
     claims, figures = config / "claims" / f"{name}.yaml", config / "figures" / f"{name}.yaml"
     return {
@@ -146,12 +149,13 @@ def paper(home: Path, name: str, where: str) -> Paper:
 def load_table(path: Path, schema: Path) -> TableSpec:
     """Read and check the file of one table."""
     what = f"table {path.parent.name}/{path.name}"
+    of_figure, number = _place(path)
     table = fill_defaults(read_valid(path, schema, what), schema)
     where = {**DEFAULTS, **table.get("where", {})}
     row_axes = table.get("row_names", list(dict.fromkeys(axis for block in table["rows"] for axis in block)))
     result: TableSpec = {
         "id": f"{path.parent.name}_{path.stem}",
-        "table": str(_number(path)),
+        "table": f"figure{number}" if of_figure else str(number),
         "title": table["title"],
         "best_over": table["best_over"],
         "digits": table["digits"],
@@ -169,11 +173,12 @@ def load_table(path: Path, schema: Path) -> TableSpec:
     return result
 
 
-def _number(path: Path) -> int:
-    found = re.fullmatch(r"table([1-9][0-9]*)", path.stem)
+def _place(path: Path) -> tuple[bool, int]:
+    """Tables before figures, each by number."""
+    found = re.fullmatch(r"(table|figure)([1-9][0-9]*)", path.stem)
     if found is None:
-        raise ConfigError(f"The file {path} must be named after its table, as table1.yaml.")
-    return int(found[1])
+        raise ConfigError(f"The file {path} must be named after its table or figure, as table1.yaml or figure1.yaml.")
+    return found[1] == "figure", int(found[2])
 
 
 def _lists(block: Mapping[str, Any]) -> dict[str, list[Any]]:
@@ -260,12 +265,13 @@ def _claim(claim: Mapping[str, Any], tables: Mapping[str, TableSpec], where: str
     if table is None:
         raise ConfigError(f"{where}: there is no table {claim['table']}; valid: {', '.join(tables)}.")
     cells = _cells(table)
-    wanted = {**claim.get("where", {}), **claim["better"]}
-    if not set(wanted) <= set(cells[0]):
-        raise ConfigError(f"{where}: cells have no coordinate '{min(set(wanted) - set(cells[0]))}'.")
-    # a claim is about single cells, not about ranks and means over them
-    single = [cell["metric"] not in table["ranks"] and cell["dataset"] != "average" for cell in cells]
-    found = [n for n, cell in enumerate(cells) if single[n] and matches(cell, wanted)]
+    wanted = [{**claim.get("where", {}), **better} for better in _combinations(claim["better"])]
+    if not set(wanted[0]) <= set(cells[0]):
+        raise ConfigError(f"{where}: cells have no coordinate '{min(set(wanted[0]) - set(cells[0]))}'.")
+    # a claim is about ranks of cells and means over them only where it names them
+    single = [cell["metric"] not in table["ranks"] and cell["dataset"] != AVERAGE for cell in cells]
+    named = wanted[0].get("dataset") == AVERAGE
+    found = [n for n, cell in enumerate(cells) if (named or single[n]) and any(matches(cell, each) for each in wanted)]
     settings: list[ClaimSetting] = [{"cell": n, "rivals": _rivals(claim, table, cells, n)} for n in found]
     settings = [setting for setting in settings if setting["rivals"]]
     at_least = claim.get("at_least", len(settings))

@@ -29,8 +29,9 @@ FITS = "calibrator_seeds"
 class Filled(NamedTuple):
     """A table as declared, its frame, and the values of its cells in each seed.
 
-    ``runs`` has the seeds that the table's ``spread`` names. Where they are those of the calibrator, ``draws`` has the
-    cells on resamples of the test samples and ``ratios`` the splits (see :mod:`calgrid.reporting.papers.resamples`).
+    ``runs`` has the seeds that the table's ``spread`` names, with ranks in each seed that has all ranked cells. Where
+    seeds are those of the calibrator, ``draws`` has the cells on resamples of the test samples and ``ratios`` the
+    splits (see :mod:`calgrid.reporting.papers.resamples`).
     """
 
     spec: Mapping[str, Any]
@@ -67,7 +68,8 @@ def filled_tables(data: StudyData, paper: Mapping[str, Any]) -> Iterator[Filled]
         runs = cell_runs(metrics, needed, "fit_seed" if fits else "seed")
         draws = cell_draws(resamples, needed) if fits else pd.DataFrame()
         frame = _filled(spec, cells, cell_means(runs, data.level))
-        yield Filled(spec, frame, runs, draws, split_ratios(needed) if fits else {})
+        ranked = pd.concat([runs, _rank_runs(spec, cells, runs)], ignore_index=True) if spec["ranks"] else runs
+        yield Filled(spec, frame, ranked, draws, split_ratios(needed) if fits else {})
 
 
 def _cells(spec: Mapping[str, Any], printed: pd.DataFrame) -> pd.DataFrame:
@@ -159,6 +161,20 @@ def _metrics(data: StudyData, places: pd.DataFrame) -> pd.DataFrame:
     parts = [part for part in (metrics, means, times) if len(part)] or [metrics]
     found = pd.concat(parts, ignore_index=True)
     return found.assign(protocol=found["protocol"].replace(data.manifest.get("lines", {})))
+
+
+def _rank_runs(spec: Mapping[str, Any], cells: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
+    """Ranks in each seed, as rows of ``runs``, where no ranked cell is missing."""
+    parts = []
+    for keys, values in runs.groupby([*SECTION, "seed"]):
+        frame = cells.join(values.set_index("cell")["value"])
+        for rank, metric in spec["ranks"].items():
+            own, ranked = cells["metric"] == rank, cells["metric"] == metric
+            if frame.loc[ranked, "value"].notna().all():
+                places = cells.loc[own, "row"].map(row_ranks(spec, frame, "value", metric))
+                facts = {**dict(zip([*SECTION, "seed"], keys, strict=True)), "metric": rank}
+                parts.append(pd.DataFrame({"cell": places.index, "value": places.to_numpy(), **facts}))
+    return pd.concat(parts, ignore_index=True) if parts else runs.iloc[:0]
 
 
 def _filled(spec: Mapping[str, Any], cells: pd.DataFrame, means: pd.DataFrame) -> pd.DataFrame:
