@@ -22,7 +22,7 @@ LOCK := envs/requirements.lock
 READY := $(VENV)/.calgrid-ready
 NEW_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
 
-.PHONY: help setup venv demo test test-rest test-all lint mutation bench lock clean clean-results
+.PHONY: help setup venv demo test test-rest test-all lint docs mutation bench lock clean clean-results
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' Makefile
@@ -50,6 +50,9 @@ lint: $(READY) ## check style, formatting, layers, types and the workflow
 	"$(BIN)/snakefmt" --check Snakefile workflow
 	"$(BIN)/snakemake" --lint
 
+docs: $(READY) ## build the documentation into site/; a broken link is an error
+	NO_MKDOCS_2_WARNING=1 "$(BIN)/python" -m mkdocs build --quiet --strict
+
 mutation: $(READY) ## break lines of the core one by one, and count how often the tests notice
 	"$(BIN)/python" benchmarks/mutation.py $(BENCH_ARGS)
 
@@ -64,7 +67,7 @@ lock: ## write the versions that are installed in .venv into envs/requirements.l
 
 clean: ## remove .venv and caches; results stay
 	[ ! -f "$(VENV)/pyvenv.cfg" ] || rm -rf "$(VENV)"
-	rm -rf .pytest_cache .ruff_cache .mypy_cache .import_linter_cache .hypothesis build dist src/calgrid.egg-info
+	rm -rf site .pytest_cache .ruff_cache .mypy_cache .import_linter_cache .hypothesis build dist src/calgrid.egg-info
 	find .ci benchmarks src tests workflow -name __pycache__ -type d -prune -exec rm -rf {} +
 
 clean-results: ## remove ALL results, trained models included, and what Snakemake knows about them

@@ -211,7 +211,8 @@ class FeDLaS(Loss):
     num_classes : number of classes C.
     strength : alpha, mean of the smoothing range (0, 2 alpha), in [0, 0.5] so that weights stay non-negative.
     beta : slope of the smoothing in gamma, at least 0; 0 smooths every sample by alpha.
-    momentum, ema_start : see :class:`StandardisedIndicator` and :func:`build_indicator`.
+    momentum : weight of the current batch in the moving averages of the norm, in [0, 1].
+    ema_start : where these averages start: :func:`build_indicator`.
     indicator, gate : variants of the modules NCI and BCG.
     """
 

@@ -108,14 +108,14 @@ def aece(
 ) -> float:
     """Adaptive ECE: as :func:`ece`, over bins of equal numbers of samples.
 
+    Other parameters and errors as in :func:`ece`. Source: Nixon et al., CVPR workshops 2019; code of Mukhoti et al.,
+    NeurIPS 2020.
+
     Parameters
     ----------
     form : ``focal_calibration`` interpolates the edges between sorted confidences and takes (low, high] bins, so that
         the lowest confidence with its ties is in no bin and ties merge bins: the code behind the published tables.
         ``equal_count`` cuts the stably sorted samples into M runs whose lengths differ by at most one.
-
-    Other parameters and errors as in :func:`ece`. Source: Nixon et al., CVPR workshops 2019; code of Mukhoti et al.,
-    NeurIPS 2020.
     """
     predictions, n_bins = check_probabilities(probs, labels), check_bins(n_bins)
     residual = _sorted_residual(predictions)
@@ -141,12 +141,12 @@ def ece_sweep(probs: Probabilities, labels: ArrayLike, n_bins: int = 15, *, norm
     Sample i of N in the stable order of confidence is in bin floor(i b / N); b = 1, 2, ... is raised until a bin is
     less accurate than the one below it, and the last b before that counts.
 
+    Errors as in :func:`ece`; ConfigError for another norm. Source: Roelofs et al., AISTATS 2022, algorithm 1.
+
     Parameters
     ----------
     probs : probabilities (N, K). labels : integers (N,). n_bins : unused, for one signature over all metrics.
     norm : 1 for the mean |conf_b - acc_b| over samples, 2 for the root of the mean square (the paper's choice).
-
-    Errors as in :func:`ece`; ConfigError for another norm. Source: Roelofs et al., AISTATS 2022, algorithm 1.
     """
     if norm not in (1, 2):
         raise ConfigError(f"norm must be 1 or 2, got {norm!r}.")
@@ -162,11 +162,11 @@ def ks(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:
 
     The sum is read at distinct confidences, so that the order of ties does not matter.
 
+    Errors as in :func:`ece`. Source: Gupta et al., ICLR 2021, equation 6.
+
     Parameters
     ----------
     probs : probabilities (N, K). labels : integers (N,). n_bins : unused, for one signature over all metrics.
-
-    Errors as in :func:`ece`. Source: Gupta et al., ICLR 2021, equation 6.
     """
     predictions = check_probabilities(probs, labels)
     ends = tie_ends(predictions.confidence[predictions.order])

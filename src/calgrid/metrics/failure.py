@@ -77,11 +77,11 @@ class Confidences:
 def aurc(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:
     """Area under the risk-coverage curve, (1 / N) sum_n (errors among the n most confident) / n.
 
+    Errors as in :func:`calgrid.metrics.ece`. Source: Geifman and El-Yaniv, NeurIPS 2017, as the mean over coverages.
+
     Parameters
     ----------
     probs : probabilities (N, K). labels : integers (N,). n_bins : unused, for one signature over all metrics.
-
-    Errors as in :func:`calgrid.metrics.ece`. Source: Geifman and El-Yaniv, NeurIPS 2017, as the mean over coverages.
     """
     return float(_confidences(probs, labels).aurc()[0])
 

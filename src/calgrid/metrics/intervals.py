@@ -103,10 +103,11 @@ def bootstrap_difference(
 ) -> Intervals:
     """Interval (low, high) of metric(probs) - metric(other_probs), both on the same resamples: see the module.
 
+    Other parameters, errors and missing intervals as in :func:`bootstrap`.
+
     Parameters
     ----------
     probs, other_probs : probabilities (N, K) of two models for the same samples. labels : integers (N,).
-    Others, errors and missing intervals as in :func:`bootstrap`.
     """
     options = {"n_resamples": n_resamples, "seed": seed, "n_bins": n_bins}
     first, second = (resampled(each, labels, **options) for each in (probs, other_probs))
@@ -126,10 +127,11 @@ def bootstrap_ood(
 ) -> Intervals:
     """Percentile interval (low, high) of every out-of-distribution metric; both sets are resampled, independently.
 
+    Other parameters, errors and missing intervals as in :func:`bootstrap`.
+
     Parameters
     ----------
     probs_id, probs_ood : probabilities (N, K) and (M, K) of one model.
-    Others, errors and missing intervals as in :func:`bootstrap`.
     """
     scores = ood_scores(probs_id, probs_ood)
     estimators = {score: ood_estimator(*pair) for score, pair in scores.items()}

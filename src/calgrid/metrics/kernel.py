@@ -28,11 +28,11 @@ def smece(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:
     of its mesh once, not once with its mirror image. Saturated confidences, frequent at K = 2, then come out too small:
     on one such set 0.42076, where the integral above, by quadrature, and this function are 0.43803.
 
+    Errors as in :func:`calgrid.metrics.ece`. Source: Błasiok and Nakkiran, ICLR 2024, definition 2.
+
     Parameters
     ----------
     probs : probabilities (N, K). labels : integers (N,). n_bins : unused, for one signature over all metrics.
-
-    Errors as in :func:`calgrid.metrics.ece`. Source: Błasiok and Nakkiran, ICLR 2024, definition 2.
     """
     predictions = check_probabilities(probs, labels)
     residual = (predictions.confidence - predictions.correct) / predictions.n_samples

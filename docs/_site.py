@@ -1,0 +1,233 @@
+"""Pages of the documentation that follow from the package, and links that leave the folder docs (a hook of MkDocs)."""
+
+import itertools
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import griffe
+import yaml
+from mkdocs.structure.files import File, Files
+
+from calgrid import registry
+from calgrid.metrics import METRICS
+
+HOME = Path(__file__).parents[1]
+#: page of the site -> file of the repository outside docs
+OUTSIDE = {
+    "index.md": "README.md",
+    "contributing.md": "CONTRIBUTING.md",
+    "changes.md": "CHANGELOG.md",
+    **{f"benchmarks/{name}.md": f"benchmarks/{name}.md" for name in ("README", "scale", "coverage")},
+}
+#: kind -> title of its page, and whether each component has a page of its own
+KINDS = {
+    "loss": ("Losses", True),
+    "procedure": ("Training procedures", True),
+    "calibrator": ("Post-hoc calibrators", True),
+    "probe": ("Probes", False),
+    "dataset": ("Data sets", False),
+    "backbone": ("Backbones", False),
+}
+#: owner and name of a repository in a source
+REPOSITORY = re.compile(r"(?<![\w/.-])([A-Za-z][\w-]+/[\w.-]*[A-Z][\w.-]*|by-liu/\w+)(?=[ ,;]|$)")
+API = (
+    *("calgrid.metrics", "calgrid.statistics", "calgrid.calibrators.base", "calgrid.losses.base"),
+    *("calgrid.training.procedure", "calgrid.backbones.base", "calgrid.datasets.base", "calgrid.probes.base"),
+)
+
+
+class Docstrings(griffe.Extension):
+    """Docstrings of this project: what stands behind the colon of a parameter is its meaning, not its type."""
+
+    def on_object(self, *, obj: griffe.Object, **_: Any) -> None:
+        """Rewrite a docstring once it is known."""
+        if obj.docstring is None:
+            return
+        obj.docstring.value = _plain(obj.docstring.value)
+        types = {each.name: each.annotation for each in obj.parameters} if isinstance(obj, griffe.Function) else {}
+        sections = obj.docstring.parse("numpy", warnings=False)
+        for section in sections:
+            if section.kind in (griffe.DocstringSectionKind.parameters, griffe.DocstringSectionKind.attributes):
+                for each in section.value:
+                    each.description, each.annotation = _meaning(each), types.get(each.name)
+        obj.docstring.__dict__["parsed"] = sections
+
+
+def on_files(files: Files, config: Any) -> Files:
+    """Add the pages that are made here."""
+    pages = {page: HOME.joinpath(source).read_text() for page, source in OUTSIDE.items()}
+    for page, content in {**pages, **dict(_made())}.items():
+        files.append(File.generated(config, page, content=content))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
+    """Let links to files of the repository that the site does not have be their names."""
+    source = HOME / OUTSIDE.get(page.file.src_uri, f"docs/{page.file.src_uri}")
+    pages = {HOME / path: name for name, path in OUTSIDE.items()}
+
+    def link(found: re.Match[str]) -> str:
+        words, target, anchor = found.groups("")
+        path = Path(source.parent, target).resolve()
+        up = "../" * page.file.src_uri.count("/")
+        if path.is_relative_to(HOME / "docs") and path.is_file():
+            return f"{words}({up}{path.relative_to(HOME / 'docs')}{anchor})"
+        if path in pages:
+            return f"{words}({up}{pages[path]}{anchor})"
+        return words.strip("![]") if path.exists() else found[0]
+
+    return re.sub(r"(!?\[[^\]]*\])\((?!https?:|#)([^)#\s]+)(#[^)\s]*)?\)", link, markdown)
+
+
+def _made() -> Iterator[tuple[str, str]]:
+    for kind, (title, cards) in KINDS.items():
+        folder = registry_folder(kind)
+        specs = registry.specs(kind)
+        if cards:
+            yield f"{folder}.md", _index(title, folder, specs)
+            for spec in specs.values():
+                yield f"{folder}/{spec.id}.md", _card(spec)
+        else:
+            yield f"{folder}.md", f"# {title}\n\n" + "\n\n".join(_section(spec) for spec in specs.values())
+    yield "metrics.md", _metrics()
+    yield "protocols.md", _protocols()
+    yield "configuration.md", _configuration()
+    yield "api.md", "# Python\n\n" + "\n\n".join(f"::: {module}" for module in API)
+
+
+def registry_folder(kind: str) -> str:
+    """Folder of the package that holds a kind."""
+    return registry.KINDS[kind][0]
+
+
+def _table(header: Iterable[str], rows: Iterable[Iterable[Any]]) -> str:
+    lines = [[str(cell).replace("|", "\\|").replace("\n", " ") for cell in row] for row in rows]
+    head = [*header]
+    return "\n".join(f"| {' | '.join(line)} |" for line in (head, ["---"] * len(head), *lines))
+
+
+def _plain(text: str) -> str:
+    """Markdown of the marks that docstrings have."""
+    text = re.sub(r":\w+:`~?([^`]*)`", lambda found: f"`{found[1].rpartition('.')[2]}`", text)
+    return text.replace("``", "`")
+
+
+def _linked(source: str) -> str:
+    """A source with links to arXiv and to repositories."""
+    source = re.sub(r"arXiv (\d{4}\.\d{4,5})", r"[arXiv \1](https://arxiv.org/abs/\1)", source)
+    return re.sub(REPOSITORY, r"[\1](https://github.com/\1)", source)
+
+
+def _meaning(parameter: griffe.DocstringParameter) -> str:
+    """What a docstring says of a parameter: behind the colon, and in the lines below."""
+    return " ".join(filter(None, [str(parameter.annotation or ""), parameter.description]))
+
+
+def _index(title: str, folder: str, specs: Mapping[str, registry.ComponentSpec]) -> str:
+    rows = ((f"[`{s.id}`]({folder}/{s.id}.md)", _plain(s.summary), _linked(s.source)) for s in specs.values())
+    return f"# {title}\n\n{_table(('Id', 'What it is', 'Source'), rows)}\n"
+
+
+def _card(spec: registry.ComponentSpec) -> str:
+    """One method: idea, equation, options, source, what differs between paper and code."""
+    component = registry.load(spec.kind, spec.id)
+    sections = griffe.Docstring(component.__doc__ or "").parse("numpy")
+    words = [section.value for section in sections if section.kind is griffe.DocstringSectionKind.text]
+    bases = [griffe.Docstring(base.__doc__ or "").parse("numpy") for base in component.__mro__[::-1]]
+    meant = {
+        name.strip(): _meaning(parameter)
+        for section in itertools.chain(*bases)
+        if section.kind is griffe.DocstringSectionKind.parameters
+        for parameter in section.value
+        for name in parameter.name.split(",")
+        if not _meaning(parameter).startswith(("as in", "see "))
+    }
+    path = spec.module.partition(":")[0].replace(".", "/")
+    parts = [
+        f"# `{spec.id}`",
+        *map(_plain, words),
+        f"**Source**: {_linked(spec.source)}",
+        f"**Code**: `src/{path}.py`",
+        _options(spec, meant),
+        _facts(spec),
+    ]
+    return "\n\n".join(filter(None, parts)) + "\n"
+
+
+def _options(spec: registry.ComponentSpec, meant: Mapping[str, str]) -> str:
+    if not spec.options:
+        return ""
+    limits = spec.info.get("limits", {})
+    rows = [
+        (f"`{name}`", f"`{option.default}`", _range(option, limits.get(name, "")), _plain(meant.get(name, "")))
+        for name, option in spec.options.items()
+    ]
+    parts = ["## Options", _table(("Option", "Default", "Values", "Meaning"), rows)]
+    if spec.dataset_defaults:
+        own = spec.dataset_defaults.items()
+        rows = [(where, ", ".join(f"`{name}={value}`" for name, value in each.items())) for where, each in own]
+        parts.append("Defaults of data sets (and networks):\n\n" + _table(("Where", "Defaults"), rows))
+    return "\n\n".join(parts)
+
+
+def _range(option: registry.Option, limits: str) -> str:
+    return ", ".join(f"`{choice}`" for choice in option.choices) if option.choices else f"`{limits or option.type}`"
+
+
+def _facts(spec: registry.ComponentSpec) -> str:
+    facts = {name: fact for name, fact in spec.info.items() if name not in ("limits", "files") and fact not in ((), "")}
+    return "## Facts\n\n" + _table(("Fact", "Value"), ((n.replace("_", " "), _value(f)) for n, f in facts.items()))
+
+
+def _value(fact: Any) -> str:
+    if isinstance(fact, bool):
+        return "yes" if fact else "no"
+    if isinstance(fact, Mapping):
+        return ", ".join(f"{name} {_value(value)}" for name, value in fact.items())
+    if isinstance(fact, (tuple, list)):
+        return ", ".join(map(_value, fact))
+    return f"{fact:,}" if isinstance(fact, int) else str(fact)
+
+
+def _section(spec: registry.ComponentSpec) -> str:
+    parts = [f"## `{spec.id}`", _plain(spec.summary), f"Source: {_linked(spec.source)}"]
+    facts = {name: fact for name, fact in spec.info.items() if name not in ("limits", "files", "source")}
+    rows = [(name.replace("_", " "), _value(fact)) for name, fact in facts.items()]
+    options = [(f"option `{name}`", f"`{option.default}`") for name, option in spec.options.items()]
+    return "\n\n".join([*parts, _table(("Fact", "Value"), [*rows, *options])])
+
+
+def _metrics() -> str:
+    better = {True: "lower", False: "higher", None: ""}
+    rows = [(f"`{n}`", _plain(m.summary), better[m.lower_is_better], _linked(m.source)) for n, m in METRICS.items()]
+    return f"# Metrics\n\n{_table(('Id', 'What it is', 'Better', 'Source'), rows)}\n"
+
+
+def _protocols() -> str:
+    parts = ["# Protocols", "How networks are trained, a file of `config/protocols` each; `base` takes over another."]
+    for path in sorted((HOME / "config" / "protocols").glob("*.yaml")):
+        description = yaml.safe_load(path.read_text()).get("description", "")
+        code = re.sub(r"^description: >-\n(  .*\n)+", "", path.read_text(), flags=re.MULTILINE)
+        parts.append(f"## `{path.stem}`\n\n{description}\n\n```yaml\n{code.strip()}\n```")
+    return "\n\n".join(parts)
+
+
+def _configuration() -> str:
+    schema = yaml.safe_load((HOME / "workflow/schemas/config.schema.yaml").read_text())
+    rows = [*_keys(schema, schema["$defs"], "")]
+    table = _table(("Key", "Default", "Meaning"), rows)
+    return f"# Configuration of a study\n\n{schema['description']}\n\n{table}\n"
+
+
+def _keys(node: Mapping[str, Any], known: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, str, str]]:
+    """Keys of an object, and below them those of the objects that they hold."""
+    for name, each in node.get("properties", {}).items():
+        target = {**known.get(each.get("$ref", "").rpartition("/")[2], {}), **each}
+        default = f"`{target['default']}`" if "default" in target else ""
+        yield f"`{prefix}{name}`", default, " ".join(str(target.get("description", "")).split())
+        items = target.get("items", {})
+        items = known.get(items.get("$ref", "").rpartition("/")[2], items)
+        yield from _keys(target, known, f"{prefix}{name}.")
+        yield from _keys(items, known, f"{prefix}{name}[].")
