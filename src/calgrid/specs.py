@@ -166,8 +166,14 @@ class ProbeSpec(_TestSpec):
     probe: NamedComponent
 
 
+#: files of an entry of ``external``, in the order in which a job is given them
+EXTERNAL_FILES = ("val", "val_labels", "test", "test_labels", "head")
+#: keys of an entry of ``external`` that say what is where in its files
+EXTERNAL_READING = ("values_key", "label_key", "classes", "binary")
+
+
 class External(TypedDict):
-    """Logits made elsewhere: files below ``data_root``, and how their rows are split.
+    """Logits made elsewhere: files below ``data_root``, what is where in them, and how their rows are split.
 
     Without ``val`` the rows of ``test`` are split; ``val_rows`` and ``val_seed`` take some of the rows of val.
     """
@@ -180,7 +186,13 @@ class External(TypedDict):
     seed: int
     dataset: NotRequired[str]
     val: NotRequired[str]
+    val_labels: NotRequired[str]
+    test_labels: NotRequired[str]
     head: NotRequired[str]
+    values_key: NotRequired[str]
+    label_key: NotRequired[str]
+    classes: NotRequired[list[str]]
+    binary: NotRequired[bool]
     split_seed: NotRequired[int]
     val_fraction: NotRequired[float]
     val_rows: NotRequired[int]

@@ -125,6 +125,23 @@ def test_metrics_are_those_of_the_python_interface(calgrid, files, data, kind):
                 assert cell[bound] == pytest.approx(expected, abs=1e-5), name
 
 
+def test_labels_of_their_own_and_names_of_arrays_and_classes_reach_all_commands(calgrid, data, tmp_path):
+    names = np.array(["ant", "bee", "cat", "dog"])
+    for role in ("val", "test"):
+        np.savez(tmp_path / f"{role}.npz", scores=getattr(data, role))
+        np.savez(tmp_path / f"{role}_y.npz", truth=names[getattr(data, f"{role}_labels")])
+    val, val_y, test, test_y = (tmp_path / f"{name}.npz" for name in ("val", "val_y", "test", "test_y"))
+    how = ("--values-key", "scores", "--label-key", "truth", "--classes", "ant,bee,cat,dog", "--bootstrap", 10)
+    expected = evaluate(softmax(data.test), data.test_labels)["nll"]
+    shown = json.loads(calgrid("metrics", test, "--labels", test_y, "--json", *how).out)
+    assert shown["nll"]["value"] == pytest.approx(expected)
+    both = ("--fit", val, "--fit-labels", val_y, "--apply", test, "--apply-labels", test_y)
+    done = calgrid("calibrate", "--calibrator", "ts", *both, *how)
+    assert table(done.out)["nll"][0] == pytest.approx(expected, abs=6e-6), done.err
+    done = calgrid("compare", f"a={test}", f"b={test}", "--labels", test_y, "--metrics", "nll", *how)
+    assert "+0.00000" in done.out, done.err
+
+
 def test_metrics_for_people(calgrid, files, data):
     _, test = files()
     done = calgrid("metrics", test, *FAST)
@@ -186,7 +203,10 @@ class TestMistakes:
         ("nan.npz", ["1 rows of logits hold NaN", "row 5"]),
         ("label_too_large.npz", ["label 4 is outside 0..3"]),
         ("label_wraps.npz", ["label 4294967296 is outside 0..3"]),
-        ("no_labels.npz", ["must hold an array 'logits' (N, K) and an array 'label' (N,)", "it holds logits"]),
+        (
+            "no_labels.npz",
+            ["must hold an array 'logits' (N, K)", "'label' (N,)", "it holds logits: name them"],
+        ),
         ("no_logits.npz", ["it holds label"]),
         ("lengths.npz", ["10 values of 'label' for 300 rows"]),
         ("unlabelled.npz", ["2 rows have no label (-1)"]),

@@ -252,7 +252,7 @@ SPLIT = {"test": "test.npz", "split_seed": 1, "kind": "logits"}
 class TestExternal:
     @pytest.fixture
     def files(self, tmp_path):
-        for name in ("val.npz", "test.npz"):
+        for name in ("val.npz", "test.npz", "test.npy"):
             (tmp_path / name).touch()
         return tmp_path
 
@@ -269,6 +269,10 @@ class TestExternal:
             ({**PAIR, "val_fraction": 0.5}, ["external.a: 'val' and 'val_fraction' exclude each other"]),
             ({**PAIR, "val_seeds": [1, 2]}, ["external.a.val_seeds says nothing without 'val_rows'"]),
             ({"test": "test.npz", "split_seed": 1}, ["external.a: the key 'kind' is missing"]),
+            ({**SPLIT, "test_labels": "y.npy"}, ["external.a.test_labels: the file", "y.npy' does not exist"]),
+            ({**SPLIT, "val_labels": "test.npz"}, ["external.a.val_labels says nothing without 'val'"]),
+            ({**SPLIT, "test": "test.npy"}, ["external.a.test: .npy holds one array", "as 'test_labels'"]),
+            ({**SPLIT, "classes": ["cat"]}, ["external.a.classes must have at least 2 entries"]),
             ({**SPLIT, "calibrators": ["fc"]}, ["external.a.calibrators: 'fc' needs the last layer", "'head'"]),
             ({**SPLIT, "head": "no.npz"}, ["external.a.head", "no.npz"]),
             ({"val": "val.npz", "kind": "logits"}, ["external.a: the key 'test' is missing"]),

@@ -136,7 +136,7 @@ def test_defaults_are_filled_in_at_every_level(make_config, home):
     study = Study(make_config(), home)
     assert study.config["results"] == "results"
     assert study.config["device"] == "auto"
-    assert study.config["data_root"] is None
+    assert study.config["data_root"] == "data"
     assert study.config["published"] == []
     defaults = {"bins": 15, "bootstrap": 1000, "level": 0.95, "seed": 0, "baseline": "ce"}
     assert defaults.items() <= study.config["statistics"].items()

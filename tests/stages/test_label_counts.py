@@ -15,10 +15,11 @@ from calgrid.datasets import open_prepared, prepare
 from calgrid.errors import DataError, StateError
 from calgrid.metrics import bootstrap_soft, evaluate_soft
 from calgrid.stages.calibrate import calibrate
-from calgrid.stages.external import import_run, read_any
+from calgrid.stages.external import import_run
 from calgrid.stages.label_counts import label_distribution
 from calgrid.stages.predict import predict
 from calgrid.stages.train import train
+from calgrid.stages.user_files import read_any
 from calgrid.storage.logits import Logits, read_logits, write_logits
 from calgrid.storage.tables import read_frame
 

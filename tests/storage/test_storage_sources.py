@@ -54,7 +54,7 @@ def test_without_a_data_root_paths_are_relative_to_the_working_directory(tmp_pat
 
 def test_a_missing_source_is_one_sentence(tmp_path, refuses):
     with refuses(
-        ConfigError, "datasets.mine.train: the file or folder", "does not exist; correct the path or data_root"
+        ConfigError, "datasets.mine.train: the file or folder", "does not exist; put it there, correct the path"
     ):
         try:
             identity(tmp_path, "no.parquet")
@@ -62,10 +62,13 @@ def test_a_missing_source_is_one_sentence(tmp_path, refuses):
             raise ConfigError(f"datasets.mine.train: {error}") from None
 
 
-def test_without_a_data_root_the_line_to_write_is_named(tmp_path, monkeypatch, refuses):
+def test_the_line_to_write_is_named(tmp_path, monkeypatch, refuses):
     monkeypatch.chdir(tmp_path)
-    with refuses(ConfigError, "the file or folder 'x' does not exist", "by the line 'data_root: data'"):
-        identity(None, "x")
+    with refuses(ConfigError, "the file or folder 'data/x' does not exist", "by a line 'data_root: FOLDER'"):
+        identity("data", "x")
+    (tmp_path / "x").touch()
+    with refuses(ConfigError, "the file or folder 'data/x' does not exist", "so write the line 'data_root: .'"):
+        identity("data", "x")
 
 
 class TestWhatIsNoFileOrFolder:

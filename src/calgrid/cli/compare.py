@@ -11,8 +11,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from calgrid.cli.files import read
 from calgrid.errors import ConfigError, DataError
-from calgrid.stages.external import predicted, read_any, row_keys
+from calgrid.stages.user_files import predicted, row_keys
 from calgrid.statistics import paired_bootstrap
 from calgrid.statistics.sampling import NO_VERDICT
 from calgrid.storage.logits import Logits
@@ -36,9 +37,9 @@ def compare(options: argparse.Namespace) -> None:
             f"--bootstrap {options.bootstrap}: a comparison needs resamples, at least {LEAST_RESAMPLES}; 1000 is a "
             "good number."
         )
-    first = _read(named[0][1][0], options.kind)
+    first = _read(named[0][1][0], options)
     metrics = list(dict.fromkeys(options.metrics))
-    runs = {name: [_probabilities(path, first, options.kind) for path in paths] for name, paths in named}
+    runs = {name: [_probabilities(path, first, options) for path in paths] for name, paths in named}
     frame = paired_bootstrap(runs, first.label, metrics=metrics, n_resamples=options.bootstrap, n_bins=options.bins)
     if options.json:
         rows = frame.astype(object).where(frame.notna(), None).to_dict("records")  # JSON has no NaN
@@ -55,14 +56,14 @@ def _parse(text: str) -> tuple[str, list[Path]]:
     return name, paths
 
 
-def _read(path: Path, kind: str) -> Logits:
+def _read(path: Path, options: argparse.Namespace) -> Logits:
     """Rows in the order of their index."""
-    data = read_any(path, kind)
+    data = read(path, options.labels, options)
     return data.rows(np.lexsort(row_keys(data)))
 
 
-def _probabilities(path: Path, first: Logits, kind: str) -> NDArray[np.float64]:
-    data = _read(path, kind)
+def _probabilities(path: Path, first: Logits, options: argparse.Namespace) -> NDArray[np.float64]:
+    data = _read(path, options)
     same = data.logits.shape == first.logits.shape and len(row_keys(data)) == len(row_keys(first))
     if not (same and all(map(np.array_equal, row_keys(data), row_keys(first)))):
         raise DataError(

@@ -18,7 +18,7 @@ from calgrid.metrics import METRICS, bootstrap, bootstrap_soft, evaluate, evalua
 from calgrid.progress import log
 from calgrid.registry import spec
 from calgrid.selection import rank_calibrators, usable
-from calgrid.stages.external import predicted, read_any, read_head_arrays
+from calgrid.stages.user_files import predicted, read_any, read_head_arrays
 from calgrid.storage.atomic import require_writable
 from calgrid.storage.logits import Logits, write_logits
 
@@ -29,11 +29,24 @@ LOG_FLOOR = -1e4
 SHOWN = ("accuracy", "nll", "brier", "ece_debiased", "ece", "ece_null", "aece", "cece", "mce")
 
 
+def read(path: Path, labels: Path | None, options: argparse.Namespace) -> Logits:
+    """Read a file as the options say that it is written."""
+    return read_any(
+        path,
+        options.kind,
+        labels,
+        values_key=options.values_key,
+        label_key=options.label_key,
+        classes=options.classes,
+        binary=options.binary,
+    )
+
+
 def calibrate(options: argparse.Namespace) -> None:
     """Fit (or load) a calibrator, apply it, print metrics before and after; of several, the best on the fit data."""
     names = list(dict.fromkeys(filter(None, (part.strip() for part in (options.calibrator or "").split(",")))))
     _check_options(options, names)
-    target = read_any(options.apply, options.kind) if options.apply else None
+    target = read(options.apply, options.apply_labels, options) if options.apply else None
     calibrator = _loaded(options, names) if options.load else _fitted(options, names, target)
     if calibrator is None or target is None:
         return
@@ -61,6 +74,9 @@ def calibrate(options: argparse.Namespace) -> None:
 
 def _check_options(options: argparse.Namespace, names: Sequence[str]) -> None:
     """Refuse options that do not go together, before anything is read or fitted."""
+    for name in ("fit", "apply"):
+        if getattr(options, f"{name}_labels") and getattr(options, name) is None:
+            raise ConfigError(f"--{name}-labels says nothing without --{name}: give both or leave it out.")
     if (options.fit is None) == (options.load is None):
         raise ConfigError("Give either --fit (a labelled file) or --load (a calibrator saved before).")
     if options.fit and not names:
@@ -115,7 +131,7 @@ def _ranks(names: Sequence[str]) -> bool:
 
 def _fitted(options: argparse.Namespace, names: Sequence[str], target: Logits | None) -> Calibrator | None:
     """Fit what was asked for on all rows of --fit; None where a ranking is all that was wanted."""
-    data = read_any(options.fit, options.kind)
+    data = read(options.fit, options.fit_labels, options)
     head = read_head_arrays(options.head) if options.head else None
     id = names[0]
     if _ranks(names):
@@ -171,7 +187,7 @@ def _assignment(text: str) -> tuple[str, Any]:
 
 def metrics(options: argparse.Namespace) -> None:
     """Print all metrics of one file."""
-    data = read_any(options.file, options.kind)
+    data = read(options.file, options.labels, options)
     probs = predicted(data)
     scores = _scores(probs, data.label, options)
     if data.distribution is not None:

@@ -27,6 +27,7 @@ OUT_HELP = (
     "calibrated file: logits, the log-probabilities in float32, and the probabilities themselves, which --kind "
     "probabilities reads: metrics then prints what calibrate printed"
 )
+FILE_HELP = "logits and labels: .parquet, .csv, .arrow, .npz, .safetensors, .pt; or .npy with --labels"
 KINDS = ("methods", "calibrators", "datasets", "backbones", "metrics", "procedures", "losses", "probes")
 
 
@@ -121,8 +122,21 @@ def _add_list(commands: Commands) -> None:
     parser.add_argument("--json", action="store_true", help="machine-readable output")
 
 
+def _classes(text: str) -> list[str]:
+    names = [name.strip() for name in text.split(",")]
+    if len(names) < 2 or not all(names) or len(set(names)) < len(names):
+        raise argparse.ArgumentTypeError(f"must be at least two different names with commas between, got {text!r}")
+    return names
+
+
 def _file_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--kind", choices=("logits", "probabilities"), default="logits", help="what the files hold")
+    named = "name of the array or column of logits or probabilities, or what the names of one column a class begin with"
+    parser.add_argument("--values-key", metavar="NAME", help=named)
+    parser.add_argument("--label-key", metavar="NAME", help="name of the array or column of labels")
+    order = "names of the classes in the order of the columns, where labels or columns are such names"
+    parser.add_argument("--classes", type=_classes, metavar="A,B,...", help=order)
+    parser.add_argument("--binary", action="store_true", help="the files hold one column, of class 1 of two")
     parser.add_argument("--bins", type=int, default=15, help="bins of the calibration errors (15)")
     parser.add_argument("--bootstrap", type=int, default=1000, help="resamples for the intervals (1000; 0: none)")
     parser.add_argument("--threads", type=_count, default=1, help="threads of linear algebra (1)")
@@ -138,8 +152,10 @@ def _add_calibrate(commands: Commands) -> None:
         help="what to fit; all, or several with commas, are ranked by cross-validation on the fit file",
     )
     parser.add_argument("--fit", type=Path, metavar="VAL", help="labelled file that fits the calibrator")
+    parser.add_argument("--fit-labels", type=Path, metavar="FILE", help="labels of --fit, where in a file of their own")
     parser.add_argument("--load", type=Path, metavar="FITTED", help="use a calibrator saved before instead of --fit")
     parser.add_argument("--apply", type=Path, metavar="TEST", help="file to calibrate; may be left out for a ranking")
+    parser.add_argument("--apply-labels", type=Path, metavar="FILE", help="labels of --apply, likewise")
     parser.add_argument("--head", type=Path, metavar="FILE", help="weight and bias of the last layer, for fc")
     parser.add_argument("--folds", type=int, default=5, help="folds of a ranking (5)")
     parser.add_argument("--out", type=Path, metavar="PARQUET", help=OUT_HELP)
@@ -151,7 +167,8 @@ def _add_calibrate(commands: Commands) -> None:
 
 def _add_metrics(commands: Commands) -> None:
     parser = _command(commands, "metrics", "files:metrics", "Print all metrics of a logits file, with intervals.")
-    parser.add_argument("file", type=Path, metavar="FILE", help=".parquet, .npz or .safetensors")
+    parser.add_argument("file", type=Path, metavar="FILE", help=FILE_HELP)
+    parser.add_argument("--labels", type=Path, metavar="FILE", help="labels, where in a file of their own")
     parser.add_argument("--json", action="store_true", help="machine-readable output")
     _file_options(parser)
 
@@ -163,6 +180,7 @@ def _add_compare(commands: Commands) -> None:
     parser.add_argument(
         "method", nargs="+", metavar="NAME=FILE[,FILE...]", help="a method and its logits files, one a seed"
     )
+    parser.add_argument("--labels", type=Path, metavar="FILE", help="labels of all, where in a file of their own")
     shown = ("accuracy", "nll", "brier", "ece_debiased")
     parser.add_argument("--metrics", nargs="+", metavar="ID", default=shown, help="labelled metrics")
     parser.add_argument("--json", action="store_true", help="machine-readable output")

@@ -16,8 +16,9 @@ from calgrid.configuration.files import is_path
 from calgrid.configuration.protocols import FOCAL_CALIBRATION, cropped, trains
 from calgrid.conventions import OOD_PREFIX, PUBLISHED_COLUMNS, PUBLISHED_UNITS, SAME_SHIFT
 from calgrid.errors import ConfigError, unknown_id
-from calgrid.specs import Calibrator, NamedComponent, Protocol
+from calgrid.specs import EXTERNAL_FILES, Calibrator, NamedComponent, Protocol
 from calgrid.storage.layout import RunKey
+from calgrid.storage.sources import name_data_root
 
 #: columns of published numbers that hold numbers, and whether each row needs one
 NUMBERS = {"value": True, "severity": False, "std": False}
@@ -99,9 +100,14 @@ def check_external(given: Mapping[str, Any], path_of: PathOf, where: str) -> Non
     given : the entry as it is written, without defaults.
     path_of : path of a file that the entry names.
     """
-    for role in ("val", "test", "head"):
+    for role in EXTERNAL_FILES:
         if role in given:
-            _check_file(path_of(given[role]), f"{where}.{role}")
+            _check_file(given[role], path_of, f"{where}.{role}")
+    for role in ("val", "test"):
+        if given.get(role, "").lower().endswith(".npy") and f"{role}_labels" not in given:
+            raise ConfigError(f"{where}.{role}: .npy holds one array: give its labels as '{role}_labels'.")
+    if "val_labels" in given and "val" not in given:
+        raise ConfigError(f"{where}.val_labels says nothing without 'val'; give both or remove it.")
     if "val" not in given and "split_seed" not in given:
         raise ConfigError(f"{where}: give a 'val' file, or 'split_seed' to split the test rows at random.")
     for key in ("split_seed", "val_fraction"):
@@ -121,12 +127,12 @@ def check_label_counts(label_counts: Mapping[str, str], known: Collection[str], 
     for dataset, path in label_counts.items():
         if dataset not in known:
             raise unknown_id("data set", dataset, known, "label_counts")
-        _check_file(path_of(path), f"label_counts.{dataset}")
+        _check_file(path, path_of, f"label_counts.{dataset}")
 
 
-def _check_file(path: Path, where: str) -> None:
-    if not path.is_file():
-        raise ConfigError(f"{where}: the file '{path}' does not exist; correct it or data_root.")
+def _check_file(name: str, path_of: PathOf, where: str) -> None:
+    if not path_of(name).is_file():
+        raise ConfigError(f"{where}: the file '{path_of(name)}' does not exist; {name_data_root(name)}.")
 
 
 # grids ----------------------------------------------------------------------------------------------------------------

@@ -226,8 +226,9 @@ def _shown(value: Any) -> str:
     return text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]} ..."
 
 
-def _empty(_: jsonschema.ValidationError, place: str) -> str:
-    return f"{place} must not be empty."
+def _empty(error: jsonschema.ValidationError, place: str) -> str:
+    least = error.validator_value
+    return f"{place} must not be empty." if least == 1 else f"{place} must have at least {least} entries."
 
 
 _EXPLANATIONS: Mapping[str, Callable[[jsonschema.ValidationError, str], str]] = {

@@ -19,6 +19,7 @@ from calgrid.configuration.repair import Repairs, find_repairs
 from calgrid.configuration.resources import Resources
 from calgrid.configuration.study import Study
 from calgrid.errors import ConfigError
+from calgrid.specs import EXTERNAL_FILES
 from calgrid.storage import provenance
 from calgrid.storage.layout import RunKey, family_unit, probe_files, run_key
 from calgrid.storage.records import MODEL
@@ -191,11 +192,10 @@ class Jobs:
     # external -------------------------------------------------------------------------------------------------------
 
     def external_files(self, wildcards: Any) -> list[str]:
-        """Files of an external run: val (where there is one), test, and the last layer (where it is given)."""
+        """Files that the entry of an external run names, in the order of ``EXTERNAL_FILES``."""
         study = self.plan.study
-        external = study.external[run_key(wildcards)].external
-        given = (external.get("val"), external["test"], external.get("head"))
-        return [str(study.external_path(path)) for path in given if path is not None]
+        external: Mapping[str, Any] = study.external[run_key(wildcards)].external
+        return [str(study.external_path(external[name])) for name in EXTERNAL_FILES if name in external]
 
     def external_spec(self, wildcards: Any) -> str:
         """Resolved import."""

@@ -154,29 +154,38 @@ def read_metadata(table: pa.Table) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def read_columns(table: pa.Table, names: Sequence[str], path: Path, exact: Sequence[str] = ()) -> dict[str, np.ndarray]:
+def read_columns(table: pa.Table, names: Sequence[str], path: Path) -> dict[str, np.ndarray]:
     """Return those of the named columns that a table has as arrays: (N, width) for :data:`MATRICES`, else (N,).
-
-    Parameters
-    ----------
-    exact : names of further matrices, whose numbers keep the type that they are stored in.
 
     Raises
     ------
     DataError : a column is there twice, has empty rows, or is no matrix where it must be one.
     """
     found = {}
-    for name in (*names, *exact):
-        count = table.column_names.count(name)
-        if count > 1:
-            raise DataError(f"{path} has {count} columns named '{name}': keep one.")
-        if count and name in exact:
-            found[name] = read_matrix(table, name, path, dtype=None)
-        elif count:
+    for name in names:
+        if name in table.column_names:
+            refuse_repeated(table, name, path)
             found[name] = read_matrix(table, name, path) if name in MATRICES else _plain(table, name, path)
     if "shift" in found:
         found["shift"] = found["shift"].astype(str)
     return found
+
+
+def read_column(table: pa.Table, name: str, path: Path) -> np.ndarray:
+    """Return a column as it is stored: (N, width) where it holds lists of numbers, else (N,).
+
+    Raises
+    ------
+    DataError : it has empty rows, or lists of different length.
+    """
+    nested = pa.types.is_nested(table.field(name).type)
+    return read_matrix(table, name, path, dtype=None) if nested else _plain(table, name, path)
+
+
+def refuse_repeated(table: pa.Table, name: str, path: Path) -> None:
+    """Raise DataError where a table has several columns of one name."""
+    if (count := table.column_names.count(name)) > 1:
+        raise DataError(f"{path} has {count} columns named '{name}': keep one.")
 
 
 def _plain(table: pa.Table, column: str, path: Path) -> np.ndarray:

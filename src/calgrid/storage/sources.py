@@ -39,12 +39,16 @@ def identity(data_root: str | Path | None, name: str) -> str:
             file.seek(max(0, size - TAIL))
             return digest([size, hashlib.sha256(file.read()).hexdigest()])
     except FileNotFoundError:
-        mend = "correct the path or data_root"
-        if data_root is None:
-            mend = "correct the path, or name its folder, for example by the line 'data_root: data'"
-        raise ConfigError(f"the file or folder '{path}' does not exist; {mend}.") from None
+        raise ConfigError(f"the file or folder '{path}' does not exist; {name_data_root(name)}.") from None
     except OSError as error:
         raise ConfigError(f"'{error.filename}' cannot be read ({error.strerror}): correct its permissions.") from None
+
+
+def name_data_root(name: str) -> str:
+    """Say how a configuration finds a file or folder that is not below its ``data_root``."""
+    if Path(name).exists():
+        return "it is below the folder that you call from, so write the line 'data_root: .'"
+    return "put it there, correct the path, or name the folder that it lies in by a line 'data_root: FOLDER'"
 
 
 def files_below(folder: Path) -> list[tuple[str, int]]:

@@ -1,0 +1,207 @@
+"""Arrays and columns of the files that people have: read as they are, without a guess about what they mean.
+
+Array files are ``.npz``, ``.npy``, ``.safetensors`` and ``.pt``; tables are Parquet, ``.csv`` and ``.arrow`` (in which
+Hugging Face data sets are stored). A matrix in a table is a column of lists or several columns, one a class.
+"""
+
+import re
+import zipfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+from safetensors.numpy import load_file
+
+from calgrid.errors import DataError
+from calgrid.storage.atomic import require_file
+from calgrid.storage.logits import read_column, read_metadata, read_table, refuse_repeated
+
+ARRAY_FILES = (".npz", ".npy", ".safetensors", ".pt", ".pth")
+TABLES = (".parquet", ".csv", ".arrow")
+#: name of the only array of a file that names none
+UNNAMED = ""
+NUMBER = re.compile(r"-?\d*\.?\d+(e[+-]?\d+)?")
+
+
+class Columns(Mapping[str, np.ndarray]):
+    """Columns of a table as arrays, (N, width) where they hold lists of numbers, else (N,); read when asked for.
+
+    Raises
+    ------
+    DataError : a name is there twice, or a column that is asked for has empty rows.
+    """
+
+    def __init__(self, table: pa.Table, path: Path) -> None:
+        self.table, self.path = table, path
+        for name in table.column_names:
+            refuse_repeated(table, name, path)
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        if name not in self.table.column_names:
+            raise KeyError(name)
+        return read_column(self.table, name, self.path)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.table.column_names)
+
+    def __len__(self) -> int:
+        return self.table.num_columns
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """What calgrid wrote about the table."""
+        return read_metadata(self.table)
+
+    def stacked(self, names: Sequence[str]) -> np.ndarray:
+        """Return columns of numbers as (N, K); DataError where one holds something else."""
+        found = [self[name] for name in names]
+        for name, values in zip(names, found, strict=True):
+            if values.dtype.kind not in "fiu" or values.ndim > 1:
+                held = self.table.field(name).type
+                raise DataError(f"Column '{name}' of {self.path} must hold one number a row, it holds {held}.")
+        return np.column_stack(found)
+
+
+def load(path: Path) -> Mapping[str, np.ndarray]:
+    """Return the arrays of an array file, or the columns of a table, by name.
+
+    Raises
+    ------
+    DataError : the file is missing, damaged, of another type, or could run code.
+    """
+    suffix = path.suffix.lower()
+    if suffix in TABLES:
+        return Columns(_load_table(path), path)
+    if suffix in (".pt", ".pth"):
+        return _load_tensors(path)
+    if suffix in ARRAY_FILES:
+        return _load_arrays(path)
+    if path.is_dir() and (inside := sorted(path.glob("*.arrow"))):
+        raise DataError(f"{path} is a folder: give the file in it, {inside[0]}.")
+    known = ", ".join((*TABLES, *ARRAY_FILES))
+    raise DataError(f"{path}: unknown file type '{suffix}'; use one of {known}.")
+
+
+def _load_arrays(path: Path) -> dict[str, np.ndarray]:
+    require_file(path)
+    suffix = path.suffix.lower()
+    try:
+        if suffix == ".safetensors":
+            return load_file(path)
+        if suffix == ".npy":
+            return {UNNAMED: np.load(path, allow_pickle=False)}
+        if not zipfile.is_zipfile(path):  # numpy would speak of pickles
+            raise ValueError("no .npz archive")
+        with np.load(path, allow_pickle=False) as stream:
+            names, members = stream.files, {name: stream[name] for name in stream.files}
+    except Exception as error:  # damaged archives raise many kinds
+        reason = str(error).split(". ")[0]
+        raise DataError(f"The file {path} cannot be read ({reason}); write it again.") from None
+    if twice := sorted(name for name in members if names.count(name) > 1):
+        raise DataError(f"{path} has several members named '{twice[0]}': keep one.")
+    return {name: value for name, value in members.items() if isinstance(value, np.ndarray)}
+
+
+def _load_tensors(path: Path) -> dict[str, np.ndarray]:
+    """Tensors of a dictionary by name, those of a pair as logits and labels, or a single one."""
+    require_file(path)
+    try:
+        import torch  # noqa: PLC0415  (which takes seconds, and nothing else here needs)
+    except ImportError:
+        raise DataError(f"{path}: reading {path.suffix} needs PyTorch; install it, or save .npz.") from None
+    try:
+        found = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception:  # damaged files raise many kinds, and long texts
+        raise DataError(
+            f"The file {path} is damaged, or holds more than tensors, so that reading it could run code: save it again "
+            "by torch.save({'logits': logits, 'label': labels}, path), both of them tensors."
+        ) from None
+    if isinstance(found, torch.Tensor):
+        found = {UNNAMED: found}
+    elif isinstance(found, list | tuple) and len(found) == 2:
+        found = dict(zip(("logits", "label"), found, strict=True))
+    arrays = {}
+    for name, value in found.items() if isinstance(found, Mapping) else ():
+        if isinstance(value, torch.Tensor):
+            plain = value.detach().float() if value.dtype is torch.bfloat16 else value.detach()
+            arrays[str(name)] = plain.numpy()
+        elif isinstance(value, list):  # of names or numbers
+            arrays[str(name)] = np.asarray(value)
+    return arrays
+
+
+def _load_table(path: Path) -> pa.Table:
+    suffix = path.suffix.lower()
+    if suffix == ".parquet":
+        return read_table(path, "logits file", "write it again")
+    require_file(path)
+    try:
+        if suffix == ".csv":
+            table = pa.csv.read_csv(path)
+        else:
+            try:  # a data set is stored as a stream
+                table = pa.ipc.open_stream(path.read_bytes()).read_all()
+            except pa.ArrowInvalid:
+                table = pa.ipc.open_file(path.read_bytes()).read_all()
+    except pa.ArrowException as error:
+        reason = str(error).splitlines()[0].rstrip(".")
+        raise DataError(f"The file {path} cannot be read ({reason}); write it again.") from None
+    if suffix == ".csv" and all(map(NUMBER.fullmatch, table.column_names)):
+        raise DataError(f"{path} has no first line with the names of its columns: write one, with 'label' in it.")
+    return table
+
+
+def class_columns(
+    columns: Columns,
+    ignored: Sequence[str],
+    labels: np.ndarray | None,
+    key: str | None = None,
+    classes: Sequence[str] | None = None,
+) -> tuple[list[str], Sequence[str] | None]:
+    """Find the columns of a wide table that hold one class each, in the order of the classes.
+
+    They are those that end in the names of ``classes``, else those that end in 0 to K-1, else all that are left if they
+    are floating-point numbers; none where more than one choice is possible.
+
+    Parameters
+    ----------
+    ignored : names of columns that hold something else.
+    labels : (N,), text where the classes have names.
+    key : what the names of the columns begin with, where several sets are there.
+    classes : names of the classes, in order.
+
+    Returns
+    -------
+    columns : their names; empty where there are none.
+    classes : names of the classes where the columns give them, else what was given.
+    """
+    names = [name for name in columns if name not in ignored and name.startswith(key or "")]
+    if classes and (start := _common_start(names, classes)) is not None:
+        return [start + name for name in classes], classes
+    numbered: dict[str, dict[int, str]] = {}
+    for name in names:
+        if match := re.fullmatch(r"(.*?)(\d+)", name):
+            numbered.setdefault(match[1], {})[int(match[2])] = name
+    complete = [found for found in numbered.values() if len(found) > 1 and max(found) == len(found) - 1]
+    if len(complete) == 1:
+        return [name for _, name in sorted(complete[0].items())], classes
+    real = all(pa.types.is_floating(columns.table.field(name).type) for name in names)
+    if classes or complete or len(names) < 2 or not real:
+        return [], classes
+    if labels is None or labels.dtype.kind not in "OUS":
+        return names, None
+    start = _common_start(names, {str(label) for label in labels})
+    if start is None or not all(name.startswith(start) for name in names):
+        return [], None
+    return names, [name.removeprefix(start) for name in names]
+
+
+def _common_start(names: Sequence[str], classes: Iterable[str]) -> str | None:
+    """The one text that, put before each class, gives one of the names; None where there is none, or several are."""
+    wanted = list(classes)
+    starts = {name.removesuffix(wanted[0]) for name in names if name.endswith(wanted[0])}
+    fitting = [start for start in starts if all(start + name in names for name in wanted)]
+    return fitting[0] if len(fitting) == 1 else None

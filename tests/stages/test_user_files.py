@@ -1,0 +1,407 @@
+"""Files of other people: what is stated is read to the last bit, everything else is one sentence."""
+
+import json
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+from safetensors.numpy import save_file
+from tests.stages.user_files import arrays, file_of, npz, softmax
+
+from calgrid.errors import DataError
+from calgrid.stages.user_files import predicted, read_any
+from calgrid.storage.logits import Logits, write_logits
+
+NAMES = ["cat", "dog", "eel", "fox"]
+
+
+@pytest.mark.parametrize("label_name", ["label", "labels", "y"])
+@pytest.mark.parametrize("suffix", [".npz", ".safetensors"])
+def test_arrays(tmp_path, suffix, label_name):
+    logits, labels = arrays()
+    path = tmp_path / f"test{suffix}"
+    content = {"logits": logits, label_name: labels}
+    if suffix == ".npz":
+        npz(path, **content)
+    else:
+        save_file(content, path)
+    data = read_any(path, "logits")
+    assert np.array_equal(data.logits, logits)
+    assert data.label.tolist() == labels.tolist()
+    assert (data.label.dtype, data.logits.dtype) == (np.int32, np.float32)
+
+
+@pytest.mark.parametrize("kind", [np.float16, np.float64, np.int64])
+def test_any_real_numbers(tmp_path, kind):
+    path = npz(tmp_path / "test.npz", logits=np.array([[1, -2], [3, 0]], kind), label=np.array([0, 1], np.uint8))
+    assert read_any(path, "logits").logits.tolist() == [[1.0, -2.0], [3.0, 0.0]]
+
+
+def test_parquet_of_ours_and_of_others(tmp_path):
+    logits, labels = arrays()
+    ours, theirs = tmp_path / "ours.parquet", tmp_path / "theirs.PARQUET"
+    write_logits(ours, Logits(np.arange(20, dtype=np.int32), labels.astype(np.int32), logits))
+    pq.write_table(pa.table({"label": labels, "logits": logits.astype(float).tolist()}), theirs)
+    for path in (ours, theirs):
+        data = read_any(path, "logits")
+        assert np.array_equal(data.logits, logits)
+        assert data.label.tolist() == labels.tolist()
+
+
+def test_probabilities_of_zero_and_one(tmp_path):
+    path = npz(tmp_path / "p.npz", probabilities=np.eye(3), label=np.arange(3))
+    data = read_any(path, "probabilities")
+    assert np.isfinite(data.logits).all()
+    assert softmax(data.logits) == pytest.approx(np.eye(3), abs=1e-30)
+
+
+def test_the_kind_is_stated_and_never_guessed(tmp_path, refuses):
+    """Probabilities that are stated to be logits are refused, other logits are not."""
+    probabilities, labels = softmax(arrays()[0]), arrays()[1]
+    path = npz(tmp_path / "p.npz", logits=probabilities.astype(np.float16), label=labels)
+    said = "p.npz is stated to hold logits, but every row is 0 or more and sums to 1"
+    with refuses(DataError, said, "--kind probabilities", "kind: probabilities", "subtract 1"):
+        read_any(path, "logits")
+    assert read_any(path, "probabilities").probabilities == pytest.approx(probabilities, abs=1e-3)
+    for other in (probabilities - 1, np.r_[probabilities[:-1], [[0, 0, 0, 3]]], np.log(probabilities)):
+        path = npz(tmp_path / "l.npz", logits=other, label=labels)
+        assert predicted(read_any(path, "logits")) == pytest.approx(softmax(other.astype(np.float32)))
+
+
+def test_an_index_that_is_there_twice(tmp_path, refuses):
+    logits, labels = arrays()
+    path = npz(tmp_path / "t.npz", logits=logits, label=labels, index=np.arange(20) % 17)
+    with refuses(DataError, "t.npz has index 0 more than once", "give each its own, or leave 'index' out"):
+        read_any(path, "logits")
+
+
+@pytest.mark.parametrize("name", ["probs", "probabilities"])
+@pytest.mark.parametrize("suffix", ["npz", "parquet"])
+def test_probabilities_that_are_not_stated_are_refused(tmp_path, refuses, suffix, name):
+    path = file_of(tmp_path / f"p.{suffix}", **{name: np.eye(2)}, label=np.arange(2))
+    said = f"{path} is stated to hold logits, but it holds '{name}'"
+    with refuses(DataError, said, "--kind probabilities", "kind: probabilities"):
+        read_any(path, "logits")
+
+
+@pytest.mark.parametrize("suffix", ["npz", "parquet"])
+def test_what_is_stated_counts_and_not_that_the_column_is_named_logits(tmp_path, refuses, suffix):
+    path = file_of(tmp_path / f"p.{suffix}", logits=np.eye(2, dtype=np.float32), label=np.arange(2))
+    assert np.array_equal(read_any(path, "probabilities").probabilities, np.eye(2))
+    path = file_of(tmp_path / f"l.{suffix}", logits=3 * np.eye(2, dtype=np.float32), label=np.arange(2))
+    with refuses(DataError, "stated to hold probabilities, but row 0 sums to 3"):
+        read_any(path, "probabilities")
+
+
+@pytest.mark.parametrize("suffix", ["npz", "parquet"])
+def test_of_both_kinds_the_stated_one_is_read(tmp_path, suffix):
+    logits, labels = arrays()
+    shares = np.full((20, 4), 0.25)
+    path = file_of(tmp_path / f"p.{suffix}", logits=logits, probabilities=shares, label=labels)
+    assert np.array_equal(read_any(path, "logits").logits, logits)
+    assert read_any(path, "logits").probabilities is None
+    assert np.array_equal(read_any(path, "probabilities").probabilities, shares)
+
+
+@pytest.mark.parametrize("suffix", ["npz", "parquet"])
+def test_names_of_labels(tmp_path, refuses, suffix):
+    logits, labels = arrays()
+    for name in ("label", "labels", "y", "target", "targets"):
+        path = file_of(tmp_path / f"{name}.{suffix}", logits=logits, **{name: labels})
+        assert read_any(path, "logits").label.tolist() == labels.tolist()
+    same = file_of(tmp_path / f"same.{suffix}", logits=logits, label=labels, y=labels)
+    assert read_any(same, "logits").label.tolist() == labels.tolist()
+    other = file_of(tmp_path / f"other.{suffix}", logits=logits, label=labels, labels=3 - labels)
+    with refuses(DataError, f"{other} holds 'label' and 'labels', which differ"):
+        read_any(other, "logits")
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("suffix", ["npz", "parquet"])
+def test_probabilities_are_kept_to_the_last_bit(tmp_path, suffix, dtype):
+    """Shares of votes: their logarithm in float32 would break the ties."""
+    shares = (np.random.default_rng(0).multinomial(5, [0.2] * 5, 50) / 5).astype(dtype)
+    path = file_of(tmp_path / f"votes.{suffix}", probs=shares, label=np.arange(50) % 5)
+    found = predicted(read_any(path, "probabilities"))
+    assert found.dtype == dtype
+    assert np.array_equal(found, shares)
+
+
+def test_rows_that_the_metrics_would_refuse_are_divided_by_their_sum(tmp_path):
+    path = npz(tmp_path / "p.npz", probs=np.array([[0.5, 0.5], [0.5, 0.5005]]), label=np.array([0, 1]))
+    found = predicted(read_any(path, "probabilities"))
+    assert found.sum(axis=1) == pytest.approx([1, 1], abs=1e-12)
+    assert found[1, 1] == pytest.approx(0.5005 / 1.0005)
+
+
+def test_members_that_are_no_arrays(tmp_path, refuses):
+    path = tmp_path / "t.npz"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("logits", "1 2 3")
+    with refuses(DataError, "must hold an array 'logits'", "it holds nothing"):
+        read_any(path, "logits")
+
+
+def test_a_member_that_is_there_twice(tmp_path, refuses):
+    logits, labels = arrays()
+    path = npz(tmp_path / "t.npz", logits=logits, label=labels)
+    with zipfile.ZipFile(path, "a") as archive, pytest.warns(UserWarning, match="Duplicate name"):
+        archive.writestr("logits.npy", archive.read("label.npy"))
+    with refuses(DataError, "t.npz has several members named 'logits': keep one"):
+        read_any(path, "logits")
+
+
+def test_labels_that_count_from_one(tmp_path, refuses):
+    path = npz(tmp_path / "t.npz", logits=np.zeros((3, 3)), label=np.array([1, 2, 3]))
+    with refuses(DataError, "label 3 is outside 0..2", "count from 1, so subtract 1"):
+        read_any(path, "logits")
+
+
+@pytest.mark.parametrize("name", ["t.npz", "t.parquet", "t.safetensors"])
+def test_a_file_that_may_not_be_read_is_not_called_damaged(tmp_path, monkeypatch, name):
+    (tmp_path / name).write_bytes(b"closed")
+
+    def closed(path, *_args, **_options):
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "open", closed)
+    with pytest.raises(PermissionError, match=name):
+        read_any(tmp_path / name, "logits")
+
+
+def test_a_damaged_file_of_yours_is_to_be_written_again(tmp_path, refuses):
+    (tmp_path / "t.parquet").write_bytes(b"no table")
+    with refuses(DataError, "t.parquet is damaged", "write it again"):
+        read_any(tmp_path / "t.parquet", "logits")
+
+
+@pytest.mark.parametrize(
+    ("values", "parts"),
+    [
+        ([[0.5, 0.5], [0.5, 0.6]], ["row 1 sums to 1.1", "kind: logits"]),
+        ([[1.5, -0.5], [0.5, 0.5]], ["smallest value -0.5"]),
+        ([[2.0, 3.0], [0.0, 1.0]], ["row 0 sums to 5"]),
+    ],
+)
+def test_what_is_no_probability(tmp_path, refuses, values, parts):
+    path = npz(tmp_path / "p.npz", probs=np.array(values), label=np.array([0, 1]))
+    with refuses(DataError, str(path), "is stated to hold probabilities", *parts):
+        read_any(path, "probabilities")
+
+
+def test_rows_without_a_label(tmp_path, refuses):
+    path = npz(tmp_path / "t.npz", logits=arrays()[0], label=np.full(20, -1))
+    with refuses(DataError, "20 rows have no label (-1)", "cannot be scored"):
+        read_any(path, "logits")
+
+
+def test_nothing_is_unpickled(tmp_path, refuses):
+    path = tmp_path / "t.npz"
+    np.savez(path, logits=np.array([[1.0, None]], dtype=object), label=np.array([0]))
+    with refuses(DataError, f"The file {path} cannot be read"):
+        read_any(path, "logits")
+
+
+@pytest.mark.parametrize("name", ["t.npz", "t.safetensors", "t.parquet"])
+def test_missing_files_and_folders(tmp_path, refuses, name):
+    with refuses(DataError, name, "does not exist"):
+        read_any(tmp_path / name, "logits")
+    (tmp_path / name).mkdir()
+    with refuses(DataError, name, "is a folder"):
+        read_any(tmp_path / name, "logits")
+
+
+# forms ------------------------------------------------------------------------------------------------------------
+
+
+def wide(path, names, logits, label, **others):
+    """A table with one column a class, as .csv or Parquet."""
+    columns = dict(zip(names, logits.T.astype(np.float64), strict=True))
+    table = pa.table({**others, **columns, "target": label})
+    if path.suffix == ".csv":
+        pa.csv.write_csv(table, path)
+    else:
+        pq.write_table(table, path)
+    return path
+
+
+def saved(path, found):
+    torch.save(found, path)
+    return path
+
+
+def assert_read(data, logits, labels):
+    assert np.array_equal(data.logits, logits)
+    assert data.label.tolist() == labels.tolist()
+    assert (data.label.dtype, data.logits.dtype) == (np.int32, np.float32)
+
+
+def test_tensors_of_a_dictionary_of_a_pair_and_alone(tmp_path):
+    logits, labels = arrays()
+    tensor, truth = torch.tensor(logits, requires_grad=True), torch.tensor(labels)
+    assert_read(read_any(saved(tmp_path / "a.pt", {"logits": tensor, "targets": truth}), "logits"), logits, labels)
+    assert_read(read_any(saved(tmp_path / "b.pth", (tensor, truth)), "logits"), logits, labels)
+    alone = saved(tmp_path / "c.pt", tensor.detach())
+    assert_read(read_any(alone, "logits", saved(tmp_path / "y.pt", truth)), logits, labels)
+    half = read_any(saved(tmp_path / "d.pt", (tensor.bfloat16(), truth)), "logits").logits
+    assert half == pytest.approx(logits, rel=1e-2)
+
+
+def test_what_could_run_code_is_refused(tmp_path, refuses):
+    for name, content in (("numpy", {"logits": np.zeros((2, 2))}), ("object", Path("x"))):
+        path = saved(tmp_path / f"{name}.pt", content)
+        with refuses(DataError, str(path), "holds more than tensors", "torch.save({'logits': logits, 'label': labels}"):
+            read_any(path, "logits")
+    np.save(tmp_path / "o.npy", np.array([None]), allow_pickle=True)
+    with refuses(DataError, "o.npy cannot be read", "pickle"):
+        read_any(tmp_path / "o.npy", "logits")
+
+
+def test_labels_in_a_file_of_their_own(tmp_path, refuses):
+    logits, labels = arrays()
+    np.save(tmp_path / "z.npy", logits)
+    np.save(tmp_path / "y.npy", labels)
+    pq.write_table(pa.table({"y": labels}), tmp_path / "y.parquet")
+    npz(tmp_path / "t.npz", truth=labels)
+    for name, key in (("y.npy", None), ("y.parquet", None), ("t.npz", "truth")):
+        assert_read(read_any(tmp_path / "z.npy", "logits", tmp_path / name, label_key=key), logits, labels)
+    with refuses(DataError, "z.npy holds one array without a name: give its labels by --labels", "test_labels"):
+        read_any(tmp_path / "z.npy", "logits")
+    with refuses(DataError, "t.npz must hold labels named 'label'; it holds truth", "--label-key"):
+        read_any(tmp_path / "z.npy", "logits", tmp_path / "t.npz")
+    np.save(tmp_path / "y.npy", labels[:3])
+    with refuses(DataError, "3 values of 'label' for 20 rows"):
+        read_any(tmp_path / "z.npy", "logits", tmp_path / "y.npy")
+
+
+def test_arrays_of_other_names_are_named(tmp_path, refuses):
+    logits, labels = arrays()
+    path = tmp_path / "t.npz"
+    np.savez(path, logits, labels)
+    with refuses(DataError, "it holds arr_0, arr_1: name them by --values-key and --label-key"):
+        read_any(path, "logits")
+    assert_read(read_any(path, "logits", values_key="arr_0", label_key="arr_1"), logits, labels)
+    with refuses(DataError, "it holds arr_0, arr_1"):
+        read_any(path, "logits", values_key="arr_2", label_key="arr_1")
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+@pytest.mark.parametrize("names", [["logit_3", "logit_1", "logit_0", "logit_2"], ["3", "1", "0", "2"]])
+def test_numbered_columns_are_read_in_the_order_of_their_numbers(tmp_path, suffix, names):
+    logits, labels = arrays()
+    others = {"id": np.arange(100, 120), "file": [f"{row}.png" for row in range(20)]}
+    data = read_any(wide(tmp_path / f"t.{suffix}", names, logits, labels, **others), "logits")
+    assert_read(data, logits[:, [2, 1, 3, 0]], labels)
+
+
+@pytest.mark.parametrize("start", ["", "score_"])
+def test_columns_with_the_names_of_classes(tmp_path, start):
+    """The label 'fox' of a column at the third place is class 2; named classes decide the order."""
+    logits, labels = arrays()
+    order = [0, 1, 3, 2]
+    names = [f"{start}{NAMES[number]}" for number in order]
+    words = np.array(NAMES)[labels]
+    path = wide(tmp_path / "t.csv", names, logits[:, order], words)
+    assert_read(read_any(path, "logits"), logits[:, order], np.argsort(order)[labels])
+    assert_read(read_any(path, "logits", classes=NAMES), logits, labels)
+    path = wide(tmp_path / "t.parquet", names, logits[:, order], labels, row=np.arange(20))
+    assert_read(read_any(path, "logits", classes=NAMES), logits, labels)
+
+
+def test_columns_that_more_than_one_reading_would_fit_are_refused(tmp_path, refuses):
+    logits, labels = arrays()
+    said = ["one column a class", "--values-key", "--classes"]
+    path = wide(tmp_path / "number.csv", NAMES, logits, labels, number=np.arange(20))  # an id, or a fifth class?
+    with refuses(DataError, "number.csv", "it holds cat, dog, eel, fox, number, target", *said):
+        read_any(path, "logits")
+    two = np.c_[logits, softmax(logits)]
+    path = wide(tmp_path / "two.csv", [f"{kind}_{k}" for kind in "lp" for k in range(4)], two, labels)
+    with refuses(DataError, "two.csv", *said):
+        read_any(path, "logits")
+    assert_read(read_any(path, "logits", values_key="l_"), logits, labels)
+    assert read_any(path, "probabilities", values_key="p_").probabilities == pytest.approx(softmax(logits))
+    gap = wide(tmp_path / "gap.parquet", ["c0", "c1", "c3", "c4"], logits, labels, row=np.arange(20))
+    with refuses(DataError, "gap.parquet", *said):
+        read_any(gap, "logits")
+
+
+def test_damaged_tables(tmp_path, refuses):
+    for name, text, parts in (
+        ("names.csv", "0.5,1.5,1\n0.1,0.2,0\n", ["has no first line with the names of its columns"]),
+        ("ragged.csv", "a0,a1,label\n1,2\n", ["ragged.csv cannot be read", "Expected 3 columns, got 2"]),
+        ("empty.csv", "", ["empty.csv cannot be read"]),
+        ("hole.csv", "a0,a1,label\n1,,0\n", ["Column 'a1' of", "has 1 empty rows"]),
+        ("words.csv", "a0,a1,label\n1,x,0\n", ["Column 'a1' of", "must hold one number a row, it holds string"]),
+        ("twice.csv", "a0,a0,label\n1,2,0\n", ["has 2 columns named 'a0': keep one"]),
+        ("none.arrow", "x", ["none.arrow cannot be read"]),
+    ):
+        (tmp_path / name).write_text(text)
+        with refuses(DataError, name, *parts):
+            read_any(tmp_path / name, "logits")
+
+
+def test_arrow_as_a_stream_and_as_a_file(tmp_path, refuses):
+    """Hugging Face data sets are stored as a folder that holds streams."""
+    logits, labels = arrays()
+    table = pa.table({"label": labels, "logits": logits.tolist()}, metadata={"huggingface": json.dumps({"info": {}})})
+    folder = tmp_path / "test"
+    folder.mkdir()
+    for name, write in (("data-00000-of-00001.arrow", pa.ipc.new_stream), ("t.arrow", pa.ipc.new_file)):
+        with write(folder / name, table.schema) as writer:
+            writer.write_table(table)
+        assert_read(read_any(folder / name, "logits"), logits, labels)
+    with refuses(DataError, "test is a folder: give the file in it, ", "data-00000-of-00001.arrow"):
+        read_any(folder, "logits")
+
+
+def test_labels_as_text_and_as_rows_with_a_single_one(tmp_path, refuses):
+    logits, labels = arrays()
+    words = np.array(NAMES)[labels]
+    text = npz(tmp_path / "text.npz", logits=logits, label=words)
+    assert_read(read_any(text, "logits", classes=NAMES), logits, labels)
+    with refuses(DataError, "labels are text (", "--classes A,B,...", "classes: [A, B, ...]"):
+        read_any(text, "logits")
+    with refuses(DataError, "label 'fox' is none of the classes cat, dog, eel, yak"):
+        read_any(text, "logits", classes=[*NAMES[:3], "yak"])
+    with refuses(DataError, "has 4 columns for the 3 classes cat, dog, eel"):
+        read_any(text, "logits", classes=NAMES[:3])
+    hot = npz(tmp_path / "hot.npz", logits=logits, label=np.eye(4)[labels])
+    assert_read(read_any(hot, "logits"), logits, labels)
+    with refuses(DataError, "'label' has the wrong shape (20, 4)"):
+        read_any(npz(tmp_path / "two.npz", logits=logits, label=np.ones((20, 4), int)), "logits")
+
+
+@pytest.mark.parametrize("shape", [(20,), (20, 1)])
+@pytest.mark.parametrize("kind", ["logits", "probabilities"])
+def test_one_column_is_two_classes_where_that_is_said(tmp_path, refuses, kind, shape):
+    labels, scores = np.arange(20) % 2, np.linspace(0.05, 0.95, 20).reshape(shape)
+    path = npz(tmp_path / "t.npz", label=labels, **{kind: scores})
+    with refuses(
+        DataError, f"{kind} must have shape (N, K)", f"got {shape}", "say --binary (in a study, binary: true)"
+    ):
+        read_any(path, kind)
+    p = scores.ravel() if kind == "probabilities" else 1 / (1 + np.exp(-scores.ravel()))
+    assert predicted(read_any(path, kind, binary=True)) == pytest.approx(np.c_[1 - p, p], abs=1e-7)
+    full = npz(tmp_path / "full.npz", logits=np.zeros((3, 2)), label=[0, 1, 1])
+    with refuses(DataError, "--binary is for one column of class 1, and logits have shape (3, 2)"):
+        read_any(full, "logits", binary=True)
+
+
+def test_one_column_of_a_table_and_logits_that_look_like_probabilities(tmp_path, capsys, refuses):
+    pq.write_table(pa.table({"prob": [0.2, 0.9], "y": [0, 1], "id": [7, 8]}), tmp_path / "t.parquet")
+    found = read_any(tmp_path / "t.parquet", "probabilities", binary=True)
+    assert found.probabilities.tolist() == [[0.8, 0.2], [pytest.approx(0.1), 0.9]]
+    assert capsys.readouterr().err == ""
+    read_any(tmp_path / "t.parquet", "logits", values_key="prob", binary=True)
+    assert "are between 0 and 1, as probabilities are: state --kind probabilities" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["t.txt", "t", "t.pkl"])
+def test_other_kinds_of_file(tmp_path, refuses, name):
+    (tmp_path / name).touch()
+    with refuses(DataError, "unknown file type", "use one of .parquet, .csv, .arrow, .npz, .npy, .safetensors, .pt"):
+        read_any(tmp_path / name, "logits")
