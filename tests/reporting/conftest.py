@@ -374,7 +374,7 @@ def ablation_tables(ablation) -> Path:
 @pytest.fixture(scope="session")
 def ablation_figures(ablation) -> Path:
     """Folder with the figures of the ablation."""
-    write_figures(ablation.folder, ablation.manifest, ablation.folder / "figures")
+    write_figures(ablation.folder, ablation.manifest, ablation.folder / "figures", (".png",))
     return ablation.folder / "figures"
 
 
@@ -418,7 +418,7 @@ def figures(study) -> Path:
 @pytest.fixture(scope="session")
 def external_figures(external) -> Path:
     """Folder with the figures of the external study."""
-    write_figures(external.folder, external.manifest, external.folder / "figures")
+    write_figures(external.folder, external.manifest, external.folder / "figures", (".png",))
     return external.folder / "figures"
 
 

@@ -1,6 +1,7 @@
 """Figures exist where there are data, are readable pictures, and have the same bytes every time."""
 
 import json
+from xml.etree import ElementTree
 
 import numpy as np
 import pandas as pd
@@ -8,7 +9,8 @@ import pytest
 from PIL import Image
 from scipy.stats import spearmanr
 
-from calgrid.reporting.figures import FIGURES, write_figures
+from calgrid.reporting.figure import Frame
+from calgrid.reporting.figures import FIGURES, intervals, pareto, write_figures
 from calgrid.reporting.figures.histories import drops
 from calgrid.reporting.index import CATEGORIES, read_index
 from calgrid.reporting.plotting import points, style
@@ -20,6 +22,7 @@ KINDS = (
     "over_under",
     "ece_intervals",
     "accuracy_ece",
+    "pareto",
     "shift_severity",
     "corruption_reduction",
     "training",
@@ -28,13 +31,41 @@ KINDS = (
 
 def test_every_figure_is_a_picture_of_sane_size(figures):
     names = {path.name for path in figures.iterdir()}
-    assert names == {"index.json", *(f"{kind}_digits_resnet8.png" for kind in KINDS)}
+    suffixes = ("png", "svg", "pdf")
+    assert names == {"index.json", *(f"{kind}_digits_resnet8.{suffix}" for kind in KINDS for suffix in suffixes)}
     for path in figures.glob("*.png"):
         with Image.open(path) as picture:
             picture.verify()
             width, height = picture.size
         assert 600 <= width <= 1300
         assert 200 <= height <= 3000
+
+
+def test_pictures_of_lines_are_complete_and_say_no_date(figures):
+    for path in figures.glob("*.svg"):
+        words = " ".join(ElementTree.parse(path).getroot().itertext())
+        assert "dc:date" not in path.read_text()
+        assert words.strip()
+    for path in figures.glob("*.pdf"):
+        content = path.read_bytes()
+        assert content.startswith(b"%PDF")
+        assert content.rstrip().endswith(b"%%EOF")
+        assert b"CreationDate" not in content
+
+
+def test_ends_of_cut_intervals_are_arrows(study):
+    data = StudyData(study.folder, study.manifest)
+    rows = intervals.collect(data, data.groups[0]).assign(accuracy_ci_low=0.1, accuracy_ci_high=0.99)
+    axes = intervals.ECE[1](Frame(data, data.groups[0], rows)).axes
+    left, right = ([line for line in axes[2].lines if line.get_marker() == shape] for shape in "<>")
+    assert sum(len(line.get_xdata()) for line in left) == len(rows)
+    assert {value for line in left for value in line.get_xdata()} == {axes[2].get_xlim()[0]}
+    assert sum(len(line.get_xdata()) for line in right) == len(rows) * (axes[2].get_xlim()[1] < 99)
+
+
+def test_the_front_holds_what_nothing_cheaper_beats():
+    rows = pd.DataFrame({"seconds": [1.0, 2.0, 3.0, 3.0, 4.0], "nll_mean": [0.5, 0.6, 0.4, 0.3, 0.3]})
+    assert list(pareto.front(rows).index) == [0, 3]
 
 
 def test_no_figure_is_blank(figures):
@@ -79,7 +110,7 @@ def test_external_runs_have_no_training_and_no_shift(external_figures):
 
 def test_checkpoints_are_drawn_apart_and_training_once(build, tmp_path):
     study = build(checkpoints=("best", "last"), seeds=(0,), shifts=(), ood=(), methods=("ce",))
-    write_figures(study.folder, study.manifest, tmp_path / "out")
+    write_figures(study.folder, study.manifest, tmp_path / "out", (".png",))
     names = {path.name for path in (tmp_path / "out").glob("*.png")}
     assert {"reliability_digits_resnet8_best.png", "reliability_digits_resnet8_last.png"} < names
     assert [name for name in names if name.startswith("training")] == ["training_digits_resnet8.png"]
@@ -87,7 +118,7 @@ def test_checkpoints_are_drawn_apart_and_training_once(build, tmp_path):
 
 def test_studies_without_uncalibrated_networks_or_intervals_can_be_drawn(build, tmp_path):
     study = build(calibrators=("ts",), seeds=(0,), ood=(), resamples=0)
-    write_figures(study.folder, study.manifest, tmp_path / "out")
+    write_figures(study.folder, study.manifest, tmp_path / "out", (".png",))
     found = {path.name.removesuffix("_digits_resnet8.png") for path in (tmp_path / "out").glob("*.png")}
     assert found == set(KINDS) - {"reliability", "over_under", "corruption_reduction"}
 
@@ -154,7 +185,7 @@ def test_fedlas_figures_are_drawn_where_there_are_fedlas_runs(ablation_figures):
 
 @pytest.mark.slow
 def test_fedlas_figures_have_the_same_bytes_every_time(ablation, ablation_figures, tmp_path):
-    write_figures(ablation.folder, ablation.manifest, tmp_path)
+    write_figures(ablation.folder, ablation.manifest, tmp_path, (".png",))
     for path in (*tmp_path.glob("gate*"), *tmp_path.glob("saturation*"), *tmp_path.glob("over_under*")):
         assert path.read_bytes() == (ablation_figures / path.name).read_bytes(), path.name
 

@@ -322,7 +322,7 @@ def test_report_leads_from_the_list_to_the_figure(several, tmp_path):
         kept = tuple(kind for kind in FIGURES if kind.id == "corruption_reduction")
         patch.setattr("calgrid.reporting.figures.FIGURES", kept)
         manifest["runs"] = several.manifest["runs"]
-        write_figures(tmp_path, manifest, tmp_path / "figures")
+        write_figures(tmp_path, manifest, tmp_path / "figures", (".png",))
     files = {path.name for path in (tmp_path / "figures").iterdir()}
     assert {"smart_figures.csv", "smart_figures.md", "index.json"} < files
     assert {entry["figure"] for entry in read_index(tmp_path / "figures")} == {"corruption_reduction"}

@@ -154,12 +154,12 @@ def rows_of(written, run_method, probe):
 @pytest.mark.slow
 def test_every_figure_is_drawn_with_a_caption_and_the_same_bytes(build_probed, tmp_path):
     for folder in ("a", "b"):
-        write_figures(build_probed.folder, build_probed.manifest, tmp_path / folder)
+        write_figures(build_probed.folder, build_probed.manifest, tmp_path / folder, (".png",))
     entries = {each["id"].removesuffix("_digits_resnet8"): each for each in read_index(tmp_path / "a")}
     assert {*DRAWN, "confidence_histogram"} <= set(entries)
     for name in DRAWN:
         entry = entries[name]
-        assert entry["category"] == "Probes"
+        assert entry["category"] == ("Appendix" if name in ("embedding", "misjudged") else "Probes")
         assert "one seed" in entry["caption"] if name in ("embedding", "misjudged") else "3 seeds" in entry["caption"]
         assert entry["caption"].endswith(".")
         path = tmp_path / "a" / entry["file"]

@@ -30,7 +30,7 @@ def largest(data):
 @pytest.fixture(scope="module")
 def entries(sizes, tmp_path_factory):
     out = tmp_path_factory.mktemp("figures")
-    write_figures(sizes.folder, sizes.manifest, out)
+    write_figures(sizes.folder, sizes.manifest, out, (".png",))
     return {entry["id"]: entry for entry in read_index(out)}
 
 

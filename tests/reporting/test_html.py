@@ -80,7 +80,7 @@ def test_the_page_needs_nothing_else(text, page):
 def test_every_figure_is_embedded_with_its_caption_as_alternative_text(study, page):
     entries = read_index(study.folder / "figures")
     images = page.all("img")
-    assert len(images) == len(entries) == 8
+    assert len(images) == len(entries) == 9
     by_caption = {image["alt"]: image["src"] for image in images}
     for entry in entries:
         content = base64.b64decode(by_caption[entry["caption"]].removeprefix("data:image/png;base64,"))
@@ -296,6 +296,6 @@ def test_the_questions_of_a_study_come_first(ablation, ablation_tables, ablation
     write_report(ablation.folder, ablation.manifest, ablation.folder / "report.html")
     text = (ablation.folder / "report.html").read_text()
     tables = re.findall(r'id="table-([a-z_]+)"', text)
-    assert tables[0] == "comparisons"
+    assert tables[:2] == ["overview", "comparisons"]
     assert text.index('<section id="methods">') < text.index('id="table-comparisons"')
     assert 'id="table-indicator"' in text.split('<section id="training">')[1]

@@ -46,10 +46,20 @@ def plain(cell):
     return cell.replace("**", "").split(" ± ")
 
 
-def test_every_table_with_rows_is_written_as_csv_and_markdown(tables):
+def test_every_table_with_rows_is_written_in_three_formats(tables):
     found = {path.name for path in tables.iterdir()}
-    kinds = ("methods", "tests", "calibrators", "calibrator_ranks", "shift", "ood", "costs", "training_time")
-    assert found == {"index.json", *(f"{kind}.{suffix}" for kind in kinds for suffix in ("csv", "md"))}
+    kinds = (
+        "overview",
+        "methods",
+        "tests",
+        "calibrators",
+        "calibrator_ranks",
+        "shift",
+        "ood",
+        "costs",
+        "training_time",
+    )
+    assert found == {"index.json", *(f"{kind}.{suffix}" for kind in kinds for suffix in ("csv", "md", "tex"))}
 
 
 def test_returned_paths_are_the_files(study, tmp_path):
@@ -69,6 +79,34 @@ def test_markdown_shows_percent_with_the_deviation_over_seeds(tables, summary, r
         assert plain(row["NLL (nats) ↓"])[0] == f"{expected.loc['nll', 'mean']:.4f}"
         assert plain(row["Brier ↓"])[0] == f"{expected.loc['brier', 'mean']:.4f}"
         assert row["Seeds"] == "3"
+
+
+def test_latex_has_the_cells_of_markdown(tables, read_markdown):
+    (rows,) = read_markdown(tables / "methods.md").values()
+    lines = (tables / "methods.tex").read_text().splitlines()
+    begin, end = lines.index("\\midrule"), lines.index("\\bottomrule")
+    assert lines[begin - 3] == "\\begin{tabular}{l" + "r" * (len(rows[0]) - 1) + "}"
+    for line, row in zip(lines[begin + 1 : end], rows, strict=True):
+        mean, std = plain(row["NLL (nats) ↓"])
+        shown = f"\\textbf{{{mean}}}" if row["NLL (nats) ↓"].startswith("**") else mean
+        assert line.split(" & ")[4] == f"{shown} {{\\scriptsize $\\pm$ {std}}}"
+        assert line.endswith(" \\\\")
+
+
+def test_the_overview_has_rank_interval_test_and_time(tables, summary, read_markdown):
+    (rows,) = read_markdown(tables / "overview.md").values()
+    (ranked,) = read_markdown(tables / "methods.md").values()
+    assert [row["Method"].split()[0] for row in rows] == [row["Method"] for row in ranked]
+    times = pd.read_csv(tables / "training_time.csv").set_index("method")["ratio_to_baseline"]
+    for row in rows:
+        method = row["Method"].split()[0]
+        expected = means(summary, split="test", method=method, calibrator="none")
+        ece, nll = expected.loc["ece_debiased"], expected.loc["nll"]
+        ends = f"[{100 * ece['ci_low']:.2f}, {100 * ece['ci_high']:.2f}]"
+        assert row["ECE debiased (%)"] == f"{100 * ece['mean']:.2f} {ends}"
+        assert row["Training time (× ce)"] == f"{times[method]:.2f}"
+        if method != "ce":
+            assert row["NLL against ce"].startswith(f"{nll['diff_vs_baseline']:+.4f} {nll['verdict']}, p ")
 
 
 def test_csv_holds_fractions_with_all_digits(tables, summary):
@@ -408,7 +446,9 @@ def test_methods_that_see_validation_data_carry_a_dagger_and_a_footnote(ablation
         if "adafocal" in text:
             assert entry["caption"].endswith("calibrators are fitted on the same data.")
             methods = {
-                row["Method"] for rows in read_markdown(ablation_tables / entry["markdown"]).values() for row in rows
+                row["Method"].split()[0]
+                for rows in read_markdown(ablation_tables / entry["markdown"]).values()
+                for row in rows
             }
             assert "adafocal†" in methods
             assert "adafocal" not in methods

@@ -2,7 +2,7 @@
 
 import base64
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ from markupsafe import Markup, escape
 from calgrid import __version__
 from calgrid.reporting import captions, text
 from calgrid.reporting.findings import findings
-from calgrid.reporting.index import CATEGORIES, PAPER_FIGURES, read_index
+from calgrid.reporting.index import CATEGORIES, PAPER_FIGURES, SUMMARY, read_index
 from calgrid.reporting.papers.figure_lists import figure_lists
 from calgrid.reporting.provenance import provenance
 from calgrid.reporting.study import UNCALIBRATED, Group, StudyData
@@ -20,6 +20,8 @@ from calgrid.storage.atomic import write_text
 from calgrid.storage.records import HIDDEN, Record, study_record
 
 TEMPLATE = "report.html.j2"
+#: the kind of figure that stands first
+HEADLINE = "ece_intervals"
 
 
 def write_report(study: Path, manifest: Mapping[str, Any], out: Path) -> None:
@@ -36,6 +38,8 @@ def write_report(study: Path, manifest: Mapping[str, Any], out: Path) -> None:
     DataError : a file of the study, an index or a figure is missing or damaged.
     """
     data = StudyData(study, manifest)
+    tables, figures = _index(data)
+    headline = _headline(figures)
     context = {
         "study": manifest["study"],
         "version": __version__,
@@ -43,7 +47,9 @@ def write_report(study: Path, manifest: Mapping[str, Any], out: Path) -> None:
         "reading": captions.reading(data),
         "grid": [_grid_row(data, group) for group in data.groups],
         "findings": [(data.label(group), findings(data, group)) for group in data.groups],
-        "sections": _sections(data),
+        "answers": [entry for entry in tables if entry["category"] == SUMMARY],
+        "headline": headline,
+        "sections": _sections(tables, [entry for entry in figures if entry is not headline]),
         "paper_figures": PAPER_FIGURES,
         "provenance": provenance(data),
     }
@@ -94,8 +100,8 @@ def _grid_row(data: StudyData, group: Group) -> dict[str, Any]:
     }
 
 
-def _sections(data: StudyData) -> list[dict[str, Any]]:
-    """Tables and figures by category, empty categories left out."""
+def _index(data: StudyData) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Tables and figures as their stages wrote them, figures with their content."""
     study = data.folder
     for name in ("figures", "tables"):
         if study_record(study / name).exists():
@@ -110,6 +116,16 @@ def _sections(data: StudyData) -> list[dict[str, Any]]:
         {**entry, "data": base64.b64encode((study / "figures" / entry["file"]).read_bytes()).decode()}
         for entry in drawn
     ]
+    return tables, figures
+
+
+def _headline(figures: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
+    """The figure that stands first: calibration errors with intervals, or else the first of the study."""
+    return next((entry for entry in figures if entry["figure"] == HEADLINE), figures[0] if figures else None)
+
+
+def _sections(tables: Sequence[Mapping[str, Any]], figures: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Tables and figures by category, empty categories left out."""
     sections = [
         {
             "title": category,

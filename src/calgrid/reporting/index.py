@@ -6,6 +6,10 @@ from typing import Any
 
 from calgrid.storage.atomic import read_json, write_json
 
+#: shown above all sections
+SUMMARY = "Summary"
+#: section of what a single seed or a single picture shows
+APPENDIX = "Appendix"
 #: section with the lists of printed figures
 PAPER_FIGURES = "Figures of papers"
 #: sections of the report, in order
@@ -19,6 +23,7 @@ CATEGORIES = (
     "Costs",
     "Published numbers",
     PAPER_FIGURES,
+    APPENDIX,
 )
 FILE = "index.json"
 

@@ -32,6 +32,13 @@ class Cell:
         value = text.markdown(self.text)
         return f"{f'**{value}**' if self.bold else value} {text.markdown(self.spread)}".strip()
 
+    @property
+    def latex(self) -> str:
+        """The cell in LaTeX."""
+        value = text.latex(self.text)
+        small = f"{{\\scriptsize {text.latex(self.spread)}}}" if self.spread else ""
+        return " ".join(filter(None, [f"\\textbf{{{value}}}" if self.bold else value, small]))
+
 
 @dataclass(frozen=True)
 class Section:
@@ -74,7 +81,18 @@ class Table:
     @property
     def files(self) -> dict[str, str]:
         """Suffix -> content of the table's files."""
-        return {"csv": text.csv(self.frame), "md": self.markdown}
+        return {"csv": text.csv(self.frame), "md": self.markdown, "tex": self.latex}
+
+    @property
+    def latex(self) -> str:
+        """The table in LaTeX for the package booktabs: one tabular a section."""
+        parts = [f"% {text.one_line(self.title)}: {text.one_line(self.caption)}"]
+        for section in self.sections:
+            rows = [[*map(text.latex, section.header)], *([cell.latex for cell in row] for row in section.rows)]
+            numeric = [any(cell.sort is not None for cell in column) for column in zip(*section.rows, strict=True)]
+            columns = "".join("r" if number else "l" for number in numeric)
+            parts.append(f"% {text.one_line(section.heading)}\n{text.tabular(rows, columns)}")
+        return "\n".join(parts) + "\n"
 
     @property
     def entry(self) -> dict[str, Any]:

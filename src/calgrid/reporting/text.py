@@ -6,6 +6,7 @@ Words of users, such as the questions of a study, stand in tables as words: :fun
 
 import math
 import re
+from collections.abc import Sequence
 from typing import Any
 
 import pandas as pd
@@ -26,6 +27,7 @@ LATEX = str.maketrans(
         "–": "--",
         "↓": "$\\downarrow$",
         "↑": "$\\uparrow$",
+        "†": "$\\dagger$",
         "±": "$\\pm$",
     }
 )
@@ -173,3 +175,15 @@ def markdown(words: str) -> str:
 def latex(words: str) -> str:
     """Write words in LaTeX so that they are shown as they are, in one line."""
     return one_line(words).translate(LATEX)
+
+
+def tabular(rows: Sequence[Sequence[str]], columns: str) -> str:
+    """A table of LaTeX cells for the package booktabs.
+
+    Parameters
+    ----------
+    rows : the first is the header. columns : one letter a column, ``l`` or ``r``.
+    """
+    head, *body = [" & ".join(row) + " \\\\" for row in rows]
+    lines = [f"\\begin{{tabular}}{{{columns}}}", "\\toprule", head, "\\midrule", *body, "\\bottomrule"]
+    return "\n".join([*lines, "\\end{tabular}"])

@@ -1,6 +1,6 @@
-"""Figures of a study as PNG files with fixed bytes, and an index for the report."""
+"""Figures of a study as PNG, SVG and PDF files with fixed bytes, and an index for the report."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +13,13 @@ from calgrid.reporting.figures import (
     histories,
     intervals,
     over_under,
+    pareto,
     reliability,
     scatter,
     sensitivity,
     severity,
 )
-from calgrid.reporting.index import write_index
+from calgrid.reporting.index import APPENDIX, write_index
 from calgrid.reporting.papers.fedlas import feature_profiles, misjudged, saturation, smoothing_curve
 from calgrid.reporting.papers.figure_lists import figure_lists
 from calgrid.reporting.papers.maccal import (
@@ -45,6 +46,8 @@ from calgrid.storage.atomic import replacing, write_text
 
 __all__ = ["FIGURES", "write_figures"]
 
+#: suffix of a format -> what its files must not say, so that the same picture has the same bytes
+FORMATS = {".png": "Software", ".svg": "Date", ".pdf": "CreationDate"}
 METHODS, CALIBRATORS, TRAINING = "Methods", "Calibrators", "Training"
 FIGURES = (
     FigureKind("nll_intervals", "NLL and Brier score", METHODS, *intervals.NLL),
@@ -60,12 +63,13 @@ FIGURES = (
         "backbone_bars", "Adaptive calibration error by backbone", CALIBRATORS, *backbone_bars.FIGURE, each="dataset"
     ),
     FigureKind("accuracy_ece", "Accuracy against ECE", CALIBRATORS, *scatter.FIGURE),
+    FigureKind("pareto", "NLL against the time of training", "Costs", *pareto.FIGURE),
     FigureKind("calibrator_sensitivity", "Hyper-parameters of calibrators", CALIBRATORS, *sensitivity.CALIBRATORS),
     FigureKind("val_size", "Validation rows", CALIBRATORS, *val_size.FIGURE, each="study"),
-    FigureKind("fit_course", "Course of the fit", CALIBRATORS, *fit_course.FIGURE),
+    FigureKind("fit_course", "Course of the fit", APPENDIX, *fit_course.FIGURE),
     FigureKind("fit_objectives", "Objectives of the fit", CALIBRATORS, *fit_objectives.FIGURE),
-    FigureKind("solved_temperature", "Temperature for a fixed confidence", CALIBRATORS, *solved_temperature.FIGURE),
-    FigureKind("margin_temperature", "Temperature by margin", CALIBRATORS, *margin_temperature.FIGURE),
+    FigureKind("solved_temperature", "Temperature for a fixed confidence", APPENDIX, *solved_temperature.FIGURE),
+    FigureKind("margin_temperature", "Temperature by margin", APPENDIX, *margin_temperature.FIGURE),
     FigureKind("margin_reliability", "Reliability by margin", CALIBRATORS, *margin_reliability.FIGURE),
     FigureKind(
         "calibrator_critical_difference",
@@ -89,14 +93,16 @@ FIGURES = (
     ),
     FigureKind("fgsm_margin", "Attack distance by margin", "Probes", *fgsm_margin.FIGURE),
     FigureKind("masked_inference", "Masked heads", "Probes", *masked_inference.FIGURE),
-    FigureKind("embedding", "Images in the plane", "Probes", *embedding.FIGURE),
+    FigureKind("embedding", "Images in the plane", APPENDIX, *embedding.FIGURE),
     FigureKind("prototype_angles", "Angles between classes", "Probes", *prototype_angles.FIGURE),
     FigureKind("feature_profiles", "Features of easy and hard images", "Probes", *feature_profiles.FIGURE),
-    FigureKind("misjudged", "Images that the feature norm misjudges", "Probes", *misjudged.FIGURE),
+    FigureKind("misjudged", "Images that the feature norm misjudges", APPENDIX, *misjudged.FIGURE),
 )
 
 
-def write_figures(study: Path, manifest: Mapping[str, Any], out: Path) -> list[Path]:
+def write_figures(
+    study: Path, manifest: Mapping[str, Any], out: Path, formats: Sequence[str] = tuple(FORMATS)
+) -> list[Path]:
     """Draw all figures for which there are data, and write ``index.json``.
 
     For each paper that the study names, ``{paper}_figures.csv`` and ``.md`` list its printed figures and ours.
@@ -106,6 +112,7 @@ def write_figures(study: Path, manifest: Mapping[str, Any], out: Path) -> list[P
     study : folder with the files that ``aggregate`` wrote.
     manifest : what was run (``calgrid.configuration.plan.Plan.manifest``).
     out : folder for the figures.
+    formats : suffixes of FORMATS; the report needs ``.png``.
 
     Returns
     -------
@@ -124,8 +131,8 @@ def write_figures(study: Path, manifest: Mapping[str, Any], out: Path) -> list[P
                 frame = Frame(data, group, rows)
                 entries.append(kind.entry(frame))
                 with mpl.rc_context(style.RC):
-                    _save(kind.draw(frame), Path(out, entries[-1]["file"]))
-    paths = [Path(out, entry["file"]) for entry in entries]
+                    _save(kind.draw(frame), Path(out, entries[-1]["file"]), formats)
+    paths = [Path(out, entry["file"]).with_suffix(suffix) for entry in entries for suffix in formats]
     for table in figure_lists(data, entries):
         for suffix, content in table.files.items():
             paths.append(Path(out, f"{table.id}.{suffix}"))
@@ -133,7 +140,8 @@ def write_figures(study: Path, manifest: Mapping[str, Any], out: Path) -> list[P
     return [*paths, write_index(out, entries)]
 
 
-def _save(figure: Figure, path: Path) -> None:
-    with replacing(path) as temporary:
-        # without the version of matplotlib in it the same picture has the same bytes
-        figure.savefig(temporary, format="png", dpi=style.DPI, metadata={"Software": None})
+def _save(figure: Figure, path: Path, formats: Sequence[str]) -> None:
+    for suffix in formats:
+        with replacing(path.with_suffix(suffix)) as temporary:
+            figure.savefig(temporary, format=suffix[1:], dpi=style.DPI, metadata={FORMATS[suffix]: None})
+        figure.set_layout_engine("none")  # it is laid out once

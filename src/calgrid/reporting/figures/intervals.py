@@ -45,7 +45,7 @@ def _what(frame: Frame, metrics: str) -> str:
     return (
         f"{metrics} of every method and calibrator on {frame.label}, clean test split "
         f"({frame.images}), {captions.seeds(frame.rows)}; methods in the order of their rank. "
-        f"{captions.interval(frame.study, frame.rows)} Intervals that leave the frame are cut."
+        f"{captions.interval(frame.study, frame.rows)} An arrow ends an interval that leaves the frame."
     )
 
 
@@ -91,6 +91,19 @@ def _intervals(ax: Axes, rows: pd.DataFrame, metric: str, calibrators: Sequence[
         null = style.scaled(metric, rows["ece_null_mean"].to_numpy(float))
         ax.plot(null, rows["y"], markersize=7, **style.NULL_TICK)
     _frame(ax, metric, rows)
+    for name in calibrators:
+        _arrows(ax, rows[rows["calibrator"] == name], metric, style.colour(calibrators, name))
+
+
+def _arrows(ax: Axes, rows: pd.DataFrame, metric: str, shade: style.Colour) -> None:
+    """Mark the ends of intervals that lie outside the frame."""
+    first, last = ax.get_xlim()
+    for end, edge, shape in (("ci_low", first, "<"), ("ci_high", last, ">")):
+        values = style.scaled(metric, rows[f"{metric}_{end}"].to_numpy(float))
+        outside = values < edge if end == "ci_low" else values > edge
+        y = rows["y"].to_numpy()[outside]
+        (ends,) = ax.plot(np.full(len(y), edge), y, shape, color=shade, markersize=4, clip_on=False, zorder=5)
+        ends.set_in_layout(False)
 
 
 def _frame(ax: Axes, metric: str, rows: pd.DataFrame) -> None:

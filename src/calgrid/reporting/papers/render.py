@@ -134,17 +134,11 @@ class PaperTable:
 
     @property
     def latex(self) -> str:
-        """The table in LaTeX: one tabular a section, without packages."""
+        """The table in LaTeX for the package booktabs: one tabular a section."""
         parts = [f"% {text.one_line(self.spec['title'])}"]
+        names = len(self.spec["row_axes"])
         for heading, rows in self._sections(LATEX):
-            body = [" & ".join(row) + " \\\\" for row in rows]
-            names = len(self.spec["row_axes"])
-            parts += [
-                f"% {heading}",
-                f"\\begin{{tabular}}{{{'l' * names}{'r' * (len(rows[0]) - names)}}}",
-                *("\\hline", body[0], "\\hline", *body[1:], "\\hline"),
-                "\\end{tabular}",
-            ]
+            parts += [f"% {heading}", text.tabular(rows, "l" * names + "r" * (len(rows[0]) - names))]
         return "\n".join(parts) + "\n"
 
     @property

@@ -17,6 +17,7 @@ from calgrid.reporting.study import UNCALIBRATED
 
 #: keyword arguments of an artist of matplotlib
 Look = dict[str, Any]
+Colour = tuple[float, float, float]
 Numbers = TypeVar("Numbers", float, np.ndarray, pd.Series)
 #: inches; shown 900 pixels wide, text of 9 points stays readable
 WIDTH = 8.0
@@ -43,6 +44,9 @@ RC: dict[Any, Any] = {
     "axes.axisbelow": True,
     "axes.edgecolor": "0.4",
     "figure.dpi": DPI,
+    "svg.hashsalt": "calgrid",
+    "svg.fonttype": "none",
+    "pdf.fonttype": 42,
 }
 
 
@@ -52,7 +56,7 @@ def new_figure(width: float, height: float) -> Figure:
         return Figure(figsize=(width, height), dpi=DPI, layout="constrained")
 
 
-def colour(names: Sequence[str], name: str) -> tuple[float, float, float]:
+def colour(names: Sequence[str], name: str) -> Colour:
     """Colour of a name by its place in ``names``; repeats after 8, where :func:`line` and :func:`marker` change."""
     return PALETTE[names.index(name) % len(PALETTE)]
 

@@ -1,6 +1,6 @@
-"""Tables of a study: CSV with all digits for programs, Markdown for people, an index for the report.
+"""Tables of a study: CSV with all digits for programs, Markdown and LaTeX for people, an index for the report.
 
-Tables of papers that the study names stand beside its own, in LaTeX and HTML too.
+Tables of papers that the study names stand beside its own, in HTML too.
 """
 
 from collections.abc import Callable, Mapping
@@ -17,6 +17,7 @@ from calgrid.reporting.tables import (
     comparison,
     costs,
     methods,
+    overview,
     questions,
     ranks,
     shift,
@@ -30,6 +31,7 @@ __all__ = ["TABLES", "write_tables"]
 
 #: every table; one without rows returns None and is not written
 TABLES: tuple[Callable[[StudyData], Table | None], ...] = (
+    overview.overview,
     questions.comparisons,
     tuned.tuned,
     methods.methods,

@@ -15,7 +15,7 @@ STAGES = ("first_stage", "train")
 
 def training_time(data: StudyData) -> Table | None:
     """Seconds of all stages of training by method, and their ratio to the baseline (MaC-Cal, Table 4)."""
-    frame = _totals(data)
+    frame = totals(data)
     if frame.empty:
         return None
     sections = [
@@ -33,7 +33,7 @@ def training_time(data: StudyData) -> Table | None:
     return Table("training_time", "Training time", "Costs", caption, frame, sections)
 
 
-def _totals(data: StudyData) -> pd.DataFrame:
+def totals(data: StudyData) -> pd.DataFrame:
     """One row a condition and method: seconds of each stage and in all, mean over seeds."""
     costs = data.costs[data.costs["stage"].isin(STAGES)]
     if costs.empty:

@@ -1,0 +1,70 @@
+"""What lower NLL costs: NLL against the time of training, with and without a calibrator."""
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from calgrid.reporting import captions, text
+from calgrid.reporting.figure import Frame
+from calgrid.reporting.plotting import style
+from calgrid.reporting.study import UNCALIBRATED, Group, StudyData
+from calgrid.reporting.tables.training_time import totals
+from calgrid.storage.schema import CONDITION
+
+
+def collect(data: StudyData, group: Group) -> pd.DataFrame:
+    """NLL of each method without and with one calibrator, beside its seconds of training."""
+    times = totals(data)
+    if times.empty:
+        return times
+    here = times[(times[list(CONDITION)] == list(group[:3])).all(axis=1)]
+    rows = data.test(group, data.few_calibrators())
+    return rows.merge(here[["method", "seconds"]], on="method") if len(here) > 1 and len(rows) else pd.DataFrame()
+
+
+def caption(frame: Frame) -> str:
+    """Say what lies on the front."""
+    best = front(frame.rows)
+    names = text.listed([f"{row['method']} ({row['calibrator']})" for _, row in best.iterrows()])
+    return (
+        f"NLL against seconds of training (first stage included) on {frame.label}, clean test split ({frame.images}), "
+        f"{captions.seeds(frame.rows)}; labels: accuracy in percent. Hollow: uncalibrated, filled: with "
+        f"{frame.calibrators()[-1]}, whose fit takes seconds at most. Lines: no cheaper choice has a lower NLL; on it "
+        f"{names}. Times are of the machine that ran them."
+    )
+
+
+def front(rows: pd.DataFrame) -> pd.DataFrame:
+    """Rows than which no other is both as cheap and as good, by rising cost."""
+    ordered = rows.sort_values(["seconds", "nll_mean"], kind="stable")
+    best_before = ordered["nll_mean"].cummin().shift(fill_value=float("inf"))
+    return ordered[ordered["nll_mean"] < best_before]
+
+
+def draw(frame: Frame) -> Figure:
+    """Draw one mark a method and calibrator."""
+    figure = style.new_figure(style.WIDTH, 4.2)
+    ax = figure.subplots()
+    methods = frame.methods()
+    for _, row in frame.rows.iterrows():
+        _mark(ax, row, methods)
+    best = front(frame.rows)
+    ax.step(best["seconds"], best["nll_mean"], where="post", color=style.GREY, linewidth=1, zorder=1)
+    ax.set_xlabel("Training (s)")
+    ax.set_ylabel(text.in_unit("nll"))
+    handles = [Line2D([], [], linestyle="", label=name, **style.marker_look(methods, name)) for name in methods]
+    figure.legend(handles=handles, loc="outside right upper", alignment="left")
+    return figure
+
+
+FIGURE = (collect, draw, caption)
+
+
+def _mark(ax: Axes, row: pd.Series, methods: list[str]) -> None:
+    look = style.marker_look(methods, row["method"])
+    face = "white" if row["calibrator"] == UNCALIBRATED else look["color"]
+    ax.plot(row["seconds"], row["nll_mean"], markerfacecolor=face, markersize=7, linestyle="", **look)
+    if row["calibrator"] == UNCALIBRATED:
+        label = text.format_metric("accuracy", row["accuracy_mean"])
+        ax.annotate(label, (row["seconds"], row["nll_mean"]), (6, 4), textcoords="offset points", fontsize=7)

@@ -1,0 +1,74 @@
+"""The answer of a study in four columns: which method, how well calibrated, how sure, at what cost."""
+
+import math
+
+import pandas as pd
+
+from calgrid.reporting import captions, text
+from calgrid.reporting.index import SUMMARY
+from calgrid.reporting.study import UNCALIBRATED, Group, StudyData
+from calgrid.reporting.table import Cell, Section, Table, by_group, ratio_cell
+from calgrid.reporting.tables.training_time import totals
+from calgrid.storage.schema import CONDITION
+
+
+def overview(data: StudyData) -> Table | None:
+    """Uncalibrated methods in the order of their rank."""
+    times = totals(data)
+
+    def rows(group: Group) -> pd.DataFrame:
+        found = data.test(group, [UNCALIBRATED])
+        tests = data.tidy(group, "test", [UNCALIBRATED])
+        tests = tests[tests["metric"] == "nll"].set_index("method")
+        for name in ("diff_vs_baseline", "p_holm", "verdict"):
+            found = found.assign(**{f"nll_{name}": found["method"].map(tests[name])})
+        found["training_time_ratio"] = math.nan
+        if len(times):
+            here = (times[list(CONDITION)] == list(group[:3])).all(axis=1)
+            ratios = times[here].set_index("method")["ratio_to_baseline"]
+            found["training_time_ratio"] = found["method"].map(ratios).astype(float)
+        return found
+
+    header = [
+        "Method",
+        text.in_unit("ece_debiased"),
+        f"NLL against {data.baseline}",
+        f"Training time (× {data.baseline})",
+    ]
+
+    def section(group: Group, found: pd.DataFrame) -> list[Section]:
+        return [Section(data.label(group), header, [_row(row, data.baseline) for _, row in found.iterrows()])]
+
+    frame, sections = by_group(data, rows, section)
+    if frame.empty or len(data.methods) < 2:
+        return None
+    caption = (
+        f"Uncalibrated networks on the {captions.test_split(data)}; {captions.seeds(frame)}. {captions.RANKING} "
+        f"Brackets: {100 * data.level:g} % intervals. better, worse or tie: paired tests over seeds with Holm's "
+        "correction; a tie says that these seeds cannot tell."
+    )
+    return Table("overview", "Methods at a glance", SUMMARY, caption, frame, sections)
+
+
+def _row(row: pd.Series, baseline: str) -> list[Cell]:
+    return [
+        Cell(row["method"], f"accuracy {text.format_with_unit('accuracy', row['accuracy_mean'])}"),
+        _with_interval(row, "ece_debiased"),
+        _tested(row, baseline),
+        ratio_cell(row["training_time_ratio"]),
+    ]
+
+
+def _with_interval(row: pd.Series, metric: str) -> Cell:
+    mean, low, high = (row[f"{metric}_{each}"] for each in ("mean", "ci_low", "ci_high"))
+    ends = "" if math.isnan(low) else f"[{text.format_metric(metric, low)}, {text.format_metric(metric, high)}]"
+    return Cell(text.format_metric(metric, mean), ends, sort=float(mean))
+
+
+def _tested(row: pd.Series, baseline: str) -> Cell:
+    difference, verdict = row["nll_diff_vs_baseline"], row["nll_verdict"]
+    if row["method"] == baseline or math.isnan(difference):
+        return Cell(text.NOTHING)
+    p = row["nll_p_holm"]
+    said = "" if math.isnan(p) else f"{verdict}, p {text.p_value(p)}"
+    return Cell(text.format_metric("nll", difference, signed=True), said, sort=float(difference))
