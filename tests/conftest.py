@@ -36,7 +36,7 @@ def pytest_xdist_make_scheduler(config, log):
 @pytest.fixture(autouse=True)
 def no_inherited_settings(monkeypatch):
     """A workflow that runs these tests must not hand its own settings on to them."""
-    for name in ("CALGRID_PLANNED_AT", "CALGRID_LOCK_WAIT"):
+    for name in ("CALGRID_PLANNED_AT", "CALGRID_LOCK_WAIT", "CALGRID_PLUGINS"):
         monkeypatch.delenv(name, raising=False)
 
 

@@ -7,9 +7,9 @@ import shutil
 
 import pytest
 
-from calgrid import declarations, registry
+from calgrid import plugins, registry
+from calgrid.component_files import COMMON_OPTIONS, Option
 from calgrid.errors import ConfigError
-from calgrid.registry import Option
 
 COMPONENTS = [(kind, name) for kind in registry.KINDS for name in registry.specs(kind)]
 LOSS = '''
@@ -42,7 +42,6 @@ class Helper:
 '''
 
 
-CACHES = (registry.specs, registry._check_methods, declarations.read_module)
 CALIBRATOR = '''
 from calgrid.calibrators import Calibrator
 from calgrid.registry import register
@@ -61,7 +60,7 @@ class Mine(Halved):
         return logits
 '''
 BACKBONE = '''
-@register(source="a paper", label="Mine", parameters={10: 100}, pretrained=False)
+@register(source="a paper", label="Mine", image_size=32)
 class Mine(Backbone):
     """A backbone of our own."""
 '''
@@ -72,14 +71,12 @@ def package(tmp_path, monkeypatch):
     """Folder of a package without components, in which only the bases of calibrators are."""
     (tmp_path / "calibrators").mkdir()
     for name in ("__init__.py", "base.py"):
-        shutil.copy(registry.PACKAGE_ROOT / "calibrators" / name, tmp_path / "calibrators")
-    for module in (registry, declarations):
-        monkeypatch.setattr(module, "PACKAGE_ROOT", tmp_path)
-    for cache in CACHES:
-        cache.cache_clear()
-    yield tmp_path
-    for cache in CACHES:
-        cache.cache_clear()
+        shutil.copy(plugins.PACKAGE_ROOT / "calibrators" / name, tmp_path / "calibrators")
+    with monkeypatch.context() as patch:
+        patch.setattr(plugins, "PACKAGE_ROOT", tmp_path)
+        plugins.forget()
+        yield tmp_path
+    plugins.forget()
 
 
 @pytest.fixture
@@ -158,8 +155,9 @@ class TestFamily:
 
     def test_an_id_belongs_to_one(self, folder, refuses):
         (folder / "other.py").write_text(FAMILY.replace('"large"', '"third"'))
-        with refuses(ConfigError, "'small' is registered by calgrid.datasets.other:Small", "family:Small: rename one"):
-            registry.specs("dataset")
+        with refuses(ConfigError, "calgrid/datasets/other.py: 'small' is the dataset of calgrid/datasets/family.py"):
+            registry.spec("dataset", "small")
+        assert list(registry.specs("dataset")) == ["large", "third"]
 
     @pytest.mark.parametrize(
         ("old", "new", "said"),
@@ -171,7 +169,7 @@ class TestFamily:
     def test_an_id_is_needed_and_fits_paths(self, folder, refuses, old, new, said):
         (folder / "family.py").write_text(FAMILY.replace(old, new))
         with refuses(ConfigError, "calgrid/datasets/family.py", said):
-            registry.specs("dataset")
+            registry.spec("dataset", "large")
 
 
 def test_a_file_is_read_and_not_run(mine):
@@ -345,14 +343,17 @@ def test_an_identifier_near_nothing_lists_all(refuses):
 )
 def test_a_file_that_is_no_component_is_refused_by_name(losses, refuses, text, parts):
     (losses / "bad.py").write_text(text)
+    (losses / "mine.py").write_text(LOSS)
     with refuses(ConfigError, *parts):
-        registry.specs("loss")
+        registry.spec("loss", "bad")
+    assert list(registry.specs("loss")) == ["mine"]
+    assert len(registry.broken("loss")) == 1
 
 
 def test_a_calibrator_without_its_methods_is_refused_before_it_is_used(package, refuses):
-    (package / "calibrators" / "mine.py").write_text(CALIBRATOR)
+    (package / "calibrators" / "mine.py").write_text(CALIBRATOR.replace("_transform", "_apply"))
     assert list(registry.specs("calibrator")) == ["mine"]
-    with refuses(ConfigError, "calgrid/calibrators/mine.py: the calibrator Mine must define _state, _load_state."):
+    with refuses(ConfigError, "calgrid/calibrators/mine.py: the calibrator Mine must define _transform."):
         registry.spec("calibrator", "mine")
 
 
@@ -364,34 +365,32 @@ def test_nothing_is_asked_of_classes_of_other_packages(package):
 @pytest.mark.parametrize(
     ("given", "parts"),
     [
-        ("", ["needs the facts num_features, image_size, min_size, macs, activations", "/base.py)."]),
-        ("num_features=64, image_size=32, min_size=1, macs=10**7,", ["macs must be a literal"]),
-        ("num_features=64, image_size=32, min_size=1, macs=100,", ["needs the fact activations"]),
-        (
-            "num_features=64, image_size=32, min_size=0, macs=100, activations=1,",
-            ["the fact min_size must be a whole number above 0, got 0"],
-        ),
+        ("pretrained=False", ["needs the fact image_size", "/base.py)."]),
+        ("image_size=32, pretrained=True", ["needs the fact parameters"]),
+        ("image_size=32, macs=10**7", ["macs must be a literal"]),
+        ("image_size=32, min_size=0", ["the fact min_size must be a whole number above 0, got 0"]),
+        ("image_size=32, parameters={}", ["the fact parameters must map numbers of classes to counts, got {}"]),
     ],
 )
 def test_a_backbone_says_what_jobs_are_sized_by(package, refuses, given, parts):
     (package / "backbones").mkdir()
-    (package / "backbones" / "mine.py").write_text(BACKBONE.replace("pretrained", f"{given} pretrained"))
+    (package / "backbones" / "mine.py").write_text(BACKBONE.replace("image_size=32", given))
     with refuses(ConfigError, "calgrid/backbones/mine.py: ", *parts):
-        registry.specs("backbone")
+        registry.spec("backbone", "mine")
 
 
 @pytest.mark.parametrize("name", ["My-Loss.py", "a+b.py", "2d.py", "Mine.py", "größe.py"])
 def test_a_file_whose_name_is_no_identifier_is_refused(losses, refuses, name):
     (losses / name).write_text(LOSS)
     with refuses(ConfigError, f"calgrid/losses/{name}: the file's name is the identifier", "small letters"):
-        registry.specs("loss")
+        registry.spec("loss", name.removesuffix(".py"))
 
 
 @pytest.mark.parametrize(("content", "said"), [(b"gr\xf6\xdfe", "save it as UTF-8"), (b"\0", "not valid Python")])
 def test_a_file_that_is_no_text_is_refused_by_name(losses, refuses, content, said):
     (losses / "bad.py").write_bytes(content)
     with refuses(ConfigError, "calgrid/losses/bad.py", said):
-        registry.specs("loss")
+        registry.spec("loss", "bad")
 
 
 @pytest.mark.parametrize(("kind", "name"), COMPONENTS)
@@ -431,7 +430,7 @@ class TestEveryComponent:
         constructors = [vars(base)["__init__"] for base in reversed(cls.__mro__) if "__init__" in vars(base)]
         accepted = [p for init in constructors for p in inspect.signature(init).parameters.values()]
         defaults = {p.name: p.default for p in accepted if p.kind is p.KEYWORD_ONLY and p.name in spec.options}
-        common = registry.COMMON_OPTIONS.get(kind, {})
+        common = COMMON_OPTIONS.get(kind, {})
         assert defaults == {key: o.default for key, o in spec.options.items() if key not in common}
 
 

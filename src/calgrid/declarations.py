@@ -1,13 +1,13 @@
-"""What a module of this package declares, read from its source without importing it."""
+"""What a module of this package or of a plugin declares, read from its source without importing it."""
 
 import ast
-import functools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-PACKAGE_ROOT = Path(__file__).parent
+from calgrid import plugins
+from calgrid.errors import ConfigError
 
 
 @dataclass(frozen=True)
@@ -24,18 +24,18 @@ class Module:
     imported: Mapping[str, tuple[str, str]]
 
     @classmethod
-    def of(cls, tree: ast.Module) -> "Module":
-        """Return what a syntax tree declares, imports under ``if TYPE_CHECKING:`` included."""
+    def of(cls, tree: ast.Module, name: str = "") -> "Module":
+        """Return what the syntax tree of a module declares, imports under ``if TYPE_CHECKING:`` included."""
         body = [*tree.body, *(node for block in tree.body if isinstance(block, ast.If) for node in block.body)]
-        imports = [node for node in body if isinstance(node, ast.ImportFrom) and node.module and not node.level]
+        imports = [(node, imported_from(node, name)) for node in body if isinstance(node, ast.ImportFrom)]
         return cls(
             {node.name: node for node in body if isinstance(node, ast.ClassDef)},
             dict(_constants(body)),
-            {alias.asname or alias.name: (str(node.module), alias.name) for node in imports for alias in node.names},
+            {alias.asname or alias.name: (module, alias.name) for node, module in imports for alias in node.names},
         )
 
     def literal(self, node: ast.expr) -> Any:
-        """Return the value of an expression of literals and of constants of modules of this package.
+        """Return the value of an expression of literals and of constants of modules of this package and of plugins.
 
         Raises
         ------
@@ -59,16 +59,22 @@ class Module:
         return ast.literal_eval(node)
 
     def bases(self, class_name: str) -> Iterator[tuple["Module", str]]:
-        """Yield the bases of a class that are defined in this package: (module, name)."""
+        """Yield the bases of a class that are defined in this package or a plugin: (module, name)."""
         for base in self.classes[class_name].bases:
-            if isinstance(base, ast.Name):
+            if isinstance(base, ast.Name) and base.id != class_name:
                 yield from self.find(base.id)
+            elif isinstance(base, ast.Name):  # class Loss(Loss)
+                yield from self._imported(base.id)
 
     def find(self, name: str) -> Iterator[tuple["Module", str]]:
-        """Yield where a class is defined, unless that is another package."""
+        """Yield where a class is defined, unless that is a package that is no plugin."""
         if name in self.classes:
             yield self, name
-        elif name in self.imported:
+        else:
+            yield from self._imported(name)
+
+    def _imported(self, name: str) -> Iterator[tuple["Module", str]]:
+        if name in self.imported:
             module, original = self.imported[name]
             yield from read_module(module).find(original)
 
@@ -95,15 +101,33 @@ def _constants(body: list[ast.stmt]) -> Iterator[tuple[str, ast.expr]]:
             yield target.id, node.value
 
 
-@functools.cache
+def imported_from(node: ast.ImportFrom, module: str) -> str:
+    """Return the full name of what a statement in ``module`` imports from: ``from ._focal import x`` is relative."""
+    if not node.level:
+        return str(node.module)
+    path = plugins.locate(module)
+    parts = module.partition(":")[0].split(".")
+    above = node.level - (path is not None and path.name == "__init__.py")
+    return ".".join([*parts[: len(parts) - above], *([node.module] if node.module else [])])
+
+
+@plugins.cached
 def read_module(name: str) -> Module:
-    """Return what a module of this package declares; nothing for a module of another one."""
-    package, _, rest = name.partition(".")
-    base = PACKAGE_ROOT.joinpath(*rest.split("."))
-    paths = [path for path in (base.with_suffix(".py"), base / "__init__.py") if path.is_file()]
-    if package != __package__ or not paths:
-        return Module({}, {}, {})
-    return Module.of(ast.parse(paths[0].read_text(encoding="utf-8")))
+    """Return what a module of this package or of a plugin declares; nothing for a module of another one."""
+    path = plugins.locate(name)
+    return Module({}, {}, {}) if path is None else Module.of(parse(path, plugins.shown(name)), name)
+
+
+def parse(path: Path, where: str) -> ast.Module:
+    """Return the syntax tree of a file; ConfigError, which names it as ``where``, if it is no Python in UTF-8."""
+    try:
+        return ast.parse(path.read_text(encoding="utf-8"))
+    except SyntaxError as error:
+        raise ConfigError(f"{where}, line {error.lineno}, is not valid Python ({error.msg}).") from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"{where} is not UTF-8: save it as UTF-8.") from None
+    except ValueError as error:
+        raise ConfigError(f"{where} is not valid Python ({error}).") from None
 
 
 def undefined(module: str, class_name: str) -> list[str]:

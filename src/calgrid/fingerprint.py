@@ -6,17 +6,17 @@ count; neither do modules that move results around without changing them.
 """
 
 import ast
-import functools
 import hashlib
 import io
 import json
 import tokenize
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import Any
 
-PACKAGE = "calgrid"
-PACKAGE_ROOT = Path(__file__).parent
+from calgrid import plugins
+from calgrid.declarations import imported_from, parse
+from calgrid.plugins import PACKAGE
+
 LENGTH = 16
 #: version of the files that stages hand to each other; raise it when their meaning changes
 FORMAT_VERSION = 1
@@ -25,7 +25,9 @@ NEUTRAL = (
     "registry",
     "errors",
     "lazy",
+    "component_files",
     "declarations",
+    "plugins",
     "progress",
     "fingerprint",
     "specs",
@@ -52,21 +54,24 @@ def of_stage(settings: Mapping[str, Any], roots: Iterable[str]) -> str:
     Parameters
     ----------
     settings : the resolved configuration of the stage, JSON-like; never the device or anything that is only speed.
-    roots : names of modules, for example ``"calgrid.losses.mbls"``.
+    roots : names of modules of calgrid and of plugins, for example ``"calgrid.losses.mbls"``.
     """
     return digest({"format": FORMAT_VERSION, "settings": settings, "code": code_digest(tuple(sorted(set(roots))))})
 
 
-@functools.cache
+@plugins.cached
 def code_digest(roots: tuple[str, ...]) -> str:
-    """Fingerprint of the source of ``roots`` and of every calgrid module that they import, directly or not."""
+    """Fingerprint of the source of ``roots`` and of all that they import of calgrid and plugins, directly or not."""
     return digest({name: _source_digest(name) for name in sorted(closure(roots))})
 
 
 def closure(roots: Iterable[str]) -> set[str]:
-    """All calgrid modules that ``roots`` import, themselves included, neutral ones left out.
+    """All modules of calgrid and of plugins that ``roots`` import, themselves included, neutral ones left out.
 
-    Raises FileNotFoundError for a root that does not exist: its fingerprint would be that of nothing.
+    Raises
+    ------
+    FileNotFoundError : a root does not exist; its fingerprint would be that of nothing.
+    ConfigError : a module is not valid Python.
     """
     found: set[str] = set()
     waiting = list(roots)
@@ -74,7 +79,7 @@ def closure(roots: Iterable[str]) -> set[str]:
         _source(root)
     while waiting:
         name = waiting.pop()
-        if name in found or _is_neutral(name) or _path(name) is None:
+        if name in found or _is_neutral(name) or plugins.locate(name) is None:
             continue
         found.add(name)
         waiting.extend(_imports(name))
@@ -82,24 +87,20 @@ def closure(roots: Iterable[str]) -> set[str]:
 
 
 def _is_neutral(name: str) -> bool:
-    below = name.partition(".")[2]
-    return not below or any(below == neutral or below.startswith(f"{neutral}.") for neutral in NEUTRAL)
+    package, _, below = name.partition(".")
+    return package == PACKAGE and (
+        not below or any(below == neutral or below.startswith(f"{neutral}.") for neutral in NEUTRAL)
+    )
 
 
-def _path(name: str) -> Path | None:
-    base = PACKAGE_ROOT.joinpath(*name.partition(":")[0].split(".")[1:])
-    for path in (base.with_suffix(".py"), base / "__init__.py"):
-        if path.is_file():
-            return path
-    return None
-
-
-@functools.cache
+@plugins.cached
 def _source(name: str) -> str:
-    path = _path(name)
+    path = plugins.locate(name)
     if path is None:
         raise FileNotFoundError(f"module {name} has no source file")
     source = path.read_text(encoding="utf-8")
+    if not name.startswith(f"{PACKAGE}."):
+        parse(path, plugins.shown(name))  # what a component imports, nobody has looked at yet
     chosen = name.partition(":")[2]
     return _of_class(source, chosen) if chosen else source
 
@@ -110,7 +111,8 @@ def _of_class(source: str, name: str) -> str:
     parts: dict[str, str] = {}
     for node in ast.parse(source).body:
         if isinstance(node, ast.Import | ast.ImportFrom):
-            begin = f"from {node.module} import" if isinstance(node, ast.ImportFrom) else "import"
+            of = isinstance(node, ast.ImportFrom) and f"from {'.' * node.level}{node.module or ''} "
+            begin = f"{of or ''}import"
             for alias in node.names:
                 parts[alias.asname or alias.name] = f"{begin} {alias.name} as {alias.asname or alias.name}\n"
         else:
@@ -131,21 +133,22 @@ def _names(tree: ast.AST, context: type[ast.expr_context]) -> list[str]:
     return [node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, context)]
 
 
-@functools.cache
+@plugins.cached
 def _imports(name: str) -> tuple[str, ...]:
-    """Calgrid modules named in absolute import statements anywhere in a module."""
+    """Modules of calgrid and of plugins named in import statements anywhere in a module."""
     names: set[str] = set()
     for node in ast.walk(ast.parse(_source(name))):
         if isinstance(node, ast.Import):
             names.update(alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            names.add(node.module)
+        elif isinstance(node, ast.ImportFrom):
+            module = imported_from(node, name)
+            names.add(module)
             # ``from package import module``: harmless where the name is no module
-            names.update(f"{node.module}.{alias.name}" for alias in node.names)
-    return tuple(sorted(n for n in names if n.startswith(f"{PACKAGE}.")))
+            names.update(f"{module}.{alias.name}" for alias in node.names)
+    return tuple(sorted(each for each in names if plugins.locate(each) is not None))
 
 
-@functools.cache
+@plugins.cached
 def _source_digest(name: str) -> str:
     return hashlib.sha256("\0".join(significant_tokens(_source(name))).encode()).hexdigest()
 

@@ -170,7 +170,7 @@ def _measure_all(
         for id in ids:
             try:
                 found[id] = measure(inputs, id)
-            except DataError as error:
+            except (ConfigError, DataError) as error:
                 refused[id] = str(error)
             progress.advance()
     if not found:

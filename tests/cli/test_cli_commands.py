@@ -8,7 +8,7 @@ import yaml
 from tests.datasets.pictures import write_parquet
 
 import calgrid as package
-from calgrid import registry
+from calgrid import plugins, registry
 from calgrid.cli.main import EXIT_STOPPED, KINDS, build_parser
 from calgrid.configuration import jobs
 from calgrid.configuration.components import registered_methods
@@ -170,7 +170,7 @@ class TestCheck:
         assert calgrid("check", path).out.startswith("study 'small': ")
         assert calgrid("cost", path).code == 0
         fails("check", path, "--home", tmp_path, parts=["--home: ", "is no checkout of calgrid"])
-        monkeypatch.setattr(registry, "PACKAGE_ROOT", tmp_path / "lib" / "calgrid")
+        monkeypatch.setattr(plugins, "PACKAGE_ROOT", tmp_path / "lib" / "calgrid")
         fails("check", path, parts=["give --home, the folder of calgrid's checkout"])
 
     def test_a_missing_file(self, fails, tmp_path, home):

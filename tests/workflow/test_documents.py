@@ -1,22 +1,41 @@
 """What README and docs/ show works when it is copied."""
 
+import os
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import yaml
-from tests.workflow.dag import HOME, changed, examples
+from tests.workflow.dag import HOME, examples
 
+from calgrid import plugins
 from calgrid.configuration.study import Study
+
+#: of the page on extending; the block in TOML is used by tests/test_plugins.py
+LANGUAGES = ("bash", "python", "yaml")
 
 
 @pytest.mark.workflow
-def test_the_example_of_a_method_is_one_file_that_can_be_planned(fresh):
-    code = next(block for block in examples("python") if "class MyLoss" in block)
-    (fresh.root / "src/calgrid/losses/my_loss.py").write_text(code)
-    fresh.configure(changed(methods=["my_loss", "tst+my_loss"]))
-    plan = fresh.plan()
-    assert {"train my_loss/seed1", "train tst+my_loss/seed1"} <= plan
+def test_the_page_on_extending_works_as_it_stands(fresh):
+    """Its commands, then its loss in the place of the one that they wrote, then its study."""
+    text = (HOME / "docs" / "extending.md").read_text()
+    commands, code, study = (re.search(rf"```{language}\n(.*?)```", text, re.DOTALL)[1] for language in LANGUAGES)
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    done = subprocess.run(
+        ["bash", "-euc", commands],
+        env={**os.environ, "PATH": path, "OMP_NUM_THREADS": "1"},
+        cwd=fresh.root,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "1 passed" in done.stdout
+    assert "\n    plugin: my_folder/losses/my_loss.py\n" in done.stdout
+    (fresh.root / "my_folder/losses/my_loss.py").write_text(code)
+    (fresh.root / "my_study.yaml").write_text(study)
+    assert {"train my_loss/seed1", "train tst+my_loss/seed1"} <= fresh.plan("my_study.yaml")
     script = (
         "import torch; from calgrid.losses import build_loss; loss = build_loss('my_loss', 3, lambda_=0.5);"
         "z = torch.eye(3); y = torch.arange(3);"
@@ -24,7 +43,7 @@ def test_the_example_of_a_method_is_one_file_that_can_be_planned(fresh):
     )
     done = subprocess.run(
         [sys.executable, "-c", script],
-        env={"PYTHONPATH": str(fresh.root / "src"), "PATH": ""},
+        env={"PYTHONPATH": str(fresh.root / "src"), "CALGRID_PLUGINS": str(fresh.root / "my_folder"), "PATH": ""},
         capture_output=True,
         text=True,
         check=True,
@@ -37,10 +56,14 @@ def test_example_configurations_are_valid_as_they_stand(tmp_path, monkeypatch):
     assert len(configurations) >= 5
     monkeypatch.chdir(tmp_path)
     (tmp_path / "data" / "images").mkdir(parents=True)
+    losses = tmp_path / "my_folder" / "losses"
+    losses.mkdir(parents=True)
+    (losses / "my_loss.py").write_text(next(block for block in examples("python") if "class MyLoss" in block))
     logits = [f"{model}_{split}.npz" for model in ("plain", "smoothed") for split in ("val", "test")]
     for name in (*logits, "data/images/train.parquet", "data/images/test.parquet"):
         (tmp_path / name).touch()
     studies = [Study(configuration, HOME) for configuration in configurations]
+    plugins.use(())
     assert all(study.runs for study in studies)
     (external,) = [study for study in studies if "external" in study.config]
     assert len({(key.dataset, key.backbone) for key in external.runs}) == 1  # both models in one table

@@ -30,6 +30,7 @@ try:
         read_configuration(Path(path))
     JOBS = Jobs(config, HOME, local=LOCAL, repairs=workflow.is_main_process)
     if workflow.is_main_process:
+        JOBS.plan.study.check_plugins()
         JOBS.plan.study.check_labels()
 except (CalgridError, OSError) as error:
     raise WorkflowError(str(error)) from None

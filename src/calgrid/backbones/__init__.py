@@ -1,29 +1,7 @@
 """Networks by identifier: ``features(x)`` gives penultimate features, ``head`` turns them into logits.
 
-A new backbone is a file ``backbones/<id>.py``, or a class with ``@register(id=...)`` in the file of its family; this
-one is two convolutions and a mean::
-
-    from torch import nn
-
-    from calgrid.backbones import Backbone
-    from calgrid.registry import register
-
-    @register(
-        source="an example",
-        label="Tiny",
-        parameters={10: 674},
-        pretrained=False,
-        num_features=8,
-        image_size=32,
-        min_size=1,
-        macs=573_520,
-        activations=27_656,
-    )
-    class Tiny(Backbone):
-        def __init__(self, num_classes: int) -> None:
-            stages = [nn.Conv2d(3, 16, 3, padding=1), nn.Conv2d(16, 8, 1)]
-            super().__init__(stages, nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten()), 8, num_classes)
-
+``calgrid new backbone my_backbone`` writes a new one, ``backbones/my_backbone.py``, and its test. Several that differ
+by numbers may share a file, each a class with ``@register(id=...)``.
 """
 
 from typing import TYPE_CHECKING, Any

@@ -1,18 +1,22 @@
-"""What is known of a backbone before it is built: whether it exists and which images it takes; imports no torch."""
+"""What is known of a backbone before it is built: whether it exists, its size, the images it takes."""
 
+import dataclasses
 import difflib
 import functools
 import importlib.util
 import re
 from pathlib import Path
+from types import MappingProxyType
 
-from calgrid import registry
+from calgrid import plugins, registry
 from calgrid.errors import ConfigError
 
 #: how timm's files mark the function that builds a model
 TIMM_MODEL = re.compile(r"^@register_model\s+def (\w+)\(", re.MULTILINE)
 #: names of weights of a model, behind the dot of ``resnet50.a1_in1k``
 TIMM_WEIGHTS = re.compile(r"""["'](\w+)\.(\w+)["']\s*:""")
+#: facts that are measured where a file does not give them
+MEASURED = ("parameters", "num_features", "min_size", "macs", "activations")
 #: names that a message suggests
 NEAR = 3
 
@@ -28,6 +32,25 @@ def describe(id: str, where: str = "") -> registry.ComponentSpec:
     if spec.info.get("library", False):
         check_timm_name(id.partition("/")[2], where)
     return spec
+
+
+@plugins.cached
+def measured(id: str, where: str = "") -> registry.ComponentSpec:
+    """Return what :func:`describe` does, with the facts that the file does not give measured, which needs torch.
+
+    Raises
+    ------
+    ConfigError : there is no such backbone, or it cannot be built or does not take the images that it names.
+    """
+    spec = describe(id, where)
+    if spec.info.get("library", False) or all(name in spec.info for name in MEASURED):
+        return spec
+    if importlib.util.find_spec("torch") is None:  # a conda environment of Snakemake alone; jobs have others
+        return spec
+    from calgrid.backbones._measured import measure  # noqa: PLC0415  (torch)
+
+    found = measure(registry.load("backbone", id), spec.info["image_size"], plugins.shown(spec.module))
+    return dataclasses.replace(spec, info=MappingProxyType({**found, **spec.info}))
 
 
 def check_image_size(spec: registry.ComponentSpec, height: int, width: int, where: str) -> None:

@@ -23,11 +23,18 @@ class Backbone(Network):
 
     What a backbone's file declares in ``@register``, as literals:
 
-    - ``label`` : its name in tables; ``pretrained`` : whether it has published weights to start from;
+    - ``label`` : its name in tables;
+    - ``image_size`` : side in pixels of the images that ``macs`` and ``activations`` are about.
+
+    What it may declare, and is counted on the meta device where it does not:
+
     - ``parameters`` : number of classes -> trainable parameters, for at least one number of classes;
-    - ``num_features`` : d; ``image_size`` : side in pixels of the images that the next two are about;
+    - ``num_features`` : d;
     - ``macs`` : of a forward pass of one image; ``activations`` : numbers that it keeps for the backward pass;
     - ``min_size`` : smallest side of images that it takes, and ``max_size`` the largest, where there is one.
+
+    With ``pretrained=True``, which says that it has published weights to start from, ``parameters`` must be given for
+    their number of classes.
 
     Attributes
     ----------

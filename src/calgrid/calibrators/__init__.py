@@ -7,40 +7,7 @@ They work on arrays alone, need no deep-learning library and no GPU::
     calibrator.save("smart.safetensors")
     same = load_calibrator("smart.safetensors")
 
-A new calibrator is a file ``calibrators/<id>.py``; this one mixes the probabilities with the shares of the classes::
-
-    import numpy as np
-    from scipy.special import softmax
-
-    from calgrid.calibrators import Calibrator
-    from calgrid.registry import register
-
-    @register(
-        source="an example",
-        needs=("logits",),
-        keeps_argmax=False,
-        parameters="K",
-        stochastic=False,
-        limits={"weight": "[0, 1]"},
-    )
-    class PriorMix(Calibrator):
-        def __init__(self, *, weight: float = 0.1) -> None:
-            super().__init__()
-            self.weight = weight
-
-        def _fit(self, logits, labels, features, head):
-            self.shares = np.bincount(labels, minlength=logits.shape[1]) / len(labels)
-            return {}
-
-        def _transform(self, logits, features):
-            return (1 - self.weight) * softmax(logits, axis=1) + self.weight * self.shares
-
-        def _state(self):
-            return {"shares": self.shares}
-
-        def _load_state(self, state):
-            self.shares = state["shares"]
-
+``calgrid new calibrator my_calibrator`` writes a new one, ``calibrators/my_calibrator.py``, and its test.
 """
 
 from pathlib import Path

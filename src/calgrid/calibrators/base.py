@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from calgrid.calibrators._files import write_fitted
 from calgrid.calibrators._unit import in_units, logit_unit
 from calgrid.calibrators._validation import check_features, check_head, check_labels, check_logits
-from calgrid.errors import DataError, StateError
+from calgrid.errors import ConfigError, DataError, StateError
 from calgrid.registry import spec
 
 Array = NDArray[np.float64]
@@ -26,10 +26,11 @@ TEMPERATURES = ("temperature", "start_temperature", "temperature_min", "temperat
 class Calibrator(ABC):
     """A map from logits to calibrated probabilities.
 
-    A subclass stores each hyper-parameter in an attribute of the same name and overrides :meth:`_fit`,
-    :meth:`_transform`, :meth:`_state` and :meth:`_load_state`. These get checked float64 arrays; logits come with
-    their row maximum subtracted, and where :attr:`scale_free` divided by the unit of the fit's logits. What it
-    registers as ``needs`` (``"logits"``, ``"features"``, ``"head"``) is there; what it does not need is None.
+    A subclass stores each hyper-parameter in an attribute of the same name and overrides :meth:`_fit` and
+    :meth:`_transform`. These get checked float64 arrays; logits come with their row maximum subtracted, and where
+    :attr:`scale_free` divided by the unit of the fit's logits. What it registers as ``needs`` (``"logits"``,
+    ``"features"``, ``"head"``) is there; what it does not need is None. Arrays and numbers that the fit puts into
+    attributes are saved; one that keeps anything else overrides :meth:`_state` and :meth:`_load_state`.
 
     Attributes
     ----------
@@ -54,6 +55,8 @@ class Calibrator(ABC):
         self._feature_width: int | None = None
         #: what logits are divided by
         self._unit = 1.0
+        #: attributes that fits have set
+        self._fitted: set[str] = set()
 
     @property
     def id(self) -> str:
@@ -89,7 +92,9 @@ class Calibrator(ABC):
         # samples whose label is impossible have no say in a fit
         possible = scores[np.arange(n_samples), targets] > -np.inf
         self._unit = logit_unit(scores[possible]) if self.scale_free and possible.any() else 1.0
+        before = dict(vars(self))
         history = self._fit(in_units(scores, self._unit), targets, inputs, layer)
+        self._fitted |= {name for name, value in vars(self).items() if name not in before or before[name] is not value}
         self.fit_history = {"warnings": [], **self._in_given_unit(history)}
         self.fit_seconds = time.perf_counter() - begin
         self.n_classes, self._feature_width = n_classes, None if inputs is None else inputs.shape[1]
@@ -175,10 +180,26 @@ class Calibrator(ABC):
     def _transform(self, logits: Array, features: Array | None) -> Array:
         """Return probabilities ``(N, K)``."""
 
-    @abstractmethod
     def _state(self) -> dict[str, NDArray[Any]]:
-        """Return the fitted arrays that :meth:`_load_state` needs to give the same output to the last bit."""
+        """Return the fitted arrays that :meth:`_load_state` needs to give the same output to the last bit.
 
-    @abstractmethod
+        These are the attributes that the fit has set, unless a subclass knows better.
+
+        Raises
+        ------
+        ConfigError : one of them is neither an array nor a number.
+        """
+        found = {name: getattr(self, name) for name in sorted(self._fitted)}
+        for name, value in found.items():
+            if not isinstance(value, (np.ndarray, np.number, np.bool_, int, float)):
+                raise ConfigError(
+                    f"Calibrator '{self.id}' keeps {name} of its fit, which is neither an array nor a number: define "
+                    "_state() and _load_state()."
+                )
+        return {name: np.asarray(value) for name, value in found.items()}
+
     def _load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Take over fitted arrays."""
+        self._fitted = {*state} - {"unit"}
+        for name in self._fitted:
+            setattr(self, name, state[name][()])  # an array, or a number

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from calgrid import registry
+from calgrid import plugins, registry
+from calgrid.component_files import METHODS
 from calgrid.configuration.components import registered_methods
 from calgrid.configuration.files import read_configuration
 from calgrid.configuration.jobs import gpu_here
@@ -16,24 +17,21 @@ from calgrid.configuration.study import Study
 from calgrid.errors import ConfigError
 from calgrid.progress import log
 
-REGISTRY_KINDS = {
-    "calibrators": "calibrator",
-    "datasets": "dataset",
-    "backbones": "backbone",
-    "procedures": "procedure",
-    "losses": "loss",
-    "probes": "probe",
-}
+#: what can be listed -> kinds of the registry
+LISTED = {"methods": METHODS, **{package: (kind,) for kind, (package, _) in registry.KINDS.items()}}
 
 
 def list_kind(options: argparse.Namespace) -> None:
     """Print all components of a kind with defaults and sources."""
     entries = list(_entries(options.kind))
+    _say_broken("list", LISTED.get(options.kind, ()))
     if options.json:
         sys.stdout.write(json.dumps(entries, indent=2, default=str) + "\n")
         return
     for entry in entries:
         sys.stdout.write(f"{entry['id']}\n    {entry['summary']}\n    source: {entry['source']}\n")
+        if "file" in entry:
+            sys.stdout.write(f"    plugin: {entry['file']}\n")
         for name in ("defaults", "ranges", "dataset_defaults", "facts"):
             if entry.get(name):
                 sys.stdout.write(f"    {name.replace('_', ' ')}: {_pairs(entry[name])}\n")
@@ -65,11 +63,20 @@ def _entries(kind: str) -> Iterable[dict[str, Any]]:
     if kind == "methods":
         yield from map(_entry, registered_methods().values())
         return
-    yield from map(_entry, registry.specs(REGISTRY_KINDS[kind]).values())
+    (of_registry,) = LISTED[kind]
+    yield from map(_entry, registry.specs(of_registry).values())
+
+
+def _say_broken(command: str, kinds: Iterable[str]) -> None:
+    """Name plugins and files of these kinds that are no valid components, and are left out."""
+    for sentence in [*plugins.problems(), *(each for kind in kinds for each in registry.broken(kind))]:
+        log(f"calgrid {command}: {sentence}")
 
 
 def _entry(spec: registry.ComponentSpec) -> dict[str, Any]:
+    """What is listed of a component; ``file`` where it is one of a plugin."""
     return {
+        **({} if spec.origin == plugins.PACKAGE else {"file": plugins.shown(spec.module)}),
         "id": spec.id,
         "summary": spec.summary,
         "source": spec.source,
@@ -83,12 +90,14 @@ def _entry(spec: registry.ComponentSpec) -> dict[str, Any]:
 def check(options: argparse.Namespace) -> None:
     """Check a configuration and print its runs with fingerprints."""
     study = read_study(options.configuration, options.home)
+    study.check_plugins()
     study.check_labels()
     plan = Plan(study)
     sys.stdout.write(
         f"study '{study.layout.study}': {len(study.trained)} runs to train, "
         f"{len(study.external)} external, {len(study.evaluations)} to evaluate\n"
     )
+    _say_broken("check", registry.KINDS)
     for number in study.idle_overrides():
         log(f"calgrid check: overrides[{number}] matches no run of this study.")
     if study.config["device"] == "cuda" and not gpu_here():
@@ -114,7 +123,7 @@ def read_study(path: Path, home: Path | None) -> Study:
 
 def _checkout(home: Path | None) -> Path:
     """Folder that holds the workflow, with its schemas and protocols; ConfigError where there is none."""
-    folders = [Path(), registry.PACKAGE_ROOT.parents[1]] if home is None else [home]
+    folders = [Path(), plugins.PACKAGE_ROOT.parents[1]] if home is None else [home]
     for folder in folders:
         if (folder / "workflow" / "schemas" / "config.schema.yaml").is_file():
             return folder

@@ -28,6 +28,7 @@ OUT_HELP = (
     "probabilities reads: metrics then prints what calibrate printed"
 )
 FILE_HELP = "logits and labels: .parquet, .csv, .arrow, .npz, .safetensors, .pt; or .npy with --labels"
+NEW_KINDS = ("loss", "procedure", "calibrator", "backbone", "dataset", "probe")
 KINDS = ("methods", "calibrators", "datasets", "backbones", "metrics", "procedures", "losses", "probes")
 
 
@@ -70,7 +71,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"calgrid {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for add in (_add_list, _add_calibrate, _add_metrics, _add_compare, _add_check, _add_cost):
+    for add in (_add_list, _add_new, _add_calibrate, _add_metrics, _add_compare, _add_check, _add_cost):
         add(commands)
     for add in (_add_data, _add_train, _add_predict, _add_probe, _add_import, _add_evaluate):
         add(commands)
@@ -127,6 +128,15 @@ def _classes(text: str) -> list[str]:
     if len(names) < 2 or not all(names) or len(set(names)) < len(names):
         raise argparse.ArgumentTypeError(f"must be at least two different names with commas between, got {text!r}")
     return names
+
+
+def _add_new(commands: Commands) -> None:
+    parser = _command(commands, "new", "new:new", "Write a component of your own to begin with, and its test.")
+    parser.add_argument("kind", choices=NEW_KINDS)
+    parser.add_argument("id", metavar="ID", help="its identifier in configurations, as my_loss")
+    parser.add_argument(
+        "--into", type=Path, default=Path("plugins"), metavar="FOLDER", help="folder of your components (plugins)"
+    )
 
 
 def _file_options(parser: argparse.ArgumentParser) -> None:

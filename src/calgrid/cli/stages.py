@@ -8,7 +8,7 @@ import uuid
 from collections.abc import Callable
 from pathlib import Path
 
-from calgrid import specs
+from calgrid import plugins, specs
 from calgrid.conventions import TRAINED
 from calgrid.errors import ConfigError, unknown_id
 from calgrid.storage import provenance
@@ -18,7 +18,9 @@ from calgrid.storage.stage import keep_record
 
 
 def _manifest(path: Path) -> specs.Manifest:
-    return specs.checked(read_record(path, "manifest"), specs.Manifest, f"The manifest {path}")
+    manifest = specs.checked(read_record(path, "manifest"), specs.Manifest, f"The manifest {path}")
+    plugins.use(manifest["configuration"].get("plugins", ()), f"The manifest {path}: plugins")
+    return manifest
 
 
 def _spec(text: str, stage: str, kind: type[specs.Spec]) -> specs.Spec:

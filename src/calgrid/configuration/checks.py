@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from calgrid import registry
-from calgrid.backbones._catalogue import check_image_size, describe
+from calgrid.backbones._catalogue import check_image_size, describe, measured
 from calgrid.configuration.components import PLAIN, Method
 from calgrid.configuration.datasets import DatasetCatalog
 from calgrid.configuration.files import is_path
@@ -157,7 +157,7 @@ def _check_backbone(
     backbone: str, grid: Mapping[str, Any], protocol: Protocol, datasets: DatasetCatalog, where: str
 ) -> None:
     """A backbone must exist, have weights to start from, and take images of every size that is known."""
-    found = describe(backbone, f"{where}.backbones")
+    found = measured(backbone, f"{where}.backbones")
     if protocol["pretrained"] and not found.info["pretrained"]:
         raise ConfigError(
             f"{where}.backbones: '{backbone}' has no published weights, from which protocol '{grid['protocol']}' "

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, ClassVar
 
-from calgrid import registry
+from calgrid import plugins, registry
 from calgrid.backbones._catalogue import describe
+from calgrid.component_files import METHODS
 from calgrid.configuration.datasets import DatasetCatalog, as_list
 from calgrid.errors import ConfigError, unknown_id
 from calgrid.specs import Calibrator, NamedComponent
@@ -49,6 +50,11 @@ class ComponentCatalog:
     #: kind in messages and, in the plural, key of the configuration
     kind: ClassVar[str]
 
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """Registered kinds that it holds."""
+        return (self.kind,)
+
     def __init__(self, variants: Mapping[str, Mapping[str, Any]] = NONE) -> None:
         self.variants = variants
         self.registered = self._registered()
@@ -57,7 +63,7 @@ class ComponentCatalog:
             if name in self.registered:
                 raise ConfigError(f"{where}: '{name}' is a registered {self.kind}; choose another name.")
             if variant["base"] not in self.registered:
-                raise unknown_id(self.kind, variant["base"], self.registered, f"{where}.base")
+                raise registry.missing(self.kinds, self.kind, variant["base"], self.registered, f"{where}.base")
             self.base(name).resolve(self.changes(name), where=where)
 
     def _registered(self) -> Mapping[str, registry.ComponentSpec]:
@@ -66,7 +72,7 @@ class ComponentCatalog:
     def base(self, name: str, where: str = "") -> registry.ComponentSpec:
         """Registered component behind a registered id or a variant's name."""
         if name not in self.registered and name not in self.variants:
-            raise unknown_id(self.kind, name, [*self.registered, *self.variants], where)
+            raise registry.missing(self.kinds, self.kind, name, [*self.registered, *self.variants], where)
         found = self.registered[self.variants[name]["base"] if name in self.variants else name]
         return registry.spec(found.kind, found.id)
 
@@ -178,6 +184,11 @@ class MethodCatalog(ComponentCatalog):
         for number, override in enumerate(self.overrides):
             self._check_override(override, f"overrides[{number}]")
 
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """Registered kinds that it holds."""
+        return METHODS
+
     def _registered(self) -> Mapping[str, registry.ComponentSpec]:
         return registered_methods()
 
@@ -220,7 +231,7 @@ class MethodCatalog(ComponentCatalog):
         rule = str(procedure.info.get("losses"))
         if rule not in COMBINATIONS:
             raise ConfigError(
-                f"calgrid/procedures/{procedure.id}.py: the fact 'losses' of @register must be one of "
+                f"{plugins.shown(procedure.module)}: the fact 'losses' of @register must be one of "
                 f"{', '.join(COMBINATIONS)}, got {procedure.info.get('losses')!r}."
             )
         allows, why = COMBINATIONS[rule]

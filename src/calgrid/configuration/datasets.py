@@ -13,7 +13,7 @@ from typing import Any
 from calgrid import registry
 from calgrid.configuration.files import is_path
 from calgrid.conventions import OOD_PREFIX
-from calgrid.errors import ConfigError, DataError, unknown_id
+from calgrid.errors import ConfigError, DataError
 from calgrid.storage.sources import identity
 
 #: keys of a configured data set that are no options of its kind
@@ -62,7 +62,7 @@ class DatasetCatalog:
         known = registry.specs("dataset")
         if name not in known:
             fixed = [id for id, spec in known.items() if not _is_kind(spec)]
-            raise unknown_id(registry.KINDS["dataset"][1], name, [*fixed, *self.configured], where)
+            raise registry.missing(["dataset"], registry.KINDS["dataset"][1], name, [*fixed, *self.configured], where)
         if _is_kind(known[name]):
             raise ConfigError(
                 f"{where or name}: '{name}' is a kind of data set; give one of your own a name under 'datasets', with "

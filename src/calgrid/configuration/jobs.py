@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from calgrid import plugins
 from calgrid.configuration.plan import Plan, as_json
 from calgrid.configuration.repair import Repairs, find_repairs
 from calgrid.configuration.resources import Resources
@@ -74,6 +75,8 @@ class Jobs:
             os.environ[variable] = os.pathsep.join(filter(None, [str(folder), os.environ.get(variable)]))
         os.environ.setdefault("CALGRID_PLANNED_AT", str(time.time()))
         os.environ["CALGRID_DEVICE"] = self.device
+        if folders := [str(plugin.folder) for plugin in plugins.found() if not plugin.installed]:
+            os.environ[plugins.VARIABLE] = os.pathsep.join(folders)
         os.environ.setdefault(provenance.COMMIT_VARIABLE, provenance.commit())
 
     @functools.cached_property

@@ -17,6 +17,7 @@ from calgrid.configuration.protocols import FOCAL_CALIBRATION, checkpoint_file, 
 from calgrid.configuration.study import Run, Study
 from calgrid.conventions import SAME_SHIFT
 from calgrid.errors import ConfigError, unknown_id
+from calgrid.plugins import PACKAGE_ROOT
 from calgrid.storage.layout import RunKey, family_unit
 
 #: keys of a protocol that matter after training only
@@ -261,7 +262,7 @@ class Plan:
         """Fingerprint of a stage after calibration: ``aggregate``, ``tables``, ``figures``, ``report``."""
         files = []
         if name == "report":  # its templates lie beside the code
-            templates = sorted((fingerprint.PACKAGE_ROOT / "reporting").glob("*.j2"))
+            templates = sorted((PACKAGE_ROOT / "reporting").glob("*.j2"))
             files = [fingerprint.digest(path.read_text(encoding="utf-8")) for path in templates]
         return fingerprint.of_stage({"stage": name, "files": files}, REPORT_MODULES[name])
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from calgrid import registry
+from calgrid.backbones._catalogue import measured
 from calgrid.configuration.protocols import trains
 from calgrid.configuration.study import Study
 from calgrid.errors import ConfigError
@@ -186,5 +186,5 @@ class Resources:
 
 def backbone_facts(backbone: str) -> Mapping[str, Any]:
     """What is registered of a backbone; of a library's member, that of a large one."""
-    info = registry.spec("backbone", backbone).info
-    return UNKNOWN_BACKBONE if info.get("library", False) else info
+    info = measured(backbone).info
+    return UNKNOWN_BACKBONE if info.get("library", False) else {**UNKNOWN_BACKBONE, **info}

@@ -7,9 +7,11 @@ import functools
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, cast
 
+from calgrid import plugins, registry
 from calgrid.configuration import checks
 from calgrid.configuration.components import CalibratorCatalog, Method, MethodCatalog, ProbeCatalog, RunContext
 from calgrid.configuration.datasets import DatasetCatalog
@@ -106,6 +108,7 @@ class Study:
         schema = self.home / "workflow" / "schemas" / "config.schema.yaml"
         validate(config, schema, "configuration")
         self.config = fill_defaults({"statistics": {}, **config}, schema)
+        plugins.use(self.config["plugins"])
         self.layout = Layout(self.config["results"].rstrip("/"), self.config["study"])
         self.protocols = ProtocolCatalog(
             self.home / "config" / "protocols",
@@ -276,6 +279,21 @@ class Study:
     def idle_overrides(self) -> list[int]:
         """Numbers of the overrides that match no run: no fault, as a block of a grid may have been left out."""
         return self.methods.idle_overrides({(key.method, self._context(key)) for key in self.trained})
+
+    def check_plugins(self) -> None:
+        """Raise ConfigError for a component of a plugin that is used and cannot be imported.
+
+        It may take seconds, so jobs leave it out, and so does an environment that has Snakemake alone.
+        """
+        used = {("dataset", self.datasets.configured.get(unit, {}).get("base", unit)) for unit in self.data_units()}
+        for key, run in self.trained.items():
+            used |= {("backbone", key.backbone), ("procedure", run.method.procedure), ("loss", run.method.loss)}
+        for wanted in self.evaluations.values():
+            used |= {("calibrator", each["id"]) for each in wanted.calibrators.values()}
+            used |= {("probe", each["id"]) for each in wanted.probes.values()}
+        for kind, id in sorted(used):
+            if registry.spec(kind, id).origin != plugins.PACKAGE and find_spec("torch") is not None:
+                registry.load(kind, id)
 
     def check_labels(self) -> None:
         """Raise ConfigError for pictures of one's own that are too few or have other classes than are asked for.

@@ -3,29 +3,7 @@
     loss = build_loss("mbls", num_classes=10, dataset="cifar10", lambda_=0.2)
     total = loss(logits, labels)  # scalar float32 tensor; the terms are in loss.last_terms
 
-A new loss is a file ``losses/<id>.py``; this one is the squared error of the probabilities of the labels::
-
-    from calgrid.losses import Loss
-    from calgrid.registry import register
-
-    @register(
-        source="an example",
-        needs=(),
-        sees_validation=False,
-        hard_labels=True,
-        state="none",
-        limits={"power": "(0, inf)"},
-    )
-    class SquaredMiss(Loss):
-        def __init__(self, num_classes: int, *, power: float = 2.0) -> None:
-            super().__init__(num_classes)
-            self.power = power
-
-        def compute(self, logits, labels, features, index):
-            chosen = logits.softmax(dim=1).gather(1, labels[:, None])[:, 0]
-            total = (1 - chosen).pow(self.power).mean()
-            return total, {"miss": total}
-
+``calgrid new loss my_loss`` writes a new one, ``losses/my_loss.py``, and its test.
 """
 
 from typing import TYPE_CHECKING, Any

@@ -1,19 +1,6 @@
 """Probes by identifier: measurements that need a trained network itself and not only its logits.
 
-A new probe is a file ``probes/<id>.py``; this one measures how long the feature vectors are::
-
-    import numpy as np
-    import pandas as pd
-
-    from calgrid.probes import Probe
-    from calgrid.registry import register
-
-    @register(source="an example")
-    class FeatureNorm(Probe):
-        def measure(self, subject):
-            norms = np.linalg.norm(subject.outputs.features, axis=1)
-            return pd.DataFrame({"label": subject.labels, "norm": norms})
-
+``calgrid new probe my_probe`` writes a new one, ``probes/my_probe.py``, and its test.
 """
 
 from typing import TYPE_CHECKING, Any

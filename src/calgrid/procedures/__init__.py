@@ -1,24 +1,7 @@
 """Training procedures by identifier: how a method uses the one training loop.
 
-A new procedure is a file ``procedures/<id>.py`` with a class that overrides some hooks of :class:`Procedure`; this one
-adds noise to the images of each training step::
-
-    import torch
-
-    from calgrid.procedures import Procedure
-    from calgrid.registry import register
-
-    @register(source="an example", losses="any", limits={"scale": "[0, inf)"})
-    class NoisyImages(Procedure):
-        def __init__(self, *, scale: float = 0.1) -> None:
-            super().__init__()
-            self.scale = scale
-
-        def forward_loss(self, model, loss, batch):
-            features = model.features(batch.images + self.scale * torch.randn_like(batch.images))
-            logits = model.head(features)
-            return logits, loss(logits, batch.labels, features=features, index=batch.index)
-
+``calgrid new procedure my_procedure`` writes a new one, ``procedures/my_procedure.py``, and its test. It overrides
+some hooks of :class:`Procedure`.
 """
 
 from typing import TYPE_CHECKING, Any

@@ -1,0 +1,94 @@
+"""Facts of a backbone that its file need not give: counted on the meta device, where nothing is computed."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.flop_counter import FlopCounterMode
+
+from calgrid.backbones.base import Backbone
+from calgrid.errors import CalgridError, ConfigError
+
+#: images in a pass, and classes that parameters are counted for
+IMAGES, CLASSES = 2, 10
+
+
+def measure(build: Callable[[int], Backbone], image_size: int, where: str) -> dict[str, Any]:
+    """Return ``parameters``, ``num_features``, ``macs``, ``activations``, ``min_size``, and ``max_size`` if it has one.
+
+    Parameters
+    ----------
+    build : makes the network for a number of classes. image_size : side in pixels. where : its file, in messages.
+
+    Raises
+    ------
+    ConfigError : the network cannot be built, or does not take such images.
+    """
+    try:
+        with torch.device("meta"):
+            model = build(CLASSES)
+        macs, num_features = _forward(model, image_size)
+        found = {
+            "parameters": {CLASSES: sum(each.numel() for each in model.parameters() if each.requires_grad)},
+            "num_features": num_features,
+            "macs": macs,
+            "activations": _kept(model, image_size),
+        }
+    except CalgridError:
+        raise
+    except Exception as error:  # of code that is not ours
+        raise ConfigError(
+            f"{where}: a network for {CLASSES} classes and images of {image_size}x{image_size} pixels fails on the "
+            f"device 'meta' ({type(error).__name__}: {' '.join(str(error).split())}): correct it, or its image_size."
+        ) from error
+    return {**found, **_sizes(model.eval(), image_size)}
+
+
+def _blank(size: int) -> Tensor:
+    return torch.zeros(IMAGES, 3, size, size, device="meta")
+
+
+def _forward(model: Backbone, size: int) -> tuple[int, int]:
+    """Multiply-adds of a forward pass of one image, and the width of the features."""
+    with FlopCounterMode(display=False) as counter, torch.no_grad():
+        features = model.eval().features(_blank(size))
+        logits = model.head(features)
+    if features.ndim != 2 or logits.shape != (IMAGES, CLASSES):
+        shapes = f"{tuple(features.shape)} and {tuple(logits.shape)}"
+        raise ValueError(f"features and logits must be ({IMAGES}, d) and ({IMAGES}, {CLASSES}), got {shapes}")
+    return max(1, counter.get_total_flops() // (2 * IMAGES)), features.shape[1]
+
+
+def _kept(model: Backbone, size: int) -> int:
+    """Numbers that a pass of one image keeps for the backward pass, weights left out."""
+    own = {each.untyped_storage()._cdata for each in (*model.parameters(), *model.buffers())}
+    kept: dict[int, Tensor] = {}
+
+    def keep(tensor: Tensor) -> Tensor:
+        kept[tensor.untyped_storage()._cdata] = tensor
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        model.train()(_blank(size))
+    count = sum(each.untyped_storage().nbytes() for key, each in kept.items() if key not in own)
+    return max(1, count // (4 * IMAGES))
+
+
+def _sizes(model: Backbone, image_size: int) -> dict[str, int]:
+    """Least side of images that the network takes, and the largest where it takes one size alone."""
+
+    def takes(size: int) -> bool:
+        try:
+            with torch.no_grad():
+                model(_blank(size))
+        except Exception:  # whatever its layers raise
+            return False
+        return True
+
+    low, high = 1, image_size
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if takes(middle) else (middle + 1, high)
+    alone = high == image_size and not takes(2 * image_size)
+    return {"min_size": high, **({"max_size": image_size} if alone else {})}

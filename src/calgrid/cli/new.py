@@ -1,0 +1,42 @@
+"""``calgrid new``: a component of one's own to begin with, and its test."""
+
+import argparse
+import re
+import sys
+from importlib import resources
+
+from calgrid import plugins, registry
+from calgrid.component_files import METHODS
+from calgrid.errors import ConfigError
+from calgrid.storage.atomic import write_text
+
+
+def new(options: argparse.Namespace) -> None:
+    """Write a component that works, and its test, into a plugin's folder; nothing is overwritten."""
+    kind, id, folder = options.kind, options.id, options.into
+    if not re.fullmatch("[a-z][a-z0-9_]*", id) or id == "base":
+        raise ConfigError(f"'{id}' is no identifier: use small letters, digits and _, a letter first, and not 'base'.")
+    plugins.check_folder(folder, "--into")
+    package = registry.KINDS[kind][0]
+    files = {folder / package / f"{id}.py": f"{kind}.py", folder / "tests" / f"test_{kind}_{id}.py": f"test_{kind}.py"}
+    if there := [path for path in files if path.exists()]:
+        raise ConfigError(f"{there[0]} exists already: choose another name, or remove it.")
+    for each in METHODS if kind in METHODS else (kind,):
+        if taken := registry.specs(each).get(id):
+            what = f"{registry.KINDS[each][1]} of {plugins.shown(taken.module)}"
+            raise ConfigError(f"'{id}' is the {what} already: choose another name.")
+    templates = {
+        path: resources.files("calgrid.templates").joinpath(name).read_text("utf-8") for path, name in files.items()
+    }
+    class_name = "".join(part.capitalize() for part in id.split("_"))
+    if class_name in re.findall(r"\w+", " ".join(templates.values())):  # a name that the template needs
+        class_name = f"My{class_name}"
+    for path, text in templates.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_text(path, text.replace("my_component", id).replace("MyComponent", class_name))
+        sys.stdout.write(f"wrote {path}\n")
+    sys.stdout.write(
+        f"Test it: pytest {folder / 'tests'}\n"
+        f"Use it: write 'plugins: [{folder}]' into a configuration; for other commands, "
+        f"{plugins.VARIABLE}={folder} calgrid list {package}\n"
+    )

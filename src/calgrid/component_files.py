@@ -1,0 +1,295 @@
+"""What the file of a component says: its facts, its hyper-parameters and their ranges, read without importing it.
+
+Hyper-parameters are the keyword-only arguments of ``__init__``: their defaults and annotations are the only place where
+they are written down, and ``limits`` of ``@register`` is the only place of their ranges. A class without ``__init__``
+has those of its base, and ``**options`` stands for the base's others.
+"""
+
+import ast
+import dataclasses
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from calgrid import plugins
+from calgrid.declarations import Module, parse
+from calgrid.errors import ConfigError, number_as_text, unknown_id
+from calgrid.ranges import Range, is_finite, not_finite, read_range
+
+#: kind of component -> (sub-package that holds one file per component, name of the kind in messages)
+KINDS: Mapping[str, tuple[str, str]] = MappingProxyType(
+    {
+        "loss": ("losses", "loss"),
+        "procedure": ("procedures", "procedure"),
+        "calibrator": ("calibrators", "calibrator"),
+        "dataset": ("datasets", "dataset"),
+        "backbone": ("backbones", "backbone"),
+        "probe": ("probes", "probe"),
+    }
+)
+
+#: facts of a backbone that are whole numbers above 0
+SIZES = ("num_features", "image_size", "min_size", "macs", "activations")
+#: kind -> facts that each component gives, facts that some give; any component may give ``limits``
+FACTS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = MappingProxyType(
+    {
+        "loss": (("needs", "sees_validation", "hard_labels", "state"), ()),
+        "procedure": ((), ("losses", "linear_head", "second_stage", "loss")),
+        "calibrator": (("needs", "keeps_argmax", "parameters", "stochastic"), ("slow",)),
+        "dataset": (
+            ("role", "label", "download"),
+            (
+                *("n_classes", "image_shape", "mean", "std", "sizes", "drawn_val", "duplicates", "families", "files"),
+                *("base", "shifts", "severities", "configurable", "evaluation_only", "warning", "variants"),
+            ),
+        ),
+        "backbone": (
+            ("label", "image_size"),
+            # what is not given is measured, but for a network with published weights and a library of networks
+            ("pretrained", "parameters", "num_features", "min_size", "macs", "activations", "max_size", "library"),
+        ),
+        "probe": ((), ("needs_linear_head",)),
+    }
+)
+#: kinds of which one file may hold several, each with an id of its own
+SEVERAL = ("dataset", "backbone")
+#: kinds that share their identifiers: both are methods
+METHODS = ("loss", "procedure")
+#: what annotations of hyper-parameters are made of, beside None and Literal
+PLAIN_TYPES = ("bool", "int", "float", "str")
+LIST_TYPES = ("list", "tuple", "Sequence")
+
+
+@dataclass(frozen=True)
+class Option:
+    """One hyper-parameter: its default and the values it takes."""
+
+    name: str
+    default: Any
+    type: str
+    choices: tuple[Any, ...] = ()
+    #: of a number, or of the members of a list
+    range: Range | None = None
+
+    def check(self, value: Any, where: str) -> Any:
+        """Return ``value`` in the declared type, or raise ConfigError naming ``where`` it was given."""
+        if self.choices:
+            if value not in self.choices:
+                raise ConfigError(f"{where} must be one of {list(self.choices)}, got {value!r}.")
+            return value
+        accepted = [part.strip() for part in self.type.split("|")]
+        if value is None and "None" in accepted:
+            return None
+        if isinstance(value, bool) and "bool" not in accepted:
+            raise ConfigError(f"{where} must be {self.type}, got {value!r}.")
+        if {"float", "int"} & set(accepted) and isinstance(value, (int, float)) and not is_finite(value):
+            raise ConfigError(f"{where} {not_finite(value)}.")
+        if "float" in accepted and isinstance(value, (int, float)):
+            return float(value)
+        for name, kind in (("bool", bool), ("int", int), ("str", str)):
+            if name in accepted and isinstance(value, kind):
+                return value
+        if any(part.startswith(LIST_TYPES) for part in accepted) and isinstance(value, (list, tuple)):
+            return list(value)
+        hint = number_as_text(value, whole="float" not in accepted) if {"float", "int"} & set(accepted) else ""
+        raise ConfigError(f"{where} must be {self.type}, got {value!r}{hint}.")
+
+
+@dataclass(frozen=True)
+class ComponentSpec:
+    """What a component's file says about it, without running the file.
+
+    Attributes
+    ----------
+    module : where the class is; ``module:class`` where the module registers several, of which a fingerprint counts
+        what this one uses.
+    """
+
+    id: str
+    kind: str
+    module: str
+    class_name: str
+    summary: str
+    source: str
+    options: Mapping[str, Option]
+    dataset_defaults: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    info: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def origin(self) -> str:
+        """Package that it comes from: ``calgrid``, or that of a plugin."""
+        return self.module.partition(".")[0]
+
+    def resolve(
+        self,
+        overrides: Mapping[str, Any] | None = None,
+        dataset: str | None = None,
+        backbone: str | None = None,
+        where: str = "",
+    ) -> dict[str, Any]:
+        """Return all hyper-parameters: file defaults, then those of the data set, then ``overrides``.
+
+        Keys of ``dataset_defaults`` are ``"dataset"`` or, winning over it, ``"dataset/backbone"``.
+        Raises ConfigError for a name the component does not have, a value of the wrong type or beyond its limits.
+        """
+        place = where or f"{self.kind} '{self.id}'"
+        values = {name: option.default for name, option in self.options.items()}
+        values.update(self.dataset_defaults.get(dataset or "", {}))
+        values.update(self.dataset_defaults.get(f"{dataset}/{backbone}", {}))
+        for name, value in (overrides or {}).items():
+            if name not in self.options:
+                known = tuple(self.options) or ("(it has none)",)
+                raise unknown_id("hyper-parameter", name, known, place)
+            values[name] = self.options[name].check(value, f"{place}: {name}")
+        self._check_ranges(values, place)
+        return values
+
+    def _check_ranges(self, values: Mapping[str, Any], place: str) -> None:
+        """Raise ConfigError for a value out of its range; those that are ends of ranges come first."""
+        ranges = {name: option.range for name, option in self.options.items() if option.range is not None}
+        for name in sorted(ranges, key=lambda name: bool(ranges[name].names)):
+            if values[name] is not None:
+                ranges[name].check(values[name], f"{place}: {name}", values)
+
+
+#: options that the base class of a kind gives to each of its components
+COMMON_OPTIONS: Mapping[str, Mapping[str, Option]] = MappingProxyType(
+    {"loss": {"reduction": Option("reduction", "mean", "Literal['mean', 'sum']", ("mean", "sum"))}}
+)
+
+
+def _literal(module: Module, node: ast.expr, where: str) -> Any:
+    try:
+        return module.literal(node)
+    except ValueError as error:
+        raise ConfigError(f"{where} must be a literal: it is read without importing the file.") from error
+
+
+def _choices(module: Module, annotation: ast.expr, where: str) -> tuple[Any, ...]:
+    """Values of a Literal; none for another annotation, which must be one that :meth:`Option.check` understands."""
+    if isinstance(annotation, ast.Subscript) and ast.unparse(annotation.value) == "Literal":
+        values = _literal(module, annotation.slice, where)
+        return values if isinstance(values, tuple) else (values,)
+    waiting = [annotation]
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, ast.BinOp) and isinstance(part.op, ast.BitOr):
+            waiting += [part.left, part.right]
+        elif isinstance(part, ast.Subscript) and ast.unparse(part.value) in LIST_TYPES:
+            continue
+        elif ast.unparse(part) not in (*PLAIN_TYPES, "None"):
+            raise ConfigError(
+                f"{where} must be a Literal, or bool, int, float, str, None and lists of them joined by |, got "
+                f"{ast.unparse(annotation)}."
+            )
+    return ()
+
+
+def _option(module: Module, arg: ast.arg, default: ast.expr | None, where: str) -> Option:
+    if default is None or arg.annotation is None:
+        missing = "a default" if default is None else "an annotation"
+        raise ConfigError(f"{where}: the hyper-parameter {arg.arg} of __init__ needs {missing}.")
+    return Option(
+        name=arg.arg,
+        default=_literal(module, default, f"{where}: default of {arg.arg}"),
+        type=ast.unparse(arg.annotation),
+        choices=_choices(module, arg.annotation, f"{where}: the annotation of {arg.arg}"),
+    )
+
+
+def _check_facts(kind: str, info: Mapping[str, Any], where: str) -> None:
+    """Raise ConfigError unless a component gives all facts of its kind, and none that nothing reads."""
+    needed, further = FACTS[kind]
+    known = (*needed, *further, "limits", "dataset_defaults")
+    for name in info:
+        if name not in known:
+            raise unknown_id("fact", name, known, f"{where}: @register")
+    library = kind == "backbone" and info.get("library", False)
+    if kind == "backbone" and info.get("pretrained", False) and not library:
+        needed = (*needed, "parameters")
+    missing = [name for name in needed if name not in info and not (library and name in SIZES)]
+    if missing:
+        facts = f"the fact{'s' if missing[1:] else ''} {', '.join(missing)}"
+        raise ConfigError(
+            f"{where}: @register of a {KINDS[kind][1]} needs {facts} (explained in calgrid/{KINDS[kind][0]}/base.py)."
+        )
+    if kind == "backbone" and not library:
+        _check_sizes(info, where)
+
+
+def _check_sizes(info: Mapping[str, Any], where: str) -> None:
+    """Raise ConfigError unless the facts that a backbone gives are numbers by which jobs can be sized."""
+    parameters = info.get("parameters", {0: 0})
+    if not isinstance(parameters, dict) or not parameters:
+        raise ConfigError(f"{where}: the fact parameters must map numbers of classes to counts, got {parameters!r}.")
+    for name, value in ((name, info[name]) for name in SIZES if name in info):
+        if not isinstance(value, int) or value < 1:
+            raise ConfigError(f"{where}: the fact {name} must be a whole number above 0, got {value!r}.")
+
+
+def _with_ranges(options: Mapping[str, Option], limits: Mapping[str, Any], where: str) -> dict[str, Option]:
+    """Options with their ranges; ConfigError for limits of none of them, or that are no range."""
+    found = dict(options)
+    for name, text in limits.items():
+        limit = read_range(text, f"{where}: limits of {name}")
+        for each in (name, *limit.names):
+            if each not in options:
+                raise unknown_id("hyper-parameter", each, options or {"(none)"}, f"{where}: limits")
+        found[name] = dataclasses.replace(options[name], range=limit)
+    return found
+
+
+def _registered(module: Module, where: str) -> Iterator[tuple[ast.ClassDef, dict[str, Any]]]:
+    """Yield the classes of a file that carry ``@register(...)``, and what they give there."""
+    for node in module.classes.values():
+        for mark in node.decorator_list:
+            if isinstance(mark, ast.Call) and isinstance(mark.func, ast.Name) and mark.func.id == "register":
+                info: dict[str, Any] = {}
+                for keyword in mark.keywords:
+                    value = _literal(module, keyword.value, f"{where}: {keyword.arg or 'what follows **'}")
+                    info |= {keyword.arg: value} if keyword.arg else value
+                yield node, info
+
+
+def read_file(kind: str, path: Path, name: str) -> list[ComponentSpec]:
+    """Return the components of a file, the module ``name``; ConfigError if it holds none, or no valid one."""
+    where = plugins.shown(name)
+    module = Module.of(parse(path, where), name)
+    found = list(_registered(module, where))
+    several = kind in SEVERAL and bool(found) and all("id" in info for _, info in found)
+    if len(found) != 1 and not several:
+        hint = ", or several with an id each" if kind in SEVERAL else ""
+        raise ConfigError(f"{where} must hold exactly one class with @register{hint}, found {len(found)}.")
+    return [_read_spec(kind, name, module, cls, info) for cls, info in found]
+
+
+def _read_spec(kind: str, name: str, module: Module, cls: ast.ClassDef, info: dict[str, Any]) -> ComponentSpec:
+    where = plugins.shown(name)
+    own = f":{cls.name}" if "id" in info else ""
+    id = info.pop("id", name.rpartition(".")[2])
+    if not isinstance(id, str) or not re.fullmatch("[a-z][a-z0-9_]*", id):
+        given = f"the id {id!r}" if own else "the file's name is the identifier; name it"
+        raise ConfigError(f"{where}: {given} {'must be' if own else 'in'} small letters, digits and _, a letter first.")
+    if "source" not in info:
+        raise ConfigError(f"{where}: @register needs a source.")
+    arguments = module.keyword_only(cls.name).values()
+    options = {arg.arg: _option(home, arg, default, where) for arg, default, home in arguments}
+    options.update(COMMON_OPTIONS.get(kind, {}))
+    source = info.pop("source")
+    _check_facts(kind, info, where)
+    if kind == "backbone":
+        info.setdefault("pretrained", False)
+    return ComponentSpec(
+        id=id,
+        kind=kind,
+        module=f"{name}{own}",
+        class_name=cls.name,
+        summary=(ast.get_docstring(cls) or "").strip().split("\n", 1)[0],
+        source=source,
+        dataset_defaults=MappingProxyType(info.pop("dataset_defaults", {})),
+        options=MappingProxyType(_with_ranges(options, info.get("limits", {}), where)),
+        info=MappingProxyType(info),
+    )

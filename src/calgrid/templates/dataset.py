@@ -1,0 +1,33 @@
+"""MyComponent: say here where these images come from."""
+
+from pathlib import Path
+
+import numpy as np
+
+from calgrid.datasets import Dataset, ImageSplit
+from calgrid.registry import register
+
+
+@register(
+    source="authors, title, year",
+    role="dataset",  # "ood": a test split alone; "shift" is for a ShiftFamily
+    label="MyComponent",  # its name in tables
+    download=False,
+    n_classes=2,
+    image_shape=(3, 8, 8),
+    mean=(0.5, 0.5, 0.5),
+    std=(0.3, 0.3, 0.3),
+    sizes={"train": 256, "val": 64, "test": 64},
+)
+class MyComponent(Dataset):
+    """Noise, dark in class 0 and bright in class 1."""
+
+    def build(self, data_root: Path | None) -> dict[str, ImageSplit]:
+        """Return the splits: uint8 images (N, 3, H, W) and labels (N,) from 0."""
+        rng = np.random.default_rng(1)
+        splits = {}
+        for name, size in self.registered["sizes"].items():
+            labels = np.arange(size) % 2
+            dark = rng.integers(0, 156, (size, 3, 8, 8), dtype=np.uint8)
+            splits[name] = ImageSplit(dark + np.uint8(100) * labels.astype(np.uint8)[:, None, None, None], labels)
+        return splits

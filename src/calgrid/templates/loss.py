@@ -1,0 +1,31 @@
+"""MyComponent: say here which equation of which paper this is."""
+
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+from calgrid.losses import Loss, Terms
+from calgrid.registry import register
+
+
+@register(
+    source="authors, title, year, equation",
+    needs=(),  # "features" and "index" are further inputs of compute
+    sees_validation=False,
+    hard_labels=False,
+    state="none",
+    limits={"weight": "[0, inf)"},
+)
+class MyComponent(Loss):
+    """Cross-entropy plus a penalty on large logits."""
+
+    def __init__(self, num_classes: int, *, weight: float = 0.01) -> None:
+        super().__init__(num_classes)
+        self.weight = weight
+
+    def compute(
+        self, logits: Tensor, labels: Tensor, features: Tensor | None, index: Tensor | None
+    ) -> tuple[Tensor, Terms]:
+        """Return the mean loss of logits (N, K) and labels (N,), and its terms for the history."""
+        ce = cross_entropy(logits, labels)
+        penalty = logits.square().mean()
+        return ce + self.weight * penalty, {"ce": ce, "penalty": penalty}

@@ -1,0 +1,23 @@
+"""MyComponent: say here which paper measures this."""
+
+import numpy as np
+import pandas as pd
+
+from calgrid.probes import Probe, Subject
+from calgrid.registry import register
+
+
+@register(
+    source="authors, title, year",
+    limits={"power": "(0, inf)"},
+)
+class MyComponent(Probe):
+    """Length of the feature vector of each test image."""
+
+    def __init__(self, *, power: float = 2.0) -> None:
+        self.power = power
+
+    def measure(self, subject: Subject) -> pd.DataFrame:
+        """Return one row for each test image: its label and the norm of its features."""
+        norms = np.linalg.norm(subject.outputs.features, ord=self.power, axis=1)
+        return pd.DataFrame({"label": subject.labels, "norm": norms})

@@ -1,0 +1,18 @@
+"""my_component: its probabilities, worked out by hand, before and after saving."""
+
+from pathlib import Path
+
+import numpy as np
+
+from calgrid import plugins
+from calgrid.calibrators import build_calibrator, load_calibrator
+
+plugins.use([Path(__file__).parents[1]])
+
+
+def test_probabilities_of_one_sample_are_those_of_the_saved_fit(tmp_path: Path) -> None:
+    calibrator = build_calibrator("my_component", weight=0.5).fit(np.zeros((4, 2)), [0, 0, 0, 1])
+    probabilities = calibrator.predict_proba([[0.0, 0.0]])
+    assert np.allclose(probabilities, [[0.625, 0.375]])  # half of (0.5, 0.5), half of (0.75, 0.25)
+    calibrator.save(tmp_path / "fitted.safetensors")
+    assert np.array_equal(load_calibrator(tmp_path / "fitted.safetensors").predict_proba([[0.0, 0.0]]), probabilities)

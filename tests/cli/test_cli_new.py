@@ -1,0 +1,85 @@
+"""``calgrid new``: what it writes works as written, and it overwrites nothing."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from calgrid import plugins
+from calgrid.cli.main import NEW_KINDS
+from calgrid.registry import KINDS
+
+
+@pytest.fixture(autouse=True)
+def none_in_the_end():
+    yield
+    plugins.use(())
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return tmp_path / "new_ones"
+
+
+def test_every_kind_is_written_listed_and_passes_its_test(calgrid, folder, monkeypatch):
+    assert set(NEW_KINDS) == set(KINDS)
+    for kind in NEW_KINDS:
+        done = calgrid("new", kind, f"own_{kind}", "--into", folder)
+        assert done.out.startswith(f"wrote {folder / KINDS[kind][0] / f'own_{kind}.py'}\nwrote ")
+    tested = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", folder / "tests"],
+        capture_output=True,
+        text=True,
+        cwd=folder.parent,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        check=False,
+    )
+    assert tested.stdout.splitlines()[-1].startswith(f"{len(NEW_KINDS)} passed"), tested.stdout + tested.stderr
+    monkeypatch.setenv("CALGRID_PLUGINS", str(folder))
+    plugins.forget()
+    for kind in NEW_KINDS:
+        listed = calgrid("list", KINDS[kind][0])
+        assert f"    plugin: new_ones/{KINDS[kind][0]}/own_{kind}.py\n" in listed.out
+        assert listed.err == ""
+    monkeypatch.delenv("CALGRID_PLUGINS")
+
+
+def test_a_class_that_the_file_needs_is_not_hidden(calgrid, folder):
+    assert calgrid("new", "loss", "loss", "--into", folder).code == 0
+    assert "class MyLoss(Loss):" in (folder / "losses" / "loss.py").read_text()
+
+
+def test_nothing_is_overwritten_and_no_name_taken(calgrid, fails, folder):
+    calgrid("new", "loss", "mine", "--into", folder)
+    file = folder / "losses" / "mine.py"
+    file.write_text("kept")
+    fails("new", "loss", "mine", "--into", folder, parts=["calgrid new: ", "losses/mine.py exists already"])
+    assert file.read_text() == "kept"
+    fails("new", "loss", "mixup", "--into", folder, parts=["'mixup' is the procedure of calgrid/procedures/mixup.py"])
+    fails("new", "loss", "My-Loss", "--into", folder, parts=["'My-Loss' is no identifier"])
+    fails(
+        "new", "loss", "mine", "--into", folder.parent / "a-b", parts=["--into: 'a-b' is no name of a Python package"]
+    )
+    assert {path.name for path in folder.rglob("*.py")} == {"mine.py", "test_loss_mine.py"}
+    assert not (folder.parent / "a-b").exists()
+
+
+def test_a_broken_file_is_named_beside_the_list_and_by_check(calgrid, folder, monkeypatch, make_config, home, tmp_path):
+    (folder / "losses").mkdir(parents=True)
+    (folder / "losses" / "mine.py").write_text("class (")
+    monkeypatch.setenv("CALGRID_PLUGINS", str(folder))
+    plugins.forget()
+    said = "new_ones/losses/mine.py, line 1, is not valid Python (invalid syntax).\n"
+    for listed in ("losses", "methods"):
+        done = calgrid("list", listed)
+        assert (done.code, done.err) == (0, f"calgrid list: {said}")
+        assert "\nmbls\n" in done.out
+    path = tmp_path / "config.yaml"
+    path.write_text(str(make_config()))
+    done = calgrid("check", path, "--home", home)
+    assert (done.code, done.err) == (0, f"calgrid check: {said}")
+    path.write_text(str(make_config({"methods": ["mine"]})))
+    done = calgrid("check", path, "--home", home)
+    assert (done.code, done.err) == (2, f"calgrid check: {said}")
+    monkeypatch.delenv("CALGRID_PLUGINS")

@@ -1,0 +1,90 @@
+"""A study whose loss, backbone and calibrator lie in a folder of the user's, as ``calgrid new`` writes them."""
+
+import pandas as pd
+import pytest
+from tests.workflow.dag import AGGREGATION, Repository, branch, changed
+
+from calgrid.cli import main
+
+pytestmark = pytest.mark.workflow
+LOSS, CALIBRATOR = "mine/losses/my_loss.py", "mine/calibrators/my_calibrator.py"
+GRID = {
+    "backbones": ["my_backbone"],
+    "methods": ["ce", "my_loss"],
+    "calibrators": ["none", "my_calibrator"],
+    "shifts": [],
+}
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory):
+    repository = Repository(tmp_path_factory.mktemp("plugins") / "repository")
+    for kind in ("loss", "backbone", "calibrator"):
+        assert main(["new", kind, f"my_{kind}", "--into", str(repository.root / "mine")]) == 0
+    repository.configure({**changed(**GRID), "plugins": ["mine"]})
+    repository.run()
+    return repository
+
+
+@pytest.fixture
+def edit(study):
+    """Replace a text in a file until the test ends; a new file is written, and removed then."""
+    originals = {}
+
+    def replace(path, old, new):
+        file = study.root / path
+        text = file.read_text() if file.exists() else None
+        originals.setdefault(file, text)
+        file.write_text(new if text is None else text.replace(old, new, 1))
+        assert file.read_text() != text
+
+    yield replace
+    for file, text in originals.items():
+        file.unlink() if text is None else file.write_text(text)
+
+
+def refused(study):
+    done = study.snakemake("--configfile", "tiny.yaml", "-n", "--cores", "2")
+    assert done.returncode != 0
+    return done.stdout + done.stderr
+
+
+def test_all_of_it_is_scored_and_nothing_is_left_to_do(study):
+    metrics = pd.read_parquet(study.root / "results/tiny/metrics.parquet")
+    assert set(metrics["backbone"]) == {"my_backbone"}
+    assert set(metrics["method"]) == {"ce", "my_loss"}
+    assert {"none", "my_calibrator"} <= set(metrics["calibrator"])
+    assert study.plan() == set()
+
+
+def test_an_edit_reruns_what_used_the_file(study, edit):
+    edit(LOSS, "the mean loss", "the loss")  # in a docstring
+    assert study.plan() == set()
+    edit(LOSS, "logits.square()", "logits.abs()")
+    assert study.plan() == branch("my_loss") | AGGREGATION
+    edit(LOSS, "logits.abs()", "logits.square()")
+    edit(CALIBRATOR, "minlength=", "weights=None, minlength=")
+    assert study.plan() == branch("ce", "my_loss", stages=("calibrate",)) | AGGREGATION
+
+
+def test_a_helper_in_the_folder_counts_too(study, edit):
+    edit("mine/losses/_penalty.py", "", "def penalty(logits):\n    return logits.square().mean()\n")
+    edit(LOSS, "logits.square().mean()", "penalty(logits)")
+    edit(LOSS, "from torch import Tensor", "from ._penalty import penalty\nfrom torch import Tensor")
+    first = study.snakemake("--configfile", "tiny.yaml", "-n", "--cores", "2").stdout
+    edit("mine/losses/_penalty.py", "square", "abs")
+    second = study.snakemake("--configfile", "tiny.yaml", "-n", "--cores", "2").stdout
+    assert "my_loss" in first
+    assert first != second
+
+
+def test_a_broken_file_stops_only_who_uses_it(study, edit):
+    edit("mine/losses/other.py", "", "class (")
+    assert study.plan() == set()
+    edit(LOSS, "from torch.nn.functional", "from torch.nn.functionel")
+    assert "mine/losses/my_loss.py, line 4, cannot be imported (ModuleNotFoundError: " in refused(study)
+
+
+def test_a_name_that_is_taken_is_refused(study, edit):
+    edit("mine/losses/ce.py", "", (study.root / LOSS).read_text())
+    assert "mine/losses/ce.py: 'ce' is the loss of calgrid/losses/ce.py already; choose another name." in refused(study)
