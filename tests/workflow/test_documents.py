@@ -59,7 +59,7 @@ def test_example_configurations_are_valid_as_they_stand(tmp_path, monkeypatch):
     losses = tmp_path / "my_folder" / "losses"
     losses.mkdir(parents=True)
     (losses / "my_loss.py").write_text(next(block for block in examples("python") if "class MyLoss" in block))
-    logits = [f"{model}_{split}.npz" for model in ("plain", "smoothed") for split in ("val", "test")]
+    logits = [f"data/{model}_{split}.npz" for model in ("plain", "smoothed") for split in ("val", "test")]
     for name in (*logits, "data/images/train.parquet", "data/images/test.parquet"):
         (tmp_path / name).touch()
     studies = [Study(configuration, HOME) for configuration in configurations]
