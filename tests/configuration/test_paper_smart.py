@@ -41,4 +41,6 @@ def test_every_cell_of_its_tables_is_filled_by_some_run(study):
     assert asked > 1000
     assert len(study.runs) == RUNS
     assert set(study.data_units()) == UNITS
+    shifted = {key.backbone for key in study.runs if study.families(key) == ["imagenet_c"]}
+    assert shifted == {key.backbone for key in study.runs if "imagenet" in key.backbone} - {"imagenet_wide_resnet50"}
     assert all(run["fingerprint"] for run in Plan(study).manifest()["runs"])

@@ -108,8 +108,7 @@ def test_data_that_must_be_prepared(study):
     assert study().data_units() == ["digits"]
     made = study({"shifts": ["digits_c", "ood/photos"]})
     assert made.data_units() == ["digits", "digits_c", "photos"]
-    assert made.families("digits", "digits") == ["digits_c", "ood/photos"]
-    assert made.families("digits", "other") == []
+    assert made.families(key("ce")) == ["digits_c", "ood/photos"]
 
 
 class TestExternal:

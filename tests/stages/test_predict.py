@@ -1,6 +1,7 @@
 """Stage predict: the files say what they hold, and they are the network's float32 logits."""
 
 import json
+import sys
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -18,7 +19,7 @@ from calgrid.stages.train import train
 from calgrid.storage.checkpoint import load_checkpoint
 from calgrid.storage.head import read_head
 from calgrid.storage.layout import logits_files
-from calgrid.storage.logits import read_logits
+from calgrid.storage.logits import Logits, count_groups, read_logits
 from calgrid.storage.records import PREDICT, Record
 
 FAMILIES = ("digits_c", "ood/photos")
@@ -84,6 +85,31 @@ def test_shift_file_holds_every_setting_over_the_same_test_labels(run, data):
         assert 1 <= severity <= 5
         assert np.array_equal(stored.label[rows], labels)
         assert np.array_equal(stored.index[rows], np.arange(len(labels)))
+
+
+def test_a_family_is_predicted_some_settings_at_a_time_to_the_same_logits(run, plan, data, tmp_path, monkeypatch):
+    whole = read_logits(run / "logits/last/digits_c.parquet")
+    stage = sys.modules[predict.__module__]
+    held, write = [], stage.write_logits
+    rows = len(open_prepared(data / "digits").splits["test"].labels)
+
+    def counting(path, parts):
+        counted = iter([parts]) if isinstance(parts, Logits) else parts
+        write(path, (held.append(len(part)) or part for part in counted))
+
+    monkeypatch.setattr(stage, "GROUP_ROWS", 2 * rows + 1)
+    monkeypatch.setattr(stage, "write_logits", counting)
+    out = tmp_path / "run"
+    out.mkdir()
+    (out / "model.safetensors").write_bytes((run / "model.safetensors").read_bytes())
+    export(plan, data, out, ["digits_c"])
+    path = out / "logits/last/digits_c.parquet"
+    assert max(held) == 2 * rows
+    assert count_groups(path) == -(-len(whole.settings()) // 2)
+    found = read_logits(path)
+    assert np.array_equal(found.index, whole.index)
+    assert [each[:2] for each in found.settings()] == [each[:2] for each in whole.settings()]
+    assert found.logits == pytest.approx(whole.logits, abs=1e-4)
 
 
 def test_ood_file_has_no_labels_and_severity_zero(run):

@@ -1,6 +1,7 @@
 """Logits files: an exact schema, the same bytes, read by everybody, and one clear sentence for what is wrong."""
 
 import json
+from dataclasses import replace
 
 import duckdb
 import numpy as np
@@ -14,7 +15,15 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from calgrid.errors import DataError, StateError
-from calgrid.storage.logits import Logits, read_logits, read_metadata, read_table, validate_logits, write_logits
+from calgrid.storage.logits import (
+    Logits,
+    count_groups,
+    read_logits,
+    read_metadata,
+    read_table,
+    validate_logits,
+    write_logits,
+)
 
 METADATA = {"protocol": "digits", "method": "ce", "seed": 1, "split": "test", "n_classes": 3, "fingerprint": "f1"}
 
@@ -371,3 +380,21 @@ def test_probabilities_are_written_as_they_are_beside_their_logarithm(path):
     assert column.type == pa.list_(pa.float64(), 3)
     assert np.array_equal(column.flatten().to_numpy().reshape(shares.shape), shares)
     assert_same(read_logits(path), make())
+
+
+def test_parts_are_read_one_by_one_or_all_together(path):
+    whole = make(8, **family(8), features=np.arange(16, dtype=np.float32).reshape(8, 2))
+    parts = [whole.rows(np.arange(begin, begin + 4)) for begin in (0, 4)]
+    write_logits(path, (replace(part, metadata=METADATA) for part in parts))
+    assert count_groups(path) == 2
+    assert_same(read_logits(path), whole)
+    for number, part in enumerate(parts):
+        assert_same(read_logits(path, number), replace(part, metadata=METADATA))
+
+
+def test_a_part_that_is_wrong_leaves_no_file(path):
+    parts = [make(), make(label=np.full(4, 7, dtype=np.int32))]
+    with pytest.raises(DataError, match="label 7 is outside"):
+        write_logits(path, iter(parts))
+    assert not path.exists()
+    assert not list(path.parent.iterdir())

@@ -98,7 +98,7 @@ def _run_cost(study: Study, needs: Resources, key: RunKey, throughput: Mapping[s
     size = checkpoints * FLOAT * _parameters(needs, key)
     if key not in study.evaluations:  # a first stage that nobody asked about has no logits
         return RunCost(key, seconds / 3600, 0.0, size)
-    families = sum(_scored(needs, family_unit(family)) for family in study.families(key.protocol, key.dataset))
+    families = sum(_scored(needs, family_unit(family)) for family in study.families(key))
     own = images["val"] + images["test"]
     exported = {False: 0, True: own, "all": own + families}[run.protocol["export_features"]]
     numbers = (own + families) * _classes(needs, key.dataset) + exported * backbone_facts(key.backbone)["num_features"]

@@ -164,12 +164,12 @@ class Jobs:
     def predict_data(self, wildcards: Any) -> list[str]:
         """Manifests of a run's data set and of the prepared shift families."""
         key = run_key(wildcards)
-        units = [key.dataset, *map(family_unit, self.families(key.protocol, key.dataset))]
+        units = [key.dataset, *map(family_unit, self.families(key))]
         return self._unless_spared(map(self.layout.data, units), self.layout.record(key, "predict"))
 
     def predict_families(self, wildcards: Any) -> str:
         """Shift families of a run that the study wants."""
-        return shlex.join(self.families(wildcards.protocol, wildcards.dataset))
+        return shlex.join(self.families(run_key(wildcards)))
 
     def predict_spec(self, wildcards: Any) -> str:
         """Resolved prediction of a run."""

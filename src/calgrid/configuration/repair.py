@@ -186,7 +186,7 @@ def _after_training(plan: Plan, key: RunKey) -> Iterator[Stage]:
     """Predictions and probes of a run."""
     layout = plan.study.layout
     root, needs = Path(layout.run(key)), (layout.record(key, "train"), layout.data(key.dataset))
-    families = plan.study.families(key.protocol, key.dataset)
+    families = plan.study.families(key)
     shifted = [layout.data(family_unit(family)) for family in families]
     fingerprint = plan.predict(key)["fingerprint"]
     wanted = frozenset(logits_files(plan.study.trained[key].checkpoints, families))

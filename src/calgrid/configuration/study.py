@@ -5,7 +5,7 @@ Grids become runs (:class:`Run`), also the first stages that nobody named, and e
 
 import functools
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
@@ -131,7 +131,6 @@ class Study:
         self.trained: dict[RunKey, Run] = {}
         self.external: dict[RunKey, ExternalRun] = {}
         self.evaluations: dict[RunKey, Evaluation] = {}
-        self._families: dict[tuple[str, str], set[str]] = {}
         self._expand(config)
         self.runs: dict[RunKey, Run | ExternalRun] = {**self.trained, **self.external}
         self._check_questions(config)
@@ -141,7 +140,7 @@ class Study:
         for number, grid in enumerate(grids):
             self._add_grid(grid, f"grids[{number}]")
         for number, grid in enumerate(grids):
-            families = {family for dataset in grid["datasets"] for family in self.families(grid["protocol"], dataset)}
+            families = {family for key in _keys(grid) for family in self.families(key)}
             checks.check_fit_on(grid["fit_on"], families, f"grids[{number}]")
         for unit in self.data_units():
             self.data_settings(unit)
@@ -171,13 +170,10 @@ class Study:
         calibrators = self._resolved_calibrators(grid, where)
         checks.check_features(calibrators.values(), protocol, grid["fit_on"], where)
         probes = {name: self.probes.resolve(name, f"{where}.probes") for name in grid.get("probes", ())}
-        for dataset, backbone, method, seed in itertools.product(
-            grid["datasets"], grid["backbones"], grid["methods"], grid["seeds"]
-        ):
-            key = RunKey(grid["protocol"], dataset, backbone, method, seed)
+        for key in _keys(grid):
             self._add_run(key, protocol, where)
             checks.check_linear_head(self.trained[key].method, calibrators.values(), probes.values(), where)
-            families = [shift for shift in grid["shifts"] if shift in self.datasets.families(dataset)]
+            families = [shift for shift in grid["shifts"] if shift in self.datasets.families(key.dataset)]
             wanted = Evaluation(calibrators, grid["calibrator_seeds"], families, grid["fit_on"], probes)
             self._evaluate(key, wanted)
 
@@ -186,7 +182,6 @@ class Study:
 
     def _evaluate(self, key: RunKey, wanted: Evaluation) -> None:
         self.evaluations[key] = self.evaluations.get(key, Evaluation()).joined(wanted)
-        self._families.setdefault((key.protocol, key.dataset), set()).update(wanted.families)
 
     def _add_run(self, key: RunKey, protocol: Protocol, where: str) -> None:
         """Add a run, and before it the first stage that it starts from."""
@@ -266,14 +261,13 @@ class Study:
         """What the prepared arrays of a configured data set depend on; nothing for a registered one."""
         return self.datasets.settings(unit, self.config["data_root"])
 
-    def families(self, protocol: str, dataset: str) -> list[str]:
-        """All shift families that the study wants of any run of this protocol and data set, in a stable order."""
-        return sorted(self._families.get((protocol, dataset), ()))
+    def families(self, key: RunKey) -> list[str]:
+        """All shift families that the study wants of a run, in a stable order."""
+        return sorted(self.evaluations[key].families) if key in self.evaluations else []
 
     def data_units(self) -> list[str]:
         """Data sets and shifts that must be prepared."""
-        wanted = {(key.protocol, key.dataset) for key in self.trained}
-        families = {family for each in wanted for family in self.families(*each)}
+        families = {family for key in self.trained for family in self.families(key)}
         return sorted({key.dataset for key in self.trained} | {family_unit(f) for f in families})
 
     def idle_overrides(self) -> list[int]:
@@ -305,3 +299,9 @@ class Study:
             for key, run in self.trained.items():
                 if rows is not None and key.dataset == unit and trains(run.protocol):
                     check_batches(run.protocol, rows, f"protocol '{key.protocol}' on '{unit}'")
+
+
+def _keys(grid: Mapping[str, Any]) -> Iterator[RunKey]:
+    """All runs that a grid names."""
+    axes = itertools.product(grid["datasets"], grid["backbones"], grid["methods"], grid["seeds"])
+    return (RunKey(grid["protocol"], *each) for each in axes)

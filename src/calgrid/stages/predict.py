@@ -3,7 +3,7 @@
 import itertools
 import shutil
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ import torch
 from calgrid.backbones.base import Network
 from calgrid.conventions import NO_LABEL, OOD_PREFIX
 from calgrid.datasets import SHIFT_SPLIT, Prepared, open_prepared
+from calgrid.datasets._manifest import Setting
 from calgrid.errors import DataError, StateError
 from calgrid.progress import Progress
 from calgrid.specs import PredictSpec
@@ -29,6 +30,10 @@ from calgrid.training.data import DeviceImages
 from calgrid.training.procedure import Procedure
 
 BATCH = 1024
+#: bytes of images that are on the device at once, in whole batches of small ones
+CHUNK_BYTES = 2**28
+#: rows of a family that are held at once, but for a setting of more
+GROUP_ROWS = 2**16
 
 
 def predict(
@@ -163,8 +168,8 @@ class _Exporter:
         metadata = self._metadata(name, checkpoint)
         return Logits(index, labels, logits, features=features, distribution=split.distribution, metadata=metadata)
 
-    def family(self, family: str, images: Prepared, checkpoint: str) -> Logits:
-        """All settings of a shift family, or the test split of an OOD set (labels -1, severity 0)."""
+    def family(self, family: str, images: Prepared, checkpoint: str) -> Iterator[Logits]:
+        """All settings of a shift family, some at a time, or the test split of an OOD set (labels -1, severity 0)."""
         metadata = self._metadata(family, checkpoint)
         everywhere = self.spec["export_features"] == "all"
         ours, theirs = (facts.manifest["image_shape"] for facts in (self.prepared, images))
@@ -173,7 +178,7 @@ class _Exporter:
         if family.startswith(OOD_PREFIX):
             logits, features = self._run(images.splits["test"].images, self.tested, everywhere)
             rows = len(logits)
-            return Logits(
+            yield Logits(
                 np.arange(rows, dtype=np.int32),
                 np.full(rows, NO_LABEL, dtype=np.int32),
                 logits,
@@ -182,18 +187,21 @@ class _Exporter:
                 features=features,
                 metadata=metadata,
             )
-        settings, split = images.settings, images.splits[SHIFT_SPLIT]
-        logits, features = self._run(split.images, self.tested, everywhere)
-        sizes = [setting.stop - setting.start for setting in settings]
-        return Logits(
-            np.concatenate([np.arange(size, dtype=np.int32) for size in sizes]),
-            split.labels,
-            logits,
-            shift=np.repeat([setting.shift for setting in settings], sizes),
-            severity=np.repeat(np.array([setting.severity for setting in settings], dtype=np.int8), sizes),
-            features=features,
-            metadata=metadata,
-        )
+            return
+        split = images.splits[SHIFT_SPLIT]
+        for settings in grouped(images.settings):
+            rows = slice(settings[0].start, settings[-1].stop)
+            logits, features = self._run(split.images[rows], self.tested, everywhere)
+            sizes = [setting.stop - setting.start for setting in settings]
+            yield Logits(
+                np.concatenate([np.arange(size, dtype=np.int32) for size in sizes]),
+                split.labels[rows],
+                logits,
+                shift=np.repeat([setting.shift for setting in settings], sizes),
+                severity=np.repeat(np.array([setting.severity for setting in settings], dtype=np.int8), sizes),
+                features=features,
+                metadata=metadata,
+            )
 
     def _metadata(self, split: str, checkpoint: str) -> dict[str, Any]:
         facts = {"split": split, "checkpoint": checkpoint, "n_classes": self.prepared.n_classes}
@@ -205,9 +213,10 @@ class _Exporter:
     ) -> tuple[np.ndarray, np.ndarray | None]:
         self.network.eval()
         logits, features = [], []
-        # chunks: a shift family (50,000 images a corruption) need not fit on the device at once
-        for begin in range(0, len(images), 16 * BATCH):
-            chunk = np.ascontiguousarray(images[begin : begin + 16 * BATCH])
+        # chunks: a corruption of 50,000 images need not fit on the device at once
+        size = min(16 * BATCH, max(1, CHUNK_BYTES // images[:1].nbytes))
+        for begin in range(0, len(images), size):
+            chunk = np.ascontiguousarray(images[begin : begin + size])
             split = DeviceImages(
                 chunk,
                 np.zeros(len(chunk)),
@@ -228,3 +237,14 @@ class _Exporter:
                 "diverged; lower the learning rate or clip gradients."
             )
         return result, torch.cat(features).numpy() if keep_features else None
+
+
+def grouped(settings: Sequence[Setting]) -> Iterator[list[Setting]]:
+    """Settings that follow each other, as many at a time as have at most ``GROUP_ROWS`` rows, or a single one."""
+    group: list[Setting] = []
+    for setting in settings:
+        if group and setting.stop - group[0].start > GROUP_ROWS:
+            yield group
+            group = []
+        group.append(setting)
+    yield group

@@ -2,10 +2,13 @@
 
 Family files also hold ``shift`` and ``severity``; files may hold ``features``, and ``distribution``, the probability of
 each class given the image, where that is known, and ``probabilities``, whose logarithms the logits are.
+
+A family file may have several row groups, each with all rows of some settings: nobody has to hold a family in memory.
 """
 
+import contextlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -80,9 +83,25 @@ def _fixed_size_list(values: np.ndarray, dtype: type = np.float32) -> pa.FixedSi
     return pa.FixedSizeListArray.from_arrays(pa.array(flat), values.shape[1])
 
 
-def write_logits(path: Path, data: Logits) -> None:
-    """Write a logits file atomically (zstd, byte-stream split for the floats); the same data give the same bytes."""
-    validate_logits(data, str(path))
+def write_logits(path: Path, data: Logits | Iterable[Logits]) -> None:
+    """Write a logits file atomically (zstd, byte-stream split for the floats); the same data give the same bytes.
+
+    Parameters
+    ----------
+    data : all rows, or parts of them with the same columns, each of which becomes a row group; the metadata are those
+        of the first. Of several parts only one is in memory at a time.
+    """
+    parts = [data] if isinstance(data, Logits) else data
+    with replacing(path) as temporary, contextlib.ExitStack() as stack:
+        writer: pq.ParquetWriter | None = None
+        for part in parts:
+            validate_logits(part, str(path))
+            table = _as_table(part)
+            writer = writer or stack.enter_context(pq.ParquetWriter(temporary, table.schema, **_options(table.schema)))
+            writer.write_table(table, row_group_size=len(table))
+
+
+def _as_table(data: Logits) -> pa.Table:
     columns: dict[str, pa.Array] = {
         "index": pa.array(data.index.astype(np.int32)),
         "label": pa.array(data.label.astype(np.int32)),
@@ -91,32 +110,40 @@ def write_logits(path: Path, data: Logits) -> None:
     if data.shift is not None and data.severity is not None:
         columns["shift"] = pa.array(data.shift.astype(str)).dictionary_encode()
         columns["severity"] = pa.array(data.severity.astype(np.int8))
-    floats = ["logits.list.element"]
     for name in ("features", "distribution", "probabilities"):
         if (values := getattr(data, name)) is not None:
             columns[name] = _fixed_size_list(values, np.float64 if name == "probabilities" else np.float32)
-            floats.append(f"{name}.list.element")
     table = pa.table(columns)
-    table = table.replace_schema_metadata({METADATA_KEY: json.dumps(dict(data.metadata), sort_keys=True)})
-    with replacing(path) as temporary:
-        pq.write_table(
-            table,
-            temporary,
-            compression="zstd",
-            write_page_checksum=True,
-            use_dictionary=["shift"] if data.shift is not None else False,
-            use_byte_stream_split=floats,
-        )
+    return table.replace_schema_metadata({METADATA_KEY: json.dumps(dict(data.metadata), sort_keys=True)})
 
 
-def read_logits(path: Path) -> Logits:
-    """Read and check a logits file.
+def _options(schema: pa.Schema) -> dict[str, Any]:
+    """How a logits file is stored: only the names of shifts repeat, and real numbers are split into bytes."""
+    return {
+        "compression": "zstd",
+        "write_page_checksum": True,
+        "use_dictionary": ["shift"] if "shift" in schema.names else False,
+        "use_byte_stream_split": [
+            f"{field.name}.list.element" for field in schema if pa.types.is_fixed_size_list(field.type)
+        ],
+    }
+
+
+def count_groups(path: Path) -> int:
+    """Row groups of a logits file; errors as in :func:`read_logits`."""
+    require_file(Path(path), "logits file")
+    with _named_damage(path, "logits file", AGAIN):
+        return pq.read_metadata(path).num_row_groups
+
+
+def read_logits(path: Path, group: int | None = None) -> Logits:
+    """Read and check a logits file, or one of its row groups.
 
     Raises
     ------
     DataError : the file is missing, truncated, empty, lacks a column, or holds NaN, labels out of range, ...
     """
-    table = read_table(path, "logits file")
+    table = read_table(path, "logits file", group=group)
     columns = read_columns(table, COLUMNS, path)
     for column in ("label", "logits"):
         if column not in columns:
@@ -128,16 +155,26 @@ def read_logits(path: Path) -> Logits:
     return data
 
 
-def read_table(path: Path, what: str = "Parquet file", mend: str = AGAIN) -> pa.Table:
-    """Read a Parquet file; a missing or damaged one raises DataError naming it, and how to ``mend`` a damaged one."""
+def read_table(path: Path, what: str = "Parquet file", mend: str = AGAIN, group: int | None = None) -> pa.Table:
+    """Read a Parquet file, or one of its row groups.
+
+    A missing or damaged file raises DataError naming it, and how to ``mend`` a damaged one.
+    """
     require_file(Path(path), what)
-    try:
+    with _named_damage(path, what, mend):
         # Half the time for small files, which there are tens of thousands of: one read, and no threads to wait for.
         large = Path(path).stat().st_size > SMALL_BYTES
         source = path if large else pa.BufferReader(Path(path).read_bytes())
         # a third of the time of pq.read_table, which looks for whole data sets
         with pq.ParquetFile(source, pre_buffer=large, page_checksum_verification=True) as file:
-            return file.read(use_threads=large)
+            return file.read(use_threads=large) if group is None else file.read_row_group(group, use_threads=large)
+
+
+@contextlib.contextmanager
+def _named_damage(path: Path, what: str, mend: str) -> Iterator[None]:
+    """Turn what Arrow says of a file that it cannot read into a DataError."""
+    try:
+        yield
     except (pa.ArrowException, OSError) as error:
         # "Could not open Parquet input source '...': the reason. More about it."
         reason = str(error).splitlines()[0].rpartition("': ")[2].split(". ")[0]
@@ -223,7 +260,7 @@ def read_matrix(table: pa.Table, column: str, path: Path, dtype: type | None = n
         )
     flat = values.flatten().to_numpy(zero_copy_only=False)
     with np.errstate(over="ignore"):  # what float32 cannot hold becomes infinite, which the validation finds
-        return flat.reshape(len(values), int(lengths[0])).astype(dtype or flat.dtype)
+        return flat.reshape(len(values), int(lengths[0])).astype(dtype or flat.dtype, copy=False)
 
 
 def validate_logits(data: Logits, where: str, n_classes: int | None = None) -> None:
