@@ -2,6 +2,9 @@
 
 import json
 import shutil
+import sys
+import weakref
+from collections import Counter
 from dataclasses import replace
 
 import numpy as np
@@ -18,6 +21,7 @@ from calgrid.stages.aggregate import aggregate
 from calgrid.stages.calibrate import calibrate, same_shift_rows
 from calgrid.stages.predict import predict
 from calgrid.stages.train import train
+from calgrid.storage import provenance
 from calgrid.storage.atomic import read_json, write_json
 from calgrid.storage.logits import read_logits, write_logits
 from calgrid.storage.records import FILES, listed, read_record, write_record
@@ -175,6 +179,118 @@ class TestSameShift:
         draws = [same_shift_rows(rows, *where)[0] for where in ((0, "noise", 1), (1, "noise", 1), (0, "noise", 2))]
         assert len({tuple(draw) for draw in draws}) == 3
         assert all(len(draw) == 20 for draw in draws)
+
+
+class TestParts:
+    """The work goes from part to part: one is in memory, and what was made of it survives a kill."""
+
+    @pytest.fixture(scope="class")
+    def spec(self):
+        study = small_study()
+        study["protocols"]["quick"].update(checkpoints=["last"], export_features="all")
+        study["grids"][0] |= {
+            "fit_on": ["val", "same_shift"],
+            "methods": ["ce"],
+            "calibrators": ["none", "ts", "fc"],
+            "calibrator_seeds": [0],
+            "shifts": ["digits_c"],
+        }
+        study["statistics"] = {"bootstrap": 0, "paired_resamples": 5}
+        return Plan(Study(study, HOME))
+
+    @pytest.fixture(scope="class")
+    def parted(self, spec, run, data, tmp_path_factory):
+        """A run of which a family has row groups of ten settings."""
+        out = tmp_path_factory.mktemp("parted")
+        rows = len(read_logits(run / "logits/last/test.parquet"))
+        train(spec.train(key("ce")), data / "digits", out, device="cpu")
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(sys.modules[predict.__module__], "GROUP_ROWS", 10 * rows)
+            folders = {"digits_c": data / "digits_c"}
+            model = out / "model.safetensors"
+            predict(spec.predict(key("ce")), model, data / "digits", out, families=folders, device="cpu")
+        return out
+
+    @pytest.fixture(scope="class")
+    def undisturbed(self, spec, parted, tmp_path_factory):
+        out = tmp_path_factory.mktemp("undisturbed")
+        calibrate(spec.calibrate(key("ce")), parted, out)
+        return contents(out)
+
+    def test_one_part_is_in_memory_at_a_time(self, spec, parted, undisturbed, tmp_path, monkeypatch):
+        alive, most = weakref.WeakSet(), Counter()
+        module = sys.modules[calibrate.__module__]
+
+        class Held:  # data classes that compare cannot be in sets
+            def __init__(self, rows):
+                self.rows = rows
+
+        def reading(path, group=None):
+            found = read_logits(path, group)
+            found.held = Held(len(found))
+            alive.add(found.held)
+            most[path.stem] = max(most[path.stem], len(found))
+            most["together"] = max(most["together"], sum(each.rows for each in alive))
+            return found
+
+        monkeypatch.setattr(module, "read_logits", reading)
+        calibrate(spec.calibrate(key("ce")), parted, tmp_path)
+        assert most["digits_c"] == 10 * most["test"]
+        assert most["together"] <= most["digits_c"] + most["val"]
+        assert contents(tmp_path) == undisturbed
+
+    def test_a_killed_job_goes_on_to_the_same_bytes(self, spec, parted, undisturbed, tmp_path, monkeypatch):
+        module, scored = sys.modules[calibrate.__module__], []
+        score = module._Scorer.score
+
+        def killed(scorer, number):
+            if len(scored) == 5:
+                raise KeyboardInterrupt
+            scored.append((scorer.part, number))
+            return score(scorer, number)
+
+        monkeypatch.setattr(module, "KEPT_SECONDS", -1)
+        monkeypatch.setattr(module._Scorer, "score", killed)
+        with pytest.raises(KeyboardInterrupt):
+            calibrate(spec.calibrate(key("ce")), parted, tmp_path)
+        assert not (tmp_path / "metrics.parquet").exists()
+        kept = sorted(tmp_path.rglob("kept-*.json"))
+        assert len(kept) == 5
+        kept[0].write_text("{}")  # a damaged one is made again
+        before, scored[:] = list(scored), []
+        monkeypatch.setattr(module._Scorer, "score", lambda *given: scored.append(given[1]) or score(*given))
+        calibrate(spec.calibrate(key("ce")), parted, tmp_path)
+        parts = json.loads((tmp_path / "calibrate.json").read_text())["parts"]
+        assert len(scored) == len(parts) - len(before) + 1
+        assert contents(tmp_path) == undisturbed
+        assert not list(tmp_path.rglob("kept-*.json"))
+
+    def test_what_was_kept_of_other_logits_is_not_taken(self, spec, parted, undisturbed, tmp_path, monkeypatch):
+        module = sys.modules[calibrate.__module__]
+        monkeypatch.setattr(module, "KEPT_SECONDS", -1)
+        monkeypatch.setattr(module, "_tidy", None)  # fails after all parts
+        copy = tmp_path / "run"
+        shutil.copytree(parted, copy)
+        path = copy / "logits/last/test.parquet"
+        test = read_logits(path)
+        write_logits(path, replace(test, label=test.label[::-1]))
+        record = read_record(copy / "predict.json")
+        write_record(copy / "predict.json", {**record, FILES: listed(copy, record[FILES])})
+        with pytest.raises(TypeError):
+            calibrate(spec.calibrate(key("ce")), copy, tmp_path / "part")
+        monkeypatch.undo()
+        calibrate(spec.calibrate(key("ce")), parted, tmp_path / "part")
+        assert contents(tmp_path / "part") == undisturbed
+
+    def test_several_processes_give_the_same_bytes(self, spec, parted, undisturbed, tmp_path):
+        calibrate(spec.calibrate(key("ce")), parted, tmp_path, threads=2)
+        assert contents(tmp_path) == undisturbed
+        own, both = provenance.peak_memory_mb(), read_record(tmp_path / "calibrate.json")["peak_memory_mb"]
+        assert both > own
+
+
+def contents(folder):
+    return {path.name: path.read_bytes() for path in folder.glob("*.parquet")}
 
 
 def test_ood_rows_compare_test_with_the_ood_set(metrics, run):

@@ -22,6 +22,8 @@ EXIT_STOPPED = 75
 EXIT_INTERRUPTED = 130
 SPEC_HELP = "JSON, a file that holds it, or CONFIG#RUN, for example config/config.yaml#digits/digits/resnet8/ce/seed1"
 HOME_HELP = "folder of calgrid's checkout (this one if it is one, else that of the installed package)"
+#: commands whose threads are processes
+IN_PROCESSES = ("evaluate", "aggregate")
 DEVICES = ("auto", "cpu", "cuda")
 OUT_HELP = (
     "calibrated file: logits, the log-probabilities in float32, and the probabilities themselves, which --kind "
@@ -36,9 +38,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; errors that the user can mend end in one sentence and exit code 2."""
     options = build_parser().parse_args(arguments)
     if getattr(options, "threads", None):
+        # where threads are processes, each of them has one; else their number would show in the last bits
+        count = 1 if options.command in IN_PROCESSES else options.threads
         # before numpy and torch are imported: their thread pools read these once
         for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
-            os.environ[variable] = str(options.threads)
+            os.environ[variable] = str(count)
     module, _, function = options.run.partition(":")
     if module == "stages" and not sys.stderr.isatty():
         log(joblogs.first_line(options.command, joblogs.continue_log(options.log) if options.log else 1))
@@ -278,7 +282,7 @@ def _add_evaluate(commands: Commands) -> None:
     parser.add_argument("--spec", required=True, help=SPEC_HELP)
     parser.add_argument("--run", dest="run_folder", type=Path, required=True, help="folder of the run")
     parser.add_argument("--out", type=Path, required=True, help="folder for metrics.parquet")
-    parser.add_argument("--threads", type=_count, default=1, help="threads of linear algebra (1)")
+    parser.add_argument("--threads", type=_count, default=1, help="processes that fit and score (1)")
 
 
 def _manifest_options(parser: argparse.ArgumentParser, out: str, threads: str = "threads of linear algebra") -> None:

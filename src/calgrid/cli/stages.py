@@ -121,7 +121,8 @@ def evaluate(options: argparse.Namespace) -> None:
     """Fit and score all calibrators of a run."""
     from calgrid.stages.calibrate import calibrate
 
-    calibrate(_spec(options.spec, "calibrate", specs.CalibrateSpec), options.run_folder, options.out)
+    spec = _spec(options.spec, "calibrate", specs.CalibrateSpec)
+    calibrate(spec, options.run_folder, options.out, options.threads)
 
 
 def aggregate(options: argparse.Namespace) -> None:

@@ -136,10 +136,11 @@ def _margins_of_test(test: Logits, calibrators: Mapping[str, Calibrator]) -> pd.
     chosen = np.linspace(0, len(logits) - 1, min(SOLVED, len(logits))).round().astype(int)
     known = np.isfinite(table["margin"])
     temperature = cast(HasTemperature, calibrators[MAIN]).temperature(table["margin"][known].to_numpy())
-    predictions = {name: _predictions(each, test) for name, each in calibrators.items()}
+    # one calibrator's probabilities at a time
+    confidence = {name: _predictions(each, test).confidence for name, each in calibrators.items()}
     return table.assign(
         **indicators(logits[chosen]).drop(columns="margin").set_index(table.index[chosen]),
         temperature=pd.Series(temperature, index=table.index[known]),
-        correct=predictions["none"].correct.astype(np.float64),
-        **{f"confidence_{name}": each.confidence for name, each in predictions.items()},
+        correct=_predictions(calibrators["none"], test).correct,
+        **{f"confidence_{name}": values for name, values in confidence.items()},
     )

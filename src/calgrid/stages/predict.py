@@ -190,12 +190,12 @@ class _Exporter:
             return
         split = images.splits[SHIFT_SPLIT]
         for settings in grouped(images.settings):
-            rows = slice(settings[0].start, settings[-1].stop)
-            logits, features = self._run(split.images[rows], self.tested, everywhere)
+            part = slice(settings[0].start, settings[-1].stop)
+            logits, features = self._run(split.images[part], self.tested, everywhere)
             sizes = [setting.stop - setting.start for setting in settings]
             yield Logits(
                 np.concatenate([np.arange(size, dtype=np.int32) for size in sizes]),
-                split.labels[rows],
+                split.labels[part],
                 logits,
                 shift=np.repeat([setting.shift for setting in settings], sizes),
                 severity=np.repeat(np.array([setting.severity for setting in settings], dtype=np.int8), sizes),

@@ -1,0 +1,260 @@
+"""Measure calibration at the size of the ImageNet family, and the memory of jobs beside what they ask for.
+
+::
+
+    python benchmarks/full_size.py                                  what benchmarks/full_size.md shows
+    python benchmarks/full_size.py --only calibrate --conditions 3  some of it
+    python benchmarks/full_size.py --only calibrate --val 500 --test 500 --rows 500    a small trial
+
+``costs``      seconds of fit and prediction of every calibrator, beside what time limits of jobs count for them.
+``calibrate``  the stage ``calibrate`` of a run of ``config/papers/smart.yaml`` with its nine calibrators, on made-up
+               logits (1,000 classes, 2,048 features) of val, test and some corruptions. It is killed once with SIGKILL
+               and goes on; ``--undisturbed`` also runs it without, and compares the bytes.
+``jobs``       a small study, every job with the memory that it asks for and its peak.
+
+Memory is the resident memory of a job's processes together, looked at ten times a second.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+
+from calgrid.configuration.plan import Plan
+from calgrid.configuration.study import Study
+from calgrid.storage.head import write_head
+from calgrid.storage.layout import head_file, logits_file
+from calgrid.storage.logits import Logits, write_logits
+from calgrid.storage.records import FILES, PREDICT, listed, read_record, sha256_of, write_record
+from posthoc import print_row
+from speed import HOME, describe_machine, print_lines
+
+RUN = "published/imagenet/imagenet_resnet50/ce/seed1"
+CORRUPTIONS, DRAWS = 19, 5
+#: mean of the gamma distribution that says how clearly a picture shows its class: about 78 % accuracy, and 45 %
+CLEAR, CORRUPTED = 0.48, 0.22
+#: rows and classes of the fits that are measured, and width of the features
+COST_SIZES = ((2000, 10), (2000, 100), (2000, 1000))
+COST_FEATURES = 512
+LOOKS_A_SECOND = 10
+
+
+def main() -> None:
+    """Measure what was asked for and print it."""
+    options = parse()
+    print_lines("conditions", {**describe_machine(), "threads": str(options.threads)})
+    for name in options.only:
+        print(f"\n## {name}\n", flush=True)
+        with tempfile.TemporaryDirectory(dir=options.folder) as folder:
+            MEASUREMENTS[name](Path(folder), options)
+
+
+def parse() -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(description="Measure calibration at full size, and what jobs ask for.")
+    parser.add_argument("--only", nargs="+", choices=list(MEASUREMENTS), default=list(MEASUREMENTS))
+    parser.add_argument("--folder", type=Path, help="where to put the files: some GB (a temporary folder)")
+    parser.add_argument("--threads", type=int, default=1, help="processes of the stage (1)")
+    parser.add_argument("--conditions", type=int, default=3, help="corruptions (3)")
+    parser.add_argument("--draws", type=int, default=1, help="draws of the rows that fit, and seeds (1)")
+    parser.add_argument("--val", type=int, default=10_000, help="rows of val (10000)")
+    parser.add_argument("--test", type=int, default=40_000, help="rows of test (40000)")
+    parser.add_argument("--rows", type=int, default=40_000, help="rows of a corruption (40000)")
+    parser.add_argument("--features", type=int, default=2048, help="width of the features (2048)")
+    parser.add_argument("--kill-after", type=int, default=3, metavar="N", help="kill when N results are kept (3)")
+    parser.add_argument("--undisturbed", action="store_true", help="also run without the kill, and compare the bytes")
+    parser.add_argument("--ids", nargs="+", metavar="ID", help="calibrators whose costs are measured (all)")
+    return parser.parse_args()
+
+
+# logits ---------------------------------------------------------------------------------------------------------------
+
+
+class Network:
+    """A made-up network: features that are not negative, and a head, as that of a ResNet-50 on ImageNet."""
+
+    def __init__(self, classes: int = 1000, features: int = 2048) -> None:
+        draw = np.random.default_rng(7).normal(size=(classes, features))
+        self.directions = (draw * 2.7 / features**0.5).astype(np.float32)
+        self.weight, self.bias = 1.5 * self.directions, np.zeros(classes, dtype=np.float32)
+
+    def rows(self, count: int, clarity: float, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Logits (N, K) and features (N, d) in float32, and labels (N,) int32, of made-up pictures."""
+        rng = np.random.default_rng(seed)
+        labels = rng.integers(0, len(self.bias), count).astype(np.int32)
+        features = rng.standard_normal((count, self.weight.shape[1]), dtype=np.float32)
+        features *= 0.75
+        features -= 0.1
+        for begin in range(0, count, 4096):
+            block = slice(begin, begin + 4096)
+            clear = rng.gamma(1.6, clarity / 1.6, size=(len(labels[block]), 1)).astype(np.float32)
+            features[block] += 7 * clear * self.directions[labels[block]]
+        np.maximum(features, 0, out=features)
+        return features @ self.weight.T, features, labels
+
+
+# the stage at full size -----------------------------------------------------------------------------------------------
+
+
+def calibrate(folder: Path, options: argparse.Namespace) -> None:
+    """Print seconds of each calibrator and condition, memory, and what follows for the whole job."""
+    spec = specification(options)
+    run, out = folder / "run", folder / "part"
+    make_run(run, spec, options)
+    size = sum(path.stat().st_size for path in run.rglob("*.parquet")) / 1e9
+    print_lines("size", {"rows": f"{options.val} + {options.test} + {options.conditions} x {options.rows}", "GB": size})
+    killed = evaluate(spec, run, out, options, kill_after=options.kill_after)
+    print_lines(
+        "first attempt, killed", {"seconds": killed.seconds, "results kept": killed.kept, "peak MB": killed.peak}
+    )
+    ended = evaluate(spec, run, out, options)
+    print_lines("second attempt", {"seconds": ended.seconds, "peak MB": ended.peak})
+    record = read_record(out / "calibrate.json")
+    print_seconds(record, options)
+    if options.undisturbed:
+        shutil.rmtree(run / "calibrators")
+        again = evaluate(spec, run, folder / "undisturbed", options)
+        print_lines("undisturbed", {"seconds": again.seconds, "peak MB": again.peak})
+        for path in sorted(out.glob("*.parquet")):
+            equal = sha256_of(path) == sha256_of(folder / "undisturbed" / path.name)
+            print(f"  {path.name}: {'same bytes' if equal else 'OTHER BYTES'}")
+
+
+def specification(options: argparse.Namespace) -> dict[str, Any]:
+    """The calibration of a run of SMART's tables, with the draws that were asked for."""
+    config = yaml.safe_load((HOME / "config/papers/smart.yaml").read_text(encoding="utf-8"))
+    plan = Plan(Study({**config, "data_root": str(HOME)}, HOME))
+    (key,) = (key for key in plan.study.runs if key.path == RUN)
+    spec: dict[str, Any] = json.loads(json.dumps(plan.calibrate(key)))
+    draws = spec["draws"][: options.draws]
+    for entry in spec["calibrators"]:
+        entry["seeds"] = entry["seeds"][: options.draws]
+    return {**spec, "draws": draws}
+
+
+def make_run(run: Path, spec: dict[str, Any], options: argparse.Namespace) -> None:
+    """Write logits as the stage ``predict`` does, with their record."""
+    network, (checkpoint,) = Network(features=options.features), spec["checkpoints"]
+    metadata = {"fingerprint": spec["logits_fingerprint"]}
+
+    def part(count: int, clarity: float, seed: int, **columns: Any) -> Logits:
+        logits, features, labels = network.rows(count, clarity, seed)
+        index = np.arange(count, dtype=np.int32)
+        return Logits(index, labels, logits, features=features, metadata=metadata, **columns)
+
+    def corrupted(number: int) -> Logits:
+        names = np.full(options.rows, f"corruption_{number}")
+        severity = np.full(options.rows, 5, dtype=np.int8)
+        return part(options.rows, CORRUPTED, 10 + number, shift=names, severity=severity)
+
+    (family,) = spec["families"]
+    write_logits(run / logits_file(checkpoint, "val"), part(options.val, CLEAR, 1))
+    write_logits(run / logits_file(checkpoint, "test"), part(options.test, CLEAR, 2))
+    write_logits(run / logits_file(checkpoint, family), map(corrupted, range(options.conditions)))
+    write_head(run / head_file(checkpoint), network.weight, network.bias, spec["logits_fingerprint"])
+    names = [str(path.relative_to(run)) for path in sorted(run.rglob("*.*")) if path.is_file()]
+    write_record(run / PREDICT, {FILES: listed(run, names)})
+
+
+class Attempt:
+    """A running stage, watched."""
+
+    def __init__(self, command: list[str]) -> None:
+        self.begin, self.peak, self.kept = time.monotonic(), 0.0, 0
+        self.process = subprocess.Popen(command, start_new_session=True)
+
+    def look(self) -> None:
+        """Note the memory of the process and of its children."""
+        self.peak = max(self.peak, resident_mb(self.process.pid))
+
+    @property
+    def seconds(self) -> float:
+        """Seconds since the start, or until the end."""
+        return self.end - self.begin
+
+
+def evaluate(
+    spec: dict[str, Any], run: Path, out: Path, options: argparse.Namespace, kill_after: int | None = None
+) -> Attempt:
+    """Run the stage, and kill it with SIGKILL when so many results are kept."""
+    path = run.parent / "spec.json"
+    path.write_text(json.dumps(spec), encoding="utf-8")
+    command = [sys.executable, "-m", "calgrid", "evaluate", "--spec", str(path), "--run", str(run), "--out", str(out)]
+    attempt = Attempt([*command, "--threads", str(options.threads)])
+    while attempt.process.poll() is None:
+        attempt.look()
+        attempt.kept = len(list(out.glob(".calgrid/calibrate/*.partial/kept-*.json")))
+        if kill_after is not None and attempt.kept >= kill_after:
+            os.killpg(attempt.process.pid, signal.SIGKILL)
+        time.sleep(1 / LOOKS_A_SECOND)
+    attempt.end = time.monotonic()
+    if kill_after is None and attempt.process.returncode:
+        sys.exit("The stage failed.")
+    return attempt
+
+
+def resident_mb(pid: int) -> float:
+    """Resident memory of a process and of all that it has started, in MB."""
+    total = 0.0
+    for process in tree(pid):
+        try:
+            pages = int(Path(f"/proc/{process}/statm").read_text(encoding="ascii").split()[1])
+        except (OSError, IndexError):  # it has ended
+            continue
+        total += pages * os.sysconf("SC_PAGE_SIZE") / 2**20
+    return total
+
+
+def tree(pid: int) -> list[int]:
+    """A process and all that it has started."""
+    try:
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii").split()
+    except OSError:
+        return []
+    return [pid, *(each for child in children for each in tree(int(child)))]
+
+
+def print_seconds(record: dict[str, Any], options: argparse.Namespace) -> None:
+    """Print seconds of each calibrator, and what follows for 19 corruptions and five draws."""
+    clean: dict[str, float] = {}
+    shifted: dict[str, list[float]] = defaultdict(list)
+    for part in record["parts"]:
+        if part["family"]:
+            shifted[part["calibrator"]].append(part["seconds"])
+        else:
+            clean[part["calibrator"]] = part["seconds"]
+    stochastic = {entry["name"] for entry in record["spec"]["calibrators"] if entry["stochastic"]}
+    print_row(["calibrator", "clean splits s", "a corruption s (each)", "whole job, minutes"])
+    print_row(["---", "---:", "---:", "---:"])
+    total = 0.0
+    for name, seconds in clean.items():
+        seeds = DRAWS / options.draws if name in stochastic else 1
+        mean = float(np.mean(shifted[name]))
+        # predictions of fits on val are counted as if there were one for each draw: a little too much
+        minutes = (seconds * seeds + CORRUPTIONS * mean * DRAWS / options.draws) / 60
+        total += minutes
+        each = ", ".join(f"{value:.1f}" for value in shifted[name])
+        print_row([name, f"{seconds:.1f}", f"{mean:.1f} ({each})", f"{minutes:.1f}"])
+    print_row(
+        ["all", f"{sum(clean.values()):.1f}", f"{sum(np.mean(each) for each in shifted.values()):.1f}", f"{total:.1f}"]
+    )
+    print_lines("record of the stage", {"peak MB": record["peak_memory_mb"]})
+
+
+MEASUREMENTS: dict[str, Callable[[Path, argparse.Namespace], None]] = {"calibrate": calibrate}
+
+
+if __name__ == "__main__":
+    main()
