@@ -2,20 +2,23 @@
 
 ::
 
-    python benchmarks/full_size.py                                  what benchmarks/full_size.md shows
-    python benchmarks/full_size.py --only calibrate --conditions 3  some of it
-    python benchmarks/full_size.py --only calibrate --val 500 --test 500 --rows 500    a small trial
+    python benchmarks/full_size.py                                                   calibration at full size
+    python benchmarks/full_size.py --val 500 --test 500 --rows 500                   a small trial
+    python benchmarks/full_size.py --only costs                                      of every calibrator
+    python benchmarks/full_size.py --only jobs --configfile config/config.yaml       of a study that was run here
 
 ``costs``      seconds of fit and prediction of every calibrator, beside what time limits of jobs count for them.
 ``calibrate``  the stage ``calibrate`` of a run of ``config/papers/smart.yaml`` with its nine calibrators, on made-up
                logits (1,000 classes, 2,048 features) of val, test and some corruptions. It is killed once with SIGKILL
                and goes on; ``--undisturbed`` also runs it without, and compares the bytes.
-``jobs``       a small study, every job with the memory that it asks for and its peak.
+``jobs``       of each job of a finished study below the working directory, the memory that it asks for and its peak, as
+               its record or Snakemake's benchmark file has it.
 
-Memory is the resident memory of a job's processes together, looked at ten times a second.
+Memory of ``calibrate`` is the resident memory of its processes together, looked at ten times a second.
 """
 
 import argparse
+import csv
 import json
 import os
 import shutil
@@ -27,13 +30,19 @@ import time
 from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import yaml
 
+from calgrid import registry
+from calgrid.calibrators import build_calibrator
+from calgrid.configuration.calibration_costs import Rows, fit_seconds, predict_seconds
 from calgrid.configuration.plan import Plan
+from calgrid.configuration.resources import Resources
 from calgrid.configuration.study import Study
+from calgrid.errors import CalgridError
 from calgrid.storage.head import write_head
 from calgrid.storage.layout import head_file, logits_file
 from calgrid.storage.logits import Logits, write_logits
@@ -64,7 +73,8 @@ def main() -> None:
 def parse() -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(description="Measure calibration at full size, and what jobs ask for.")
-    parser.add_argument("--only", nargs="+", choices=list(MEASUREMENTS), default=list(MEASUREMENTS))
+    parser.add_argument("--only", nargs="+", choices=list(MEASUREMENTS), default=["calibrate"])
+    parser.add_argument("--configfile", type=Path, default=HOME / "config/config.yaml", help="study of the jobs")
     parser.add_argument("--folder", type=Path, help="where to put the files: some GB (a temporary folder)")
     parser.add_argument("--threads", type=int, default=1, help="processes of the stage (1)")
     parser.add_argument("--conditions", type=int, default=3, help="corruptions (3)")
@@ -253,7 +263,105 @@ def print_seconds(record: dict[str, Any], options: argparse.Namespace) -> None:
     print_lines("record of the stage", {"peak MB": record["peak_memory_mb"]})
 
 
-MEASUREMENTS: dict[str, Callable[[Path, argparse.Namespace], None]] = {"calibrate": calibrate}
+# costs ----------------------------------------------------------------------------------------------------------------
+
+
+def costs(folder: Path, options: argparse.Namespace) -> None:
+    """Print seconds of the processor for fits and predictions, beside those that time limits count."""
+    print_row(["calibrator", "N x K", "d", "fit s", "counted", "prediction s", "counted"])
+    print_row(["---", "---", *["---:"] * 5])
+    for rows, classes in COST_SIZES:
+        network = Network(classes, COST_FEATURES)
+        logits, features, labels = network.rows(rows, CLEAR, 1)
+        size = Rows(rows, classes, COST_FEATURES)
+        for id in options.ids or registry.specs("calibrator"):
+            calibrator = build_calibrator(id)
+            try:
+                fit = processor_seconds(calibrator.fit, logits, labels, features, (network.weight, network.bias))
+            except CalgridError as error:
+                print(f"{id} at {classes} classes: {error}")
+                continue
+            predict = processor_seconds(calibrator.predict_proba, logits, features)
+            counted = fit_seconds(id, size), predict_seconds(id, size, size)
+            cells = (f"{value:.3f}" for value in (fit, counted[0], predict, counted[1]))
+            print_row([id, f"{rows} x {classes}", str(COST_FEATURES), *cells])
+
+
+def processor_seconds(function: Callable[..., object], *arguments: object) -> float:
+    """Processor seconds of one call."""
+    begin = time.process_time()
+    function(*arguments)
+    return time.process_time() - begin
+
+
+# jobs -----------------------------------------------------------------------------------------------------------------
+
+
+def jobs(folder: Path, options: argparse.Namespace) -> None:
+    """Print the memory of the jobs of a finished study: of each kind the one that came nearest to what it asked for."""
+    study = Study(yaml.safe_load(options.configfile.read_text(encoding="utf-8")), HOME)
+    needs, found = Resources(study, gpus=0), defaultdict(list)
+    results = Path(study.layout.results)
+    for path in sorted((results / "benchmarks").rglob("*.tsv")):
+        job = path.relative_to(results / "benchmarks").with_suffix("")
+        asked = memory_asked(needs, job, study)
+        if asked is not None:
+            seen = max(float(row["max_rss"]) for row in csv.DictReader(path.open(encoding="utf-8"), delimiter="\t"))
+            peak = max(seen, recorded_mb(results, job, study))
+            found[kind(job, study)].append((peak / asked, str(job), asked, peak))
+    print_row(["job", "jobs", "asked MB", "peak MB", "share %"])
+    print_row(["---", *["---:"] * 4])
+    for each in found.values():
+        share, job, asked, peak = max(each)
+        print_row([job, str(len(each)), f"{asked:.0f}", f"{peak:.0f}", f"{100 * share:.0f}"])
+
+
+def kind(job: Path, study: Study) -> str:
+    """Name of the rule."""
+    first, *rest = job.parts
+    return {"data": "prepare"}.get(first, first) if first != study.layout.study else rest[0]
+
+
+def wildcards(job: Path) -> SimpleNamespace:
+    """Wildcards of a job of a run, whose path ends in the run's, or in a probe of it."""
+    *_, protocol, dataset, backbone, method, seed = job.parts if job.parts[-1].startswith("seed") else job.parts[:-1]
+    named = {"protocol": protocol, "dataset": dataset, "backbone": backbone, "method": method}
+    return SimpleNamespace(**named, seed=seed.removeprefix("seed"))
+
+
+def memory_asked(needs: Resources, job: Path, study: Study) -> float | None:
+    """MB that a job asks for in its first attempt; None for those that ask for a fixed amount."""
+    rule = kind(job, study)
+    if rule in ("tables", "figures", "report"):
+        return needs.report_memory()
+    if rule == "aggregate":
+        return needs.aggregate_memory(None, 1)
+    if rule == "prepare":
+        return needs.prepare_memory(SimpleNamespace(unit=job.name), 1)
+    if rule in ("train", "predict", "calibrate", "probe"):
+        return getattr(needs, f"{rule}_memory")(wildcards(job), 1)
+    return None
+
+
+def recorded_mb(results: Path, job: Path, study: Study) -> float:
+    """Peak memory in the record of a job, in MB; 0 where there is none."""
+    rule = kind(job, study)
+    run = "/".join(job.parts[-5:])
+    path = {
+        "prepare": results / "data" / job.name / "prepare.json",
+        "train": results / "runs" / run / "train.json",
+        "predict": results / "runs" / run / "predict.json",
+        "calibrate": results / study.layout.study / "parts" / run / "calibrate.json",
+        "probe": results / "runs" / "/".join(job.parts[-6:-1]) / "probes" / f"{job.name}.json",
+    }.get(rule, Path())
+    return read_record(path).get("peak_memory_mb", 0.0) if path.is_file() else 0.0
+
+
+MEASUREMENTS: dict[str, Callable[[Path, argparse.Namespace], None]] = {
+    "costs": costs,
+    "calibrate": calibrate,
+    "jobs": jobs,
+}
 
 
 if __name__ == "__main__":

@@ -18,8 +18,9 @@ from calgrid.configuration.study import Study
 from calgrid.errors import StateError
 from calgrid.metrics import auroc, evaluate, resampled_metrics
 from calgrid.stages.aggregate import aggregate
-from calgrid.stages.calibrate import calibrate, same_shift_rows
+from calgrid.stages.calibrate import calibrate
 from calgrid.stages.predict import predict
+from calgrid.stages.scoring import Scorer, same_shift_rows
 from calgrid.stages.train import train
 from calgrid.storage import provenance
 from calgrid.storage.atomic import read_json, write_json
@@ -219,7 +220,6 @@ class TestParts:
 
     def test_one_part_is_in_memory_at_a_time(self, spec, parted, undisturbed, tmp_path, monkeypatch):
         alive, most = weakref.WeakSet(), Counter()
-        module = sys.modules[calibrate.__module__]
 
         class Held:  # data classes that compare cannot be in sets
             def __init__(self, rows):
@@ -233,15 +233,14 @@ class TestParts:
             most["together"] = max(most["together"], sum(each.rows for each in alive))
             return found
 
-        monkeypatch.setattr(module, "read_logits", reading)
+        monkeypatch.setattr(sys.modules[Scorer.__module__], "read_logits", reading)
         calibrate(spec.calibrate(key("ce")), parted, tmp_path)
         assert most["digits_c"] == 10 * most["test"]
         assert most["together"] <= most["digits_c"] + most["val"]
         assert contents(tmp_path) == undisturbed
 
     def test_a_killed_job_goes_on_to_the_same_bytes(self, spec, parted, undisturbed, tmp_path, monkeypatch):
-        module, scored = sys.modules[calibrate.__module__], []
-        score = module._Scorer.score
+        scored, score = [], Scorer.score
 
         def killed(scorer, number):
             if len(scored) == 5:
@@ -249,8 +248,8 @@ class TestParts:
             scored.append((scorer.part, number))
             return score(scorer, number)
 
-        monkeypatch.setattr(module, "KEPT_SECONDS", -1)
-        monkeypatch.setattr(module._Scorer, "score", killed)
+        monkeypatch.setattr(sys.modules[Scorer.__module__], "KEPT_SECONDS", -1)
+        monkeypatch.setattr(Scorer, "score", killed)
         with pytest.raises(KeyboardInterrupt):
             calibrate(spec.calibrate(key("ce")), parted, tmp_path)
         assert not (tmp_path / "metrics.parquet").exists()
@@ -258,7 +257,7 @@ class TestParts:
         assert len(kept) == 5
         kept[0].write_text("{}")  # a damaged one is made again
         before, scored[:] = list(scored), []
-        monkeypatch.setattr(module._Scorer, "score", lambda *given: scored.append(given[1]) or score(*given))
+        monkeypatch.setattr(Scorer, "score", lambda *given: scored.append(given[1]) or score(*given))
         calibrate(spec.calibrate(key("ce")), parted, tmp_path)
         parts = json.loads((tmp_path / "calibrate.json").read_text())["parts"]
         assert len(scored) == len(parts) - len(before) + 1
@@ -266,9 +265,8 @@ class TestParts:
         assert not list(tmp_path.rglob("kept-*.json"))
 
     def test_what_was_kept_of_other_logits_is_not_taken(self, spec, parted, undisturbed, tmp_path, monkeypatch):
-        module = sys.modules[calibrate.__module__]
-        monkeypatch.setattr(module, "KEPT_SECONDS", -1)
-        monkeypatch.setattr(module, "_tidy", None)  # fails after all parts
+        monkeypatch.setattr(sys.modules[Scorer.__module__], "KEPT_SECONDS", -1)
+        monkeypatch.setattr(sys.modules[calibrate.__module__], "_tidy", None)  # fails after all parts
         copy = tmp_path / "run"
         shutil.copytree(parted, copy)
         path = copy / "logits/last/test.parquet"

@@ -39,7 +39,7 @@ rule aggregate:
         "../../envs/report.yaml"
     threads: JOBS.needs.aggregate_threads
     resources:
-        mem_mb=lambda wildcards, attempt: attempt * 4000,
+        mem_mb=JOBS.needs.aggregate_memory,
         runtime=60,
     params:
         folder=lambda wildcards: STUDY,

@@ -11,10 +11,10 @@ rule calibrate:
         f"{TIMES}/{JOBS.study}/calibrate/{KEY}.tsv"
     conda:
         "../../envs/calibrate.yaml"
-    threads: 1
+    threads: JOBS.needs.calibrate_threads
     resources:
         mem_mb=JOBS.needs.calibrate_memory,
-        runtime=60,
+        runtime=JOBS.needs.calibrate_minutes,
     params:
         run=RUN,
         folder=PART,

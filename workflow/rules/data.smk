@@ -12,7 +12,7 @@ rule prepare_data:
         "../../envs/data.yaml"
     threads: JOBS.needs.prepare_threads
     resources:
-        mem_mb=lambda wildcards, attempt: attempt * 2000,
+        mem_mb=JOBS.needs.prepare_memory,
         runtime=JOBS.needs.prepare_minutes,
     params:
         folder=f"{RESULTS}/data/{{unit}}",

@@ -17,7 +17,7 @@ rule predict:
     resources:
         gpu=JOBS.gpus,
         mem_mb=JOBS.needs.predict_memory,
-        runtime=60,
+        runtime=JOBS.needs.predict_minutes,
     params:
         folder=lambda wildcards: RUN.format(**wildcards),
         data=f"{RESULTS}/data/{{dataset}}",

@@ -15,7 +15,7 @@ rule probe:
     resources:
         gpu=JOBS.gpus,
         mem_mb=JOBS.needs.probe_memory,
-        runtime=60,
+        runtime=JOBS.needs.probe_minutes,
     params:
         folder=lambda wildcards: RUN.format(**wildcards),
         data=f"{RESULTS}/data/{{dataset}}",

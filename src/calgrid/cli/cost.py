@@ -8,8 +8,13 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from calgrid.cli.listing import read_study
-from calgrid.configuration.costs import FORWARD_SHARE, RunCost, StudyCost, study_cost
-from calgrid.configuration.resources import PASS_SECONDS, PASS_SECONDS_A_MULTIPLY_ADD, UNKNOWN_IMAGES
+from calgrid.configuration.costs import RunCost, StudyCost, study_cost
+from calgrid.configuration.resources import (
+    FORWARD_SHARE,
+    PASS_SECONDS,
+    PASS_SECONDS_A_MULTIPLY_ADD,
+    UNKNOWN_IMAGES,
+)
 from calgrid.errors import ConfigError
 
 HEADINGS = ("runs", "train h", "predict h", "disk GB")

@@ -10,13 +10,11 @@ import math
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from calgrid.configuration.resources import UNKNOWN_CLASSES, Resources, backbone_facts
+from calgrid.configuration.resources import FORWARD_SHARE, Resources, backbone_facts
 from calgrid.configuration.study import Study
 from calgrid.errors import unknown_id
 from calgrid.storage.layout import RunKey, family_unit
 
-#: a forward pass costs this share of a forward and backward pass
-FORWARD_SHARE = 1 / 3
 #: bytes of a stored number of a checkpoint, a logits file or exported features
 FLOAT = 4
 #: jobs after calibration: manifest, aggregate, tables, figures, report
@@ -101,7 +99,7 @@ def _run_cost(study: Study, needs: Resources, key: RunKey, throughput: Mapping[s
     families = sum(_scored(needs, family_unit(family)) for family in study.families(key))
     own = images["val"] + images["test"]
     exported = {False: 0, True: own, "all": own + families}[run.protocol["export_features"]]
-    numbers = (own + families) * _classes(needs, key.dataset) + exported * backbone_facts(key.backbone)["num_features"]
+    numbers = (own + families) * needs.classes(key.dataset) + exported * backbone_facts(key.backbone)["num_features"]
     scoring = checkpoints * (own + families) * FORWARD_SHARE * an_image
     return RunCost(key, seconds / 3600, scoring / 3600, size + checkpoints * FLOAT * numbers)
 
@@ -111,13 +109,9 @@ def _scored(needs: Resources, unit: str) -> int:
     return needs.images(needs.info(unit).get("base") or unit)["test"] * needs.settings(unit)
 
 
-def _classes(needs: Resources, dataset: str) -> int:
-    return needs.info(dataset).get("n_classes") or UNKNOWN_CLASSES
-
-
 def _parameters(needs: Resources, key: RunKey) -> int:
     known = backbone_facts(key.backbone)["parameters"]
-    return known.get(_classes(needs, key.dataset), max(known.values()))
+    return known.get(needs.classes(key.dataset), max(known.values()))
 
 
 def _downloads(needs: Resources, unit: str) -> dict[str, int]:

@@ -1,8 +1,8 @@
-"""What a job needs: memory and time for a scheduler, from the data set, the backbone and the protocol of its run.
+"""What a job needs: memory and time for a scheduler, from data set, backbone, protocol, calibrators, shifts and device.
 
-These are estimates on the safe side. Memory doubles, triples, ... with each attempt at the same job; time does not,
-because a run that reached its limit goes on from its resume state. A site that wants other numbers says so in its
-profile (``set-resources``).
+These are estimates on the safe side. Memory and time double, triple, ... with each attempt at the same job; only that
+of a training does not get more time, because it goes on from its resume state. A site that wants other numbers says so
+in its profile (``set-resources``).
 """
 
 import math
@@ -11,29 +11,40 @@ from types import MappingProxyType
 from typing import Any
 
 from calgrid.backbones._catalogue import measured
+from calgrid.configuration.calibration_costs import Calibration, Family, Fitted, Rows
 from calgrid.configuration.protocols import trains
-from calgrid.configuration.study import Study
+from calgrid.configuration.study import Evaluation, Study
+from calgrid.conventions import OOD_PREFIX, SAME_SHIFT
 from calgrid.errors import ConfigError
-from calgrid.storage.layout import RunKey, backbone_of, family_unit, run_key
+from calgrid.storage.layout import RunKey, family_unit, run_key
 
-#: Python with its libraries and a CUDA context, in MB
-BASE_MB = 4000
+#: Python with its libraries, in MB: without torch, with it, and with a CUDA context
+LIGHT_MB, TORCH_MB, CUDA_MB = 300, 800, 4000
 MB = 2**20
 #: copies of the images in memory while they are loaded and put on the device
 IMAGE_COPIES = 3
-#: copies of the weights: network, gradients, momentum, best checkpoint, and resume state while it is written
-WEIGHT_COPIES = 8
-#: copies of logits, as float32, while a calibrator is fitted and scored
-LOGITS_COPIES = 6
-#: memory of tables, figures and report for each run: 3,000 numbers of 1.2 kB
-REPORT_MB_A_RUN = 4
+#: copies of the weights: network, gradients, momentum, best checkpoint, and resume state while it is written; and those
+#: of a network that is not trained
+WEIGHT_COPIES, READY_COPIES = 8, 3
+#: copies of the logits and features of a part of a family while they are predicted and written
+PREDICTED_COPIES = 4
+#: images that are read at once to be predicted, the most bytes of them, and their copies
+CHUNK, CHUNK_BYTES, CHUNK_COPIES = 16 * 1024, 2**28, 2
+#: memory of tables, figures and report: without any run, and for each of them, 3,000 numbers of 1.2 kB
+REPORT_MB, REPORT_MB_A_RUN = 500, 4
 #: processes that aggregate studies of many runs; few runs are read before a process has started
 AGGREGATE_THREADS, MANY_RUNS = 4, 500
+#: processes that calibrate, where one would take longer than so many seconds
+CALIBRATE_THREADS, LONG_SECONDS = 2, 1800
+#: copies of images while they are prepared, and the most MB that they take: large data sets go through the disk
+PREPARE_COPIES, PREPARE_MB = 4, 2000
 #: stand for a data set of unknown size, and for a backbone of unknown size: as large as the largest registered ones
 UNKNOWN_IMAGES = 100_000
+#: share of the rows of a test split of known size that val has where its size is unknown
+UNKNOWN_VAL = 1 / 4
 UNKNOWN_SHAPE = (3, 64, 64)
 UNKNOWN_CLASSES = 200
-UNKNOWN_BACKBONE = MappingProxyType(
+UNKNOWN_BACKBONE: Mapping[str, Any] = MappingProxyType(
     {
         "parameters": {1000: 90_000_000},
         "num_features": 2048,
@@ -47,11 +58,15 @@ UNKNOWN_BACKBONE = MappingProxyType(
 PASS_SECONDS, PASS_SECONDS_A_MULTIPLY_ADD = 2e-5, 7e-13
 #: images, and their pixels, in one batch of a prediction; this share of the activations is in memory at a time
 SCORED_AT_ONCE, SCORED_PIXELS, SCORED_SHARE = 1024, 1024 * 64**2, 1 / 8
-#: images of which a probe takes gradients at once
-PROBED_AT_ONCE = 256
+#: images of which a probe takes gradients at once, and what its libraries take beside torch, in MB
+PROBED_AT_ONCE, PROBE_MB = 256, 200
 #: seconds of a core to decode, scale, hash and write a pixel of a prepared image
 PREPARE_SECONDS_A_PIXEL = 5e-8
 PREPARE_THREADS = 8
+#: bytes a second of prepared images that are read and verified, and of logits that are compressed
+READ_BYTES, WRITTEN_BYTES = 1e8, 5e7
+#: a forward pass costs this share of a forward and backward pass
+FORWARD_SHARE = 1 / 3
 #: a processor core is so many times slower than a GPU
 CORE_SLOWER = 50
 SAFETY = 3
@@ -67,23 +82,38 @@ class Resources:
         self._slower = 1 if gpus else CORE_SLOWER
         self._minutes: dict[RunKey, int] = {}
         self._memory: dict[tuple[Any, ...], int] = {}
+        self._seconds: dict[tuple[Any, ...], float] = {}
+        self._torch_mb = CUDA_MB if gpus else TORCH_MB
+
+    def prepare_memory(self, wildcards: Any, attempt: int) -> int:
+        """Memory of the preparation of a data set or shift family in MB."""
+        images = self._prepared_images(wildcards.unit) * math.prod(self.shape(wildcards.unit))
+        return attempt * (LIGHT_MB + min(PREPARE_COPIES * images // MB, PREPARE_MB))
 
     def prepare_minutes(self, wildcards: Any) -> int:
         """Time limit of the preparation of a data set or shift family; downloads go on where they were stopped."""
-        return min(MIN_MINUTES + math.ceil(SAFETY * self._prepare_seconds(wildcards.unit) / 60), MAX_MINUTES)
+        return limit(self._prepare_seconds(wildcards.unit), attempt=1)
 
     def prepare_threads(self, wildcards: Any) -> int:
         """Threads that decode pictures, where that takes a core more than a minute."""
         return PREPARE_THREADS if self._prepare_seconds(wildcards.unit) > 60 else 1
 
     def _prepare_seconds(self, unit: str) -> float:
+        return self._prepared_images(unit) * math.prod(self.shape(unit)[1:]) * PREPARE_SECONDS_A_PIXEL
+
+    def _prepared_images(self, unit: str) -> int:
+        """Images of a data set, or of all settings of a shift family."""
         base = self.info(unit).get("base")
-        images = self.images(base)["test"] * self.settings(unit) if base else sum(self.images(unit).values())
-        return images * math.prod(self.shape(unit)[1:]) * PREPARE_SECONDS_A_PIXEL
+        return self.images(base)["test"] * self.settings(unit) if base else sum(self.images(unit).values())
 
     def aggregate_threads(self, wildcards: Any) -> int:
         """Processes that read and summarise the runs of the study."""
         return AGGREGATE_THREADS if len(self._study.evaluations) >= MANY_RUNS else 1
+
+    def aggregate_memory(self, wildcards: Any, attempt: int) -> int:
+        """Memory of the aggregation in MB; its processes hold some runs at a time."""
+        threads = self.aggregate_threads(wildcards)
+        return attempt * LIGHT_MB * (1 if threads == 1 else 1 + threads)
 
     def train_gpus(self, wildcards: Any) -> int:
         """GPUs of a training: none where weights are taken as they are."""
@@ -95,10 +125,12 @@ class Resources:
         protocol = self._study.trained[key].protocol
         if not trains(protocol):
             return attempt * (
-                BASE_MB + WEIGHT_COPIES * 4 * max(backbone_facts(key.backbone)["parameters"].values()) // MB
+                TORCH_MB + WEIGHT_COPIES * 4 * max(backbone_facts(key.backbone)["parameters"].values()) // MB
             )
         batch = protocol["batch_size"]
-        return attempt * self._network_memory(key.dataset, key.backbone, batch)
+        images = sum(self.images(key.dataset).values()) * math.prod(self.shape(key.dataset))
+        network = self._network_memory(key.dataset, key.backbone, batch, WEIGHT_COPIES)
+        return attempt * (network + IMAGE_COPIES * images // MB)
 
     def train_minutes(self, wildcards: Any) -> int:
         """Time limit of a training: three times its estimate, between an hour and a day."""
@@ -107,45 +139,128 @@ class Resources:
         if where not in self._minutes:
             images = self._study.trained[key].protocol["epochs"] * self.images(key.dataset)["train"]
             seconds = images * self._slower * self.pass_seconds(key)
-            self._minutes[where] = min(MIN_MINUTES + math.ceil(SAFETY * seconds / 60), MAX_MINUTES)
+            self._minutes[where] = limit(seconds, attempt=1)
         return self._minutes[where]
 
     def predict_memory(self, wildcards: Any, attempt: int) -> int:
-        """Memory of a prediction of a data set's splits and families in MB."""
-        return attempt * self._network_memory(wildcards.dataset, backbone_of(wildcards.backbone))
+        """Memory of a prediction in MB: the network, some images, and the logits of one part of a family."""
+        key = run_key(wildcards)
+        where = ("predict", key.protocol, key.dataset, key.backbone)
+        if where not in self._memory:
+            logits = self._calibration(key)
+            largest = max(logits.val.stored, logits.test.stored, *(f.group.stored for f in logits.families), 0)
+            chunk = min(CHUNK_BYTES, CHUNK * math.prod(self.shape(key.dataset)))
+            self._memory[where] = (PREDICTED_COPIES * largest + CHUNK_COPIES * chunk) // MB
+        return attempt * (self._memory[where] + self._network_memory(key.dataset, key.backbone))
+
+    def predict_minutes(self, wildcards: Any, attempt: int) -> int:
+        """Time limit of a prediction: a forward pass of all images, which are read, and logits that are written."""
+        key = run_key(wildcards)
+        where = ("predict", key.protocol, key.dataset, key.backbone, *self._study.families(key))
+        if where not in self._seconds:
+            logits = self._calibration(key)
+            parts = [(logits.val, 1), (logits.test, 1), *((each.rows, each.settings) for each in logits.families)]
+            rows = sum(part.number * times for part, times in parts)
+            written = sum(part.stored * times for part, times in parts)
+            passes = rows * self.pass_seconds(key) * FORWARD_SHARE * self._slower
+            seconds = self._checkpoints(key) * (passes + written / WRITTEN_BYTES)
+            self._seconds[where] = seconds + rows * math.prod(self.shape(key.dataset)) / READ_BYTES
+        return limit(self._seconds[where], attempt)
 
     def probe_memory(self, wildcards: Any, attempt: int) -> int:
         """Memory of a probe in MB: gradients of a batch of images, or features of the test split."""
-        return attempt * self._network_memory(wildcards.dataset, backbone_of(wildcards.backbone), PROBED_AT_ONCE)
+        key = run_key(wildcards)
+        test = self._calibration(key).test.with_features(backbone_facts(key.backbone)["num_features"])
+        held = CHUNK_COPIES * min(CHUNK, test.number) * math.prod(self.shape(key.dataset)) + 2 * test.stored
+        network = self._network_memory(key.dataset, key.backbone, PROBED_AT_ONCE)
+        return attempt * (PROBE_MB + network + held // MB)
+
+    def probe_minutes(self, wildcards: Any, attempt: int) -> int:
+        """Time limit of a probe: a forward and backward pass over the test images."""
+        key = run_key(wildcards)
+        seconds = self.images(key.dataset)["test"] * self.pass_seconds(key) * self._slower
+        return limit(self._checkpoints(key) * seconds, attempt)
+
+    def calibrate_threads(self, wildcards: Any) -> int:
+        """Processes that fit and score."""
+        return CALIBRATE_THREADS if self._calibrate_seconds(run_key(wildcards)) > LONG_SECONDS else 1
 
     def calibrate_memory(self, wildcards: Any, attempt: int) -> int:
-        """Memory of the calibration of a run in MB, with the logits of all its shift families."""
-        dataset = wildcards.dataset
-        where = (dataset,)
+        """Memory of the calibration of a run in MB: one part of its rows in each process."""
+        key, threads = run_key(wildcards), self.calibrate_threads(wildcards)
+        where = ("calibrate", *self._asked(key))
         if where not in self._memory:
-            settings = 1 + sum(map(self.settings, self.info(dataset).get("families", ())))
-            images = self.images(dataset)
-            rows = images["val"] + images["test"] * settings
-            classes = self.info(dataset).get("n_classes") or UNKNOWN_CLASSES
-            self._memory[where] = BASE_MB + LOGITS_COPIES * 4 * rows * classes // MB
-        return attempt * self._memory[where]
+            self._memory[where] = LIGHT_MB + self._calibration(key).part_bytes() // MB
+        return attempt * (self._memory[where] if threads == 1 else LIGHT_MB + threads * self._memory[where])
+
+    def calibrate_minutes(self, wildcards: Any, attempt: int) -> int:
+        """Time limit of the calibration of a run; what an attempt has made is kept for the next."""
+        seconds = self._calibrate_seconds(run_key(wildcards))
+        return limit(seconds / self.calibrate_threads(wildcards), attempt)
+
+    def _calibrate_seconds(self, key: RunKey) -> float:
+        """Seconds of one core."""
+        where = ("calibrate", *self._asked(key))
+        if where not in self._seconds:
+            self._seconds[where] = self._checkpoints(key) * self._calibration(key).seconds()
+        return self._seconds[where]
+
+    def _asked(self, key: RunKey) -> tuple[Any, ...]:
+        """What the calibration of a run depends on, beside the weights."""
+        wanted = self._study.evaluations.get(key, Evaluation())
+        some = (*wanted.calibrators, *wanted.calibrator_seeds, *wanted.families, *wanted.fit_on)
+        return key.protocol, key.dataset, key.backbone, *some
+
+    def _calibration(self, key: RunKey) -> Calibration:
+        """The calibration of a run; of one that nobody asked for its logits alone."""
+        wanted = self._study.evaluations.get(key, Evaluation())
+        exported: Any = "all"
+        width: int = UNKNOWN_BACKBONE["num_features"]
+        if key in self._study.trained:
+            exported = self._study.trained[key].protocol["export_features"]
+            width = backbone_facts(key.backbone)["num_features"]
+        images = self.images(key.dataset)
+        own = Rows(images["test"], self.classes(key.dataset), width if exported else 0)
+        shifted = own if exported == "all" else own.with_features(0)
+        statistics = self._study.config["statistics"]
+        return Calibration(
+            [
+                Fitted(
+                    each["id"], "features" in each["needs"], len(wanted.calibrator_seeds) if each["stochastic"] else 1
+                )
+                for each in wanted.calibrators.values()
+            ],
+            own.of(images["val"] or UNKNOWN_VAL * images["test"]),
+            own,
+            [self._family(name, shifted) for name in wanted.families],
+            statistics["bootstrap"] + statistics.get("paired_resamples", 0),
+            "val" in wanted.fit_on,
+            len(wanted.calibrator_seeds) if SAME_SHIFT in wanted.fit_on else 0,
+        )
+
+    def _family(self, name: str, rows: Rows) -> Family:
+        unit = family_unit(name)
+        count = self.images(self.info(unit).get("base") or unit)["test"]
+        return Family(rows.of(count), self.settings(unit), name.startswith(OOD_PREFIX))
+
+    def _checkpoints(self, key: RunKey) -> int:
+        return len(self._study.runs[key].checkpoints) if key in self._study.runs else 1
 
     def report_memory(self) -> int:
         """Memory of tables, figures and report, which hold the numbers of all runs at once, in MB."""
-        return BASE_MB + REPORT_MB_A_RUN * len(self._study.evaluations)
+        return REPORT_MB + REPORT_MB_A_RUN * len(self._study.evaluations)
 
-    def _network_memory(self, dataset: str, backbone: str, batch: int = 0) -> int:
-        """Memory for a network and a data set; activations lie in it too where there is no GPU for them."""
-        where = (dataset, backbone, batch)
+    def _network_memory(self, dataset: str, backbone: str, batch: int = 0, copies: int = READY_COPIES) -> int:
+        """Memory for a network, and for the activations of a batch where there is no GPU for them."""
+        where = (dataset, backbone, batch, copies)
         if where not in self._memory:
-            images = sum(self.images(dataset).values()) * math.prod(self.shape(dataset))
             facts = backbone_facts(backbone)
-            need = IMAGE_COPIES * images + WEIGHT_COPIES * 4 * max(facts["parameters"].values())
+            need = copies * 4 * max(facts["parameters"].values())
             if not self._gpus:
                 scored = min(SCORED_AT_ONCE, SCORED_PIXELS / math.prod(self.shape(dataset)[1:]))
                 at_once = max(batch, scored * SCORED_SHARE)
                 need += int(4 * at_once * facts["activations"] * self._relative_size(dataset, facts))
-            self._memory[where] = BASE_MB + need // MB
+            self._memory[where] = self._torch_mb + need // MB
         return self._memory[where]
 
     def info(self, dataset: str) -> Mapping[str, Any]:
@@ -159,6 +274,10 @@ class Resources:
         """Images of the splits of a data set."""
         unknown = {"train": UNKNOWN_IMAGES, "test": UNKNOWN_IMAGES}
         return {"train": 0, "val": 0, "test": 0, **(self.info(dataset).get("sizes") or unknown)}
+
+    def classes(self, dataset: str) -> int:
+        """Classes of a data set."""
+        return self.info(dataset).get("n_classes") or UNKNOWN_CLASSES
 
     def shape(self, dataset: str) -> tuple[int, ...]:
         """Channels, height and width of prepared images."""
@@ -188,3 +307,8 @@ def backbone_facts(backbone: str) -> Mapping[str, Any]:
     """What is registered of a backbone; of a library's member, that of a large one."""
     info = measured(backbone).info
     return UNKNOWN_BACKBONE if info.get("library", False) else {**UNKNOWN_BACKBONE, **info}
+
+
+def limit(seconds: float, attempt: int) -> int:
+    """Minutes that a job may take: an hour and three times its seconds for each attempt, at most a day."""
+    return min(attempt * (MIN_MINUTES + math.ceil(SAFETY * seconds / 60)), MAX_MINUTES)

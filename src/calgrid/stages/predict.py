@@ -22,7 +22,7 @@ from calgrid.stages.network import build_network, model_digest, to_device
 from calgrid.storage.checkpoint import load_checkpoint
 from calgrid.storage.head import write_head
 from calgrid.storage.layout import SPLITS, head_file, logits_file, logits_files
-from calgrid.storage.logits import Logits, write_logits
+from calgrid.storage.logits import GROUP_ROWS, Logits, write_logits
 from calgrid.storage.records import INPUTS, PREDICT, Record
 from calgrid.storage.stage import run_stage
 from calgrid.training import environment
@@ -32,8 +32,6 @@ from calgrid.training.procedure import Procedure
 BATCH = 1024
 #: bytes of images that are on the device at once, in whole batches of small ones
 CHUNK_BYTES = 2**28
-#: rows of a family that are held at once, but for a setting of more
-GROUP_ROWS = 2**16
 
 
 def predict(

@@ -1,0 +1,202 @@
+"""What calibrators take: seconds of their fits and predictions, and memory, from rows, classes and width of features.
+
+Seconds are those of one core of an AMD EPYC of 2025, as ``python benchmarks/full_size.py --only costs`` measures them,
+rounded up. What knows no number here counts as much as the slowest calibrators that take logits alone.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import NamedTuple
+
+from calgrid.conventions import SAME_SHIFT_SHARE
+from calgrid.storage.logits import GROUP_ROWS
+
+#: seconds from rows n, classes k and width of the features d
+Seconds = Callable[[float, float, float], float]
+
+FIT_SECONDS: Mapping[str, Seconds] = MappingProxyType(
+    {
+        "none": lambda n, k, d: 1e-8 * n * k,
+        "bbq": lambda n, k, d: 1e-7 * n * k,
+        "cts": lambda n, k, d: 2e-6 * n * k,
+        "dirichlet": lambda n, k, d: 0.1 + 3e-7 * n * k * k,
+        "ets": lambda n, k, d: 1e-7 * n * k,
+        "fc": lambda n, k, d: 4e-9 * n * k * d + 3e-7 * n * (k + d),
+        "gc_ets": lambda n, k, d: 0.5 + n * (6e-4 + 1e-6 * k + 8e-7 * d),
+        "gc_ts": lambda n, k, d: 0.5 + n * (3e-4 + 3e-7 * k + 6e-7 * d),
+        "hb": lambda n, k, d: 2e-8 * n * k,
+        "hb_ova": lambda n, k, d: 1e-7 * n * k,
+        "hts": lambda n, k, d: 2e-7 * n * k,
+        "irm": lambda n, k, d: 4e-7 * n * k,
+        "iso": lambda n, k, d: 2e-8 * n * k,
+        "iso_ova": lambda n, k, d: 2e-7 * n * k,
+        "ms_odir": lambda n, k, d: 0.1 + 3e-7 * n * k * k,
+        "procal_bms": lambda n, k, d: 2 * _neighbours(n, n, d),
+        "procal_dr": lambda n, k, d: _neighbours(n, n, d),
+        "pts": lambda n, k, d: n * (3e-4 + 3e-7 * k),
+        "pts_paper": lambda n, k, d: 45 + 1e-6 * n * k,
+        "smart": lambda n, k, d: n * (2e-4 + 2e-7 * k),
+        "sms": lambda n, k, d: 3e-8 * n * k * k,
+        "spline": lambda n, k, d: 2e-8 * n * k,
+        "svs": lambda n, k, d: 2e-7 * n * k,
+        "ts": lambda n, k, d: 4e-8 * n * k,
+        "ts_ece_grid": lambda n, k, d: 2e-7 * n * k,
+        "ts_mix": lambda n, k, d: 2e-7 * n * k,
+        "tva_ts": lambda n, k, d: 2e-7 * n * k,
+        "vs": lambda n, k, d: 1.2e-6 * n * k,
+    }
+)
+#: stands for a calibrator that has no entry: the slowest of those whose time grows with rows and classes
+SLOWEST = "cts"
+#: seconds of a softmax for each number
+SOFTMAX_SECONDS = 5e-8
+#: seconds to predict n rows after a fit on m rows, where that takes more than the softmax
+PREDICT_SECONDS: Mapping[str, Callable[[float, float, float, float], float]] = MappingProxyType(
+    {
+        "fc": lambda n, m, k, d: n * (SOFTMAX_SECONDS * k + 5e-11 * k * d + 5e-9 * d),
+        "gc_ets": lambda n, m, k, d: n * (4e-7 * k + 3e-8 * d),
+        "gc_ts": lambda n, m, k, d: n * (2e-7 * k + 3e-8 * d),
+        "procal_bms": lambda n, m, k, d: _neighbours(n, m, d) + SOFTMAX_SECONDS * n * k,
+        "procal_dr": lambda n, m, k, d: _neighbours(n, m, d) + SOFTMAX_SECONDS * n * k,
+    }
+)
+#: seconds of all metrics for a row and for each of its numbers, and of one resample of them
+SCORE_SECONDS, SCORE_SECONDS_A_CLASS = 1e-5, 2e-8
+RESAMPLE_SECONDS, RESAMPLE_SECONDS_A_CLASS = 1.3e-7, 1e-10
+#: seconds to read, check and copy a number of a logits file
+READ_SECONDS = 2e-8
+#: float64 arrays of the size of the logits, and of the features, that are there at once in a prediction and in a fit,
+#: and bytes of a row for everything else
+PREDICTED, PREDICTED_FEATURES, FITTED, FITTED_FEATURES, ROW_BYTES = 3, 2, 7, 4, 2**14
+
+
+def _neighbours(queries: float, points: float, d: float) -> float:
+    """Seconds to find the nearest of all points for each query, and to estimate densities there."""
+    return queries * points * (5e-11 * d + 1.2e-8)
+
+
+class Rows(NamedTuple):
+    """Rows of logits: their number, classes, and width of the features that are stored with them."""
+
+    number: int
+    classes: int
+    features: int
+
+    @property
+    def stored(self) -> int:
+        """Bytes in the file's type."""
+        return 4 * self.number * (self.classes + self.features)
+
+    def with_features(self, width: int) -> "Rows":
+        """The same rows with features of another width."""
+        return self._replace(features=width)
+
+    def of(self, number: float) -> "Rows":
+        """So many rows of the same kind."""
+        return self._replace(number=int(number))
+
+
+class Fitted(NamedTuple):
+    """A calibrator: its registered identifier, whether it reads features, and the seeds that it is fitted with."""
+
+    id: str
+    features: bool
+    seeds: int
+
+
+class Family(NamedTuple):
+    """A shift family: the rows of a setting, how many settings, and whether it is an out-of-distribution set."""
+
+    rows: Rows
+    settings: int
+    ood: bool
+
+    @property
+    def group(self) -> Rows:
+        """Rows that are predicted, written and read together."""
+        most = max(1, GROUP_ROWS // max(self.rows.number, 1))
+        return self.rows.of(self.rows.number * min(self.settings, most))
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """The calibration of a run, of one checkpoint.
+
+    Attributes
+    ----------
+    resamples : of the clean test split for intervals and paired differences together.
+    on_val : whether calibrators that are fitted on val are scored on shifts.
+    draws : fits under ``same_shift`` on each setting.
+    """
+
+    calibrators: Sequence[Fitted]
+    val: Rows
+    test: Rows
+    families: Sequence[Family]
+    resamples: int
+    on_val: bool
+    draws: int
+
+    def seconds(self) -> float:
+        """Seconds of one core."""
+        return sum(map(self._of_clean, self.calibrators)) + sum(map(self._of_family, self.families))
+
+    def _of_clean(self, each: Fitted) -> float:
+        tested = score_seconds(each.id, self.test, self.val, self.resamples)
+        return each.seeds * (fit_seconds(each.id, self.val) + tested)
+
+    def _of_family(self, family: Family) -> float:
+        rows, seconds = family.rows, 0.0
+        fit, rest = rows.of(SAME_SHIFT_SHARE * rows.number), rows.of((1 - SAME_SHIFT_SHARE) * rows.number)
+        for each in self.calibrators:
+            if each.features and not rows.features:
+                continue
+            if family.ood:
+                seconds += each.seeds * score_seconds(each.id, self.test, self.val, self.resamples)
+            if family.ood or self.on_val:
+                seconds += each.seeds * score_seconds(each.id, rows, self.val)
+            if not family.ood:
+                seconds += self.draws * (fit_seconds(each.id, fit) + score_seconds(each.id, rest, fit))
+        numbers = rows.number * (rows.classes + rows.features)
+        return family.settings * (seconds + numbers * READ_SECONDS * (1 + len(self.calibrators) * self.draws))
+
+    def part_bytes(self) -> int:
+        """Bytes that the largest part takes in a process: its rows as they are stored, and what works on them."""
+        clean = self.test.stored + self._working_bytes(self.val, self.test)
+        shifted = [self._family_bytes(family) for family in self.families]
+        return self.val.stored + max(clean, *shifted) if shifted else self.val.stored + clean
+
+    def _family_bytes(self, family: Family) -> int:
+        setting, group = family.rows, family.group
+        if family.ood:
+            return self.test.stored + group.stored + self._working_bytes(self.val, self.test)
+        # under same_shift the rows of a setting are copied: those that fit, and the others
+        copies = setting.stored if self.draws else 0
+        return group.stored + copies + self._working_bytes(setting.of(SAME_SHIFT_SHARE * setting.number), group)
+
+    def _working_bytes(self, fitted: Rows, scored: Rows) -> int:
+        """Bytes of the hungriest fit or prediction."""
+        read = max((rows.features for rows in (fitted, scored)), default=0)
+        read *= any(each.features for each in self.calibrators)
+        fit = fitted.number * (8 * (FITTED * fitted.classes + FITTED_FEATURES * read) + ROW_BYTES)
+        predict = scored.number * 8 * (PREDICTED * scored.classes + PREDICTED_FEATURES * read)
+        return max(fit, predict)
+
+
+def fit_seconds(id: str, rows: Rows) -> float:
+    """Seconds of one fit."""
+    return FIT_SECONDS.get(id, FIT_SECONDS[SLOWEST])(*rows)
+
+
+def predict_seconds(id: str, rows: Rows, fitted: Rows) -> float:
+    """Seconds to predict rows after a fit on others."""
+    n, k, d = rows
+    return PREDICT_SECONDS[id](n, fitted.number, k, d) if id in PREDICT_SECONDS else SOFTMAX_SECONDS * n * k
+
+
+def score_seconds(id: str, rows: Rows, fitted: Rows, resamples: int = 0) -> float:
+    """Seconds to predict rows after a fit on others, and to score them."""
+    resampled = resamples * (RESAMPLE_SECONDS + RESAMPLE_SECONDS_A_CLASS * rows.classes)
+    scored = rows.number * (SCORE_SECONDS + SCORE_SECONDS_A_CLASS * rows.classes + resampled)
+    return predict_seconds(id, rows, fitted) + scored

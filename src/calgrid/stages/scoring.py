@@ -1,0 +1,308 @@
+"""What the calibrators of a run make of one part of its rows, in which rows that fit never score."""
+
+import functools
+import time
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from calgrid import fingerprint
+from calgrid.calibrators import Calibrator
+from calgrid.conventions import OOD_PREFIX, SAME_SHIFT, SAME_SHIFT_SHARE
+from calgrid.errors import DataError, StateError
+from calgrid.metrics import (
+    bootstrap,
+    bootstrap_ood,
+    bootstrap_soft,
+    evaluate,
+    evaluate_ood,
+    evaluate_soft,
+    resampled_metrics,
+)
+from calgrid.progress import log
+from calgrid.specs import CalibrateSpec, FittedCalibrator
+from calgrid.stages.diagnostics import shown_calibrators
+from calgrid.stages.fits import Fitted, content_of, fit_anew, fit_on_val
+from calgrid.stages.label_counts import label_distribution
+from calgrid.storage.head import Head, read_head
+from calgrid.storage.layout import head_file, logits_file
+from calgrid.storage.logits import Logits, read_logits
+from calgrid.storage.records import read_record, write_record
+from calgrid.val_rows import CHOICE, FIT, rows_by_purpose
+
+#: what took fewer seconds than these is not kept for a next attempt
+KEPT_SECONDS = 1.0
+Row = dict[str, Any]
+Interval = tuple[float, float]
+NO_INTERVAL: Interval = (float("nan"), float("nan"))
+
+
+@dataclass(frozen=True)
+class Work:
+    """What all parts have in common.
+
+    Attributes
+    ----------
+    folder : working folder of the stage, where results are kept for a next attempt.
+    inputs : digest of all files that the stage reads.
+    """
+
+    spec: CalibrateSpec
+    run: Path
+    folder: Path
+    inputs: str
+
+
+class Part(NamedTuple):
+    """Rows that are in memory together, and the calibrators that fit and score on them, by their places in the plan.
+
+    ``family`` is -1 for the clean splits.
+    """
+
+    checkpoint: int
+    calibrators: tuple[int, ...]
+    family: int = -1
+    group: int = 0
+
+
+def score_part(work: Work, part: Part) -> list[Row]:
+    """Results of each calibrator of a part, with the seconds that they took; those that an earlier attempt kept."""
+    scorer, names = Scorer(work, part), [entry["name"] for entry in work.spec["calibrators"]]
+    about = {"checkpoint": scorer.checkpoint, "family": scorer.family, "group": part.group}
+    found: list[Row] = []
+    for number in part.calibrators:
+        place = [work.inputs, part.checkpoint, number, part.family, part.group]
+        path = work.folder / f"kept-{fingerprint.digest(place)}.json"
+        try:
+            found.append(read_record(path))
+            continue
+        except DataError:  # not there, or damaged
+            begin = time.monotonic()
+        results = list(scorer.score(number))
+        seconds = time.monotonic() - begin
+        found.append({**about, "calibrator": names[number], "seconds": seconds, "results": results})
+        if seconds > KEPT_SECONDS:
+            write_record(path, found[-1])
+    return found
+
+
+class Scorer:
+    """Scores calibrated probabilities on the rows of one part, but for those that fitted them.
+
+    Rows are read when they are first needed, and held as long as this object.
+    """
+
+    def __init__(self, work: Work, part: Part) -> None:
+        self.spec, self.run, self.part = work.spec, work.run, part
+        self.checkpoint = self.spec["checkpoints"][part.checkpoint]
+        self.statistics = self.spec["statistics"]
+
+    def _read(self, name: str, group: int | None = None) -> Logits:
+        path = self.run / logits_file(self.checkpoint, name)
+        data = read_logits(path, group)
+        found, expected = data.metadata.get("fingerprint"), self.spec["logits_fingerprint"]
+        if found != expected:
+            raise StateError(
+                f"The logits file {path} belongs to another configuration or code version (fingerprint {found}, "
+                f"expected {expected}): delete it and run again."
+            )
+        return data
+
+    @functools.cached_property
+    def _val(self) -> dict[str, Logits]:
+        val = self._read("val")
+        purposes = rows_by_purpose(val.label, self.spec["disjoint_validation"])
+        return {purpose: val.rows(purposes[purpose]) for purpose in (FIT, CHOICE)}
+
+    @property
+    def fit(self) -> Logits:
+        """Rows of val that fit."""
+        return self._val[FIT]
+
+    @functools.cached_property
+    def test(self) -> Logits:
+        """The clean test split."""
+        test = self._read("test")
+        if self.spec["label_counts"]:
+            test.distribution = label_distribution(self.spec["label_counts"], test)
+        return test
+
+    @functools.cached_property
+    def shifted(self) -> Logits:
+        """Rows of the part's family."""
+        return self._read(self.family, self.part.group)
+
+    @functools.cached_property
+    def head(self) -> Head | None:
+        """The network's last layer, if it is linear and was exported."""
+        return read_head(self.run / head_file(self.checkpoint), self.spec["logits_fingerprint"])
+
+    @functools.cached_property
+    def _content(self) -> str:
+        return content_of(self.fit, self.head)
+
+    @property
+    def family(self) -> str:
+        """Name of the part's family, empty for the clean splits."""
+        return self.spec["families"][self.part.family] if self.part.family >= 0 else ""
+
+    def fitted(self, entry: FittedCalibrator, seed: int) -> Fitted:
+        """The calibrator as it is fitted on val, from its cache if it is there."""
+        is_shown = entry["name"] in shown_calibrators(self.spec["calibrators"]) and seed == min(entry["seeds"])
+        trace = is_shown and "trace" in entry["options"]
+        folder = self.run / "calibrators" / self.checkpoint
+        return fit_on_val(entry, seed, self.fit, self.head, self._content, folder, trace)
+
+    def _base(self, entry: FittedCalibrator, seed: int, fit_on: str) -> Row:
+        return {
+            **self.spec["key"],
+            "checkpoint": self.checkpoint,
+            "calibrator": entry["name"],
+            "fit_on": fit_on,
+            "fit_seed": seed,
+            "fingerprint": self.spec["run_fingerprint"],
+        }
+
+    def score(self, number: int) -> Iterator[Row]:
+        """Results of the calibrator at this place: JSON-like dictionaries.
+
+        ``place`` sorts them, ``rows`` are those of the metrics, ``fits`` costs of fits on val, ``draws`` metrics of
+        resamples, ``warnings`` those of fits under ``same_shift``.
+        """
+        entry, family = self.spec["calibrators"][number], self.part.family
+        clean, ood = family < 0, self.family.startswith(OOD_PREFIX)
+        if not (clean or self._can_score(entry)):
+            return
+        where = [self.part.checkpoint, number]
+        for order, seed in enumerate(entry["seeds"]) if clean or ood or "val" in self.spec["fit_on"] else ():
+            fitted = self.fitted(entry, seed)
+            base, place = self._base(entry, seed, "val"), [*where, 0, order, family, self.part.group]
+            if clean:
+                yield self._on_clean(entry, base, place, fitted)
+            elif ood:
+                yield _result(place, self._on_ood(base, fitted.calibrator))
+            else:
+                yield _result(place, self._on_shift(base, fitted.calibrator))
+        if not (clean or ood) and SAME_SHIFT in self.spec["fit_on"]:
+            for order, draw in enumerate(self.spec["draws"]):
+                yield self._on_same_shift(entry, draw, [*where, 1, order, family, self.part.group])
+
+    def _on_clean(self, entry: FittedCalibrator, base: Row, place: list[int], fitted: Fitted) -> Row:
+        calibrator, choice, rows = fitted.calibrator, self._val[CHOICE], list[Row]()
+        about = {name: base[name] for name in ("checkpoint", "calibrator")}
+        fits = [{**about, **fitted.cost, "warnings": calibrator.fit_history["warnings"]}]
+        if entry["name"] == "none" or self.spec["disjoint_validation"]:  # else it was fitted on these rows
+            probs = self._predict(calibrator, choice)
+            rows += self._labelled({**base, "split": "val"}, probs, choice.label)
+        test, place_of = self.test, {**base, "split": "test"}
+        probs = self._predict(calibrator, test)
+        rows += self._labelled(place_of, probs, test.label, intervals=True)
+        draws = self._resampled({**about, "fit_seed": base["fit_seed"]}, probs, test.label)
+        if test.distribution is not None:
+            rows += self._soft(place_of, probs, test.distribution)
+        return _result(place, rows, fits, draws)
+
+    def _on_ood(self, base: Row, calibrator: Calibrator) -> Iterator[Row]:
+        place = {**base, "split": "ood", "shift": self.family}
+        probs = (self._predict(calibrator, data) for data in (self.test, self.shifted))
+        yield from self._ood(place, *probs)
+
+    def _on_shift(self, base: Row, calibrator: Calibrator) -> Iterator[Row]:
+        probs = self._predict(calibrator, self.shifted)
+        for shift, severity, rows in self.shifted.settings():
+            place = {**base, "split": "shift", "shift": shift, "severity": severity}
+            yield from self._labelled(place, probs[rows], self.shifted.label[rows])
+
+    def _on_same_shift(self, entry: FittedCalibrator, draw: int, place: list[int]) -> Row:
+        """Rows of a calibrator that is fitted anew on a part of each corruption and severity.
+
+        The draw depends on the seed and the setting alone, so that all calibrators are fitted and scored on the same
+        rows. These fits are not kept: there is one for each setting.
+        """
+        base, data = self._base(entry, draw, SAME_SHIFT), self.shifted
+        if "features" not in entry["needs"]:
+            data = replace(data, features=None)  # copied for nothing otherwise
+        found: list[Row] = []
+        warnings: list[str] = []
+        for shift, severity, rows in data.settings():
+            fit, rest = same_shift_rows(rows, draw, shift, severity)
+            calibrator = fit_anew(entry, draw, data.rows(fit), self.head)
+            warnings += [f"{shift} {severity}: {text}" for text in calibrator.fit_history["warnings"][:1]]
+            scored = data.rows(rest)
+            where = {**base, "split": "shift", "shift": shift, "severity": severity}
+            found += self._labelled(where, self._predict(calibrator, scored), scored.label)
+        return _result(place, found, warnings=warnings)
+
+    def _can_score(self, entry: FittedCalibrator) -> bool:
+        if "features" not in entry["needs"] or self.shifted.features is not None:
+            return True
+        if self.part.group == 0:
+            log(
+                f"{entry['name']} is not scored on {self.family}: its logits file holds no features "
+                "(export_features: all)."
+            )
+        return False
+
+    @staticmethod
+    def _predict(calibrator: Calibrator, data: Logits) -> np.ndarray:
+        return calibrator.predict_proba(data.logits, features=data.features)
+
+    def _resampled(self, about: Row, probs: np.ndarray, labels: np.ndarray) -> list[Row]:
+        """Each metric of the clean test split in each of the resamples that all calibrators share."""
+        count = self.statistics.get("paired_resamples", 0)
+        if not count:
+            return []
+        options = {"n_resamples": count, "seed": self.statistics["seed"], "n_bins": self.statistics["bins"]}
+        drawn = resampled_metrics(probs, labels, **options)
+        return [{**about, "metric": metric, "draws": values.tolist()} for metric, values in drawn.items()]
+
+    def _bootstrap_options(self) -> dict[str, Any]:
+        names = {"n_resamples": "bootstrap", "level": "level", "seed": "seed"}
+        return {option: self.statistics[key] for option, key in names.items()}
+
+    def _labelled(self, base: Row, probs: np.ndarray, labels: np.ndarray, intervals: bool = False) -> Iterator[Row]:
+        values = evaluate(probs, labels, n_bins=self.statistics["bins"])
+        bounds: Mapping[str, Interval] = {}
+        if intervals and self.statistics["bootstrap"]:
+            bounds = bootstrap(probs, labels, n_bins=self.statistics["bins"], **self._bootstrap_options())
+        yield from _rows(base, values, bounds, len(labels))
+
+    def _soft(self, base: Row, probs: np.ndarray, distribution: np.ndarray) -> Iterator[Row]:
+        bins, bounds = self.statistics["bins"], {}
+        if self.statistics["bootstrap"]:
+            bounds = bootstrap_soft(probs, distribution, n_bins=bins, **self._bootstrap_options())
+        yield from _rows(base, evaluate_soft(probs, distribution, n_bins=bins), bounds, len(probs))
+
+    def _ood(self, base: Row, probs: np.ndarray, shifted: np.ndarray) -> Iterator[Row]:
+        bounds: Mapping[str, Interval] = {}
+        if self.statistics["bootstrap"]:
+            bounds = bootstrap_ood(probs, shifted, **self._bootstrap_options())
+        yield from _rows(base, evaluate_ood(probs, shifted), bounds, len(shifted))
+
+
+def same_shift_rows(rows: np.ndarray, seed: int, shift: str, severity: int) -> tuple[np.ndarray, np.ndarray]:
+    """Split the rows ``(n,)`` of a setting at random into those that fit (20 %, at least one) and those that score."""
+    order = np.random.default_rng([seed, zlib.crc32(shift.encode()), severity]).permutation(rows)
+    count = max(1, round(SAME_SHIFT_SHARE * len(rows)))
+    return np.sort(order[:count]), np.sort(order[count:])
+
+
+def _result(
+    place: list[int],
+    rows: Iterable[Row],
+    fits: list[Row] | None = None,
+    draws: list[Row] | None = None,
+    warnings: list[str] | None = None,
+) -> Row:
+    lists = {"rows": list(rows), "fits": fits or [], "draws": draws or [], "warnings": warnings or []}
+    return {"place": place, **lists}
+
+
+def _rows(base: Row, values: Mapping[str, float], bounds: Mapping[str, Interval], count: int) -> Iterator[Row]:
+    for metric, value in values.items():
+        low, high = bounds.get(metric, NO_INTERVAL)
+        yield {**base, "metric": metric, "value": value, "ci_low": low, "ci_high": high, "n_samples": count}
