@@ -85,7 +85,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--features", type=int, default=2048, help="width of the features (2048)")
     parser.add_argument("--kill-after", type=int, default=3, metavar="N", help="kill when N results are kept (3)")
     parser.add_argument("--undisturbed", action="store_true", help="also run without the kill, and compare the bytes")
-    parser.add_argument("--ids", nargs="+", metavar="ID", help="calibrators whose costs are measured (all)")
+    parser.add_argument("--ids", nargs="+", metavar="ID", help="calibrators that are measured (all)")
     return parser.parse_args()
 
 
@@ -149,6 +149,7 @@ def specification(options: argparse.Namespace) -> dict[str, Any]:
     (key,) = (key for key in plan.study.runs if key.path == RUN)
     spec: dict[str, Any] = json.loads(json.dumps(plan.calibrate(key)))
     draws = spec["draws"][: options.draws]
+    spec["calibrators"] = [each for each in spec["calibrators"] if each["id"] in (options.ids or [each["id"]])]
     for entry in spec["calibrators"]:
         entry["seeds"] = entry["seeds"][: options.draws]
     return {**spec, "draws": draws}
