@@ -63,6 +63,19 @@ def test_ends_of_cut_intervals_are_arrows(study):
     assert sum(len(line.get_xdata()) for line in right) == len(rows) * (axes[2].get_xlim()[1] < 99)
 
 
+def test_of_many_calibrators_those_of_lowest_nll_are_shown(study, monkeypatch):
+    data = StudyData(study.folder, study.manifest)
+    rows = data.test(data.groups[0])
+    bare = rows[rows["calibrator"] == "none"]
+    made = {"none": 0.0, "a": 0.3, "b": 0.1, "ts": 0.4, "c": 0.2}
+    many = pd.concat([bare.assign(calibrator=name, nll_mean=bare["nll_mean"] + more) for name, more in made.items()])
+    data.calibrators = list(made)
+    monkeypatch.setattr(data, "test", lambda group: many)
+    shown = intervals.collect(data, data.groups[0])
+    assert set(shown["calibrator"]) == {"none", "ts", "b", "c"}
+    assert "with 4 of 5 calibrators" in intervals.nll_caption(Frame(data, data.groups[0], shown))
+
+
 def test_the_front_holds_what_nothing_cheaper_beats():
     rows = pd.DataFrame({"seconds": [1.0, 2.0, 3.0, 3.0, 4.0], "nll_mean": [0.5, 0.6, 0.4, 0.3, 0.3]})
     assert list(pareto.front(rows).index) == [0, 3]

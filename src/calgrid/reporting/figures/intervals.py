@@ -16,6 +16,8 @@ from calgrid.reporting.study import Group, StudyData
 
 #: how many times the largest mean the frame may reach for an interval; longer ones are cut
 REACH = 2.5
+#: calibrators that are shown, no calibration among them; the table has all
+MOST = 4
 #: right end of a frame in which everything is 0
 SMALLEST_FRAME = 1e-6
 #: means that differ by more than this factor are shown on a logarithmic axis
@@ -23,8 +25,15 @@ LOG_FACTOR = {"ece": 15, "ece_debiased": 15, "nll": 4, "brier": 4}
 
 
 def collect(data: StudyData, group: Group) -> pd.DataFrame:
-    """Wide rows of every method and calibrator, methods in the order of their rank."""
-    return data.test(group)
+    """Wide rows of every method and up to MOST calibrators, methods in the order of their rank.
+
+    The first are those of :meth:`StudyData.few_calibrators`, then those of the lowest NLL in the mean over methods.
+    """
+    rows = data.test(group)
+    few = data.few_calibrators()
+    by_nll = rows.groupby("calibrator")["nll_mean"].mean().sort_values(kind="stable").index
+    shown = [*few, *(name for name in by_nll if name not in few)][:MOST]
+    return rows[rows["calibrator"].isin(shown)].assign(n_calibrators=rows["calibrator"].nunique())
 
 
 def ece_caption(frame: Frame) -> str:
@@ -42,8 +51,10 @@ def nll_caption(frame: Frame) -> str:
 
 
 def _what(frame: Frame, metrics: str) -> str:
+    count = int(frame.rows["n_calibrators"].max())
+    which = "and calibrator" if count <= MOST else f"with {MOST} of {count} calibrators (those of lowest mean NLL)"
     return (
-        f"{metrics} of every method and calibrator on {frame.label}, clean test split "
+        f"{metrics} of every method {which} on {frame.label}, clean test split "
         f"({frame.images}), {captions.seeds(frame.rows)}; methods in the order of their rank. "
         f"{captions.interval(frame.study, frame.rows)} An arrow ends an interval that leaves the frame."
     )
