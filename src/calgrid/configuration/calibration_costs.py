@@ -69,6 +69,8 @@ READ_SECONDS = 2e-8
 #: float64 arrays of the size of the logits, and of the features, that are there at once in a prediction and in a fit,
 #: and bytes of a row for everything else
 PREDICTED, PREDICTED_FEATURES, FITTED, FITTED_FEATURES, ROW_BYTES = 3, 2, 7, 4, 2**14
+#: bytes of the blocks of distances, kernels and clipped features, whatever the number of rows
+BLOCK_BYTES = 2**28
 
 
 def _neighbours(queries: float, points: float, d: float) -> float:
@@ -181,7 +183,7 @@ class Calibration:
         read *= any(each.features for each in self.calibrators)
         fit = fitted.number * (8 * (FITTED * fitted.classes + FITTED_FEATURES * read) + ROW_BYTES)
         predict = scored.number * 8 * (PREDICTED * scored.classes + PREDICTED_FEATURES * read)
-        return max(fit, predict)
+        return max(fit, predict) + (BLOCK_BYTES if read else 0)
 
 
 def fit_seconds(id: str, rows: Rows) -> float:
