@@ -58,6 +58,23 @@ def first_line(command: str, attempt: int) -> str:
     return f"{MARK}{command}, attempt {attempt}, {now}, process {os.getpid()} on {socket.gethostname()}{job}"
 
 
+#: what :class:`calgrid.progress.Progress` writes
+PROGRESS = re.compile(
+    r": (?P<unit>\w+) (?P<done>\d+)/(?P<total>\d+)(?P<numbers>(?:, \w+ \S+)*), (?P<left>[\d:]+) left$"
+)
+
+
+def last_attempt(log: str | Path) -> list[str]:
+    """Return the lines of the last attempt in a log, without the one that begins it; nothing where there is no log."""
+    *_, attempt = ["", *_read(str(log)).split(MARK)]
+    return [line for line in attempt.splitlines()[1:] if line.strip()]
+
+
+def progress(lines: Sequence[str]) -> re.Match[str] | None:
+    """Return the last line of progress: ``unit``, ``done``, ``total``, ``numbers`` and the time ``left``."""
+    return next((found for line in reversed(lines) if (found := PROGRESS.search(line))), None)
+
+
 def _read(path: str) -> str:
     try:
         return Path(path).read_text(encoding="utf-8", errors="replace")

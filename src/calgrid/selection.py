@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 
 from calgrid import registry
 from calgrid.calibrators import build_calibrator
-from calgrid.errors import ConfigError, DataError
-from calgrid.metrics import bootstrap, check_probabilities, evaluate
-from calgrid.metrics.intervals import quantiles
-from calgrid.metrics.scoring import nll_per_sample
+from calgrid.errors import ConfigError, DataError, unknown_id
+from calgrid.metrics import check_probabilities, evaluate
+from calgrid.metrics.intervals import Resampled, difference_interval, interval, resampled
+from calgrid.metrics.table import LABELLED
 from calgrid.progress import Progress
 
 Array = NDArray[np.float64]
@@ -28,7 +28,7 @@ class Ranked:
     Attributes
     ----------
     id : calibrator. scores : metric -> (value, lower, upper) of the out-of-fold probabilities of all rows.
-    difference : mean NLL minus that of the best calibrator, with a paired bootstrap interval; (0, 0, 0) for the best.
+    difference : metric of the ranking minus that of the best, with a paired bootstrap interval; (0, 0, 0) for the best.
     seconds : of one fit, mean over folds.
     changed : share of rows whose arg max the calibrator moved.
     """
@@ -42,7 +42,7 @@ class Ranked:
     @property
     def tied(self) -> bool:
         """Whether the rows cannot tell the calibrator from the best one: the interval of the difference holds 0."""
-        return self.difference[1] <= 0
+        return self.difference[1] <= 0 <= self.difference[2]
 
 
 def usable(features: Any = None, head: Any = None) -> list[str]:
@@ -63,13 +63,14 @@ def rank_calibrators(
     head: Head | None = None,
     *,
     candidates: Sequence[str] | None = None,
+    rank_by: str = "nll",
     folds: int = 5,
     seed: int = 0,
     n_bins: int = 15,
     n_resamples: int = 1000,
     level: float = 0.95,
 ) -> tuple[list[Ranked], dict[str, str]]:
-    """Rank calibrators by the NLL of cross-validation, the best first.
+    """Rank calibrators by a metric in cross-validation, the best first.
 
     Every row is scored once, by a fit on the other folds; all calibrators see the same folds and the intervals the
     same resamples, so that differences are paired. The folds' fits use fewer rows than a final fit on all of them:
@@ -79,6 +80,7 @@ def rank_calibrators(
     ----------
     logits : (N, K). labels : (N,). features : (N, d), head : weight (K, d) and bias (K,), where at hand.
     candidates : ids; all that :func:`usable` names by default.
+    rank_by : labelled metric of which more or less is better.
     folds : at least 2 and at most N. seed : of the folds, the calibrators and the resamples.
     n_resamples : of the bootstrap. level : nominal coverage of the intervals.
 
@@ -88,8 +90,13 @@ def rank_calibrators(
 
     Raises
     ------
-    DataError : an input does not fit. ConfigError : ``folds`` does not fit, or no calibrator is left.
+    DataError : an input does not fit. ConfigError : ``folds`` does not fit, no calibrator is left, or ``rank_by`` is no
+        such metric.
     """
+    ranking = [name for name, metric in LABELLED.items() if metric.lower_is_better is not None]
+    if rank_by not in ranking:
+        raise unknown_id("metric", rank_by, ranking, "rank_by")
+    metric = LABELLED[rank_by]
     scores, targets = np.asarray(logits), np.asarray(labels)
     if not 2 <= folds <= len(scores):
         raise ConfigError(f"folds must be at least 2 and at most the {len(scores)} rows, got {folds}.")
@@ -97,12 +104,17 @@ def rank_calibrators(
     inputs = _Inputs(scores, targets, None if features is None else np.asarray(features), head, fold, seed)
     measure = functools.partial(_measure, n_bins=n_bins, n_resamples=n_resamples, level=level, seed=seed)
     found, refused = _measure_all(inputs, usable(features, head) if candidates is None else candidates, measure)
-    order = sorted(found, key=lambda id: found[id].nll.mean())
-    best = found[order[0]].nll
+    values = {id: one.scores[rank_by][0] for id, one in found.items()}
+    sign = 1 if metric.lower_is_better else -1
+    order = sorted(found, key=lambda id: (np.isnan(values[id]), sign * values[id]))
+    best = found[order[0]]
 
     def ranked(id: str) -> Ranked:
         one = found[id]
-        difference = _difference(one.nll - best, n_resamples, level, seed)
+        low = high = 0.0 if one is best else np.nan
+        if one is not best and one.drawn and best.drawn:
+            low, high = difference_interval(metric, one.drawn, best.drawn, _tails(level))
+        difference = values[id] - values[order[0]], low, high
         return Ranked(id, one.scores, difference, one.seconds, one.changed)
 
     return [ranked(id) for id in order], refused
@@ -144,7 +156,7 @@ class _Inputs:
 
 @dataclass(frozen=True)
 class _Measured:
-    nll: Array
+    drawn: Resampled | None
     scores: dict[str, tuple[float, float, float]]
     seconds: float
     changed: float
@@ -153,12 +165,17 @@ class _Measured:
 def _measure(inputs: _Inputs, id: str, *, n_bins: int, n_resamples: int, level: float, seed: int) -> _Measured:
     probs, seconds = inputs.out_of_fold(id)
     predictions = check_probabilities(probs, inputs.labels)
-    bounds = {}
+    drawn, bounds = None, {}
     if n_resamples:
-        bounds = bootstrap(predictions, inputs.labels, n_resamples=n_resamples, n_bins=n_bins, level=level, seed=seed)
+        drawn = resampled(predictions, inputs.labels, n_resamples=n_resamples, seed=seed, n_bins=n_bins)
+        bounds = {name: interval(metric, drawn, _tails(level)) for name, metric in LABELLED.items()}
     values = evaluate(predictions, inputs.labels, n_bins=n_bins)
     scores = {name: (value, *bounds.get(name, (np.nan, np.nan))) for name, value in values.items()}
-    return _Measured(nll_per_sample(predictions), scores, seconds, inputs.changed(probs))
+    return _Measured(drawn, scores, seconds, inputs.changed(probs))
+
+
+def _tails(level: float) -> Interval:
+    return (1 - level) / 2, (1 + level) / 2
 
 
 def _measure_all(
@@ -176,16 +193,3 @@ def _measure_all(
     if not found:
         raise ConfigError(f"No calibrator can be fitted on these data: {next(iter(refused.values()), 'none named')}")
     return found, refused
-
-
-def _difference(per_sample: Array, n_resamples: int, level: float, seed: int) -> tuple[float, float, float]:
-    """Mean of paired differences (N,), and its percentile interval under resampling of the rows."""
-    mean = float(per_sample.mean())
-    if not n_resamples:
-        return mean, np.nan, np.nan
-    generator = np.random.default_rng(seed)
-    count = len(per_sample)
-    means = [per_sample[generator.integers(0, count, count)].mean() for _ in range(n_resamples)]
-    tail = (1 - level) / 2
-    low, high = quantiles(np.array(means), [tail, 1 - tail])
-    return mean, float(low), float(high)

@@ -2,6 +2,8 @@
 
 import json
 import os
+import sys
+from types import SimpleNamespace
 
 import pytest
 import yaml
@@ -18,7 +20,10 @@ from calgrid.errors import StateError
 from calgrid.metrics import METRICS
 from calgrid.storage.records import write_record
 
-COMMANDS = ("list", "calibrate", "metrics", "check", "data", "train", "predict", "probe", "import", "evaluate")
+COMMANDS = (
+    *("list", "calibrate", "metrics", "compare", "check", "cost", "status", "show"),
+    *("data", "train", "predict", "probe", "import", "evaluate"),
+)
 REPORTS = ("aggregate", "tables", "figures", "report")
 IDS = {
     "methods": list(registered_methods()),
@@ -79,7 +84,7 @@ print({"torch", "snakemake", "sklearn", "scipy", "pandas", "pyarrow", "numpy"} &
 
 
 def test_without_a_command_or_with_an_unknown_one(calgrid):
-    for arguments in ((), ("calibrat",), ("list", "method")):
+    for arguments in ((), ("calibrat",), ("list",)):
         done = calgrid(*arguments)
         assert done.code == 2
         assert done.err.startswith("usage: calgrid")
@@ -94,24 +99,41 @@ def test_lists_hold_every_component_with_its_source(calgrid, kind):
     assert [entry["id"] for entry in entries] == IDS[kind]
     assert all(entry["source"] and entry["summary"] for entry in entries)
     lines = calgrid("list", kind).out.splitlines()
-    assert [line for line in lines if not line.startswith(" ")] == IDS[kind]
-    assert sum(line.startswith("    source: ") for line in lines) == len(IDS[kind])
+    assert [line.split()[0] for line in lines] == IDS[kind]
+    assert all(line.endswith(entry["summary"]) for line, entry in zip(lines, entries, strict=True))
 
 
-def test_lists_show_defaults_and_those_of_data_sets(calgrid):
-    lines = calgrid("list", "losses").out.split("\nmbls\n")[1].splitlines()
-    assert "margin=6.0" in lines[2]
-    assert lines[2].startswith("    defaults: ")
-    assert lines[3] == "    ranges: margin=[0, inf), lambda_=[0, inf)"
-    assert "tiny_imagenet: (margin=10.0, lambda_=0.05)" in lines[4]
-    (entry,) = [entry for entry in json.loads(calgrid("list", "losses", "--json").out) if entry["id"] == "mbls"]
+def test_all_that_is_known_of_a_component_is_in_lines(calgrid):
+    lines = [line.split() for line in calgrid("list", "mbls").out.splitlines()]
+    assert lines[0] == ["mbls", "(loss)"]
+    assert ["margin", "6.0", "(in", "[0,", "inf))"] in lines
+    assert ["tiny_imagenet", "margin:", "10.0"] in lines
+    assert calgrid("list", "losses", "mbls").out == calgrid("list", "mbls").out
+    (entry,) = json.loads(calgrid("list", "mbls", "--json").out)
     assert entry["defaults"] == {"margin": 6.0, "lambda_": 0.1, "reduction": "mean"}
+    lines = [line.split() for line in calgrid("list", "calibrators", "smart").out.splitlines()]
+    assert all(fact in lines for fact in (["needs", "logits"], ["keeps_argmax", "yes"], ["parameters", "49"]))
 
 
-def test_calibrators_say_what_they_need_how_large_they_are_and_whether_they_keep_the_prediction(calgrid):
-    entry = calgrid("list", "calibrators").out.split("\nsmart\n")[1].split("\n    source: ")[1]
-    facts = next(line for line in entry.splitlines() if line.startswith("    facts: "))
-    assert {"needs=logits", "keeps_argmax=yes", "parameters=49"} <= set(facts.removeprefix("    facts: ").split(", "))
+def test_a_component_or_kind_that_is_not_there(fails):
+    fails("list", "mblss", parts=["Unknown component 'mblss': did you mean 'mbls'?"])
+    fails("list", "method", parts=["Unknown component 'method': did you mean 'methods'?"])
+    fails("list", "losses", "ts", parts=["Unknown loss 'ts'"])
+    fails("list", "method", "ts", parts=["Unknown kind 'method': did you mean 'methods'?"])
+
+
+def test_the_help_tells_commands_for_people_from_those_of_rules(calgrid):
+    people, rules = calgrid("--help").out.split("called by the rules of the workflow:")
+    assert all(f"  {name} " in people for name in ("list", "calibrate", "metrics", "compare", "cost", "status", "show"))
+    assert all(f"  {name} " in rules for name in ("data", "import", *REPORTS))
+
+
+def test_a_shell_is_told_what_could_follow_by_argcomplete_where_it_is_installed(calgrid, monkeypatch):
+    asked = []
+    monkeypatch.setitem(sys.modules, "argcomplete", SimpleNamespace(autocomplete=asked.append))
+    monkeypatch.setenv("_ARGCOMPLETE", "1")
+    calgrid("--version")
+    assert [parser.prog for parser in asked] == ["calgrid"]
 
 
 class TestCheck:

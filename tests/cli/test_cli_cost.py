@@ -42,6 +42,18 @@ def test_an_estimate_says_that_it_is_one(calgrid, configuration):
     assert "Stated by you" not in done.out
 
 
+def test_small_studies_are_in_smaller_units(calgrid, tmp_path):
+    grid = {"protocol": "digits", "datasets": ["digits"], "backbones": ["resnet8"], "methods": ["ce"], "seeds": [1]}
+    path = tmp_path / "small.yaml"
+    path.write_text(yaml.safe_dump({"study": "small", "grids": [grid]}))
+    done = calgrid("cost", path, "--home", HOME, "--throughput", "resnet8=100")
+    seconds = 60 * (120 + 477 / 3) / 100
+    found = rows(done.out)
+    assert "train min" in done.out
+    assert found["total"][:2] == ["1", f"{seconds / 60:.1f}"]
+    assert "disk kB" in done.out
+
+
 def test_images_of_unknown_number_are_named(calgrid, tmp_path):
     (tmp_path / "images").mkdir()
     for name in ("train", "test"):

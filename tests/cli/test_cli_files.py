@@ -321,9 +321,28 @@ class TestRanking:
         assert done.code == 0, done.err
         ranked = [line.split() for line in done.out.splitlines() if re.match(r" +\d+  ", line)]
         assert [row[:2] for row in ranked] == [["1", "ts"], ["2", "none"]]
-        assert "Ranked by the NLL of 5-fold cross-validation on the 300 rows" in done.out
+        assert "Ranked by nll in 5-fold cross-validation on the 300 rows" in done.out
         assert read_logits(out).metadata["calibrator"] == "ts"
         assert load_calibrator(saved).id == "ts"
+
+    def test_another_metric_may_rank_and_json_says_all(self, calgrid, files, fails):
+        val, test = files()
+        ranked = ("calibrate", "--calibrator", "ts,hb,none", "--fit", val, "--json", "--bootstrap", 20)
+        found = {}
+        for metric in ("nll", "ece_debiased", "accuracy"):
+            done = calgrid(*ranked, "--rank-by", metric)
+            entries = json.loads(done.out, parse_constant=pytest.fail)["ranking"]
+            values = [entry["metrics"][metric]["value"] for entry in entries]
+            assert values == sorted(values, reverse=metric == "accuracy")
+            assert [entry["difference"]["value"] for entry in entries] == pytest.approx(np.subtract(values, values[0]))
+            found[metric] = [entry["calibrator"] for entry in entries]
+        assert found["nll"][0] == "ts"
+        applied = json.loads(calgrid(*ranked, "--rank-by", "accuracy", "--apply", test).out)
+        assert applied["calibrator"] == found["accuracy"][0]
+        assert applied["metrics"].keys() == {"none", applied["calibrator"]}
+        fails(*ranked, "--rank-by", "ece_null", parts=["Unknown metric 'ece_null' in rank_by"])
+        alone = ("calibrate", "--calibrator", "ts", "--fit", val, "--apply", test)
+        fails(*alone, "--rank-by", "nll", parts=["--rank-by orders several calibrators"])
 
     def test_a_ranking_needs_no_file_to_apply(self, calgrid, files):
         val, _ = files()

@@ -16,6 +16,7 @@ from calgrid.reporting.tables import write_tables
 from calgrid.stages.aggregate import collect_diagnostics, shift_means
 from calgrid.stages.diagnostics import Diagnostics, shown_calibrators
 from calgrid.statistics import summarise
+from calgrid.storage.layout import RunKey
 from calgrid.storage.logits import Logits, write_logits
 from calgrid.storage.records import CALIBRATE, FILES, listed, write_record
 from calgrid.storage.schema import COST_COLUMNS, COSTS, METRICS, SHIFT_MEANS, SUMMARY
@@ -99,7 +100,7 @@ def make_study(root: Path, recipe: Recipe) -> Written:
     runs, rows, costs = [], [], []
     for place in itertools.product(recipe.datasets, recipe.backbones, recipe.methods, recipe.seeds):
         key = dict(zip(("protocol", "dataset", "backbone", "method", "seed"), (recipe.protocol, *place), strict=True))
-        run = root / "runs" / "/".join(map(str, key.values()))
+        run = root / "runs" / RunKey(**key).path
         runs.append(_manifest_run(key, run, recipe))
         rows += _score(key, run, recipe)
         costs += _records(key, run, recipe)

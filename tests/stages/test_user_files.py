@@ -1,6 +1,7 @@
 """Files of other people: what is stated is read to the last bit, everything else is one sentence."""
 
 import json
+import sys
 import zipfile
 from pathlib import Path
 
@@ -249,6 +250,13 @@ def test_tensors_of_a_dictionary_of_a_pair_and_alone(tmp_path):
     assert_read(read_any(alone, "logits", saved(tmp_path / "y.pt", truth)), logits, labels)
     half = read_any(saved(tmp_path / "d.pt", (tensor.bfloat16(), truth)), "logits").logits
     assert half == pytest.approx(logits, rel=1e-2)
+
+
+def test_tensors_need_torch(tmp_path, monkeypatch, refuses):
+    path = saved(tmp_path / "t.pt", torch.zeros(2, 2))
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with refuses(DataError, "t.pt: reading .pt needs PyTorch; install it, or save .npz"):
+        read_any(path, "logits")
 
 
 def test_what_could_run_code_is_refused(tmp_path, refuses):

@@ -6,7 +6,7 @@ rule calibrate:
         f"{PART}/metrics.parquet",
         f"{PART}/calibrate.json",
     log:
-        f"{LOGS}/{JOBS.study}/calibrate/{KEY}.log",
+        JOBS.layout.log("calibrate", KEY),
     benchmark:
         f"{TIMES}/{JOBS.study}/calibrate/{KEY}.tsv"
     conda:

@@ -5,7 +5,7 @@ rule prepare_data:
     output:
         update(f"{RESULTS}/data/{{unit}}/manifest.json"),
     log:
-        f"{LOGS}/data/{{unit}}.log",
+        JOBS.layout.log("data", "{unit}"),
     benchmark:
         f"{TIMES}/data/{{unit}}.tsv"
     conda:

@@ -5,7 +5,7 @@ rule import_external:
     output:
         update(f"{RUN}/predict.json"),
     log:
-        f"{LOGS}/import/{KEY}.log",
+        JOBS.layout.log("import", KEY),
     benchmark:
         f"{TIMES}/import/{KEY}.tsv"
     wildcard_constraints:

@@ -6,7 +6,7 @@ rule predict:
     output:
         update(f"{RUN}/predict.json"),
     log:
-        f"{LOGS}/predict/{KEY}.log",
+        JOBS.layout.log("predict", KEY),
     benchmark:
         f"{TIMES}/predict/{KEY}.tsv"
     wildcard_constraints:

@@ -6,7 +6,7 @@ rule probe:
     output:
         update(f"{RUN}/probes/{{probe}}.json"),
     log:
-        f"{LOGS}/probe/{KEY}/{{probe}}.log",
+        JOBS.layout.log("probe", f"{KEY}/{{probe}}"),
     benchmark:
         f"{TIMES}/probe/{KEY}/{{probe}}.tsv"
     conda:

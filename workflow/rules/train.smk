@@ -6,7 +6,7 @@ rule train:
     output:
         update(f"{RUN}/train.json"),
     log:
-        f"{LOGS}/train/{KEY}.log",
+        JOBS.layout.log("train", KEY),
     benchmark:
         f"{TIMES}/train/{KEY}.tsv"
     conda:

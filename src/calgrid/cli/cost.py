@@ -17,8 +17,9 @@ from calgrid.configuration.resources import (
 )
 from calgrid.errors import ConfigError
 
-HEADINGS = ("runs", "train h", "predict h", "disk GB")
-GB = 1e9
+#: units and how many of the smallest they are: a total of at least one decides, so that small studies do not say 0.0
+TIME = {"h": 3600.0, "min": 60.0, "s": 1.0}
+SIZE = {"GB": 1e9, "MB": 1e6, "kB": 1e3}
 
 
 def cost(options: argparse.Namespace) -> None:
@@ -62,15 +63,25 @@ def _table(title: str, runs: Iterable[RunCost], name: Callable[[Any], str]) -> l
         groups[name(run.key)].append(run)
     everything = [run for group in groups.values() for run in group]
     width = max(map(len, [title, "total", *groups]))
-    rows = [f"{title:{width}s}" + "".join(f"{heading:>12s}" for heading in HEADINGS)]
-    rows += [_row(label, group, width) for label, group in [*groups.items(), ("total", everything)]]
+    time = _unit(TIME, sum(run.train_hours + run.predict_hours for run in everything) * 3600)
+    size = _unit(SIZE, sum(run.bytes for run in everything))
+    headings = ("runs", f"train {time}", f"predict {time}", f"disk {size}")
+    rows = [f"{title:{width}s}" + "".join(f"{heading:>12s}" for heading in headings)]
+    for label, group in [*groups.items(), ("total", everything)]:
+        hours = sum(run.train_hours for run in group), sum(run.predict_hours for run in group)
+        numbers = [*(3600 * each / TIME[time] for each in hours), sum(run.bytes for run in group) / SIZE[size]]
+        rows.append(f"{label:{width}s}{len(group):>12,}" + "".join(f"{number:>12,.1f}" for number in numbers))
     return rows
 
 
-def _row(label: str, runs: list[RunCost], width: int) -> str:
-    train, predict = sum(run.train_hours for run in runs), sum(run.predict_hours for run in runs)
-    disk = sum(run.bytes for run in runs) / GB
-    return f"{label:{width}s}{len(runs):>12,}{train:>12,.1f}{predict:>12,.1f}{disk:>12,.1f}"
+def _unit(units: Mapping[str, float], total: float) -> str:
+    """The largest unit of which there is at least one, or the smallest."""
+    return next((name for name, size in units.items() if total >= size), list(units)[-1])
+
+
+def _sized(size: float) -> str:
+    unit = _unit(SIZE, size)
+    return f"{size / SIZE[unit]:,.1f} {unit}"
 
 
 def _disk(found: StudyCost) -> list[str]:
@@ -79,8 +90,8 @@ def _disk(found: StudyCost) -> list[str]:
         "prepared images": sum(found.prepared.values()),
         "checkpoints, logits and features": sum(run.bytes for run in found.runs),
     }
-    each = ", ".join(f"{name} {size / GB:,.1f} GB" for name, size in parts.items())
-    return [f"disk: {sum(parts.values()) / GB:,.1f} GB ({each})"]
+    each = ", ".join(f"{name} {_sized(size)}" for name, size in parts.items() if size)
+    return [f"disk: {_sized(sum(parts.values()))} ({each})"]
 
 
 def _assumptions(found: StudyCost, throughput: Mapping[str, float]) -> list[str]:

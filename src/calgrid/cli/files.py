@@ -11,17 +11,19 @@ import numpy as np
 import yaml
 
 from calgrid.calibrators import Calibrator, build_calibrator, load_calibrator
-from calgrid.cli.ranking import ranking_text
+from calgrid.cli.ranking import json_interval, ranking_content, ranking_text
 from calgrid.conventions import WORSE
 from calgrid.errors import ConfigError
 from calgrid.metrics import METRICS, bootstrap, bootstrap_soft, evaluate, evaluate_soft
 from calgrid.progress import log
 from calgrid.registry import spec
-from calgrid.selection import rank_calibrators, usable
+from calgrid.selection import Ranked, rank_calibrators, usable
 from calgrid.stages.user_files import predicted, read_any, read_head_arrays
 from calgrid.storage.atomic import require_writable
 from calgrid.storage.logits import Logits, write_logits
 
+#: metric of a ranking where none is named
+NLL = "nll"
 #: value of --calibrator that ranks all calibrators whose inputs are at hand
 ALL = "all"
 #: smallest log-probability in a calibrated file: finite in float32, far below any probability that matters
@@ -47,9 +49,16 @@ def calibrate(options: argparse.Namespace) -> None:
     names = list(dict.fromkeys(filter(None, (part.strip() for part in (options.calibrator or "").split(",")))))
     _check_options(options, names)
     target = read(options.apply, options.apply_labels, options) if options.apply else None
-    calibrator = _loaded(options, names) if options.load else _fitted(options, names, target)
-    if calibrator is None or target is None:
-        return
+    found: dict[str, Any] = {}
+    calibrator = _loaded(options, names) if options.load else _fitted(options, names, target, found)
+    if calibrator is not None and target is not None:
+        found |= _apply(options, calibrator, target)
+    if options.json:
+        sys.stdout.write(json.dumps(found, indent=2) + "\n")
+
+
+def _apply(options: argparse.Namespace, calibrator: Calibrator, target: Logits) -> dict[str, Any]:
+    """Calibrate a file, and write and print what was asked for; returns what ``--json`` prints."""
     before = predicted(target)
     after = before if calibrator.id == "none" else calibrator.predict_proba(target.logits, features=target.features)
     columns = {"none": before, calibrator.id: after}
@@ -61,8 +70,10 @@ def calibrate(options: argparse.Namespace) -> None:
         calibrator.save(options.save)
     if options.out:
         _write_calibrated(options.out, calibrator, target, after)
-    _print_comparison(scores)
-    for warning in calibrator.fit_history["warnings"]:
+    if not options.json:
+        _print_comparison(scores)
+    warnings = calibrator.fit_history["warnings"]
+    for warning in warnings:
         log(f"Warning: {calibrator.id}: {warning}")
     _warn_if_worse(calibrator.id, scores)
     if options.fit and options.fit.resolve() == options.apply.resolve():
@@ -70,13 +81,13 @@ def calibrate(options: argparse.Namespace) -> None:
             f"Warning: --fit and --apply are one file, {options.apply}: its rows score a fit that has seen them, which "
             "flatters it; apply it to other rows."
         )
+    metrics = {name: _json_scores(each) for name, each in scores.items()}
+    return {"calibrator": calibrator.id, "warnings": list(warnings), "metrics": metrics}
 
 
 def _check_options(options: argparse.Namespace, names: Sequence[str]) -> None:
     """Refuse options that do not go together, before anything is read or fitted."""
-    for name in ("fit", "apply"):
-        if getattr(options, f"{name}_labels") and getattr(options, name) is None:
-            raise ConfigError(f"--{name}-labels says nothing without --{name}: give both or leave it out.")
+    _check_labels(options)
     if (options.fit is None) == (options.load is None):
         raise ConfigError("Give either --fit (a labelled file) or --load (a calibrator saved before).")
     if options.fit and not names:
@@ -96,10 +107,18 @@ def _check_options(options: argparse.Namespace, names: Sequence[str]) -> None:
     for option, path in given.items():
         if path.is_dir():
             raise ConfigError(f"{option} {path} is a folder: give the name of a file.")
+    if options.rank_by and not _ranks(names):
+        raise ConfigError("--rank-by orders several calibrators: name them in --calibrator, or all.")
     if options.set and options.load:
         raise ConfigError("--set changes what is fitted, and --load takes what was: leave one of them out.")
     if options.set and _ranks(names):
         raise ConfigError("--set changes one calibrator; name that one in --calibrator.")
+
+
+def _check_labels(options: argparse.Namespace) -> None:
+    for name in ("fit", "apply"):
+        if getattr(options, f"{name}_labels") and getattr(options, name) is None:
+            raise ConfigError(f"--{name}-labels says nothing without --{name}: give both or leave it out.")
 
 
 def _write_calibrated(path: Path, calibrator: Calibrator, target: Logits, probabilities: np.ndarray) -> None:
@@ -129,13 +148,22 @@ def _ranks(names: Sequence[str]) -> bool:
     return len(names) > 1 or ALL in names
 
 
-def _fitted(options: argparse.Namespace, names: Sequence[str], target: Logits | None) -> Calibrator | None:
-    """Fit what was asked for on all rows of --fit; None where a ranking is all that was wanted."""
+def _fitted(
+    options: argparse.Namespace, names: Sequence[str], target: Logits | None, found: dict[str, Any]
+) -> Calibrator | None:
+    """Fit what was asked for on all rows of --fit; None where a ranking is all that was wanted.
+
+    A ranking is added to what is ``found``.
+    """
     data = read(options.fit, options.fit_labels, options)
     head = read_head_arrays(options.head) if options.head else None
     id = names[0]
     if _ranks(names):
-        id = _best(options, names, data, head, target)
+        ranking, refused = _ranking(options, names, data, head, target)
+        found |= ranking_content(ranking, refused)
+        if not options.json:
+            sys.stdout.write(ranking_text(ranking, refused, len(data), options.folds, options.rank_by or NLL))
+        id = ranking[0].id
         if target is None:
             return None
     entry = spec("calibrator", id, "--calibrator")
@@ -145,14 +173,14 @@ def _fitted(options: argparse.Namespace, names: Sequence[str], target: Logits | 
     return build_calibrator(id, **overrides).fit(data.logits, data.label, data.features, head)
 
 
-def _best(
+def _ranking(
     options: argparse.Namespace,
     names: Sequence[str],
     data: Logits,
     head: tuple[np.ndarray, np.ndarray] | None,
     target: Logits | None,
-) -> str:
-    """Rank calibrators by cross-validation on the fit data, print the ranking, return the first."""
+) -> tuple[list[Ranked], dict[str, str]]:
+    """Rank calibrators by cross-validation on the fit data; also those that refused it, and why."""
     features = data.features if target is None or target.features is not None else None
     if list(names) == [ALL]:
         names = usable(features, head)
@@ -160,19 +188,18 @@ def _best(
             log(f"Left out, as {options.apply} has no features: {', '.join(lost)}.")
     for name in names:
         spec("calibrator", name, "--calibrator")
-    ranking, refused = rank_calibrators(
+    return rank_calibrators(
         data.logits,
         data.label,
         features,
         head,
         candidates=names,
+        rank_by=options.rank_by or NLL,
         folds=options.folds,
         seed=options.seed,
         n_bins=options.bins,
         n_resamples=options.bootstrap,
     )
-    sys.stdout.write(ranking_text(ranking, refused, len(data), options.folds))
-    return ranking[0].id
 
 
 def _assignment(text: str) -> tuple[str, Any]:
@@ -193,9 +220,7 @@ def metrics(options: argparse.Namespace) -> None:
     if data.distribution is not None:
         scores |= _scores(probs, data.distribution, options, evaluate_soft, bootstrap_soft)
     if options.json:
-        keys = ("value", "ci_low", "ci_high")
-        content = {name: dict(zip(keys, map(_json_number, cell), strict=True)) for name, cell in scores.items()}
-        sys.stdout.write(json.dumps(content, indent=2) + "\n")
+        sys.stdout.write(json.dumps(_json_scores(scores), indent=2) + "\n")
         return
     sys.stdout.write(f"{len(data)} rows, {probs.shape[1]} classes\n")
     for name, (value, low, high) in scores.items():
@@ -215,9 +240,8 @@ def _scores(
     return {name: (value, *bounds.get(name, (np.nan, np.nan))) for name, value in values.items()}
 
 
-def _json_number(value: float) -> float | None:
-    """JSON has no NaN: what does not exist is null."""
-    return None if np.isnan(value) else value
+def _json_scores(scores: Mapping[str, tuple[float, float, float]]) -> dict[str, dict[str, float | None]]:
+    return {name: json_interval(cell) for name, cell in scores.items()}
 
 
 def _interval(low: float, high: float) -> str:

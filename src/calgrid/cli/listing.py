@@ -3,52 +3,52 @@
 import argparse
 import json
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from calgrid import plugins, registry
+from calgrid.cli.entries import lines, sheet
+from calgrid.cli.main import KINDS
 from calgrid.component_files import METHODS
 from calgrid.configuration.components import registered_methods
 from calgrid.configuration.files import read_configuration
 from calgrid.configuration.jobs import gpu_here
 from calgrid.configuration.plan import Plan
 from calgrid.configuration.study import Study
-from calgrid.errors import ConfigError
+from calgrid.errors import ConfigError, unknown_id
 from calgrid.progress import log
 
 #: what can be listed -> kinds of the registry
 LISTED = {"methods": METHODS, **{package: (kind,) for kind, (package, _) in registry.KINDS.items()}}
+SINGULAR = dict(registry.KINDS.values()) | {"methods": "method", "metrics": "metric"}
 
 
 def list_kind(options: argparse.Namespace) -> None:
-    """Print all components of a kind with defaults and sources."""
-    entries = list(_entries(options.kind))
+    """Print the components of a kind, one line each, or all that is known of those with an identifier."""
     _say_broken("list", LISTED.get(options.kind, ()))
-    if options.json:
-        sys.stdout.write(json.dumps(entries, indent=2, default=str) + "\n")
-        return
-    for entry in entries:
-        sys.stdout.write(f"{entry['id']}\n    {entry['summary']}\n    source: {entry['source']}\n")
-        if "file" in entry:
-            sys.stdout.write(f"    plugin: {entry['file']}\n")
-        for name in ("defaults", "ranges", "dataset_defaults", "facts"):
-            if entry.get(name):
-                sys.stdout.write(f"    {name.replace('_', ' ')}: {_pairs(entry[name])}\n")
+    if options.kind in KINDS and options.id is None:
+        entries = list(_entries(options.kind))
+        text = lines(entries)
+    else:
+        entries, text = _named(options.kind, options.id)
+    sys.stdout.write(json.dumps(entries, indent=2, default=str) + "\n" if options.json else text)
 
 
-def _pairs(values: Mapping[str, Any]) -> str:
-    return ", ".join(_pair(name, value) for name, value in values.items())
-
-
-def _pair(name: str, value: Any) -> str:
-    if isinstance(value, Mapping):
-        return f"{name}: ({_pairs(value)})"
-    if isinstance(value, bool):
-        return f"{name}={'yes' if value else 'no'}"
-    if isinstance(value, (tuple, list)):
-        return f"{name}={'+'.join(map(str, value)) or 'nothing more'}"
-    return f"{name}={value}"
+def _named(kind: str, id: str | None) -> tuple[list[dict[str, Any]], str]:
+    """Entries of all components with an identifier, of one kind where it is given too, and what is said of them."""
+    if id is None:
+        kinds, id = [name for name in KINDS if name != "methods"], kind  # methods are losses and procedures
+    elif kind in KINDS:
+        kinds = [kind]
+    else:
+        raise unknown_id("kind", kind, KINDS)
+    found = [(name, entry) for name in kinds for entry in _entries(name)]
+    named = [(name, entry) for name, entry in found if entry["id"] == id]
+    if not named:
+        known = {entry["id"] for _, entry in found} | (set(KINDS) if len(kinds) > 1 else set())
+        raise unknown_id("component" if len(kinds) > 1 else SINGULAR[kind], id, known)
+    return [entry for _, entry in named], "\n".join(sheet(entry, SINGULAR[name]) for name, entry in named)
 
 
 def _entries(kind: str) -> Iterable[dict[str, Any]]:

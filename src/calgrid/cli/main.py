@@ -36,7 +36,10 @@ KINDS = ("methods", "calibrators", "datasets", "backbones", "metrics", "procedur
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; errors that the user can mend end in one sentence and exit code 2."""
-    options = build_parser().parse_args(arguments)
+    parser = build_parser()
+    if "_ARGCOMPLETE" in os.environ:  # a shell asks what could stand at the cursor
+        importlib.import_module("argcomplete").autocomplete(parser)
+    options = parser.parse_args(arguments)
     if getattr(options, "threads", None):
         # where threads are processes, each of them has one; else their number would show in the last bits
         count = 1 if options.command in IN_PROCESSES else options.threads
@@ -71,16 +74,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def build_parser() -> argparse.ArgumentParser:
     """Return the parser of all commands."""
     parser = argparse.ArgumentParser(
-        prog="calgrid", description="One protocol for the calibration of image classifiers."
+        prog="calgrid",
+        description="One protocol for the calibration of image classifiers.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"calgrid {__version__}")
-    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for add in (_add_list, _add_new, _add_calibrate, _add_metrics, _add_compare, _add_check, _add_cost):
-        add(commands)
-    for add in (_add_data, _add_train, _add_predict, _add_probe, _add_import, _add_evaluate):
-        add(commands)
-    for add in (_add_aggregate, _add_tables, _add_figures, _add_report):
-        add(commands)
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", help="one of those below")
+    groups = []
+    for title, adders in GROUPS.items():
+        before = set(commands.choices)
+        for add in adders:
+            add(commands)
+        new = [name for name in commands.choices if name not in before]
+        groups.append("\n".join([f"{title}:", *(f"  {name:11s}{commands.choices[name].description}" for name in new)]))
+    parser.epilog = "\n\n".join(groups)
     return parser
 
 
@@ -114,7 +121,7 @@ def _device(text: str) -> str:
 
 
 def _command(commands: Commands, name: str, run: str, help: str) -> argparse.ArgumentParser:
-    parser = commands.add_parser(name, help=help, description=help)
+    parser = commands.add_parser(name, description=help)
     parser.set_defaults(run=run)
     if run.startswith("stages:"):
         parser.add_argument("--log", type=Path, help="log file that this output goes to, to continue earlier attempts'")
@@ -122,8 +129,13 @@ def _command(commands: Commands, name: str, run: str, help: str) -> argparse.Arg
 
 
 def _add_list(commands: Commands) -> None:
-    parser = _command(commands, "list", "listing:list_kind", "List what exists, with defaults and sources.")
-    parser.add_argument("kind", choices=KINDS)
+    parser = _command(commands, "list", "listing:list_kind", "List what exists, or say all that is known of one.")
+    parser.add_argument("kind", metavar="KIND|ID", help=f"{', '.join(KINDS)}; or the identifier of a component")
+    parser.add_argument("id", metavar="ID", nargs="?", help="identifier of a component of this kind")
+    _json_option(parser)
+
+
+def _json_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="machine-readable output")
 
 
@@ -171,11 +183,14 @@ def _add_calibrate(commands: Commands) -> None:
     parser.add_argument("--apply", type=Path, metavar="TEST", help="file to calibrate; may be left out for a ranking")
     parser.add_argument("--apply-labels", type=Path, metavar="FILE", help="labels of --apply, likewise")
     parser.add_argument("--head", type=Path, metavar="FILE", help="weight and bias of the last layer, for fc")
+    ranked = "metric that a ranking goes by (nll)"
+    parser.add_argument("--rank-by", metavar="METRIC", help=ranked)
     parser.add_argument("--folds", type=int, default=5, help="folds of a ranking (5)")
     parser.add_argument("--out", type=Path, metavar="PARQUET", help=OUT_HELP)
     parser.add_argument("--save", type=Path, metavar="FITTED", help="keep the fitted calibrator (.safetensors)")
     parser.add_argument("--seed", type=int, default=0, help="seed of calibrators that start from random numbers")
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="hyper-parameter")
+    _json_option(parser)
     _file_options(parser)
 
 
@@ -183,7 +198,7 @@ def _add_metrics(commands: Commands) -> None:
     parser = _command(commands, "metrics", "files:metrics", "Print all metrics of a logits file, with intervals.")
     parser.add_argument("file", type=Path, metavar="FILE", help=FILE_HELP)
     parser.add_argument("--labels", type=Path, metavar="FILE", help="labels, where in a file of their own")
-    parser.add_argument("--json", action="store_true", help="machine-readable output")
+    _json_option(parser)
     _file_options(parser)
 
 
@@ -197,7 +212,7 @@ def _add_compare(commands: Commands) -> None:
     parser.add_argument("--labels", type=Path, metavar="FILE", help="labels of all, where in a file of their own")
     shown = ("accuracy", "nll", "brier", "ece_debiased")
     parser.add_argument("--metrics", nargs="+", metavar="ID", default=shown, help="labelled metrics")
-    parser.add_argument("--json", action="store_true", help="machine-readable output")
+    _json_option(parser)
     _file_options(parser)
 
 
@@ -205,6 +220,23 @@ def _add_check(commands: Commands) -> None:
     parser = _command(commands, "check", "listing:check", "Check a configuration and say what it would run.")
     parser.add_argument("configuration", type=Path, metavar="CONFIG", help="configuration file (YAML)")
     parser.add_argument("--home", type=Path, help=HOME_HELP)
+
+
+def _add_status(commands: Commands) -> None:
+    help = "Say what of a study is done, what runs and how long it will take, and what failed."
+    parser = _command(commands, "status", "status:status", help)
+    parser.add_argument("configuration", type=Path, metavar="CONFIG", help="configuration file (YAML)")
+    parser.add_argument("--home", type=Path, help=HOME_HELP)
+    _json_option(parser)
+
+
+def _add_show(commands: Commands) -> None:
+    parser = _command(commands, "show", "show:show", "Show configuration, course of training and reliability of a run.")
+    parser.add_argument("run_folder", metavar="RUN", help="folder of a run, or protocol/dataset/backbone/method/seed1")
+    parser.add_argument("--results", type=Path, default=Path("results"), help="folder of the results (results)")
+    parser.add_argument("--checkpoint", help="best or last, where both are tested")
+    parser.add_argument("--plot", type=Path, metavar="FILE", help="draw it too: .png, .pdf or .svg")
+    parser.add_argument("--bins", type=int, default=15, help="bins of the reliability diagram (15)")
 
 
 def _add_cost(commands: Commands) -> None:
@@ -309,3 +341,15 @@ def _add_figures(commands: Commands) -> None:
 def _add_report(commands: Commands) -> None:
     parser = _command(commands, "report", "stages:report", "Write the self-contained HTML report of a study.")
     _manifest_options(parser, "report.html")
+
+
+#: commands by what they are for, as the help lists them
+GROUPS = {
+    "files of logits": (_add_metrics, _add_calibrate, _add_compare),
+    "studies": (_add_check, _add_cost, _add_status, _add_show),
+    "components": (_add_list, _add_new),
+    "called by the rules of the workflow": (
+        *(_add_data, _add_train, _add_predict, _add_probe, _add_import, _add_evaluate),
+        *(_add_aggregate, _add_tables, _add_figures, _add_report),
+    ),
+}

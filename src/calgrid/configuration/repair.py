@@ -62,7 +62,7 @@ class Stage:
             and republish(self.root, self.name, self.fingerprint, self.record, self.optional)
             and self._is_right()
         ):
-            return "settled" if self._is_current() else "right", clamped
+            return "settled" if self.is_current() else "right", clamped
         there = (self.root / self.record).exists() or Path(self.target).exists()
         return "damaged" if there else "missing", clamped
 
@@ -84,7 +84,8 @@ class Stage:
         self._drop_copies()
         return self.wanted <= set(record.files) and set(record.damaged()) <= self.optional
 
-    def _is_current(self) -> bool:
+    def is_current(self) -> bool:
+        """Has the record, which must be there, the fingerprint that is planned now?"""
         found = Record.read(self.root, self.record).content.get("fingerprint")
         return found == self.fingerprint or (self.root / HIDDEN / self.name / self.fingerprint / self.record).exists()
 
@@ -110,7 +111,7 @@ def find_repairs(plan: Plan) -> Repairs:
     Times in the future, from a clock that was ahead, become the present one, the same for all: else what is made of
     such files would look older than they are, and Snakemake would make it again in each call until that time has come.
     """
-    stages, now = list(_stages(plan)), time.time()
+    stages, now = list(planned_stages(plan)), time.time()
     with ThreadPoolExecutor(THREADS) as pool:
         found = pool.map(lambda stage: stage.examine(now), stages)
         # nothing is shown where it takes no time, as in most calls
@@ -151,7 +152,8 @@ def _write_list(path: Path, targets: Iterable[str]) -> None:
         raise disk_error(error, path.parent) from error
 
 
-def _stages(plan: Plan) -> Iterator[Stage]:
+def planned_stages(plan: Plan) -> Iterator[Stage]:
+    """Return the stages of a study, in an order in which they can run."""
     study, layout = plan.study, plan.study.layout
     for unit in study.data_units():
         base = study.datasets.base(unit)

@@ -111,6 +111,11 @@ class Layout:
         """Folder of a run's metrics within the study."""
         return str(PurePosixPath(self.results, self.study, "parts", run if isinstance(run, str) else run.path))
 
+    def log(self, rule: str, name: str) -> str:
+        """Log of a job; ``name`` is a run, a data set or shift, or (of a probe) a run and the probe."""
+        own = (self.study,) if rule == "calibrate" else ()
+        return str(PurePosixPath(self.results, "logs", *own, rule, f"{name}.log"))
+
     @property
     def repairs(self) -> str:
         """List of the results to be repaired, written by each call that finds any."""

@@ -12,6 +12,7 @@ import socket
 import threading
 import time
 import uuid
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
 
@@ -49,6 +50,30 @@ def _is_running(pid: int) -> bool:
     except PermissionError:
         return True
     return True
+
+
+def _lives_here(holder: Mapping[str, Any]) -> bool:
+    """Is the owner of a lock, which is of this host, running?"""
+    pid = holder.get("pid")
+    if not isinstance(pid, int) or pid <= 0:
+        return False
+    return _process_start(pid) == holder.get("process_start", "") and _is_running(pid)
+
+
+def live_owner(path: Path) -> dict[str, Any] | None:
+    """Return who holds a lock (host, pid, slurm_job, since, ...), or None; nothing is written.
+
+    An owner on another host counts as alive while its heartbeat is younger than ``STALE_SECONDS`` by our clock.
+    """
+    holder = OwnerLock._read(path)
+    if not holder:
+        return None
+    if holder.get("host") == socket.gethostname():
+        return holder if _lives_here(holder) else None
+    try:
+        return holder if abs(time.time() - path.stat().st_mtime) < STALE_SECONDS else None
+    except OSError:  # released a moment ago
+        return None
 
 
 def _default_wait() -> float:
@@ -173,10 +198,7 @@ class OwnerLock:
 
     def _is_alive(self, path: Path, holder: dict[str, Any]) -> bool:
         if holder.get("host") == self.owner["host"]:
-            pid = holder.get("pid")
-            if not isinstance(pid, int) or pid <= 0:
-                return False
-            return _process_start(pid) == holder.get("process_start", "") and _is_running(pid)
+            return _lives_here(holder)
         # Both times come from the file system, so that a clock that is wrong on one host does no harm.
         probe = path.with_name(f"{path.name}.{self.owner['token']}.now")
         try:

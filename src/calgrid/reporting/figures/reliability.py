@@ -49,11 +49,11 @@ def draw(frame: Frame) -> Figure:
     columns = min(points.COLUMNS, len(rows))
     figure, pairs = points.stacked(len(rows), 2 if columns == points.COLUMNS else 2.4, 2.75, 3.2)
     for place, ((upper, lower), (_, row)) in enumerate(zip(pairs, rows.iterrows(), strict=True)):
-        _curve(upper, row["sums"])
-        _histogram(lower, row["sums"])
+        curve(upper, row["sums"])
+        histogram(lower, row["sums"])
         _label(upper, lower, row, first=place % columns == 0)
     several = int(rows["n_seeds"].max()) > 1
-    figure.legend(handles=_handles(several), loc="outside upper center", ncols=4 if columns > 2 else 2)
+    figure.legend(handles=handles(several), loc="outside upper center", ncols=4 if columns > 2 else 2)
     figure.supxlabel("Confidence (%)", fontsize=9)
     return figure
 
@@ -67,7 +67,8 @@ def _sums(bins: pd.DataFrame) -> BinSums:
     return BinSums(*(bins[name].to_numpy().reshape(seeds, -1) for name in ("count", "confidence", "correct")))
 
 
-def _curve(ax: Axes, sums: BinSums) -> None:
+def curve(ax: Axes, sums: BinSums) -> None:
+    """Draw accuracy and gap of the bins of S seeds, each of the sums (S, M)."""
     count, confidence, correct = (part.sum(axis=0) for part in (sums.count, sums.confidence, sums.correct))
     filled, bins = count > 0, len(count)
     x = (np.arange(bins)[filled] + 0.5) / bins * 100
@@ -89,7 +90,8 @@ def _faded(name: str, strength: np.ndarray) -> np.ndarray:
     return np.column_stack([np.tile(to_rgb(name), (len(strength), 1)), strength])
 
 
-def _histogram(ax: Axes, sums: BinSums) -> None:
+def histogram(ax: Axes, sums: BinSums) -> None:
+    """Draw the share of images in each bin; sums as in :func:`curve`."""
     count = sums.count.sum(axis=0)
     bins = len(count)
     ax.bar((np.arange(bins) + 0.5) / bins * 100, 100 * count / count.sum(), 100 / bins, color="0.55", edgecolor="white")
@@ -114,11 +116,12 @@ def _label(upper: Axes, lower: Axes, row: pd.Series, first: bool) -> None:
         lower.set_ylabel("Share (%)")
 
 
-def _handles(several: bool) -> list[Any]:
-    handles = [
+def handles(several: bool) -> list[Any]:
+    """Entries of the legend, for one seed or for several."""
+    entries = [
         Patch(facecolor=BAR, label="accuracy of the bin"),
         Patch(facecolor="white", edgecolor=GAP, hatch="/////", linewidth=0, label="gap to confidence"),
         Line2D([], [], color=style.GREY, linestyle="--", label="perfect calibration"),
     ]
     whisker = Line2D([], [], color="black", marker="|", linestyle="", markersize=9, label="range of seeds")
-    return [*handles, whisker] if several else handles
+    return [*entries, whisker] if several else entries

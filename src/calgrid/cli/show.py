@@ -1,0 +1,38 @@
+"""``calgrid show``: one run."""
+
+import argparse
+import sys
+from pathlib import Path
+
+from calgrid.errors import ConfigError
+from calgrid.reporting.run import Run, describe, draw
+from calgrid.storage.atomic import replacing, require_writable
+
+#: suffixes of figures
+SUFFIXES = (".png", ".pdf", ".svg")
+
+
+def show(options: argparse.Namespace) -> None:
+    """Print configuration, course of training and reliability of a run; draw them where a file is named."""
+    if options.plot and options.plot.suffix.lower() not in SUFFIXES:
+        raise ConfigError(f"--plot {options.plot}: give it a name that ends in {', '.join(SUFFIXES)}.")
+    run = Run(_folder(options.run_folder, options.results))
+    said = describe(run, options.checkpoint, options.bins)
+    if options.plot:
+        require_writable(options.plot)
+        figure = draw(run, options.checkpoint, options.bins)
+        with replacing(options.plot) as temporary:
+            figure.savefig(temporary, format=options.plot.suffix[1:].lower())
+    sys.stdout.write(said)
+
+
+def _folder(text: str, results: Path) -> Path:
+    """Folder of a run, given as such or as ``protocol/dataset/backbone/method/seed1``."""
+    places = [Path(text), results / "runs" / text]
+    for place in places:
+        if any((place / name).is_file() for name in ("train.json", "predict.json")):
+            return place
+    raise ConfigError(
+        f"There is no run in {places[0]} or {places[1]}: give its folder, or "
+        "protocol/dataset/backbone/method/seed1 and --results."
+    )

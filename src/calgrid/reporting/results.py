@@ -1,0 +1,176 @@
+"""The results of a study in Python: its numbers, tables, tests, logits and curves, without Snakemake or PyTorch."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from calgrid.errors import ConfigError, DataError, unknown_id
+from calgrid.metrics._binning import BinSums
+from calgrid.reporting.histories import histories
+from calgrid.reporting.probes import confidence_bins
+from calgrid.reporting.run import Run, bin_frame
+from calgrid.reporting.study import GROUP, Group, StudyData
+from calgrid.reporting.table import Table, marked
+from calgrid.reporting.tables import TABLES
+from calgrid.statistics import compare
+from calgrid.storage.layout import RunKey
+from calgrid.storage.logits import Logits
+from calgrid.storage.records import read_record
+from calgrid.storage.schema import RUN_KEY
+
+
+def load_study(path: str | Path) -> "Results":
+    """Open the results of a study.
+
+    Parameters
+    ----------
+    path : folder ``results/<study>``; other files than ``manifest.json`` are read when they are asked for.
+
+    Raises
+    ------
+    DataError : there is no manifest, or it is damaged.
+    """
+    return Results(Path(path))
+
+
+class Results:
+    """Results of a study; see :func:`load_study`.
+
+    Where the study compares several protocols, data sets, backbones or checkpoints, methods that speak of one take them
+    as keywords: ``dataset="cifar10"``. What is the same everywhere need not be said.
+
+    Raises
+    ------
+    DataError : a file is missing or damaged, at its first use. ConfigError : the study has no such thing, or several.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.data = StudyData(folder, read_record(folder / "manifest.json", "manifest"))
+
+    @property
+    def runs(self) -> pd.DataFrame:
+        """One row a run: protocol, dataset, backbone, method, seed, folder."""
+        rows = [{**run["key"], "folder": str(self._folder(run["key"]))} for run in self.data.manifest["runs"]]
+        return pd.DataFrame(rows)
+
+    @property
+    def metrics(self) -> pd.DataFrame:
+        """Every number of every run, one row each: the columns of ``metrics.parquet``; shares are fractions."""
+        return self.data.metrics
+
+    @property
+    def summary(self) -> pd.DataFrame:
+        """Mean, deviation, interval, rank and tests over seeds: the columns of ``summary.parquet``."""
+        return self.data.summary
+
+    def tables(self) -> list[str]:
+        """Names of the tables of the report that have rows."""
+        return [table.id for build in TABLES if (table := build(self.data)) is not None]
+
+    def table(self, name: str = "methods") -> pd.DataFrame:
+        """A table of the report with all digits; shares are fractions."""
+        return self._table(name).frame
+
+    def to_latex(self, name: str = "methods") -> str:
+        """A table of the report in LaTeX, one tabular a group of comparable runs; it needs no packages."""
+        return self._table(name).latex
+
+    def compare(
+        self, method: str, against: str, calibrator: str = "none", metrics: Sequence[str] = (), **where: str
+    ) -> pd.DataFrame:
+        """Paired tests of two methods over the seeds that both have, on the clean test split.
+
+        Parameters
+        ----------
+        metrics : of which there are rows; all by default.
+        **where : protocol, dataset, backbone or checkpoint that is wanted.
+
+        Returns
+        -------
+        Columns as in :func:`calgrid.statistics.compare`; p_holm is over the metrics' own question alone.
+        """
+        rows = self.metrics
+        for name in (method, against):
+            if name not in self.data.methods:
+                raise unknown_id("method", name, self.data.methods)
+        if calibrator not in self.data.calibrators:
+            raise unknown_id("calibrator", calibrator, self.data.calibrators)
+        for name in metrics:
+            if name not in set(rows["metric"]):
+                raise unknown_id("metric", name, set(rows["metric"]))
+        chosen = rows[(rows["split"] == "test") & (rows["calibrator"] == calibrator)]
+        chosen = chosen[chosen["metric"].isin(metrics)] if metrics else chosen
+        for name, value in _checked(where).items():
+            chosen = chosen[chosen[name] == value]
+        question = {"question": f"{method} against {against}", "method": method, "against": against}
+        return compare(chosen, [question], self.data.level)
+
+    def reliability(self, method: str, **where: str) -> pd.DataFrame:
+        """Reliability diagram of a method without calibrator on the clean test split, seeds pooled.
+
+        Returns
+        -------
+        Columns low, high, count, confidence, accuracy, as :func:`calgrid.reporting.run.reliability`.
+        """
+        group = self._group(where)
+        bins = confidence_bins(self.data, group, self.data.bins)
+        bins = bins[bins["method"] == method]
+        if bins.empty:
+            raise unknown_id("method", method, self.data.order(group))
+        sums = bins.groupby("bin")[["count", "confidence", "correct"]].sum().to_numpy(float)
+        return bin_frame(BinSums(*sums.T))
+
+    def history(self, **where: str) -> pd.DataFrame:
+        """Course of all trainings of a data set and backbone, one row an epoch, counted from 1."""
+        return histories(self.data, self._group(where))
+
+    def run(self, method: str, seed: int | None = None, **where: str) -> Run:
+        """One run: its ``record``, ``history`` and ``logits``."""
+        found = self.runs
+        wanted = {"method": method, **_checked(where), **({} if seed is None else {"seed": seed})}
+        for name, value in wanted.items():
+            if name == "checkpoint":
+                continue
+            if value not in set(found[name]):
+                raise unknown_id(name, str(value), map(str, set(found[name])))
+            found = found[found[name] == value]
+        if len(found) > 1:
+            differ = [name for name in RUN_KEY if found[name].nunique() > 1]
+            raise ConfigError(f"{len(found)} runs of '{method}' differ in {', '.join(differ)}: say which you want.")
+        return Run(Path(found["folder"].iloc[0]))
+
+    def logits(self, method: str, seed: int | None = None, name: str = "test", **where: str) -> Logits:
+        """Logits of a run: arrays ``logits`` (N, K), ``label``, ``index``; of ``val``, ``test`` or a shift family."""
+        return self.run(method, seed, **where).logits(name, where.get("checkpoint"))
+
+    def _table(self, name: str) -> Table:
+        for build in TABLES:
+            table = build(self.data)
+            if table is not None and table.id == name:
+                return marked(table, self.data)
+        raise unknown_id("table", name, self.tables())
+
+    def _group(self, where: dict[str, str]) -> Group:
+        """The one group of comparable runs that is wanted."""
+        wanted = _checked(where)
+        found = [group for group in self.data.groups if all(getattr(group, k) == v for k, v in wanted.items())]
+        if len(found) == 1:
+            return found[0]
+        if not found:
+            known = "; ".join(" ".join(group) for group in self.data.groups)
+            raise DataError(f"The study has no runs with {wanted}; it has: {known}.")
+        differ = [name for name in GROUP if len({getattr(group, name) for group in found}) > 1]
+        raise ConfigError(f"The study has {len(found)} groups that differ in {', '.join(differ)}: say which you want.")
+
+    def _folder(self, key: dict[str, Any]) -> Path:
+        return self.folder.parent / "runs" / RunKey(**key).path
+
+
+def _checked(where: dict[str, str]) -> dict[str, str]:
+    for name in where:
+        if name not in GROUP:
+            raise unknown_id("keyword", name, GROUP)
+    return where

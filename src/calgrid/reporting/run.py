@@ -1,0 +1,192 @@
+"""One run for people: how it was made, the course of its training, its reliability."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+import pandas as pd
+import yaml
+from matplotlib.figure import Figure
+from numpy.typing import ArrayLike, NDArray
+
+from calgrid.calibrators import build_calibrator
+from calgrid.errors import DataError, unknown_id
+from calgrid.metrics import check_probabilities, evaluate
+from calgrid.metrics._binning import BinSums, bin_sums
+from calgrid.reporting import text
+from calgrid.reporting.figures.reliability import curve, handles, histogram
+from calgrid.reporting.plotting import style
+from calgrid.storage.layout import RunKey, logits_file
+from calgrid.storage.logits import Logits, read_logits
+from calgrid.storage.records import HISTORY, PREDICT, TRAIN, Record, verified
+from calgrid.storage.tables import read_frame
+
+#: columns of a history that every training has
+CURVES = ("learning_rate", "train_loss", "train_accuracy", "val_nll", "val_accuracy")
+#: epochs that are printed of a training
+SHOWN_EPOCHS = 12
+#: characters of a bar of accuracy 1
+BAR = 50
+#: what of the specification of a run says how it was made
+MADE_BY = ("procedure", "loss", "checkpoint", "protocol", "external")
+
+
+def reliability(probabilities: ArrayLike, labels: ArrayLike, n_bins: int = 15) -> pd.DataFrame:
+    """Return a reliability diagram as a frame.
+
+    Parameters
+    ----------
+    probabilities : (N, K). labels : integers (N,). n_bins : equal-width bins of the largest probability.
+
+    Returns
+    -------
+    One row a bin: low, high (bounds of the confidence; the upper belongs to the bin), count (samples), confidence and
+    accuracy (means over these; NaN in an empty bin).
+
+    Raises
+    ------
+    DataError, ConfigError : as in :func:`calgrid.metrics.ece`.
+    """
+    return bin_frame(bin_sums(check_probabilities(probabilities, labels), n_bins))
+
+
+def bin_frame(sums: BinSums) -> pd.DataFrame:
+    """Return sums of bins, (M,) each, as :func:`reliability` does."""
+    edges = np.linspace(0, 1, len(sums.count) + 1)
+    with np.errstate(invalid="ignore"):
+        confidence, accuracy = sums.confidence / sums.count, sums.correct / sums.count
+    bounds = {"low": edges[:-1], "high": edges[1:]}
+    return pd.DataFrame({**bounds, "count": sums.count.astype(int), "confidence": confidence, "accuracy": accuracy})
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run in its folder below ``results/runs``.
+
+    Attributes
+    ----------
+    folder : holds ``predict.json`` and, where it was trained here, ``train.json``.
+
+    Raises
+    ------
+    DataError : a file is missing or damaged, at its first use.
+    """
+
+    folder: Path
+
+    @property
+    def record(self) -> Mapping[str, Any]:
+        """What the record of its training, or else of its logits, says."""
+        name = TRAIN if (self.folder / TRAIN).is_file() else PREDICT
+        return Record.read(self.folder, name).content
+
+    @property
+    def checkpoints(self) -> list[str]:
+        """Checkpoints with logits, in alphabetical order."""
+        return sorted(path.name for path in self.folder.glob("logits/*") if path.is_dir())
+
+    def logits(self, name: str = "test", checkpoint: str | None = None) -> Logits:
+        """Logits of a split or shift family, ``ood/svhn``; of the first checkpoint if none is named."""
+        known = self.checkpoints
+        if not known:
+            raise DataError(f"{self.folder} holds no logits: the run is not predicted yet, or that is no run's folder.")
+        chosen = checkpoint or known[0]
+        if chosen not in known:
+            raise unknown_id("checkpoint", chosen, known)
+        folder = self.folder / "logits" / chosen
+        files = {path.relative_to(folder).with_suffix("").as_posix() for path in folder.rglob("*.parquet")}
+        if name not in files:
+            raise unknown_id("split or shift", name, files, str(folder))
+        return read_logits(verified(self.folder, PREDICT, logits_file(chosen, name), "logits file"))
+
+    @property
+    def history(self) -> pd.DataFrame | None:
+        """One row an epoch, counted from 1; None of a run that was not trained here."""
+        if not (self.folder / HISTORY).is_file():
+            return None
+        found = read_frame(verified(self.folder, TRAIN, HISTORY, "history"), "history")
+        return found.assign(epoch=found["epoch"] + 1)
+
+
+def describe(run: Run, checkpoint: str | None = None, n_bins: int = 15) -> str:
+    """Return configuration, course of training and reliability on the test split as text."""
+    record = run.record
+    spec = record["spec"]
+    made = {name: spec[name] for name in MADE_BY if name in spec}
+    device = record["environment"].get("device_name") or record["environment"].get("cpu", "")
+    parts = [f"{RunKey(**spec['key']).path}: {text.seconds(record['seconds'])} s on {device}"]
+    parts.append(yaml.safe_dump(made, sort_keys=False, allow_unicode=True, default_flow_style=None).rstrip())
+    if (history := run.history) is not None:
+        parts.append(_course(history))
+    if not run.checkpoints and checkpoint is None:
+        parts.append("Its logits are not predicted yet.")
+    else:
+        data, probs, sums = _test(run, checkpoint, n_bins)
+        parts.append(_diagram(data, probs, sums, checkpoint or run.checkpoints[0]))
+    return "\n\n".join(parts) + "\n"
+
+
+def _test(run: Run, checkpoint: str | None, n_bins: int) -> tuple[Logits, NDArray[np.float64], BinSums]:
+    data = run.logits("test", checkpoint)
+    probs = build_calibrator("none").fit(data.logits, data.label).predict_proba(data.logits)
+    return data, probs, bin_sums(check_probabilities(probs, data.label), n_bins)
+
+
+def _course(history: pd.DataFrame) -> str:
+    rows = history.iloc[np.unique(np.linspace(0, len(history) - 1, SHOWN_EPOCHS).round().astype(int))]
+    columns = [name for name in CURVES if name in rows]
+    return rows[["epoch", *columns]].to_string(index=False, float_format=lambda value: f"{value:.4g}")
+
+
+def _diagram(data: Logits, probs: NDArray[np.float64], sums: BinSums, checkpoint: str) -> str:
+    scores = evaluate(probs, data.label, n_bins=len(sums.count))
+    said = ", ".join(f"{text.name(name)} {text.format_with_unit(name, scores[name])}" for name in _said())
+    lines = [f"{checkpoint} checkpoint, uncalibrated, test split of {text.count(len(data), 'image')}: {said}"]
+    lines.append(f"{'confidence %':>14s}{'images':>8s}{'accuracy %':>12s}  # accuracy, | mean confidence")
+    for row in bin_frame(sums).itertuples():
+        bounds = f"{100 * row.low:.0f}-{100 * row.high:.0f}"
+        if not row.count:
+            lines.append(f"{bounds:>14s}{0:>8d}")
+            continue
+        bar = list("#" * round(BAR * row.accuracy) + " " * BAR)[: BAR + 1]
+        bar[round(BAR * row.confidence)] = "|"
+        lines.append(f"{bounds:>14s}{row.count:>8,}{100 * row.accuracy:>12.1f}  {''.join(bar).rstrip()}")
+    return "\n".join(lines)
+
+
+def _said() -> tuple[str, ...]:
+    return ("accuracy", "nll", "ece_debiased", "ece", "ece_null")
+
+
+@mpl.rc_context(style.RC)
+def draw(run: Run, checkpoint: str | None = None, n_bins: int = 15) -> Figure:
+    """Draw the course of training, where there is one, and the reliability diagram of the test split."""
+    history = run.history
+    data, _, sums = _test(run, checkpoint, n_bins)
+    figure = style.new_figure(style.WIDTH if history is not None else style.WIDTH / 2, 4.2)
+    sides = figure.add_gridspec(1, 2 if history is not None else 1)
+    if history is not None:
+        left = sides[0, 0].subgridspec(2, 1)
+        accuracy, loss = figure.add_subplot(left[0]), figure.add_subplot(left[1])
+        for name in ("train_accuracy", "val_accuracy"):
+            accuracy.plot(history["epoch"], 100 * history[name], label=name.replace("_", " "))
+        for name in ("train_loss", "val_nll"):
+            loss.plot(history["epoch"], history[name], label=name.replace("_", " "))
+        accuracy.set(ylabel="Accuracy (%)")
+        loss.set(xlabel="Epoch", ylabel="Loss")
+        for ax in (accuracy, loss):
+            ax.legend()
+    right = sides[0, -1].subgridspec(2, 1, height_ratios=[3.2, 1])
+    lower = figure.add_subplot(right[1])
+    upper = figure.add_subplot(right[0], sharex=lower)
+    of_one_seed = BinSums(*(each[None] for each in (sums.count, sums.confidence, sums.correct)))
+    curve(upper, of_one_seed)
+    histogram(lower, of_one_seed)
+    upper.tick_params(labelbottom=False)
+    upper.set(ylabel="Accuracy (%)", title=f"test split, {text.count(len(data), 'image')}")
+    upper.legend(handles=handles(several=False), loc="upper left", fontsize=7)
+    lower.set(xlabel="Confidence (%)", ylabel="Share (%)")
+    return figure

@@ -1,0 +1,71 @@
+"""``calgrid show``: what a run is made of, how it was trained, how reliable it is."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from calgrid.metrics import evaluate
+from calgrid.reporting.run import reliability
+from calgrid.stages.external import import_run
+from calgrid.storage.records import FILES, listed, write_record
+from calgrid.storage.tables import write_frame
+
+KEY = {"protocol": "p", "dataset": "d", "backbone": "b", "method": "mine", "seed": 3}
+
+
+@pytest.fixture
+def run(tmp_path, data):
+    """A run with logits and a history below ``results/runs``."""
+    folder = tmp_path / "results" / "runs" / "p" / "d" / "b" / "mine" / "seed3"
+    np.savez(tmp_path / "test.npz", logits=data.test, label=data.test_labels)
+    external = {"kind": "logits", "test": "test.npz", "split_seed": 0, "val_fraction": 0.5}
+    import_run({"key": KEY, "external": external, "fingerprint": "f"}, [tmp_path / "test.npz"], folder)
+    epochs = np.arange(30)
+    curves = dict.fromkeys(("learning_rate", "train_loss", "train_accuracy", "val_nll", "val_accuracy"), epochs / 30)
+    write_frame(folder / "history.parquet", pd.DataFrame({"epoch": epochs, **curves}))
+    spec = {"key": KEY, "protocol": {"epochs": 30}, "loss": {"id": "ls", "options": {"alpha": 0.05}}}
+    record = {"spec": spec, "seconds": 12.0, "environment": {"device_name": "a device"}}
+    write_record(folder / "train.json", {**record, FILES: listed(folder, ["history.parquet"])})
+    return folder
+
+
+def test_a_run_is_described(calgrid, run, monkeypatch):
+    done = calgrid("show", run, "--bins", 5)
+    assert done.code == 0, done.err
+    assert done.out.startswith("p/d/b/mine/seed3: 12.0 s on a device\n")
+    assert "options: {alpha: 0.05}" in done.out
+    course = done.out.split("epoch  learning_rate")[1].split("\n\n")[0]
+    assert [int(line.split()[0]) for line in course.splitlines()[1:]] == sorted(
+        {round(1 + k * 29 / 11) for k in range(12)}
+    )
+    bins = [line for line in done.out.splitlines() if "|" in line and "%" not in line]
+    assert sum(int(line.split()[1]) for line in bins) == 150
+    monkeypatch.chdir(run.parents[6])
+    assert calgrid("show", "p/d/b/mine/seed3", "--bins", 5).out == done.out
+
+
+@pytest.mark.parametrize(("suffix", "begin"), [("png", b"\x89PNG"), ("pdf", b"%PDF"), ("svg", b"<?xml")])
+def test_a_run_is_drawn(calgrid, run, tmp_path, suffix, begin):
+    path = tmp_path / f"run.{suffix}"
+    assert calgrid("show", run, "--plot", path).code == 0
+    assert path.read_bytes().startswith(begin)
+
+
+def test_mistakes(fails, run, tmp_path):
+    fails("show", tmp_path / "no", parts=["There is no run in", "protocol/dataset/backbone/method/seed1"])
+    fails("show", run, "--checkpoint", "best", parts=["Unknown checkpoint 'best'", "last"])
+    fails("show", run, "--plot", tmp_path / "run.txt", parts=["ends in .png, .pdf, .svg"])
+    (run / "logits/last/test.parquet").write_bytes(b"damaged")
+    fails("show", run, "--plot", tmp_path / "run.png", parts=["test.parquet is damaged"])
+    assert not (tmp_path / "run.png").exists()
+
+
+def test_the_diagram_of_a_small_case():
+    """0.95 and 0.85 lie in the last of two bins, one of them right; ECE is the mean gap."""
+    probabilities, labels = np.array([[0.95, 0.05], [0.15, 0.85], [0.5, 0.5]]), np.array([0, 0, 0])
+    found = reliability(probabilities, labels, n_bins=2)
+    assert found["count"].tolist() == [1, 2]
+    assert found["confidence"].tolist() == pytest.approx([0.5, 0.9])
+    assert found["accuracy"].tolist() == pytest.approx([1.0, 0.5])
+    gap = (found["count"] * (found["confidence"] - found["accuracy"]).abs()).sum() / 3
+    assert gap == pytest.approx(evaluate(probabilities, labels, n_bins=2)["ece"])

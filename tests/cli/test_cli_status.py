@@ -1,0 +1,84 @@
+"""``calgrid status`` reads files below the results alone: records, locks and logs, wherever their jobs ran."""
+
+import json
+import os
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+
+from calgrid.configuration.plan import Plan
+from calgrid.configuration.study import Study
+from calgrid.joblogs import MARK
+from calgrid.storage import locks
+from calgrid.storage.records import write_record
+
+LINE = "train digits/resnet8/ce/seed1: epoch 12/60, loss 0.31, val_accuracy 0.81, 1:40 left"
+GRID = {"methods": ["ce", "ls", "mbls", "fl3", "brier"]}
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch, make_config):
+    """Working directory with a configuration."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "study.yaml").write_text(yaml.safe_dump(make_config(GRID)))
+    return tmp_path
+
+
+@pytest.fixture
+def jobs(calgrid, home):
+    def found(*options):
+        done = calgrid("status", "study.yaml", "--home", home, *options)
+        assert done.code == 0, done.err
+        return json.loads(done.out)["jobs"] if options else done.out
+
+    return found
+
+
+def log(method, *lines):
+    path = Path(f"results/logs/train/digits/digits/resnet8/{method}/seed1.log")
+    path.parent.mkdir(parents=True)
+    path.write_text("\n".join([f"{MARK}train, attempt 1, now", *lines, ""]))
+
+
+def test_states_of_trainings(place, jobs, home, make_config):
+    plan = Plan(Study(make_config(GRID), home))
+    keys = {key.method: key for key in plan.study.runs}
+    folder = {method: place / plan.study.layout.run(key) for method, key in keys.items()}
+    write_record(folder["brier"] / "train.json", {"fingerprint": plan.train(keys["brier"])["fingerprint"]})
+    write_record(folder["fl3"] / "train.json", {"fingerprint": "of another configuration"})
+    log("ce", LINE)
+    log("ls", LINE, "calgrid train: Stopped by SIGINT: the state is saved, run again to continue.")
+    log("mbls", "calgrid train: train digits/resnet8/mbls/seed1 diverged in epoch 3: lower the rate.")
+    with locks.OwnerLock(folder["ce"] / ".calgrid" / "train.lock", "run"):
+        found = {job["about"].split("/")[3]: job for job in jobs("--json") if job["stage"] == "train"}
+        text = jobs()
+    states = {"ce": "running", "ls": "stopped", "mbls": "failed", "fl3": "outdated", "brier": "done"}
+    assert {method: job["state"] for method, job in found.items()} == states
+    running = found["ce"]
+    assert (running["epoch"], running["epochs"], running["left"]) == (12, 60, "1:40")
+    assert f"process {os.getpid()} on " in running["where"]
+    assert found["mbls"]["reason"].endswith("diverged in epoch 3: lower the rate.")
+    assert text.startswith("study 'small': 1 of 16 jobs done")
+    assert "ce/seed1: epoch 12/60, loss 0.31, val_accuracy 0.81, 1:40 left\n" in text
+    assert found["mbls"]["log"] in text
+    assert "waiting" in next(line for line in text.splitlines() if line.split()[0] == "predict")
+
+
+def test_an_owner_on_another_host_lives_as_long_as_its_heart_beats(place, jobs):
+    lock = place / "results/runs/digits/digits/resnet8/ce/seed1/.calgrid/train.lock"
+    lock.parent.mkdir(parents=True)
+    owner = {"host": "node7", "pid": 5, "slurm_job": "812", "since": "2026-01-01 00:00:00", "token": "t"}
+    lock.write_text(json.dumps(owner))
+    log("ce", LINE)
+
+    def training():
+        return next(job for job in jobs("--json") if job["about"].endswith("ce/seed1") and job["stage"] == "train")
+
+    assert training()["state"] == "running"
+    assert training()["where"] == "process 5 on node7, SLURM job 812 since 2026-01-01 00:00:00"
+    before = time.time() - 2 * locks.STALE_SECONDS
+    os.utime(lock, (before, before))
+    assert training()["state"] == "failed"
+    assert "killed, or ended without a message" in training()["reason"]

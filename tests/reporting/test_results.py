@@ -1,0 +1,118 @@
+"""``calgrid.load_study``: the same numbers as the report's, one sentence for what is not there."""
+
+import re
+import shutil
+
+import numpy as np
+import pytest
+from tests.conftest import HOME
+from tests.reporting.conftest import Recipe, make_study
+
+import calgrid
+from calgrid.errors import ConfigError, DataError
+from calgrid.metrics import evaluate
+from calgrid.statistics import compare
+
+
+@pytest.fixture(scope="module")
+def results(study):
+    return calgrid.load_study(study.folder)
+
+
+def test_the_page_on_python_runs_as_it_stands(study, tmp_path, monkeypatch, capsys):
+    shutil.copytree(study.folder, tmp_path / "results" / "digits")
+    shutil.copytree(study.folder.parent / "runs", tmp_path / "results" / "runs")
+    monkeypatch.chdir(tmp_path)
+    page = (HOME / "docs" / "python.md").read_text()
+    names = {}
+    for block in re.findall(r"^```python\n(.*?)^```", page, flags=re.MULTILINE | re.DOTALL):
+        exec(compile(block, "docs/python.md", "exec"), names)
+    assert "\\begin{tabular}" in capsys.readouterr().out
+    methods = re.findall(r"`(\w+)\(", page.split("| --- |")[1].split("\n\n")[0])
+    assert set(methods) == {name for name in vars(type(names["study"])) if name[0] != "_"} - {
+        "runs",
+        "metrics",
+        "summary",
+    }
+
+
+def test_tables_are_those_of_the_report(results, tables):
+    assert {"methods", "calibrators"} <= set(results.tables())
+    assert all((tables / f"{name}.csv").is_file() for name in results.tables())
+    frame = results.table("methods")
+    accuracy = results.metrics.query("split == 'test' and calibrator == 'none' and metric == 'accuracy'")
+    means = accuracy.groupby("method")["value"].mean()
+    assert frame.set_index("method")["accuracy_mean"].to_dict() == pytest.approx(means.to_dict())
+
+
+def test_latex_has_a_line_a_method_and_marks_the_best(results):
+    text = results.to_latex("methods")
+    body = [line for line in text.splitlines() if line.endswith("\\\\")]
+    assert len(body) == 1 + len(results.table("methods"))
+    assert len({line.count("&") for line in body}) == 1
+    assert "\\textbf{" in text
+    assert "%" not in re.sub(r"\\%|^% .*$", "", text, flags=re.MULTILINE)
+
+
+def test_a_comparison_is_that_of_the_statistics(results):
+    found = results.compare("ls", "ce", metrics=["nll"])
+    rows = results.metrics.query("split == 'test' and calibrator == 'none' and metric == 'nll'")
+    (expected,) = compare(rows, [{"question": "q", "method": "ls", "against": "ce"}])["difference"]
+    assert found["difference"].tolist() == pytest.approx([expected])
+    assert found["n_seeds"].tolist() == [3]
+
+
+def test_reliability_pools_the_seeds(results):
+    bins = results.reliability("ce")
+    data = [results.logits("ce", seed) for seed in (0, 1, 2)]
+    assert bins["count"].sum() == sum(map(len, data))
+    right = sum((each.logits.argmax(axis=1) == each.label).sum() for each in data)
+    assert (bins["count"] * bins["accuracy"]).sum() == pytest.approx(right)
+
+
+def test_logits_are_those_that_were_scored(results):
+    test = results.logits("mmce", 1)
+    probabilities = np.exp(test.logits.astype(float)) / np.exp(test.logits.astype(float)).sum(axis=1, keepdims=True)
+    rows = results.metrics.query(
+        "split == 'test' and calibrator == 'none' and metric == 'nll' and method == 'mmce' and seed == 1"
+    )
+    assert evaluate(probabilities, test.label)["nll"] == pytest.approx(rows["value"].item(), rel=1e-6)
+
+
+def test_what_is_not_there_is_named(results, tmp_path, refuses):
+    with refuses(DataError, "manifest", "does not exist"):
+        calgrid.load_study(tmp_path)
+    for call, parts in (
+        (lambda: results.table("method"), ["Unknown table 'method'", "'methods'"]),
+        (lambda: results.compare("lss", "ce"), ["Unknown method 'lss'", "'ls'"]),
+        (lambda: results.compare("ls", "ce", metrics=["ecee"]), ["Unknown metric 'ecee'"]),
+        (lambda: results.reliability("mixup"), ["Unknown method 'mixup'"]),
+        (lambda: results.logits("ce"), ["3 runs of 'ce' differ in seed: say which you want"]),
+        (lambda: results.logits("ce", 7), ["Unknown seed '7'"]),
+        (lambda: results.logits("ce", 1, "svhn"), ["Unknown split or shift 'svhn'"]),
+        (lambda: results.run("ce", 1, data="digits"), ["Unknown keyword 'data'"]),
+    ):
+        with refuses(ConfigError, *parts):
+            call()
+    with refuses(DataError, "no runs with {'dataset': 'svhn'}; it has: quick digits resnet8 last"):
+        results.history(dataset="svhn")
+
+
+def test_several_groups_must_be_told_apart(tmp_path, refuses):
+    recipe = Recipe(methods=("ce",), seeds=(0,), backbones=("resnet8", "resnet20"), shifts=(), ood=(), resamples=0)
+    found = calgrid.load_study(make_study(tmp_path, recipe).folder)
+    with refuses(ConfigError, "2 groups that differ in backbone: say which you want"):
+        found.reliability("ce")
+    assert found.reliability("ce", backbone="resnet20")["count"].sum() == recipe.n_test
+    with refuses(ConfigError, "2 runs of 'ce' differ in backbone"):
+        found.logits("ce")
+
+
+def test_opening_a_study_imports_neither_torch_nor_snakemake(run_python, study):
+    program = """
+import sys, calgrid
+study = calgrid.load_study(sys.argv[1])
+study.table("methods"), study.compare("ls", "ce"), study.logits("ce", 0)
+print({"torch", "snakemake"} & set(sys.modules))
+"""
+    assert run_python(program, study.folder) == "set()\n"
