@@ -13,7 +13,7 @@ from calgrid.calibrators import build_calibrator
 from calgrid.errors import ConfigError, DataError, unknown_id
 from calgrid.metrics import check_probabilities, evaluate
 from calgrid.metrics.intervals import Resampled, difference_interval, interval, resampled
-from calgrid.metrics.table import LABELLED
+from calgrid.metrics.table import LABELLED, Metric
 from calgrid.progress import Progress
 
 Array = NDArray[np.float64]
@@ -93,10 +93,7 @@ def rank_calibrators(
     DataError : an input does not fit. ConfigError : ``folds`` does not fit, no calibrator is left, or ``rank_by`` is no
         such metric.
     """
-    ranking = [name for name, metric in LABELLED.items() if metric.lower_is_better is not None]
-    if rank_by not in ranking:
-        raise unknown_id("metric", rank_by, ranking, "rank_by")
-    metric = LABELLED[rank_by]
+    metric = _ranking_metric(rank_by)
     scores, targets = np.asarray(logits), np.asarray(labels)
     if not 2 <= folds <= len(scores):
         raise ConfigError(f"folds must be at least 2 and at most the {len(scores)} rows, got {folds}.")
@@ -118,6 +115,13 @@ def rank_calibrators(
         return Ranked(id, one.scores, difference, one.seconds, one.changed)
 
     return [ranked(id) for id in order], refused
+
+
+def _ranking_metric(id: str) -> Metric:
+    usable = [name for name, metric in LABELLED.items() if metric.lower_is_better is not None]
+    if id not in usable:
+        raise unknown_id("metric", id, usable, "rank_by")
+    return LABELLED[id]
 
 
 @dataclass(frozen=True)
