@@ -75,7 +75,7 @@ class Results:
         return self._table(name).frame
 
     def to_latex(self, name: str = "methods") -> str:
-        """A table of the report in LaTeX, one tabular a group of comparable runs; it needs no packages."""
+        """A table of the report in LaTeX, one tabular a group of comparable runs, for the package booktabs."""
         return self._table(name).latex
 
     def compare(
