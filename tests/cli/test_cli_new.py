@@ -40,7 +40,9 @@ def test_every_kind_is_written_listed_and_passes_its_test(calgrid, folder, monke
     plugins.forget()
     for kind in NEW_KINDS:
         listed = calgrid("list", KINDS[kind][0])
-        assert f"    plugin: new_ones/{KINDS[kind][0]}/own_{kind}.py\n" in listed.out
+        assert f" (plugin: new_ones/{KINDS[kind][0]}/own_{kind}.py)\n" in listed.out
+        said = calgrid("list", KINDS[kind][0], f"own_{kind}")
+        assert f"\n  plugin: new_ones/{KINDS[kind][0]}/own_{kind}.py\n" in said.out
         assert listed.err == ""
     monkeypatch.delenv("CALGRID_PLUGINS")
 
@@ -74,7 +76,7 @@ def test_a_broken_file_is_named_beside_the_list_and_by_check(calgrid, folder, mo
     for listed in ("losses", "methods"):
         done = calgrid("list", listed)
         assert (done.code, done.err) == (0, f"calgrid list: {said}")
-        assert "\nmbls\n" in done.out
+        assert "\nmbls " in done.out
     path = tmp_path / "config.yaml"
     path.write_text(str(make_config()))
     done = calgrid("check", path, "--home", home)

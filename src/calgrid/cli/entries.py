@@ -8,17 +8,21 @@ PARTS = {"defaults": "options", "dataset_defaults": "options on", "facts": "fact
 
 
 def lines(entries: Iterable[Mapping[str, Any]]) -> str:
-    """Return one line a component: its identifier, and what it is."""
-    rows = [(entry["id"], entry["summary"]) for entry in entries]
+    """Return one line a component: its identifier, what it is, and the file of one that a plugin brings."""
+    rows = [(entry["id"], entry["summary"] + _origin(entry)) for entry in entries]
     width = max(len(id) for id, _ in rows) + 2
     return "".join(f"{id:{width}s}{summary}\n" for id, summary in rows)
+
+
+def _origin(entry: Mapping[str, Any]) -> str:
+    return f" (plugin: {entry['file']})" if "file" in entry else ""
 
 
 def sheet(entry: Mapping[str, Any], kind: str) -> str:
     """Return all that is known of one component, a line a fact."""
     found = [f"{entry['id']} ({kind})", f"  {entry['summary']}", f"  source: {entry['source']}"]
     if "file" in entry:
-        found.append(f"  file: {entry['file']}")
+        found.append(f"  plugin: {entry['file']}")
     ranges = entry.get("ranges", {})
     for part, title in PARTS.items():
         values = entry.get(part, {})

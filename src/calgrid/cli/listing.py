@@ -26,7 +26,7 @@ SINGULAR = dict(registry.KINDS.values()) | {"methods": "method", "metrics": "met
 
 def list_kind(options: argparse.Namespace) -> None:
     """Print the components of a kind, one line each, or all that is known of those with an identifier."""
-    _say_broken("list", LISTED.get(options.kind, ()))
+    _say_broken("list", LISTED.get(options.kind, () if options.kind in KINDS else registry.KINDS))
     if options.kind in KINDS and options.id is None:
         entries = list(_entries(options.kind))
         text = lines(entries)
