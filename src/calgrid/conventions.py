@@ -1,7 +1,9 @@
-"""Words of the file contract that several parts of the package must spell alike."""
+"""Words and numbers of the file contract on which several parts of the package must agree."""
 
 #: label of a row that has none (out-of-distribution sets)
 NO_LABEL = -1
+#: most rows of a family's logits that are written and read together, but for a setting of more
+GROUP_ROWS = 2**16
 #: ``ood/svhn`` is the test split of the data set ``svhn``, used as an out-of-distribution set
 OOD_PREFIX = "ood/"
 #: a calibrator with more than this many times the NLL of the uncalibrated logits is warned of, wherever it is scored

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import NamedTuple
 
-from calgrid.conventions import SAME_SHIFT_SHARE
-from calgrid.storage.logits import GROUP_ROWS
+from calgrid.conventions import GROUP_ROWS, SAME_SHIFT_SHARE
 
 #: seconds from rows n, classes k and width of the features d
 Seconds = Callable[[float, float, float], float]

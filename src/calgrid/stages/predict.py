@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from calgrid.backbones.base import Network
-from calgrid.conventions import NO_LABEL, OOD_PREFIX
+from calgrid.conventions import GROUP_ROWS, NO_LABEL, OOD_PREFIX
 from calgrid.datasets import SHIFT_SPLIT, Prepared, open_prepared
 from calgrid.datasets._manifest import Setting
 from calgrid.errors import DataError, StateError
@@ -22,7 +22,7 @@ from calgrid.stages.network import build_network, model_digest, to_device
 from calgrid.storage.checkpoint import load_checkpoint
 from calgrid.storage.head import write_head
 from calgrid.storage.layout import SPLITS, head_file, logits_file, logits_files
-from calgrid.storage.logits import GROUP_ROWS, Logits, write_logits
+from calgrid.storage.logits import Logits, write_logits
 from calgrid.storage.records import INPUTS, PREDICT, Record
 from calgrid.storage.stage import run_stage
 from calgrid.training import environment

@@ -25,8 +25,6 @@ from calgrid.storage.records import AGAIN
 #: a Parquet file up to this size is read at once
 SMALL_BYTES = 2**20
 METADATA_KEY = b"calgrid"
-#: most rows of a family that are written and read together, but for a setting of more
-GROUP_ROWS = 2**16
 #: columns of a logits file that hold a list of numbers a row
 MATRICES = ("logits", "features", "distribution")
 COLUMNS = ("index", "label", "shift", "severity", *MATRICES)
