@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import griffe
+import pandas as pd
 import yaml
 from mkdocs.structure.files import File, Files
 
@@ -19,7 +20,7 @@ OUTSIDE = {
     "index.md": "README.md",
     "contributing.md": "CONTRIBUTING.md",
     "changes.md": "CHANGELOG.md",
-    **{f"benchmarks/{name}.md": f"benchmarks/{name}.md" for name in ("README", "scale", "coverage")},
+    **{f"benchmarks/{name}.md": f"benchmarks/{name}.md" for name in ("README", "scale", "full_size", "coverage")},
 }
 #: kind -> title of its page, and whether each component has a page of its own
 KINDS = {
@@ -151,9 +152,28 @@ def _card(spec: registry.ComponentSpec) -> str:
         f"**Source**: {_linked(spec.source)}",
         f"**Code**: `src/{path}.py`",
         _options(spec, meant),
+        _results(spec),
         _facts(spec),
     ]
     return "\n\n".join(filter(None, parts)) + "\n"
+
+
+def _results(spec: registry.ComponentSpec) -> str:
+    """What the study of photographs found of a method or calibrator; nothing of those that it does not have."""
+    numbers = pd.read_parquet(HOME / "docs/photographs/summary.parquet")
+    axis = "calibrator" if spec.kind == "calibrator" else "method"
+    own = numbers[(numbers["split"] == "test") & (numbers[axis] == spec.id)]
+    if own.empty or spec.kind == "probe":
+        return ""
+    other = "method" if axis == "calibrator" else "calibrator"
+    means = own.pivot_table(index=other, columns="metric", values="mean", sort=False, observed=True)
+    rows = [
+        (f"`{name}`", *(f"{100 * row[each]:.2f}" for each in ("accuracy", "ece_debiased", "ece")), f"{row['nll']:.4f}")
+        for name, row in means.iterrows()
+    ]
+    header = (other.capitalize(), "Accuracy (%)", "ECE debiased (%)", "ECE (%)", "NLL (nats)")
+    said = "Mean over three seeds on clean test images of [photographs](../photographs.md), a small network:"
+    return f"## On photographs\n\n{said}\n\n{_table(header, rows)}"
 
 
 def _options(spec: registry.ComponentSpec, meant: Mapping[str, str]) -> str:

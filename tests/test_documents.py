@@ -1,8 +1,12 @@
 """What docs/ say of files is what the files hold."""
 
+import contextlib
+import io
 import re
 
+import pandas as pd
 import pytest
+from scipy.stats import ttest_rel
 from tests.conftest import HOME
 
 from calgrid.storage import schema
@@ -30,8 +34,6 @@ def test_every_column_of_the_summary_is_explained(small_metrics):
 
 @pytest.fixture
 def small_metrics():
-    import pandas as pd
-
     row = {
         **dict.fromkeys(schema.METRIC_COLUMNS, ""),
         "method": "ce",
@@ -47,3 +49,29 @@ def small_metrics():
         "n_samples": 10,
     }
     return pd.DataFrame([row])
+
+
+def test_tables_on_photographs_are_what_the_code_above_them_prints(monkeypatch):
+    monkeypatch.chdir(HOME)
+    page = (HOME / "docs" / "photographs.md").read_text()
+    blocks = re.findall(r"```python\n(.*?)```\n\n((?:\|[^\n]*\n)+)", page, re.DOTALL)
+    assert len(blocks) >= 3
+    names: dict[str, object] = {}
+    for code, table in blocks:
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed):
+            exec(code, names)
+        assert printed.getvalue() == table
+
+
+def test_a_mean_and_a_test_on_photographs_follow_from_the_runs():
+    folder = HOME / "docs" / "photographs"
+    summary, runs = (pd.read_parquet(folder / f"{name}.parquet") for name in ("summary", "metrics"))
+    keys = ["split", "calibrator", "metric"]
+    where = dict(zip(keys, ("test", "none", "nll"), strict=True))
+    values, means = (frame[(frame[keys] == pd.Series(where)).all(axis=1)] for frame in (runs, summary))
+    by_seed = values.pivot(index="seed", columns="method", values="value")
+    row = means.set_index("method").loc["fedlas_mbls"]
+    assert row["mean"] == pytest.approx(by_seed["fedlas_mbls"].mean())
+    assert row["std"] == pytest.approx(by_seed["fedlas_mbls"].std())
+    assert row["p_value"] == pytest.approx(ttest_rel(by_seed["fedlas_mbls"], by_seed["ce"]).pvalue)

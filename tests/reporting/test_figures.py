@@ -55,7 +55,7 @@ def test_pictures_of_lines_are_complete_and_say_no_date(figures):
 
 def test_ends_of_cut_intervals_are_arrows(study):
     data = StudyData(study.folder, study.manifest)
-    rows = intervals.collect(data, data.groups[0]).assign(accuracy_ci_low=0.1, accuracy_ci_high=0.99)
+    rows = intervals.ECE[0](data, data.groups[0]).assign(accuracy_ci_low=0.1, accuracy_ci_high=0.99)
     axes = intervals.ECE[1](Frame(data, data.groups[0], rows)).axes
     left, right = ([line for line in axes[2].lines if line.get_marker() == shape] for shape in "<>")
     assert sum(len(line.get_xdata()) for line in left) == len(rows)
@@ -71,7 +71,7 @@ def test_of_many_calibrators_those_of_lowest_nll_are_shown(study, monkeypatch):
     many = pd.concat([bare.assign(calibrator=name, nll_mean=bare["nll_mean"] + more) for name, more in made.items()])
     data.calibrators = list(made)
     monkeypatch.setattr(data, "test", lambda group: many)
-    shown = intervals.collect(data, data.groups[0])
+    shown = intervals.NLL[0](data, data.groups[0])
     assert set(shown["calibrator"]) == {"none", "ts", "b", "c"}
     assert "with 4 of 5 calibrators" in intervals.nll_caption(Frame(data, data.groups[0], shown))
 

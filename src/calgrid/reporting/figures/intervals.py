@@ -24,35 +24,36 @@ SMALLEST_FRAME = 1e-6
 LOG_FACTOR = {"ece": 15, "ece_debiased": 15, "nll": 4, "brier": 4}
 
 
-def collect(data: StudyData, group: Group) -> pd.DataFrame:
+def collect(data: StudyData, group: Group, metric: str) -> pd.DataFrame:
     """Wide rows of every method and up to MOST calibrators, methods in the order of their rank.
 
-    The first are those of :meth:`StudyData.few_calibrators`, then those of the lowest NLL in the mean over methods.
+    The first are those of :meth:`StudyData.few_calibrators`, then those of the lowest metric in the mean over methods.
     """
     rows = data.test(group)
     few = data.few_calibrators()
-    by_nll = rows.groupby("calibrator")["nll_mean"].mean().sort_values(kind="stable").index
-    shown = [*few, *(name for name in by_nll if name not in few)][:MOST]
+    best = rows.groupby("calibrator")[f"{metric}_mean"].mean().sort_values(kind="stable").index
+    shown = [*few, *(name for name in best if name not in few)][:MOST]
     return rows[rows["calibrator"].isin(shown)].assign(n_calibrators=rows["calibrator"].nunique())
 
 
 def ece_caption(frame: Frame) -> str:
     """Say what the ECE figure shows."""
+    what = _what(frame, "Debiased ECE, plain ECE and accuracy", "debiased ECE")
     return (
-        f"{_what(frame, 'Debiased ECE, plain ECE and accuracy')} Grey ticks: the plain ECE that a perfectly "
-        "calibrated network with the same confidences would score on as many images; one at or below its tick is no "
-        "evidence of miscalibration. The debiased ECE is compared with 0."
+        f"{what} Grey ticks: the plain ECE that a perfectly calibrated network with the same confidences would score on as "
+        "many images; one at or below its tick is no evidence of miscalibration. The debiased ECE is compared with 0."
     )
 
 
 def nll_caption(frame: Frame) -> str:
     """Say what the NLL figure shows."""
-    return f"{_what(frame, 'NLL and Brier score')} Both are proper scores: lower is better in every respect."
+    return f"{_what(frame, 'NLL and Brier score', 'NLL')} Both are proper scores: lower is better in every respect."
 
 
-def _what(frame: Frame, metrics: str) -> str:
+def _what(frame: Frame, metrics: str, first: str) -> str:
     count = int(frame.rows["n_calibrators"].max())
-    which = "and calibrator" if count <= MOST else f"with {MOST} of {count} calibrators (those of lowest mean NLL)"
+    best = f"with {MOST} of {count} calibrators (those of lowest mean {first})"
+    which = "and calibrator" if count <= MOST else best
     return (
         f"{metrics} of every method {which} on {frame.label}, clean test split "
         f"({frame.images}), {captions.seeds(frame.rows)}; methods in the order of their rank. "
@@ -82,8 +83,12 @@ def _draw(metrics: Sequence[str], frame: Frame) -> Figure:
     return figure
 
 
-ECE = (collect, functools.partial(_draw, ("ece_debiased", "ece", "accuracy")), ece_caption)
-NLL = (collect, functools.partial(_draw, ("nll", "brier")), nll_caption)
+ECE = (
+    functools.partial(collect, metric="ece_debiased"),
+    functools.partial(_draw, ("ece_debiased", "ece", "accuracy")),
+    ece_caption,
+)
+NLL = (functools.partial(collect, metric="nll"), functools.partial(_draw, ("nll", "brier")), nll_caption)
 
 
 def _intervals(ax: Axes, rows: pd.DataFrame, metric: str, calibrators: Sequence[str]) -> None:

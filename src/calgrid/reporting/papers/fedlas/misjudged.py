@@ -39,7 +39,8 @@ def draw(frame: Frame) -> Figure:
     """Draw two lines of pictures a method."""
     tables = frame.parts("name")
     columns = int(frame.rows["rank"].max())
-    figure = style.new_figure(style.WIDTH, 0.3 + 2.75 * len(tables))
+    figure = style.new_figure(style.WIDTH, 0.3 + 2.85 * len(tables))
+    figure.set_layout_engine("constrained", h_pad=0.06)  # room for the labels below the last line
     for part, (name, table) in zip(
         figure.subfigures(len(tables), 1, squeeze=False).ravel(), tables.items(), strict=True
     ):
