@@ -41,7 +41,8 @@ def ece_caption(frame: Frame) -> str:
     what = _what(frame, "Debiased ECE, plain ECE and accuracy", "debiased ECE")
     return (
         f"{what} Grey ticks: the plain ECE that a perfectly calibrated network with the same confidences would score "
-        "on as many images; one at or below its tick is no evidence of miscalibration. The debiased ECE is compared with 0."
+        "on as many images; one at or below its tick is no evidence of miscalibration. The debiased ECE is compared "
+        "with 0."
     )
 
 
