@@ -1,6 +1,7 @@
 """Pages of the documentation that follow from the package, and links that leave the folder docs (a hook of MkDocs)."""
 
 import itertools
+import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -92,6 +93,7 @@ def _made() -> Iterator[tuple[str, str]]:
                 yield f"{folder}/{spec.id}.md", _card(spec)
         else:
             yield f"{folder}.md", f"# {title}\n\n" + "\n\n".join(_section(spec) for spec in specs.values())
+    yield "from_parquet.md", _notebook(HOME / "docs" / "from_parquet.ipynb")
     yield "metrics.md", _metrics()
     yield "protocols.md", _protocols()
     yield "configuration.md", _configuration()
@@ -217,6 +219,15 @@ def _section(spec: registry.ComponentSpec) -> str:
     rows = [(name.replace("_", " "), _value(fact)) for name, fact in facts.items()]
     options = [(f"option `{name}`", f"`{option.default}`") for name, option in spec.options.items()]
     return "\n\n".join([*parts, _table(("Fact", "Value"), [*rows, *options])])
+
+
+def _notebook(path: Path) -> str:
+    """A notebook as a page."""
+    parts = []
+    for cell in json.loads(path.read_text())["cells"]:
+        source = "".join(cell["source"])
+        parts.append(source if cell["cell_type"] == "markdown" else f"```python\n{source}\n```")
+    return "\n\n".join(parts)
 
 
 def _metrics() -> str:

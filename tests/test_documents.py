@@ -2,8 +2,10 @@
 
 import contextlib
 import io
+import json
 import re
 
+import matplotlib
 import pandas as pd
 import pytest
 from scipy.stats import ttest_rel
@@ -75,3 +77,16 @@ def test_a_mean_and_a_test_on_photographs_follow_from_the_runs():
     assert row["mean"] == pytest.approx(by_seed["fedlas_mbls"].mean())
     assert row["std"] == pytest.approx(by_seed["fedlas_mbls"].std())
     assert row["p_value"] == pytest.approx(ttest_rel(by_seed["fedlas_mbls"], by_seed["ce"]).pvalue)
+
+
+def test_the_notebook_runs(monkeypatch):
+    monkeypatch.chdir(HOME)
+    cells = json.loads((HOME / "docs" / "from_parquet.ipynb").read_text())["cells"]
+    names: dict[str, object] = {}
+    with matplotlib.rc_context({"backend": "agg"}):
+        for cell in cells:
+            if cell["cell_type"] == "code":
+                exec("".join(cell["source"]), names)
+    # pooled over seeds, which differ little
+    reported = names["table"].loc["ce", ("ece", "none")]
+    assert names["axes"][0].get_title() == f"ce: ECE {100 * reported:.2f} %"
