@@ -27,6 +27,7 @@ PROBES = {
     "plane": {"base": "embedding", "points": 100, "perplexity": 5, "iterations": 250},
     "angles": {"base": "prototypes"},
     "shapes": {"base": "profiles", "images": 20},
+    "wrong": {"base": "misjudged", "images": 4},
 }
 
 
