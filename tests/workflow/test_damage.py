@@ -14,7 +14,7 @@ from tests.workflow.dag import AGGREGATION, CONFIG, METRICS, RUN, branch
 pytestmark = pytest.mark.workflow
 PARTS = "results/tiny/parts/quick/digits/resnet8"
 #: files that say when and where something ran
-TELLING = r"/(logs|benchmarks|\.calgrid)/|\.json$|report\.html$|/costs\.|/training_time\.|training_time.*\.png$"
+TELLING = r"/(logs|benchmarks|\.calgrid)/|\.json$|report\.html$|/(costs|training_time|overview)\.|/pareto_"
 
 
 def contents(repository):
