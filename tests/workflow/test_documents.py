@@ -32,7 +32,7 @@ def test_the_page_on_extending_works_as_it_stands(fresh):
         check=True,
     )
     assert "1 passed" in done.stdout
-    assert "\n    plugin: my_folder/losses/my_loss.py\n" in done.stdout
+    assert " (plugin: my_folder/losses/my_loss.py)\n" in done.stdout
     (fresh.root / "my_folder/losses/my_loss.py").write_text(code)
     (fresh.root / "my_study.yaml").write_text(study)
     assert {"train my_loss/seed1", "train tst+my_loss/seed1"} <= fresh.plan("my_study.yaml")
