@@ -407,5 +407,5 @@ def study_mean(study, method):
 def test_studies_that_name_no_paper_have_no_such_table(build, tmp_path):
     study = build(methods=("ce", "ls"), seeds=(0, 1))
     write_tables(study.folder, {**study.manifest, "papers": []}, tmp_path / "out")
-    assert not list((tmp_path / "out").glob("*.tex"))
+    assert not list((tmp_path / "out").glob("*_table*.tex"))
     assert all("page" not in entry for entry in json.loads((tmp_path / "out" / "index.json").read_text()))

@@ -18,8 +18,9 @@ from calgrid.conventions import OOD_PREFIX, SAME_SHIFT
 from calgrid.errors import ConfigError
 from calgrid.storage.layout import RunKey, family_unit, run_key
 
-#: Python with its libraries, in MB: without torch, with it, and with a CUDA context
-LIGHT_MB, TORCH_MB, CUDA_MB = 300, 800, 4000
+#: Python with its libraries, in MB: without torch, with it, and with a CUDA context. 250 of each are for the Snakemake
+#: that runs a job on its node: a cluster counts it (about 200 MB) with the job
+LIGHT_MB, TORCH_MB, CUDA_MB = 550, 1050, 4250
 MB = 2**20
 #: copies of the images in memory while they are loaded and put on the device
 IMAGE_COPIES = 3
@@ -31,7 +32,7 @@ PREDICTED_COPIES = 4
 #: images that are read at once to be predicted, the most bytes of them, and their copies
 CHUNK, CHUNK_BYTES, CHUNK_COPIES = 16 * 1024, 2**28, 2
 #: memory of tables, figures and report: without any run, and for each of them, 3,000 numbers of 1.2 kB
-REPORT_MB, REPORT_MB_A_RUN = 500, 4
+REPORT_MB, REPORT_MB_A_RUN = 750, 4
 #: processes that aggregate studies of many runs; few runs are read before a process has started
 AGGREGATE_THREADS, MANY_RUNS = 4, 500
 #: processes that calibrate, where one would take longer than so many seconds
