@@ -18,9 +18,10 @@ from calgrid.conventions import OOD_PREFIX, SAME_SHIFT
 from calgrid.errors import ConfigError
 from calgrid.storage.layout import RunKey, family_unit, run_key
 
-#: Python with its libraries, in MB: without torch, with it, and with a CUDA context. 250 of each are for the Snakemake
-#: that runs a job on its node: a cluster counts it (about 200 MB) with the job
-LIGHT_MB, TORCH_MB, CUDA_MB = 550, 1050, 4250
+#: the Snakemake that runs a job on its node, about 200 MB, which a cluster counts with the job
+SNAKEMAKE_MB = 250
+#: that, and Python with its libraries: without torch, with it, and with a CUDA context
+LIGHT_MB, TORCH_MB, CUDA_MB = 300 + SNAKEMAKE_MB, 800 + SNAKEMAKE_MB, 4000 + SNAKEMAKE_MB
 MB = 2**20
 #: copies of the images in memory while they are loaded and put on the device
 IMAGE_COPIES = 3
@@ -114,7 +115,7 @@ class Resources:
     def aggregate_memory(self, wildcards: Any, attempt: int) -> int:
         """Memory of the aggregation in MB; its processes hold some runs at a time."""
         threads = self.aggregate_threads(wildcards)
-        return attempt * LIGHT_MB * (1 if threads == 1 else 1 + threads)
+        return attempt * (LIGHT_MB + (0 if threads == 1 else threads * (LIGHT_MB - SNAKEMAKE_MB)))
 
     def train_gpus(self, wildcards: Any) -> int:
         """GPUs of a training: none where weights are taken as they are."""
@@ -192,7 +193,8 @@ class Resources:
         where = ("calibrate", *self._asked(key))
         if where not in self._memory:
             self._memory[where] = LIGHT_MB + self._calibration(key).part_bytes() // MB
-        return attempt * (self._memory[where] if threads == 1 else LIGHT_MB + threads * self._memory[where])
+        process = self._memory[where] - SNAKEMAKE_MB
+        return attempt * (self._memory[where] if threads == 1 else LIGHT_MB + threads * process)
 
     def calibrate_minutes(self, wildcards: Any, attempt: int) -> int:
         """Time limit of the calibration of a run; what an attempt has made is kept for the next."""
