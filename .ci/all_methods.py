@@ -26,8 +26,7 @@ def main() -> int:
     config = yaml.safe_load(Path("config/all_methods.yaml").read_text())
     config["study"] = STUDY
     (grid,) = config["grids"]
-    grid |= {"seeds": [1], "protocol": "once", "calibrators": ["none", "ts"], "shifts": []}
-    config["statistics"] = {"bootstrap": 100}
+    grid |= {"seeds": [1], "protocol": "once"}
     config["protocols"] = {"once": PROTOCOL}
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "once.yaml")

@@ -1,5 +1,6 @@
 """Pages of the documentation that follow from the package, and links that leave the folder docs (a hook of MkDocs)."""
 
+import functools
 import itertools
 import json
 import re
@@ -160,9 +161,14 @@ def _card(spec: registry.ComponentSpec) -> str:
     return "\n\n".join(filter(None, parts)) + "\n"
 
 
+@functools.cache
+def _photographs() -> pd.DataFrame:
+    return pd.read_parquet(HOME / "docs/photographs/summary.parquet")
+
+
 def _results(spec: registry.ComponentSpec) -> str:
     """What the study of photographs found of a method or calibrator; nothing of those that it does not have."""
-    numbers = pd.read_parquet(HOME / "docs/photographs/summary.parquet")
+    numbers = _photographs()
     axis = "calibrator" if spec.kind == "calibrator" else "method"
     own = numbers[(numbers["split"] == "test") & (numbers[axis] == spec.id)]
     if own.empty or spec.kind == "probe":

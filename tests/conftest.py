@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from tests.workflow.dag import finished_grid
 
+from calgrid import plugins
+
 HOME = Path(__file__).parents[1]
 #: whole workflows, which take minutes: begun first, so that the many short tests fill what is left
 LONG = ("tests/slurm/", "tests/workflow/")
@@ -38,6 +40,13 @@ def no_inherited_settings(monkeypatch):
     """A workflow that runs these tests must not hand its own settings on to them."""
     for name in ("CALGRID_PLANNED_AT", "CALGRID_LOCK_WAIT", "CALGRID_PLUGINS"):
         monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def without_plugins():
+    """Other tests do not see the plugins of a test."""
+    yield
+    plugins.use(())
 
 
 @pytest.fixture(scope="session")

@@ -14,6 +14,7 @@ from calgrid.configuration.study import Study
 from calgrid.errors import ConfigError
 from calgrid.fingerprint import closure
 
+pytestmark = pytest.mark.usefixtures("without_plugins")
 CALIBRATOR = """
 import numpy as np
 from scipy.special import softmax
@@ -41,12 +42,6 @@ class Flat(Backbone):
     def __init__(self, num_classes):
         super().__init__([nn.Linear(16, 16)], nn.Flatten(), 3 * 16 * 16, num_classes)
 """
-
-
-@pytest.fixture(autouse=True)
-def none_in_the_end():
-    yield
-    plugins.use(())
 
 
 @pytest.fixture

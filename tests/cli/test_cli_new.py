@@ -10,11 +10,7 @@ from calgrid import plugins
 from calgrid.cli.main import NEW_KINDS
 from calgrid.registry import KINDS
 
-
-@pytest.fixture(autouse=True)
-def none_in_the_end():
-    yield
-    plugins.use(())
+pytestmark = pytest.mark.usefixtures("without_plugins")
 
 
 @pytest.fixture

@@ -329,7 +329,7 @@ def _add_aggregate(commands: Commands) -> None:
 
 
 def _add_tables(commands: Commands) -> None:
-    help = "Write the tables of a study (CSV and Markdown, those of papers in LaTeX and HTML too)."
+    help = "Write the tables of a study (CSV, Markdown and LaTeX, those of papers in HTML too)."
     parser = _command(commands, "tables", "stages:tables", help)
     _manifest_options(parser, "folder for the tables")
 
