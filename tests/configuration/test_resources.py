@@ -112,7 +112,7 @@ def test_images_are_scored_in_batches_of_the_size_that_memory_is_asked_for():
     from calgrid.training.trainer import EVALUATION_BATCH
 
     assert SCORED_AT_ONCE == BATCH == EVALUATION_BATCH
-    assert (CHUNK, CHUNK_BYTES) == (16 * BATCH, predict.CHUNK_BYTES)
+    assert (CHUNK, CHUNK_BYTES) == (predict.BLOCK, predict.BLOCK_BYTES)
     assert max(PIXELS_AT_ONCE.values()) == SCORED_PIXELS  # on a processor fewer
 
 

@@ -1,6 +1,9 @@
 """Stage predict: the files say what they hold, and they are the network's float32 logits."""
 
 import json
+import shutil
+import signal
+import subprocess
 import sys
 
 import numpy as np
@@ -16,6 +19,7 @@ from calgrid.errors import DataError, StateError
 from calgrid.stages.network import build_network
 from calgrid.stages.predict import predict
 from calgrid.stages.train import train
+from calgrid.storage.arrays import read_arrays, write_arrays
 from calgrid.storage.checkpoint import load_checkpoint
 from calgrid.storage.head import read_head
 from calgrid.storage.layout import logits_files
@@ -110,6 +114,71 @@ def test_a_family_is_predicted_some_settings_at_a_time_to_the_same_logits(run, p
     assert np.array_equal(found.index, whole.index)
     assert [each[:2] for each in found.settings()] == [each[:2] for each in whole.settings()]
     assert found.logits == pytest.approx(whole.logits, abs=1e-4)
+
+
+#: predicts in blocks of 100 images, and kills itself with the process number in hand after some of them
+KILLED = """
+import json, os, signal, sys
+from pathlib import Path
+from calgrid.stages import kept, predict
+
+spec, out, data, blocks = json.loads(sys.argv[1]), *map(Path, sys.argv[2:4]), int(sys.argv[4])
+kept.KEPT_SECONDS, predict.BLOCK = -1, 100
+one, done = predict._Exporter._block, []
+
+def block(*given):
+    if len(done) == blocks:
+        os.kill(os.getpid(), signal.SIGKILL)
+    done.append(given)
+    return one(*given)
+
+predict._Exporter._block = block
+families = {"digits_c": data / "digits_c"}
+predict.predict(spec, out / "model.safetensors", data / "digits", out, families=families, device="cpu")
+"""
+
+
+@pytest.fixture
+def killed(run, plan, data, tmp_path, monkeypatch):
+    """A prediction that was killed within digits_c; what goes on; the numbers of blocks that it makes; the bytes."""
+    stage = sys.modules[predict.__module__]
+    monkeypatch.setattr(sys.modules["calgrid.stages.kept"], "KEPT_SECONDS", -1)
+    monkeypatch.setattr(stage, "BLOCK", 100)
+    one, made = stage._Exporter._block, []
+    monkeypatch.setattr(stage._Exporter, "_block", lambda *given: made.append(given) or one(*given))
+
+    def again(name):
+        made.clear()
+        (tmp_path / name).mkdir(exist_ok=True)
+        shutil.copyfile(run / "model.safetensors", tmp_path / name / "model.safetensors")
+        export(plan, data, tmp_path / name, ["digits_c"])
+        files = logits_files(["best", "last"], ["digits_c"])
+        return len(made), [(tmp_path / name / file).read_bytes() for file in files]
+
+    blocks, content = again("undisturbed")
+    out = tmp_path / "killed"
+    out.mkdir()
+    shutil.copyfile(run / "model.safetensors", out / "model.safetensors")
+    spec = json.dumps(plan.predict(key("ce")))
+    ended = subprocess.run([sys.executable, "-c", KILLED, spec, out, data, "20"], check=False, timeout=300)
+    assert ended.returncode == -signal.SIGKILL
+    assert not (out / "logits").exists()
+    return out, again, blocks, content
+
+
+def test_a_killed_prediction_goes_on_to_the_same_bytes_and_makes_bad_blocks_anew(killed):
+    out, again, blocks, content = killed
+    folder = next(out.glob(".calgrid/predict/*.partial"))
+    first, second, *_ = sorted(folder.glob("kept-*.safetensors"))
+    changed = bytearray(first.read_bytes())
+    changed[-1] ^= 1
+    first.write_bytes(changed)
+    arrays, facts = read_arrays(second, "block")
+    write_arrays(second, arrays, {**facts, "inputs": "those of another model"})
+    (folder / "logits/best/test.parquet").write_bytes(b"torn")
+    test_blocks = -(-len(read_logits(out.parent / "undisturbed/logits/best/test.parquet")) // 100)
+    assert again("killed") == (blocks - 20 + 2 + test_blocks, content)
+    assert not list(out.rglob("kept-*"))
 
 
 def test_ood_file_has_no_labels_and_severity_zero(run):

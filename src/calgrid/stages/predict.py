@@ -1,6 +1,13 @@
-"""Stage ``predict``: logits of all splits and shift families of a run, in float32."""
+"""Stage ``predict``: logits of all splits and shift families of a run, in float32.
 
+Images are read and scored block by block. What took more than a second is kept in the stage's working folder, so that a
+job that was killed goes on with the next block, to the same bytes. Memory holds a block of images, and the logits of
+one row group.
+"""
+
+import functools
 import itertools
+import math
 import shutil
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -18,6 +25,7 @@ from calgrid.datasets._manifest import Setting
 from calgrid.errors import DataError, StateError
 from calgrid.progress import Progress
 from calgrid.specs import PredictSpec
+from calgrid.stages.kept import Arrays, KeptFile
 from calgrid.stages.network import build_network, model_digest, to_device
 from calgrid.storage.checkpoint import load_checkpoint
 from calgrid.storage.head import write_head
@@ -26,12 +34,12 @@ from calgrid.storage.logits import Logits, write_logits
 from calgrid.storage.records import INPUTS, PREDICT, Record
 from calgrid.storage.stage import run_stage
 from calgrid.training import environment
-from calgrid.training.data import DeviceImages
+from calgrid.training.data import DeviceImages, HostRows
 from calgrid.training.procedure import Procedure
 
 BATCH = 1024
-#: bytes of images that are on the device at once, in whole batches of small ones
-CHUNK_BYTES = 2**28
+#: most images of a block, and most bytes of them: so many are on the device at once
+BLOCK, BLOCK_BYTES = 16 * BATCH, 2**28
 
 
 def predict(
@@ -76,11 +84,16 @@ def predict(
         network = to_device(network, protocol, where)
         shape = protocol["channels_last"], protocol["crop_size"]
         exporter = _Exporter(spec, prepared, network, procedure, where, *shape)
+        alike = {"fingerprint": spec["fingerprint"], "device": where.type, **{n: inputs[n] for n in ("model", "data")}}
         with Progress("predict", len(checkpoints) * (len(SPLITS) + len(shifted)), "file") as progress:
             for checkpoint in checkpoints:
                 network.load_state_dict(states[f"{checkpoint}.model"])
                 procedure.load_state_dict(states.get(f"{checkpoint}.procedure", {}))
-                exporter.write(folder, checkpoint, shifted, progress)
+                exporter.head(folder / head_file(checkpoint))
+                for name in (*SPLITS, *shifted):
+                    file = KeptFile(folder, logits_file(checkpoint, name), {**alike, "images": digests.get(name)})
+                    exporter.write(file, name, checkpoint, shifted.get(name))
+                    progress.advance()
         _copy_files(_of_families(checkpoints, kept), out, folder)
         return environment.run_record(spec, time.monotonic() - begin, where)
 
@@ -140,15 +153,15 @@ class _Exporter:
         # shift families and out-of-distribution sets are compared with the test split: all of them alike
         self.tested = replace(prepared, **spec.get("test_normalisation", {}))
 
-    def write(self, folder: Path, checkpoint: str, shifted: Mapping[str, Prepared], progress: Progress) -> None:
-        """Write all files of a checkpoint."""
-        self.head(folder / head_file(checkpoint))
-        for name in SPLITS:
-            write_logits(folder / logits_file(checkpoint, name), self.split(name, checkpoint))
-            progress.advance()
-        for family, images in shifted.items():
-            write_logits(folder / logits_file(checkpoint, family), self.family(family, images, checkpoint))
-            progress.advance()
+    def write(self, file: KeptFile, name: str, checkpoint: str, shifted: Prepared | None) -> None:
+        """Write the file of a split, or of a shift family where its images are given."""
+        if file.is_complete():
+            return
+        with file.completing() as path:
+            if shifted is None:
+                write_logits(path, self.split(file, name, checkpoint))
+            else:
+                write_logits(path, self.family(file, name, shifted, checkpoint))
 
     def head(self, path: Path) -> None:
         """Write the linear layer that turns the exported features into logits, if that is what the network has."""
@@ -157,16 +170,17 @@ class _Exporter:
             weight, bias = layer.weight.detach().cpu().numpy(), layer.bias.detach().cpu().numpy()
             write_head(path, weight, bias, self.spec["fingerprint"])
 
-    def split(self, name: str, checkpoint: str) -> Logits:
+    def split(self, file: KeptFile, name: str, checkpoint: str) -> Logits:
         split = self.prepared.splits[name]
         labels = split.labels
         constants = self.tested if name == "test" else self.prepared
-        logits, features = self._run(split.images, constants, self.spec["export_features"] is not False)
+        rows = range(len(labels))
+        logits, features = self._run(file, split.images, rows, constants, self.spec["export_features"] is not False)
         index = np.arange(len(labels), dtype=np.int32)
         metadata = self._metadata(name, checkpoint)
         return Logits(index, labels, logits, features=features, distribution=split.distribution, metadata=metadata)
 
-    def family(self, family: str, images: Prepared, checkpoint: str) -> Iterator[Logits]:
+    def family(self, file: KeptFile, family: str, images: Prepared, checkpoint: str) -> Iterator[Logits]:
         """All settings of a shift family, some at a time, or the test split of an OOD set (labels -1, severity 0)."""
         metadata = self._metadata(family, checkpoint)
         everywhere = self.spec["export_features"] == "all"
@@ -174,8 +188,9 @@ class _Exporter:
         if ours != theirs:
             raise DataError(f"Images of '{family}' are {theirs}, those of '{self.prepared.id}' {ours}: leave it out.")
         if family.startswith(OOD_PREFIX):
-            logits, features = self._run(images.splits["test"].images, self.tested, everywhere)
-            rows = len(logits)
+            test = images.splits["test"]
+            rows = len(test)
+            logits, features = self._run(file, test.images, range(rows), self.tested, everywhere)
             yield Logits(
                 np.arange(rows, dtype=np.int32),
                 np.full(rows, NO_LABEL, dtype=np.int32),
@@ -188,12 +203,12 @@ class _Exporter:
             return
         split = images.splits[SHIFT_SPLIT]
         for settings in grouped(images.settings):
-            part = slice(settings[0].start, settings[-1].stop)
-            logits, features = self._run(split.images[part], self.tested, everywhere)
+            part = range(settings[0].start, settings[-1].stop)
+            logits, features = self._run(file, split.images, part, self.tested, everywhere)
             sizes = [setting.stop - setting.start for setting in settings]
             yield Logits(
                 np.concatenate([np.arange(size, dtype=np.int32) for size in sizes]),
-                split.labels[part],
+                split.labels[part.start : part.stop],
                 logits,
                 shift=np.repeat([setting.shift for setting in settings], sizes),
                 severity=np.repeat(np.array([setting.severity for setting in settings], dtype=np.int8), sizes),
@@ -205,36 +220,42 @@ class _Exporter:
         facts = {"split": split, "checkpoint": checkpoint, "n_classes": self.prepared.n_classes}
         return {**self.spec["key"], **facts, "fingerprint": self.spec["fingerprint"]}
 
-    @torch.no_grad()
     def _run(
-        self, images: np.ndarray, constants: Prepared, keep_features: bool = False
+        self, file: KeptFile, images: np.ndarray, rows: range, constants: Prepared, keep_features: bool
     ) -> tuple[np.ndarray, np.ndarray | None]:
+        """Logits and features of some rows of a file's images."""
+        result: Arrays = {}
+        size = min(BLOCK, max(1, BLOCK_BYTES // math.prod(images.shape[1:])))
+        for begin in rows[::size]:
+            part = slice(begin, min(begin + size, rows.stop))
+            compute = functools.partial(self._block, images, part, constants, keep_features)
+            for name, values in file.block(begin, compute).items():
+                if name not in result:
+                    result[name] = np.empty((len(rows), values.shape[1]), np.float32)
+                result[name][part.start - rows.start : part.stop - rows.start] = values
+        return result["logits"], result.get("features")
+
+    @torch.no_grad()
+    def _block(self, images: np.ndarray, part: slice, constants: Prepared, keep_features: bool) -> Arrays:
+        """Logits and features of a block of images."""
         self.network.eval()
-        logits, features = [], []
-        # chunks: a corruption of 50,000 images need not fit on the device at once
-        size = min(16 * BATCH, max(1, CHUNK_BYTES // images[:1].nbytes))
-        for begin in range(0, len(images), size):
-            chunk = np.ascontiguousarray(images[begin : begin + size])
-            split = DeviceImages(
-                chunk,
-                np.zeros(len(chunk)),
-                *constants.normalisation,
-                self.device,
-                self.channels_last,
-                self.crop_size,
-            )
-            for batch in split.batches(BATCH):
-                z, h = self.procedure.predict(self.network, batch)
-                logits.append(z.float().cpu())
-                if keep_features:
-                    features.append(h.float().cpu())
-        result = torch.cat(logits).numpy()
-        if not np.isfinite(result).all():
+        block = np.ascontiguousarray(images[part])
+        split = DeviceImages(
+            block, np.zeros(len(block)), *constants.normalisation, self.device, self.channels_last, self.crop_size
+        )
+        found = HostRows(len(block), self.device)
+        for batch in split.batches(BATCH):
+            z, h = self.procedure.predict(self.network, batch)
+            found.add("logits", z)
+            if keep_features:
+                found.add("features", h)
+        result = found.arrays()
+        if not np.isfinite(result["logits"]).all():
             raise DataError(
                 f"Run {'/'.join(map(str, self.spec['key'].values()))} has logits that are not finite: its training "
                 "diverged; lower the learning rate or clip gradients."
             )
-        return result, torch.cat(features).numpy() if keep_features else None
+        return result
 
 
 def grouped(settings: Sequence[Setting]) -> Iterator[list[Setting]]:

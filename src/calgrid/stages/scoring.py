@@ -27,6 +27,7 @@ from calgrid.progress import log
 from calgrid.specs import CalibrateSpec, FittedCalibrator
 from calgrid.stages.diagnostics import shown_calibrators
 from calgrid.stages.fits import Fitted, content_of, fit_anew, fit_on_val
+from calgrid.stages.kept import KEPT_SECONDS
 from calgrid.stages.label_counts import label_distribution
 from calgrid.storage.head import Head, read_head
 from calgrid.storage.layout import head_file, logits_file
@@ -34,8 +35,6 @@ from calgrid.storage.logits import Logits, read_logits
 from calgrid.storage.records import read_record, write_record
 from calgrid.val_rows import CHOICE, FIT, rows_by_purpose
 
-#: what took fewer seconds than these is not kept for a next attempt
-KEPT_SECONDS = 1.0
 Row = dict[str, Any]
 Interval = tuple[float, float]
 NO_INTERVAL: Interval = (float("nan"), float("nan"))

@@ -123,6 +123,33 @@ class DeviceImages:
         return images[..., top : top + self.crop_size, left : left + self.crop_size]
 
 
+class HostRows:
+    """Rows that a device computes, batch by batch, in the memory of the processor.
+
+    From a GPU they go to pinned memory, and only :meth:`arrays` waits for them.
+    """
+
+    def __init__(self, rows: int, device: torch.device) -> None:
+        self._rows, self._device = rows, device
+        self._tensors: dict[str, torch.Tensor] = {}
+        self._filled: dict[str, int] = {}
+
+    def add(self, name: str, values: torch.Tensor) -> None:
+        """Append rows (B, d) as float32 to those of a name."""
+        if name not in self._tensors:
+            pinned = self._device.type == "cuda"
+            self._tensors[name] = torch.empty((self._rows, values.shape[1]), pin_memory=pinned)
+        begin = self._filled.get(name, 0)
+        self._filled[name] = begin + len(values)
+        self._tensors[name][begin : begin + len(values)].copy_(values.float(), non_blocking=True)
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """All rows (N, d) by name."""
+        if self._device.type == "cuda":
+            torch.cuda.synchronize(self._device)
+        return {name: tensor.numpy() for name, tensor in self._tensors.items()}
+
+
 def augment(
     images: torch.Tensor,
     crop_padding: int,
