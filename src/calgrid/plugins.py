@@ -66,8 +66,10 @@ def use(folders: Iterable[str | Path], where: str = "plugins") -> None:
     ConfigError : a folder is no plugin, or has the name of another package.
     """
     global _configured  # noqa: PLW0603  (what is imported is a matter of the process)
+    before = _configured
     _configured = tuple((f"{where}[{number}]", Path(folder)) for number, folder in enumerate(folders))
-    forget()
+    if before or _configured:  # the files of a plugin may change in the life of a process, those of calgrid do not
+        forget()
     found()
 
 
