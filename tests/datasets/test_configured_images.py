@@ -10,7 +10,7 @@ from PIL import Image
 from tests.datasets.pictures import draw, encoded, prepared, specification, write_folder, write_parquet
 
 from calgrid.configuration.datasets import DatasetCatalog
-from calgrid.datasets import _image_files, base, image_parquet, open_prepared, prepare
+from calgrid.datasets import _encoded, _image_files, base, image_parquet, open_prepared, prepare
 from calgrid.datasets._splits import shuffled_order, stratified_order
 from calgrid.errors import ConfigError, DataError, StateError
 
@@ -60,6 +60,25 @@ def test_folders_give_the_same_pictures_sorted_by_class(files, pictures, tmp_pat
     assert np.array_equal(made.splits["test"].images, chw(pixels)[order])
     assert np.array_equal(made.splits["test"].labels, labels[order])
     assert made.manifest["classes"] == list(NAMES)
+
+
+@pytest.mark.parametrize("kind", [PARQUET, FOLDERS])
+def test_many_pictures_stay_encoded_unless_arrays_are_smaller(kind, files, tmp_path, monkeypatch):
+    larger = {**kind, "image_size": 16}
+    arrays = prepared(files, tmp_path / "arrays", **larger)
+    monkeypatch.setattr(_encoded, "ENCODED_ABOVE", 0)
+    made = prepared(files, tmp_path / "encoded", **larger)
+    assert (made.mean, made.std) == (arrays.mean, arrays.std)
+    for name, split in made.splits.items():
+        assert np.array_equal(split.images[:], arrays.splits[name].images)
+    assert {path.name for path in (tmp_path / "encoded").glob("*_images.*")} == {
+        "train_images.bin",
+        "val_images.bin",
+        "test_images.bin",
+    }
+    small = prepared(files, tmp_path / "encoded", **kind)  # the arrays of 8x8 pixels take less than the files
+    assert not list((tmp_path / "encoded").glob("*.bin"))
+    assert isinstance(small.splits["train"].images, np.ndarray)
 
 
 def test_train_and_val_hold_every_training_row_once(files, pictures, tmp_path):

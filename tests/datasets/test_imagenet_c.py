@@ -10,10 +10,10 @@ from tests.datasets.pictures import encoded
 
 from calgrid import registry
 from calgrid.configuration.datasets import DatasetCatalog
-from calgrid.datasets import base, open_prepared, prepare
+from calgrid.datasets import _encoded, base, open_prepared, prepare
 from calgrid.datasets.imagenet import Imagenet
 from calgrid.datasets.imagenet_c import ImagenetC
-from calgrid.errors import DataError
+from calgrid.errors import DataError, StateError
 
 #: three of the corruptions, in their archives
 ARCHIVES = {"noise.tar": ["gaussian_noise"], "blur.tar": ["motion_blur"], "weather.tar": ["fog"]}
@@ -121,6 +121,39 @@ def test_few_pictures_are_in_memory_at_once_and_the_bytes_are_the_same(root, mon
     assert prepared(root).manifest == whole
     assert {len(part) for part in seen} == {1}
     assert len(seen) == 16 * 3
+
+
+def test_many_pictures_stay_encoded_and_are_read_to_the_same_pixels(root, monkeypatch, settings, refuses):
+    unpack(root, monkeypatch, settings, {})
+    arrays = np.array(prepared(root).splits["shift"].images)
+    monkeypatch.setattr(_encoded, "ENCODED_ABOVE", 0)
+    made = prepared(root)
+    assert_settings(made, settings)
+    images = open_prepared(root / "out", threads=3).splits["shift"].images
+    assert np.array_equal(images[:], arrays)
+    rows = np.array([40, 3, 3, 17])
+    assert np.array_equal(images[rows], arrays[rows])
+    disk = sum(path.stat().st_size for path in (root / "out").glob("images*"))
+    assert {path.suffix for path in (root / "out").glob("images*")} == {".bin", ".npy"}  # the second are the places
+    published = sum(path.stat().st_size for path in (root / "imagenet_c").rglob("*.JPEG"))
+    assert disk < 1.2 * published < arrays.nbytes
+    content = (root / "out" / "images.bin").read_bytes()
+    (root / "out" / "images.bin").write_bytes(content[:-1])
+    with refuses(DataError, "images.bin has not the size that its manifest says"):
+        open_prepared(root / "out")
+    (root / "out" / "images.bin").write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    with pytest.raises(StateError, match="is damaged"):
+        open_prepared(root / "out", verify=True)
+
+
+def test_a_picture_that_cannot_be_decoded_is_named_although_it_would_stay_encoded(root, monkeypatch, settings, refuses):
+    unpack(root, monkeypatch, settings, {})
+    path = root / "imagenet_c" / "fog" / "5" / sorted(NAMES)[-1]
+    path.write_bytes(path.read_bytes()[:-200])
+    monkeypatch.setattr(_encoded, "ENCODED_ABOVE", 0)
+    with refuses(DataError, "in", "imagenet_c/fog/5 cannot be decoded"):
+        prepared(root)
+    assert not (root / "out" / "manifest.json").exists()
 
 
 def test_it_belongs_to_the_rows_of_imagenet_and_not_to_those_of_a_variant():

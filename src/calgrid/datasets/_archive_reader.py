@@ -14,11 +14,12 @@ from calgrid.storage.sources import files_below
 
 @dataclass(frozen=True)
 class ArchiveReader:
-    """Where files lie, their names, and what returns the content of one."""
+    """Where files lie, their names, and what returns the content of one, and its size in bytes."""
 
     place: Path
     names: Collection[str]
     read: Callable[[str], bytes]
+    size: Callable[[str], int]
 
 
 def open_archive(place: Path, wanted: Callable[[str], bool] = bool) -> ArchiveReader:
@@ -34,7 +35,9 @@ def open_archive(place: Path, wanted: Callable[[str], bool] = bool) -> ArchiveRe
     """
     if place.is_dir():
         names = [name for name, _ in files_below(place) if wanted(name)]
-        return ArchiveReader(place, names, lambda name: (place / name).read_bytes())
+        return ArchiveReader(
+            place, names, lambda name: (place / name).read_bytes(), lambda name: (place / name).stat().st_size
+        )
     return (_open_zip if zipfile.is_zipfile(place) else _open_tar)(place, wanted)
 
 
@@ -58,7 +61,7 @@ def _open_tar(archive: Path, wanted: Callable[[str], bool]) -> ArchiveReader:
             raise DataError(f"The archive {archive} ends within '{name}': replace it.")
         return content
 
-    return ArchiveReader(archive, found, read)
+    return ArchiveReader(archive, found, read, lambda name: found[name][1])
 
 
 def _open_zip(archive: Path, wanted: Callable[[str], bool]) -> ArchiveReader:
@@ -75,4 +78,4 @@ def _open_zip(archive: Path, wanted: Callable[[str], bool]) -> ArchiveReader:
         except DAMAGED as error:
             raise DataError(f"'{name}' in {archive} is damaged ({error}): replace the archive.") from None
 
-    return ArchiveReader(archive, found, read)
+    return ArchiveReader(archive, found, read, lambda name: found[name].file_size)

@@ -10,14 +10,18 @@ them at least once), the size of the pictures (which must then all be equal), an
 each channel over the training images.
 """
 
+import itertools
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
+from calgrid.datasets import _encoded
+from calgrid.datasets._encoded import EncodedImages, Scaling, collected
 from calgrid.datasets._pictures import counted, decode
 from calgrid.datasets._splits import draw_val, stratified_order
 from calgrid.datasets.base import Dataset, ImageSplit, chunked, scratch_array
@@ -108,7 +112,7 @@ class ImageFiles(Dataset):
             for role in roles:
                 chosen = rows[role] if source is train else np.arange(len(source.labels))
                 # rows count through all files, so that those of two files are never taken for the same
-                splits[role] = ImageSplit(self._decode(role, source, chosen), source.labels[chosen], chosen + offset)
+                splits[role] = ImageSplit(self._images(role, source, chosen), source.labels[chosen], chosen + offset)
             offset += len(source.labels)
         self.found = self._facts(splits["train"].images, sources)
         return {role: splits[role] for role in ("train", "val", "test")}
@@ -147,6 +151,17 @@ class ImageFiles(Dataset):
                 raise DataError(f"subset is {self.subset}, but {len(left)} training rows are left: ask for fewer.")
             rows["train"] = left[np.sort(stratified_order(labels[left], self.split_seed)[: self.subset])]
         return rows
+
+    def _images(self, role: str, source: Source, rows: Rows) -> NDArray[np.uint8]:
+        """Return the pictures at ``rows``: to be decoded when they are read, or as an array on the disk."""
+        for where, content in itertools.islice(source.read(rows[:1]), 1):
+            shape = (len(rows), *decode(content, self.image_size, self.resize, where).shape)
+            if (most := math.prod(shape)) > _encoded.ENCODED_ABOVE:
+                encoded = collected(source.read(rows), self.scratch, most)
+                if encoded is not None:
+                    images = EncodedImages(encoded, shape, Scaling(self.image_size, self.resize), self.threads)
+                    return cast(NDArray[np.uint8], images)  # stands for an array
+        return self._decode(role, source, rows)
 
     def _decode(self, role: str, source: Source, rows: Rows) -> NDArray[np.uint8]:
         """Decode the pictures at ``rows`` one by one into an array on the disk."""
@@ -196,7 +211,7 @@ def channel_statistics(images: NDArray[np.uint8]) -> tuple[list[float], list[flo
         chunk = part.astype(np.int64)
         total += chunk.sum(axis=(0, 2, 3))
         squares += (chunk**2).sum(axis=(0, 2, 3))
-    count = images.size // images.shape[1]
+    count = math.prod(images.shape) // images.shape[1]
     mean = total / count
     std = np.sqrt(np.maximum(squares / count - mean**2, 0))
     if (std < 0.01).any():

@@ -14,18 +14,17 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from calgrid.datasets._archive_reader import ArchiveReader
-from calgrid.datasets._pictures import SUFFIXES, Interpolation, counted, decode
+from calgrid.datasets._encoded import Encoded, EncodedImages, Scaling
+from calgrid.datasets._pictures import SUFFIXES, Interpolation
 from calgrid.datasets._splits import draw_val
-from calgrid.datasets.base import Dataset, ImageSplit, scratch_array
+from calgrid.datasets.base import Dataset, ImageSplit
 from calgrid.errors import DataError
-from calgrid.parallel import in_threads
-from calgrid.progress import log
 
 #: pixels of a side, and of the shorter side before the cut
 SIZE = 224
@@ -81,44 +80,17 @@ class Pictures:
         labels = np.array([number[name.split("/")[0]] for name in names], dtype=np.int64)
         return cls(store, names, [found[name] for name in names], labels)
 
-    def decoded(self, rows: NDArray[np.int64], scratch: Path | None, title: str, threads: int) -> NDArray[np.uint8]:
-        """Decode the pictures at some rows one by one, into an array on the disk."""
-        images = scratch_array((len(rows), 3, SIZE, SIZE), scratch)
-        for place, picture in enumerate(counted(in_threads(self.decode, rows, threads), len(rows), title)):
-            images[place] = picture
-        return images
-
-    def undecoded(self, rows: NDArray[np.int64], title: str, threads: int) -> "Undecoded":
+    def at(self, rows: NDArray[np.int64], threads: int) -> NDArray[np.uint8]:
         """Return the pictures at some rows as an array that decodes what is read of it."""
-        return Undecoded(self, rows, title, threads)
-
-    def decode(self, row: int) -> NDArray[np.uint8]:
-        """Decode one picture."""
-        member = self.members[row]
-        where = f"'{member}' in {self.store.place}"
-        return decode(self.store.read(member), SIZE, self.resize, where, interpolation=self.interpolation)
-
-
-class Undecoded:
-    """Stands for an array of images ``(N, 3, 224, 224)``: a slice of it decodes these pictures, and keeps none."""
-
-    dtype, ndim = np.dtype(np.uint8), 4
-
-    def __init__(self, pictures: Pictures, rows: NDArray[np.int64], title: str, threads: int) -> None:
-        self._pictures, self._rows, self._title, self._threads = pictures, rows, title, threads
-        self.shape = (len(rows), 3, SIZE, SIZE)
-
-    def __len__(self) -> int:
-        return len(self._rows)
-
-    def __getitem__(self, part: slice) -> NDArray[np.uint8]:
-        rows = self._rows[part]
-        if not part.start:
-            log(f"decode {self._title}: {len(self):,} images")
-        images = np.empty((len(rows), *self.shape[1:]), np.uint8)
-        for place, picture in enumerate(in_threads(self._pictures.decode, rows, self._threads)):
-            images[place] = picture
-        return images
+        members = [self.members[row] for row in rows]
+        source = Encoded(
+            lambda row: self.store.read(members[row]),
+            lambda row: f"'{members[row]}' in {self.store.place}",
+            lambda: sum(map(self.store.size, members)),
+        )
+        shape = (len(rows), 3, SIZE, SIZE)
+        images = EncodedImages(source, shape, Scaling(SIZE, self.resize, self.interpolation), threads)
+        return cast(NDArray[np.uint8], images)  # stands for an array
 
 
 def by_class(store: ArchiveReader, inside: str = "") -> dict[str, str]:
@@ -171,9 +143,7 @@ class Evaluated(Dataset):
         pictures = dataclasses.replace(self.pictures(data_root), resize=self.resize, interpolation=self.interpolation)
         rows = draw_fifth(pictures.labels, self.split_seed)
         return {
-            name: ImageSplit(
-                pictures.decoded(chosen, self.scratch, name, self.threads), pictures.labels[chosen], chosen
-            )
+            name: ImageSplit(pictures.at(chosen, self.threads), pictures.labels[chosen], chosen)
             for name, chosen in rows.items()
         }
 

@@ -7,6 +7,9 @@
     digits_c/   images.npy  labels.npy  manifest.json      all settings, one after another
     photos/     test_images.npy  test_labels.npy  manifest.json
 
+Images of a large split stay encoded: ``test_images.bin`` has the bytes of all picture files,
+``test_images_offsets.npy`` where each begins. They are decoded when they are read, to the pixels of an array.
+
 The manifest is moved into place last, so a folder that has one is complete. Preparing again gives the same bytes.
 """
 
@@ -18,6 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from calgrid.datasets._encoded import EncodedImages, Scaling, concatenated
 from calgrid.datasets.base import ImageSplit
 from calgrid.errors import DataError, StateError
 from calgrid.storage.records import FILES, Record, digest_of, read_record
@@ -40,7 +44,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class Prepared:
-    """A prepared folder: memory-mapped arrays and what the manifest says about them.
+    """A prepared folder: memory-mapped arrays, or encoded images, and what the manifest says about them.
 
     Attributes
     ----------
@@ -82,14 +86,17 @@ class Prepared:
         Record(self.folder, MANIFEST, self.manifest).verify()
 
 
-def open_prepared(folder: Path | str, verify: bool = False, fingerprint: str | None = None) -> Prepared:
-    """Open a prepared folder; its arrays are memory-mapped read-only.
+def open_prepared(
+    folder: Path | str, verify: bool = False, fingerprint: str | None = None, threads: int = 1
+) -> Prepared:
+    """Open a prepared folder; its arrays are memory-mapped read-only, and encoded images decoded when they are read.
 
     Parameters
     ----------
     folder : what :func:`prepare` wrote.
     verify : also verify all files, see :meth:`Prepared.verify`.
     fingerprint : what a configured data set must have been prepared for.
+    threads : that decode pictures; the pixels do not depend on them.
 
     Raises
     ------
@@ -104,7 +111,7 @@ def open_prepared(folder: Path | str, verify: bool = False, fingerprint: str | N
             f"{folder} holds '{manifest['id']}' of another configuration or code version (fingerprint {found}, "
             f"expected {fingerprint}): prepare it again, and give data sets of different options different names."
         )
-    splits = {name: _open_split(folder, facts) for name, facts in manifest["splits"].items()}
+    splits = {name: _open_split(folder, facts, threads) for name, facts in manifest["splits"].items()}
     prepared = Prepared(
         id=manifest["id"],
         role=manifest["role"],
@@ -131,9 +138,25 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
     return manifest
 
 
-def _open_split(folder: Path, facts: Mapping[str, Any]) -> ImageSplit:
+def _open_split(folder: Path, facts: Mapping[str, Any], threads: int) -> ImageSplit:
     names = ("images", "labels", *(["distribution"] if "distribution" in facts else []))
-    return ImageSplit(**{name: _open_array(folder, facts[name]) for name in names})
+    opened = {name: _open_array(folder, facts[name]) for name in names if "offsets" not in facts[name]}
+    return ImageSplit(**{"images": _open_encoded(folder, facts["images"], threads), **opened})
+
+
+def _open_encoded(folder: Path, facts: Mapping[str, Any], threads: int) -> Any:
+    """Images that stand for an array; None where they are one."""
+    if "offsets" not in facts:
+        return None
+    path, offsets = folder / facts["file"], _open_array(folder, facts["offsets"])
+    try:
+        content = np.memmap(path, dtype=np.uint8, mode="r")
+    except (OSError, ValueError) as error:
+        raise DataError(f"{path} cannot be read ({error}): prepare the data set again.") from error
+    if len(content) != offsets[-1] or len(offsets) != facts["shape"][0] + 1:
+        raise DataError(f"{path} has not the size that its manifest says: prepare the data set again.")
+    source = concatenated(content, offsets, path)
+    return EncodedImages(source, tuple(facts["shape"]), Scaling(**facts["scaling"]), threads)
 
 
 def _open_array(folder: Path, facts: Mapping[str, Any]) -> NDArray[Any]:

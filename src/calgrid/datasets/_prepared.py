@@ -15,9 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calgrid.conventions import NO_LABEL
+from calgrid.datasets._encoded import EncodedImages, stays_encoded
 from calgrid.datasets._manifest import FORMAT, MANIFEST, SHIFT_SPLIT, Prepared, open_prepared
 from calgrid.datasets.base import Dataset, ImageSplit, ShiftFamily, ShiftSetting, chunked
 from calgrid.errors import ConfigError, DataError
+from calgrid.progress import log
 from calgrid.registry import ComponentSpec, load, spec
 from calgrid.storage.atomic import replacing
 from calgrid.storage.logits import validate_distribution
@@ -65,8 +67,12 @@ def prepare(
     entry, parts, settings = _build(entry, component, base, root)
     found = component.found
     entry = dataclasses.replace(entry, info={**entry.info, **found})
+    for name, splits in parts.items():
+        if stays_encoded([split.images for split in splits]):
+            log(f"{name}: {sum(map(len, splits)):,} images stay encoded; each is decoded to check it")
     twins = _check_built(entry, parts, settings)
     path = Path(out_dir) / MANIFEST
+    before = _listed_files(path)
     with contextlib.ExitStack() as pending:  # all arrays take their places when it closes
         manifest = (
             _describe(entry, base)
@@ -77,6 +83,8 @@ def prepare(
         )
         _withdraw_unless_equal(path, manifest)
     write_record(path, manifest)
+    for name in before - set(manifest[FILES]):  # arrays, where images are encoded now
+        path.with_name(name).unlink(missing_ok=True)
     return path
 
 
@@ -165,6 +173,9 @@ def _check_built(
         registered = [(s, severity) for s in entry.info["shifts"] for severity in entry.info["severities"]]
         if named != registered:
             raise DataError(f"Settings built for '{entry.id}' are {named}, registered are {registered}.")
+        if stays_encoded([setting.split.images for setting in settings]):
+            for _ in itertools.chain.from_iterable(chunked(setting.split.images) for setting in settings):
+                pass  # what cannot be decoded raises; images of data sets are decoded to compare them
     else:
         sizes = {name: len(split) for name, (split,) in parts.items()}
         if sizes != entry.info.get("sizes", sizes):
@@ -275,10 +286,11 @@ def _write_split(
     prefix = "" if name == SHIFT_SPLIT else f"{name}_"
     rows = [split.rows for split in splits if split.rows is not None]
     names = ("images", "labels", *(["distribution"] if splits[0].distribution is not None else []))
-    arrays = {
-        each: _write_array(pending, folder / f"{prefix}{each}.npy", [getattr(split, each) for split in splits], files)
-        for each in names
-    }
+    arrays = {}
+    for each in names:
+        values = [getattr(split, each) for split in splits]
+        write = _write_encoded if each == "images" and stays_encoded(values) else _write_array
+        arrays[each] = write(pending, folder / f"{prefix}{each}.npy", values, files)
     return {
         "size": sum(len(split) for split in splits),
         **arrays,
@@ -304,6 +316,31 @@ def _write_array(
             file.write(block.data)
         files[path.name] = {"bytes": file.tell(), "sha256": digest.hexdigest()}
     return {"file": path.name, "dtype": dtype.name, "shape": list(shape)}
+
+
+def _write_encoded(
+    pending: contextlib.ExitStack, path: Path, parts: Sequence[EncodedImages], files: dict[str, dict[str, Any]]
+) -> dict[str, Any]:
+    """Write encoded pictures as one file, and where each of them begins in it as an array."""
+    encoded, offsets, digest = path.with_suffix(".bin"), [0], hashlib.sha256()
+    with pending.enter_context(replacing(encoded)).open("wb") as file:
+        for content in itertools.chain.from_iterable(part.contents() for part in parts):
+            digest.update(content)
+            file.write(content)
+            offsets.append(offsets[-1] + len(content))
+    files[encoded.name] = {"bytes": offsets[-1], "sha256": digest.hexdigest()}
+    begins = _write_array(pending, path.with_name(f"{path.stem}_offsets.npy"), [np.array(offsets)], files)
+    shape = [sum(map(len, parts)), *parts[0].shape[1:]]
+    scaling = dataclasses.asdict(parts[0].scaling)
+    return {"file": encoded.name, "dtype": "uint8", "shape": shape, "offsets": begins, "scaling": scaling}
+
+
+def _listed_files(path: Path) -> set[str]:
+    """Names of the files that a manifest lists; none if there is no manifest."""
+    try:
+        return set(read_record(path, "manifest")[FILES])
+    except (DataError, KeyError):
+        return set()
 
 
 def _withdraw_unless_equal(path: Path, manifest: Mapping[str, Any]) -> None:

@@ -5,18 +5,16 @@ no calibrator is scored on a picture that it was fitted on without the corruptio
 pixels; as in SMART they are scaled and cut like the clean ones, although their authors only cut them.
 
 Taken are, below data_root, the published archives, or the folder ``imagenet_c`` with ``corruption/severity/wnid/file``
-or ``category/corruption/severity/wnid/file``. Prepared, 19 settings take 114 GB on the disk; they are decoded picture
-by picture while they are written, so little memory is needed.
+or ``category/corruption/severity/wnid/file``. The pictures of the 19 settings stay encoded and take as much of the disk
+as they do in the archives; as arrays they would take 114 GB.
 """
 
 import re
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import cast
 
 import numpy as np
-from numpy.typing import NDArray
 
 from calgrid import registry
 from calgrid.datasets._archive_reader import ArchiveReader, open_archive
@@ -83,8 +81,7 @@ class ImagenetC(ShiftFamily):
             raise DataError(
                 f"{store.place} has not exactly the pictures of ImageNet's validation set under {name}: complete them."
             )
-        images = cast(NDArray[np.uint8], pictures.undecoded(rows, name, self.threads))  # stands for an array
-        return ImageSplit(images, pictures.labels[rows], rows)
+        return ImageSplit(pictures.at(rows, self.threads), pictures.labels[rows], rows)
 
     def _archives(self, data_root: Path | None, wanted: list[tuple[str, int]]) -> list[ArchiveReader]:
         """The published archives, with the wanted settings only."""

@@ -68,8 +68,8 @@ def predict(
     where = environment.choose_device(device)
     states, description = load_checkpoint(model, spec["run_fingerprint"])
     environment.prepare(where, threads, description["spec"]["protocol"]["deterministic"])
-    prepared = open_prepared(data, fingerprint=description["spec"].get("data"))
-    shifted = {family: open_prepared(place) for family, place in families.items()}
+    prepared = open_prepared(data, fingerprint=description["spec"].get("data"), threads=threads)
+    shifted = {family: open_prepared(place, threads=threads) for family, place in families.items()}
     checkpoints = spec["checkpoints"]
     digests = {family: images.digest for family, images in shifted.items()}
     inputs = {"model": model_digest(model), "data": prepared.digest, **digests}

@@ -35,7 +35,7 @@ def probe(spec: ProbeSpec, model: Path, data: Path, out: Path, *, device: str = 
     where = environment.choose_device(device)
     states, description = load_checkpoint(model, spec["run_fingerprint"])
     environment.prepare(where, threads, description["spec"]["protocol"]["deterministic"])
-    prepared = open_prepared(data, fingerprint=description["spec"].get("data"))
+    prepared = open_prepared(data, fingerprint=description["spec"].get("data"), threads=threads)
     inputs = {"model": model_digest(model), "data": prepared.digest}
     chosen = spec["probe"]
     measurement = build_probe(chosen["id"], **chosen["options"])

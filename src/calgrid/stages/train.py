@@ -54,7 +54,7 @@ def train(
     where = environment.choose_device(device)
     environment.prepare(where, threads, spec["protocol"]["deterministic"])
     first = _first_stage_state(spec, first_stage)
-    prepared = open_prepared(data, fingerprint=spec.get("data"))
+    prepared = open_prepared(data, fingerprint=spec.get("data"), threads=threads)
     inputs = {"data": prepared.digest}
     if first is not None and first_stage is not None:
         inputs["first_stage"] = model_digest(first_stage)

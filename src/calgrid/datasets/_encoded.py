@@ -1,0 +1,128 @@
+"""Pictures that stay encoded on the disk and are decoded when they are read.
+
+As arrays, ImageNet-C would take 114 GB, and a network reads each picture once. A large split is therefore one file with
+the bytes of all picture files, one after another, and an array that says where each begins.
+"""
+
+import math
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calgrid.datasets._pictures import Interpolation, decode
+from calgrid.errors import DataError
+from calgrid.parallel import in_threads
+
+#: images of a split that take more bytes as an array stay encoded, unless that takes more still
+ENCODED_ABOVE = 4 * 10**9
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """How pictures are scaled and cut, see :func:`calgrid.datasets._pictures.decode`."""
+
+    size: int | None
+    resize: int | None
+    interpolation: Interpolation = "bilinear"
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """Encoded pictures: the bytes of each, by its row; what to call it in a message; and the bytes of all together."""
+
+    read: Callable[[int], bytes]
+    name: Callable[[int], str]
+    size: Callable[[], int]
+
+
+class EncodedImages:
+    """Stands for an array of images uint8 ``(N, 3, H, W)``: what is read of it is decoded, and not kept.
+
+    Parameters
+    ----------
+    source : the pictures. shape : of the array that this stands for.
+    threads : that decode pictures; the pixels do not depend on them.
+    """
+
+    dtype, ndim = np.dtype(np.uint8), 4
+
+    def __init__(self, source: Encoded, shape: tuple[int, ...], scaling: Scaling, threads: int = 1) -> None:
+        self._source, self.shape, self.scaling, self._threads = source, shape, scaling, threads
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, rows: int | slice | NDArray[np.integer]) -> NDArray[np.uint8]:
+        """Decode the images of a slice, those at some rows ``(n,)``, or one."""
+        chosen = np.arange(len(self))[rows]
+        if not chosen.ndim:
+            return self._decode(int(chosen))
+        images = np.empty((len(chosen), *self.shape[1:]), np.uint8)
+        for place, picture in enumerate(in_threads(self._decode, chosen.tolist(), self._threads)):
+            images[place] = picture
+        return images
+
+    def __array__(self, dtype: object = None, copy: bool | None = None) -> NDArray[np.uint8]:
+        return self[:]
+
+    def _decode(self, row: int) -> NDArray[np.uint8]:
+        where, scaling = self._source.name(row), self.scaling
+        picture = decode(
+            self._source.read(row), scaling.size, scaling.resize, where, interpolation=scaling.interpolation
+        )
+        if picture.shape != self.shape[1:]:
+            height, width = picture.shape[1:]
+            raise DataError(
+                f"{where} has {height}x{width} pixels, other images {self.shape[2]}x{self.shape[3]}: give image_size."
+            )
+        return picture
+
+    def contents(self) -> Iterator[bytes]:
+        """Encoded pictures in their order."""
+        return map(self._source.read, range(len(self)))
+
+    @property
+    def encoded_bytes(self) -> int:
+        """Bytes of all encoded pictures."""
+        return self._source.size()
+
+
+def stays_encoded(parts: Sequence[Any]) -> bool:
+    """Whether images of one file are to stay encoded: they can, are many, and take no more bytes so."""
+    size = sum(math.prod(part.shape) for part in parts)
+    encoded = all(isinstance(part, EncodedImages) for part in parts)
+    return encoded and size > ENCODED_ABOVE and sum(part.encoded_bytes for part in parts) <= size
+
+
+def concatenated(content: NDArray[np.uint8], offsets: NDArray[np.int64], where: Path | str) -> Encoded:
+    """Pictures whose bytes lie one after another, the picture of row i from ``offsets[i]`` to ``offsets[i + 1]``."""
+    return Encoded(
+        lambda row: content[offsets[row] : offsets[row + 1]].tobytes(),
+        lambda row: f"Image {row} of {where}",
+        lambda: int(offsets[-1]),
+    )
+
+
+def collected(pictures: Iterable[tuple[str, bytes]], folder: Path | None, most: int) -> Encoded | None:
+    """Put encoded pictures, given with what to call them, into a file that vanishes with them or the process.
+
+    None if they take more than ``most`` bytes. ``folder`` is on the disk of the file; None: where such files go.
+    """
+    if folder is not None:
+        folder.mkdir(parents=True, exist_ok=True)
+    offsets, names = [0], []
+    with tempfile.TemporaryFile(dir=folder) as file:
+        for name, content in pictures:
+            file.write(content)
+            names.append(name)
+            offsets.append(offsets[-1] + len(content))
+            if offsets[-1] > most:
+                return None
+        file.flush()
+        found = concatenated(np.memmap(file, dtype=np.uint8, mode="r"), np.array(offsets), "")
+    return Encoded(found.read, names.__getitem__, found.size)
