@@ -71,8 +71,7 @@ def predict(
     prepared = open_prepared(data, fingerprint=description["spec"].get("data"), threads=threads)
     shifted = {family: open_prepared(place, threads=threads) for family, place in families.items()}
     checkpoints = spec["checkpoints"]
-    digests = {family: images.digest for family, images in shifted.items()}
-    inputs = {"model": model_digest(model), "data": prepared.digest, **digests}
+    inputs = {"model": model_digest(model), "data": prepared.digest, **{f: each.digest for f, each in shifted.items()}}
     kept = _kept(out, spec, inputs)
 
     def produce(folder: Path) -> dict[str, Any]:
@@ -82,17 +81,12 @@ def predict(
         protocol = description["spec"]["protocol"]
         network, procedure = build_network(description["spec"], prepared.n_classes)
         network = to_device(network, protocol, where)
-        shape = protocol["channels_last"], protocol["crop_size"]
-        exporter = _Exporter(spec, prepared, network, procedure, where, *shape)
-        alike = {"fingerprint": spec["fingerprint"], "device": where.type, **{n: inputs[n] for n in ("model", "data")}}
+        exporter = _Exporter(spec, prepared, network, procedure, where, protocol)
         with Progress("predict", len(checkpoints) * (len(SPLITS) + len(shifted)), "file") as progress:
             for checkpoint in checkpoints:
                 network.load_state_dict(states[f"{checkpoint}.model"])
                 procedure.load_state_dict(states.get(f"{checkpoint}.procedure", {}))
-                exporter.head(folder / head_file(checkpoint))
-                for name in (*SPLITS, *shifted):
-                    file = KeptFile(folder, logits_file(checkpoint, name), {**alike, "images": digests.get(name)})
-                    exporter.write(file, name, checkpoint, shifted.get(name))
+                for _ in exporter.write(folder, checkpoint, shifted, inputs):
                     progress.advance()
         _copy_files(_of_families(checkpoints, kept), out, folder)
         return environment.run_record(spec, time.monotonic() - begin, where)
@@ -145,23 +139,29 @@ class _Exporter:
         network: Network,
         procedure: Procedure[Any],
         device: torch.device,
-        channels_last: bool,
-        crop_size: int | None,
+        protocol: Mapping[str, Any],
     ) -> None:
         self.spec, self.prepared, self.network, self.procedure = spec, prepared, network, procedure
-        self.device, self.channels_last, self.crop_size = device, channels_last, crop_size
+        self.device, self.channels_last, self.crop_size = device, protocol["channels_last"], protocol["crop_size"]
         # shift families and out-of-distribution sets are compared with the test split: all of them alike
         self.tested = replace(prepared, **spec.get("test_normalisation", {}))
 
-    def write(self, file: KeptFile, name: str, checkpoint: str, shifted: Prepared | None) -> None:
-        """Write the file of a split, or of a shift family where its images are given."""
-        if file.is_complete():
-            return
-        with file.completing() as path:
-            if shifted is None:
-                write_logits(path, self.split(file, name, checkpoint))
-            else:
-                write_logits(path, self.family(file, name, shifted, checkpoint))
+    def write(
+        self, folder: Path, checkpoint: str, shifted: Mapping[str, Prepared], inputs: Mapping[str, str]
+    ) -> Iterator[str]:
+        """Write all files of a checkpoint, and yield the name of each."""
+        self.head(folder / head_file(checkpoint))
+        for name in (*SPLITS, *shifted):
+            read = [inputs["model"], inputs["data"], inputs.get(name)]
+            about = {"fingerprint": self.spec["fingerprint"], "device": self.device.type, "inputs": read}
+            file = KeptFile(folder, logits_file(checkpoint, name), about)
+            if not file.is_complete():
+                with file.completing() as path:
+                    if name in shifted:
+                        write_logits(path, self.family(file, name, shifted[name], checkpoint))
+                    else:
+                        write_logits(path, self.split(file, name, checkpoint))
+            yield name
 
     def head(self, path: Path) -> None:
         """Write the linear layer that turns the exported features into logits, if that is what the network has."""
