@@ -13,14 +13,23 @@ from calgrid.calibrators import build_calibrator
 from calgrid.metrics import bootstrap, evaluate, evaluate_ood, evaluate_soft
 from calgrid.reporting.figures import write_figures
 from calgrid.reporting.tables import write_tables
-from calgrid.stages.aggregate import collect_diagnostics, shift_means
+from calgrid.stages.aggregate import collect_diagnostics, shift_means, shift_summary
 from calgrid.stages.diagnostics import Diagnostics, shown_calibrators
 from calgrid.statistics import summarise
 from calgrid.storage.layout import RunKey
 from calgrid.storage.logits import Logits, write_logits
 from calgrid.storage.records import CALIBRATE, FILES, listed, write_record
-from calgrid.storage.schema import COST_COLUMNS, COSTS, METRICS, SHIFT_MEANS, SUMMARY
-from calgrid.storage.tables import write_frame
+from calgrid.storage.schema import (
+    CONDITION,
+    COST_COLUMNS,
+    COSTS,
+    METRICS,
+    SHIFT_MEANS,
+    SHIFT_SUMMARY,
+    SHIFT_SUMMARY_COLUMNS,
+    SUMMARY,
+)
+from calgrid.storage.tables import join, table_of_rows, write_frame
 
 #: method -> (how far it separates the classes, factor on its calibrated logits: above 1 is over-confident)
 METHODS = {
@@ -121,11 +130,19 @@ def _write(folder, recipe, runs, rows, costs):
     }
     write_frame(folder / METRICS, metrics)
     write_frame(folder / SUMMARY, summarise(metrics, "ce", recipe.published, 0.95))
-    write_frame(folder / SHIFT_MEANS, shift_means(metrics))
+    write_means(folder, metrics)
     write_frame(folder / COSTS, pd.DataFrame(costs, columns=list(COST_COLUMNS)))
     collect_diagnostics(manifest, folder)
     write_record(folder / "manifest.json", manifest)
     return Written(folder, manifest)
+
+
+def write_means(folder, metrics):
+    """Write means over shifts, and their summary, as ``aggregate`` does."""
+    means = shift_means(metrics)
+    write_frame(folder / SHIFT_MEANS, means)
+    summary = [shift_summary(part, "ce", 0.95) for _, part in means.groupby(list(CONDITION))]
+    write_frame(folder / SHIFT_SUMMARY, join([table_of_rows([], SHIFT_SUMMARY_COLUMNS), *summary]).to_pandas())
 
 
 def _manifest_run(key, run, recipe):

@@ -25,8 +25,8 @@ from calgrid.reporting.papers.smart import backbone_bars, corruption_reduction, 
 from calgrid.reporting.papers.smart.fit_on import FITTED
 from calgrid.reporting.study import StudyData
 from calgrid.statistics.margins import solved_temperature as solve
-from calgrid.storage.schema import STUDY_FILES
-from calgrid.storage.tables import read_published
+from calgrid.storage.schema import SHIFT_SUMMARY, STUDY_FILES
+from calgrid.storage.tables import read_frame, read_published, write_frame
 
 #: of the tables of papers, which few edits touch
 pytestmark = pytest.mark.slow
@@ -182,11 +182,9 @@ def printed(tmp_path_factory):
         published=read_published([found["published"]]),
     )
     written = make_study(tmp_path_factory.mktemp("printed"), recipe)
-    data = StudyData(written.folder, {**written.manifest, "papers": [found]})
-    shifted = data.shift_runs
-    fitted_there = shifted.assign(fit_on="same_shift", calibrator=shifted["calibrator"] + " (same_shift)")
-    data.shift_runs = pd.concat([shifted, fitted_there], ignore_index=True)
-    return data
+    shifted = read_frame(written.folder / SHIFT_SUMMARY)
+    write_frame(written.folder / SHIFT_SUMMARY, pd.concat([shifted, shifted.assign(fit_on="same_shift")]))
+    return StudyData(written.folder, {**written.manifest, "papers": [found]})
 
 
 def test_printed_numbers_stand_beside_ours(printed):

@@ -272,6 +272,25 @@ def test_many_groups_fold_all_but_the_first(build):
     assert len(folded) >= 2
 
 
+def test_what_nobody_reads_in_one_page_is_named_and_linked(build, monkeypatch):
+    for place in ("table.SHOWN_ROWS", "provenance.SHOWN_ROWS", "html.SHOWN_FIGURES"):
+        monkeypatch.setattr(f"calgrid.reporting.{place}", 1)
+    study = build(backbones=("a", "b", "c"), methods=("ce",), seeds=(0,), shifts=(), ood=(), resamples=0)
+    write_tables(study.folder, study.manifest, study.folder / "tables")
+    facts = {"title": "T", "caption": "", "category": "Methods", "figure": "kind"}
+    write_index(study.folder / "figures", [{"id": f"{n}+", "file": f"{n}+.png", **facts} for n in "xyz"])
+    (study.folder / "figures" / "x+.png").write_bytes(b"")  # the others are not read
+    write_report(study.folder, study.manifest, study.folder / "report.html")
+    page = Page((study.folder / "report.html").read_text())
+    links = [each["href"] for each in page.all("a")]
+    assert len(page.all("img")) == 1
+    assert [each for each in links if "figures" in each] == ["figures/y%2B.png", "figures/z%2B.png"]
+    assert links[-2:] == ["manifest.json", "runs.json"]
+    methods = next(each for each in read_index(study.folder / "tables") if each["id"] == "methods")
+    assert (len(methods["sections"]), methods["further"]) == (1, ["digits, b", "digits, c"])
+    assert "Not shown here but in the file: digits, b; digits, c." in " ".join(" ".join(page.text).split())
+
+
 def test_cells_can_be_sorted_by_their_full_value(study, page):
     values = {float(cell["data-sort"]) for cell in page.all("td") if "data-sort" in cell}
     summary = pd.read_parquet(study.folder / "summary.parquet")

@@ -123,6 +123,17 @@ def test_the_summary_is_that_of_all_rows_at_once(study, monkeypatch):
     assert found["backbone"].is_monotonic_increasing == expected["backbone"].is_monotonic_increasing
 
 
+def test_means_over_shifts_are_summarised_once_for_all(study, monkeypatch):
+    in_small_pieces(monkeypatch)
+    aggregate(read_json(study), study.parent)
+    means, found = (read_frame(study.parent / f"shift_{name}.parquet") for name in ("means", "summary"))
+    expected = summarise(means, "ce", level=0.95)
+    pd.testing.assert_frame_equal(found.drop(columns="n_shifts"), expected[found.columns[:-1]], check_dtype=False)
+    graded = found[found["severity"] > 0].groupby("severity")["shift"].unique()
+    assert {severity: list(names) for severity, names in graded.items()} == {1: ["mean"], 2: ["mean"]}
+    assert set(found["n_shifts"]) == {2}  # noise and blur, though severity 2 has noise alone
+
+
 def test_pieces_and_slices_change_no_byte(study, tmp_path, monkeypatch):
     aggregate(read_json(study), tmp_path / "whole")
     in_small_pieces(monkeypatch)

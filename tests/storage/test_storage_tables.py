@@ -14,6 +14,7 @@ from calgrid.storage.tables import (
     join_any,
     read_frame,
     read_result,
+    read_rows,
     table_of_rows,
     to_table,
     with_columns,
@@ -159,6 +160,20 @@ def test_tables_of_other_columns_are_joined_and_what_they_lack_is_missing():
     assert found["x"].isna().tolist() == [False, False, True]
     assert found["y"].isna().tolist() == [True, True, False]
     assert str(found["word"].dtype) == "category"
+
+
+def test_rows_of_some_values_are_read_from_every_row_group(tmp_path, refuses):
+    frame = pd.DataFrame({"word": list("abcabc"), "level": [1, 1, 2, 2, 3, 3], "value": np.arange(6.0)})
+    with pq.ParquetWriter(tmp_path / "t.parquet", to_table(frame).schema) as writer:
+        for rows in (frame[:2], frame[2:]):  # whose words have other numbers
+            writer.write_table(to_table(rows))
+    found = read_rows(tmp_path / "t.parquet", "table", {"word": ("a", "c", "x"), "level": (2, 3)})
+    assert found.to_dict("list") == {"word": ["c", "a", "c"], "level": [2, 2, 3], "value": [2.0, 3.0, 5.0]}
+    words = read_rows(tmp_path / "t.parquet", "table", {"level": (2, 1)}, ["word"], distinct=True)
+    assert words["word"].tolist() == ["a", "b", "c"]
+    assert read_rows(tmp_path / "t.parquet", "table", {"word": ("x",)}).dtypes["word"] == "str"
+    with refuses(StateError, "The table", "lacks the column colour", "delete it and run again"):
+        read_rows(tmp_path / "t.parquet", "table", {"colour": ("red",)})
 
 
 def test_a_frame_without_rows_becomes_a_table_of_the_same_types():

@@ -16,7 +16,7 @@ def histories(data: StudyData, group: Group, column: str = "epoch") -> pd.DataFr
     ----------
     column : what must have been measured at least once; the epoch is there always. External runs have no history.
     """
-    rows = _of_condition(data.table(HISTORIES), group)
+    rows = _of_condition(data, HISTORIES, group)
     if column not in rows:
         return rows.iloc[:0]
     measured = rows.groupby(["method", "seed"])[column].transform("count") > 0
@@ -35,7 +35,7 @@ def last_samples(data: StudyData, group: Group, indicator: str | None = None) ->
     ----------
     indicator : of the runs that are wanted; None wants all.
     """
-    rows = _of_condition(data.table(SAMPLES), group)
+    rows = _of_condition(data, SAMPLES, group)
     wanted = [
         method
         for method in data.methods
@@ -54,8 +54,5 @@ def loss_options(data: StudyData, group: Group, method: str) -> Mapping[str, Any
     return {}
 
 
-def _of_condition(table: pd.DataFrame, group: Group) -> pd.DataFrame:
-    own = pd.Series(True, index=table.index)
-    for name, value in zip(CONDITION, group, strict=False):
-        own &= table[name] == value
-    return table[own]
+def _of_condition(data: StudyData, name: str, group: Group) -> pd.DataFrame:
+    return data.rows(name, **dict(zip(CONDITION, group, strict=False)))

@@ -2,6 +2,7 @@
 
 import base64
 import re
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,8 @@ from calgrid.storage.records import HIDDEN, Record, study_record
 TEMPLATE = "report.html.j2"
 #: the kind of figure that stands first
 HEADLINE = "ece_intervals"
+#: figures of a kind that are in the page; it links those of further data sets and backbones
+SHOWN_FIGURES = 8
 
 
 def write_report(study: Path, manifest: Mapping[str, Any], out: Path) -> None:
@@ -112,11 +115,12 @@ def _index(data: StudyData) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]
         part["numeric"] = [
             any(cell["sort"] is not None for cell in column) for column in zip(*part["rows"], strict=True)
         ]
-    figures = [
-        {**entry, "data": base64.b64encode((study / "figures" / entry["file"]).read_bytes()).decode()}
-        for entry in drawn
-    ]
-    return tables, figures
+    kinds: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for entry in drawn:
+        kinds[entry["figure"]].append(entry)
+    for entry in (entry for alike in kinds.values() for entry in alike[:SHOWN_FIGURES]):
+        entry["data"] = base64.b64encode((study / "figures" / entry["file"]).read_bytes()).decode()
+    return tables, drawn
 
 
 def _headline(figures: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
@@ -130,7 +134,8 @@ def _sections(tables: Sequence[Mapping[str, Any]], figures: Sequence[Mapping[str
         {
             "title": category,
             "tables": [entry for entry in tables if entry["category"] == category],
-            "figures": [entry for entry in figures if entry["category"] == category],
+            "figures": [entry for entry in figures if entry["category"] == category and "data" in entry],
+            "further": [entry for entry in figures if entry["category"] == category and "data" not in entry],
         }
         for category in CATEGORIES
     ]

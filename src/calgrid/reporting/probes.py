@@ -4,11 +4,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import pandas as pd
-import pyarrow.compute as pc
 
 from calgrid.reporting.study import Group, StudyData
-from calgrid.storage.schema import BINS, CONDITION, PROBES, RUN_KEY
-from calgrid.storage.tables import Table, with_words
+from calgrid.storage.schema import BINS, PROBES, RUN_KEY
 
 #: the procedure that retrains a head under masks
 MASKING = "maccal"
@@ -36,8 +34,7 @@ def probed(data: StudyData, group: Group, id: str, options: Sequence[str] = ()) 
     probes = {each["name"]: each for run in data.runs(group) for each in run.get("probes", ()) if each["id"] == id}
     parts = []
     for name, probe in probes.items():
-        rows = _measured(data.stored(PROBES), dict(zip(CONDITION, group, strict=False)) | {"probe": name})
-        rows = rows[rows["checkpoint"] == group.checkpoint]
+        rows = data.rows(PROBES, group, probe=name).dropna(axis="columns", how="all")  # columns of other probes
         known = {option: probe["options"][option] for option in options}
         parts.append(rows.assign(name=_named(rows["method"], name, len(probes) > 1), **known))
     if not parts:
@@ -49,14 +46,6 @@ def probed(data: StudyData, group: Group, id: str, options: Sequence[str] = ()) 
 
 def _named(methods: pd.Series, probe: str, several: bool) -> pd.Series:
     return methods + f" ({probe})" if several else methods
-
-
-def _measured(table: Table, wanted: Mapping[str, str]) -> pd.DataFrame:
-    """Rows of a table of several probes where columns have wanted values, with the columns that they have."""
-    table = with_words(table, encoded=False)
-    for column, value in wanted.items():
-        table = table.filter(pc.equal(table[column], value))
-    return table.select([name for name in table.column_names if table[name].null_count < len(table)]).to_pandas()
 
 
 def seeds(table: pd.DataFrame) -> str:
@@ -75,5 +64,4 @@ def retrained(data: StudyData, group: Group) -> Iterator[Retrained]:
 
 def confidence_bins(data: StudyData, group: Group, n_bins: int) -> pd.DataFrame:
     """Sums over the clean test split in bins of the uncalibrated confidence, one row a method, seed and bin."""
-    rows = data.select(data.table(BINS), group)
-    return rows[rows["n_bins"] == n_bins]
+    return data.rows(BINS, group, n_bins=n_bins)

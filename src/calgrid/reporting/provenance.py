@@ -10,7 +10,8 @@ import yaml
 from calgrid import registry
 from calgrid.errors import ConfigError
 from calgrid.reporting.study import StudyData
-from calgrid.storage.schema import RUN_KEY
+from calgrid.reporting.table import SHOWN_ROWS
+from calgrid.storage.schema import METRICS, RUN_KEY
 
 ENVIRONMENT = ("calgrid", "python", "torch", "device", "device_name", "threads")
 #: kinds of components that a method's name may point to, in order
@@ -19,7 +20,8 @@ METHOD_KINDS = ("loss", "procedure")
 
 def provenance(data: StudyData) -> dict[str, Any]:
     """Everything the report's last section shows."""
-    fingerprints = data.metrics.groupby(list(RUN_KEY))["fingerprint"].agg(lambda values: ", ".join(sorted(set(values))))
+    fingerprints = data.distinct(METRICS, [*RUN_KEY, "fingerprint"]).groupby(list(RUN_KEY))["fingerprint"]
+    fingerprints = fingerprints.agg(lambda values: ", ".join(sorted(values)))
     records = [_record(run, data.facts, fingerprints) for run in data.manifest["runs"]]
     found = Counter(record["environment"] for record in records if any(record["environment"]))
     return {
@@ -27,7 +29,8 @@ def provenance(data: StudyData) -> dict[str, Any]:
         "configuration": yaml.safe_dump(data.manifest["configuration"], sort_keys=True, allow_unicode=True),
         "environment_names": ("calgrid", "Python", "torch", "Device", "Name", "Threads"),
         "environments": [(*environment, count) for environment, count in sorted(found.items())],
-        "runs": records,
+        "n_runs": len(records),
+        "runs": records if len(records) <= SHOWN_ROWS else [],
         "sources": _sources(data),
     }
 

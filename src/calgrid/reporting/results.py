@@ -18,7 +18,7 @@ from calgrid.statistics import compare
 from calgrid.storage.layout import RunKey
 from calgrid.storage.logits import Logits
 from calgrid.storage.records import read_record
-from calgrid.storage.schema import RUN_KEY
+from calgrid.storage.schema import METRICS, RUN_KEY
 
 
 def load_study(path: str | Path) -> "Results":
@@ -92,16 +92,16 @@ class Results:
         -------
         Columns as in :func:`calgrid.statistics.compare`; p_holm is over the metrics' own question alone.
         """
-        rows = self.metrics
+        chosen = self.data.rows(METRICS, split="test")
         for name in (method, against):
             if name not in self.data.methods:
                 raise unknown_id("method", name, self.data.methods)
         if calibrator not in self.data.calibrators:
             raise unknown_id("calibrator", calibrator, self.data.calibrators)
         for name in metrics:
-            if name not in set(rows["metric"]):
-                raise unknown_id("metric", name, set(rows["metric"]))
-        chosen = rows[(rows["split"] == "test") & (rows["calibrator"] == calibrator)]
+            if name not in (known := {*chosen["metric"]}):
+                raise unknown_id("metric", name, known)
+        chosen = chosen[chosen["calibrator"] == calibrator]
         chosen = chosen[chosen["metric"].isin(metrics)] if metrics else chosen
         for name, value in _checked(where).items():
             chosen = chosen[chosen[name] == value]

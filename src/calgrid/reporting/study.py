@@ -2,7 +2,7 @@
 
 import functools
 import re
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -10,10 +10,9 @@ import numpy as np
 import pandas as pd
 
 from calgrid.errors import DataError
-from calgrid.statistics import summarise
 from calgrid.storage.records import AGGREGATE, Record, read_record, verified
-from calgrid.storage.schema import CONDITION, COSTS, METRICS, RUN_KEY, RUNS, SHIFT_MEANS, SUMMARY
-from calgrid.storage.tables import Table, read_frame, read_result
+from calgrid.storage.schema import CONDITION, COSTS, METRICS, RUN_KEY, RUNS, SHIFT_SUMMARY, SUMMARY
+from calgrid.storage.tables import read_frame, read_rows
 
 UNCALIBRATED = "none"
 #: the calibrator that is shown beside the uncalibrated networks where there is room for one only
@@ -58,6 +57,7 @@ class StudyData:
         self.bins: int = statistics["bins"]
         self.comparisons: Sequence[Mapping[str, str]] = statistics.get("comparisons", ())
         self._tables: dict[str, pd.DataFrame] = {}
+        self._paths: dict[str, Path] = {}
 
     def table(self, name: str) -> pd.DataFrame:
         """A file of the study as a frame, read once."""
@@ -65,27 +65,43 @@ class StudyData:
             self._tables[name] = read_frame(self._verified(name), f"file {name}")
         return self._tables[name]
 
-    def stored(self, name: str) -> Table:
-        """A file of the study as it is stored."""
-        return read_result(self._verified(name), f"file {name}")
+    def rows(self, name: str, group: Group | None = None, /, **where: str | int | Collection[str]) -> pd.DataFrame:
+        """Rows of a file of the study, which may be larger than memory.
+
+        Parameters
+        ----------
+        group : whose rows are wanted, where the file has its columns.
+        **where : values of columns, one or several; calibrators as they are called in the file.
+        """
+        return _named_calibrators(read_rows(self._verified(name), f"file {name}", _wanted(group, where)))
+
+    def distinct(
+        self, name: str, columns: Sequence[str], group: Group | None = None, /, **where: str | int | Collection[str]
+    ) -> pd.DataFrame:
+        """Values of some columns in the rows of :meth:`rows`, each combination once, in order of appearance."""
+        path, wanted = self._verified(name), _wanted(group, where)
+        return _named_calibrators(read_rows(path, f"file {name}", wanted, columns, distinct=True))
 
     def _verified(self, name: str) -> Path:
-        return verified(self.folder, AGGREGATE, name, f"file {name}")
+        """Path of a file, the content of which is compared with its record at the first use."""
+        if name not in self._paths:
+            self._paths[name] = verified(self.folder, AGGREGATE, name, f"file {name}")
+        return self._paths[name]
 
     @functools.cached_property
     def metrics(self) -> pd.DataFrame:
-        """All metrics, one row a number."""
+        """All metrics, one row a number: for studies that fit into memory."""
         return _named_calibrators(self.table(METRICS))
 
     @functools.cached_property
     def summary(self) -> pd.DataFrame:
-        """Mean, spread, interval, rank, tests and published value of each metric."""
+        """Mean, spread, interval, rank, tests and published value of each metric: likewise."""
         return _named_calibrators(self.table(SUMMARY))
 
     @functools.cached_property
-    def shift_runs(self) -> pd.DataFrame:
-        """Means of each metric of each run over the corruptions of a severity, and (severity -1) over severities."""
-        return _named_calibrators(self.table(SHIFT_MEANS))
+    def _unshifted(self) -> pd.DataFrame:
+        """Summary of all splits but shifts, which have most of the rows."""
+        return self.rows(SUMMARY, split=("val", "test", "ood"))
 
     @functools.cached_property
     def costs(self) -> pd.DataFrame:
@@ -107,7 +123,7 @@ class StudyData:
     @functools.cached_property
     def groups(self) -> list[Group]:
         """Groups in the order of the manifest; checkpoints in alphabetical order."""
-        found = self.summary[GROUP].drop_duplicates()
+        found = self.distinct(SUMMARY, GROUP)
         keys = (run["key"] for run in self.manifest["runs"])
         order = _order((key["protocol"], key["dataset"], key["backbone"]) for key in keys)
         groups = [Group(*row) for row in found.itertuples(index=False)]
@@ -127,8 +143,8 @@ class StudyData:
     @functools.cached_property
     def calibrators(self) -> list[str]:
         """Calibrators of the study, the uncalibrated network first, then in order of appearance."""
-        found = [name for name in self.metrics["calibrator"].unique() if name != UNCALIBRATED]
-        return [UNCALIBRATED, *found]
+        found = self.distinct(METRICS, ["calibrator", "fit_on"])["calibrator"].unique()
+        return [UNCALIBRATED, *(name for name in found if name != UNCALIBRATED)]
 
     @functools.cached_property
     def validation_methods(self) -> list[str]:
@@ -210,13 +226,10 @@ class StudyData:
     @functools.cached_property
     def _shift_summary(self) -> pd.DataFrame:
         """Tidy summary of :meth:`shift_means` for all groups."""
-        means = self.shift_runs
-        keys = [*GROUP, "method", "calibrator", "fit_on"]
-        graded = summarise(means, self.baseline, level=self.level)
-        counts = means.groupby(keys)["n_shifts"].max().reset_index()
-        graded = graded.merge(counts, on=keys).assign(domain="")
-        domains = self.summary[(self.summary["split"] == "shift") & (self.summary["severity"] == 0)]
-        return pd.concat([graded, domains.assign(domain=domains["shift"], n_shifts=1)])
+        domains = self.rows(SUMMARY, split="shift", severity=0)
+        return pd.concat(
+            [self.rows(SHIFT_SUMMARY).assign(domain=""), domains.assign(domain=domains["shift"], n_shifts=1)]
+        )
 
     def order(self, group: Group) -> list[str]:
         """Methods of a group, best first by :func:`rank_rows` of the uncalibrated networks; unranked ones last."""
@@ -244,12 +257,15 @@ class StudyData:
 
     def test_samples(self, group: Group) -> int:
         """Size of the clean test split."""
-        sizes = self.metrics[self.metrics["split"] == "test"].groupby(GROUP)["n_samples"].max()
-        return int(sizes.get(tuple(group), 0))
+        return int(self._test_sizes.get(tuple(group), 0))
+
+    @functools.cached_property
+    def _test_sizes(self) -> pd.Series:
+        return self.distinct(METRICS, [*GROUP, "n_samples"], split="test").groupby(GROUP)["n_samples"].max()
 
     def tidy(self, group: Group, split: str, calibrators: Iterable[str] | None = None) -> pd.DataFrame:
         """Rows of the summary of one group and split, of all calibrators or of those named."""
-        rows = self.select(self.summary, group)
+        rows = self.select(self._unshifted, group)
         rows = rows[rows["split"] == split]
         return rows if calibrators is None else rows[rows["calibrator"].isin(list(calibrators))]
 
@@ -269,8 +285,16 @@ def _order(values: Iterable[Hashable]) -> dict[Hashable, int]:
     return {value: place for place, value in enumerate(dict.fromkeys(values))}
 
 
+def _wanted(group: Group | None, where: Mapping[str, Any]) -> dict[str, Collection[Any]]:
+    """Column -> values that are wanted."""
+    of_group = {} if group is None else group._asdict()
+    return {name: (value,) if isinstance(value, str | int) else value for name, value in {**of_group, **where}.items()}
+
+
 def _named_calibrators(table: pd.DataFrame) -> pd.DataFrame:
-    """Name calibrators that were not fitted on val by what they were fitted on too."""
+    """Name calibrators that were not fitted on val by what they were fitted on too, where a table has them."""
+    if "fit_on" not in table:
+        return table
     elsewhere = table["fit_on"] != "val"
     names = table["calibrator"].where(~elsewhere, table["calibrator"] + " (" + table["fit_on"] + ")")
     return table.assign(calibrator=names)

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from calgrid.configuration.components import PLAIN, CalibratorCatalog, MethodCatalog, RunContext
 from calgrid.reporting.study import Group, StudyData
+from calgrid.storage.schema import METRICS
 
 #: values that an option must take for its course to be seen
 FEWEST_VALUES = 3
@@ -73,8 +74,7 @@ def calibrator_sweeps(data: StudyData, group: Group) -> list[Sweep]:
     if not variants:
         return []
     catalog = CalibratorCatalog(variants)
-    rows = data.select(data.metrics, group)
-    names = rows.loc[rows["fit_on"] == "val", "calibrator"].unique()
+    names = data.distinct(METRICS, ["calibrator"], group, fit_on="val")["calibrator"]
     resolved = [catalog.resolve(name, "calibrators") for name in names]
     return _sweeps([Candidate.of(each["name"], [(each["id"], each["options"])]) for each in resolved])
 

@@ -1,6 +1,7 @@
 """What a table is: a tidy frame for the CSV file, and sections of formatted cells for people."""
 
 import dataclasses
+import itertools
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -11,6 +12,9 @@ import pandas as pd
 from calgrid.metrics import METRICS
 from calgrid.reporting import captions, text
 from calgrid.reporting.study import GROUP, STATISTICS, Group, StudyData, keeps_accuracy
+
+#: rows of a table that the report shows, about: more of them nobody reads in one page
+SHOWN_ROWS = 1000
 
 
 @dataclass(frozen=True)
@@ -96,7 +100,12 @@ class Table:
 
     @property
     def entry(self) -> dict[str, Any]:
-        """What the index says of the table; its cells too, so that the report formats nothing again."""
+        """What the index says of the table; its cells too, so that the report formats nothing again.
+
+        Of a table of more than ``SHOWN_ROWS`` rows the report shows the first sections, and names the others.
+        """
+        ends = itertools.accumulate(len(section.rows) for section in self.sections)
+        shown = max(sum(end <= SHOWN_ROWS for end in ends), 1)
         return {
             "id": self.id,
             "title": self.title,
@@ -104,7 +113,8 @@ class Table:
             "caption": self.caption,
             "csv": f"{self.id}.csv",
             "markdown": f"{self.id}.md",
-            "sections": [dataclasses.asdict(section) for section in self.sections],
+            "sections": [dataclasses.asdict(section) for section in self.sections[:shown]],
+            "further": [section.heading for section in self.sections[shown:]],
         }
 
 

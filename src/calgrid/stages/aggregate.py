@@ -12,7 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -46,6 +46,8 @@ from calgrid.storage.schema import (
     SAMPLES,
     SHIFT_MEAN_COLUMNS,
     SHIFT_MEANS,
+    SHIFT_SUMMARY,
+    SHIFT_SUMMARY_COLUMNS,
     STUDY_FILES,
     SUMMARY,
     Columns,
@@ -68,11 +70,15 @@ from calgrid.storage.tables import (
 #: with ``CONDITION``: what rows of one column of a table, which are ranked and tested together, have in common
 COLUMN = ("checkpoint", "split", "shift", "severity", "metric")
 NOT_SUMMARISED = ("n_samples", "fingerprint")
+#: columns of the fits whose means are over as many shifts
+SHIFTED = ("checkpoint", "method", "calibrator", "fit_on")
 #: rows that are summarised at once, about; which takes some 150 MB
 SLICE_ROWS = 2**18
 #: runs that a process reads at once
 BATCH_RUNS = 32
 Run = Mapping[str, Any]
+#: values of ``CONDITION``
+Group: TypeAlias = tuple[str, ...]
 #: what the record of a training says of a run
 FACTS = ("loss", "procedure")
 #: what fits of a calibrator are counted by: names and values
@@ -98,9 +104,13 @@ def aggregate(manifest: Mapping[str, Any], out: Path, threads: int = 1) -> bool:
         begin = time.monotonic()
         runs = manifest["runs"]
         with processes(threads) as in_processes:
-            with Slices(folder / "slices", COLUMN, SLICE_ROWS) as slices:
-                n_metrics = _collect_metrics(runs, folder, slices, in_processes)
+            with (
+                Slices(folder / "slices", COLUMN, SLICE_ROWS) as slices,
+                Slices(folder / "shifted", COLUMN, SLICE_ROWS) as shifted,
+            ):
+                n_metrics = _collect_metrics(runs, folder, slices, shifted, in_processes)
                 n_summary = _summarise(manifest, slices, folder / SUMMARY, in_processes)
+                _summarise_shifts(manifest, shifted, folder / SHIFT_SUMMARY, in_processes)
             n_costs, warnings = _collect_costs(runs, folder / COSTS, in_processes)
             collect_diagnostics(manifest, folder, in_processes)
         facts = {
@@ -114,43 +124,47 @@ def aggregate(manifest: Mapping[str, Any], out: Path, threads: int = 1) -> bool:
     return run_stage(out, "aggregate", manifest["fingerprint"], STUDY_FILES, produce, record=AGGREGATE)
 
 
-def _collect_metrics(runs: Sequence[Run], folder: Path, slices: Slices, in_processes: Map) -> int:
-    """Write metrics and means over shifts of all runs in their order; deal metrics into slices, return their number."""
+def _collect_metrics(runs: Sequence[Run], folder: Path, slices: Slices, shifted: Slices, in_processes: Map) -> int:
+    """Write and deal metrics and means over shifts of all runs in their order; return the number of metrics."""
     members = Counter(map(_condition, runs))
-    expected: set[tuple[str, ...]] = set()
     rows = 0
     with (
         Progress("aggregate", len(runs), "run") as progress,
         writing(folder / METRICS) as writer,
         writing(folder / SHIFT_MEANS) as means,
     ):
-        for table, shifted, conditions in in_processes(_read_parts, _batches(runs)):
+        for table, over_shifts, conditions in in_processes(_read_parts, _batches(runs)):
             writer.add(table)
-            means.add(shifted)
-            numbers, start = table.drop_columns([*CONDITION, *NOT_SUMMARISED]), 0
-            for condition, lengths in itertools.groupby(conditions, key=lambda pair: pair[0]):
-                counts = [length for _, length in lengths]
-                if condition not in expected:
-                    expected.add(condition)
-                    slices.expect(condition, counts[0] * members[condition])
-                slices.add(condition, numbers.slice(start, sum(counts)))
-                start += sum(counts)
+            means.add(over_shifts)
+            _deal(table, [(each, length) for each, length, _ in conditions], members, slices)
+            _deal(over_shifts, [(each, length) for each, _, length in conditions], members, shifted)
             rows += len(table)
             for _ in conditions:
                 progress.advance()
     return rows
 
 
+def _deal(table: Table, lengths: Iterable[tuple[Group, int]], members: Mapping[Group, int], slices: Slices) -> None:
+    """Deal rows into slices; ``lengths`` are the condition and the number of rows of each run."""
+    numbers, start = table.drop_columns([*CONDITION, *NOT_SUMMARISED]), 0
+    for condition, same in itertools.groupby(lengths, key=lambda pair: pair[0]):
+        counts = [length for _, length in same]
+        if total := sum(counts):
+            slices.expect(condition, counts[0] * members[condition])
+            slices.add(condition, numbers.slice(start, total))
+        start += total
+
+
 def _batches(runs: Sequence[Run]) -> Iterator[Sequence[Run]]:
     return (runs[start : start + BATCH_RUNS] for start in range(0, len(runs), BATCH_RUNS))
 
 
-def _read_parts(runs: Sequence[Run]) -> tuple[Table, Table, list[tuple[tuple[str, ...], int]]]:
-    """Metrics of some runs, their means over shifts, and the condition and the number of rows of each."""
+def _read_parts(runs: Sequence[Run]) -> tuple[Table, Table, list[tuple[Group, int, int]]]:
+    """Metrics of some runs, their means over shifts, and the condition and the numbers of rows of each."""
     parts = [_read_part(run) for run in runs]
     table = join(parts)
-    conditions = [(_condition(run), len(part)) for run, part in zip(runs, parts, strict=True)]
-    means = _in_order(shift_means(table.to_pandas()), runs)
+    means, counts = _in_order(shift_means(table.to_pandas()), runs)
+    conditions = [(_condition(run), len(part), count) for run, part, count in zip(runs, parts, counts, strict=True)]
     return table, as_table(means, SHIFT_MEAN_COLUMNS), conditions
 
 
@@ -160,14 +174,14 @@ def shift_means(metrics: pd.DataFrame) -> pd.DataFrame:
     return pd.concat([means, mean_over_severities(means)], ignore_index=True)
 
 
-def _in_order(rows: pd.DataFrame, runs: Sequence[Run]) -> pd.DataFrame:
-    """Rows in the order of their runs, whatever batch these came in."""
+def _in_order(rows: pd.DataFrame, runs: Sequence[Run]) -> tuple[pd.DataFrame, list[int]]:
+    """Rows in the order of their runs, whatever batch these came in, and how many each has."""
     order = pd.MultiIndex.from_tuples([tuple(run["key"][name] for name in RUN_KEY) for run in runs])
     places = order.get_indexer(pd.MultiIndex.from_frame(rows[list(RUN_KEY)]))
-    return rows.iloc[np.argsort(places, kind="stable")]
+    return rows.iloc[np.argsort(places, kind="stable")], np.bincount(places, minlength=len(runs)).tolist()
 
 
-def _condition(run: Run) -> tuple[str, ...]:
+def _condition(run: Run) -> Group:
     return tuple(run["key"][name] for name in CONDITION)
 
 
@@ -203,11 +217,44 @@ def _summarise(manifest: Mapping[str, Any], slices: Slices, path: Path, in_proce
     return rows
 
 
-def _summary_of(condition: tuple[str, ...], options: Mapping[str, Any], part: Slice) -> pd.DataFrame:
+def _summary_of(condition: Group, options: Mapping[str, Any], part: Slice) -> pd.DataFrame:
     return summarise(_with_condition(part.read(), condition), **options)
 
 
-def _with_condition(part: pd.DataFrame, condition: tuple[str, ...]) -> pd.DataFrame:
+def _summarise_shifts(manifest: Mapping[str, Any], slices: Slices, path: Path, in_processes: Map) -> None:
+    """Write the summary of the means over shifts of one condition after the other."""
+    statistics = manifest["statistics"]
+    with writing(path) as writer:
+        writer.add(table_of_rows([], SHIFT_SUMMARY_COLUMNS))
+        for condition, parts in slices.read():
+            of_part = functools.partial(_shift_part, condition, statistics["baseline"], statistics["level"])
+            found = [*in_processes(of_part, parts)]
+            if found:
+                writer.add(_shift_table(found))
+
+
+def shift_summary(means: pd.DataFrame, baseline: str, level: float) -> Table:
+    """Summary over seeds of the means of :func:`shift_means` of one condition (``SHIFT_SUMMARY_COLUMNS``)."""
+    return _shift_table([_with_shifts(means, baseline, level)])
+
+
+def _shift_part(condition: Group, baseline: str, level: float, part: Slice) -> pd.DataFrame:
+    return _with_shifts(_with_condition(part.read(), condition), baseline, level)
+
+
+def _with_shifts(means: pd.DataFrame, baseline: str, level: float) -> pd.DataFrame:
+    """Summary of some means, and over how many shifts those of each fit are."""
+    counts = means.groupby(list(SHIFTED), observed=True)["n_shifts"].max().reset_index()
+    return summarise(means, baseline, level=level).merge(counts, on=list(SHIFTED))
+
+
+def _shift_table(found: Sequence[pd.DataFrame]) -> Table:
+    rows = pd.concat(found).sort_values(list(NUMBER_KEY), kind="stable")
+    rows["n_shifts"] = rows.groupby(list(SHIFTED))["n_shifts"].transform("max")
+    return as_table(rows, SHIFT_SUMMARY_COLUMNS)
+
+
+def _with_condition(part: pd.DataFrame, condition: Group) -> pd.DataFrame:
     """Rows of a slice with the columns that are the same in all of them."""
     codes = [0] * len(part)
     return part.assign(**{n: pd.Categorical.from_codes(codes, [v]) for n, v in zip(CONDITION, condition, strict=True)})

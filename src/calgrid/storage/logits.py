@@ -129,10 +129,10 @@ def _options(schema: pa.Schema) -> dict[str, Any]:
     }
 
 
-def count_groups(path: Path) -> int:
-    """Row groups of a logits file; errors as in :func:`read_logits`."""
-    require_file(Path(path), "logits file")
-    with _named_damage(path, "logits file", AGAIN):
+def count_groups(path: Path, what: str = "logits file") -> int:
+    """Row groups of a Parquet file; errors as in :func:`read_table`."""
+    require_file(Path(path), what)
+    with _named_damage(path, what, AGAIN):
         return pq.read_metadata(path).num_row_groups
 
 
@@ -155,8 +155,14 @@ def read_logits(path: Path, group: int | None = None) -> Logits:
     return data
 
 
-def read_table(path: Path, what: str = "Parquet file", mend: str = AGAIN, group: int | None = None) -> pa.Table:
-    """Read a Parquet file, or one of its row groups.
+def read_table(
+    path: Path,
+    what: str = "Parquet file",
+    mend: str = AGAIN,
+    group: int | None = None,
+    columns: Sequence[str] | None = None,
+) -> pa.Table:
+    """Read a Parquet file or one of its row groups: all columns, or those of ``columns`` that it has.
 
     A missing or damaged file raises DataError naming it, and how to ``mend`` a damaged one.
     """
@@ -167,7 +173,9 @@ def read_table(path: Path, what: str = "Parquet file", mend: str = AGAIN, group:
         source = path if large else pa.BufferReader(Path(path).read_bytes())
         # a third of the time of pq.read_table, which looks for whole data sets
         with pq.ParquetFile(source, pre_buffer=large, page_checksum_verification=True) as file:
-            return file.read(use_threads=large) if group is None else file.read_row_group(group, use_threads=large)
+            if group is None:
+                return file.read(columns, use_threads=large)
+            return file.read_row_group(group, columns, use_threads=large)
 
 
 @contextlib.contextmanager

@@ -36,6 +36,19 @@ METRIC_COLUMNS: Columns = MappingProxyType(
 )
 #: ``shift_means.parquet``: means over the corruptions of a severity, and (severity -1) over all severities
 SHIFT_MEAN_COLUMNS: Columns = MappingProxyType({**METRIC_COLUMNS, "n_shifts": "int32", "shifts": "str"})
+#: ``shift_summary.parquet``: the means of ``shift_means.parquet`` over seeds; ``n_shifts`` is the most of a calibrator
+SHIFT_SUMMARY_COLUMNS: Columns = MappingProxyType(
+    {
+        **{name: kind for name, kind in METRIC_COLUMNS.items() if name in NUMBER_KEY},
+        **dict.fromkeys(("mean", "std"), "float64"),
+        "n_seeds": "int64",
+        "std_fit": "float64",
+        "n_fits": "int64",
+        **dict.fromkeys(("ci_low", "ci_high", "rank", "diff_vs_baseline", "p_value", "p_holm"), "float64"),
+        **dict.fromkeys(("verdict", "verdict_best"), "str"),
+        "n_shifts": "int32",
+    }
+)
 #: ``costs.parquet``; ``fit_seed`` is that of a calibrator
 COST_COLUMNS: Columns = MappingProxyType(
     {
@@ -99,11 +112,15 @@ RESAMPLE_COLUMNS: Columns = MappingProxyType(
 )
 
 METRICS, SUMMARY, COSTS = "metrics.parquet", "summary.parquet", "costs.parquet"
-SHIFT_MEANS, BINS, FITS, MARGINS = "shift_means.parquet", "bins.parquet", "fits.parquet", "margins.parquet"
+SHIFT_MEANS, SHIFT_SUMMARY = "shift_means.parquet", "shift_summary.parquet"
+BINS, FITS, MARGINS = "bins.parquet", "fits.parquet", "margins.parquet"
 HISTORIES, SAMPLES, PROBES, RESAMPLES = "histories.parquet", "samples.parquet", "probes.parquet", "resamples.parquet"
 #: what is said of each run: how it was trained, and on which device
 RUNS = "runs.json"
 #: what a run may have beside its metrics
 PART_EXTRAS = (BINS, FITS, MARGINS, RESAMPLES)
 #: all that tables, figures and the report are made of, beside ``manifest.json``
-STUDY_FILES = (METRICS, SUMMARY, COSTS, SHIFT_MEANS, BINS, FITS, MARGINS, HISTORIES, SAMPLES, PROBES, RESAMPLES, RUNS)
+STUDY_FILES = (
+    *(METRICS, SUMMARY, COSTS, SHIFT_MEANS, SHIFT_SUMMARY),
+    *(BINS, FITS, MARGINS, HISTORIES, SAMPLES, PROBES, RESAMPLES, RUNS),
+)

@@ -62,8 +62,8 @@ class Slices:
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def expect(self, group: Group, rows: int) -> None:
-        """Say how many rows a group will have, about: before its first rows."""
-        self._counts[group] = max(1, round(rows / self._size))
+        """Say how many rows a group will have, about: before its first rows; later calls change nothing."""
+        self._counts.setdefault(group, max(1, round(rows / self._size)))
 
     def add(self, group: Group, table: pa.Table) -> None:
         """Take rows of a group."""

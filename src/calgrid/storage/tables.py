@@ -2,17 +2,18 @@
 
 import contextlib
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from calgrid.errors import DataError, StateError
 from calgrid.storage.atomic import replacing
-from calgrid.storage.logits import METADATA_KEY, read_metadata, read_table
+from calgrid.storage.logits import METADATA_KEY, count_groups, read_metadata, read_table
 
 Table: TypeAlias = pa.Table
 #: types of columns as tables store them, by their pandas names
@@ -146,6 +147,54 @@ def read_frame(path: Path, what: str = "table", fingerprint: str | None = None) 
     StateError : its footer carries another fingerprint than ``fingerprint``.
     """
     return with_words(read_result(path, what, fingerprint), encoded=False).to_pandas()
+
+
+def read_rows(
+    path: Path,
+    what: str,
+    where: Mapping[str, Collection[Any]],
+    columns: Sequence[str] | None = None,
+    distinct: bool = False,
+) -> pd.DataFrame:
+    """Read some rows of a table, of which one row group is in memory at a time; words come back as plain strings.
+
+    Parameters
+    ----------
+    where : values that columns must have: one of those listed.
+    columns : to return, in this order; all by default.
+    distinct : return equal rows once, in the order in which they first appear.
+
+    Raises
+    ------
+    DataError : the file is missing or damaged. StateError : it lacks a column.
+    """
+    needed = None if columns is None else [*dict.fromkeys([*columns, *where])]
+    parts = []
+    for group in range(count_groups(path, what)) or (None,):
+        table = read_table(path, what, group=group, columns=needed)
+        if missing := {*where, *(columns or ())} - {*table.column_names}:
+            raise StateError(f"The {what} {path} lacks the column {min(missing)}: delete it and run again.")
+        for name, values in where.items():
+            table = table.filter(_is_in(table.column(name), values))
+        table = table.select(columns or table.column_names)
+        if distinct:
+            table = pa.Table.from_pandas(table.to_pandas().drop_duplicates(), preserve_index=False)
+        parts.append(table.replace_schema_metadata(None))
+    frame = pa.concat_tables(with_words(part, encoded=False) for part in parts).to_pandas()
+    return frame.drop_duplicates(ignore_index=True) if distinct else frame
+
+
+def _is_in(column: pa.ChunkedArray, values: Collection[Any]) -> pa.ChunkedArray:
+    """Say of each row whether its value is one of some; of words the few are compared, not the many rows."""
+    column = column.unify_dictionaries()
+    words = pa.types.is_dictionary(column.type)
+    kind = column.type.value_type if words else column.type
+    wanted = pa.array(list(values), kind)
+    chunks = [
+        pc.take(pc.is_in(each.dictionary, wanted), each.indices) if words else pc.is_in(each, wanted)
+        for each in column.chunks
+    ]
+    return pa.chunked_array(chunks, pa.bool_())
 
 
 def read_result(

@@ -16,6 +16,7 @@ from calgrid.reporting.study import StudyData
 from calgrid.statistics import cell_means, cell_runs, printed_numbers
 from calgrid.statistics.shifts import MEAN_SHIFT
 from calgrid.statistics.table_cells import AXES, SECTION
+from calgrid.storage.schema import METRICS, RUN_KEY, SHIFT_MEANS
 from calgrid.storage.tables import read_published
 
 NUMBERS = ["ours", "std", "ci_low", "ci_high", "n_seeds", "n_ranked"]
@@ -62,11 +63,10 @@ def filled_tables(data: StudyData, paper: Mapping[str, Any]) -> Iterator[Filled]
     tables = [(spec, _cells(spec, printed[printed["table"] == spec["table"]])) for spec in paper["tables"]]
     places = [_places(spec, cells) for spec, cells in tables]
     metrics = _metrics(data, pd.concat(places))
-    resamples = read_resamples(data) if any(spec["spread"] == FITS for spec, _ in tables) else None
     for (spec, cells), needed in zip(tables, places, strict=True):
         fits = spec["spread"] == FITS
         runs = cell_runs(metrics, needed, "fit_seed" if fits else "seed")
-        draws = cell_draws(resamples, needed) if fits else pd.DataFrame()
+        draws = cell_draws(read_resamples(data, needed), needed) if fits else pd.DataFrame()
         frame = _filled(spec, cells, cell_means(runs, data.level))
         ranked = pd.concat([runs, _rank_runs(spec, cells, runs)], ignore_index=True) if spec["ranks"] else runs
         yield Filled(spec, frame, ranked, draws, split_ratios(needed) if fits else {})
@@ -153,10 +153,9 @@ def _is_mean(place: CellKey, means: Sequence[Mapping[str, Any]]) -> bool:
 
 def _metrics(data: StudyData, places: pd.DataFrame) -> pd.DataFrame:
     """Tidy metrics of what the places want, with means over corruptions and with times."""
-    metrics, means = data.metrics, data.shift_runs
-    times = timed_rows(data.costs, metrics, set(places["metric"]))
-    for axis in ("dataset", "method", "metric"):
-        metrics, means = (rows[rows[axis].isin(set(places[axis]))] for rows in (metrics, means))
+    times = timed_rows(data.costs, data.distinct(METRICS, [*RUN_KEY, "checkpoint"]), set(places["metric"]))
+    wanted = {axis: set(places[axis]) for axis in ("dataset", "method", "metric")}
+    metrics, means = (data.rows(name, **wanted) for name in (METRICS, SHIFT_MEANS))
     means = means[(means["severity"] > 0) & means["dataset"].isin(places.loc[places["shift"] == MEAN_SHIFT, "dataset"])]
     parts = [part for part in (metrics, means, times) if len(part)] or [metrics]
     found = pd.concat(parts, ignore_index=True)

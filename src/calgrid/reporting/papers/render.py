@@ -89,6 +89,7 @@ class PaperTable:
             "csv": f"{self.id}.csv",
             "markdown": f"{self.id}.md",
             "sections": [],
+            "further": [],
             "page": self.html,
         }
 

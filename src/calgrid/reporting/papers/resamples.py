@@ -11,9 +11,9 @@ from calgrid.storage.schema import RESAMPLES
 AXES = ["dataset", "backbone", "method", "calibrator", "metric"]
 
 
-def read_resamples(data: StudyData) -> pd.DataFrame:
-    """Values of the metrics of a study's runs on resamples, protocols under the name of their line."""
-    frame = data.table(RESAMPLES)
+def read_resamples(data: StudyData, places: pd.DataFrame) -> pd.DataFrame:
+    """Values of the metrics of the places on resamples, protocols under the name of their line."""
+    frame = data.rows(RESAMPLES, **{axis: set(places[axis]) for axis in AXES})
     return frame.assign(protocol=frame["protocol"].replace(data.manifest.get("lines", {})))
 
 

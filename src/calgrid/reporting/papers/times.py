@@ -10,17 +10,17 @@ from calgrid.storage.schema import RUN_KEY
 STAGES = {"train_seconds": ("first_stage", "train"), "runtime_seconds": ("calibrate",)}
 
 
-def timed_rows(costs: pd.DataFrame, metrics: pd.DataFrame, wanted: Collection[str]) -> pd.DataFrame:
+def timed_rows(costs: pd.DataFrame, checkpoints: pd.DataFrame, wanted: Collection[str]) -> pd.DataFrame:
     """Rows of the metrics ``train_seconds`` (all stages) and ``runtime_seconds`` (a fit, by seed of the calibrator).
 
     Both count for all checkpoints of a run alike: training is one for all, and fits are averaged over checkpoints.
 
     Parameters
     ----------
-    costs, metrics : tables of a study.
+    costs : table of a study.
+    checkpoints : those of each run, one row each.
     wanted : metrics; others than the two are left alone.
     """
-    checkpoints = metrics[[*RUN_KEY, "checkpoint"]].drop_duplicates()
     parts = [_seconds(costs, metric).merge(checkpoints, on=list(RUN_KEY)) for metric in STAGES if metric in wanted]
     rows = pd.concat(parts) if parts else pd.DataFrame()
     empty = {"fit_on": "val", "split": "test", "shift": "", "severity": 0}

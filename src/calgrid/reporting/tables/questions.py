@@ -6,6 +6,7 @@ from calgrid.reporting import captions, text
 from calgrid.reporting.study import GROUP, Group, StudyData
 from calgrid.reporting.table import Cell, Section, Table, by_group, whole, words
 from calgrid.statistics import compare
+from calgrid.storage.schema import METRICS as STORED
 
 METRICS = ("nll", "brier", "ece_debiased", "ece", "aece", "accuracy")
 CONSTANT = ["split", "shift", "severity"]
@@ -16,7 +17,7 @@ def comparisons(data: StudyData) -> Table | None:
     """Answers to the questions of ``statistics.comparisons``, without calibration and with one calibrator."""
     if not data.comparisons:
         return None
-    rows = data.metrics[(data.metrics["split"] == "test") & data.metrics["metric"].isin(METRICS)]
+    rows = data.rows(STORED, split="test", metric=METRICS)
     rows = rows[rows["calibrator"].isin(data.few_calibrators())]
     answers = _in_order(data, compare(rows, data.comparisons, data.level))
 

@@ -5,6 +5,7 @@ import pandas as pd
 from calgrid.reporting import captions
 from calgrid.reporting.study import BESIDE_ECE, Group, StudyData
 from calgrid.reporting.table import CALIBRATED, Section, Table, by_group, metric_section, present, whole
+from calgrid.storage.schema import METRICS
 
 SHIFT_METRICS = (*BESIDE_ECE, "aece", "cece")
 OOD_METRICS = ("auroc", "fpr95", "auroc_entropy", "fpr95_entropy", "fpr95_oodpos")
@@ -35,8 +36,8 @@ def shift(data: StudyData) -> Table | None:
 
 
 def _names(data: StudyData) -> str:
-    rows = data.metrics
-    names = sorted(rows.loc[(rows["split"] == "shift") & (rows["severity"] > 0), "shift"].unique())
+    rows = data.distinct(METRICS, ["shift", "severity"], split="shift")
+    names = sorted(rows.loc[rows["severity"] > 0, "shift"].unique())
     return f"Corruptions: {', '.join(names)}." if names else ""
 
 

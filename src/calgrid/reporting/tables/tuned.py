@@ -10,6 +10,7 @@ from calgrid.reporting.study import BESIDE_ECE, GROUP, Group, StudyData, wide
 from calgrid.reporting.table import CALIBRATED, Cell, Section, Table, metric_section, present, with_group, words
 from calgrid.statistics import as_tuned, choose, summarise
 from calgrid.statistics.choices import listed
+from calgrid.storage.schema import METRICS
 
 KEYS = ["method", "calibrator", "fit_on"]
 #: by what chosen and default settings, and methods, are told apart in words
@@ -45,8 +46,9 @@ def read_tuned(data: StudyData) -> Tuned | None:
         return None
     protocol = tuning["protocol"]
     candidates = {name: [tuple(each) for each in found] for name, found in tuning["candidates"].items()}
-    choices = choose(data.metrics, candidates, tuning["metric"])
-    test = data.metrics[(data.metrics["split"] == "test") & data.metrics["calibrator"].isin(data.few_calibrators())]
+    choices = choose(data.rows(METRICS, split="val", metric=tuning["metric"]), candidates, tuning["metric"])
+    test = data.rows(METRICS, split="test")
+    test = test[test["calibrator"].isin(data.few_calibrators())]
     first = listed(test, {name: each[:1] for name, each in candidates.items()})
     defaults = first.assign(method=first["tuned"], protocol=protocol)[list(test.columns)]
     baseline = data.baseline if data.baseline in candidates else next(iter(candidates))

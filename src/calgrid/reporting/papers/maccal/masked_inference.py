@@ -12,6 +12,7 @@ from calgrid.reporting.figure import Frame
 from calgrid.reporting.plotting import lines, style
 from calgrid.reporting.probes import confidence_bins, probed, retrained, seeds
 from calgrid.reporting.study import UNCALIBRATED, Group, StudyData
+from calgrid.storage.schema import METRICS
 
 #: panels: column -> label and factor
 PANELS = {
@@ -42,8 +43,7 @@ def collect(data: StudyData, group: Group) -> pd.DataFrame:
 def _retrained(data: StudyData, group: Group) -> pd.DataFrame:
     """Ratio and scores of the runs whose head was retrained at a fixed ratio, one row a run."""
     rows = []
-    scores = data.select(data.metrics, group)
-    scores = scores[(scores["split"] == "test") & (scores["calibrator"] == UNCALIBRATED)]
+    scores = data.rows(METRICS, group, split="test", calibrator=UNCALIBRATED, fit_on="val")
     bins = confidence_bins(data, group, data.bins).groupby(["method", "seed"])[["confidence", "count"]].sum()
     for run, options in retrained(data, group):
         if all(options[name] == value for name, value in FIXED.items()) and options["eval_mask"] == "last":

@@ -12,15 +12,15 @@ from calgrid.reporting.figure import Frame
 from calgrid.reporting.papers.smart.fit_on import FITTED, plain, plain_names
 from calgrid.reporting.plotting import style
 from calgrid.reporting.study import UNCALIBRATED, Group, StudyData
+from calgrid.storage.schema import METRICS as STORED
 
 METRICS = ("ece", "aece")
 
 
 def collect(data: StudyData, group: Group) -> pd.DataFrame:
     """Tidy rows with ``reduction``, a fraction, for each corruption at the highest severity, calibrator and seed."""
-    rows = data.select(data.metrics, group)
-    rows = rows[(rows["split"] == "shift") & (rows["severity"] > 0) & rows["metric"].isin(METRICS)]
-    rows = rows[rows["method"] == data.reference(group)]
+    rows = data.rows(STORED, group, split="shift", metric=METRICS, method=data.reference(group))
+    rows = rows[rows["severity"] > 0]
     rows = rows[rows["severity"] == rows["severity"].max()]
     rows = rows.assign(calibrator=plain(rows))
     bare = rows["calibrator"] == UNCALIBRATED

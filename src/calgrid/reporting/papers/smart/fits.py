@@ -22,7 +22,7 @@ def margins(data: StudyData, group: Group) -> pd.DataFrame:
 
 
 def _own(data: StudyData, group: Group, name: str) -> pd.DataFrame:
-    rows = data.select(data.table(name), group)
+    rows = data.rows(name, group)
     return rows if on_most_rows(data, group) else rows.iloc[:0]
 
 
