@@ -13,8 +13,9 @@ from calgrid.calibrators import build_calibrator
 from calgrid.metrics import bootstrap, evaluate, evaluate_ood, evaluate_soft
 from calgrid.reporting.figures import write_figures
 from calgrid.reporting.tables import write_tables
-from calgrid.stages.aggregate import collect_diagnostics, shift_means, shift_summary
+from calgrid.stages.aggregate import collect_diagnostics
 from calgrid.stages.diagnostics import Diagnostics, shown_calibrators
+from calgrid.stages.summaries import shift_means, shift_summary
 from calgrid.statistics import summarise
 from calgrid.storage.layout import RunKey
 from calgrid.storage.logits import Logits, write_logits

@@ -17,7 +17,7 @@ from calgrid.reporting.papers.marks import BEST, row_ranks
 from calgrid.reporting.papers.tables import paper_tables
 from calgrid.reporting.study import StudyData
 from calgrid.reporting.tables import write_tables
-from calgrid.stages.aggregate import shift_means
+from calgrid.stages.summaries import shift_means
 from calgrid.storage.schema import METRICS, RESAMPLE_COLUMNS, RESAMPLES, RUN_KEY, SHIFT_MEANS
 from calgrid.storage.tables import write_frame
 

@@ -12,7 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -20,7 +20,7 @@ import pandas as pd
 from calgrid.errors import StateError
 from calgrid.parallel import Map, processes
 from calgrid.progress import Progress
-from calgrid.statistics import mean_over_severities, mean_over_shifts, summarise
+from calgrid.stages.summaries import Group, shift_means, write_shift_summary, write_summary
 from calgrid.storage import provenance
 from calgrid.storage.records import AGGREGATE, CALIBRATE, TRAIN, Record, read_record, verified, write_record
 from calgrid.storage.schema import (
@@ -36,7 +36,6 @@ from calgrid.storage.schema import (
     MARGINS,
     METRIC_COLUMNS,
     METRICS,
-    NUMBER_KEY,
     PROBES,
     RESAMPLE_COLUMNS,
     RESAMPLES,
@@ -47,22 +46,19 @@ from calgrid.storage.schema import (
     SHIFT_MEAN_COLUMNS,
     SHIFT_MEANS,
     SHIFT_SUMMARY,
-    SHIFT_SUMMARY_COLUMNS,
     STUDY_FILES,
     SUMMARY,
     Columns,
 )
-from calgrid.storage.slices import Slice, Slices
+from calgrid.storage.slices import Slices
 from calgrid.storage.stage import run_stage
 from calgrid.storage.tables import (
     Table,
     as_table,
     join,
     join_any,
-    read_published,
     read_result,
     table_of_rows,
-    to_table,
     with_columns,
     writing,
 )
@@ -70,15 +66,11 @@ from calgrid.storage.tables import (
 #: with ``CONDITION``: what rows of one column of a table, which are ranked and tested together, have in common
 COLUMN = ("checkpoint", "split", "shift", "severity", "metric")
 NOT_SUMMARISED = ("n_samples", "fingerprint")
-#: columns of the fits whose means are over as many shifts
-SHIFTED = ("checkpoint", "method", "calibrator", "fit_on")
 #: rows that are summarised at once, about; which takes some 150 MB
 SLICE_ROWS = 2**18
 #: runs that a process reads at once
 BATCH_RUNS = 32
 Run = Mapping[str, Any]
-#: values of ``CONDITION``
-Group: TypeAlias = tuple[str, ...]
 #: what the record of a training says of a run
 FACTS = ("loss", "procedure")
 #: what fits of a calibrator are counted by: names and values
@@ -109,8 +101,8 @@ def aggregate(manifest: Mapping[str, Any], out: Path, threads: int = 1) -> bool:
                 Slices(folder / "shifted", COLUMN, SLICE_ROWS) as shifted,
             ):
                 n_metrics = _collect_metrics(runs, folder, slices, shifted, in_processes)
-                n_summary = _summarise(manifest, slices, folder / SUMMARY, in_processes)
-                _summarise_shifts(manifest, shifted, folder / SHIFT_SUMMARY, in_processes)
+                n_summary = write_summary(manifest, slices, folder / SUMMARY, in_processes)
+                write_shift_summary(manifest, shifted, folder / SHIFT_SUMMARY, in_processes)
             n_costs, warnings = _collect_costs(runs, folder / COSTS, in_processes)
             collect_diagnostics(manifest, folder, in_processes)
         facts = {
@@ -168,12 +160,6 @@ def _read_parts(runs: Sequence[Run]) -> tuple[Table, Table, list[tuple[Group, in
     return table, as_table(means, SHIFT_MEAN_COLUMNS), conditions
 
 
-def shift_means(metrics: pd.DataFrame) -> pd.DataFrame:
-    """Means over the corruptions of each severity, and their means over severities (severity -1)."""
-    means = mean_over_shifts(metrics)
-    return pd.concat([means, mean_over_severities(means)], ignore_index=True)
-
-
 def _in_order(rows: pd.DataFrame, runs: Sequence[Run]) -> tuple[pd.DataFrame, list[int]]:
     """Rows in the order of their runs, whatever batch these came in, and how many each has."""
     order = pd.MultiIndex.from_tuples([tuple(run["key"][name] for name in RUN_KEY) for run in runs])
@@ -197,67 +183,6 @@ def _read_part(run: Run) -> Table:
                 f"{run['key'][name]}: delete it and run again."
             )
     return part
-
-
-def _summarise(manifest: Mapping[str, Any], slices: Slices, path: Path, in_processes: Map) -> int:
-    """Write the summary of one condition after the other; return how many rows there are.
-
-    Conditions come sorted, and a summary is sorted by them first, so that only the rows of one condition are in memory.
-    """
-    statistics = manifest["statistics"]
-    published = read_published(manifest["published"]) if manifest["published"] else None
-    options = {"baseline_method": statistics["baseline"], "published": published, "level": statistics["level"]}
-    rows = 0
-    with writing(path) as writer:
-        for condition, parts in slices.read():
-            found = list(in_processes(functools.partial(_summary_of, condition, options), parts))
-            summary = found[0] if len(found) == 1 else pd.concat(found).sort_values(list(NUMBER_KEY), kind="stable")
-            writer.add(to_table(summary))
-            rows += len(summary)
-    return rows
-
-
-def _summary_of(condition: Group, options: Mapping[str, Any], part: Slice) -> pd.DataFrame:
-    return summarise(_with_condition(part.read(), condition), **options)
-
-
-def _summarise_shifts(manifest: Mapping[str, Any], slices: Slices, path: Path, in_processes: Map) -> None:
-    """Write the summary of the means over shifts of one condition after the other."""
-    statistics = manifest["statistics"]
-    with writing(path) as writer:
-        writer.add(table_of_rows([], SHIFT_SUMMARY_COLUMNS))
-        for condition, parts in slices.read():
-            of_part = functools.partial(_shift_part, condition, statistics["baseline"], statistics["level"])
-            found = [*in_processes(of_part, parts)]
-            if found:
-                writer.add(_shift_table(found))
-
-
-def shift_summary(means: pd.DataFrame, baseline: str, level: float) -> Table:
-    """Summary over seeds of the means of :func:`shift_means` of one condition (``SHIFT_SUMMARY_COLUMNS``)."""
-    return _shift_table([_with_shifts(means, baseline, level)])
-
-
-def _shift_part(condition: Group, baseline: str, level: float, part: Slice) -> pd.DataFrame:
-    return _with_shifts(_with_condition(part.read(), condition), baseline, level)
-
-
-def _with_shifts(means: pd.DataFrame, baseline: str, level: float) -> pd.DataFrame:
-    """Summary of some means, and over how many shifts those of each fit are."""
-    counts = means.groupby(list(SHIFTED), observed=True)["n_shifts"].max().reset_index()
-    return summarise(means, baseline, level=level).merge(counts, on=list(SHIFTED))
-
-
-def _shift_table(found: Sequence[pd.DataFrame]) -> Table:
-    rows = pd.concat(found).sort_values(list(NUMBER_KEY), kind="stable")
-    rows["n_shifts"] = rows.groupby(list(SHIFTED))["n_shifts"].transform("max")
-    return as_table(rows, SHIFT_SUMMARY_COLUMNS)
-
-
-def _with_condition(part: pd.DataFrame, condition: Group) -> pd.DataFrame:
-    """Rows of a slice with the columns that are the same in all of them."""
-    codes = [0] * len(part)
-    return part.assign(**{n: pd.Categorical.from_codes(codes, [v]) for n, v in zip(CONDITION, condition, strict=True)})
 
 
 def _collect_costs(runs: Sequence[Run], path: Path, in_processes: Map) -> tuple[int, list[dict[str, Any]]]:
