@@ -10,11 +10,11 @@ from safetensors.numpy import save_file
 from torch import nn
 
 from calgrid.calibrators import build_calibrator, load_calibrator
-from calgrid.calibrators._files import write_fitted
 from calgrid.calibrators._network import MLP, inverse_softplus, sigmoid, softplus
 from calgrid.calibrators._optim import Adam, minimise
 from calgrid.calibrators._validation import check_features, check_head
 from calgrid.errors import DataError, StateError
+from calgrid.storage.arrays import write_arrays
 
 
 def test_the_file_describes_the_calibrator(problem, tmp_path):
@@ -57,16 +57,16 @@ def test_a_safetensors_file_of_another_kind_is_refused(tmp_path):
 )
 def test_a_description_of_another_version_is_refused(tmp_path, change):
     whole = {"id": "ts", "hyperparameters": {}, "n_classes": 5, "feature_width": None, "fit_history": {}}
-    write_fitted(tmp_path / "x", {"beta": np.ones(1), "unit": np.ones(1)}, whole)
+    write_arrays(tmp_path / "x", {"beta": np.ones(1), "unit": np.ones(1)}, whole)
     assert load_calibrator(tmp_path / "x").n_classes == 5
-    write_fitted(tmp_path / "x", {"beta": np.ones(1), "unit": np.ones(1)}, {**whole, **change})
+    write_arrays(tmp_path / "x", {"beta": np.ones(1), "unit": np.ones(1)}, {**whole, **change})
     with pytest.raises(StateError, match="fit and save it again"):
         load_calibrator(tmp_path / "x")
 
 
 def test_a_file_without_its_arrays_is_refused(tmp_path):
     description = {"id": "ts", "hyperparameters": {}, "n_classes": 5, "feature_width": None, "fit_history": {}}
-    write_fitted(tmp_path / "x", {}, description)
+    write_arrays(tmp_path / "x", {}, description)
     with pytest.raises(StateError, match="does not fit this version"):
         load_calibrator(tmp_path / "x")
 

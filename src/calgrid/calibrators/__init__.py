@@ -13,11 +13,11 @@ They work on arrays alone, need no deep-learning library and no GPU::
 from pathlib import Path
 from typing import Any
 
-from calgrid.calibrators._files import read_fitted
 from calgrid.calibrators._probabilities import logits_from_probabilities
 from calgrid.calibrators.base import Calibrator
 from calgrid.errors import ConfigError, StateError
 from calgrid.registry import load, spec
+from calgrid.storage.arrays import read_arrays
 
 __all__ = ["Calibrator", "build_calibrator", "load_calibrator", "logits_from_probabilities"]
 
@@ -46,7 +46,13 @@ def load_calibrator(path: str | Path) -> Calibrator:
     ------
     StateError : the file is missing, damaged or not a calibrator, or this version has another idea of it.
     """
-    state, description = read_fitted(Path(path))
+    path = Path(path)
+    if not path.is_file():
+        raise StateError(f"The calibrator {path} does not exist: fit one and save it there.")
+    path.open("rb").close()  # a file that is closed to us is not damaged
+    state, description = read_arrays(path, "calibrator", "fit and save it again")
+    if not isinstance(description, dict) or "hyperparameters" not in description:
+        raise StateError(f"The file {path} holds no calibrator: give one that Calibrator.save wrote.")
     try:
         calibrator = build_calibrator(description["id"], **description["hyperparameters"])
         calibrator.restore(state, description)

@@ -5,7 +5,6 @@ Shared by ``gc_ts`` and ``gc_ets``, which differ in the calibrator of a group.
 
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -157,17 +156,17 @@ class GroupCalibrator(Calibrator):
     def _fit(self, logits: Array, labels: Labels, features: Array | None, head: Head | None) -> dict[str, Any]:
         possible = np.flatnonzero(possible_labels(logits, labels))
         features = cast(Array, features)
-        self._centre, spread = features.mean(axis=0), features.std(axis=0)
+        self.centre, spread = features.mean(axis=0), features.std(axis=0)
         # a feature that is constant up to rounding carries nothing but the rounding
-        self._spread = np.where(spread > 1e-9 * (1.0 + np.abs(self._centre)), spread, np.inf)
-        standard = ((features - self._centre) / self._spread)[possible]
+        self.spread = np.where(spread > 1e-9 * (1.0 + np.abs(self.centre)), spread, np.inf)
+        standard = ((features - self.centre) / self.spread)[possible]
         evidence = Evidence.gather(logits, labels, *BETA_BOUNDS).rows(possible)
         generator = np.random.default_rng(self.seed)
         held = self._held(len(possible), generator)
         shapes = ~held if self.held_out > 0.0 else held
         weights = shapes / shapes.sum(axis=1, keepdims=True)
         search = PartitionLoss(standard, evidence, weights, self.n_groups, self.penalty)
-        self._weight, loss, unfinished = search.minimum(generator)
+        self.weight, loss, unfinished = search.minimum(generator)
         fitted, warned = self._fit_groups(logits[possible], labels[possible], self._groups(standard), held)
         return {
             "partition_loss": float(loss.mean()),
@@ -195,33 +194,25 @@ class GroupCalibrator(Calibrator):
         -------
         How many groups have one of their own, and their warnings with the number of groups of each.
         """
-        self._parameters = np.tile(self._fit_group(logits, labels)[0], (self.n_partitions, self.n_groups, 1))
+        self.parameters = np.tile(self._fit_group(logits, labels)[0], (self.n_partitions, self.n_groups, 1))
         fitted, warned = 0, Counter[str]()
         for partition, group in np.ndindex(self.n_partitions, self.n_groups):
             rows = np.flatnonzero(held[partition] & (groups[partition] == group))
             if len(rows) >= self.min_group:
-                self._parameters[partition, group], warnings = self._fit_group(logits[rows], labels[rows])
+                self.parameters[partition, group], warnings = self._fit_group(logits[rows], labels[rows])
                 warned.update(warnings)
                 fitted += 1
         return fitted, warned
 
     def _groups(self, standard: Array) -> NDArray[np.intp]:
         """Return the group ``(U, N)`` of standardised features ``(N, d)`` in each partition."""
-        score = standard @ self._weight.reshape(-1, self._weight.shape[2]).T
+        score = standard @ self.weight.reshape(-1, self.weight.shape[2]).T
         return score.reshape(len(standard), self.n_partitions, self.n_groups).argmax(axis=2).T
 
     def _transform(self, logits: Array, features: Array | None) -> Array:
-        groups = self._groups((features - self._centre) / self._spread)
+        groups = self._groups((features - self.centre) / self.spread)
         partitions = np.arange(self.n_partitions)[:, None]
         result = np.empty_like(logits)
         for block in row_blocks(*logits.shape):
-            result[block] = self._average(logits[block], self._parameters[partitions, groups[:, block]])
+            result[block] = self._average(logits[block], self.parameters[partitions, groups[:, block]])
         return result
-
-    def _state(self) -> dict[str, NDArray[Any]]:
-        scaling = {"centre": self._centre, "spread": self._spread}
-        return {**scaling, "weight": self._weight, "parameters": self._parameters}
-
-    def _load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
-        self._centre, self._spread = state["centre"], state["spread"]
-        self._weight, self._parameters = state["weight"], state["parameters"]

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,8 +29,7 @@ def check_classes(calibrator: str, n_classes: int) -> None:
         )
 
 
-@dataclass(frozen=True)
-class LinearMap:
+class LinearMap(NamedTuple):
     """``softmax(w * x + b)`` with weight ``(K,)``, or ``softmax(W x + b)`` with weight ``(K, K)``; bias ``(K,)``."""
 
     weight: Array

@@ -1,7 +1,6 @@
 """Matrix scaling with off-diagonal and intercept regularisation (ODIR), its strength chosen by cross-validation."""
 
 from abc import abstractmethod
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -112,15 +111,9 @@ class MatrixScaling(Calibrator):
         scores: list[float] = []
         if strength is None:
             strength, scores = cross_validate(inputs, targets, start, unit)
-        self._map, history = fit_odir(inputs, targets, start, start, strength, unit)
+        (self.weight, self.bias), history = fit_odir(inputs, targets, start, start, strength, unit)
         history["warnings"] += end_of_grid("penalty", strength, STRENGTHS) if scores else []
         return {**history, "strength": strength, "fold_nll": scores, "n_infinite_loss": int((~kept).sum())}
 
     def _transform(self, logits: Array, features: Array | None) -> Array:
-        return self._map.probabilities(self._inputs(logits))
-
-    def _state(self) -> dict[str, NDArray[Any]]:
-        return {"weight": self._map.weight, "bias": self._map.bias}
-
-    def _load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
-        self._map = LinearMap(state["weight"], state["bias"])
+        return LinearMap(self.weight, self.bias).probabilities(self._inputs(logits))

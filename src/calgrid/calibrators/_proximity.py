@@ -1,8 +1,6 @@
 """How close samples lie to the validation samples in feature space."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Self
+from typing import NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,8 +18,7 @@ def unit_rows(features: Array) -> Array:
     return features / np.where(norms > 0.0, norms, 1.0)
 
 
-@dataclass(frozen=True)
-class Neighbours:
+class Neighbours(NamedTuple):
     """Validation features, and the proximity of other samples to them.
 
     The proximity of x is the mean of ``exp(-|x - x_j|^2)`` over its k nearest validation features, all of unit norm:
@@ -64,12 +61,3 @@ class Neighbours:
             nearest = np.partition(distance, self.k - 1, axis=1)[:, : self.k]
             result[block] = np.exp(-np.maximum(nearest, 0.0)).mean(axis=1)
         return result
-
-    def state(self) -> dict[str, NDArray[Any]]:
-        """Return the arrays that :meth:`from_state` needs."""
-        return {"points": self.points, "k": np.array([self.k])}
-
-    @classmethod
-    def from_state(cls, state: Mapping[str, NDArray[Any]]) -> Self:
-        """Rebuild from :meth:`state`."""
-        return cls(state["points"], int(state["k"].item()))

@@ -2,15 +2,12 @@
 
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import brentq
 
-from calgrid.calibrators._temperature import BETA_BOUNDS
-from calgrid.calibrators._warnings import temperature_at_bound
+from calgrid.calibrators._temperature import BETA_BOUNDS, TemperatureFit
 
 Array = NDArray[np.float64]
 #: beta, which samples -> mean loss over them and its derivative in beta
@@ -26,35 +23,7 @@ FINE_STEP = 1.01
 TOLERANCE = 1e-12
 
 
-@dataclass(frozen=True)
-class Scan:
-    """Result of :func:`lowest_beta`.
-
-    Attributes
-    ----------
-    beta : inverse temperature 1/T.
-    loss : mean loss there, over all samples.
-    at_lower_bound, at_upper_bound : beta is the smallest or the largest allowed.
-    """
-
-    beta: float
-    loss: float
-    at_lower_bound: bool
-    at_upper_bound: bool
-
-    def history(self) -> dict[str, Any]:
-        """Return what a calibrator's ``fit_history`` says of a temperature."""
-        return {
-            "temperature": 1.0 / self.beta,
-            "beta": self.beta,
-            "loss": self.loss,
-            "at_lower_bound": self.at_lower_bound,
-            "at_upper_bound": self.at_upper_bound,
-            "warnings": temperature_at_bound(self),
-        }
-
-
-def lowest_beta(objective: Objective, n_samples: int) -> Scan:
+def lowest_beta(objective: Objective, n_samples: int) -> TemperatureFit:
     """Minimise over beta in [0.01, 20]: a scan and a root of the derivative on some samples, then the root on all.
 
     The first search looks at every ``ceil(N / 1000)``-th sample. From there a bracket grows until the derivative over
@@ -76,7 +45,7 @@ def lowest_beta(objective: Objective, n_samples: int) -> Scan:
     if some > 1:
         partial = functools.cache(lambda beta: objective(beta, slice(None)))
         beta = _root(partial, beta, FINE_STEP)
-    return Scan(beta, partial(beta)[0], beta == BETA_BOUNDS[0], beta == BETA_BOUNDS[1])
+    return TemperatureFit(beta, partial(beta)[0], beta == BETA_BOUNDS[0], beta == BETA_BOUNDS[1])
 
 
 def _root(objective: Callable[[float], tuple[float, float]], start: float, ratio: float) -> float:

@@ -1,6 +1,7 @@
 """The one temperature of lowest negative log-likelihood."""
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,27 +19,42 @@ MAX_ITERATIONS = 60
 
 @dataclass(frozen=True)
 class TemperatureFit:
-    """Result of :func:`fit_temperature`.
+    """The one temperature of lowest loss.
 
     Attributes
     ----------
     beta : inverse temperature 1/T.
-    losses : NLL in nats at each inverse temperature that was tried.
+    loss : mean loss at each inverse temperature that was tried, or at beta alone.
     at_lower_bound : T is the largest allowed: the predictions are worse than chance, or the logits in a large unit.
     at_upper_bound : T is the smallest allowed: the labels are separable, or the logits in a small unit.
     n_infinite_loss : samples left out because their label's logit is -inf: no temperature changes their loss.
     """
 
     beta: float
-    losses: list[float] = field(repr=False)
+    loss: list[float] | float = field(repr=False)
     at_lower_bound: bool
     at_upper_bound: bool
-    n_infinite_loss: int
+    n_infinite_loss: int = 0
 
     @property
     def temperature(self) -> float:
         """T = 1 / beta."""
         return 1.0 / self.beta
+
+    @property
+    def warnings(self) -> list[str]:
+        """Sentences for a ``fit_history`` where the temperature stopped at a bound."""
+        if self.at_lower_bound:
+            return ["The temperature is the largest that is allowed: the loss still falls towards larger ones."]
+        if self.at_upper_bound:
+            return ["The temperature is the smallest that is allowed: the loss still falls towards smaller ones."]
+        return []
+
+    def history(self) -> dict[str, Any]:
+        """Return what a calibrator's ``fit_history`` says of its temperature."""
+        bounds = {"at_lower_bound": self.at_lower_bound, "at_upper_bound": self.at_upper_bound}
+        found = {"temperature": self.temperature, "beta": self.beta, "loss": self.loss}
+        return {**found, **bounds, "warnings": self.warnings}
 
 
 def moments(logits: Array, beta: float | Array) -> tuple[Array, Array, Array]:
@@ -69,6 +85,11 @@ def moments(logits: Array, beta: float | Array) -> tuple[Array, Array, Array]:
     second /= total
     second -= first**2
     return np.log(total, out=total), first, second
+
+
+def temperature_range(temperature: Array) -> dict[str, float]:
+    """Return what a ``fit_history`` says of temperatures that differ."""
+    return {f"temperature_{name}": float(getattr(temperature, name)()) for name in ("min", "mean", "max")}
 
 
 class _Likelihood:

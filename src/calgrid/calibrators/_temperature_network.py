@@ -9,15 +9,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calgrid.calibrators._binning import count, make_cuts
+from calgrid.calibrators._indicators import top_logits
 from calgrid.calibrators._network import MLP, sigmoid, softplus
 from calgrid.calibrators._objectives import Evidence, LogLoss, Objective, build_objective
 from calgrid.calibrators._optim import minimise
 from calgrid.calibrators._probabilities import softmax
+from calgrid.calibrators._temperature import temperature_range
 from calgrid.calibrators._warnings import temperatures_at_bounds
 from calgrid.calibrators.base import Array, Calibrator, Head, Labels
 
 #: the largest temperature in units of the logits, which keeps extrapolation finite
 T_MAX = 100.0
+#: of parameterised temperature scaling: largest logits that are read, the bound that they are clipped to, hidden units
+TOP, BOUND, HIDDEN = 10, 100.0, (5, 5)
 #: epochs from one entry of a trace to the next, and the bins of its ECE
 TRACE_INTERVAL, TRACE_BINS = 20, 15
 #: ranges of the hyper-parameters of :class:`FullBatchNetwork`
@@ -210,12 +214,8 @@ class TemperatureNetwork(Calibrator):
     def _temperature_history(self, values: Array) -> dict[str, Any]:
         """Return the range of the temperatures for inputs ``(D, N)`` and its warnings, parts of a ``fit_history``."""
         temperature = self._temperature(values)
-        return {
-            "warnings": temperatures_at_bounds(temperature, self.floor, self.ceiling),
-            "temperature_min": float(temperature.min()),
-            "temperature_mean": float(temperature.mean()),
-            "temperature_max": float(temperature.max()),
-        }
+        warnings = temperatures_at_bounds(temperature, self.floor, self.ceiling)
+        return {"warnings": warnings, **temperature_range(temperature)}
 
     def _transform(self, logits: Array, features: Array | None) -> Array:
         return softmax(self._scaled(logits) / self._temperature(self._inputs(logits))[:, None])
@@ -228,6 +228,16 @@ class TemperatureNetwork(Calibrator):
         self.network = MLP(self._sizes(self._scaling.shape[1]))
         if self._parameters.shape != (self.network.n_parameters,):
             raise ValueError(f"{self._parameters.shape} weights, expected ({self.network.n_parameters},)")
+
+
+class TopLogitsNetwork(TemperatureNetwork):
+    """Reads the ten largest logits, clipped to ±100, through two layers of five units."""
+
+    def _inputs(self, logits: Array) -> Array:
+        return np.clip(top_logits(logits, min(TOP, logits.shape[1])), -BOUND, BOUND)
+
+    def _sizes(self, n_inputs: int) -> tuple[int, ...]:
+        return (n_inputs, *HIDDEN, 1)
 
 
 class FullBatchNetwork(TemperatureNetwork):

@@ -1,30 +1,12 @@
 """What a fit says of itself where its result should not be trusted blindly: entries of ``fit_history["warnings"]``."""
 
 from collections.abc import Sequence
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 #: a temperature this close to a bound, relatively, is at the bound
 AT_BOUND = 1e-3
-
-
-class _Bounded(Protocol):
-    @property
-    def at_lower_bound(self) -> bool: ...
-
-    @property
-    def at_upper_bound(self) -> bool: ...
-
-
-def temperature_at_bound(found: _Bounded) -> list[str]:
-    """Warn of an inverse temperature that stopped at a bound."""
-    if found.at_lower_bound:
-        return ["The temperature is the largest that is allowed: the loss still falls towards larger ones."]
-    if found.at_upper_bound:
-        return ["The temperature is the smallest that is allowed: the loss still falls towards smaller ones."]
-    return []
 
 
 def end_of_grid(name: str, chosen: float, grid: Sequence[float]) -> list[str]:

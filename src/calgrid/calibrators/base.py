@@ -9,11 +9,11 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from calgrid.calibrators._files import write_fitted
 from calgrid.calibrators._unit import in_units, logit_unit
 from calgrid.calibrators._validation import check_features, check_head, check_labels, check_logits
 from calgrid.errors import ConfigError, DataError, StateError
 from calgrid.registry import spec
+from calgrid.storage.arrays import write_arrays
 
 Array = NDArray[np.float64]
 Labels = NDArray[np.int64]
@@ -92,9 +92,7 @@ class Calibrator(ABC):
         # samples whose label is impossible have no say in a fit
         possible = scores[np.arange(n_samples), targets] > -np.inf
         self._unit = logit_unit(scores[possible]) if self.scale_free and possible.any() else 1.0
-        before = dict(vars(self))
-        history = self._fit(in_units(scores, self._unit), targets, inputs, layer)
-        self._fitted |= {name for name, value in vars(self).items() if name not in before or before[name] is not value}
+        history = self._fit_noted(in_units(scores, self._unit), targets, inputs, layer)
         self.fit_history = {"warnings": [], **self._in_given_unit(history)}
         self.fit_seconds = time.perf_counter() - begin
         self.n_classes, self._feature_width = n_classes, None if inputs is None else inputs.shape[1]
@@ -138,7 +136,7 @@ class Calibrator(ABC):
                 if name == "warnings" or not isinstance(value, list)
             },
         }
-        write_fitted(Path(path), {**self._state(), "unit": np.array([self._unit])}, description)
+        write_arrays(Path(path), {**self._state(), "unit": np.array([self._unit])}, description)
 
     def restore(self, state: Mapping[str, NDArray[Any]], description: Mapping[str, Any]) -> None:
         """Take over what :meth:`save` wrote, as read from a file; raises KeyError or ValueError where it misfits."""
@@ -148,6 +146,15 @@ class Calibrator(ABC):
         self.fit_seconds = None
         self.n_classes = int(description["n_classes"])
         self._feature_width = description["feature_width"]
+
+    def _fit_noted(
+        self, logits: Array, labels: Labels, features: Array | None = None, head: Head | None = None
+    ) -> dict[str, Any]:
+        """Run :meth:`_fit`, and note which attributes it set, for :meth:`_state`."""
+        before = dict(vars(self))
+        history = self._fit(logits, labels, features, head)
+        self._fitted |= {name for name, value in vars(self).items() if name not in before or before[name] is not value}
+        return history
 
     def _in_given_unit(self, history: Mapping[str, Any]) -> dict[str, Any]:
         """Return a history whose temperatures belong to the logits as they were given."""

@@ -1,10 +1,8 @@
 """Bayesian binning into quantiles: an average over binnings, applied to the predicted class."""
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import betaln
 
 from calgrid.calibrators._binning import bin_of, centres, equal_count_cuts
@@ -89,19 +87,13 @@ class BayesianBinningIntoQuantiles(Calibrator):
         weights /= weights.sum()
         # the average of step functions rises by the weighted rise of each of them at its own cuts
         rises = np.concatenate([weight * np.diff(value) for weight, value in zip(weights, values, strict=True)])
-        self._cuts, index = np.unique(np.concatenate(cuts), return_inverse=True)
+        self.cuts, index = np.unique(np.concatenate(cuts), return_inverse=True)
         first = weights @ [value[0] for value in values]
-        steps = first + np.cumsum(np.bincount(index, rises, len(self._cuts)))
-        self._accuracy = np.clip(np.concatenate([[first], steps]), 0.0, 1.0)
+        steps = first + np.cumsum(np.bincount(index, rises, len(self.cuts)))
+        self.accuracy = np.clip(np.concatenate([[first], steps]), 0.0, 1.0)
         best = sizes[int(np.argmax(scores))]
-        return {"n_models": len(sizes), "best_n_bins": best, "n_steps": len(self._accuracy)}
+        return {"n_models": len(sizes), "best_n_bins": best, "n_steps": len(self.accuracy)}
 
     def _transform(self, logits: Array, features: Array | None) -> Array:
         _, confidence = top_label(logits)
-        return top_label_map(logits, self._accuracy[bin_of(self._cuts, confidence)])
-
-    def _state(self) -> dict[str, NDArray[Any]]:
-        return {"cuts": self._cuts, "accuracy": self._accuracy}
-
-    def _load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
-        self._cuts, self._accuracy = state["cuts"], state["accuracy"]
+        return top_label_map(logits, self.accuracy[bin_of(self.cuts, confidence)])

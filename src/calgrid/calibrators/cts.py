@@ -1,6 +1,5 @@
 """Class-based temperature scaling: a temperature for each class, chosen greedily by calibration error."""
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -8,7 +7,7 @@ from numpy.typing import NDArray
 
 from calgrid.calibrators._class_temperatures import ClassTemperatures
 from calgrid.calibrators._probabilities import centred, softmax
-from calgrid.calibrators._temperature import fit_temperature
+from calgrid.calibrators._temperature import fit_temperature, temperature_range
 from calgrid.calibrators.base import Array, Calibrator, Head, Labels
 from calgrid.registry import register
 
@@ -63,24 +62,22 @@ class ClassTemperatureScaling(Calibrator):
             changed.append(self._sweep(search, present))
             search.refresh()
             losses.append(search.current()[0])
-        self._temperatures = search.temperatures
+        self.temperatures = search.temperatures
         return {
             "loss": losses,
             "sweeps": len(changed),
             "changed": changed,
             "start_temperature": start,
-            "temperature_min": float(self._temperatures.min()),
-            "temperature_mean": float(self._temperatures.mean()),
-            "temperature_max": float(self._temperatures.max()),
+            **temperature_range(self.temperatures),
             "warnings": self._warnings(),
         }
 
     def _warnings(self) -> list[str]:
-        at_end = int(((self._temperatures == GRID[0]) | (self._temperatures == GRID[-1])).sum())
+        at_end = int(((self.temperatures == GRID[0]) | (self.temperatures == GRID[-1])).sum())
         if not at_end:
             return []
         return [
-            f"{at_end} of {len(self._temperatures)} classes have the smallest or largest temperature of the grid, "
+            f"{at_end} of {len(self.temperatures)} classes have the smallest or largest temperature of the grid, "
             f"{GRID[0]:g} or {GRID[-1]:g}: one beyond may do better."
         ]
 
@@ -100,12 +97,6 @@ class ClassTemperatureScaling(Calibrator):
         return changed
 
     def _transform(self, logits: Array, features: Array | None) -> Array:
-        scaled = centred(logits) / self._temperatures
+        scaled = centred(logits) / self.temperatures
         scaled -= scaled.max(axis=1, keepdims=True)
         return softmax(scaled)
-
-    def _state(self) -> dict[str, NDArray[Any]]:
-        return {"temperatures": self._temperatures}
-
-    def _load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
-        self._temperatures = state["temperatures"]

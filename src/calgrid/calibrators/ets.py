@@ -1,6 +1,5 @@
 """Ensemble temperature scaling: a mixture of the tempered softmax, the plain softmax and the uniform distribution."""
 
-from collections.abc import Mapping
 from itertools import combinations
 from typing import Any, Literal
 
@@ -9,10 +8,9 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 
 from calgrid.calibrators._probabilities import LEAST_EXPONENT, row_blocks, softmax
-from calgrid.calibrators._scan import Scan, lowest_beta
-from calgrid.calibrators._temperature import TemperatureFit, fit_temperature
+from calgrid.calibrators._scan import lowest_beta
+from calgrid.calibrators._temperature import fit_temperature
 from calgrid.calibrators._validation import IMPOSSIBLE
-from calgrid.calibrators._warnings import temperature_at_bound
 from calgrid.calibrators.base import Array, Calibrator, Head, Labels
 from calgrid.registry import register
 
@@ -124,19 +122,19 @@ class EnsembleTemperatureScaling(Calibrator):
 
     def _fit(self, logits: Array, labels: Labels, features: Array | None, head: Head | None) -> dict[str, Any]:
         if self.objective == "mse":
-            found: Scan | TemperatureFit = lowest_beta(SquaredError(logits, labels), len(labels))
+            found = lowest_beta(SquaredError(logits, labels), len(labels))
         else:
             found = fit_temperature(logits, labels)
-        self._beta, warnings = found.beta, temperature_at_bound(found)
+        self.beta, warnings = found.beta, found.warnings
         matrix, members = self._inner_products(logits, labels)
         vector, alone = members.mean(axis=0), np.array([1.0, 0.0, 0.0])
 
         if self.objective == "mse":
-            self._weights = quadratic_on_simplex(matrix, vector)
+            self.weights = quadratic_on_simplex(matrix, vector)
         else:
-            self._weights = likelihood_on_simplex(members)
-        if self._weights[2] > 1.0 - TIE_BREAK:
-            self._weights = np.array([0.0, TIE_BREAK, 1.0 - TIE_BREAK])
+            self.weights = likelihood_on_simplex(members)
+        if self.weights[2] > 1.0 - TIE_BREAK:
+            self.weights = np.array([0.0, TIE_BREAK, 1.0 - TIE_BREAK])
             warnings.append("All weight is on the uniform distribution: the predictions say nothing of the labels.")
 
         def loss(weights: Array) -> float:
@@ -146,10 +144,10 @@ class EnsembleTemperatureScaling(Calibrator):
 
         names = ("w_tempered", "w_plain", "w_uniform")
         return {
-            "temperature": 1.0 / self._beta,
-            "beta": self._beta,
-            **dict(zip(names, self._weights.tolist(), strict=True)),
-            "loss": loss(self._weights),
+            "temperature": 1.0 / self.beta,
+            "beta": self.beta,
+            **dict(zip(names, self.weights.tolist(), strict=True)),
+            "loss": loss(self.weights),
             "temperature_loss": loss(alone),
             "warnings": warnings,
         }
@@ -161,7 +159,7 @@ class EnsembleTemperatureScaling(Calibrator):
         members = np.full((n_samples, 3), 1.0 / n_classes)
         products = np.zeros((2, 2))
         for block in row_blocks(n_samples, n_classes):
-            pair = (softmax(self._beta * logits[block]), softmax(logits[block]))
+            pair = (softmax(self.beta * logits[block]), softmax(logits[block]))
             for row in range(2):
                 members[block, row] = np.take_along_axis(pair[row], labels[block, None], axis=1)[:, 0]
                 for column in range(row, 2):
@@ -170,14 +168,8 @@ class EnsembleTemperatureScaling(Calibrator):
         return matrix, members
 
     def _transform(self, logits: Array, features: Array | None) -> Array:
-        tempered, plain, uniform = self._weights
-        mixture = tempered * softmax(logits * self._beta)
+        tempered, plain, uniform = self.weights
+        mixture = tempered * softmax(logits * self.beta)
         mixture += plain * softmax(logits)
         mixture += uniform / logits.shape[1]
         return mixture
-
-    def _state(self) -> dict[str, NDArray[Any]]:
-        return {"beta": np.array([self._beta]), "weights": self._weights}
-
-    def _load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
-        self._beta, self._weights = state["beta"].item(), state["weights"]

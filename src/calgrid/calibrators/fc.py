@@ -1,10 +1,8 @@
 """Feature clipping: the penultimate features are cut off at one threshold before the last layer."""
 
-from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple, cast
 
 import numpy as np
-from numpy.typing import NDArray
 
 from calgrid.calibrators._probabilities import row_blocks, softmax
 from calgrid.calibrators._warnings import end_of_grid
@@ -91,22 +89,22 @@ class FeatureClipping(Calibrator):
         self.criterion = criterion
 
     def _fit(self, logits: Array, labels: Labels, features: Array | None, head: Head | None) -> dict[str, Any]:
-        features, self._head = cast(Array, features), cast(Head, head)
-        check_reproduces(logits, features, self._head)
+        features, (self.weight, self.bias) = cast(Array, features), cast(Head, head)
+        check_reproduces(logits, features, (self.weight, self.bias))
         unclipped = accuracy(self._predictions(features, labels, np.inf), labels)
         least = KEPT_ACCURACY * unclipped
         coarse = np.unique(np.quantile(np.abs(features), np.arange(1, COARSE + 1) / COARSE))
         coarse = coarse[coarse > 0.0]
         tried = [trial for c in coarse if (trial := self._trial(features, labels, c)).accuracy > least]
         if not tried:
-            self._threshold = np.inf
+            self.threshold = np.inf
             return {"n_tried": len(coarse), "accuracy_unclipped": unclipped, "accuracy": unclipped, "clipped": False}
         edges = np.concatenate([[0.0], coarse, coarse[-1:]])
         below = int(np.searchsorted(coarse, min(tried, key=Trial.order).threshold))
         fine = np.linspace(edges[below], edges[below + 2], FINE + 2)[1:-1]
         tried += [trial for c in fine if (trial := self._trial(features, labels, c)).accuracy > least]
         best = min(tried, key=Trial.order)
-        self._threshold = best.threshold
+        self.threshold = best.threshold
         return {
             "n_tried": len(coarse) + len(fine),
             "accuracy_unclipped": unclipped,
@@ -118,7 +116,7 @@ class FeatureClipping(Calibrator):
         }
 
     def _predictions(self, features: Array, labels: Labels, threshold: float) -> Predictions:
-        return Predictions(softmax(clipped_logits(features, self._head, threshold)), labels)
+        return Predictions(softmax(clipped_logits(features, (self.weight, self.bias), threshold)), labels)
 
     def _trial(self, features: Array, labels: Labels, threshold: float) -> Trial:
         predictions = self._predictions(features, labels, threshold)
@@ -126,10 +124,4 @@ class FeatureClipping(Calibrator):
         return Trial(float(threshold), accuracy(predictions, labels), objective)
 
     def _transform(self, logits: Array, features: Array | None) -> Array:
-        return softmax(clipped_logits(cast(Array, features), self._head, self._threshold))
-
-    def _state(self) -> dict[str, NDArray[Any]]:
-        return {"threshold": np.array([self._threshold]), "weight": self._head[0], "bias": self._head[1]}
-
-    def _load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
-        self._threshold, self._head = state["threshold"].item(), (state["weight"], state["bias"])
+        return softmax(clipped_logits(cast(Array, features), (self.weight, self.bias), self.threshold))

@@ -29,8 +29,7 @@ class GroupEnsembleTemperatureScaling(GroupCalibrator):
 
     def _fit_group(self, logits: Array, labels: Labels) -> tuple[Array, list[str]]:
         fitted = EnsembleTemperatureScaling().fit(logits, labels)
-        state = fitted._state()
-        return np.concatenate([state["beta"], state["weights"]]), fitted.fit_history["warnings"]
+        return np.append(fitted.beta, fitted.weights), fitted.fit_history["warnings"]
 
     def _average(self, logits: Array, parameters: Array) -> Array:
         beta, tempered, plain, uniform = np.moveaxis(parameters, 2, 0)[..., None]

@@ -5,7 +5,6 @@ import numpy as np
 from calgrid.calibrators._group_calibration import LIMITS, SOURCE, GroupCalibrator
 from calgrid.calibrators._probabilities import softmax
 from calgrid.calibrators._temperature import fit_temperature
-from calgrid.calibrators._warnings import temperature_at_bound
 from calgrid.calibrators.base import Array, Labels
 from calgrid.registry import register
 
@@ -45,7 +44,7 @@ class GroupTemperatureScaling(GroupCalibrator):
 
     def _fit_group(self, logits: Array, labels: Labels) -> tuple[Array, list[str]]:
         found = fit_temperature(logits, labels)
-        return np.array([found.beta]), temperature_at_bound(found)
+        return np.array([found.beta]), found.warnings
 
     def _average(self, logits: Array, parameters: Array) -> Array:
         total = np.zeros_like(logits)

@@ -1,10 +1,8 @@
 """Histogram binning of the confidence, applied to the predicted class."""
 
-from collections.abc import Mapping
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from calgrid.calibrators._binning import bin_of, count, make_cuts, smoothed_rate
 from calgrid.calibrators._probabilities import top_label, top_label_map
@@ -52,17 +50,11 @@ class TopLabelHistogramBinning(Calibrator):
 
     def _fit(self, logits: Array, labels: Labels, features: Array | None, head: Head | None) -> dict[str, Any]:
         predicted, confidence = top_label(logits)
-        self._cuts = make_cuts(confidence, self.n_bins, self.spacing)
-        counts = count(self._cuts, confidence, (predicted == labels).astype(np.float64))
-        self._accuracy = smoothed_rate(counts, self._cuts, 0.5, self.prior_count)
-        return {"n_bins": len(self._accuracy), "n_empty": int((counts.n == 0).sum())}
+        self.cuts = make_cuts(confidence, self.n_bins, self.spacing)
+        counts = count(self.cuts, confidence, (predicted == labels).astype(np.float64))
+        self.accuracy = smoothed_rate(counts, self.cuts, 0.5, self.prior_count)
+        return {"n_bins": len(self.accuracy), "n_empty": int((counts.n == 0).sum())}
 
     def _transform(self, logits: Array, features: Array | None) -> Array:
         _, confidence = top_label(logits)
-        return top_label_map(logits, self._accuracy[bin_of(self._cuts, confidence)])
-
-    def _state(self) -> dict[str, NDArray[Any]]:
-        return {"cuts": self._cuts, "accuracy": self._accuracy}
-
-    def _load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
-        self._cuts, self._accuracy = state["cuts"], state["accuracy"]
+        return top_label_map(logits, self.accuracy[bin_of(self.cuts, confidence)])

@@ -1,10 +1,8 @@
 """Histogram binning of each class's probability, one class against the others."""
 
-from collections.abc import Mapping
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from calgrid.calibrators._binning import bin_of, count, make_cuts, smoothed_rate
 from calgrid.calibrators._one_vs_all import map_classes
@@ -53,27 +51,21 @@ class HistogramBinning(Calibrator):
 
     def _fit(self, logits: Array, labels: Labels, features: Array | None, head: Head | None) -> dict[str, Any]:
         probabilities = softmax(logits)
-        self._classes = np.unique(labels)
+        self.classes = np.unique(labels)
         # ties leave some classes fewer bins: cuts at infinity, with values nobody reads, fill their rows
-        self._cuts = np.full((len(self._classes), self.n_bins - 1), np.inf)
-        self._rates = np.zeros((len(self._classes), self.n_bins))
-        for position, label in enumerate(self._classes):
+        self.cuts = np.full((len(self.classes), self.n_bins - 1), np.inf)
+        self.rates = np.zeros((len(self.classes), self.n_bins))
+        for position, label in enumerate(self.classes):
             scores = np.ascontiguousarray(probabilities[:, label])
             cuts = make_cuts(scores, self.n_bins, self.spacing)
             counts = count(cuts, scores, (labels == label).astype(np.float64))
             mean = counts.scores / np.maximum(counts.n, 1.0)
-            self._cuts[position, : len(cuts)] = cuts
-            self._rates[position, : len(cuts) + 1] = smoothed_rate(counts, cuts, mean, self.prior_count)
-        return {"n_absent": logits.shape[1] - len(self._classes)}
+            self.cuts[position, : len(cuts)] = cuts
+            self.rates[position, : len(cuts) + 1] = smoothed_rate(counts, cuts, mean, self.prior_count)
+        return {"n_absent": logits.shape[1] - len(self.classes)}
 
     def _transform(self, logits: Array, features: Array | None) -> Array:
         def rate(position: int, scores: Array) -> Array:
-            return self._rates[position, bin_of(self._cuts[position], scores)]
+            return self.rates[position, bin_of(self.cuts[position], scores)]
 
-        return map_classes(logits, self._classes, rate)
-
-    def _state(self) -> dict[str, NDArray[Any]]:
-        return {"classes": self._classes, "cuts": self._cuts, "rates": self._rates}
-
-    def _load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
-        self._classes, self._cuts, self._rates = state["classes"], state["cuts"], state["rates"]
+        return map_classes(logits, self.classes, rate)

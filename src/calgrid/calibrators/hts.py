@@ -1,16 +1,14 @@
 """HTS: a temperature for each sample, read from the entropy of its softmax by two weights."""
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.optimize import OptimizeResult, minimize
 
 from calgrid.calibrators._linear import LARGEST_GRADIENT
 from calgrid.calibrators._network import inverse_softplus, sigmoid, softplus
 from calgrid.calibrators._probabilities import possible_labels, softmax
-from calgrid.calibrators._temperature import BETA_BOUNDS, fit_temperature, moments
+from calgrid.calibrators._temperature import BETA_BOUNDS, fit_temperature, moments, temperature_range
 from calgrid.calibrators._warnings import temperatures_at_bounds
 from calgrid.calibrators.base import Array, Calibrator, Head, Labels
 from calgrid.registry import register
@@ -57,7 +55,7 @@ class EntropyTemperatureScaling(Calibrator):
 
     def temperature(self, logits: Array) -> Array:
         """Return the temperature ``(N,)`` of samples with logits ``(N, K)``, row maximum 0."""
-        return 1.0 / inverse_temperature(self._weights, log_entropy(logits))[0]
+        return 1.0 / inverse_temperature(self.weights, log_entropy(logits))[0]
 
     def _fit(self, logits: Array, labels: Labels, features: Array | None, head: Head | None) -> dict[str, Any]:
         kept = possible_labels(logits, labels)
@@ -73,18 +71,16 @@ class EntropyTemperatureScaling(Calibrator):
         start = np.array([0.0, inverse_softplus(fit_temperature(used, targets).temperature)])
         start_loss = objective(start)[0]
         result = minimize(objective, start, jac=True, method="BFGS", options={"gtol": 1e-9})
-        self._weights = result.x if result.fun < start_loss else start
+        self.weights = result.x if result.fun < start_loss else start
         temperature = self.temperature(used)
         return {
-            "w": float(self._weights[0]),
-            "b": float(self._weights[1]),
+            "w": float(self.weights[0]),
+            "b": float(self.weights[1]),
             "loss": min(float(result.fun), start_loss),
             "start_loss": start_loss,
             "evaluations": int(result.nfev),
             "n_infinite_loss": int((~kept).sum()),
-            "temperature_min": float(temperature.min()),
-            "temperature_mean": float(temperature.mean()),
-            "temperature_max": float(temperature.max()),
+            **temperature_range(temperature),
             "warnings": [*temperatures_at_bounds(temperature, *T_BOUNDS), *self._unfinished(result)],
         }
 
@@ -96,9 +92,3 @@ class EntropyTemperatureScaling(Calibrator):
 
     def _transform(self, logits: Array, features: Array | None) -> Array:
         return softmax(logits / self.temperature(logits)[:, None])
-
-    def _state(self) -> dict[str, NDArray[Any]]:
-        return {"weights": self._weights}
-
-    def _load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
-        self._weights = state["weights"]

@@ -1,10 +1,8 @@
 """Multi-class isotonic regression: one non-decreasing map for the probabilities of all classes."""
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from calgrid.calibrators._isotonic import fit_isotonic
 from calgrid.calibrators._one_vs_all import renormalised
@@ -39,19 +37,13 @@ class MultiClassIsotonicRegression(Calibrator):
     def _fit(self, logits: Array, labels: Labels, features: Array | None, head: Head | None) -> dict[str, Any]:
         correct = np.zeros(logits.shape, dtype=bool)
         correct[np.arange(len(labels)), labels] = True
-        self._scores, self._rates = fit_isotonic(softmax(logits).ravel(), correct.ravel(), correct.size)
-        return {"n_points": len(self._scores)}
+        self.scores, self.rates = fit_isotonic(softmax(logits).ravel(), correct.ravel(), correct.size)
+        return {"n_points": len(self.scores)}
 
     def _transform(self, logits: Array, features: Array | None) -> Array:
         probabilities = softmax(logits)
-        mapped = np.interp(probabilities, self._scores, self._rates) + TIE_BREAK * probabilities
+        mapped = np.interp(probabilities, self.scores, self.rates) + TIE_BREAK * probabilities
         # interpolation may round a value past its right neighbour's
         rows, top = np.arange(len(logits)), logits.argmax(axis=1)
         mapped[rows, top] = mapped.max(axis=1)
         return renormalised(mapped, probabilities)
-
-    def _state(self) -> dict[str, NDArray[Any]]:
-        return {"scores": self._scores, "rates": self._rates}
-
-    def _load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
-        self._scores, self._rates = state["scores"], state["rates"]

@@ -1,10 +1,8 @@
 """Isotonic regression of correctness on confidence, applied to the predicted class."""
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from calgrid.calibrators._isotonic import fit_isotonic
 from calgrid.calibrators._probabilities import top_label, top_label_map
@@ -35,15 +33,9 @@ class TopLabelIsotonic(Calibrator):
     def _fit(self, logits: Array, labels: Labels, features: Array | None, head: Head | None) -> dict[str, Any]:
         predicted, confidence = top_label(logits)
         correct = predicted == labels
-        self._confidence, self._accuracy = fit_isotonic(confidence, correct, len(labels))
-        return {"n_points": len(self._confidence), "floor": 1.0 / (len(labels) + 1)}
+        self.confidence, self.accuracy = fit_isotonic(confidence, correct, len(labels))
+        return {"n_points": len(self.confidence), "floor": 1.0 / (len(labels) + 1)}
 
     def _transform(self, logits: Array, features: Array | None) -> Array:
         _, confidence = top_label(logits)
-        return top_label_map(logits, np.interp(confidence, self._confidence, self._accuracy))
-
-    def _state(self) -> dict[str, NDArray[Any]]:
-        return {"confidence": self._confidence, "accuracy": self._accuracy}
-
-    def _load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
-        self._confidence, self._accuracy = state["confidence"], state["accuracy"]
+        return top_label_map(logits, np.interp(confidence, self.confidence, self.accuracy))

@@ -1,10 +1,8 @@
 """Isotonic regression of each class's probability, one class against the others."""
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from calgrid.calibrators._isotonic import fit_isotonic
 from calgrid.calibrators._one_vs_all import map_classes
@@ -34,24 +32,17 @@ class IsotonicRegressionOneVsAll(Calibrator):
 
     def _fit(self, logits: Array, labels: Labels, features: Array | None, head: Head | None) -> dict[str, Any]:
         probabilities = softmax(logits)
-        self._classes = np.unique(labels)
-        maps = [fit_isotonic(probabilities[:, k], labels == k, len(labels)) for k in self._classes]
-        self._scores, self._rates = (np.concatenate(parts) for parts in zip(*maps, strict=True))
-        self._ends = np.cumsum([len(scores) for scores, _ in maps])
-        return {"n_points": len(self._scores), "n_absent": logits.shape[1] - len(self._classes)}
+        self.classes = np.unique(labels)
+        maps = [fit_isotonic(probabilities[:, k], labels == k, len(labels)) for k in self.classes]
+        self.scores, self.rates = (np.concatenate(parts) for parts in zip(*maps, strict=True))
+        self.ends = np.cumsum([len(scores) for scores, _ in maps])
+        return {"n_points": len(self.scores), "n_absent": logits.shape[1] - len(self.classes)}
 
     def _transform(self, logits: Array, features: Array | None) -> Array:
-        bounds = np.concatenate([[0], self._ends])
+        bounds = np.concatenate([[0], self.ends])
 
         def rate(position: int, scores: Array) -> Array:
             points = slice(bounds[position], bounds[position + 1])
-            return np.interp(scores, self._scores[points], self._rates[points])
+            return np.interp(scores, self.scores[points], self.rates[points])
 
-        return map_classes(logits, self._classes, rate)
-
-    def _state(self) -> dict[str, NDArray[Any]]:
-        return {"classes": self._classes, "ends": self._ends, "scores": self._scores, "rates": self._rates}
-
-    def _load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
-        self._classes, self._ends = state["classes"], state["ends"]
-        self._scores, self._rates = state["scores"], state["rates"]
+        return map_classes(logits, self.classes, rate)

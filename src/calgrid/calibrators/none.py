@@ -1,9 +1,6 @@
 """No calibration: the softmax of the logits, the reference of every comparison."""
 
-from collections.abc import Mapping
 from typing import Any
-
-from numpy.typing import NDArray
 
 from calgrid.calibrators._probabilities import softmax
 from calgrid.calibrators.base import Array, Calibrator, Head, Labels
@@ -25,9 +22,3 @@ class Uncalibrated(Calibrator):
 
     def _transform(self, logits: Array, features: Array | None) -> Array:
         return softmax(logits)
-
-    def _state(self) -> dict[str, NDArray[Any]]:
-        return {}
-
-    def _load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Nothing is fitted."""

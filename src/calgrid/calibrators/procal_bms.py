@@ -70,33 +70,31 @@ class ProximityBinMeanShift(Calibrator):
         self.base, self.n_bins, self.n_neighbours = base, n_bins, n_neighbours
 
     def _fit(self, logits: Array, labels: Labels, features: Array | None, head: Head | None) -> dict[str, Any]:
-        self._neighbours = Neighbours.of(cast(Array, features), self.n_neighbours)
-        proximity = self._neighbours.own_proximity()
-        self._cuts = equal_count_cuts(np.sort(proximity), self.n_bins)
-        part = bin_of(self._cuts, proximity)
-        self._bases = [_build(self.base) for _ in range(len(self._cuts) + 1)]
+        neighbours = Neighbours.of(cast(Array, features), self.n_neighbours)
+        self.points, self.k = neighbours.points, np.array([neighbours.k])
+        proximity = neighbours.own_proximity()
+        self.proximity_cuts = equal_count_cuts(np.sort(proximity), self.n_bins)
+        part = bin_of(self.proximity_cuts, proximity)
+        self._bases = [_build(self.base) for _ in range(len(self.proximity_cuts) + 1)]
         for number, base in enumerate(self._bases):
-            base._fit(logits[part == number], labels[part == number], None, None)
+            base._fit_noted(logits[part == number], labels[part == number])
         return {"n_bins": len(self._bases), "mean_proximity": float(proximity.mean())}
 
     def _transform(self, logits: Array, features: Array | None) -> Array:
-        part = bin_of(self._cuts, self._neighbours.proximity(cast(Array, features)))
+        part = bin_of(self.proximity_cuts, Neighbours(self.points, self.k.item()).proximity(cast(Array, features)))
         result = np.empty_like(logits)
         for number, base in enumerate(self._bases):
             result[part == number] = base._transform(logits[part == number], None)
         return result
 
     def _state(self) -> dict[str, NDArray[Any]]:
-        parts = [
-            {f"{number}.{name}": value for name, value in base._state().items()}
-            for number, base in enumerate(self._bases)
-        ]
-        fitted = {name: value for part in parts for name, value in part.items()}
-        return {**fitted, **self._neighbours.state(), "proximity_cuts": self._cuts}
+        states = [base._state() for base in self._bases]
+        bases = {f"{number}.{name}": value for number, state in enumerate(states) for name, value in state.items()}
+        return {**bases, "points": self.points, "k": self.k, "proximity_cuts": self.proximity_cuts}
 
     def _load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
-        self._neighbours, self._cuts = Neighbours.from_state(state), state["proximity_cuts"]
-        self._bases = [_build(self.base) for _ in range(len(self._cuts) + 1)]
+        self.points, self.k, self.proximity_cuts = state["points"], state["k"], state["proximity_cuts"]
+        self._bases = [_build(self.base) for _ in range(len(self.proximity_cuts) + 1)]
         for number, base in enumerate(self._bases):
             prefix = f"{number}."
             base._load_state({name[len(prefix) :]: state[name] for name in state if name.startswith(prefix)})

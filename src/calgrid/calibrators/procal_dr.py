@@ -1,10 +1,8 @@
 """ProCal by density ratio: confidence and proximity of right and of wrong samples, compared by Bayes' rule."""
 
-from collections.abc import Mapping
 from typing import Any, cast
 
 import numpy as np
-from numpy.typing import NDArray
 
 from calgrid.calibrators._network import sigmoid
 from calgrid.calibrators._probabilities import never_certain, row_blocks, softmax, top_label, top_label_map
@@ -84,33 +82,26 @@ class ProximityDensityRatio(Calibrator):
     def _fit(self, logits: Array, labels: Labels, features: Array | None, head: Head | None) -> dict[str, Any]:
         predicted, confidence = top_label(logits)
         right = predicted == labels
-        self._neighbours = Neighbours.of(cast(Array, features), self.n_neighbours)
-        points = np.column_stack([confidence, self._neighbours.own_proximity()])
-        self._right, self._wrong, self._beta = points[right], points[~right], np.nan
+        neighbours = Neighbours.of(cast(Array, features), self.n_neighbours)
+        self.points, self.k = neighbours.points, np.array([neighbours.k])
+        points = np.column_stack([confidence, neighbours.own_proximity()])
+        self.right, self.wrong, self.beta = points[right], points[~right], np.nan
         history = {
-            "n_right": len(self._right),
-            "n_wrong": len(self._wrong),
+            "n_right": len(self.right),
+            "n_wrong": len(self.wrong),
             "mean_proximity": float(points[:, 1].mean()),
         }
-        if min(len(self._right), len(self._wrong)) < FEWEST:
+        if min(len(self.right), len(self.wrong)) < FEWEST:
             unit = logit_unit(logits)
-            self._beta = fit_temperature(in_units(logits, unit), labels).beta / unit
-            history["temperature"] = 1.0 / self._beta
+            self.beta = fit_temperature(in_units(logits, unit), labels).beta / unit
+            history["temperature"] = 1.0 / self.beta
         return history
 
     def _transform(self, logits: Array, features: Array | None) -> Array:
-        if np.isfinite(self._beta):
-            return softmax(logits * self._beta)
+        if np.isfinite(self.beta):
+            return softmax(logits * self.beta)
         _, confidence = top_label(logits)
-        points = np.column_stack([confidence, self._neighbours.proximity(cast(Array, features))])
-        n_right, n_wrong = len(self._right), len(self._wrong)
-        ratio = log_density(points, self._right) - log_density(points, self._wrong) + np.log(n_right / n_wrong)
+        points = np.column_stack([confidence, Neighbours(self.points, self.k.item()).proximity(cast(Array, features))])
+        n_right, n_wrong = len(self.right), len(self.wrong)
+        ratio = log_density(points, self.right) - log_density(points, self.wrong) + np.log(n_right / n_wrong)
         return top_label_map(logits, never_certain(sigmoid(ratio), n_right + n_wrong))
-
-    def _state(self) -> dict[str, NDArray[Any]]:
-        fitted = {"right": self._right, "wrong": self._wrong, "beta": np.array([self._beta])}
-        return {**fitted, **self._neighbours.state()}
-
-    def _load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
-        self._right, self._wrong, self._beta = state["right"], state["wrong"], state["beta"].item()
-        self._neighbours = Neighbours.from_state(state)

@@ -6,8 +6,7 @@ import numpy as np
 
 from calgrid.calibrators._network import inverse_softplus
 from calgrid.calibrators._temperature import fit_temperature
-from calgrid.calibrators._temperature_network import LIMITS, T_MAX, FullBatchNetwork
-from calgrid.calibrators._top_logits import TopLogitsNetwork
+from calgrid.calibrators._temperature_network import LIMITS, T_MAX, FullBatchNetwork, TopLogitsNetwork
 from calgrid.calibrators.base import Array, Labels
 from calgrid.registry import register
 

@@ -8,7 +8,7 @@ from calgrid.calibrators._network import MLP
 from calgrid.calibrators._objectives import SquaredLoss
 from calgrid.calibrators._optim import minimise_in_batches
 from calgrid.calibrators._probabilities import centred
-from calgrid.calibrators._top_logits import BOUND, TopLogitsNetwork
+from calgrid.calibrators._temperature_network import BOUND, TopLogitsNetwork
 from calgrid.calibrators.base import Array, Head, Labels
 from calgrid.registry import register
 

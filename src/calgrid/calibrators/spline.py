@@ -1,10 +1,8 @@
 """Spline calibration: the confidence moves by the slope of a spline through the cumulative calibration error."""
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.interpolate import CubicSpline
 
 from calgrid.calibrators._probabilities import never_certain, top_label, top_label_map
@@ -58,21 +56,15 @@ class SplineCalibration(Calibrator):
     def _fit(self, logits: Array, labels: Labels, features: Array | None, head: Head | None) -> dict[str, Any]:
         predicted, confidence = top_label(logits)
         if len(labels) < self.n_knots:
-            self._confidence = self._accuracy = np.array([0.0, 1.0])
+            self.confidence = self.accuracy = np.array([0.0, 1.0])
             return {"n_points": 0}
-        self._confidence, index, number = np.unique(confidence, return_inverse=True, return_counts=True)
+        self.confidence, index, number = np.unique(confidence, return_inverse=True, return_counts=True)
         right = np.bincount(index, predicted == labels) / number
         index.sort()
-        moved = spline_accuracy(self._confidence[index], right[index], self.n_knots)
-        self._accuracy = never_certain(np.bincount(index, moved) / number, len(labels))
-        return {"n_points": len(self._confidence)}
+        moved = spline_accuracy(self.confidence[index], right[index], self.n_knots)
+        self.accuracy = never_certain(np.bincount(index, moved) / number, len(labels))
+        return {"n_points": len(self.confidence)}
 
     def _transform(self, logits: Array, features: Array | None) -> Array:
         _, confidence = top_label(logits)
-        return top_label_map(logits, np.interp(confidence, self._confidence, self._accuracy))
-
-    def _state(self) -> dict[str, NDArray[Any]]:
-        return {"confidence": self._confidence, "accuracy": self._accuracy}
-
-    def _load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
-        self._confidence, self._accuracy = state["confidence"], state["accuracy"]
+        return top_label_map(logits, np.interp(confidence, self.confidence, self.accuracy))

@@ -1,18 +1,64 @@
 """Temperature scaling: one temperature for all samples, at the minimum of the NLL or of another objective."""
 
-from collections.abc import Mapping
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from calgrid.calibrators._objectives import build_objective
+from calgrid.calibrators._objectives import Evidence, Objective, build_objective
 from calgrid.calibrators._probabilities import softmax
-from calgrid.calibrators._temperature import TemperatureFit, fit_temperature
-from calgrid.calibrators._temperature_search import TemperatureSearch, search_temperature
-from calgrid.calibrators._warnings import temperature_at_bound
+from calgrid.calibrators._temperature import BETA_BOUNDS, TemperatureFit, fit_temperature
 from calgrid.calibrators.base import Array, Calibrator, Head, Labels
 from calgrid.registry import register
+
+#: temperatures of the scan, evenly spaced in ln T
+N_SCANNED = 100
+#: golden-section steps; they narrow a bracket of two scan intervals to 1e-8 of T
+N_STEPS = 35
+_SHRINK = (np.sqrt(5.0) - 1.0) / 2.0
+#: a decrease below this is rounding
+TOLERANCE = 1e-12
+#: a temperature this close to a bound, relatively, is at the bound
+_AT_BOUND = 1e-6
+
+
+def search_temperature(logits: NDArray[np.float64], labels: NDArray[np.int64], objective: Objective) -> TemperatureFit:
+    """Minimise an objective over T in [0.05, 100]: the best of 100 log-spaced T, refined between its neighbours.
+
+    Where nothing is lower than at T = 1, T stays 1. The losses are those of the scan in rising T, then of the section.
+
+    Parameters
+    ----------
+    logits : ``(N, K)`` float64 with row maximum 0; -inf allowed.
+    labels : ``(N,)``.
+    """
+    lower, upper = BETA_BOUNDS
+    evidence = Evidence.gather(logits, labels, lower, objective.reach * upper)
+    tried: dict[float, float] = {}
+
+    def loss(log_temperature: float) -> float:
+        if log_temperature not in tried:
+            tried[log_temperature] = objective(evidence, np.full(len(labels), np.exp(-log_temperature)))[0]
+        return tried[log_temperature]
+
+    grid = np.linspace(-np.log(upper), -np.log(lower), N_SCANNED)
+    best = int(np.argmin([loss(float(point)) for point in grid]))
+    left, right = float(grid[max(best - 1, 0)]), float(grid[min(best + 1, N_SCANNED - 1)])
+    for _ in range(N_STEPS):
+        width = _SHRINK * (right - left)
+        if loss(right - width) <= loss(left + width):
+            right = left + width
+        else:
+            left = right - width
+    found = min(tried, key=lambda point: tried[point])
+    # a flat loss, such as that of equal logits, is no reason to change anything
+    found = found if tried[found] < loss(0.0) - TOLERANCE else 0.0
+    return TemperatureFit(
+        beta=float(np.clip(np.exp(-found), lower, upper)),
+        loss=list(tried.values()),
+        at_lower_bound=bool(grid[-1] - found < _AT_BOUND),
+        at_upper_bound=bool(found - grid[0] < _AT_BOUND),
+    )
 
 
 @register(
@@ -60,30 +106,14 @@ class TemperatureScaling(Calibrator):
         self.objective, self.sigma, self.delta, self.alpha = objective, sigma, delta, alpha
 
     def _fit(self, logits: Array, labels: Labels, features: Array | None, head: Head | None) -> dict[str, Any]:
-        history: dict[str, Any] = {}
         if self.objective == "nll":
-            fit = fit_temperature(logits, labels)
-            result: TemperatureFit | TemperatureSearch = fit
-            history["n_infinite_loss"] = fit.n_infinite_loss
-        else:
-            objective = build_objective(self.objective, sigma=self.sigma, delta=self.delta, alpha=self.alpha)
-            result = search_temperature(logits, labels, objective)
-        self._beta = result.beta
-        return {
-            "temperature": 1.0 / result.beta,
-            "beta": result.beta,
-            "loss": result.losses,
-            "at_lower_bound": result.at_lower_bound,
-            "at_upper_bound": result.at_upper_bound,
-            "warnings": temperature_at_bound(result),
-            **history,
-        }
+            found = fit_temperature(logits, labels)
+            self.beta = found.beta
+            return {**found.history(), "n_infinite_loss": found.n_infinite_loss}
+        objective = build_objective(self.objective, sigma=self.sigma, delta=self.delta, alpha=self.alpha)
+        found = search_temperature(logits, labels, objective)
+        self.beta = found.beta
+        return found.history()
 
     def _transform(self, logits: Array, features: Array | None) -> Array:
-        return softmax(logits * self._beta)
-
-    def _state(self) -> dict[str, NDArray[Any]]:
-        return {"beta": np.array([self._beta])}
-
-    def _load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
-        self._beta = state["beta"].item()
+        return softmax(logits * self.beta)

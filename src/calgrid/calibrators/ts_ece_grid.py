@@ -1,10 +1,8 @@
 """Temperature scaling by grid search on the expected calibration error."""
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from calgrid.calibrators._probabilities import LEAST_EXPONENT, row_blocks, softmax
 from calgrid.calibrators._warnings import end_of_grid
@@ -74,19 +72,13 @@ class TemperatureByGrid(Calibrator):
         cell = bin_index(confidence, self.n_bins) + self.n_bins * np.arange(N_TEMPERATURES)[:, None]
         gaps = np.bincount(cell.ravel(), residual.ravel(), minlength=self.n_bins * N_TEMPERATURES)
         errors = np.abs(gaps.reshape(N_TEMPERATURES, self.n_bins)).sum(axis=1) / len(labels)
-        self._temperature = STEP * (int(errors.argmin()) + 1)
+        self.temperature = STEP * (int(errors.argmin()) + 1)
         return {
-            "temperature": self._temperature,
+            "temperature": self.temperature,
             "loss": errors.tolist(),
             "ece": float(errors.min()),
-            "warnings": end_of_grid("temperature", self._temperature, (STEP, STEP * N_TEMPERATURES)),
+            "warnings": end_of_grid("temperature", self.temperature, (STEP, STEP * N_TEMPERATURES)),
         }
 
     def _transform(self, logits: Array, features: Array | None) -> Array:
-        return softmax(logits / self._temperature)
-
-    def _state(self) -> dict[str, NDArray[Any]]:
-        return {"temperature": np.array([self._temperature])}
-
-    def _load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
-        self._temperature = state["temperature"].item()
+        return softmax(logits / self.temperature)

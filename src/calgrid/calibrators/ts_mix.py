@@ -1,12 +1,8 @@
 """Temperature scaling, then a little of the uniform distribution, so that no probability is 0."""
 
-from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from calgrid.calibrators._structured import SmoothedTemperature
+from calgrid.calibrators._structured import fit_smoothed, smoothed
 from calgrid.calibrators.base import Array, Calibrator, Head, Labels
 from calgrid.registry import register
 
@@ -30,14 +26,8 @@ class SmoothedTemperatureScaling(Calibrator):
     scale_free = True
 
     def _fit(self, logits: Array, labels: Labels, features: Array | None, head: Head | None) -> dict[str, Any]:
-        self._map, history = SmoothedTemperature.fit(logits, labels)
+        (self.beta, self.epsilon), history = fit_smoothed(logits, labels)
         return history
 
     def _transform(self, logits: Array, features: Array | None) -> Array:
-        return self._map(logits)
-
-    def _state(self) -> dict[str, NDArray[Any]]:
-        return {"beta": np.array([self._map.beta]), "epsilon": np.array([self._map.epsilon])}
-
-    def _load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
-        self._map = SmoothedTemperature(state["beta"].item(), state["epsilon"].item())
+        return smoothed(logits, self.beta, self.epsilon)

@@ -1,6 +1,5 @@
 """TvA temperature scaling: one temperature, fitted to whether the prediction is right."""
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -64,15 +63,9 @@ class TopVersusAllTemperature(Calibrator):
 
     def _fit(self, logits: Array, labels: Labels, features: Array | None, head: Head | None) -> dict[str, Any]:
         objective = TopVersusAll(logits, labels)
-        scan = lowest_beta(objective, objective.n_samples)
-        self._beta = scan.beta
-        return scan.history()
+        found = lowest_beta(objective, objective.n_samples)
+        self.beta = found.beta
+        return found.history()
 
     def _transform(self, logits: Array, features: Array | None) -> Array:
-        return softmax(logits * self._beta)
-
-    def _state(self) -> dict[str, NDArray[Any]]:
-        return {"beta": np.array([self._beta])}
-
-    def _load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
-        self._beta = state["beta"].item()
+        return softmax(logits * self.beta)

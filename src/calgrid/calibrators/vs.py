@@ -1,10 +1,8 @@
 """Vector scaling: a scale and a bias for each class."""
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from calgrid.calibrators._linear import LinearMap, fit_linear
 from calgrid.calibrators._probabilities import centred, possible_labels
@@ -54,7 +52,7 @@ class VectorScaling(Calibrator):
         def centre(bias: Array) -> Array:
             return np.where(present, bias - bias[present].mean(), 0.0)
 
-        self._map, history = fit_linear(
+        (self.weight, self.bias), history = fit_linear(
             self._inputs(used),
             targets,
             LinearMap(np.full(n_classes, beta), np.zeros(n_classes)),
@@ -69,10 +67,4 @@ class VectorScaling(Calibrator):
         }
 
     def _transform(self, logits: Array, features: Array | None) -> Array:
-        return self._map.probabilities(self._inputs(logits))
-
-    def _state(self) -> dict[str, NDArray[Any]]:
-        return {"weight": self._map.weight, "bias": self._map.bias}
-
-    def _load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
-        self._map = LinearMap(state["weight"], state["bias"])
+        return LinearMap(self.weight, self.bias).probabilities(self._inputs(logits))
