@@ -11,7 +11,7 @@ from torch import nn
 from calgrid.backbones import _catalogue, build_backbone
 from calgrid.backbones._catalogue import check_timm_name, timm_names
 from calgrid.errors import ConfigError, DataError
-from calgrid.procedures._peeling import trained_tensors
+from calgrid.procedures.plp import trained_tensors
 
 #: timm's own small models for tests, of families that have little in common
 MODELS = ("test_resnet", "test_vit", "test_convnext", "test_efficientnet")

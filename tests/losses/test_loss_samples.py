@@ -15,7 +15,7 @@ from safetensors.torch import load, save
 from calgrid.errors import DataError
 from calgrid.losses import build_loss
 from calgrid.losses._history import PerSample
-from calgrid.losses._ranks import auroc, pearson, ranks, spearman
+from calgrid.losses._samples import auroc, pearson, ranks, spearman
 
 values = st.lists(st.integers(-3, 3), min_size=2, max_size=40)
 

@@ -12,9 +12,15 @@ from calgrid.backbones import build_backbone
 from calgrid.backbones.base import Backbone
 from calgrid.errors import ConfigError
 from calgrid.losses import build_loss
-from calgrid.procedures import _simplex, balcal, build_procedure
-from calgrid.procedures._simplex import accuracy_and_confidence, balancing_weight, class_scaling, simplex_frame
-from calgrid.procedures.balcal import Adaptor, map_channels
+from calgrid.procedures import balcal, build_procedure
+from calgrid.procedures.balcal import (
+    Adaptor,
+    accuracy_and_confidence,
+    balancing_weight,
+    class_scaling,
+    map_channels,
+    simplex_frame,
+)
 from calgrid.training.data import Batch
 from calgrid.training.procedure import Training
 
@@ -90,7 +96,7 @@ def test_accuracy_and_confidence_by_hand_and_in_chunks(monkeypatch):
     accuracy, confidence = accuracy_and_confidence(first, second, labels, 0.5)
     half = [math.sqrt(3) / (1 + math.sqrt(3)), 0.5, 2 / 3]
     assert (accuracy, confidence) == pytest.approx((2 / 3, sum(half) / 3))
-    monkeypatch.setattr(_simplex, "CHUNK", 2)
+    monkeypatch.setattr(balcal, "CHUNK", 2)
     assert accuracy_and_confidence(first, second, labels, 0.5) == pytest.approx((accuracy, confidence))
 
 

@@ -10,7 +10,7 @@ from calgrid import registry
 from calgrid.backbones import build_backbone
 from calgrid.losses import build_loss
 from calgrid.procedures import build_procedure
-from calgrid.procedures._peeling import CUTS, phase_starts, trained_tensors
+from calgrid.procedures.plp import CUTS, phase_starts, trained_tensors
 from calgrid.training.data import Batch
 from calgrid.training.procedure import Training
 

@@ -208,7 +208,6 @@ class FeDLaS(Loss):
 
     Parameters
     ----------
-    num_classes : number of classes C.
     strength : alpha, mean of the smoothing range (0, 2 alpha), in [0, 0.5] so that weights stay non-negative.
     beta : slope of the smoothing in gamma, at least 0; 0 smooths every sample by alpha.
     momentum : weight of the current batch in the moving averages of the norm, in [0, 1].

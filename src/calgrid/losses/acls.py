@@ -34,7 +34,6 @@ class ACLS(Loss):
 
     Parameters
     ----------
-    num_classes : number of classes C.
     alpha : weight of both penalties, at least 0; 0.1 in the official code. The FeDLaS paper states 0.05 for
         Tiny-ImageNet, CUB and Aircraft, which config/papers/fedlas.yaml sets.
     margin : m, at least 0.

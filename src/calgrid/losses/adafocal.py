@@ -37,7 +37,6 @@ class AdaFocal(Loss):
 
     Parameters
     ----------
-    num_classes : number of classes C.
     lambda_ : rate of the update, at least 0.
     gamma_init : exponent of all bins before the first update, in [0, gamma_max].
     num_bins : bins B, at least 1.

@@ -38,7 +38,6 @@ class AugmentedLagrangian(Loss):
 
     Parameters
     ----------
-    num_classes : number of classes C.
     margin : m, above 0.
     lambda_init : first multiplier of each class, at least 0.
     rho_init, rho_max : first and largest penalty weight, 0 < rho_init <= rho_max.

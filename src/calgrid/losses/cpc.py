@@ -34,7 +34,6 @@ class PairwiseConstraints(Loss):
 
     Parameters
     ----------
-    num_classes : number of classes C.
     lambda_d, lambda_e : weights of the two terms, at least 0.
     """
 

@@ -33,7 +33,6 @@ class CorrectnessRanking(Loss):
 
     Parameters
     ----------
-    num_classes : number of classes C.
     lambda_ : weight of the ranking term, at least 0.
     indicator : confidence k: largest probability, negative entropy over its maximum ``-H / log C``, or the largest
         probability minus the second (``margin``).

@@ -35,7 +35,6 @@ class DualFocalLoss(Loss):
 
     Parameters
     ----------
-    num_classes : number of classes C.
     gamma : exponent, at least 0; 0 is cross-entropy.
     """
 

@@ -24,7 +24,6 @@ class EntropyConfidencePenalty(Loss):
 
     Parameters
     ----------
-    num_classes : number of classes C.
     beta : weight of the entropy, at least 0.
     entropy_reduction : ``sum`` over classes is the paper's entropy; ``mean`` over classes (C times weaker) is the code
         of MbLS and CALS, behind the published rows of the ACLS line.

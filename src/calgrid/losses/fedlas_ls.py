@@ -28,7 +28,6 @@ class FeDLaSLabelSmoothing(FeDLaS):
 
     Parameters
     ----------
-    num_classes : number of classes C.
     alpha : mean strength, in [0, 0.5]; a_i lies in (0, 2 alpha).
     beta : slope of the strength in the indicator, at least 0.
     momentum : theta, weight of the current batch in the moving averages (FEDLAS's ViT configurations: 0.001).

@@ -31,7 +31,6 @@ class FeDLaSMarginLabelSmoothing(FeDLaS):
 
     Parameters
     ----------
-    num_classes : number of classes C.
     lambda_ : mean strength, in [0, 0.5].
     beta : slope of the strength in the indicator, at least 0.
     margin : distance m to the largest logit that is free of penalty, at least 0.

@@ -23,7 +23,6 @@ class FocalLoss(Loss):
 
     Parameters
     ----------
-    num_classes : number of classes C.
     gamma : exponent, at least 0; 0 is cross-entropy.
     """
 

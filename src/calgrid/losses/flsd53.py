@@ -25,7 +25,6 @@ class SampleDependentFocalLoss(Loss):
 
     Parameters
     ----------
-    num_classes : number of classes C.
     gamma : exponent for p_y >= threshold, at least 0.
     gamma_hard : exponent for p_y < threshold, at least 0.
     threshold : in [0, 1].

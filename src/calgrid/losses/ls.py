@@ -24,7 +24,6 @@ class LabelSmoothing(Loss):
 
     Parameters
     ----------
-    num_classes : number of classes C.
     alpha : smoothing, in [0, 1].
     """
 

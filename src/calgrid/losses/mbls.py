@@ -28,7 +28,6 @@ class MarginLabelSmoothing(Loss):
 
     Parameters
     ----------
-    num_classes : number of classes C.
     margin : distance m to the largest logit that is free of penalty, at least 0.
     lambda_ : weight of the penalty, at least 0.
     """

@@ -25,7 +25,6 @@ class FocalMDCA(Loss):
 
     Parameters
     ----------
-    num_classes : number of classes C.
     beta : weight of the gap, at least 0.
     gamma : focal exponent, at least 0.
     """

@@ -23,7 +23,6 @@ class CrossEntropyMDCA(Loss):
 
     Parameters
     ----------
-    num_classes : number of classes C.
     beta : weight of the gap, at least 0.
     """
 

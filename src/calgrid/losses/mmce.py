@@ -25,7 +25,6 @@ class MMCE(Loss):
 
     Parameters
     ----------
-    num_classes : number of classes C.
     lambda_ : weight of the calibration error, at least 0.
     """
 

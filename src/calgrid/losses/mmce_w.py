@@ -35,7 +35,6 @@ class WeightedMMCE(Loss):
 
     Parameters
     ----------
-    num_classes : number of classes C.
     lambda_ : weight of the calibration error, at least 0.
     norm : scaling of the blocks, ``code`` or ``paper``.
     """
