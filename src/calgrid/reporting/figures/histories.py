@@ -8,7 +8,6 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from calgrid.reporting.figure import Frame, Template
@@ -148,7 +147,7 @@ def _finish(figure: Figure, rows: pd.DataFrame, methods: Sequence[str]) -> None:
     figure.axes[-1].xaxis.set_major_locator(MaxNLocator(integer=True))
     handles = style.line_handles(methods, methods)
     if epochs:
-        handles.append(Line2D([], [], color=style.GREY, linestyle=":", label="learning rate drops"))
+        handles.append(style.handle(color=style.GREY, linestyle=":", label="learning rate drops"))
     figure.legend(handles=handles, loc="outside right upper", title="method", alignment="left")
 
 

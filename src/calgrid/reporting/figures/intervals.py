@@ -7,7 +7,6 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 
 from calgrid.reporting import captions, text
 from calgrid.reporting.figure import Frame
@@ -79,7 +78,9 @@ def _draw(metrics: Sequence[str], frame: Frame) -> Figure:
         ax.set_xlabel(text.in_unit(metric))
     axes[0].set_yticks(range(len(methods)), methods)
     axes[0].set_ylim(len(methods) - 0.5, -0.5)
-    handles = _handles(calibrators, null="ece" in metrics)
+    looks = {name: style.marker_look(calibrators, name) for name in calibrators}
+    handles = [style.handle(markersize=5, label=style.calibrator_label(name), **look) for name, look in looks.items()]
+    handles += [style.null_handle()] if "ece" in metrics else []
     figure.legend(handles=handles, loc="outside upper center", ncols=min(len(handles), 6))
     return figure
 
@@ -139,20 +140,3 @@ def _frame(ax: Axes, metric: str, rows: pd.DataFrame) -> None:
         ax.set_xlim(
             min(0.0, 1.1 * means.min()), max(min(1.05 * last, REACH * means.max()), 1.1 * means.max(), SMALLEST_FRAME)
         )
-
-
-def _handles(calibrators: Sequence[str], null: bool) -> list[Line2D]:
-    handles = [
-        Line2D(
-            [],
-            [],
-            color=style.colour(calibrators, name),
-            marker=style.marker(calibrators, name),
-            markersize=5,
-            label=style.calibrator_label(name),
-        )
-        for name in calibrators
-    ]
-    if null:
-        handles.append(style.null_handle())
-    return handles

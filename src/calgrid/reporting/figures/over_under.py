@@ -61,9 +61,6 @@ def draw(frame: Frame) -> Figure:
     return figure
 
 
-FIGURE = (collect, draw, caption)
-
-
 def _bars(ax: Axes, rows: pd.DataFrame, metric: str, shade: str, offset: float) -> None:
     mean, low, high = _statistics(rows, metric)
     ax.barh(rows["y"] + offset, mean, BAR, color=shade, alpha=0.75)

@@ -3,7 +3,6 @@
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 
 from calgrid.reporting import captions, text
 from calgrid.reporting.figure import Frame
@@ -53,12 +52,9 @@ def draw(frame: Frame) -> Figure:
     ax.step(best["seconds"], best["nll_mean"], where="post", color=style.GREY, linewidth=1, zorder=1)
     ax.set_xlabel("Training (s)")
     ax.set_ylabel(text.in_unit("nll"))
-    handles = [Line2D([], [], linestyle="", label=name, **style.marker_look(methods, name)) for name in methods]
+    handles = [style.handle(linestyle="", label=name, **style.marker_look(methods, name)) for name in methods]
     figure.legend(handles=handles, loc="outside right upper", alignment="left")
     return figure
-
-
-FIGURE = (collect, draw, caption)
 
 
 def _mark(ax: Axes, row: pd.Series, methods: list[str]) -> None:

@@ -7,7 +7,6 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from calgrid.metrics._binning import BinSums
@@ -56,9 +55,6 @@ def draw(frame: Frame) -> Figure:
     figure.legend(handles=handles(several), loc="outside upper center", ncols=4 if columns > 2 else 2)
     figure.supxlabel("Confidence (%)", fontsize=9)
     return figure
-
-
-FIGURE = (collect, draw, caption)
 
 
 def _sums(bins: pd.DataFrame) -> BinSums:
@@ -121,7 +117,7 @@ def handles(several: bool) -> list[Any]:
     entries = [
         Patch(facecolor=BAR, label="accuracy of the bin"),
         Patch(facecolor="white", edgecolor=GAP, hatch="/////", linewidth=0, label="gap to confidence"),
-        Line2D([], [], color=style.GREY, linestyle="--", label="perfect calibration"),
+        style.handle(color=style.GREY, linestyle="--", label="perfect calibration"),
     ]
-    whisker = Line2D([], [], color="black", marker="|", linestyle="", markersize=9, label="range of seeds")
+    whisker = style.handle(color="black", marker="|", linestyle="", markersize=9, label="range of seeds")
     return [*entries, whisker] if several else entries

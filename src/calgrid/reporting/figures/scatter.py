@@ -6,7 +6,6 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from calgrid.reporting import captions, text
@@ -53,9 +52,6 @@ def draw(frame: Frame) -> Figure:
     return figure
 
 
-FIGURE = (collect, draw, caption)
-
-
 def _points(ax: Axes, rows: pd.DataFrame, methods: list[str], calibrators: list[str]) -> None:
     for _, row in rows.iterrows():
         x, y = (style.scaled(metric, row[f"{metric}_mean"]) for metric in ("accuracy", "ece"))
@@ -79,10 +75,10 @@ def _look(methods: list[str], name: str) -> dict[str, Any]:
 
 def _legends(figure: Figure, methods: list[str], calibrators: list[str]) -> None:
     dots = [
-        Line2D([], [], linestyle="", marker="o", markersize=7, label=name, **_look(methods, name)) for name in methods
+        style.handle(linestyle="", marker="o", markersize=7, label=name, **_look(methods, name)) for name in methods
     ]
     shapes = [
-        Line2D([], [], linestyle="", marker=style.marker(calibrators, name), color=style.GREY, label=name)
+        style.handle(linestyle="", marker=style.marker(calibrators, name), color=style.GREY, label=name)
         for name in calibrators
     ]
     figure.legend(handles=dots, title="method", loc="outside right upper", alignment="left")

@@ -5,7 +5,6 @@ from collections.abc import Iterable, Mapping, Sequence
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 
 from calgrid.reporting import text
 from calgrid.reporting.figure import Frame
@@ -83,9 +82,9 @@ def draw(frame: Frame) -> Figure:
             ax.set_xlabel(option)
     for ax, metric in zip(axes[0], METRICS, strict=True):
         ax.set_title(text.in_unit(metric))
-    handles = [Line2D([], [], label=label, **style.marker_look(labels, label)) for label in labels]
+    handles = [style.handle(label=label, **style.marker_look(labels, label)) for label in labels]
     if len(said) > 1:
-        handles += [Line2D([], [], color=style.GREY, linestyle=styles[each], label=each) for each in said]
+        handles += [style.handle(color=style.GREY, linestyle=styles[each], label=each) for each in said]
     handles.append(lines.null_handle())
     figure.legend(handles=handles, loc="outside upper center", ncols=min(len(handles), 4))
     return figure

@@ -49,9 +49,6 @@ def draw(frame: Frame) -> Figure:
     return figure
 
 
-FIGURE = (collect, draw, caption)
-
-
 def _curves(ax: Axes, rows: pd.DataFrame, metric: str, methods: list[str]) -> None:
     for method in methods:
         part = rows[rows["method"] == method].sort_values("severity")

@@ -94,4 +94,4 @@ def _tick_labels(values: np.ndarray, places: np.ndarray) -> list[str]:
 
 def null_handle() -> Line2D:
     """Legend entry for the marks of the ECE null."""
-    return Line2D([], [], label=style.null_handle().get_label(), markersize=8, **NULL_TICK)
+    return style.handle(label=style.null_handle().get_label(), markersize=8, **NULL_TICK)

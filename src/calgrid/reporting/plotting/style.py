@@ -86,9 +86,14 @@ def scaled(metric: str, value: Numbers) -> Numbers:
     return value * 100 if text.is_percent(metric) else value
 
 
+def handle(**look: Any) -> Line2D:
+    """Legend entry for a line or a mark of this look; ``label`` is its text."""
+    return Line2D([], [], **look)
+
+
 def line_handles(names: Sequence[str], all_names: Sequence[str]) -> list[Line2D]:
     """Legend entries for coloured lines."""
-    return [Line2D([], [], label=name, **line_look(all_names, name)) for name in names]
+    return [handle(label=name, **line_look(all_names, name)) for name in names]
 
 
 def calibrator_label(name: str) -> str:
@@ -98,7 +103,7 @@ def calibrator_label(name: str) -> str:
 
 def null_handle() -> Line2D:
     """Legend entry for the marks of the ECE null."""
-    return Line2D([], [], label="ECE null (perfect calibration)", markersize=8, **NULL_TICK)
+    return handle(label="ECE null (perfect calibration)", markersize=8, **NULL_TICK)
 
 
 def stripes(ax: Axes, count: int) -> None:

@@ -5,10 +5,9 @@ from typing import Any
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 
 from calgrid.reporting.figure import Frame
-from calgrid.reporting.plotting import points
+from calgrid.reporting.plotting import points, style
 from calgrid.reporting.probes import probed, seeds
 from calgrid.reporting.study import Group, StudyData
 
@@ -50,14 +49,11 @@ def draw(frame: Frame) -> Figure:
         ax.set_title(f"{name}\nL1: {norms['easy']:.3g} easy, {norms['hard']:.3g} hard", fontsize=8, linespacing=1.3)
     axes[0].set_xlim(1, frame.rows["rank"].max())
     axes[0].set_ylim(0, None)
-    handles = [Line2D([], [], color=shade, linestyle=line, label=label) for shade, line, label in LOOKS.values()]
+    handles = [style.handle(color=shade, linestyle=line, label=label) for shade, line, label in LOOKS.values()]
     figure.legend(handles=handles, loc="outside upper center", ncols=len(handles))
     figure.supxlabel("Rank of the feature", fontsize=9)
     figure.supylabel("Magnitude", fontsize=9)
     return figure
-
-
-FIGURE = (collect, draw, caption)
 
 
 def _panel(ax: Axes, table: pd.DataFrame) -> pd.Series:

@@ -55,9 +55,6 @@ def draw(frame: Frame) -> Figure:
     return figure
 
 
-FIGURE = (collect, draw, caption)
-
-
 def _picture(ax: Axes, row: pd.Series) -> None:
     ax.imshow(matplotlib.image.imread(io.BytesIO(row["picture"]), format="png"), interpolation="nearest")
     ax.set_xticks([])

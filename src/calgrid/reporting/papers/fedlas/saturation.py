@@ -3,12 +3,11 @@
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 
 from calgrid.reporting import text
 from calgrid.reporting.figure import Frame
 from calgrid.reporting.histories import last_samples
-from calgrid.reporting.plotting import points
+from calgrid.reporting.plotting import points, style
 from calgrid.reporting.study import Group, StudyData
 
 #: the indicator that is a norm of the features; the others are drawn from the outputs or from nothing
@@ -46,16 +45,13 @@ def draw(frame: Frame) -> Figure:
         rho = points.correlation([run for _, run in samples.groupby("seed", sort=False)], "nci", "confidence")
         ax.set_title(f"{method}\nρ = {rho}", fontsize=8, linespacing=1.3)
     handles = [
-        Line2D([], [], linestyle="", marker="o", markersize=5, color=shade, label=label)
+        style.handle(linestyle="", marker="o", markersize=5, color=shade, label=label)
         for shade, label, *_ in LOOKS.values()
     ]
     figure.legend(handles=handles, loc="outside upper center", ncols=len(handles))
     figure.supxlabel("Standardised norm of the features", fontsize=9)
     figure.supylabel("Largest softmax probability (%)", fontsize=9)
     return figure
-
-
-FIGURE = (collect, draw, caption)
 
 
 def _scatter(ax: Axes, samples: pd.DataFrame) -> None:

@@ -7,7 +7,6 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 from scipy.special import expit
 
 from calgrid.reporting import text
@@ -65,13 +64,10 @@ def draw(frame: Frame) -> Figure:
         if place % points.COLUMNS == 0:
             upper.set_ylabel("Strength")
             lower.set_ylabel("Samples\n(%)")
-    handles = [Line2D([], [], color=shade, label=said) for shade, said in MODES.values()]
+    handles = [style.handle(color=shade, label=said) for shade, said in MODES.values()]
     figure.legend(handles=handles, loc="outside upper center", ncols=len(handles))
     figure.supxlabel("Indicator γ (standardised)", fontsize=9)
     return figure
-
-
-FIGURE = (collect, draw, caption)
 
 
 def _strength(options: Mapping[str, Any]) -> float | None:

@@ -4,11 +4,10 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from calgrid.reporting.figure import Frame
-from calgrid.reporting.plotting import points
+from calgrid.reporting.plotting import points, style
 from calgrid.reporting.probes import confidence_bins, retrained
 from calgrid.reporting.study import Group, StudyData
 from calgrid.storage.schema import HISTOGRAM_BINS
@@ -59,15 +58,12 @@ def draw(frame: Frame) -> Figure:
     axes[0].set_xlim(0, 100)
     handles = [
         Patch(facecolor=BEFORE, label="first stage"),
-        Line2D([], [], color=AFTER, label="retrained under masks"),
+        style.handle(color=AFTER, label="retrained under masks"),
     ]
     figure.legend(handles=handles, loc="outside upper center", ncols=2)
     figure.supxlabel("Confidence (%)", fontsize=9)
     figure.supylabel("Share of images (%)", fontsize=9)
     return figure
-
-
-FIGURE = (collect, draw, caption)
 
 
 def _panel(ax: Axes, method: str, rows: pd.DataFrame) -> None:

@@ -8,7 +8,6 @@ import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 
 from calgrid.reporting.figure import Frame
 from calgrid.reporting.plotting import style
@@ -61,14 +60,11 @@ def draw(frame: Frame) -> Figure:
                 ax.remove()
     if len(classes) <= NAMED:
         handles = [
-            Line2D([], [], linestyle="", marker="o", markersize=5, color=shades[label], label=str(label))
+            style.handle(linestyle="", marker="o", markersize=5, color=shades[label], label=str(label))
             for label in classes
         ]
         figure.legend(handles=handles, loc="outside upper center", ncols=len(handles), title="class", columnspacing=0.8)
     return figure
-
-
-FIGURE = (collect, draw, caption)
 
 
 def _shades(classes: list[int]) -> dict[int, tuple[float, float, float]]:

@@ -98,9 +98,6 @@ def draw(frame: Frame) -> Figure:
     return figure
 
 
-FIGURE = (collect, draw, caption)
-
-
 def _line(ax: Axes, table: pd.DataFrame, column: str, factor: float, look: style.Look) -> None:
     by_ratio = table.groupby("ratio")[column].agg(["mean", "min", "max"]) * factor
     ax.plot(by_ratio.index, by_ratio["mean"], linewidth=1.4, **look)
@@ -125,8 +122,8 @@ def _scale(ax: Axes, column: str, rows: pd.DataFrame) -> None:
 def _handles(names: list[str], trained: bool) -> list[Line2D]:
     one = len(names) == 1
     shade = style.colour(names, names[0]) if one else style.GREY
-    handles = [Line2D([], [], color=shade, linestyle=line, label=label) for line, label in MODES.values()]
+    handles = [style.handle(color=shade, linestyle=line, label=label) for line, label in MODES.values()]
     if trained:
-        handles.append(Line2D([], [], color=shade, label="masked retraining", **RETRAINED))
+        handles.append(style.handle(color=shade, label="masked retraining", **RETRAINED))
     handles.append(lines.null_handle())
     return handles if one else [*handles, *style.line_handles(names, names)]

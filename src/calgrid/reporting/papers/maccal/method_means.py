@@ -3,7 +3,6 @@
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 
 from calgrid.reporting import text
 from calgrid.reporting.figure import Frame
@@ -61,14 +60,11 @@ def draw(frame: Frame) -> Figure:
     figure.axes[0].set_yticks(range(len(methods)), [frame.study.marked(method) for method in methods])
     figure.axes[0].set_ylim(len(methods) - 0.5, -0.5)
     handles = [
-        Line2D([], [], color=COLOUR, marker="D", linestyle="", markersize=6, label="mean (bar or diamond)"),
-        Line2D([], [], color=style.GREY, marker="o", linestyle="", markersize=2.5, label="a setting"),
+        style.handle(color=COLOUR, marker="D", linestyle="", markersize=6, label="mean (bar or diamond)"),
+        style.handle(color=style.GREY, marker="o", linestyle="", markersize=2.5, label="a setting"),
     ]
     figure.legend(handles=handles, loc="outside upper center", ncols=2)
     return figure
-
-
-FIGURE = (collect, draw, caption)
 
 
 def _panel(ax: Axes, metric: str, values: pd.DataFrame) -> None:

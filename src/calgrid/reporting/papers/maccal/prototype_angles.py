@@ -9,7 +9,6 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 
 from calgrid.reporting.figure import Frame
 from calgrid.reporting.plotting import style
@@ -51,12 +50,9 @@ def draw(frame: Frame) -> Figure:
         ax.set_xlabel("Angle (degrees)")
     axes[0].set_yticks(range(len(names)), names)
     axes[0].set_ylim(len(names) - 0.5, -0.5)
-    handles = [Line2D([], [], color=style.GREY, linestyle="--", label="simplex, all classes equally far apart")]
+    handles = [style.handle(color=style.GREY, linestyle="--", label="simplex, all classes equally far apart")]
     figure.legend(handles=handles, loc="outside upper center")
     return figure
-
-
-FIGURE = (collect, draw, caption)
 
 
 def _panel(ax: Axes, table: pd.DataFrame, names: Sequence[str]) -> None:

@@ -95,12 +95,9 @@ def draw(frame: Frame) -> Figure:
         for name in names
     ]
     if frame.rows["published"].notna().any():
-        handles.append(Line2D([], [], label="in print", **PRINTED))
+        handles.append(style.handle(label="in print", **PRINTED))
     figure.legend(handles=handles, loc="outside upper center", ncols=min(len(handles), 4))
     return figure
-
-
-FIGURE = (collect, draw, caption)
 
 
 def _place(group: Group) -> tuple[str, ...]:

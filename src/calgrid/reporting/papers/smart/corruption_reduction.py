@@ -5,7 +5,6 @@ from collections.abc import Sequence
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 
 from calgrid.reporting import text
 from calgrid.reporting.figure import Frame
@@ -68,12 +67,9 @@ def draw(frame: Frame) -> Figure:
     axes[0, 0].set_yticks(range(len(shifts)), [shift.replace("_", " ") for shift in shifts])
     axes[0, 0].set_ylim(len(shifts) - 0.5, -0.5)
     looks = {name: style.marker_look(names, name) for name in names}
-    handles = [Line2D([], [], label=name, linestyle="", markersize=5, **look) for name, look in looks.items()]
+    handles = [style.handle(label=name, linestyle="", markersize=5, **look) for name, look in looks.items()]
     figure.legend(handles=handles, loc="outside upper center", ncols=min(len(handles), 8))
     return figure
-
-
-FIGURE = (collect, draw, caption)
 
 
 def _panel(ax: Axes, rows: pd.DataFrame, shifts: Sequence[str], names: Sequence[str]) -> None:

@@ -3,7 +3,6 @@
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 
 from calgrid.reporting.figure import Frame
 from calgrid.reporting.plotting import points, style
@@ -46,19 +45,16 @@ def draw(frame: Frame) -> Figure:
     axes[0].set_xlim(0, None)
     axes[0].set_ylim(0, None)
     handles = [
-        Line2D([], [], linestyle="", marker="o", markersize=5, color=shade, label=label)
+        style.handle(linestyle="", marker="o", markersize=5, color=shade, label=label)
         for shade, label, *_ in LOOKS.values()
     ]
     if frame.rows["censored"].any():
         look = {"markerfacecolor": "none", "markeredgecolor": CENSORED["edgecolors"]}
-        handles.append(Line2D([], [], linestyle="", marker="^", markersize=5, label="not flipped", **look))
+        handles.append(style.handle(linestyle="", marker="^", markersize=5, label="not flipped", **look))
     figure.legend(handles=handles, loc="outside upper center", ncols=len(handles))
     figure.supxlabel("Margin (logits)", fontsize=9)
     figure.supylabel("Smallest perturbation (pixel value)", fontsize=9)
     return figure
-
-
-FIGURE = (collect, draw, caption)
 
 
 def _panel(ax: Axes, table: pd.DataFrame) -> None:

@@ -3,7 +3,6 @@
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 
 from calgrid.reporting import text
 from calgrid.reporting.figure import Frame
@@ -44,12 +43,9 @@ def draw(frame: Frame) -> Figure:
         _course(ax, frame.rows[frame.rows["calibrator"] == name], _look(name))
     ax.set_xlabel(f"{text.in_unit('ece')} of the validation images")
     ax.set_ylabel(f"{text.in_unit('nll')} of the validation images")
-    handles = [Line2D([], [], label=name, **_look(name)) for name in shown]
+    handles = [style.handle(label=name, **_look(name)) for name in shown]
     figure.legend(handles=handles, loc="outside upper center", ncols=len(handles))
     return figure
-
-
-FIGURE = (collect, draw, caption)
 
 
 def _course(ax: Axes, rows: pd.DataFrame, look: style.Look) -> None:

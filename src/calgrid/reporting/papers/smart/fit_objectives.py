@@ -4,7 +4,6 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 
 from calgrid.reporting.figure import Frame
 from calgrid.reporting.papers.smart.fits import MAIN, fits, whose
@@ -62,12 +61,9 @@ def draw(frame: Frame) -> Figure:
             style.log_axis(ax, "y", values.min() / 1.3, values.max() * 1.3)
     for ax in figure.axes[-2:]:
         ax.set_xlabel("Epoch of the fit")
-    handles = [Line2D([], [], label=name, **style.line_look(names, name)) for name in names]
+    handles = [style.handle(label=name, **style.line_look(names, name)) for name in names]
     figure.legend(handles=handles, loc="outside upper center", ncols=min(len(handles), 4))
     return figure
-
-
-FIGURE = (collect, draw, caption)
 
 
 def _line(ax: Axes, rows: pd.DataFrame, column: str, factor: float, look: style.Look) -> None:

@@ -4,7 +4,6 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 
 from calgrid.reporting.figure import Frame
 from calgrid.reporting.papers.smart.fits import margins, whose
@@ -72,14 +71,11 @@ def draw(frame: Frame) -> Figure:
     figure.align_ylabels()
     ends = frame.rows.drop_duplicates("quarter")
     handles = [
-        Line2D([], [], color=shade, marker="o", markersize=4, label=f"{row['low']:.1f} to {row['high']:.1f}")
+        style.handle(color=shade, marker="o", markersize=4, label=f"{row['low']:.1f} to {row['high']:.1f}")
         for shade, (_, row) in zip(COLOURS, ends.iterrows(), strict=False)
     ]
     figure.legend(handles=handles, title="margin (logits)", loc="outside upper center", ncols=len(handles))
     return figure
-
-
-FIGURE = (collect, draw, caption)
 
 
 def _reliability(ax: Axes, rows: pd.DataFrame) -> None:

@@ -3,7 +3,6 @@
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 
 from calgrid.reporting import text
 from calgrid.reporting.figure import Frame
@@ -46,11 +45,11 @@ def draw(frame: Frame) -> Figure:
     order = np.argsort(margin)
     upper.axvspan(seen.min(), seen.max(), color="0.94", zorder=0)
     upper.plot(margin[order], temperature[order], color=COLOUR, linewidth=1.8)
-    handles = [Line2D([], [], color=COLOUR, label=f"smart (r = {_correlation(margin, temperature)})")]
+    handles = [style.handle(color=COLOUR, label=f"smart (r = {_correlation(margin, temperature)})")]
     single = frame.rows["single"].iloc[0]
     if not np.isnan(single):
         upper.axhline(single, color=style.GREY, linestyle="--", linewidth=1)
-        handles.append(Line2D([], [], color=style.GREY, linestyle="--", label=f"ts ({single:.2f})"))
+        handles.append(style.handle(color=style.GREY, linestyle="--", label=f"ts ({single:.2f})"))
     upper.set_ylabel("Temperature")
     upper.set_ylim(0, None)
     lower.hist(margin, BINS, weights=np.full(len(margin), 100 / len(margin)), color="0.55", edgecolor="white")
@@ -59,9 +58,6 @@ def draw(frame: Frame) -> Figure:
     figure.align_ylabels()
     figure.legend(handles=handles, loc="outside upper center", ncols=2)
     return figure
-
-
-FIGURE = (collect, draw, caption)
 
 
 def _correlation(margin: np.ndarray, temperature: np.ndarray) -> str:

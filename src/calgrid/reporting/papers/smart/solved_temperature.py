@@ -4,7 +4,6 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 from numpy.typing import NDArray
 
 from calgrid.reporting import text
@@ -65,14 +64,11 @@ def draw(frame: Frame) -> Figure:
     for ax, label in zip(axes[-1], INDICATORS.values(), strict=True):
         ax.set_xlabel(label)
     handles = [
-        Line2D([], [], color=COLOUR, marker="o", linestyle="", markersize=4, label="logit vector"),
-        Line2D([], [], color=BOUND, label="bounds by the margin"),
+        style.handle(color=COLOUR, marker="o", linestyle="", markersize=4, label="logit vector"),
+        style.handle(color=BOUND, label="bounds by the margin"),
     ]
     figure.legend(handles=handles, loc="outside upper center", ncols=2)
     return figure
-
-
-FIGURE = (collect, draw, caption)
 
 
 def random_vectors(n_classes: int) -> Floats:

@@ -3,7 +3,6 @@
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 
 from calgrid.reporting import text
 from calgrid.reporting.figure import Frame
@@ -58,12 +57,9 @@ def draw(frame: Frame) -> Figure:
         line[0].set_title(place, loc="left")
     for ax in axes[-1]:
         ax.set_xlabel("Validation rows")
-    handles = [Line2D([], [], label=style.calibrator_label(name), **_look(names, name)) for name in names]
+    handles = [style.handle(label=style.calibrator_label(name), **_look(names, name)) for name in names]
     figure.legend(handles=[*handles, lines.null_handle()], loc="outside upper center", ncols=min(len(handles) + 1, 6))
     return figure
-
-
-FIGURE = (collect, draw, caption)
 
 
 def _panel(ax: Axes, table: pd.DataFrame, metric: str, names: list[str]) -> None:
