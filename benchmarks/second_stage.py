@@ -19,7 +19,7 @@ from calgrid.backbones import build_backbone
 from calgrid.datasets import open_prepared, prepare
 from calgrid.losses import build_loss
 from calgrid.procedures import build_procedure
-from calgrid.stages.network import device_images
+from calgrid.stages.network import training_images
 from calgrid.training.interrupt import StopRequest
 from calgrid.training.trainer import Trainer
 from posthoc import print_row
@@ -55,7 +55,7 @@ def seconds(backbone: str, folder: Path, flip: bool) -> float:
     """Processor seconds of a second stage; with ``flip`` the protocol augments, so that features change each epoch."""
     prepared = open_prepared(folder / "digits")
     cpu = torch.device("cpu")
-    train, val = (device_images(prepared, split, cpu, True) for split in ("train", "val"))
+    train, val = training_images(prepared, {"channels_last": True, "crop_size": None}, cpu)
     procedure = build_procedure("tst")
     torch.manual_seed(0)
     model = procedure.build_model(build_backbone(backbone, prepared.n_classes), prepared.n_classes)

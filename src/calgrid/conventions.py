@@ -4,6 +4,8 @@
 NO_LABEL = -1
 #: most rows of a family's logits that are written and read together, but for a setting of more
 GROUP_ROWS = 2**16
+#: most bytes of images that a training holds in the memory of a processor; more are read batch by batch
+HELD_BYTES = 8 * 10**9
 #: ``ood/svhn`` is the test split of the data set ``svhn``, used as an out-of-distribution set
 OOD_PREFIX = "ood/"
 #: a calibrator with more than this many times the NLL of the uncalibrated logits is warned of, wherever it is scored

@@ -36,6 +36,15 @@ def in_threads(function: Callable[[Item], Result], items: Iterable[Item], thread
         pool.shutdown(cancel_futures=True)
 
 
+def ahead(function: Callable[[Item], Result], items: Iterable[Item], most: int) -> Iterator[Result]:
+    """Yield ``function(item)`` in the order of ``items``: one thread computes up to ``most`` in advance."""
+    pool = ThreadPoolExecutor(1)
+    try:
+        yield from _ahead(pool, most, function, items)
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
 @contextlib.contextmanager
 def processes(count: int) -> Iterator[Map]:
     """Yield a ``map`` whose function runs in ``count`` processes, ahead of what is taken; the built-in one for one.

@@ -12,6 +12,7 @@ import pytest
 from tests.stages.small import command, key, train_arguments
 
 from calgrid.errors import StateError
+from calgrid.stages import network
 from calgrid.stages.train import train
 from calgrid.storage.checkpoint import load_checkpoint
 from calgrid.storage.tables import read_frame
@@ -151,6 +152,14 @@ def test_first_stage_of_another_fingerprint_is_refused(plan, data, tmp_path, und
     with pytest.raises(StateError, match="another configuration or code version"):
         train(plan.train(key("tst")), data / "digits", tmp_path / "tst", first_stage=wrong, device="cpu")
     assert not (tmp_path / "tst").exists()
+
+
+def test_images_that_do_not_fit_are_streamed_to_the_same_bytes(plan, data, tmp_path, undisturbed, monkeypatch):
+    monkeypatch.setattr(network, "HELD_SHARE", 0)
+    train(plan.train(key("fedlas_ls")), data / "digits", tmp_path, device="cpu")
+    assert_same_bytes(tmp_path, undisturbed)
+    found = [json.loads((out / "train.json").read_text())["images"] for out in (undisturbed, tmp_path)]
+    assert found == ["resident", "streamed"]
 
 
 def test_a_forced_rerun_trains_again_and_gives_the_same_bytes(plan, data, tmp_path, undisturbed):

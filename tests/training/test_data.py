@@ -3,10 +3,12 @@
 import numpy as np
 import pytest
 import torch
+from tests.datasets.pictures import encoded as png
 from torch.nn import functional as F
 
+from calgrid.datasets._encoded import EncodedImages, Scaling, concatenated
 from calgrid.errors import DataError
-from calgrid.training.data import DeviceImages, augment
+from calgrid.training.data import AHEAD, DeviceImages, StreamedImages, augment
 from calgrid.training.seeds import generator, stream
 
 
@@ -129,11 +131,44 @@ def test_batches_cover_every_image_once_and_in_order():
     assert [len(batch) for batch in split.batches(4)] == [4, 4, 2]
 
 
+@pytest.mark.parametrize("encoded", [False, True])
+def test_streamed_images_are_read_a_few_batches_ahead_and_equal_those_on_the_device(encoded):
+    rng = np.random.default_rng(0)
+    images = rng.integers(0, 256, (40, 3, 9, 9), dtype=np.uint8)
+    files = [png(image.transpose(1, 2, 0)) for image in images]
+    reads = []
+
+    class Counted:
+        shape = images.shape
+
+        def __getitem__(self, rows):
+            reads.append(len(np.arange(40)[rows]))
+            return source[rows]
+
+    offsets = np.cumsum([0, *map(len, files)])
+    pictures = concatenated(np.frombuffer(b"".join(files), np.uint8), offsets, "here")
+    source = EncodedImages(pictures, images.shape, Scaling(9, None), threads=2) if encoded else images
+    given = np.arange(40), (0.5,) * 3, (0.25,) * 3, torch.device("cpu"), True, 7
+    resident, streamed = DeviceImages(images, *given), StreamedImages(Counted(), *given)
+    pairs = list(zip(resident.batches(16), streamed.batches(16), strict=True))
+    order = torch.randperm(40, generator=generator("cpu", 1)).split(4)
+    reads.clear()
+    streamed.expect(order)
+    for number, index in enumerate((*order, torch.arange(5))):  # the last one comes unexpectedly
+        pairs.append(tuple(split.batch(index, 1, True, generator("cpu", number)) for split in (resident, streamed)))
+        assert sum(reads) <= 4 * (number + 1 + AHEAD) + 5
+    for left, right in pairs:
+        assert torch.equal(left.images, right.images)
+        assert torch.equal(left.labels, right.labels)
+        assert torch.equal(left.index, right.index)
+    assert sum(reads) == 45
+
+
 @pytest.mark.parametrize(("size", "lengths"), [(8, [80]), (32, [80]), (64, [32, 32, 16]), (1024, [8] * 10)])
 def test_large_images_come_in_smaller_batches(size, lengths):
     split = object.__new__(DeviceImages)
-    split.images, split.labels = torch.empty(80, 3, size, size, device="meta"), torch.arange(80)
-    split.crop_size, split.normalise = None, lambda images: images
+    split._images, split.labels = torch.empty(80, 3, size, size, device="meta"), torch.arange(80)
+    split._sides, split.crop_size, split.normalise = (size, size), None, lambda images: images
     batches = list(split.batches(1024))
     assert [len(batch) for batch in batches] == lengths
     assert torch.cat([batch.index for batch in batches]).tolist() == list(range(80))

@@ -71,3 +71,21 @@ def test_processors_that_compute_bf16(abilities, native, monkeypatch):
     monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: abilities.get("amx_tile", False))
     monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: abilities.get("avx512_bf16", False))
     assert environment.computes_bf16(CPU) is native
+
+
+def test_free_memory_is_what_the_machine_and_the_job_leave(tmp_path):
+    """A job of SLURM within a step, whose limits are in the second version of control groups, and in the first."""
+    own, group = tmp_path / "cgroup", tmp_path / "fs" / "job" / "step"
+    group.mkdir(parents=True)
+    for folder, limit, used in ((group, "max", "10"), (group.parent, "5000", "1000")):
+        (folder / "memory.max").write_text(f"{limit}\n")
+        (folder / "memory.current").write_text(f"{used}\n")
+    own.write_text("0::/job/step\n")
+    assert list(environment._left_to_groups(tmp_path / "fs", own)) == [4000]
+    first = tmp_path / "fs" / "memory" / "job"
+    first.mkdir(parents=True)
+    (first / "memory.limit_in_bytes").write_text("700\n")
+    (first / "memory.usage_in_bytes").write_text("900\n")
+    own.write_text("3:cpu:/job\n4:memory:/job\n")
+    assert list(environment._left_to_groups(tmp_path / "fs", own)) == [0]
+    assert 0 <= environment.free_bytes(torch.device("cpu")) < 2**50

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from calgrid.errors import DataError
+from calgrid.stages import network
 from calgrid.stages.train import _build_trainer
 from calgrid.training import environment
 from calgrid.training.interrupt import StoppedError, StopRequest
@@ -103,6 +104,22 @@ def test_interrupted_at_any_step_the_run_ends_with_the_same_bits(method, steps, 
     assert_same_result(*undisturbed, resumed, position)
 
 
+@pytest.mark.parametrize("procedure", ["standard", "mixup", "plp", "balcal"])
+def test_streamed_images_give_the_same_bits_also_after_an_interruption(
+    procedure, make_spec, prepared, tmp_path, monkeypatch
+):
+    spec = make_spec("ce", procedure, crop_size=6)
+    resident = run(spec, prepared, tmp_path / "resident")
+    monkeypatch.setattr(network, "HELD_SHARE", 0)
+    folder = tmp_path / "streamed"
+    folder.mkdir()
+    with pytest.raises(StoppedError):
+        build(spec, prepared, folder).run(StopAfter(3))
+    streamed = build(spec, prepared, folder)
+    assert (resident[0].streamed, streamed.streamed) == (False, True)
+    assert_same_result(*resident, streamed, streamed.run(StopAfter(10**9)))
+
+
 def test_resume_state_is_written_at_intervals(make_spec, prepared, tmp_path):
     build(make_spec(), prepared, tmp_path, resume_every=0.0).run(StopAfter(10**9))
     state = build(make_spec(), prepared, tmp_path)
@@ -151,7 +168,7 @@ def test_gradient_clipping_bounds_the_network_but_not_the_loss(make_spec, prepar
         norms.append((float(model), float(loss)))
 
     monkeypatch.setattr(trainer.optimizer, "step", record)
-    trainer._train_step(torch.arange(40))
+    trainer._train_step(torch.arange(16))
     assert norms[0][0] <= 1.001e-3
     assert norms[0][1] > 0
 
@@ -169,7 +186,7 @@ def test_sum_reduction_multiplies_the_gradient_by_the_batch_size(make_spec, prep
     for reduction in ("mean", "sum"):
         trainer = build(make_spec(reduction=reduction, clip_grad_norm=None), prepared, tmp_path / reduction)
         monkeypatch.setattr(trainer.optimizer, "step", lambda closure=None: None)
-        trainer._train_step(torch.arange(40))
+        trainer._train_step(torch.arange(16))
         gradients[reduction] = trainer.model.head.weight.grad.clone()
     assert torch.allclose(gradients["sum"], 16 * gradients["mean"], rtol=1e-4, atol=1e-5)
 
@@ -233,7 +250,10 @@ def test_bf16_protocol_computes_losses_in_float32(make_spec, prepared, tmp_path)
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.parametrize("method", METHODS)
-def test_interrupted_on_a_gpu_a_deterministic_run_ends_with_the_same_bits(method, make_spec, prepared, tmp_path):
+@pytest.mark.parametrize("images", ["resident", "streamed"])
+def test_interrupted_on_a_gpu_a_deterministic_run_ends_with_the_same_bits(
+    method, images, make_spec, prepared, tmp_path, monkeypatch
+):
     device = torch.device("cuda")
     environment.prepare(device, 1, deterministic=True)
 
@@ -243,6 +263,8 @@ def test_interrupted_on_a_gpu_a_deterministic_run_ends_with_the_same_bits(method
 
     whole = start("whole")
     position = whole.run(StopAfter(10**9))
+    if images == "streamed":
+        monkeypatch.setattr(network, "HELD_SHARE", 0)
     with pytest.raises(StoppedError):
         start("broken").run(StopAfter(4))
     resumed = start("broken")

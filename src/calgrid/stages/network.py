@@ -1,5 +1,6 @@
 """Networks of runs: built from a specification, put on a device, described for a record."""
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,13 +11,17 @@ from torch import nn
 from calgrid.backbones import build_backbone
 from calgrid.backbones._catalogue import check_image_size, describe
 from calgrid.backbones.base import HeadDropout, Network
+from calgrid.conventions import HELD_BYTES
 from calgrid.datasets import Prepared
 from calgrid.procedures import build_procedure
 from calgrid.specs import TrainSpec
 from calgrid.storage.records import TRAIN, Record, sha256_of
 from calgrid.training import environment
-from calgrid.training.data import DeviceImages
+from calgrid.training.data import DeviceImages, StreamedImages
 from calgrid.training.procedure import Procedure
+
+#: share of the free memory of a device that images may take; activations and the optimiser need the rest
+HELD_SHARE = 1 / 2
 
 
 def build_network(
@@ -50,12 +55,18 @@ def check_images(key: Mapping[str, Any], protocol: Mapping[str, Any], prepared: 
     check_image_size(describe(key["backbone"]), height, width, f"data set '{key['dataset']}'")
 
 
-def device_images(
-    prepared: Prepared, split: str, device: torch.device, channels_last: bool, crop_size: int | None = None
-) -> DeviceImages:
-    """Put a prepared split on the device with the normalisation of its data set."""
-    arrays = prepared.splits[split]
-    return DeviceImages(arrays.images, arrays.labels, *prepared.normalisation, device, channels_last, crop_size)
+def training_images(
+    prepared: Prepared, protocol: Mapping[str, Any], device: torch.device
+) -> tuple[DeviceImages, DeviceImages]:
+    """Training and validation images: on the device where they take half of its free memory at most, else streamed."""
+    splits = [prepared.splits[name] for name in ("train", "val")]
+    size = sum(math.prod(split.images.shape) for split in splits)
+    most = environment.free_bytes(device) * HELD_SHARE
+    fits = size <= (most if device.type == "cuda" else min(most, HELD_BYTES))
+    kind = DeviceImages if fits else StreamedImages
+    layout = protocol["channels_last"], protocol["crop_size"]
+    train, val = (kind(split.images, split.labels, *prepared.normalisation, device, *layout) for split in splits)
+    return train, val
 
 
 def model_digest(model: Path) -> str:

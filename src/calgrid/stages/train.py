@@ -14,7 +14,7 @@ from calgrid.datasets import Prepared, open_prepared
 from calgrid.errors import StateError
 from calgrid.losses import build_loss
 from calgrid.specs import TrainSpec
-from calgrid.stages.network import build_network, check_images, device_images, model_digest, network_record, to_device
+from calgrid.stages.network import build_network, check_images, model_digest, network_record, to_device, training_images
 from calgrid.storage.checkpoint import load_checkpoint, save_checkpoint
 from calgrid.storage.records import HISTORY, MODEL, TRAIN
 from calgrid.storage.stage import run_stage
@@ -99,17 +99,12 @@ def _build_trainer(
     model, procedure = build_network(spec, classes, first, pretrained=protocol["pretrained"] and first is None)
     torch.manual_seed(stream(seed, "loss weights"))
     loss = build_loss(spec["loss"]["id"], classes, **spec["loss"]["options"]).to(device)
-    train_images, val_images = (
-        device_images(prepared, split, device, protocol["channels_last"], protocol["crop_size"])
-        for split in ("train", "val")
-    )
     return Trainer(
         to_device(model, protocol, device),
         loss,
         procedure,
         protocol,
-        train_images,
-        val_images,
+        *training_images(prepared, protocol, device),
         seed=seed,
         autocast=protocol["precision"] == "bf16" and environment.computes_bf16(device),
         folder=folder,
@@ -137,6 +132,7 @@ def _write_outputs(
     return {
         **network_record(spec, trainer.model, position.seconds, device),
         "precision": "bf16" if trainer.autocast else "fp32",
+        "images": "streamed" if trainer.streamed else "resident",
         "epochs": position.epoch,
         "interruptions": position.interruptions,
         "last_batch": trainer.last_batch,

@@ -1,6 +1,11 @@
-"""Images on the device: the whole split as uint8, batches by index, augmentation of whole batches."""
+"""Images of a split, batches by index, augmentation of whole batches on the device.
+
+A split is on the device as a whole, or streamed: its batches are read from the disk, ahead of the step that needs them.
+Both give the same numbers.
+"""
 
 import math
+from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -11,10 +16,15 @@ import torch
 from torch.nn import functional as F
 
 from calgrid.errors import DataError
+from calgrid.parallel import ahead
 
 #: most pixels of images that are scored together: the feature maps of 128 images of 32x32 stay near a processor's
 #: caches, those of 1,024 images of 64x64 fit into the memory of a GPU
 PIXELS_AT_ONCE = MappingProxyType({"cpu": 128 * 32**2, "cuda": 1024 * 64**2})
+#: bytes of images that go to the device at once when a split is put there
+PIECE_BYTES = 2**26
+#: batches of streamed images that are read ahead
+AHEAD = 3
 #: fewer images than these are never scored at once, however large they are
 LEAST_AT_ONCE = 8
 
@@ -60,7 +70,7 @@ class DeviceImages:
 
     Parameters
     ----------
-    images : (N, C, H, W) uint8.
+    images : (N, C, H, W) uint8, or what stands for it.
     labels : (N,) integers.
     mean, std : per channel, of pixel values in [0, 1].
     crop_size : side of the square that is cut out of each image: anywhere in :meth:`batch`, the middle in
@@ -82,9 +92,9 @@ class DeviceImages:
                 f"Images of {images.shape[-2]}x{images.shape[-1]} pixels are too small for the protocol's crop_size "
                 f"{crop_size}: use larger ones or another protocol."
             )
-        self.images = torch.tensor(np.asarray(images), device=device)
-        self.crop_size = crop_size
+        self.crop_size, self._sides = crop_size, images.shape[-2:]
         self.labels = torch.tensor(np.asarray(labels, dtype=np.int64), device=device)
+        self._hold(images)
         shape = (1, -1, 1, 1)
         self._scale = (1.0 / (255.0 * torch.tensor(std, dtype=torch.float32, device=device))).view(shape)
         self._offset = (
@@ -92,6 +102,20 @@ class DeviceImages:
             / torch.tensor(std, dtype=torch.float32, device=device)
         ).view(shape)
         self.memory_format = torch.channels_last if channels_last else torch.contiguous_format
+
+    def _hold(self, images: np.ndarray) -> None:
+        """Put all images on the device, piece by piece: neither they nor what they are decoded to is copied whole."""
+        self._images = torch.empty(images.shape, dtype=torch.uint8, device=self.labels.device)
+        step = max(1, PIECE_BYTES // math.prod(images.shape[1:]))
+        for begin in range(0, len(images), step):
+            self._images[begin : begin + step] = torch.tensor(np.asarray(images[begin : begin + step]))
+
+    def _parts(self, parts: Sequence[slice]) -> Iterator[torch.Tensor]:
+        """Images of some parts of the split, one part at a time."""
+        return (self._images[part] for part in parts)
+
+    def _at(self, index: torch.Tensor) -> torch.Tensor:
+        return self._images[index]
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -102,17 +126,18 @@ class DeviceImages:
 
     def batches(self, size: int) -> Iterator[Batch]:
         """All images in order, without augmentation; fewer than ``size`` at once where they are large."""
-        most = PIXELS_AT_ONCE[self.labels.device.type] // math.prod(self.images.shape[-2:])
+        most = PIXELS_AT_ONCE[self.labels.device.type] // math.prod(self._sides)
         size = min(size, max(most, LEAST_AT_ONCE))
-        for begin in range(0, len(self), size):
-            index = torch.arange(begin, min(begin + size, len(self)), device=self.labels.device)
-            yield Batch(self.normalise(self._middle(self.images[index])), self.labels[index], index)
+        parts = [slice(begin, min(begin + size, len(self))) for begin in range(0, len(self), size)]
+        for part, images in zip(parts, self._parts(parts), strict=True):
+            index = torch.arange(part.start, part.stop, device=self.labels.device)
+            yield Batch(self.normalise(self._middle(images)), self.labels[index], index)
 
     def batch(
         self, index: torch.Tensor, crop_padding: int = 0, flip: bool = False, rng: torch.Generator | None = None
     ) -> Batch:
         """Augmented batch of the images at ``index``; ``rng`` lives on the device of the images."""
-        images = augment(self.images[index], crop_padding, flip, rng, self.crop_size)
+        images = augment(self._at(index), crop_padding, flip, rng, self.crop_size)
         return Batch(self.normalise(images), self.labels[index], index)
 
     def _middle(self, images: torch.Tensor) -> torch.Tensor:
@@ -121,6 +146,38 @@ class DeviceImages:
         # rounded as torchvision's CenterCrop does
         top, left = (round((side - self.crop_size) / 2) for side in images.shape[-2:])
         return images[..., top : top + self.crop_size, left : left + self.crop_size]
+
+
+class StreamedImages(DeviceImages):
+    """A split that is read batch by batch: as :class:`DeviceImages`, to the same numbers, but only a few are held.
+
+    On a GPU batches go through pinned memory, so that no step waits for its copy.
+    """
+
+    def _hold(self, images: np.ndarray) -> None:
+        self._source = images
+        self._expected: deque[torch.Tensor] = deque()
+        self._batches: Iterator[torch.Tensor] = iter(())
+
+    def expect(self, batches: Sequence[torch.Tensor]) -> None:
+        """Say for which indices :meth:`batch` will be called next, in this order, with these very tensors."""
+        self._expected = deque(batches)
+        rows = torch.cat(list(batches)).cpu().split([len(batch) for batch in batches]) if batches else ()
+        self._batches = ahead(self._read, [each.numpy() for each in rows], AHEAD)
+
+    def _read(self, rows: slice | np.ndarray) -> torch.Tensor:
+        images = torch.from_numpy(np.require(self._source[rows], requirements=["C", "W"]))
+        return images.pin_memory() if self.labels.device.type == "cuda" else images
+
+    def _parts(self, parts: Sequence[slice]) -> Iterator[torch.Tensor]:
+        return (images.to(self.labels.device, non_blocking=True) for images in ahead(self._read, parts, AHEAD))
+
+    def _at(self, index: torch.Tensor) -> torch.Tensor:
+        is_expected = bool(self._expected) and index is self._expected[0]
+        if is_expected:
+            self._expected.popleft()
+        images = next(self._batches) if is_expected else self._read(index.cpu().numpy())
+        return images.to(self.labels.device, non_blocking=True)
 
 
 class HostRows:

@@ -69,6 +69,43 @@ def computes_bf16(device: torch.device) -> bool:
     return device.type == "cpu" and (torch.cpu._is_amx_tile_supported() or torch.cpu._is_avx512_bf16_supported())
 
 
+def free_bytes(device: torch.device) -> int:
+    """Bytes of memory that this process may still take: of the GPU, or of the machine and the job's share of it."""
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info(device)[0]
+    found = re.search(r"MemAvailable:\s*(\d+) kB", _text(Path("/proc/meminfo")))
+    machine = 1024 * int(found[1]) if found else os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return min([machine, *_left_to_groups()])
+
+
+def _left_to_groups(root: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")) -> Iterator[int]:
+    """What the limits of the control groups of this process leave, those of a cluster's job for one."""
+    for line in _text(own).splitlines():
+        _, controllers, path = line.split(":", 2)
+        if controllers in ("", "memory"):
+            files = (
+                ("memory.max", "memory.current")
+                if not controllers
+                else (
+                    "memory.limit_in_bytes",
+                    "memory.usage_in_bytes",
+                )
+            )
+            place = root / controllers / path.lstrip("/")
+            for folder in (place, *place.parents):
+                limit, used = (_text(folder / name).strip() for name in files)
+                if limit.isdigit() and used.isdigit():
+                    yield max(int(limit) - int(used), 0)
+
+
+def _text(path: Path) -> str:
+    """Content of a file of the kernel; empty where there is none."""
+    try:
+        return path.read_text(encoding="ascii", errors="replace")
+    except OSError:
+        return ""
+
+
 def peak_memory_mb(device: torch.device) -> float:
     """Largest memory in MB: of the GPU's allocator, or resident memory of this process on CPU."""
     if device.type == "cuda":
@@ -105,9 +142,5 @@ def run_record(spec: Mapping[str, Any], seconds: float, device: torch.device) ->
 
 def _driver() -> str:
     """Version of the NVIDIA kernel driver; empty where the system does not tell."""
-    try:
-        text = Path("/proc/driver/nvidia/version").read_text(encoding="ascii", errors="replace")
-    except OSError:
-        return ""
-    found = re.search(r"Kernel Module\D*(\d+(?:\.\d+)+)", text)
+    found = re.search(r"Kernel Module\D*(\d+(?:\.\d+)+)", _text(Path("/proc/driver/nvidia/version")))
     return found[1] if found else ""

@@ -24,7 +24,7 @@ from calgrid.losses.base import Loss
 from calgrid.progress import Progress, log
 from calgrid.storage.checkpoint import load_resume_state, save_resume_state
 from calgrid.training import environment
-from calgrid.training.data import Batch, Split
+from calgrid.training.data import Batch, Split, StreamedImages
 from calgrid.training.interrupt import StopRequest
 from calgrid.training.optimizer import SGD
 from calgrid.training.procedure import Procedure, Training
@@ -60,7 +60,7 @@ class Trainer:
     ----------
     model, loss, procedure : what is trained, on ``device``; parameters of the loss are trained with the network.
     protocol : resolved protocol of this stage.
-    train, val : the splits, on the device.
+    train, val : the splits, on the device or streamed to it.
     seed : the run's seed; everything random derives from it.
     autocast : compute the training passes in bfloat16.
     folder : where resume state is kept.
@@ -85,7 +85,7 @@ class Trainer:
     ) -> None:
         self.model, self.loss, self.procedure, self.protocol = model, loss, procedure, protocol
         self.seed, self.autocast, self.title = seed, autocast, title
-        self.device = train.labels.device
+        self.device, self.streamed = train.labels.device, isinstance(train, StreamedImages)
         procedure.begin_training(model, _training(protocol, seed, train, loss))
         with torch.autocast(self.device.type, torch.bfloat16, enabled=autocast):
             self.train_images, self.val_images = procedure.splits(model, train, val)
@@ -114,10 +114,13 @@ class Trainer:
             while position.epoch < epochs:
                 rng = generator("cpu", self.seed, "order", position.epoch)
                 order = torch.randperm(len(self.train_images), generator=rng).to(self.device)
+                batches = order.split(self.protocol["batch_size"])[: self.steps]
+                if isinstance(self.train_images, StreamedImages):
+                    self.train_images.expect(batches[position.step :])
                 self.loss.train()
                 self.procedure.begin_epoch(self.model, position.epoch)
                 while position.step < self.steps:
-                    self._train_step(order)
+                    self._train_step(batches[position.step])
                     position.step += 1
                     now = time.monotonic()
                     if stop.requested or now - last_save >= self.resume_every:
@@ -128,11 +131,11 @@ class Trainer:
         position.seconds = before + time.monotonic() - begin
         return position
 
-    def _train_step(self, order: torch.Tensor) -> None:
-        epoch, step, size = self.position.epoch, self.position.step, self.protocol["batch_size"]
+    def _train_step(self, index: torch.Tensor) -> None:
+        epoch, step = self.position.epoch, self.position.step
         seed_global(self.device, self.seed, "step", epoch, step)
         batch = self.train_images.batch(
-            order[step * size : (step + 1) * size],
+            index,
             **self.protocol["augmentation"],
             rng=generator(self.device, self.seed, "augmentation", epoch, step),
         )
