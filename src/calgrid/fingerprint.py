@@ -24,6 +24,8 @@ FORMAT_VERSION = 1
 NEUTRAL = (
     "registry",
     "errors",
+    "extras",
+    "home",
     "lazy",
     "component_files",
     "declarations",

@@ -25,6 +25,7 @@ from calgrid import plugins
 from calgrid.component_files import KINDS, METHODS, ComponentSpec, Option, read_file
 from calgrid.declarations import undefined
 from calgrid.errors import ConfigError, unknown_id
+from calgrid.extras import say_extra
 
 __all__ = ["KINDS", "ComponentSpec", "Option", "broken", "load", "missing", "register", "spec", "specs"]
 
@@ -160,7 +161,7 @@ def load(kind: str, name: str) -> type:
     entry = spec(kind, name)
     module = entry.module.partition(":")[0]
     plugins.importable(module)
-    with contextlib.nullcontext() if entry.origin == plugins.PACKAGE else _imported(module):
+    with say_extra() if entry.origin == plugins.PACKAGE else _imported(module):
         return getattr(importlib.import_module(module), entry.class_name)
 
 

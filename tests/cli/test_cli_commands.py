@@ -10,7 +10,7 @@ import yaml
 from tests.datasets.pictures import write_parquet
 
 import calgrid as package
-from calgrid import plugins, registry
+from calgrid import registry
 from calgrid.cli.main import EXIT_STOPPED, KINDS, build_parser
 from calgrid.configuration import jobs
 from calgrid.configuration.components import registered_methods
@@ -73,7 +73,7 @@ import sys
 from calgrid.cli import main
 for kind in ("methods", "calibrators", "datasets", "backbones", "procedures", "probes"):
     main(["list", kind])
-main(["check", sys.argv[1] + "/config/config.yaml", "--home", sys.argv[1]])
+main(["check", sys.argv[1] + "/config/config.yaml"])
 try:
     main(["--help"])
 except SystemExit:
@@ -148,7 +148,7 @@ class TestCheck:
 
     def test_says_what_would_run_with_fingerprints(self, calgrid, write, make_config, home):
         config = make_config({"methods": ["tst", "ls"]})
-        done = calgrid("check", write(config), "--home", home)
+        done = calgrid("check", write(config))
         assert done.code == 0, done.err
         first, *runs = done.out.splitlines()
         assert first == "study 'small': 3 runs to train, 0 external, 2 to evaluate"
@@ -162,42 +162,39 @@ class TestCheck:
             ("study: x\ngrid: []\n", ["Unknown key 'grid'", "did you mean 'grids'?"]),
         ],
     )
-    def test_mistakes(self, fails, write, home, text, parts):
-        fails("check", write(text), "--home", home, parts=["calgrid check: ", *parts])
+    def test_mistakes(self, fails, write, text, parts):
+        fails("check", write(text), parts=["calgrid check: ", *parts])
 
-    def test_says_which_overrides_match_nothing(self, calgrid, write, make_config, home):
+    def test_says_which_overrides_match_nothing(self, calgrid, write, make_config):
         matches = [{"method": "mbls"}, {"method": "acls"}, {"backbone": "resnet50"}, {"dataset": "digits"}]
         overrides = [{"match": match, "set": {"margin": 3.0}} for match in matches]
-        done = calgrid("check", write(make_config(overrides=overrides)), "--home", home)
+        done = calgrid("check", write(make_config(overrides=overrides)))
         assert done.code == 0
         said = [f"calgrid check: overrides[{number}] matches no run of this study." for number in (1, 2)]
         assert done.err.splitlines() == said
 
-    def test_says_that_a_gpu_which_is_not_here_is_not_checked(self, calgrid, write, make_config, home, monkeypatch):
+    def test_says_that_a_gpu_which_is_not_here_is_not_checked(self, calgrid, write, make_config, monkeypatch):
         monkeypatch.setattr(jobs, "GPU_DEVICES", ())
-        done = calgrid("check", write(make_config(device="cuda")), "--home", home)
+        done = calgrid("check", write(make_config(device="cuda")))
         assert done.code == 0
         assert done.err.startswith("calgrid check: device: cuda is not checked here, as this machine has no GPU")
 
-    def test_counts_the_rows_of_own_images(self, fails, write, make_config, home, tmp_path):
+    def test_counts_the_rows_of_own_images(self, fails, write, make_config, tmp_path):
         write_parquet(tmp_path / "train.parquet", [b""] * 30, [0, 1] * 15)
         mine = {"base": "image_parquet", "like": "cifar10", "test": "train.parquet"}
         path = write(make_config({"datasets": ["mine"]}, datasets={"mine": mine}, data_root=str(tmp_path)))
         parts = ["datasets.mine: val_size is 5000, but the training files hold 30 rows: ask for fewer"]
-        fails("check", path, "--home", home, parts=parts)
+        fails("check", path, parts=parts)
 
-    def test_the_schemas_are_found_from_any_folder(self, calgrid, fails, write, make_config, tmp_path, monkeypatch):
+    def test_the_schemas_are_found_from_any_folder(self, calgrid, write, make_config, tmp_path, monkeypatch):
         path = write(make_config())
         monkeypatch.chdir(tmp_path)
         assert calgrid("check", path).out.startswith("study 'small': ")
         assert calgrid("cost", path).code == 0
-        fails("check", path, "--home", tmp_path, parts=["--home: ", "is no checkout of calgrid"])
-        monkeypatch.setattr(plugins, "PACKAGE_ROOT", tmp_path / "lib" / "calgrid")
-        fails("check", path, parts=["give --home, the folder of calgrid's checkout"])
 
-    def test_a_missing_file(self, fails, tmp_path, home):
+    def test_a_missing_file(self, fails, tmp_path):
         parts = ["calgrid check: The configuration", "does not exist"]
-        fails("check", tmp_path / "no.yaml", "--home", home, parts=parts)
+        fails("check", tmp_path / "no.yaml", parts=parts)
 
 
 class TestSpecifications:

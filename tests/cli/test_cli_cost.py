@@ -2,7 +2,6 @@
 
 import pytest
 import yaml
-from tests.conftest import HOME
 
 GRID = {
     "protocol": "aclsline",
@@ -25,7 +24,7 @@ def rows(text):
 
 
 def test_totals_are_the_sums_of_their_rows(calgrid, configuration):
-    done = calgrid("cost", configuration, "--home", HOME, "--throughput", "resnet50=1000")
+    done = calgrid("cost", configuration, "--throughput", "resnet50=1000")
     assert done.code == 0, done.err
     hours = 350 * (45_000 + 5_000 / 3) / 1000 / 3600
     found = rows(done.out)
@@ -37,7 +36,7 @@ def test_totals_are_the_sums_of_their_rows(calgrid, configuration):
 
 
 def test_an_estimate_says_that_it_is_one(calgrid, configuration):
-    done = calgrid("cost", configuration, "--home", HOME)
+    done = calgrid("cost", configuration)
     assert "Estimated, not measured on your GPU: resnet50." in done.out
     assert "Stated by you" not in done.out
 
@@ -46,7 +45,7 @@ def test_small_studies_are_in_smaller_units(calgrid, tmp_path):
     grid = {"protocol": "digits", "datasets": ["digits"], "backbones": ["resnet8"], "methods": ["ce"], "seeds": [1]}
     path = tmp_path / "small.yaml"
     path.write_text(yaml.safe_dump({"study": "small", "grids": [grid]}))
-    done = calgrid("cost", path, "--home", HOME, "--throughput", "resnet8=100")
+    done = calgrid("cost", path, "--throughput", "resnet8=100")
     seconds = 60 * (120 + 477 / 3) / 100
     found = rows(done.out)
     assert "train min" in done.out
@@ -62,11 +61,11 @@ def test_images_of_unknown_number_are_named(calgrid, tmp_path):
     config = {"study": "mine", "data_root": str(tmp_path), "datasets": {"mine": mine}}
     path = tmp_path / "study.yaml"
     path.write_text(yaml.safe_dump({**config, "grids": [{**GRID, "datasets": ["mine"]}]}))
-    done = calgrid("cost", path, "--home", HOME)
+    done = calgrid("cost", path)
     assert done.code == 0, done.err
     assert "their size is not known before they are prepared: mine." in done.out
 
 
 @pytest.mark.parametrize("text", ["resnet50", "resnet50=fast", "resnet50=0", "=100", "resnet50=inf"])
 def test_a_throughput_that_is_none_is_refused(fails, configuration, text):
-    fails("cost", configuration, "--home", HOME, "--throughput", text, parts=[f"'{text}' is not BACKBONE=IMAGES"])
+    fails("cost", configuration, "--throughput", text, parts=[f"'{text}' is not BACKBONE=IMAGES"])

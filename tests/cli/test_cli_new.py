@@ -63,7 +63,7 @@ def test_nothing_is_overwritten_and_no_name_taken(calgrid, fails, folder):
     assert not (folder.parent / "a-b").exists()
 
 
-def test_a_broken_file_is_named_beside_the_list_and_by_check(calgrid, folder, monkeypatch, make_config, home, tmp_path):
+def test_a_broken_file_is_named_beside_the_list_and_by_check(calgrid, folder, monkeypatch, make_config, tmp_path):
     (folder / "losses").mkdir(parents=True)
     (folder / "losses" / "mine.py").write_text("class (")
     monkeypatch.setenv("CALGRID_PLUGINS", str(folder))
@@ -75,9 +75,9 @@ def test_a_broken_file_is_named_beside_the_list_and_by_check(calgrid, folder, mo
         assert "\nmbls " in done.out
     path = tmp_path / "config.yaml"
     path.write_text(str(make_config()))
-    done = calgrid("check", path, "--home", home)
+    done = calgrid("check", path)
     assert (done.code, done.err) == (0, f"calgrid check: {said}")
     path.write_text(str(make_config({"methods": ["mine"]})))
-    done = calgrid("check", path, "--home", home)
+    done = calgrid("check", path)
     assert (done.code, done.err) == (2, f"calgrid check: {said}")
     monkeypatch.delenv("CALGRID_PLUGINS")

@@ -27,9 +27,9 @@ def place(tmp_path, monkeypatch, make_config):
 
 
 @pytest.fixture
-def jobs(calgrid, home):
+def jobs(calgrid):
     def found(*options):
-        done = calgrid("status", "study.yaml", "--home", home, *options)
+        done = calgrid("status", "study.yaml", *options)
         assert done.code == 0, done.err
         return json.loads(done.out)["jobs"] if options else done.out
 

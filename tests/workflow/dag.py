@@ -14,6 +14,7 @@ import yaml
 
 HOME = Path(__file__).parents[2]
 PARTS = ("Snakefile", "slurm", "profiles", "workflow", "config", "envs", "src", "pyproject.toml")
+MADE_HERE = shutil.ignore_patterns("__pycache__", "*.egg-info")
 RUN = "results/runs/quick/digits/resnet8"
 PARTS_OF_RUN = "results/tiny/parts/quick/digits/resnet8"
 METRICS = "results/tiny/metrics.parquet"
@@ -76,7 +77,7 @@ class Repository:
             if source.is_symlink():
                 (root / part).symlink_to(source.readlink())
             elif source.is_dir():
-                shutil.copytree(source, root / part, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
+                shutil.copytree(source, root / part, symlinks=True, ignore=MADE_HERE)
             else:
                 shutil.copy(source, root / part)
 

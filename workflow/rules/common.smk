@@ -4,17 +4,19 @@ import sys
 from pathlib import Path
 
 from snakemake.exceptions import WorkflowError
+from snakemake.settings.types import DeploymentMethod
 
-HOME = Path(workflow.current_basedir.path).parents[1]
-# This checkout, whatever is installed.
-sys.path.insert(0, str(HOME / "src"))
+# This checkout, if it is one, whatever is installed.
+sys.path.insert(0, str(Path(workflow.current_basedir.path).parents[1] / "src"))
 
 from calgrid.configuration.files import read_configuration
 from calgrid.configuration.jobs import Jobs
 from calgrid.errors import CalgridError
+from calgrid.home import home
 from calgrid.storage.layout import EXTERNAL, run_path
 
-DEFAULT = HOME / "config" / "config.yaml"
+# The default is the study of this folder, as `calgrid init` writes it, or else that of calgrid.
+DEFAULT = next(path / "config/config.yaml" for path in (Path(), home()) if (path / "config/config.yaml").is_file())
 # --configfile merges with this default, so a study of its own must not load it.
 if not workflow.overwrite_configfiles:
 
@@ -28,10 +30,11 @@ try:
     # Snakemake, which has read them already, keeps the last of keys that are repeated.
     for path in workflow.overwrite_configfiles or [DEFAULT]:
         read_configuration(Path(path))
-    JOBS = Jobs(config, HOME, local=LOCAL, repairs=workflow.is_main_process)
+    JOBS = Jobs(config, home(), local=LOCAL, repairs=workflow.is_main_process)
     if workflow.is_main_process:
         JOBS.plan.study.check_plugins()
         JOBS.plan.study.check_labels()
+        JOBS.check_installed(conda=DeploymentMethod.CONDA in workflow.deployment_settings.deployment_method)
 except (CalgridError, OSError) as error:
     raise WorkflowError(str(error)) from None
 

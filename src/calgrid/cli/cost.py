@@ -25,7 +25,7 @@ SIZE = {"GB": 1e9, "MB": 1e6, "kB": 1e3}
 def cost(options: argparse.Namespace) -> None:
     """Print jobs, GPU hours and disk of a configuration, by place and by method, with what they rest on."""
     throughput = dict(_measured(text) for text in options.throughput)
-    study = read_study(options.configuration, options.home)
+    study = read_study(options.configuration)
     found = study_cost(study, throughput)
     lines = [f"study '{study.layout.study}', as if nothing of it were there yet", "", *_jobs(found)]
     lines += ["", *_table("protocol, data set, backbone", found.runs, _place)]

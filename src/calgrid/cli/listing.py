@@ -16,7 +16,8 @@ from calgrid.configuration.files import read_configuration
 from calgrid.configuration.jobs import gpu_here
 from calgrid.configuration.plan import Plan
 from calgrid.configuration.study import Study
-from calgrid.errors import ConfigError, unknown_id
+from calgrid.errors import unknown_id
+from calgrid.home import home
 from calgrid.progress import log
 
 #: what can be listed -> kinds of the registry
@@ -89,7 +90,7 @@ def _entry(spec: registry.ComponentSpec) -> dict[str, Any]:
 
 def check(options: argparse.Namespace) -> None:
     """Check a configuration and print its runs with fingerprints."""
-    study = read_study(options.configuration, options.home)
+    study = read_study(options.configuration)
     study.check_plugins()
     study.check_labels()
     plan = Plan(study)
@@ -109,24 +110,11 @@ def check(options: argparse.Namespace) -> None:
         sys.stdout.write(f"  {plan.run_fingerprint(key)}  {key.path}\n")
 
 
-def read_study(path: Path, home: Path | None) -> Study:
+def read_study(path: Path) -> Study:
     """Read a configuration file and expand it.
-
-    ``home`` is the folder of the workflow; None takes the current folder if it is one, else that of this package.
 
     Raises
     ------
     ConfigError : the file cannot be read as keys and values, or asks for something that does not exist.
     """
-    return Study(read_configuration(path), _checkout(home))
-
-
-def _checkout(home: Path | None) -> Path:
-    """Folder that holds the workflow, with its schemas and protocols; ConfigError where there is none."""
-    folders = [Path(), plugins.PACKAGE_ROOT.parents[1]] if home is None else [home]
-    for folder in folders:
-        if (folder / "workflow" / "schemas" / "config.schema.yaml").is_file():
-            return folder
-    if home is None:
-        raise ConfigError("The schemas of configurations are not here: give --home, the folder of calgrid's checkout.")
-    raise ConfigError(f"--home: {home} is no checkout of calgrid, it holds no workflow/schemas: correct the path.")
+    return Study(read_configuration(path), home())

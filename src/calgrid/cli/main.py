@@ -11,6 +11,7 @@ from typing import TypeAlias
 
 from calgrid import __version__, joblogs
 from calgrid.errors import CalgridError, StateError
+from calgrid.extras import say_extra
 from calgrid.progress import log
 from calgrid.storage.atomic import disk_error
 
@@ -21,7 +22,6 @@ EXIT_STOPPED = 75
 #: exit code of a command that Ctrl-C ended, as shells have it (128 + SIGINT)
 EXIT_INTERRUPTED = 130
 SPEC_HELP = "JSON, a file that holds it, or CONFIG#RUN, for example config/config.yaml#digits/digits/resnet8/ce/seed1"
-HOME_HELP = "folder of calgrid's checkout (this one if it is one, else that of the installed package)"
 #: commands whose threads are processes
 IN_PROCESSES = ("evaluate", "aggregate")
 DEVICES = ("auto", "cpu", "cuda")
@@ -50,7 +50,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if module == "stages" and not sys.stderr.isatty():
         log(joblogs.first_line(options.command, joblogs.continue_log(options.log) if options.log else 1))
     try:
-        getattr(importlib.import_module(f"calgrid.cli.{module}"), function)(options)
+        with say_extra():
+            getattr(importlib.import_module(f"calgrid.cli.{module}"), function)(options)
     except CalgridError as error:
         sys.stderr.write(f"calgrid {options.command}: {error}\n")
         return EXIT_STOPPED if type(error).__name__ == "StoppedError" else EXIT_USER
@@ -219,14 +220,18 @@ def _add_compare(commands: Commands) -> None:
 def _add_check(commands: Commands) -> None:
     parser = _command(commands, "check", "listing:check", "Check a configuration and say what it would run.")
     parser.add_argument("configuration", type=Path, metavar="CONFIG", help="configuration file (YAML)")
-    parser.add_argument("--home", type=Path, help=HOME_HELP)
+
+
+def _add_init(commands: Commands) -> None:
+    help = "Write a folder from which snakemake runs a study: configuration, profiles, plugins."
+    parser = _command(commands, "init", "init:init", help)
+    parser.add_argument("folder", type=Path, metavar="FOLDER", help="new or empty folder, whose name the study has")
 
 
 def _add_status(commands: Commands) -> None:
     help = "Say what of a study is done, what runs and how long it will take, and what failed."
     parser = _command(commands, "status", "status:status", help)
     parser.add_argument("configuration", type=Path, metavar="CONFIG", help="configuration file (YAML)")
-    parser.add_argument("--home", type=Path, help=HOME_HELP)
     _json_option(parser)
 
 
@@ -242,7 +247,6 @@ def _add_show(commands: Commands) -> None:
 def _add_cost(commands: Commands) -> None:
     parser = _command(commands, "cost", "cost:cost", "Estimate jobs, GPU hours and disk of a configuration.")
     parser.add_argument("configuration", type=Path, metavar="CONFIG", help="configuration file (YAML)")
-    parser.add_argument("--home", type=Path, help=HOME_HELP)
     parser.add_argument(
         "--throughput",
         action="append",
@@ -347,7 +351,7 @@ def _add_report(commands: Commands) -> None:
 #: commands by what they are for, as the help lists them
 GROUPS = {
     "files of logits": (_add_metrics, _add_calibrate, _add_compare),
-    "studies": (_add_check, _add_cost, _add_status, _add_show),
+    "studies": (_add_init, _add_check, _add_cost, _add_status, _add_show),
     "components": (_add_list, _add_new),
     "called by the rules of the workflow": (
         *(_add_data, _add_train, _add_predict, _add_probe, _add_import, _add_evaluate),

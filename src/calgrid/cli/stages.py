@@ -46,7 +46,7 @@ def _from_configuration(config: Path, run: str, stage: str) -> object:
     from calgrid.cli.listing import read_study
     from calgrid.configuration.plan import Plan
 
-    plan = Plan(read_study(config, None))
+    plan = Plan(read_study(config))
     if stage == "data":
         if run not in plan.study.datasets.configured:
             raise unknown_id("configured data set", run, plan.study.datasets.configured, str(config))

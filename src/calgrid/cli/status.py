@@ -53,7 +53,7 @@ class Job:
 
 def status(options: argparse.Namespace) -> None:
     """Print what of a study is done, runs, failed or waits."""
-    plan = Plan(read_study(options.configuration, options.home))
+    plan = Plan(read_study(options.configuration))
     found = jobs(plan)
     name = plan.study.layout.study
     if options.json:

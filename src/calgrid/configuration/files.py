@@ -7,13 +7,15 @@ import functools
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import jsonschema
 import yaml
 
 from calgrid.errors import ConfigError, number_as_text, unknown_id
 from calgrid.ranges import is_finite, not_finite
+
+if TYPE_CHECKING:
+    from jsonschema import ValidationError
 
 MERGE = "tag:yaml.org,2002:merge"
 #: characters of a whole number, and of a wrong value in a message
@@ -128,13 +130,16 @@ def _is_number(_: Any, value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and is_finite(value)
 
 
-#: JSON takes 1.0 for a whole number, which no seed or count may be, and knows no NaN
-_Validator = jsonschema.validators.extend(
-    jsonschema.Draft202012Validator,
-    type_checker=jsonschema.Draft202012Validator.TYPE_CHECKER.redefine_many(
-        {"integer": _is_integer, "number": _is_number}
-    ),
-)
+@functools.cache
+def _validator(schema_path: Path) -> Any:
+    # `calgrid list` needs this module, but checks no configuration
+    import jsonschema  # noqa: PLC0415
+
+    # JSON takes 1.0 for a whole number, which no seed or count may be, and knows no NaN
+    types = {"integer": _is_integer, "number": _is_number}
+    checker = jsonschema.Draft202012Validator.TYPE_CHECKER.redefine_many(types)
+    strict = jsonschema.validators.extend(jsonschema.Draft202012Validator, type_checker=checker)
+    return strict(load_schema(schema_path))
 
 
 @functools.cache
@@ -145,8 +150,10 @@ def load_schema(path: Path) -> Mapping[str, Any]:
 
 def validate(value: Any, schema_path: Path, what: str) -> None:
     """Raise ConfigError in one sentence if ``value`` does not follow the schema; ``what`` names the value."""
-    validator = _Validator(load_schema(schema_path))
-    error = jsonschema.exceptions.best_match(validator.iter_errors(value), key=_relevance)
+    errors = _validator(schema_path).iter_errors(value)
+    from jsonschema.exceptions import best_match  # noqa: PLC0415
+
+    error = best_match(errors, key=_relevance)
     if error is not None:
         raise ConfigError(_sentence(error, what))
 
@@ -164,45 +171,45 @@ def fill_defaults(value: dict[str, Any], schema_path: Path) -> dict[str, Any]:
     return _filled(value, root, root)
 
 
-def _relevance(error: jsonschema.ValidationError) -> tuple[Any, ...]:
+def _relevance(error: "ValidationError") -> tuple[Any, ...]:
     # a misspelt key first: that another key is missing may only follow from it
     return (-len(error.path), error.validator == "additionalProperties", error.validator not in ("anyOf", "oneOf"))
 
 
-def _place(error: jsonschema.ValidationError, what: str) -> str:
+def _place(error: "ValidationError", what: str) -> str:
     parts = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in error.absolute_path)
     return f"{what}: {parts.lstrip('.')}" if parts else what
 
 
-def _sentence(error: jsonschema.ValidationError, what: str) -> str:
+def _sentence(error: "ValidationError", what: str) -> str:
     place = _place(error, what)
     explain = _EXPLANATIONS.get(str(error.validator))
     return explain(error, place) if explain else f"{place}: {error.message}."
 
 
-def _unknown_key(error: jsonschema.ValidationError, place: str) -> str:
+def _unknown_key(error: "ValidationError", place: str) -> str:
     known = error.schema.get("properties", {})
     extra = next(key for key in error.instance if key not in known)
     return str(unknown_id("key", extra, known, place))
 
 
-def _missing_key(error: jsonschema.ValidationError, place: str) -> str:
+def _missing_key(error: "ValidationError", place: str) -> str:
     missing = next(key for key in error.validator_value if key not in error.instance)
     return f"{place}: the key '{missing}' is missing."
 
 
-def _alternatives(error: jsonschema.ValidationError, place: str) -> str:
+def _alternatives(error: "ValidationError", place: str) -> str:
     if not error.absolute_path:
         return f"{place}: it needs 'grids' or 'external', or there is nothing to do."
     return f"{place} must be one identifier or a list of them, got {_shown(error.instance)}."
 
 
-def _repeated(error: jsonschema.ValidationError, place: str) -> str:
+def _repeated(error: "ValidationError", place: str) -> str:
     double = next(item for item in error.instance if error.instance.count(item) > 1)
     return f"{place} holds {double!r} twice: each entry may occur once."
 
 
-def _wrong_type(error: jsonschema.ValidationError, place: str) -> str:
+def _wrong_type(error: "ValidationError", place: str) -> str:
     if "propertyNames" in error.absolute_schema_path:
         return (
             f"{place}: {_shown(error.instance)} is no valid name, which is text: write one that starts with a letter."
@@ -226,12 +233,12 @@ def _shown(value: Any) -> str:
     return text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]} ..."
 
 
-def _empty(error: jsonschema.ValidationError, place: str) -> str:
+def _empty(error: "ValidationError", place: str) -> str:
     least = error.validator_value
     return f"{place} must not be empty." if least == 1 else f"{place} must have at least {least} entries."
 
 
-_EXPLANATIONS: Mapping[str, Callable[[jsonschema.ValidationError, str], str]] = {
+_EXPLANATIONS: Mapping[str, Callable[["ValidationError", str], str]] = {
     "additionalProperties": _unknown_key,
     "required": _missing_key,
     "anyOf": _alternatives,

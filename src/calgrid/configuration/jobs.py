@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from calgrid import plugins
+from calgrid import extras, plugins
 from calgrid.configuration.plan import Plan, as_json
 from calgrid.configuration.repair import Repairs, find_repairs
 from calgrid.configuration.resources import Resources
@@ -62,16 +62,34 @@ class Jobs:
         #: memory and time of the jobs
         self.needs = Resources(study, self.gpus)
 
+    def check_installed(self, conda: bool) -> None:
+        """Raise CalgridError where what the jobs import is not installed; ``conda``: in environments of the rules.
+
+        Raises
+        ------
+        MissingLibraryError : a library of an extra is missing.
+        ConfigError : conda environments hold no calgrid, and this is no checkout that jobs could take it from.
+        """
+        if conda and not (self.home / "src").is_dir():
+            raise ConfigError(
+                "Conda environments hold no calgrid: call snakemake from a checkout of it, or without --sdm conda."
+            )
+        if not conda:
+            for extra in ("workflow", *(["train"] if self.plan.study.trained else [])):
+                extras.require(extra)
+
     def export_environment(self) -> None:
         """Set what all jobs inherit, here and through a cluster's scheduler.
 
-        Jobs run exactly this checkout, in the environment that Snakemake was started from (or in the rule's conda
-        environment, whose folder comes first in PATH when it is active). A stage that another process completed
-        after the moment of planning is not computed twice. The device is no part of a fingerprint, so it cannot be a
-        parameter of a rule.
+        Jobs run exactly this checkout, if it is one, in the environment that Snakemake was started from (or in the
+        rule's conda environment, whose folder comes first in PATH when it is active). A stage that another process
+        completed after the moment of planning is not computed twice. The device is no part of a fingerprint, so it
+        cannot be a parameter of a rule.
         """
         paths = {"PYTHONPATH": self.home / "src", "PATH": Path(sys.executable).parent}
         for variable, folder in paths.items():
+            if not folder.is_dir():  # an installed package, which Python finds by itself
+                continue
             os.environ[variable] = os.pathsep.join(filter(None, [str(folder), os.environ.get(variable)]))
         os.environ.setdefault("CALGRID_PLANNED_AT", str(time.time()))
         os.environ["CALGRID_DEVICE"] = self.device

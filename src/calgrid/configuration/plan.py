@@ -211,7 +211,7 @@ class Plan:
     def manifest(self) -> specs.Manifest:
         """Everything that aggregation and the report need: parts with their fingerprints, and the configuration."""
         config, papers = self.study.config, self.study.papers
-        published = [*(str(self.study.home / path) for path in config["published"]), *(p["published"] for p in papers)]
+        published = [*map(str, self.study.published()), *(each["published"] for each in papers)]
         content = {
             "study": self.study.layout.study,
             "statistics": dict(self.statistics),

@@ -122,8 +122,8 @@ class Study:
         self.probes = ProbeCatalog(self.config.get("probes", {}))
         checks.check_folders(self.config)
         self.papers: list[Paper] = [paper(self.home, name, "papers") for name in self.config["papers"]]
-        for number, path in enumerate(self.config["published"]):
-            checks.check_published(self.home / path, f"published[{number}]")
+        for number, file in enumerate(self.published()):
+            checks.check_published(file, f"published[{number}]")
         for number, override in enumerate(overrides):
             wanted = override["match"].get("protocol", [])
             for name in [wanted] if isinstance(wanted, str) else wanted:
@@ -241,6 +241,10 @@ class Study:
     def external_path(self, path: str) -> Path:
         """Path of an external file, which the configuration gives relative to data_root where there is one."""
         return Path(self.config["data_root"] or "", path)
+
+    def published(self) -> list[Path]:
+        """Files with published numbers: of the current folder, or else of those that calgrid brings."""
+        return [Path(path) if Path(path).exists() else self.home / path for path in self.config["published"]]
 
     # what the plan asks ---------------------------------------------------------------------------------------------
 

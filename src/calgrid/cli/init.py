@@ -1,0 +1,66 @@
+"""``calgrid init``: a folder of one's own from which Snakemake runs a study."""
+
+import argparse
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+import yaml
+
+from calgrid.configuration.files import validate
+from calgrid.errors import ConfigError
+from calgrid.home import home
+
+CONFIGURATION = """\
+# A small study of the embedded data set: minutes on two cores. Keys: workflow/schemas/config.schema.yaml of calgrid.
+study: {name}
+plugins: [plugins]                   # methods of your own: calgrid new loss my_loss
+
+grids:
+  - protocol: digits
+    datasets: [digits]
+    backbones: [resnet8]
+    methods: [ce, mbls, fedlas_mbls]
+    seeds: [1, 2, 3]
+    calibrators: [none, ts, smart]
+    shifts: [digits_c]
+"""
+SNAKEFILE = """\
+# The workflow of the installed calgrid, with the study in config/config.yaml.
+from calgrid.home import home
+
+
+include: home() / "workflow/Snakefile"
+
+
+rule default:
+    default_target: True
+    input:
+        rules.all.input,
+"""
+
+
+def init(options: argparse.Namespace) -> None:
+    """Write configuration, Snakefile, profiles and a folder for plugins; all of them or nothing."""
+    folder: Path = options.folder
+    if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
+        raise ConfigError(f"{folder} exists already and is not an empty folder: choose another name.")
+    workflow = home() / "workflow"
+    text = CONFIGURATION.format(name=folder.resolve().name)
+    validate(yaml.safe_load(text), workflow / "schemas" / "config.schema.yaml", f"the name of the folder {folder}")
+    folder.resolve().parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder.resolve().parent, prefix=".calgrid-init-") as hidden:
+        new = Path(hidden, "new")
+        for path, content in {"Snakefile": SNAKEFILE, "config/config.yaml": text, "plugins/.gitkeep": ""}.items():
+            (new / path).parent.mkdir(parents=True, exist_ok=True)
+            (new / path).write_text(content, encoding="utf-8")
+        shutil.copytree(workflow / "profiles" / "default", new / "profiles" / "default")
+        shutil.copytree(workflow / "profiles" / "slurm", new / "slurm")
+        new.rename(folder)  # which may be there, and empty
+    sys.stdout.write(
+        f"wrote {folder}\nStudy:   config/config.yaml, which calgrid check config/config.yaml checks\n"
+        f"Run it:  cd {folder} && snakemake --cores all\n"
+        "Cluster: slurm/config.yaml, then snakemake --profile slurm\n"
+        "Methods: plugins/, where calgrid new loss my_loss begins one\n"
+    )

@@ -1,0 +1,78 @@
+"""What works without the extras, and what is said where one is missing."""
+
+import tomllib
+
+import numpy as np
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from tests.conftest import HOME
+
+from calgrid.extras import EXTRAS
+
+#: modules that are not named as their packages are
+PACKAGES = {"sklearn": "scikit-learn"}
+#: hides the libraries of all extras, as if pip had installed the core alone
+CORE = f"""
+import sys
+from importlib.machinery import PathFinder
+class Core(PathFinder):
+    @classmethod
+    def find_spec(cls, name, path=None, target=None):
+        hidden = name.partition(".")[0] in {[name for names in EXTRAS.values() for name in names]}
+        return None if hidden else PathFinder.find_spec(name, path, target)
+sys.meta_path = [Core if finder is PathFinder else finder for finder in sys.meta_path]
+"""
+
+
+def test_modules_of_extras_are_those_that_pip_installs_with_them():
+    extras = tomllib.loads((HOME / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    for extra, modules in EXTRAS.items():
+        installed = {canonicalize_name(Requirement(text).name) for text in extras[extra]}
+        assert {canonicalize_name(PACKAGES.get(name, name)) for name in modules} == installed
+    assert Requirement(*extras["all"]).extras == {*EXTRAS, "slurm"}
+
+
+@pytest.fixture
+def core(run_python, tmp_path):
+    """Output of a program in a Python without extras, in a folder with two files of logits."""
+    generator = np.random.default_rng(0)
+    labels = generator.integers(3, size=60)
+    for name in ("val", "test"):
+        np.savez(tmp_path / name, logits=generator.normal(size=(60, 3)) + 2 * np.eye(3)[labels], label=labels)
+    setup = f"{CORE}\nimport os\nos.chdir({str(tmp_path)!r})\nfrom calgrid.cli import main\n"
+    return lambda program: run_python(setup + program)
+
+
+def test_logits_and_lists_need_no_extra(core):
+    kinds = ("methods", "calibrators", "datasets", "backbones", "metrics", "procedures", "losses", "probes")
+    printed = core(
+        "common = ['--bootstrap', '10']\n"
+        "codes = [main(['metrics', 'test.npz', *common])]\n"
+        "one = ['calibrate', '--fit', 'val.npz', '--apply', 'test.npz', *common, '--calibrator']\n"
+        "codes += [main([*one, 'smart', '--out', 'out.parquet', '--save', 'fitted.safetensors'])]\n"
+        "codes += [main([*one, 'ts,iso']), main(['compare', 'a=test.npz', 'b=val.npz', *common])]\n"
+        f"codes += [main(['list', kind]) for kind in {kinds}]\n"
+        "import calgrid; calgrid.load_study; import calgrid.selection, calgrid.statistics\n"
+        "print(codes)\n"
+    )
+    assert printed.splitlines()[-1] == str([0] * (4 + len(kinds)))
+
+
+def test_what_is_missing_is_named_with_its_extra(core, home):
+    printed = core(
+        "import sys; sys.stderr = sys.stdout\n"
+        f"print(main(['check', {str(home / 'config/config.yaml')!r}]))\n"
+        "print(main(['data', '--unit', 'digits', '--out', 'data/digits']))\n"
+        "from calgrid.configuration.jobs import extras\n"
+        "for step in (lambda: __import__('calgrid.losses').losses.Loss, lambda: extras.require('train')):\n"
+        "    try:\n        step()\n    except ImportError as error:\n        print(error)\n"
+    )
+    said = [line for line in printed.splitlines() if "brings it" in line]
+    sentence = "The library {} is not installed: pip install 'calgrid[{}]' brings it."
+    assert said == [
+        f"calgrid check: {sentence.format('jsonschema', 'workflow')}",
+        f"calgrid data: {sentence.format('sklearn', 'train')}",
+        *[sentence.format("torch", "train")] * 2,
+    ]
+    assert printed.splitlines().count("2") == 2
