@@ -43,7 +43,7 @@ FACTS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = MappingProxyType(
             ("role", "label", "download"),
             (
                 *("n_classes", "image_shape", "mean", "std", "sizes", "drawn_val", "duplicates", "families", "files"),
-                *("base", "shifts", "severities", "configurable", "evaluation_only", "warning", "variants"),
+                *("base", "shifts", "severities", "configurable", "encoded", "evaluation_only", "warning", "variants"),
             ),
         ),
         "backbone": (

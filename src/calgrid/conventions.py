@@ -4,6 +4,8 @@
 NO_LABEL = -1
 #: most rows of a family's logits that are written and read together, but for a setting of more
 GROUP_ROWS = 2**16
+#: images of a prepared split that take more bytes as an array stay encoded, unless that takes more still
+ENCODED_ABOVE = 4 * 10**9
 #: most bytes of images that a training holds in the memory of a processor; more are read batch by batch
 HELD_BYTES = 8 * 10**9
 #: ``ood/svhn`` is the test split of the data set ``svhn``, used as an out-of-distribution set

@@ -101,6 +101,12 @@ def test_variants_of_a_data_set_share_its_download_and_cost_by_the_crop(costs):
     assert small.train_hours == pytest.approx(200 * (5_395 + 599 / 3) * 7e-13 * 7_801_405_440 / 3600)
 
 
+def test_images_that_stay_encoded_count_as_their_files_do(costs):
+    grid = {"protocol": "published", "datasets": ["imagenet"], "backbones": ["imagenet_resnet50"], "methods": ["ce"]}
+    found = costs({**grid, "seeds": [1], "shifts": ["imagenet_c"]}, data_root="data")
+    assert found.prepared == {"imagenet": 6_744_924_160, "imagenet_c": 760_000 * 3 * 224 * 224 // 4}
+
+
 def test_embedded_data_is_not_downloaded(costs):
     found = costs({})
     assert found.downloads == {}

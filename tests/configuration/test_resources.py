@@ -17,10 +17,14 @@ from calgrid.configuration.resources import (
     MIN_MINUTES,
     SCORED_AT_ONCE,
     SCORED_PIXELS,
+    STREAMED_BATCHES,
     TORCH_MB,
+    UNKNOWN_IMAGES,
     Resources,
 )
 from calgrid.configuration.study import Study
+from calgrid.conventions import HELD_BYTES
+from calgrid.training.data import AHEAD
 
 CIFAR = ("resnet8", "resnet18", "densenet121", "resnet50", "resnet101", "resnet110", "wrn26_10")
 
@@ -158,6 +162,28 @@ def test_preparation_is_given_time_for_many_and_large_images(make):
     assert minutes["imagenet_c"] > MIN_MINUTES + 760_000 * 0.0025 / 60
 
 
+def test_a_training_asks_for_its_images_until_they_are_streamed(make_config, home, tmp_path):
+    def needs(size):
+        own = {"base": "image_folder", "val_size": 9, "image_size": size, "n_classes": 10}
+        grid = {"datasets": ["own"], "backbones": ["resnet50"], "methods": ["ce"], "protocol": "aclsline"}
+        config = make_config(grid, datasets={"own": own}, data_root=str(tmp_path))
+        resources, asked = (
+            Resources(Study(config, home), gpus=1),
+            job(protocol="aclsline", dataset="own", backbone="resnet50"),
+        )
+        return resources.train_memory(asked, 1), resources.train_threads(asked)
+
+    for role in ("train", "test"):
+        (tmp_path / role).mkdir()
+    (small, one), (large, several) = needs(32), needs(224)
+    assert (one, several) == (1, 8)  # of the larger pictures splits stay encoded
+    images = 2 * UNKNOWN_IMAGES * 3
+    assert small > 3 * images * 32**2 / 2**20
+    assert images * 224**2 > HELD_BYTES
+    assert large < images * 224**2 / 2**20 / 3
+    assert STREAMED_BATCHES > 2 * AHEAD
+
+
 ALL = list(registry.specs("calibrator"))
 
 
@@ -238,4 +264,7 @@ class TestSmartOnImagenet:
     def test_a_prediction_asks_for_one_corruption_in_memory_and_for_the_time_of_its_network(self, needs):
         family = 19 * 40_000 * (1000 + 2048) * 4 / 2**20
         assert needs.predict_memory(self.on("resnet50"), 1) < family
+        # 810,000 pictures are decoded by eight threads, at about 2 ms each
+        assert needs.predict_threads(self.on("resnet50")) == 8
+        assert needs.predict_minutes(self.on("resnet50"), 1) > MIN_MINUTES + 3 * 810_000 * 0.002 / 8 / 60
         assert needs.predict_minutes(self.on("vit_b16"), 1) > 1.5 * needs.predict_minutes(self.on("resnet50"), 1)

@@ -13,7 +13,7 @@ rule predict:
         protocol=JOBS.trained_protocols,
     conda:
         "../../envs/train.yaml"
-    threads: 1
+    threads: JOBS.needs.predict_threads
     resources:
         gpu=JOBS.gpus,
         mem_mb=JOBS.needs.predict_memory,

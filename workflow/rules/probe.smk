@@ -11,7 +11,7 @@ rule probe:
         f"{TIMES}/probe/{KEY}/{{probe}}.tsv"
     conda:
         "../../envs/probe.yaml"
-    threads: 1
+    threads: JOBS.needs.probe_threads
     resources:
         gpu=JOBS.gpus,
         mem_mb=JOBS.needs.probe_memory,

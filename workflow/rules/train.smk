@@ -11,7 +11,7 @@ rule train:
         f"{TIMES}/train/{KEY}.tsv"
     conda:
         "../../envs/train.yaml"
-    threads: 1
+    threads: JOBS.needs.train_threads
     resources:
         gpu=JOBS.needs.train_gpus,
         mem_mb=JOBS.needs.train_memory,

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from calgrid.cli.listing import read_study
-from calgrid.configuration.costs import RunCost, StudyCost, study_cost
+from calgrid.configuration.costs import ENCODED_SHARE, RunCost, StudyCost, study_cost
 from calgrid.configuration.resources import (
     FORWARD_SHARE,
     PASS_SECONDS,
@@ -111,7 +111,8 @@ def _assumptions(found: StudyCost, throughput: Mapping[str, float]) -> list[str]
         "- Every training step counts as one pass over its images, whatever the method; some take longer.",
         f"- Images that are scored, and the frozen body under a second stage, count {FORWARD_SHARE:.2f} of a pass.",
         "- Calibration and reports run on processor cores and are not in the hours.",
-        "- Disk is that of uncompressed numbers; tables, figures and resume states are not in it.",
+        "- Disk is that of uncompressed numbers; tables, figures and resume states are not in it. Images of large "
+        f"splits stay encoded: they count as their files, those of corruptions as {ENCODED_SHARE:g} of their pixels.",
     ]
     if found.unknown:
         lines.append(

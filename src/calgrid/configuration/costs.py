@@ -17,6 +17,8 @@ from calgrid.storage.layout import RunKey, family_unit
 
 #: bytes of a stored number of a checkpoint, a logits file or exported features
 FLOAT = 4
+#: bytes of a picture of noise at severity 5 as a JPEG (quality 85, 224x224) over those of its pixels; of others, less
+ENCODED_SHARE = 1 / 4
 #: jobs after calibration: manifest, aggregate, tables, figures, report
 JOBS_AT_THE_END = 5
 
@@ -96,17 +98,12 @@ def _run_cost(study: Study, needs: Resources, key: RunKey, throughput: Mapping[s
     size = checkpoints * FLOAT * _parameters(needs, key)
     if key not in study.evaluations:  # a first stage that nobody asked about has no logits
         return RunCost(key, seconds / 3600, 0.0, size)
-    families = sum(_scored(needs, family_unit(family)) for family in study.families(key))
+    families = sum(needs.scored(family_unit(family)) for family in study.families(key))
     own = images["val"] + images["test"]
     exported = {False: 0, True: own, "all": own + families}[run.protocol["export_features"]]
     numbers = (own + families) * needs.classes(key.dataset) + exported * backbone_facts(key.backbone)["num_features"]
     scoring = checkpoints * (own + families) * FORWARD_SHARE * an_image
     return RunCost(key, seconds / 3600, scoring / 3600, size + checkpoints * FLOAT * numbers)
-
-
-def _scored(needs: Resources, unit: str) -> int:
-    """Images of a shift family, or of the test split of an out-of-distribution set."""
-    return needs.images(needs.info(unit).get("base") or unit)["test"] * needs.settings(unit)
 
 
 def _parameters(needs: Resources, key: RunKey) -> int:
@@ -121,6 +118,11 @@ def _downloads(needs: Resources, unit: str) -> dict[str, int]:
 
 
 def _prepared(needs: Resources, unit: str) -> int:
-    """Bytes of prepared images: 8 bits a channel."""
-    images = _scored(needs, unit) if needs.info(unit).get("base") else sum(needs.images(unit).values())
-    return images * math.prod(needs.shape(unit))
+    """Bytes of prepared images: 8 bits a channel, or those of the files that hold them where images stay encoded."""
+    images = needs.scored(unit) if needs.info(unit).get("base") else sum(needs.images(unit).values())
+    arrays = images * math.prod(needs.shape(unit))
+    if not needs.is_encoded(unit):
+        return arrays
+    if needs.info(unit).get("base"):  # encoded in the size in which networks see them
+        return round(ENCODED_SHARE * arrays)
+    return min(arrays, sum(file.get("size", 0) for file in needs.info(unit).get("files", ())) or arrays)

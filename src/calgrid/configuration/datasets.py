@@ -147,6 +147,7 @@ class DatasetCatalog:
             **{fact: options[fact] for fact in FACTS},
             "image_shape": None if size is None else (3, size, size),
             "families": tuple(dict.fromkeys([*like.get("families", ()), *given.get("families", ())])),
+            **{fact: base.info[fact] for fact in ("encoded",) if fact in base.info},
             "download": False,
         }
         self._options[name] = options

@@ -6,7 +6,7 @@ in its profile (``set-resources``).
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -14,7 +14,7 @@ from calgrid.backbones._catalogue import measured
 from calgrid.configuration.calibration_costs import Calibration, Family, Fitted, Rows
 from calgrid.configuration.protocols import trains
 from calgrid.configuration.study import Evaluation, Study
-from calgrid.conventions import OOD_PREFIX, SAME_SHIFT
+from calgrid.conventions import ENCODED_ABOVE, HELD_BYTES, OOD_PREFIX, SAME_SHIFT
 from calgrid.errors import ConfigError
 from calgrid.storage.layout import RunKey, family_unit, run_key
 
@@ -23,8 +23,8 @@ SNAKEMAKE_MB = 250
 #: that, and Python with its libraries: without torch, with it, and with a CUDA context
 LIGHT_MB, TORCH_MB, CUDA_MB = 300 + SNAKEMAKE_MB, 800 + SNAKEMAKE_MB, 4000 + SNAKEMAKE_MB
 MB = 2**20
-#: copies of the images in memory while they are loaded and put on the device
-IMAGE_COPIES = 3
+#: copies of the images in memory while they are loaded and put on the device; batches of them where they are streamed
+IMAGE_COPIES, STREAMED_BATCHES = 3, 8
 #: copies of the weights: network, gradients, momentum, best checkpoint, and resume state while it is written; and those
 #: of a network that is not trained
 WEIGHT_COPIES, READY_COPIES = 8, 3
@@ -62,9 +62,10 @@ PASS_SECONDS, PASS_SECONDS_A_MULTIPLY_ADD = 2e-5, 7e-13
 SCORED_AT_ONCE, SCORED_PIXELS, SCORED_SHARE = 1024, 1024 * 64**2, 1 / 8
 #: images of which a probe takes gradients at once, and what its libraries take beside torch, in MB
 PROBED_AT_ONCE, PROBE_MB = 256, 200
-#: seconds of a core to decode, scale, hash and write a pixel of a prepared image
-PREPARE_SECONDS_A_PIXEL = 5e-8
-PREPARE_THREADS = 8
+#: seconds of a core to decode, scale, hash and write a pixel of a prepared image; how often those are decoded that stay
+#: encoded; and the threads that decode many
+PREPARE_SECONDS_A_PIXEL, ENCODED_PASSES = 5e-8, 2
+DECODE_THREADS = 8
 #: bytes a second of prepared images that are read and verified, and of logits that are compressed
 READ_BYTES, WRITTEN_BYTES = 1e8, 5e7
 #: a forward pass costs this share of a forward and backward pass
@@ -98,10 +99,28 @@ class Resources:
 
     def prepare_threads(self, wildcards: Any) -> int:
         """Threads that decode pictures, where that takes a core more than a minute."""
-        return PREPARE_THREADS if self._prepare_seconds(wildcards.unit) > 60 else 1
+        return DECODE_THREADS if self._prepare_seconds(wildcards.unit) > 60 else 1
 
     def _prepare_seconds(self, unit: str) -> float:
-        return self._prepared_images(unit) * math.prod(self.shape(unit)[1:]) * PREPARE_SECONDS_A_PIXEL
+        passes = ENCODED_PASSES if self.is_encoded(unit) else 1
+        return passes * self._prepared_images(unit) * math.prod(self.shape(unit)[1:]) * PREPARE_SECONDS_A_PIXEL
+
+    def is_encoded(self, unit: str) -> bool:
+        """Whether the largest split of a data set, or a shift family, stays encoded when it is prepared."""
+        info = self.info(unit)
+        largest = self._prepared_images(unit) if info.get("base") else max(self.images(unit).values())
+        return bool(info.get("encoded", False)) and largest * math.prod(self.shape(unit)) > ENCODED_ABOVE
+
+    def _decode_threads(self, units: Iterable[str]) -> int:
+        """Threads of a job that reads some data sets and shift families: several where it decodes images."""
+        return DECODE_THREADS if any(map(self.is_encoded, units)) else 1
+
+    def _read_seconds(self, unit: str, images: float) -> float:
+        """Seconds to read images of a data set or shift family once."""
+        _, height, width = self.shape(unit)
+        if self.is_encoded(unit):
+            return images * height * width * PREPARE_SECONDS_A_PIXEL / DECODE_THREADS
+        return images * math.prod(self.shape(unit)) / READ_BYTES
 
     def _prepared_images(self, unit: str) -> int:
         """Images of a data set, or of all settings of a shift family."""
@@ -130,17 +149,29 @@ class Resources:
                 TORCH_MB + WEIGHT_COPIES * 4 * max(backbone_facts(key.backbone)["parameters"].values()) // MB
             )
         batch = protocol["batch_size"]
-        images = sum(self.images(key.dataset).values()) * math.prod(self.shape(key.dataset))
+        images = self._training_bytes(key.dataset)
+        streamed = STREAMED_BATCHES * max(batch, SCORED_AT_ONCE) * math.prod(self.shape(key.dataset))
         network = self._network_memory(key.dataset, key.backbone, batch, WEIGHT_COPIES)
-        return attempt * (network + IMAGE_COPIES * images // MB)
+        return attempt * (network + (IMAGE_COPIES * images if images <= HELD_BYTES else streamed) // MB)
+
+    def train_threads(self, wildcards: Any) -> int:
+        """Threads of a training."""
+        key = run_key(wildcards)
+        return self._decode_threads([key.dataset] if trains(self._study.trained[key].protocol) else [])
+
+    def _training_bytes(self, dataset: str) -> int:
+        """Bytes of the images of a data set, of which a training holds up to ``HELD_BYTES``."""
+        return sum(self.images(dataset).values()) * math.prod(self.shape(dataset))
 
     def train_minutes(self, wildcards: Any) -> int:
         """Time limit of a training: three times its estimate, between an hour and a day."""
         key = run_key(wildcards)
         where = key._replace(seed=0)
         if where not in self._minutes:
-            images = self._study.trained[key].protocol["epochs"] * self.images(key.dataset)["train"]
-            seconds = images * self._slower * self.pass_seconds(key)
+            epochs, images = self._study.trained[key].protocol["epochs"], self.images(key.dataset)
+            seconds = epochs * images["train"] * self._slower * self.pass_seconds(key)
+            read = self._read_seconds(key.dataset, images["train"] + images["val"])
+            seconds += read * (epochs if self._training_bytes(key.dataset) > HELD_BYTES else min(epochs, 1))
             self._minutes[where] = limit(seconds, attempt=1)
         return self._minutes[where]
 
@@ -160,14 +191,28 @@ class Resources:
         key = run_key(wildcards)
         where = ("predict", key.protocol, key.dataset, key.backbone, *self._study.families(key))
         if where not in self._seconds:
-            logits = self._calibration(key)
+            logits, families = self._calibration(key), self._study.families(key)
             parts = [(logits.val, 1), (logits.test, 1), *((each.rows, each.settings) for each in logits.families)]
             rows = sum(part.number * times for part, times in parts)
             written = sum(part.stored * times for part, times in parts)
             passes = rows * self.pass_seconds(key) * FORWARD_SHARE * self._slower
-            seconds = self._checkpoints(key) * (passes + written / WRITTEN_BYTES)
-            self._seconds[where] = seconds + rows * math.prod(self.shape(key.dataset)) / READ_BYTES
+            own = self._read_seconds(key.dataset, logits.val.number + logits.test.number)
+            read = own + sum(self._read_seconds(unit, self.scored(unit)) for unit in map(family_unit, families))
+            self._seconds[where] = self._checkpoints(key) * (passes + written / WRITTEN_BYTES + read)
         return limit(self._seconds[where], attempt)
+
+    def predict_threads(self, wildcards: Any) -> int:
+        """Threads of a prediction."""
+        key = run_key(wildcards)
+        return self._decode_threads([key.dataset, *map(family_unit, self._study.families(key))])
+
+    def probe_threads(self, wildcards: Any) -> int:
+        """Threads of a probe."""
+        return self._decode_threads([run_key(wildcards).dataset])
+
+    def scored(self, unit: str) -> int:
+        """Images of a shift family, or of the test split of an out-of-distribution set."""
+        return self.images(self.info(unit).get("base") or unit)["test"] * self.settings(unit)
 
     def probe_memory(self, wildcards: Any, attempt: int) -> int:
         """Memory of a probe in MB: gradients of a batch of images, or features of the test split."""

@@ -14,12 +14,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from calgrid.conventions import ENCODED_ABOVE
 from calgrid.datasets._pictures import Interpolation, decode
 from calgrid.errors import DataError
 from calgrid.parallel import in_threads
-
-#: images of a split that take more bytes as an array stay encoded, unless that takes more still
-ENCODED_ABOVE = 4 * 10**9
 
 
 @dataclass(frozen=True)
@@ -92,11 +90,16 @@ class EncodedImages:
         return self._source.size()
 
 
+def is_large(shape: Sequence[int]) -> bool:
+    """Whether an array of images of this shape takes so much of the disk that they better stay encoded."""
+    return math.prod(shape) > ENCODED_ABOVE
+
+
 def stays_encoded(parts: Sequence[Any]) -> bool:
     """Whether images of one file are to stay encoded: they can, are many, and take no more bytes so."""
-    size = sum(math.prod(part.shape) for part in parts)
+    shape = (sum(map(len, parts)), *parts[0].shape[1:])
     encoded = all(isinstance(part, EncodedImages) for part in parts)
-    return encoded and size > ENCODED_ABOVE and sum(part.encoded_bytes for part in parts) <= size
+    return encoded and is_large(shape) and sum(part.encoded_bytes for part in parts) <= math.prod(shape)
 
 
 def concatenated(content: NDArray[np.uint8], offsets: NDArray[np.int64], where: Path | str) -> Encoded:

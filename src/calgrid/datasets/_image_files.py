@@ -20,8 +20,7 @@ from typing import Any, Literal, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from calgrid.datasets import _encoded
-from calgrid.datasets._encoded import EncodedImages, Scaling, collected
+from calgrid.datasets._encoded import EncodedImages, Scaling, collected, is_large
 from calgrid.datasets._pictures import counted, decode
 from calgrid.datasets._splits import draw_val, stratified_order
 from calgrid.datasets.base import Dataset, ImageSplit, chunked, scratch_array
@@ -156,11 +155,10 @@ class ImageFiles(Dataset):
         """Return the pictures at ``rows``: to be decoded when they are read, or as an array on the disk."""
         for where, content in itertools.islice(source.read(rows[:1]), 1):
             shape = (len(rows), *decode(content, self.image_size, self.resize, where).shape)
-            if (most := math.prod(shape)) > _encoded.ENCODED_ABOVE:
-                encoded = collected(source.read(rows), self.scratch, most)
-                if encoded is not None:
-                    images = EncodedImages(encoded, shape, Scaling(self.image_size, self.resize), self.threads)
-                    return cast(NDArray[np.uint8], images)  # stands for an array
+            encoded = collected(source.read(rows), self.scratch, math.prod(shape)) if is_large(shape) else None
+            if encoded is not None:
+                images = EncodedImages(encoded, shape, Scaling(self.image_size, self.resize), self.threads)
+                return cast(NDArray[np.uint8], images)  # stands for an array
         return self._decode(role, source, rows)
 
     def _decode(self, role: str, source: Source, rows: Rows) -> NDArray[np.uint8]:

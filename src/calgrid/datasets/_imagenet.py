@@ -40,6 +40,7 @@ FACTS: dict[str, Any] = {
     "std": (0.229, 0.224, 0.225),
     "duplicates": "count",
     "evaluation_only": True,
+    "encoded": True,
     "download": False,
     "limits": {"split_seed": "[0, 4294967295]", "resize": "[1, 4096]"},
 }

@@ -24,6 +24,7 @@ from calgrid.storage.sources import files_below
     role="dataset",
     label="Image folders",
     configurable=True,
+    encoded=True,
     download=False,
     limits=LIMITS,
 )

@@ -28,6 +28,7 @@ BATCH = 256
     role="dataset",
     label="Parquet images",
     configurable=True,
+    encoded=True,
     download=False,
     limits=LIMITS,
 )

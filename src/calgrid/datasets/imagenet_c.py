@@ -38,6 +38,7 @@ URL = "https://zenodo.org/records/2235448"
     severities=(5,),
     n_classes=1000,
     image_shape=(3, 224, 224),
+    encoded=True,
     download=False,
     files=(
         {"name": "noise.tar", "url": URL, "md5": "e80562d7f6c3f8834afb1ecf27252745"},
