@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import gammaln
+from tests.calibrators.cases import CONFIDENCE, CORRECT, top_heavy
 
-from calgrid.calibrators import build_calibrator, logits_from_probabilities
+from calgrid.calibrators import build_calibrator
 from calgrid.calibrators._binning import bin_of, count, equal_count_cuts, make_cuts
 from calgrid.calibrators._isotonic import fit_isotonic
 from calgrid.calibrators._one_vs_all import renormalised
@@ -16,16 +17,7 @@ from calgrid.calibrators._probabilities import softmax
 from calgrid.calibrators._validation import check_logits
 from calgrid.calibrators.bbq import Binnings, binning_sizes
 
-# worked example: ten confidences and whether the prediction was right
-CONFIDENCE = np.array([0.95, 0.92, 0.85, 0.77, 0.71, 0.65, 0.58, 0.53, 0.46, 0.38])
-CORRECT = np.array([1, 1, 1, 0, 1, 1, 0, 1, 0, 0], dtype=float)
 ONE_VS_ALL = ("hb_ova", "iso_ova")
-
-
-def top_heavy(confidence, n_classes=4):
-    """Logits whose softmax gives class 0 the confidence and shares the rest evenly."""
-    rest = np.repeat((1.0 - confidence)[:, None] / (n_classes - 1), n_classes - 1, axis=1)
-    return logits_from_probabilities(np.column_stack([confidence, rest]))
 
 
 def fit_example(id, **overrides):

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 from sklearn.linear_model import LogisticRegression
+from tests.calibrators.cases import shifted
 
 from calgrid.calibrators import build_calibrator
 from calgrid.calibrators._linear import DiagonalDesign, FullDesign, LinearMap, PenalisedLikelihood, fit_linear
@@ -11,10 +12,6 @@ from calgrid.calibrators._odir import N_FOLDS, STRENGTHS, cross_validate, fit_od
 from calgrid.calibrators._probabilities import centred, log_softmax
 from calgrid.calibrators._unit import logit_unit
 from calgrid.errors import DataError
-
-
-def shifted(problem):
-    return problem.logits - problem.logits.max(axis=1, keepdims=True)
 
 
 def log_probabilities(problem):

@@ -5,6 +5,8 @@ import dataclasses
 import numpy as np
 import pytest
 import torch
+from tests.calibrators.cases import CONFIDENCE, CORRECT, torch_confidence_loss
+from tests.metrics.cases import B
 from torch.nn import functional
 
 from calgrid.calibrators._confidence import log_rest, margin_and_excess
@@ -15,20 +17,6 @@ from calgrid.errors import DataError
 
 NAMES = ["nll", "ls", "mse", "brier", "softece", "charbonnier", "pointwise"]
 SIGMA, DELTA, ALPHA = 0.05, 1e-3, 0.05
-# worked examples: ten confidences and whether the prediction was right; three-class probabilities and labels
-CONFIDENCE = np.array([0.95, 0.92, 0.85, 0.77, 0.71, 0.65, 0.58, 0.53, 0.46, 0.38])
-CORRECT = np.array([1, 1, 1, 0, 1, 1, 0, 1, 0, 0], dtype=float)
-PROBABILITIES = np.array(
-    [
-        [0.70, 0.19, 0.11],
-        [0.10, 0.75, 0.15],
-        [0.25, 0.25, 0.50],
-        [0.45, 0.30, 0.25],
-        [0.05, 0.05, 0.90],
-        [0.55, 0.35, 0.10],
-    ]
-)
-LABELS = np.array([0, 1, 1, 2, 2, 0])
 
 
 def build(name, **changes):
@@ -41,22 +29,6 @@ def exact_evidence(logits, labels):
     _, excess = margin_and_excess(scores)
     evidence = Evidence.gather(scores, labels, 0.01, 20.0)
     return dataclasses.replace(evidence, rest=lambda beta: log_rest(excess, beta))
-
-
-def soft_bins(confidence, sigma, n_bins=15):
-    centres = (torch.arange(n_bins, dtype=torch.float64) + 0.5) / n_bins
-    weights = torch.exp(-((confidence[:, None] - centres) ** 2) / (2 * sigma**2))
-    return centres, weights / (weights.sum(dim=1, keepdim=True) + 1e-6)
-
-
-def torch_confidence_loss(name, confidence, correct):
-    centres, weights = soft_bins(confidence, SIGMA)
-    if name == "pointwise":
-        return (weights * torch.sqrt((correct[:, None] - centres) ** 2 + DELTA**2)).sum(dim=1).mean()
-    mass = weights.sum(dim=0)
-    mean = (weights * (confidence - correct)[:, None]).sum(dim=0) / (mass + 1e-6)
-    penalty = mean.abs() if name == "softece" else torch.sqrt(mean**2 + DELTA**2) - DELTA
-    return (mass / len(confidence) * penalty).sum()
 
 
 def torch_loss(name, scaled, labels):
@@ -84,6 +56,19 @@ def test_loss_and_gradient_are_those_of_the_formula_under_automatic_differentiat
     np.testing.assert_allclose(gradient, leaf.grad.numpy(), rtol=1e-7, atol=1e-12)
 
 
+@pytest.mark.parametrize("sigma", [0.01, 0.05, 0.3])
+@pytest.mark.parametrize("delta", [1e-3, 0.1])
+def test_the_gradient_of_soft_bins_of_any_width_is_that_of_automatic_differentiation(sigma, delta):
+    generator = np.random.default_rng(0)
+    values, correct = generator.uniform(size=200), (generator.uniform(size=200) < 0.7).astype(float)
+    leaf = torch.tensor(values, requires_grad=True)
+    expected = torch_confidence_loss("charbonnier", leaf, torch.tensor(correct), sigma, delta)
+    expected.backward()
+    loss, gradient = SoftBinning(sigma, delta)(values, correct)
+    assert loss == pytest.approx(expected.item(), rel=1e-12)
+    np.testing.assert_allclose(gradient, leaf.grad.numpy(), rtol=1e-8, atol=1e-12)
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_the_table_gives_nearly_the_exact_loss_and_the_gradient_of_what_it_gives(make, name):
     data = make(200, 50)
@@ -100,7 +85,8 @@ def test_the_table_gives_nearly_the_exact_loss_and_the_gradient_of_what_it_gives
 
 @pytest.mark.parametrize(("name", "loss"), [("nll", 0.6866905425), ("brier", 0.3855333333), ("mse", 0.3855333333 / 3)])
 def test_the_proper_scores_of_the_worked_example(name, loss):
-    evidence = exact_evidence(np.log(PROBABILITIES), LABELS)
+    probabilities, labels = B
+    evidence = exact_evidence(np.log(probabilities), labels)
     assert build(name)(evidence, np.ones(6))[0] == pytest.approx(loss, abs=1e-9)
 
 

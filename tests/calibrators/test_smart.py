@@ -5,6 +5,7 @@ import functools
 import numpy as np
 import pytest
 import torch
+from tests.calibrators.cases import torch_confidence_loss
 
 from calgrid.calibrators import build_calibrator, load_calibrator
 from calgrid.calibrators._confidence import RestTable, confidence, log_rest, margin_and_excess
@@ -12,15 +13,10 @@ from calgrid.calibrators._guard import top_label_log_loss
 from calgrid.calibrators._network import MLP
 from calgrid.calibrators._objectives import Evidence, build_objective
 from calgrid.calibrators._probabilities import softmax
-from calgrid.calibrators._soft_binning import SoftBinning
 from calgrid.calibrators._temperature_network import T_MAX, NetworkObjective, bounded_temperature
 from calgrid.calibrators._validation import check_logits
 from calgrid.calibrators.smart import Smart
 from calgrid.errors import StateError
-
-# worked example: ten confidences and whether the prediction was right
-CONFIDENCE = np.array([0.95, 0.92, 0.85, 0.77, 0.71, 0.65, 0.58, 0.53, 0.46, 0.38])
-CORRECT = np.array([1, 1, 1, 0, 1, 1, 0, 1, 0, 0], dtype=float)
 
 
 def ece(probabilities, labels, n_bins=15):
@@ -29,37 +25,10 @@ def ece(probabilities, labels, n_bins=15):
     return np.abs(np.bincount(bins, weights=top - right, minlength=n_bins)).sum() / len(labels)
 
 
-def torch_soft_binning(confidence, correct, sigma, delta, n_bins=15):
-    centres = (torch.arange(n_bins, dtype=torch.float64) + 0.5) / n_bins
-    weights = torch.exp(-((confidence[:, None] - centres) ** 2) / (2 * sigma**2))
-    weights = weights / (weights.sum(dim=1, keepdim=True) + 1e-6)
-    mass = weights.sum(dim=0)
-    mean = (weights * (confidence - correct)[:, None]).sum(dim=0) / (mass + 1e-6)
-    return (mass / len(confidence) * (torch.sqrt(mean**2 + delta**2) - delta)).sum()
-
-
 @pytest.mark.parametrize(("hidden_layers", "weights"), [(1, 49), (2, 321)])
 def test_the_network_has_the_published_number_of_weights(problem, hidden_layers, weights):
     calibrator = problem.rows(slice(50)).fit("smart", hidden_layers=hidden_layers, max_epochs=3)
     assert calibrator.network.n_parameters == weights
-
-
-@pytest.mark.parametrize(("delta", "loss"), [(1e-3, 0.1430625), (1e-12, 0.1440570)])
-def test_the_loss_of_the_worked_example(delta, loss):
-    assert SoftBinning(sigma=0.05, delta=delta)(CONFIDENCE, CORRECT)[0] == pytest.approx(loss, abs=5e-8)
-
-
-@pytest.mark.parametrize("sigma", [0.01, 0.05, 0.3])
-@pytest.mark.parametrize("delta", [1e-3, 0.1])
-def test_the_gradient_of_the_loss_is_that_of_automatic_differentiation(sigma, delta):
-    generator = np.random.default_rng(0)
-    values, correct = generator.uniform(size=200), (generator.uniform(size=200) < 0.7).astype(float)
-    leaf = torch.tensor(values, requires_grad=True)
-    expected = torch_soft_binning(leaf, torch.tensor(correct), sigma, delta)
-    expected.backward()
-    loss, gradient = SoftBinning(sigma, delta)(values, correct)
-    assert loss == pytest.approx(expected.item(), rel=1e-12)
-    np.testing.assert_allclose(gradient, leaf.grad.numpy(), rtol=1e-8, atol=1e-12)
 
 
 @pytest.mark.parametrize("hidden_layers", [1, 2])
@@ -80,7 +49,7 @@ def test_the_gradient_of_the_whole_objective_is_that_of_automatic_differentiatio
     model = torch_network(network, parameters)
     temperature = torch.nn.functional.softplus(model(torch.tensor(inputs.T))) + 0.1
     top = torch.softmax(torch.tensor(logits) / temperature, dim=1).max(dim=1).values
-    expected = torch_soft_binning(top, torch.tensor(correct), 0.05, 1e-3)
+    expected = torch_confidence_loss("charbonnier", top, torch.tensor(correct))
     expected.backward()
     loss, gradient = objective(parameters)
     assert loss == pytest.approx(expected.item(), rel=1e-12)

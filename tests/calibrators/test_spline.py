@@ -3,20 +3,15 @@
 import numpy as np
 from scipy.interpolate import CubicSpline
 from scipy.optimize import minimize
+from tests.calibrators.cases import CONFIDENCE, CORRECT, top_heavy
 
 from calgrid.calibrators import build_calibrator, logits_from_probabilities
 from calgrid.calibrators.spline import spline_accuracy
 
-# worked example in ascending order of confidence, and the accuracy of the published setting
-CONFIDENCE = np.array([0.38, 0.46, 0.53, 0.58, 0.65, 0.71, 0.77, 0.85, 0.92, 0.95])
-CORRECT = np.array([0, 0, 1, 0, 1, 1, 0, 1, 1, 1], dtype=float)
+#: of the worked example in the published setting
 ACCURACY = np.array(
     [0.238254, 0.344568, 0.491889, 0.616697, 0.721511, 0.669688, 0.537056, 0.720889, 1.063625, 1.188045]
 )
-
-
-def two_class(confidence):
-    return logits_from_probabilities(np.column_stack([confidence, 1.0 - confidence]))
 
 
 def test_accuracies_of_the_worked_example_before_they_are_bounded():
@@ -25,8 +20,7 @@ def test_accuracies_of_the_worked_example_before_they_are_bounded():
 
 def test_the_map_interpolates_the_worked_example_within_its_bounds():
     # three classes: confidences below one half are possible
-    rest = (1.0 - CONFIDENCE) / 2.0
-    logits = logits_from_probabilities(np.column_stack([CONFIDENCE, rest, rest]))
+    logits = top_heavy(CONFIDENCE, 3)
     calibrator = build_calibrator("spline").fit(logits, np.where(CORRECT == 1, 0, 1))
     expected = np.clip(ACCURACY, 1 / 11, 10 / 11)
     np.testing.assert_allclose(calibrator.predict_proba(logits)[:, 0], expected, atol=5e-7)
@@ -65,14 +59,14 @@ def test_calibrated_confidences_move_by_the_order_of_the_noise():
 def test_equal_confidences_get_their_accuracy():
     confidence = np.full(100, 0.8)
     labels = (np.arange(100) >= 60).astype(int)
-    calibrator = build_calibrator("spline").fit(two_class(confidence), labels)
+    calibrator = build_calibrator("spline").fit(top_heavy(confidence, 2), labels)
     # the error -0.2 i / N is read over t = (i - 1) / (N - 1): the slope is -0.2 (N - 1) / N
-    np.testing.assert_allclose(calibrator.predict_proba(two_class(confidence))[:, 0], 0.8 - 0.2 * 0.99, atol=1e-9)
+    np.testing.assert_allclose(calibrator.predict_proba(top_heavy(confidence, 2))[:, 0], 0.8 - 0.2 * 0.99, atol=1e-9)
     assert calibrator.fit_history == {"n_points": 1, "warnings": []}
 
 
 def test_fewer_samples_than_knots_leave_the_confidences_as_they_are():
-    logits = two_class(np.array([0.6, 0.7, 0.9, 0.99, 0.8]))
+    logits = top_heavy(np.array([0.6, 0.7, 0.9, 0.99, 0.8]), 2)
     calibrator = build_calibrator("spline").fit(logits, [0, 1, 1, 0, 0])
     np.testing.assert_allclose(calibrator.predict_proba(logits), np.exp(logits), rtol=1e-12)
     assert calibrator.fit_history == {"n_points": 0, "warnings": []}

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import check_grad, minimize
+from tests.calibrators.cases import shifted
 
 from calgrid.calibrators import build_calibrator
 from calgrid.calibrators._probabilities import BLOCK, centred, row_blocks, softmax
@@ -20,10 +21,6 @@ from calgrid.metrics import ece
 
 #: sigmoid(2 / T) is the accuracy 3/4 at T = 2 / ln 3
 PAIR = np.array([[2.0, 0.0]] * 4), np.array([0, 0, 0, 1])
-
-
-def shifted(problem):
-    return problem.logits - problem.logits.max(axis=1, keepdims=True)
 
 
 def nll(probabilities, labels):

@@ -4,20 +4,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.calibrators.cases import CONFIDENCE, CORRECT, top_heavy
 
 from calgrid.calibrators import build_calibrator, logits_from_probabilities
 from calgrid.calibrators._probabilities import softmax, top_label, top_label_map
 from calgrid.errors import DataError
-
-# worked example: ten confidences and whether the prediction was right
-CONFIDENCE = np.array([0.38, 0.46, 0.53, 0.58, 0.65, 0.71, 0.77, 0.85, 0.92, 0.95])
-CORRECT = np.array([0, 0, 1, 0, 1, 1, 0, 1, 1, 1])
-
-
-def top_heavy(confidence, n_classes=4):
-    """Logits whose softmax gives class 0 the confidence and shares the rest evenly."""
-    rest = np.repeat((1.0 - confidence)[:, None] / (n_classes - 1), n_classes - 1, axis=1)
-    return logits_from_probabilities(np.column_stack([confidence, rest]))
 
 
 def test_isotonic_regression_gives_the_pooled_accuracies_of_the_worked_example():

@@ -7,13 +7,9 @@ import torch
 import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.losses.cases import random_batch
 
 from calgrid.losses import build_loss, cpc
-
-
-def _random(seed, n=10, c=5):
-    generator = torch.Generator().manual_seed(seed)
-    return 3 * torch.randn(n, c, generator=generator), torch.randint(c, (n,), generator=generator)
 
 
 def _term(name, num_classes, logits, labels, part, **options):
@@ -33,7 +29,7 @@ class TestMDCA:
         assert _term("mdca", 2, logits, torch.tensor([0, 0, 0, 1]), "mdca") == pytest.approx(0.0, abs=1e-7)
 
     def test_both_forms_agree_at_exponent_zero(self):
-        logits, labels = _random(0)
+        logits, labels = random_batch(0, 10, 5, 3)
         focal, nll = build_loss("mdca", 5, gamma=0.0, beta=2.0), build_loss("mdca_nll", 5, beta=2.0)
         torch.testing.assert_close(focal(logits, labels), nll(logits, labels))
 
@@ -46,13 +42,13 @@ def _pair_loop(logits, labels, entry):
 
 class TestMMCE:
     def test_equals_the_double_sum(self):
-        logits, labels = _random(1)
+        logits, labels = random_batch(1, 10, 5, 3)
         expected = _pair_loop(logits, labels, lambda k, c, l, d: (c - k) * (d - l)) / len(labels) ** 2  # noqa: E741
         assert _term("mmce", 5, logits, labels, "mmce") == pytest.approx(expected, abs=1e-6)
 
     @pytest.mark.parametrize("norm", ["code", "paper"])
     def test_weighted_equals_the_double_sums(self, norm):
-        logits, labels = _random(2)
+        logits, labels = random_batch(2, 10, 5, 3)
         m = int((logits.argmax(1) == labels).sum())
         n = len(labels) - m
         both = _pair_loop(logits, labels, lambda k, c, q, d: (1 - k) * (1 - q) if c and d else 0) / m**2
@@ -65,7 +61,7 @@ class TestMMCE:
 
     @pytest.mark.parametrize("right", [True, False])
     def test_weighted_term_is_off_without_both_groups(self, right):
-        logits, _ = _random(3)
+        logits, _ = random_batch(3, 10, 5, 3)
         labels = logits.argmax(1) if right else logits.argmin(1)
         logits.requires_grad_()
         total = build_loss("mmce_w", 5)(logits, labels)
@@ -97,12 +93,12 @@ class TestPairwiseConstraints:
         assert _term("cpc", 4, logits, labels, "equality") == pytest.approx(0.75 * math.log(2), abs=1e-6)
 
     def test_equality_ignores_the_target_logit(self):
-        logits, labels = _random(4)
+        logits, labels = random_batch(4, 10, 5, 3)
         raised = logits + 5 * F.one_hot(labels, 5)
         assert _term("cpc", 5, raised, labels, "equality") == pytest.approx(_term("cpc", 5, logits, labels, "equality"))
 
     def test_equality_and_its_gradient_equal_the_plain_sum_over_pairs(self):
-        logits, labels = _random(6)
+        logits, labels = random_batch(6, 10, 5, 3)
         inputs, plain = (logits.double().requires_grad_() for _ in range(2))
         build_loss("cpc", 5)._equality(inputs, 1 - F.one_hot(labels, 5)).backward()
         mask = 1.0 - F.one_hot(labels, 5)
@@ -111,7 +107,7 @@ class TestPairwiseConstraints:
         torch.testing.assert_close(inputs.grad, plain.grad)
 
     def test_blocks_of_a_large_batch_do_not_change_value_or_gradient(self, monkeypatch):
-        logits, labels = _random(5)
+        logits, labels = random_batch(5, 10, 5, 3)
         results = []
         for entries in (2**20, 75):  # all rows at once; three rows a block
             monkeypatch.setattr(cpc, "BLOCK_ENTRIES", entries)

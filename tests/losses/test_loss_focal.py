@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.losses.cases import random_batch
 
 from calgrid.losses import build_loss
 
@@ -15,22 +16,12 @@ def _logits(*probs):
     return torch.tensor([probs]).log()
 
 
-def _random(seed, n=8, c=6):
-    generator = torch.Generator().manual_seed(seed)
-    return 4 * torch.randn(n, c, generator=generator), torch.randint(c, (n,), generator=generator)
-
-
 @pytest.mark.parametrize("name", ["fl3", "dfl"])
 @settings(deadline=None, max_examples=20)
 @given(seed=st.integers(0, 10_000))
 def test_exponent_zero_is_cross_entropy(name, seed):
-    logits, labels = _random(seed)
+    logits, labels = random_batch(seed)
     torch.testing.assert_close(build_loss(name, 6, gamma=0.0)(logits, labels), F.cross_entropy(logits, labels))
-
-
-def test_focal_loss_by_hand():
-    total = build_loss("fl3", 2)(_logits(0.75, 0.25), torch.tensor([0]))
-    assert total.item() == pytest.approx(0.25**3 * -math.log(0.75), abs=1e-7)
 
 
 def test_gradient_flows_through_the_weight():

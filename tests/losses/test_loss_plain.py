@@ -7,26 +7,17 @@ import torch
 import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.losses.cases import random_batch
 
 from calgrid.losses import build_loss
 
-EVEN = torch.tensor([[0.0, 0.0]])  # probabilities one half
 THREE_TO_ONE = torch.tensor([[math.log(3.0), 0.0]])  # probabilities 3/4, 1/4
-
-
-def _random(seed, n=8, c=6):
-    generator = torch.Generator().manual_seed(seed)
-    return 4 * torch.randn(n, c, generator=generator), torch.randint(c, (n,), generator=generator)
-
-
-def test_cross_entropy_of_even_odds_is_log_two():
-    assert build_loss("ce", 2)(EVEN, torch.tensor([1])).item() == pytest.approx(math.log(2), abs=1e-7)
 
 
 @settings(deadline=None, max_examples=30)
 @given(seed=st.integers(0, 10_000), alpha=st.floats(0.0, 1.0))
 def test_label_smoothing_equals_torch(seed, alpha):
-    logits, labels = _random(seed)
+    logits, labels = random_batch(seed)
     expected = F.cross_entropy(logits, labels, label_smoothing=alpha)
     torch.testing.assert_close(build_loss("ls", 6, alpha=alpha)(logits, labels), expected)
 
@@ -55,41 +46,28 @@ class TestMarginLabelSmoothing:
         torch.testing.assert_close(logits.grad - plain.grad, torch.tensor([[0.4, -0.2, -0.2]]))
 
     def test_is_cross_entropy_within_the_margin(self):
-        logits, labels = _random(1)
+        logits, labels = random_batch(1)
         span = (logits.amax(1) - logits.amin(1)).max().item()
         loss = build_loss("mbls", 6, margin=span + 1)
         torch.testing.assert_close(loss(logits, labels), F.cross_entropy(logits, labels))
 
     def test_does_not_change_when_all_logits_shift(self):
-        logits, labels = _random(2)
+        logits, labels = random_batch(2)
         loss = build_loss("mbls", 6)
         torch.testing.assert_close(loss(logits + 50, labels), loss(logits, labels), rtol=1e-5, atol=1e-4)
 
 
-class TestBrier:
-    def test_hand_computed(self):
-        # (1/4)^2 + (1/4)^2 when right, (3/4)^2 + (3/4)^2 when wrong: summed over classes, not averaged
-        loss = build_loss("brier", 2)
-        assert loss(THREE_TO_ONE, torch.tensor([0])).item() == pytest.approx(0.125, abs=1e-6)
-        assert loss(THREE_TO_ONE, torch.tensor([1])).item() == pytest.approx(1.125, abs=1e-6)
-
-    @settings(deadline=None, max_examples=30)
-    @given(seed=st.integers(0, 10_000))
-    def test_lies_between_zero_and_two(self, seed):
-        assert 0 <= build_loss("brier", 6)(*_random(seed)).item() <= 2
+@settings(deadline=None, max_examples=30)
+@given(seed=st.integers(0, 10_000))
+def test_the_brier_score_lies_between_zero_and_two(seed):
+    assert 0 <= build_loss("brier", 6)(*random_batch(seed)).item() <= 2
 
 
-class TestEntropyPenalty:
-    def test_hand_computed_on_even_odds(self):
-        # CE = H = log 2
-        total = build_loss("ecp", 2, beta=0.1)(EVEN, torch.tensor([0]))
-        assert total.item() == pytest.approx(0.9 * math.log(2), abs=1e-6)
-
-    def test_mean_over_classes_is_c_times_weaker(self):
-        logits, labels = _random(3)
-        strong = build_loss("ecp", 6, beta=0.1)
-        weak = build_loss("ecp", 6, beta=0.6, entropy_reduction="mean")
-        torch.testing.assert_close(strong(logits, labels), weak(logits, labels))
+def test_entropy_penalty_with_the_mean_over_classes_is_c_times_weaker():
+    logits, labels = random_batch(3)
+    strong = build_loss("ecp", 6, beta=0.1)
+    weak = build_loss("ecp", 6, beta=0.6, entropy_reduction="mean")
+    torch.testing.assert_close(strong(logits, labels), weak(logits, labels))
 
 
 class TestACLS:
@@ -112,7 +90,7 @@ class TestACLS:
         torch.testing.assert_close(logits.grad - plain.grad, torch.tensor([[0.0, -1.0, -4.0]]))
 
     def test_paper_gap_does_not_change_when_all_logits_shift_but_the_code_gap_does(self):
-        logits, labels = _random(4)
+        logits, labels = random_batch(4)
         paper, code = build_loss("acls", 6, pos_gap="maxmin"), build_loss("acls", 6, pos_gap="raw")
         torch.testing.assert_close(paper(logits + 10, labels), paper(logits, labels), rtol=1e-4, atol=1e-4)
         assert code(logits + 10, labels) > code(logits, labels) + 1

@@ -11,6 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load, save
+from tests.losses.cases import GivenGate
 
 from calgrid.errors import DataError
 from calgrid.losses import build_loss
@@ -145,17 +146,6 @@ def batch(index, seed=0):
         10 * torch.rand(n, D, generator=generator),
         torch.tensor(index),
     )
-
-
-class GivenGate(torch.nn.Module):
-    """Gate that returns what it was given."""
-
-    def __init__(self, *psi):
-        super().__init__()
-        self.psi = torch.tensor(psi)
-
-    def forward(self, logits):
-        return self.psi
 
 
 @pytest.mark.parametrize("name", ["fedlas_ls", "fedlas_mbls"])

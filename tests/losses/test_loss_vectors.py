@@ -5,6 +5,7 @@ The values agree between the official code of each method and independent formul
 
 import pytest
 import torch
+from tests.losses.cases import GivenGate
 
 from calgrid.losses import build_loss
 
@@ -34,17 +35,6 @@ TERM_VECTORS = [
     ("mdca_nll", {}, 1.0, 0.149752, 0.048097),
     ("cals_alm", {"lambda_init": 0.5, "rho_init": 1.0, "margin": 6.0}, 1.0, 0.057292, 0.045670),
 ]
-
-
-class GivenGate(torch.nn.Module):
-    """Gate that returns the psi it was given."""
-
-    def __init__(self, *psi):
-        super().__init__()
-        self.psi = torch.tensor(psi)
-
-    def forward(self, logits):
-        return self.psi
 
 
 def _close(value):
