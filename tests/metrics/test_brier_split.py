@@ -38,11 +38,6 @@ def test_calibration_part_of_a_calibrated_model_is_zero_in_the_mean():
     assert found.min() < 0 < found.max()
 
 
-def test_uncorrected_it_would_not_be():
-    plain = [loop_over_cells(*calibrated(300, seed=seed), 15)[0] for seed in range(40)]
-    assert np.mean(plain) > 5 * np.std(plain) / np.sqrt(40)
-
-
 def test_sharpening_raises_the_calibration_part_more_than_the_refinement():
     """Not all of the rise: what is lost within bins, and what depends on several classes at once, is refinement."""
     probs, labels = calibrated(20000)

@@ -74,15 +74,6 @@ def test_classwise_error_counts_classes_without_samples():
 
 @given(predictions(), BINS)
 @settings(deadline=None, max_examples=50)
-def test_over_and_under_confidence_make_up_the_error(case, n_bins):
-    confidence, correct = confidence_and_correct(*case)
-    over, under = metrics.o_ece(*case, n_bins), metrics.u_ece(*case, n_bins)
-    assert over + under == pytest.approx(metrics.ece(*case, n_bins), abs=1e-12)
-    assert over - under == pytest.approx(confidence.mean() - correct.mean(), abs=1e-12)
-
-
-@given(predictions(), BINS)
-@settings(deadline=None, max_examples=50)
 def test_bounds(case, n_bins):
     probs, labels = case
     found = metrics.evaluate(probs, labels, n_bins=n_bins)

@@ -64,13 +64,6 @@ def test_separation_agrees_with_scikit_learn_and_with_the_metrics_of_two_sets(ca
     assert metrics.fpr95_failure(*case) == pytest.approx(metrics.fpr95(*sets), abs=1e-12)
 
 
-def test_confidence_that_says_nothing_has_the_error_rate_as_area():
-    probs, labels = with_confidence([0.8] * 40, [1] * 30 + [0] * 10)
-    assert metrics.aurc(probs, labels) == pytest.approx(0.25)
-    assert metrics.auroc_failure(probs, labels) == 0.5
-    assert metrics.fpr95_failure(probs, labels) == 1
-
-
 def test_only_the_order_of_confidences_matters():
     probs, labels = calibrated(200, k=2)
     flatter = 0.5 + (probs - 0.5) / 2

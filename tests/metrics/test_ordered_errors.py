@@ -49,11 +49,6 @@ def test_sweep_of_errors_that_all_come_first_goes_on_to_single_samples():
     assert found == pytest.approx(np.abs(confidence - correct).mean())
 
 
-def test_one_bin_of_the_sweep_is_the_mean_gap():
-    case = with_confidence([0.4, 0.9], [1, 0])  # two bins would have the accuracies 1 and 0
-    assert metrics.ece_sweep(*case) == pytest.approx(abs(0.65 - 0.5))
-
-
 @given(predictions(), st.sampled_from([1, 2, 5, 15, 40]))
 @settings(deadline=None, max_examples=50)
 def test_equal_counts_equal_a_split_of_the_array(case, n_bins):

@@ -71,11 +71,6 @@ def test_kernel_error_of_ten_samples():
     assert kernel.smoothed(nodes[None], np.array([0.05])) == pytest.approx(0.1430567, abs=5e-7)
 
 
-@pytest.mark.parametrize(("n_bins", "expected"), [(5, 0.234), (4, 0.118), (2, 0.080)])
-def test_adaptive_bins_of_equal_counts_drop_no_sample(n_bins, expected):
-    assert metrics.aece(*A, n_bins, form="equal_count") == pytest.approx(expected, abs=1e-12)
-
-
 @pytest.mark.parametrize(
     ("metric", "n_bins", "expected"),
     [
@@ -126,10 +121,6 @@ def test_out_of_distribution_scores():
     assert metrics.auroc(scores_id, scores_ood) == pytest.approx(0.825)
     assert metrics.fpr95(scores_id, scores_ood) == pytest.approx(5 / 8)  # threshold .41
     assert metrics.fpr95_oodpos(scores_id, scores_ood) == pytest.approx(7 / 10)  # threshold .93
-
-
-def test_a_confidence_of_one_shares_the_last_bin():
-    assert metrics.ece(*with_confidence([1, 1, 0.95, 0.95], [1, 0, 1, 1])) == pytest.approx(0.225)
 
 
 def test_ties_merge_adaptive_bins():
