@@ -12,12 +12,11 @@ from calgrid import registry
 from calgrid.calibrators import build_calibrator
 from calgrid.errors import ConfigError, DataError, unknown_id
 from calgrid.metrics import check_probabilities, evaluate
-from calgrid.metrics.intervals import Resampled, difference_interval, interval, resampled
-from calgrid.metrics.table import LABELLED, Metric
+from calgrid.metrics.intervals import Resampled, difference_interval, interval, resampled, tails_of
+from calgrid.metrics.table import LABELLED, RANKING
 from calgrid.progress import Progress
 
 Array = NDArray[np.float64]
-Interval = tuple[float, float]
 Head = tuple[Array, Array]
 
 
@@ -93,7 +92,9 @@ def rank_calibrators(
     DataError : an input does not fit. ConfigError : ``folds`` does not fit, no calibrator is left, or ``rank_by`` is no
         such metric.
     """
-    metric = _ranking_metric(rank_by)
+    if rank_by not in RANKING:
+        raise unknown_id("metric", rank_by, RANKING, "rank_by")
+    metric = LABELLED[rank_by]
     scores, targets = np.asarray(logits), np.asarray(labels)
     if not 2 <= folds <= len(scores):
         raise ConfigError(f"folds must be at least 2 and at most the {len(scores)} rows, got {folds}.")
@@ -110,18 +111,11 @@ def rank_calibrators(
         one = found[id]
         low = high = 0.0 if one is best else np.nan
         if one is not best and one.drawn and best.drawn:
-            low, high = difference_interval(metric, one.drawn, best.drawn, _tails(level))
+            low, high = difference_interval(metric, one.drawn, best.drawn, tails_of(level))
         difference = values[id] - values[order[0]], low, high
         return Ranked(id, one.scores, difference, one.seconds, one.changed)
 
     return [ranked(id) for id in order], refused
-
-
-def _ranking_metric(id: str) -> Metric:
-    usable = [name for name, metric in LABELLED.items() if metric.lower_is_better is not None]
-    if id not in usable:
-        raise unknown_id("metric", id, usable, "rank_by")
-    return LABELLED[id]
 
 
 @dataclass(frozen=True)
@@ -172,14 +166,10 @@ def _measure(inputs: _Inputs, id: str, *, n_bins: int, n_resamples: int, level: 
     drawn, bounds = None, {}
     if n_resamples:
         drawn = resampled(predictions, inputs.labels, n_resamples=n_resamples, seed=seed, n_bins=n_bins)
-        bounds = {name: interval(metric, drawn, _tails(level)) for name, metric in LABELLED.items()}
+        bounds = {name: interval(metric, drawn, tails_of(level)) for name, metric in LABELLED.items()}
     values = evaluate(predictions, inputs.labels, n_bins=n_bins)
     scores = {name: (value, *bounds.get(name, (np.nan, np.nan))) for name, value in values.items()}
     return _Measured(drawn, scores, seconds, inputs.changed(probs))
-
-
-def _tails(level: float) -> Interval:
-    return (1 - level) / 2, (1 + level) / 2
 
 
 def _measure_all(

@@ -84,7 +84,7 @@ def bootstrap(
     DataError, ConfigError : as in :func:`calgrid.metrics.ece`; ConfigError for a ``level`` or ``n_resamples`` out of
         range.
     """
-    tails = _tails(level)
+    tails = tails_of(level)
     found = resampled(probs, labels, n_resamples=n_resamples, seed=seed, n_bins=n_bins)
     if np.size(labels) < 2:
         return dict.fromkeys(LABELLED, NO_INTERVAL)
@@ -111,7 +111,7 @@ def bootstrap_difference(
     """
     options = {"n_resamples": n_resamples, "seed": seed, "n_bins": n_bins}
     first, second = (resampled(each, labels, **options) for each in (probs, other_probs))
-    tails = _tails(level)
+    tails = tails_of(level)
     if np.size(labels) < 2:
         return dict.fromkeys(LABELLED, NO_INTERVAL)
     return {name: difference_interval(metric, first, second, tails) for name, metric in LABELLED.items()}
@@ -143,7 +143,7 @@ def bootstrap_ood(
         strict=True,
     )
     blocks = [{score: estimate(*pair) for score, estimate in estimators.items()} for pair in pairs]
-    tails = _tails(level)
+    tails = tails_of(level)
     if min(n, m) < 2:
         return dict.fromkeys(OOD, NO_INTERVAL)
     return {
@@ -167,7 +167,7 @@ def bootstrap_soft(
     ----------
     probs, distribution : as in :func:`calgrid.metrics.evaluate_soft`. Others and errors as in :func:`bootstrap`.
     """
-    estimate, tails = soft_estimator(probs, distribution, n_bins), _tails(level)
+    estimate, tails = soft_estimator(probs, distribution, n_bins), tails_of(level)
     n = len(np.asarray(probs))
     draws = _join([estimate(weights) for weights in resample_weights(n, n_resamples, seed, rows=_rows(n))])
     if n < 2:
@@ -271,7 +271,8 @@ def _rows(width: int) -> int:
     return max(MIN_ROWS, BLOCK_ENTRIES // width)
 
 
-def _tails(level: float) -> tuple[float, float]:
+def tails_of(level: float) -> tuple[float, float]:
+    """Lower and upper probability of an interval of nominal coverage ``level``; ConfigError outside (0, 1)."""
     if not 0 < level < 1:
         raise ConfigError(f"level must be between 0 and 1, got {level}.")
     return (1 - level) / 2, (1 + level) / 2

@@ -182,3 +182,5 @@ METRICS: Mapping[str, Metric] = MappingProxyType({metric.id: metric for metric i
 LABELLED: Mapping[str, Metric] = MappingProxyType({m.id: m for m in _ENTRIES if m.kind == "labelled"})
 OOD: Mapping[str, Metric] = MappingProxyType({m.id: m for m in _ENTRIES if m.kind == "ood"})
 SOFT: Mapping[str, Metric] = MappingProxyType({m.id: m for m in _ENTRIES if m.kind == "soft"})
+#: metrics of predictions with labels by which models can be ranked
+RANKING: tuple[str, ...] = tuple(name for name, metric in LABELLED.items() if metric.lower_is_better is not None)

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from calgrid.errors import DataError, unknown_id
 from calgrid.metrics.intervals import Resampled, averaged, difference_interval, resampled
-from calgrid.metrics.table import LABELLED, Metric
+from calgrid.metrics.table import LABELLED, RANKING, Metric
 from calgrid.statistics._paired import check_level, student_reach
 
 Floats = NDArray[np.float64]
@@ -70,10 +70,9 @@ def paired_bootstrap(
     """
     check_level(level)
     _check_runs(runs)
-    usable = [name for name, metric in LABELLED.items() if metric.lower_is_better is not None]
     for name in metrics:
-        if name not in usable:
-            raise unknown_id("metric", name, usable, "metrics")
+        if name not in RANKING:
+            raise unknown_id("metric", name, RANKING, "metrics")
     options = {"n_resamples": n_resamples, "seed": seed, "n_bins": n_bins}
     scores = {method: _scores([resampled(probs, labels, **options) for probs in each]) for method, each in runs.items()}
     rows = [

@@ -5,8 +5,10 @@ from typing import Literal
 
 import numpy as np
 import pandas as pd
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
 from calgrid.reporting import text
 from calgrid.reporting.plotting import style
@@ -14,6 +16,8 @@ from calgrid.reporting.plotting import style
 #: points of a panel; of more samples every so many-th is drawn
 POINTS = 5000
 COLUMNS = 4
+#: right or wrong -> colour, label, area, opacity; the wrong ones are few and drawn last
+ANSWERS = {True: ("#0173b2", "correct", 7, 0.35), False: ("#d55e00", "wrong", 14, 0.9)}
 
 
 def panels(count: int, height: float = 2.1, width: float = 2.0) -> tuple[Figure, list[Axes]]:
@@ -43,6 +47,29 @@ def stacked(
         lower = figure.add_subplot(grid[2 * line + 1, column])
         pairs.append((figure.add_subplot(grid[2 * line, column], sharex=lower), lower))
     return figure, pairs
+
+
+def finished(figure: Figure, handles: Sequence[Artist], x: str, y: str, columns: int | None = None) -> Figure:
+    """Return a figure of panels with its legend above, of one line unless ``columns`` says else, and names of axes."""
+    figure.legend(handles=list(handles), loc="outside upper center", ncols=columns or len(handles))
+    figure.supxlabel(x, fontsize=9)
+    figure.supylabel(y, fontsize=9)
+    return figure
+
+
+def scatter_answers(ax: Axes, table: pd.DataFrame, x: str, y: str, factor: float = 1) -> None:
+    """Draw ``factor`` times column ``y`` against ``x``, right and wrong answers (``correct``) apart."""
+    for correct, (shade, _, area, opacity) in ANSWERS.items():
+        part = table[table["correct"] == correct]
+        ax.scatter(part[x], factor * part[y], area, color=shade, alpha=opacity, linewidths=0, rasterized=True)
+
+
+def answer_handles() -> list[Line2D]:
+    """Legend entries for right and wrong answers."""
+    looks = {label: shade for shade, label, *_ in ANSWERS.values()}
+    return [
+        style.handle(linestyle="", marker="o", markersize=5, color=shade, label=label) for label, shade in looks.items()
+    ]
 
 
 def spread_out(table: pd.DataFrame, points: int = POINTS) -> pd.DataFrame:

@@ -50,10 +50,7 @@ def draw(frame: Frame) -> Figure:
     axes[0].set_xlim(1, frame.rows["rank"].max())
     axes[0].set_ylim(0, None)
     handles = [style.handle(color=shade, linestyle=line, label=label) for shade, line, label in LOOKS.values()]
-    figure.legend(handles=handles, loc="outside upper center", ncols=len(handles))
-    figure.supxlabel("Rank of the feature", fontsize=9)
-    figure.supylabel("Magnitude", fontsize=9)
-    return figure
+    return points.finished(figure, handles, "Rank of the feature", "Magnitude")
 
 
 def _panel(ax: Axes, table: pd.DataFrame) -> pd.Series:

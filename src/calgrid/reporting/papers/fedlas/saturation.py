@@ -1,20 +1,16 @@
 """Saturation of the softmax against the norm of the features, one point a training sample (FeDLaS, Figure 1c)."""
 
 import pandas as pd
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from calgrid.reporting import text
 from calgrid.reporting.figure import Frame
 from calgrid.reporting.histories import last_samples
-from calgrid.reporting.plotting import points, style
+from calgrid.reporting.plotting import points
 from calgrid.reporting.study import Group, StudyData
 
 #: the indicator that is a norm of the features; the others are drawn from the outputs or from nothing
 INDICATOR = "nci_l1"
-POINTS = points.POINTS
-#: value of ``correct`` -> colour, label, area, opacity; the wrong ones are few and drawn last
-LOOKS = {1: ("#0173b2", "correct", 7, 0.35), 0: ("#d55e00", "wrong", 14, 0.9)}
 
 
 def collect(data: StudyData, group: Group) -> pd.DataFrame:
@@ -31,8 +27,8 @@ def caption(frame: Frame) -> str:
     return (
         f"Largest softmax probability of each training sample on {frame.condition} against the L1 "
         "norm of its features, standardised as the loss does it, in the last epoch that was sampled "
-        f"({text.listed([str(epoch) for epoch in epochs])}); {pooled}, at most {POINTS:,} evenly chosen points a "
-        f"panel. ρ: Spearman's rank correlation over all samples of a run{spread}."
+        f"({text.listed([str(epoch) for epoch in epochs])}); {pooled}, at most {points.POINTS:,} evenly chosen "
+        f"points a panel. ρ: Spearman's rank correlation over all samples of a run{spread}."
     )
 
 
@@ -41,22 +37,8 @@ def draw(frame: Frame) -> Figure:
     methods = frame.parts("method")
     figure, axes = points.panels(len(methods))
     for ax, (method, samples) in zip(axes, methods.items(), strict=True):
-        _scatter(ax, samples)
+        points.scatter_answers(ax, points.spread_out(samples), "nci", "confidence", 100)
         rho = points.correlation([run for _, run in samples.groupby("seed", sort=False)], "nci", "confidence")
         ax.set_title(f"{method}\nρ = {rho}", fontsize=8, linespacing=1.3)
-    handles = [
-        style.handle(linestyle="", marker="o", markersize=5, color=shade, label=label)
-        for shade, label, *_ in LOOKS.values()
-    ]
-    figure.legend(handles=handles, loc="outside upper center", ncols=len(handles))
-    figure.supxlabel("Standardised norm of the features", fontsize=9)
-    figure.supylabel("Largest softmax probability (%)", fontsize=9)
-    return figure
-
-
-def _scatter(ax: Axes, samples: pd.DataFrame) -> None:
-    chosen = points.spread_out(samples, POINTS)
-    for correct, (shade, _, area, opacity) in LOOKS.items():
-        part = chosen[chosen["correct"] == correct]
-        confidence = 100 * part["confidence"]
-        ax.scatter(part["nci"], confidence, area, color=shade, alpha=opacity, linewidths=0, rasterized=True)
+    names = "Standardised norm of the features", "Largest softmax probability (%)"
+    return points.finished(figure, points.answer_handles(), *names)

@@ -60,10 +60,7 @@ def draw(frame: Frame) -> Figure:
         Patch(facecolor=BEFORE, label="first stage"),
         style.handle(color=AFTER, label="retrained under masks"),
     ]
-    figure.legend(handles=handles, loc="outside upper center", ncols=2)
-    figure.supxlabel("Confidence (%)", fontsize=9)
-    figure.supylabel("Share of images (%)", fontsize=9)
-    return figure
+    return points.finished(figure, handles, "Confidence (%)", "Share of images (%)", columns=2)
 
 
 def _panel(ax: Axes, method: str, rows: pd.DataFrame) -> None:

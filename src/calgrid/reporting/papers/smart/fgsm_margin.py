@@ -9,8 +9,6 @@ from calgrid.reporting.plotting import points, style
 from calgrid.reporting.probes import probed, seeds
 from calgrid.reporting.study import Group, StudyData
 
-#: value of ``correct`` -> colour, label, area, opacity; the wrong ones are few and drawn last
-LOOKS = {True: ("#0173b2", "correct", 7, 0.35), False: ("#d55e00", "wrong", 14, 0.9)}
 CENSORED: style.Look = {"marker": "^", "facecolors": "none", "edgecolors": "0.35", "linewidths": 0.7, "s": 14}
 
 
@@ -44,25 +42,16 @@ def draw(frame: Frame) -> Figure:
         ax.set_title(f"{name}\n{_facts(table)}", fontsize=8, linespacing=1.3)
     axes[0].set_xlim(0, None)
     axes[0].set_ylim(0, None)
-    handles = [
-        style.handle(linestyle="", marker="o", markersize=5, color=shade, label=label)
-        for shade, label, *_ in LOOKS.values()
-    ]
+    handles = points.answer_handles()
     if frame.rows["censored"].any():
         look = {"markerfacecolor": "none", "markeredgecolor": CENSORED["edgecolors"]}
         handles.append(style.handle(linestyle="", marker="^", markersize=5, label="not flipped", **look))
-    figure.legend(handles=handles, loc="outside upper center", ncols=len(handles))
-    figure.supxlabel("Margin (logits)", fontsize=9)
-    figure.supylabel("Smallest perturbation (pixel value)", fontsize=9)
-    return figure
+    return points.finished(figure, handles, "Margin (logits)", "Smallest perturbation (pixel value)")
 
 
 def _panel(ax: Axes, table: pd.DataFrame) -> None:
     chosen = points.spread_out(table)
-    flipped = chosen[~chosen["censored"]]
-    for correct, (shade, _, area, opacity) in LOOKS.items():
-        part = flipped[flipped["correct"] == correct]
-        ax.scatter(part["margin"], part["epsilon"], area, color=shade, alpha=opacity, linewidths=0, rasterized=True)
+    points.scatter_answers(ax, chosen[~chosen["censored"]], "margin", "epsilon")
     rest = chosen[chosen["censored"]]
     ax.scatter(rest["margin"], rest["epsilon"], rasterized=True, **CENSORED)
 
