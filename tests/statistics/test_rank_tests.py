@@ -128,9 +128,3 @@ def test_missing_numbers_cost_their_setting_or_their_method():
         setting_ranks(scores.assign(five=np.nan))
     with pytest.raises(ConfigError, match="missing must be"):
         setting_ranks(scores, missing="impute")
-
-
-def test_ranks_of_a_published_table():
-    """FeDLaS Table 2, ECE of CE and FeDLaS-LS in its four columns."""
-    scores = pd.DataFrame({"ce": [4.79, 25.62, 12.12, 26.90], "fedlas_ls": [1.53, 12.38, 3.62, 2.85]})
-    assert mean_ranks(scores, ties="min").tolist() == [2, 1]
