@@ -1,5 +1,7 @@
 """``calgrid cost``: sums by place and by method, and what they rest on."""
 
+import re
+
 import pytest
 import yaml
 
@@ -28,8 +30,10 @@ def test_totals_are_the_sums_of_their_rows(calgrid, configuration):
     assert done.code == 0, done.err
     hours = 350 * (45_000 + 5_000 / 3) / 1000 / 3600
     found = rows(done.out)
-    assert found["ce"][:2] == found["ls"][:2] == ["2", f"{2 * hours:.1f}"]
-    assert found["total"][:2] == found["aclsline/cifar10/resnet50"][:2] == ["4", f"{4 * hours:.1f}"]
+    assert found["ce"][:3] == found["ls"][:3] == ["2", f"{2 * hours:.1f}", "h"]
+    assert found["total"][:3] == found["aclsline/cifar10/resnet50"][:3] == ["4", f"{4 * hours:.1f}", "h"]
+    assert found["ce"][4] == "s"  # predictions would be 0.0 h
+    assert re.search(r"processor cores: [\d.]+ \w+ of one core \(prepare_data 3.1 s, calibrate", done.out)
     assert "jobs: 18 (prepare_data 1, train 4, predict 4, calibrate 4, aggregate and report 5)" in done.out
     assert "Stated by you, for training on images of this study: resnet50 1000 images/s." in done.out
     assert "Estimated" not in done.out
@@ -48,9 +52,8 @@ def test_small_studies_are_in_smaller_units(calgrid, tmp_path):
     done = calgrid("cost", path, "--throughput", "resnet8=100")
     seconds = 60 * (120 + 477 / 3) / 100
     found = rows(done.out)
-    assert "train min" in done.out
-    assert found["total"][:2] == ["1", f"{seconds / 60:.1f}"]
-    assert "disk kB" in done.out
+    assert found["total"][:3] == ["1", f"{seconds / 60:.1f}", "min"]
+    assert found["total"][-1] == "kB"
 
 
 def test_images_of_unknown_number_are_named(calgrid, tmp_path):

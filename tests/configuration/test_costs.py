@@ -3,6 +3,8 @@
 import pytest
 
 from calgrid.configuration.costs import study_cost
+from calgrid.configuration.files import read_configuration
+from calgrid.configuration.resources import Resources, backbone_facts
 from calgrid.configuration.study import Study
 from calgrid.errors import ConfigError
 from calgrid.storage.layout import RunKey
@@ -93,7 +95,8 @@ def test_a_first_stage_that_nobody_asked_about_is_trained_and_not_scored(costs):
 def test_variants_of_a_data_set_share_its_download_and_cost_by_the_crop(costs):
     grid = {"protocol": "finegrained", "datasets": ["cub200", "large"], "backbones": ["imagenet_resnet101"]}
     found = costs({**grid, "methods": ["ce"]}, datasets={"large": {"base": "cub200", "size": 448}}, data_root="data")
-    assert found.downloads == {"CUB_200_2011.tgz": 1_150_585_339}
+    parameters = max(backbone_facts("imagenet_resnet101")["parameters"].values())
+    assert found.downloads == {"CUB_200_2011.tgz": 1_150_585_339, "weights of imagenet_resnet101": 4 * parameters}
     assert found.prepared["large"] == 11_788 * 3 * 448 * 448
     small, large = found.runs
     # both are cut to 224, for which the network's facts are
@@ -111,3 +114,25 @@ def test_embedded_data_is_not_downloaded(costs):
     found = costs({})
     assert found.downloads == {}
     assert found.jobs["prepare_data"] == 1
+
+
+def test_checkpoints_archives_without_size_and_what_must_be_brought(home):
+    found = study_cost(Study(read_configuration(home / "config/papers/smart.yaml"), home))
+    checkpoints = {name: size for name, size in found.downloads.items() if name.startswith("focal_calibration/")}
+    assert len(checkpoints) == 48
+    assert 5e9 < sum(checkpoints.values()) < 6e9
+    assert sum(name.startswith("weights of ") for name in found.downloads) == 6
+    unsized = {name for name, size in found.downloads.items() if size is None}
+    assert unsized == {
+        "ImageNet-Sketch.zip",
+        *(f"{name}.tar" for name in ("noise", "blur", "weather", "digital", "extra")),
+    }
+    assert found.brought == {"ILSVRC2012_img_val.tar": 6_744_924_160, "ILSVRC2012_devkit_t12.tar.gz": None}
+
+
+def test_hours_of_cores_are_those_that_jobs_ask_for(make_config, home):
+    study = Study(make_config({**CIFAR, "shifts": ["cifar10_c"]}, data_root="data"), home)
+    needs, found = Resources(study, gpus=1), study_cost(study)
+    (key,) = study.evaluations
+    assert found.core_hours["calibrate"] == pytest.approx(needs.calibrate_seconds(key) / 3600)
+    assert found.core_hours["prepare_data"] == pytest.approx((60_000 + 15 * 5 * 10_000) * 32 * 32 * 5e-8 / 3600)

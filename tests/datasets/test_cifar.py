@@ -111,6 +111,30 @@ def test_cifar10_has_the_batches_in_order_and_the_published_kind_of_split(ten, t
     assert np.array_equal(made.splits["test"].labels, ten[5]["labels"])
 
 
+def test_a_folder_that_was_unpacked_stands_for_the_archive(ten, tmp_path, monkeypatch, refuses):
+    archive = Cifar10().build(tmp_path)
+    path = tmp_path / "cifar-10-python.tar.gz"
+    with tarfile.open(path) as tar:
+        tar.extractall(tmp_path, filter="data")
+    path.unlink()
+    with refuses(DataError, f"{tmp_path}/{TEN}/data_batch_1 is not the published file", "remove the folder"):
+        Cifar10().build(tmp_path)
+    md5 = {
+        name: hashlib.md5((tmp_path / name).read_bytes()).hexdigest()
+        for name in (*Cifar10.train_members, Cifar10.test_member[0])
+    }
+    test = Cifar10.test_member[0]
+    monkeypatch.setattr(Cifar10, "test_member", (test, md5.pop(test)))
+    monkeypatch.setattr(Cifar10, "train_members", md5)
+    folder = Cifar10().build(tmp_path)
+    for name, split in archive.items():
+        assert np.array_equal(folder[name].images, split.images)
+        assert np.array_equal(folder[name].labels, split.labels)
+    (tmp_path / TEN / "data_batch_3").unlink()
+    with refuses(DataError, f"{tmp_path}/{TEN} has no member '{TEN}/data_batch_3'"):
+        Cifar10().build(tmp_path)
+
+
 def test_train_and_val_share_no_row(ten, tmp_path):
     splits = Cifar10().build(tmp_path)
     rows = np.concatenate([split.rows for split in splits.values()])

@@ -49,6 +49,25 @@ def write(tmp_path, monkeypatch, arrays, labels):
     expect(monkeypatch, Cifar10C, path)
 
 
+def test_a_folder_that_was_unpacked_stands_for_the_archive(tmp_path, monkeypatch, arrays, base, refuses):
+    write(tmp_path, monkeypatch, arrays, np.tile(np.arange(COUNT, dtype=np.uint8), 5))
+    archive = Cifar10C().build(tmp_path, base)
+    with tarfile.open(tmp_path / "CIFAR-10-C.tar") as tar:
+        tar.extractall(tmp_path, filter="data")
+    (tmp_path / "CIFAR-10-C.tar").rename(tmp_path / "elsewhere.tar")
+    folder = Cifar10C().build(tmp_path, base)
+    for one, other in zip(archive, folder, strict=True):
+        assert np.array_equal(one.split.images, other.split.images)
+    assert isinstance(folder[0].split.images, np.memmap)
+    fog = tmp_path / "CIFAR-10-C" / "fog.npy"
+    fog.write_bytes(fog.read_bytes()[:-1])
+    with refuses(DataError, f"{fog} is damaged", "replace it"):
+        Cifar10C().build(tmp_path, base)
+    fog.unlink()
+    with refuses(DataError, f"{fog} cannot be read (No such file or directory)", "complete its folder"):
+        Cifar10C().build(tmp_path, base)
+
+
 def test_rows_go_by_corruption_and_severity(tmp_path, monkeypatch, arrays, base):
     write(tmp_path, monkeypatch, arrays, np.tile(np.arange(COUNT, dtype=np.uint8), 5))
     settings = Cifar10C().build(tmp_path, base)

@@ -61,8 +61,8 @@ def devkit():
     return {META: stream.getvalue(), TRUTH: "\n".join(map(str, numbers())).encode() + b"\n"}
 
 
-def expect_tiny(monkeypatch, cls, paths=(), sizes=SIZES):
-    changes = {"n_classes": 3} if sizes is None else {"n_classes": 3, "sizes": sizes}
+def expect_tiny(monkeypatch, cls, paths=(), sizes=SIZES, **changes):
+    changes |= {"n_classes": 3} if sizes is None else {"n_classes": 3, "sizes": sizes}
     expect(monkeypatch, cls, paths, **changes)
 
 
@@ -77,12 +77,12 @@ def archives(tmp_path, monkeypatch, pictures):
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch, pictures):
-    root = tmp_path / "folder"
+    root, place = tmp_path / "folder", "imagenet/val"
     for row, (name, content) in enumerate(pictures.items()):
-        path = root / "imagenet" / "val" / wnid_of(row) / name
+        path = root / place / wnid_of(row) / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)
-    (root / "imagenet" / "val" / "n02000001" / ".hidden.JPEG").write_bytes(b"")
+    (root / place / "n02000001" / ".hidden.JPEG").write_bytes(b"")
     expect_tiny(monkeypatch, Imagenet)
     return root
 
@@ -108,7 +108,10 @@ def test_archives_give_sorted_paths_and_classes(archives, pictures):
     assert_rows(Imagenet().build(archives), pictures)
 
 
-def test_a_folder_gives_the_same_rows(folder, pictures):
+@pytest.mark.parametrize("place", ["imagenet/val", "val"])
+def test_a_folder_gives_the_same_rows(folder, pictures, place):
+    (folder / "imagenet" / "val").rename(folder / "moved")
+    (folder / "moved").rename(folder / place)
     assert_rows(Imagenet().build(folder), pictures)
 
 
@@ -224,7 +227,7 @@ def test_drawings_come_from_the_archive_or_a_folder(tmp_path, monkeypatch, pictu
         path = tmp_path / "imagenet_sketch" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)
-    expect_tiny(monkeypatch, ImagenetSketch, sizes=None)
+    expect_tiny(monkeypatch, ImagenetSketch, sizes=None, files=ImagenetSketch.registered["files"])
     prepare("imagenet_sketch", tmp_path / "out", data_root=tmp_path)
     made = open_prepared(tmp_path / "out", verify=True)
     assert {name: len(split) for name, split in made.splits.items()} == SIZES
@@ -233,15 +236,23 @@ def test_drawings_come_from_the_archive_or_a_folder(tmp_path, monkeypatch, pictu
     assert set(source) == ({"path", "size", "sha256"} if packed else {"path", "files"})
 
 
-def test_missing_drawings_are_asked_for_in_one_sentence(tmp_path, refuses):
-    with refuses(DataError, "put ImageNet-Sketch.zip from https://github.com/HaohanWang/ImageNet-Sketch into"):
+def test_drawings_are_fetched_trusted_once_and_recorded(tmp_path, monkeypatch, pictures, web, refuses):
+    members = {f"sketch/{wnid_of(row)}/sketch_{row:02d}.JPEG": content for row, content in enumerate(pictures.values())}
+    archive = write_zip(tmp_path / "ImageNet-Sketch.zip", members)
+    expect_tiny(monkeypatch, ImagenetSketch, sizes=None, files=ImagenetSketch.registered["files"])
+    file = {"name": archive.name, "url": "https://no.where"}
+    monkeypatch.setattr(ImagenetSketch, "registered", web(tmp_path, {**ImagenetSketch.registered, "files": (file,)}))
+    first = ImagenetSketch().build(tmp_path)
+    assert sum(map(len, first.values())) == len(pictures)
+    write_zip(archive, {**members, "readme.txt": b""})
+    with refuses(DataError, "ImageNet-Sketch.zip has changed since its first use"):
         ImagenetSketch().build(tmp_path)
 
 
 def test_a_picture_that_is_there_twice_is_refused(tmp_path, monkeypatch, pictures, refuses):
     content = next(iter(pictures.values()))
     write_zip(tmp_path / "ImageNet-Sketch.zip", {f"{top}/n02000001/a.JPEG": content for top in ("one", "two")})
-    expect_tiny(monkeypatch, ImagenetSketch, sizes=None)
+    expect_tiny(monkeypatch, ImagenetSketch, sizes=None, files=ImagenetSketch.registered["files"])
     with refuses(DataError, "holds 'one/n02000001/a.JPEG' and 'two/n02000001/a.JPEG', one picture twice"):
         ImagenetSketch().build(tmp_path)
 

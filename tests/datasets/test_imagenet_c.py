@@ -10,7 +10,7 @@ from tests.datasets.pictures import encoded
 
 from calgrid import registry
 from calgrid.configuration.datasets import DatasetCatalog
-from calgrid.datasets import _encoded, base, open_prepared, prepare
+from calgrid.datasets import _download, _encoded, base, open_prepared, prepare
 from calgrid.datasets.imagenet import Imagenet
 from calgrid.datasets.imagenet_c import ImagenetC
 from calgrid.errors import DataError, StateError
@@ -162,10 +162,20 @@ def test_it_belongs_to_the_rows_of_imagenet_and_not_to_those_of_a_variant():
     assert book.families("second") == ()
 
 
-def test_missing_archives_are_asked_for_in_one_sentence(root, refuses):
-    with refuses(
-        DataError, "put noise.tar (md5 e80562d7f6c3f8834afb1ecf27252745) from", "extra.tar", "folder imagenet_c"
-    ):
+def test_archives_are_fetched_once(root, monkeypatch, settings, web):
+    pack(root, monkeypatch, settings)
+    whole = prepared(root).manifest
+    registered = web(root, ImagenetC.registered)
+    monkeypatch.setattr(ImagenetC, "registered", registered)
+    assert prepared(root).manifest == whole
+    assert prepared(root).manifest == whole
+    assert web.asked == [f"/{name}" for name in ARCHIVES]
+    assert {path.name for path in root.glob("*.tar")} == {*ARCHIVES}
+
+
+def test_what_cannot_be_fetched_is_named_with_its_place(root, monkeypatch, refuses):
+    monkeypatch.setattr(_download, "SCHEMES", ())
+    with refuses(DataError, "get noise.tar (md5 e80562d7f6c3f8834afb1ecf27252745) from https://zenodo.org", "by hand"):
         prepared(root)
 
 

@@ -17,20 +17,20 @@ from calgrid.configuration.resources import (
 )
 from calgrid.errors import ConfigError
 
-#: units and how many of the smallest they are: a total of at least one decides, so that small studies do not say 0.0
+#: units and how many of the smallest they are; each number has its own, so that none says 0.0
 TIME = {"h": 3600.0, "min": 60.0, "s": 1.0}
 SIZE = {"GB": 1e9, "MB": 1e6, "kB": 1e3}
 
 
 def cost(options: argparse.Namespace) -> None:
-    """Print jobs, GPU hours and disk of a configuration, by place and by method, with what they rest on."""
+    """Print jobs, hours, downloads and disk of a configuration, by place and by method, with what they rest on."""
     throughput = dict(_measured(text) for text in options.throughput)
     study = read_study(options.configuration)
     found = study_cost(study, throughput)
     lines = [f"study '{study.layout.study}', as if nothing of it were there yet", "", *_jobs(found)]
     lines += ["", *_table("protocol, data set, backbone", found.runs, _place)]
     lines += ["", *_table("method", found.runs, lambda key: key.method)]
-    lines += ["", *_disk(found), "", *_assumptions(found, throughput)]
+    lines += ["", *_cores(found), *_disk(found), *_brought(found), "", *_assumptions(found, throughput)]
     sys.stdout.write("\n".join(lines) + "\n")
 
 
@@ -63,14 +63,11 @@ def _table(title: str, runs: Iterable[RunCost], name: Callable[[Any], str]) -> l
         groups[name(run.key)].append(run)
     everything = [run for group in groups.values() for run in group]
     width = max(map(len, [title, "total", *groups]))
-    time = _unit(TIME, sum(run.train_hours + run.predict_hours for run in everything) * 3600)
-    size = _unit(SIZE, sum(run.bytes for run in everything))
-    headings = ("runs", f"train {time}", f"predict {time}", f"disk {size}")
-    rows = [f"{title:{width}s}" + "".join(f"{heading:>12s}" for heading in headings)]
+    rows = [f"{title:{width}s}" + "".join(f"{heading:>12s}" for heading in ("runs", "train", "predict", "disk"))]
     for label, group in [*groups.items(), ("total", everything)]:
         hours = sum(run.train_hours for run in group), sum(run.predict_hours for run in group)
-        numbers = [*(3600 * each / TIME[time] for each in hours), sum(run.bytes for run in group) / SIZE[size]]
-        rows.append(f"{label:{width}s}{len(group):>12,}" + "".join(f"{number:>12,.1f}" for number in numbers))
+        cells = [*(_timed(3600 * each) for each in hours), _sized(sum(run.bytes for run in group))]
+        rows.append(f"{label:{width}s}{len(group):>12,}" + "".join(f"{cell:>12s}" for cell in cells))
     return rows
 
 
@@ -84,9 +81,29 @@ def _sized(size: float) -> str:
     return f"{size / SIZE[unit]:,.1f} {unit}"
 
 
+def _cores(found: StudyCost) -> list[str]:
+    """Time of one processor core, each number in its own unit."""
+    parts = {name: 3600 * hours for name, hours in found.core_hours.items()}
+    each = ", ".join(f"{name} {_timed(seconds)}" for name, seconds in parts.items())
+    return [f"processor cores: {_timed(sum(parts.values()))} of one core ({each})"]
+
+
+def _timed(seconds: float) -> str:
+    unit = _unit(TIME, seconds)
+    return f"{seconds / TIME[unit]:,.1f} {unit}"
+
+
+def _brought(found: StudyCost) -> list[str]:
+    """What a person must fetch, and downloads of which nobody knows the size."""
+    files = [name + (f" ({_sized(size)})" if size else "") for name, size in found.brought.items()]
+    unsized = [name for name, size in found.downloads.items() if size is None]
+    lines = [f"downloads of unpublished size, not counted: {', '.join(unsized)}"] if unsized else []
+    return [*lines, *([f"to be brought into data_root: {', '.join(files)}"] if files else [])]
+
+
 def _disk(found: StudyCost) -> list[str]:
     parts = {
-        "downloads": sum(found.downloads.values()),
+        "downloads": sum(filter(None, found.downloads.values())),
         "prepared images": sum(found.prepared.values()),
         "checkpoints, logits and features": sum(run.bytes for run in found.runs),
     }
@@ -110,7 +127,8 @@ def _assumptions(found: StudyCost, throughput: Mapping[str, float]) -> list[str]
     lines += [
         "- Every training step counts as one pass over its images, whatever the method; some take longer.",
         f"- Images that are scored, and the frozen body under a second stage, count {FORWARD_SHARE:.2f} of a pass.",
-        "- Calibration and reports run on processor cores and are not in the hours.",
+        "- Preparation and calibration run on processor cores, several at a time; aggregation, tables, figures and "
+        "report take minutes, and are not counted.",
         "- Disk is that of uncompressed numbers; tables, figures and resume states are not in it. Images of large "
         f"splits stay encoded: they count as their files, those of corruptions as {ENCODED_SHARE:g} of their pixels.",
     ]

@@ -1,4 +1,4 @@
-"""What a study will take before anything has run: jobs, hours of a GPU, and disk.
+"""What a study will take before anything has run: jobs, hours of a GPU and of a processor core, downloads and disk.
 
 Hours are those of one GPU, from images times seconds an image; see :class:`Resources` for the seconds. Each training
 step counts as one forward and backward pass over its images, whatever the method; a forward pass alone, of images that
@@ -7,9 +7,10 @@ of uncompressed arrays.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
+from calgrid.configuration.protocols import FOCAL_CALIBRATION, checkpoint_file, trains
 from calgrid.configuration.resources import FORWARD_SHARE, Resources, backbone_facts
 from calgrid.configuration.study import Study
 from calgrid.errors import unknown_id
@@ -35,13 +36,17 @@ class RunCost(NamedTuple):
 class StudyCost(NamedTuple):
     """What a study takes.
 
-    ``jobs`` maps stages to numbers of jobs; ``downloads`` are bytes by file, ``prepared`` by data set or shift family;
-    ``unknown`` are data sets of which nobody has said how many images they have.
+    ``jobs`` maps stages to numbers of jobs, ``core_hours`` to hours of one processor core; ``downloads`` are bytes by
+    file, archives and weights (None where nobody publishes the size), ``brought`` those that a person must fetch,
+    ``prepared`` bytes by data set or shift family; ``unknown`` are data sets of which nobody has said how many images
+    they have.
     """
 
     jobs: Mapping[str, int]
     runs: list[RunCost]
-    downloads: Mapping[str, int]
+    core_hours: Mapping[str, float]
+    downloads: Mapping[str, int | None]
+    brought: Mapping[str, int | None]
     prepared: Mapping[str, int]
     unknown: list[str]
 
@@ -77,7 +82,12 @@ def study_cost(study: Study, throughput: Mapping[str, float] | None = None) -> S
     return StudyCost(
         jobs,
         [_run_cost(study, needs, key, throughput) for key in trained],
-        {name: size for unit in units for name, size in _downloads(needs, unit).items()},
+        {
+            "prepare_data": sum(map(needs.prepare_seconds, units)) / 3600,
+            "calibrate": sum(map(needs.calibrate_seconds, study.evaluations)) / 3600,
+        },
+        {**_archives(needs, units, downloaded=True), **_weights(study)},
+        _archives(needs, units, downloaded=False),
         {unit: _prepared(needs, unit) for unit in units},
         [unit for unit in units if not needs.info(unit).get("base") and not needs.info(unit).get("sizes")],
     )
@@ -111,10 +121,23 @@ def _parameters(needs: Resources, key: RunKey) -> int:
     return known.get(needs.classes(key.dataset), max(known.values()))
 
 
-def _downloads(needs: Resources, unit: str) -> dict[str, int]:
-    """Files of a data set with their sizes; variants of a data set share them."""
-    info = needs.info(unit)
-    return {file["name"]: file["size"] for file in info.get("files", ())} if info.get("download", False) else {}
+def _archives(needs: Resources, units: Iterable[str], downloaded: bool) -> dict[str, int | None]:
+    """Files of data sets that are downloaded, or are not, with their sizes; variants of a data set share them."""
+    chosen = [info for unit in units if (info := needs.info(unit)).get("download", False) == downloaded]
+    return {file["name"]: file.get("size") for info in chosen for file in info.get("files", ())}
+
+
+def _weights(study: Study) -> dict[str, int | None]:
+    """Published checkpoints, and the weights of backbones that runs start from, as large as their numbers are."""
+    found: dict[str, int | None] = {}
+    for key, run in study.trained.items():
+        size = FLOAT * max(backbone_facts(key.backbone)["parameters"].values())
+        if run.protocol["weights"] == FOCAL_CALIBRATION:
+            file = checkpoint_file(key.dataset, key.backbone, run.method, key.path)
+            found[f"{file['folder']}/{file['name']}"] = size
+        elif run.first_stage is None and (run.protocol["pretrained"] or not trains(run.protocol)):
+            found[f"weights of {key.backbone}"] = size
+    return found
 
 
 def _prepared(needs: Resources, unit: str) -> int:

@@ -95,13 +95,14 @@ class Resources:
 
     def prepare_minutes(self, wildcards: Any) -> int:
         """Time limit of the preparation of a data set or shift family; downloads go on where they were stopped."""
-        return limit(self._prepare_seconds(wildcards.unit), attempt=1)
+        return limit(self.prepare_seconds(wildcards.unit), attempt=1)
 
     def prepare_threads(self, wildcards: Any) -> int:
         """Threads that decode pictures, where that takes a core more than a minute."""
-        return DECODE_THREADS if self._prepare_seconds(wildcards.unit) > 60 else 1
+        return DECODE_THREADS if self.prepare_seconds(wildcards.unit) > 60 else 1
 
-    def _prepare_seconds(self, unit: str) -> float:
+    def prepare_seconds(self, unit: str) -> float:
+        """Seconds of one core for the preparation of a data set or shift family."""
         passes = ENCODED_PASSES if self.is_encoded(unit) else 1
         return passes * self._prepared_images(unit) * math.prod(self.shape(unit)[1:]) * PREPARE_SECONDS_A_PIXEL
 
@@ -230,7 +231,7 @@ class Resources:
 
     def calibrate_threads(self, wildcards: Any) -> int:
         """Processes that fit and score."""
-        return CALIBRATE_THREADS if self._calibrate_seconds(run_key(wildcards)) > LONG_SECONDS else 1
+        return CALIBRATE_THREADS if self.calibrate_seconds(run_key(wildcards)) > LONG_SECONDS else 1
 
     def calibrate_memory(self, wildcards: Any, attempt: int) -> int:
         """Memory of the calibration of a run in MB: one part of its rows in each process."""
@@ -243,11 +244,11 @@ class Resources:
 
     def calibrate_minutes(self, wildcards: Any, attempt: int) -> int:
         """Time limit of the calibration of a run; what an attempt has made is kept for the next."""
-        seconds = self._calibrate_seconds(run_key(wildcards))
+        seconds = self.calibrate_seconds(run_key(wildcards))
         return limit(seconds / self.calibrate_threads(wildcards), attempt)
 
-    def _calibrate_seconds(self, key: RunKey) -> float:
-        """Seconds of one core."""
+    def calibrate_seconds(self, key: RunKey) -> float:
+        """Seconds of one core for the calibration of a run."""
         where = ("calibrate", *self._asked(key))
         if where not in self._seconds:
             self._seconds[where] = self._checkpoints(key) * self._calibration(key).seconds()

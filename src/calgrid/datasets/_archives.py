@@ -46,7 +46,8 @@ def each_member(archive: Path, limits: Mapping[str, int]) -> Iterator[tuple[str,
 
     Parameters
     ----------
-    archive : file. limits : exact name of a member (without a leading ``./``) -> most bytes that it may have.
+    archive : file, or the folder that it was unpacked to, with whose name the names of its members begin.
+    limits : exact name of a member (without a leading ``./``) -> most bytes that it may have.
 
     Yields
     ------
@@ -58,7 +59,8 @@ def each_member(archive: Path, limits: Mapping[str, int]) -> Iterator[tuple[str,
     """
     found = set()
     try:
-        for name, size, content in (_zipped if zipfile.is_zipfile(archive) else _tarred)(archive, limits):
+        kind = _in_folder if archive.is_dir() else _zipped if zipfile.is_zipfile(archive) else _tarred
+        for name, size, content in kind(archive, limits):
             if name in found or size is None or size > limits[name]:
                 raise DataError(
                     f"'{name}' in {archive} is no regular file of at most {limits[name]:,} bytes, or "
@@ -74,6 +76,13 @@ def each_member(archive: Path, limits: Mapping[str, int]) -> Iterator[tuple[str,
 
 #: name of a member, its size (None: no regular file), and what reads it
 Found = tuple[str, int | None, Callable[[], bytes]]
+
+
+def _in_folder(folder: Path, names: Iterable[str]) -> Iterator[Found]:
+    for path in (folder.parent / name for name in names):
+        if path.exists():
+            size = path.stat().st_size if path.is_file() else None
+            yield path.relative_to(folder.parent).as_posix(), size, path.read_bytes
 
 
 def _tarred(archive: Path, names: Container[str]) -> Iterator[Found]:
@@ -120,11 +129,15 @@ def member_names(archive: Path) -> list[str]:
 def map_arrays(archive: Path, names: Iterable[str]) -> dict[str, NDArray[Any]]:
     """Map ``.npy`` files, by their last names, out of an uncompressed tar archive without copying or unpickling them.
 
+    The folder that it was unpacked to stands for the archive.
+
     Raises
     ------
     DataError : the archive is damaged or compressed, or a file is missing, twice there or no plain array.
     """
     wanted, found = set(names), {}
+    if archive.is_dir():
+        return {name: _map_file(archive / name) for name in wanted}
     try:
         with tarfile.open(archive, "r:") as tar, archive.open("rb") as file:
             for member in tar:
@@ -133,7 +146,7 @@ def map_arrays(archive: Path, names: Iterable[str]) -> dict[str, NDArray[Any]]:
                     continue
                 if name in found or not member.isreg():
                     raise DataError(f"'{name}' in {archive} is no regular file or there twice: replace the archive.")
-                found[name] = _mapped(file, member, f"'{member.name}' in {archive}")
+                found[name] = _mapped(file, member.offset_data, member.size, f"'{member.name}' in {archive}")
     except (tarfile.TarError, OSError, EOFError) as error:
         raise DataError(f"The archive {archive} is damaged ({error}): replace it.") from None
     if missing := sorted(wanted - set(found)):
@@ -141,18 +154,27 @@ def map_arrays(archive: Path, names: Iterable[str]) -> dict[str, NDArray[Any]]:
     return found
 
 
-def _mapped(file: BinaryIO, member: tarfile.TarInfo, where: str) -> NDArray[Any]:
-    file.seek(member.offset_data)
+def _map_file(path: Path) -> NDArray[Any]:
+    try:
+        with path.open("rb") as file:
+            return _mapped(file, 0, path.stat().st_size, str(path))
+    except OSError as error:
+        raise DataError(f"{path} cannot be read ({error.strerror}): complete its folder.") from None
+
+
+def _mapped(file: BinaryIO, start: int, size: int, where: str) -> NDArray[Any]:
+    """Map the array of a ``.npy`` file that takes ``size`` bytes of another file from ``start`` on."""
+    file.seek(start)
     try:
         version = np.lib.format.read_magic(file)
         read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
         shape, fortran, dtype = read(file)
         begin = file.tell()
-        if fortran or dtype.hasobject or begin + math.prod(shape) * dtype.itemsize != member.offset_data + member.size:
+        if fortran or dtype.hasobject or begin + math.prod(shape) * dtype.itemsize != start + size:
             raise ValueError("it is no array of plain numbers in C order")
         return np.memmap(file, dtype=dtype, mode="r", offset=begin, shape=shape)
     except ValueError as error:
-        raise DataError(f"{where} is damaged ({error}): replace the archive.") from None
+        raise DataError(f"{where} is damaged ({error}): replace it.") from None
 
 
 class _ArrayUnpickler(pickle.Unpickler):

@@ -11,6 +11,7 @@ after a redirection.
 import hashlib
 import http.client
 import math
+import os
 import re
 import time
 import urllib.error
@@ -83,7 +84,7 @@ def download(file: PublishedFile, folder: Path | None) -> Path:
     return path
 
 
-def download_pinned(file: PublishedFile, folder: Path) -> Path:
+def download_pinned(file: PublishedFile, folder: Path | None) -> Path:
     """Return the path of a file whose publisher states no checksum; see :func:`download`.
 
     What lies there, or comes, at the first call is trusted: its SHA-256 is recorded beside it, as ``sha256sum`` writes
@@ -97,10 +98,13 @@ def download_pinned(file: PublishedFile, folder: Path) -> Path:
     ------
     DataError : the file is no longer the recorded one, the record is damaged, or the file could not be downloaded.
     """
+    if folder is None:
+        return download(file, folder)  # which says what is missing
     path, note = folder / file["name"], folder / f"{file['name']}.sha256"
     if not note.is_file():
         download(file, folder)
-        write_text(note, f"{record(path, path.name)['sha256']}  {path.name}\n")
+        if os.access(folder, os.W_OK):  # else nobody changes the file either
+            write_text(note, f"{record(path, path.name)['sha256']}  {path.name}\n")
         return path
     known, _, _ = note.read_text(encoding="utf-8", errors="replace").partition(" ")
     if not re.fullmatch("[0-9a-f]{64}", known):
@@ -111,6 +115,19 @@ def download_pinned(file: PublishedFile, folder: Path) -> Path:
             f"{note.name} to trust the new one."
         )
     return download({**file, "sha256": known}, folder)
+
+
+def unpacked_or_download(file: PublishedFile, folder: Path | None, unpacked: str) -> Path:
+    """Return the archive, or the folder that somebody has unpacked it to where the archive is not below data_root.
+
+    Parameters
+    ----------
+    file, folder : as for :func:`download`.
+    unpacked : name of that folder.
+    """
+    if folder is not None and not (folder / file["name"]).exists() and (folder / unpacked).is_dir():
+        return folder / unpacked
+    return download(file, folder)
 
 
 def find_local(file: PublishedFile, folder: Path | None) -> Path | None:

@@ -41,7 +41,6 @@ FACTS: dict[str, Any] = {
     "duplicates": "count",
     "evaluation_only": True,
     "encoded": True,
-    "download": False,
     "limits": {"split_seed": "[0, 4294967295]", "resize": "[1, 4096]"},
 }
 #: last two parts of a path, WordNet id and file; hidden files are left out

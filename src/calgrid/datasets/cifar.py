@@ -1,25 +1,28 @@
 """CIFAR-10 and CIFAR-100 from their original Python archives.
 
 Images are rows of 3072 bytes, channel by channel. Training rows count through the batches in the order of their
-numbers, which is torchvision's order. Labels of CIFAR-100 are the fine ones. Validation rows are the first of NumPy's
-legacy shuffle, not stratified: the split of focal_calibration (``random_seed=1``), which is the same for all seeds of a
-run here.
+numbers, which is torchvision's order. The folder ``cifar-10-batches-py`` or ``cifar-100-python`` below data_root, which
+somebody has unpacked, stands for the archive; its files are checked by their published MD5. Labels of CIFAR-100 are the
+fine ones. Validation rows are the first of NumPy's legacy shuffle, not stratified: the split of focal_calibration
+(``random_seed=1``), which is the same for all seeds of a run here.
 
 Images of both are normalised by the constants of CIFAR-10, as the official code of focal_calibration and FeDLaS does in
 training. That code tests CIFAR-100 with the constants of ImageNet; here all splits have the same ones, unless the
 protocol says otherwise (``test_normalisation``).
 """
 
+import hashlib
 import io
 from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from calgrid.datasets._archives import read_members, unpickle_arrays
-from calgrid.datasets._download import download
+from calgrid.datasets._download import unpacked_or_download
 from calgrid.datasets._splits import draw_val
 from calgrid.datasets.base import Dataset, ImageSplit
 from calgrid.errors import DataError
@@ -42,23 +45,32 @@ LIMIT = 200_000_000
 
 
 class Cifar(Dataset):
-    """Base of both; a data set says which members of its archive hold what."""
+    """Base of both; a data set says which members of its archive hold what, and their MD5."""
 
-    train_members: tuple[str, ...]
-    test_member: str
+    train_members: Mapping[str, str]
+    test_member: tuple[str, str]
     label_key: str
 
     def build(self, data_root: Path | None) -> dict[str, ImageSplit]:
         """Return the splits; see :class:`Dataset`."""
-        archive = download(self.registered["files"][0], data_root)
-        members = read_members(archive, dict.fromkeys((*self.train_members, self.test_member), LIMIT))
+        test, md5 = self.test_member
+        known = {**self.train_members, test: md5}
+        folder, _, _ = test.partition("/")
+        archive = unpacked_or_download(self.registered["files"][0], data_root, folder)
+        members = read_members(archive, dict.fromkeys(known, LIMIT))
+        for name, content in members.items() if archive.is_dir() else ():
+            if hashlib.md5(content, usedforsecurity=False).hexdigest() != known[name]:
+                raise DataError(
+                    f"{archive.parent / name} is not the published file (it has another MD5): replace it, or remove "
+                    f"the folder {archive} to have the archive downloaded."
+                )
         parts = [self._batch(members[name], f"'{name}' in {archive}") for name in self.train_members]
         images, labels = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
         rule: Mapping[str, Any] = self.registered["drawn_val"]
         if len(labels) <= rule["val_size"]:
             raise DataError(f"{archive} holds only {len(labels)} training images: replace it.")
         rows = draw_val(labels, rule)
-        test_images, test_labels = self._batch(members[self.test_member], f"'{self.test_member}' in {archive}")
+        test_images, test_labels = self._batch(members[test], f"'{test}' in {archive}")
         return {
             "train": ImageSplit(images[rows["train"]], labels[rows["train"]], rows["train"]),
             "val": ImageSplit(images[rows["val"]], labels[rows["val"]], rows["val"]),
@@ -98,8 +110,16 @@ class Cifar(Dataset):
 class Cifar10(Cifar):
     """Photographs of ten kinds of animals and vehicles."""
 
-    train_members = tuple(f"cifar-10-batches-py/data_batch_{number}" for number in range(1, 6))
-    test_member = "cifar-10-batches-py/test_batch"
+    train_members = MappingProxyType(
+        {
+            "cifar-10-batches-py/data_batch_1": "c99cafc152244af753f735de768cd75f",
+            "cifar-10-batches-py/data_batch_2": "d4bba439e000b95fd0a9bffe97cbabec",
+            "cifar-10-batches-py/data_batch_3": "54ebc095f3ab1f0389bbae665268c751",
+            "cifar-10-batches-py/data_batch_4": "634d18415352ddfa80567beed471001a",
+            "cifar-10-batches-py/data_batch_5": "482c414d41f54cd18b22e5b47cb7c3cb",
+        }
+    )
+    test_member = ("cifar-10-batches-py/test_batch", "40351d587109b95175f43aff81a1287e")
     label_key = "labels"
 
 
@@ -122,6 +142,6 @@ class Cifar10(Cifar):
 class Cifar100(Cifar):
     """Photographs of one hundred kinds of things, by their fine labels."""
 
-    train_members = ("cifar-100-python/train",)
-    test_member = "cifar-100-python/test"
+    train_members = MappingProxyType({"cifar-100-python/train": "16019d7e3df5f24257cddd939b257f8d"})
+    test_member = ("cifar-100-python/test", "f0ef6b0ae62326f3e7ffdfab6717acfc")
     label_key = "fine_labels"

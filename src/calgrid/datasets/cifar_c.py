@@ -1,8 +1,9 @@
 """CIFAR-10-C and CIFAR-100-C: the test images of CIFAR under 15 corruptions at five severities, out of their tar.
 
 The archive holds one array a corruption, of 5 x 10,000 images by ascending severity in the order of the test split,
-and the labels. Nothing is unpacked: the arrays are mapped into memory where they lie in the archive. Its four extra
-corruptions, which the authors keep for validation, are left out. The images were made of the original files, whatever
+and the labels. Nothing is unpacked: the arrays are mapped into memory where they lie in the archive, or in the folder
+``CIFAR-10-C`` or ``CIFAR-100-C`` below data_root that somebody has unpacked. Its four extra corruptions, which the
+authors keep for validation, are left out. The images were made of the original files, whatever
 data set a network was trained on.
 """
 
@@ -13,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from calgrid.datasets._archives import map_arrays
-from calgrid.datasets._download import download
+from calgrid.datasets._download import unpacked_or_download
 from calgrid.datasets._shifts import STANDARD_SHIFTS
 from calgrid.datasets.base import ImageSplit, ShiftFamily, ShiftSetting
 from calgrid.errors import DataError
@@ -34,7 +35,8 @@ class CifarC(ShiftFamily):
 
     def build(self, data_root: Path | None, base: Mapping[str, ImageSplit]) -> list[ShiftSetting]:
         """Return the settings, corruption by corruption, severities ascending; see :class:`ShiftFamily`."""
-        archive = download(self.registered["files"][0], data_root)
+        file = self.registered["files"][0]
+        archive = unpacked_or_download(file, data_root, file["name"].removesuffix(".tar"))
         shifts, severities = self.registered["shifts"], self.registered["severities"]
         arrays = map_arrays(archive, [*(f"{shift}.npy" for shift in shifts), "labels.npy"])
         labels = base["test"].labels

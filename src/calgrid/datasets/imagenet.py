@@ -1,8 +1,8 @@
 """ImageNet-1K, validation pictures: 50,000 photographs of 1,000 classes, to evaluate networks trained elsewhere.
 
 They cannot be downloaded by a program. Taken are, below data_root, the two published archives as they are, or the
-folder ``imagenet/val`` with one folder of pictures a WordNet id. Both give the same rows: the numbers of the devkit's
-ground truth are in another order than the sorted ids and are translated by its ``meta.mat``.
+folder ``imagenet/val`` or ``val`` with one folder of pictures a WordNet id. Both give the same rows: the numbers of the
+devkit's ground truth are in another order than the sorted ids and are translated by its ``meta.mat``.
 """
 
 import io
@@ -20,7 +20,7 @@ from calgrid.datasets._imagenet import FACTS, Evaluated, Pictures, by_class
 from calgrid.errors import DataError
 from calgrid.registry import register
 
-FOLDER = "imagenet/val"
+FOLDERS = ("imagenet/val", "val")
 TRUTH, META = (f"ILSVRC2012_devkit_t12/data/{name}" for name in ("ILSVRC2012_validation_ground_truth.txt", "meta.mat"))
 
 
@@ -28,6 +28,7 @@ TRUTH, META = (f"ILSVRC2012_devkit_t12/data/{name}" for name in ("ILSVRC2012_val
     source="Russakovsky et al., ImageNet Large Scale Visual Recognition Challenge, IJCV 2015",
     **FACTS,
     label="ImageNet",
+    download=False,
     sizes={"val": 10_000, "test": 40_000},
     families=("imagenet_c",),
     files=(
@@ -50,8 +51,9 @@ class Imagenet(Evaluated):
     def pictures(self, data_root: Path | None) -> Pictures:
         """Return the validation pictures; see :class:`Evaluated`."""
         n_classes = self.registered["n_classes"]
-        if data_root is not None and (data_root / FOLDER).is_dir():
-            store = open_archive(data_root / FOLDER)
+        places = [data_root / name for name in FOLDERS] if data_root is not None else []
+        if place := next((place for place in places if any(place.glob("n????????/"))), None):
+            store = open_archive(place)
             return Pictures.of(store, by_class(store), n_classes)
         files = Imagenet.registered["files"]
         tar, devkit = (find_local(file, data_root) for file in files)
@@ -59,7 +61,7 @@ class Imagenet(Evaluated):
             raise DataError(
                 f"The validation pictures of ImageNet are given to registered persons only: put {published(files[0])} "
                 f"and {published(files[1])} into {data_root or 'a data_root'}, or the pictures into its folder "
-                f"{FOLDER}, in one folder a WordNet id."
+                f"{FOLDERS[0]}, in one folder a WordNet id."
             )
         store = open_archive(tar)
         wnids = _labels(devkit)

@@ -4,9 +4,9 @@ The published sets hold all 50,000 validation pictures; here each setting has th
 no calibrator is scored on a picture that it was fitted on without the corruption. The published pictures are 224 x 224
 pixels; as in SMART they are scaled and cut like the clean ones, although their authors only cut them.
 
-Taken are, below data_root, the published archives, or the folder ``imagenet_c`` with ``corruption/severity/wnid/file``
-or ``category/corruption/severity/wnid/file``. The pictures of the 19 settings stay encoded and take as much of the disk
-as they do in the archives; as arrays they would take 114 GB.
+The published archives are downloaded, and taken where they lie below data_root, or else the folder ``imagenet_c`` with
+``corruption/severity/wnid/file`` or ``category/corruption/severity/wnid/file``. The pictures of the 19 settings stay
+encoded and take as much of the disk as they do in the archives; as arrays they would take 114 GB.
 """
 
 import re
@@ -18,7 +18,7 @@ import numpy as np
 
 from calgrid import registry
 from calgrid.datasets._archive_reader import ArchiveReader, open_archive
-from calgrid.datasets._download import find_local, published
+from calgrid.datasets._download import download
 from calgrid.datasets._imagenet import Pictures, by_class, draw_fifth
 from calgrid.datasets._shifts import EXTRA_SHIFTS, STANDARD_SHIFTS
 from calgrid.datasets.base import ImageSplit, ShiftFamily, ShiftSetting
@@ -26,7 +26,6 @@ from calgrid.errors import DataError
 from calgrid.registry import register
 
 FOLDER = "imagenet_c"
-URL = "https://zenodo.org/records/2235448"
 
 
 @register(
@@ -39,13 +38,33 @@ URL = "https://zenodo.org/records/2235448"
     n_classes=1000,
     image_shape=(3, 224, 224),
     encoded=True,
-    download=False,
+    download=True,
     files=(
-        {"name": "noise.tar", "url": URL, "md5": "e80562d7f6c3f8834afb1ecf27252745"},
-        {"name": "blur.tar", "url": URL, "md5": "2d8e81fdd8e07fef67b9334fa635e45c"},
-        {"name": "weather.tar", "url": URL, "md5": "33ffea4db4d93fe4a428c40a6ce0c25d"},
-        {"name": "digital.tar", "url": URL, "md5": "89157860d7b10d5797849337ca2e5c03"},
-        {"name": "extra.tar", "url": URL, "md5": "d492dfba5fc162d8ec2c3cd8ee672984"},
+        {
+            "name": "noise.tar",
+            "url": "https://zenodo.org/records/2235448/files/noise.tar",
+            "md5": "e80562d7f6c3f8834afb1ecf27252745",
+        },
+        {
+            "name": "blur.tar",
+            "url": "https://zenodo.org/records/2235448/files/blur.tar",
+            "md5": "2d8e81fdd8e07fef67b9334fa635e45c",
+        },
+        {
+            "name": "weather.tar",
+            "url": "https://zenodo.org/records/2235448/files/weather.tar",
+            "md5": "33ffea4db4d93fe4a428c40a6ce0c25d",
+        },
+        {
+            "name": "digital.tar",
+            "url": "https://zenodo.org/records/2235448/files/digital.tar",
+            "md5": "89157860d7b10d5797849337ca2e5c03",
+        },
+        {
+            "name": "extra.tar",
+            "url": "https://zenodo.org/records/2235448/files/extra.tar",
+            "md5": "d492dfba5fc162d8ec2c3cd8ee672984",
+        },
     ),
 )
 class ImagenetC(ShiftFamily):
@@ -86,15 +105,9 @@ class ImagenetC(ShiftFamily):
 
     def _archives(self, data_root: Path | None, wanted: list[tuple[str, int]]) -> list[ArchiveReader]:
         """The published archives, with the wanted settings only."""
-        files = self.registered["files"]
-        paths = [find_local(file, data_root) for file in files]
-        if missing := [published(file) for file, path in zip(files, paths, strict=True) if path is None]:
-            raise DataError(
-                f"ImageNet-C is not there: put {' and '.join(missing)} into {data_root or 'a data_root'}, or its "
-                f"pictures into the folder {FOLDER} there."
-            )
+        paths = [download(file, data_root) for file in self.registered["files"]]
         setting = re.compile(rf"(?:.*/)?(?:{'|'.join(f'{shift}/{severity}' for shift, severity in wanted)})/.*")
-        return [open_archive(path, lambda name: setting.match(name) is not None) for path in paths if path is not None]
+        return [open_archive(path, lambda name: setting.match(name) is not None) for path in paths]
 
 
 #: stores with the pictures of a setting, and these as ``wnid/file`` -> name in the store

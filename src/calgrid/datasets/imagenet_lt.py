@@ -17,6 +17,7 @@ from calgrid.registry import register
     source="Liu et al., Large-Scale Long-Tailed Recognition in an Open World, CVPR 2019",
     **FACTS,
     label="ImageNet-LT (test)",
+    download=False,
     sizes={"val": 10_000, "test": 40_000},
     warning="the pictures are the balanced validation pictures of ImageNet under another draw: no class is rare",
 )
