@@ -31,7 +31,7 @@ WEIGHT_COPIES, READY_COPIES = 8, 3
 #: copies of the logits and features of a part of a family while they are predicted and written
 PREDICTED_COPIES = 4
 #: images that are read at once to be predicted, the most bytes of them, and their copies
-CHUNK, CHUNK_BYTES, CHUNK_COPIES = 16 * 1024, 2**28, 2
+CHUNK, CHUNK_BYTES, CHUNK_COPIES = 16 * 1024, 2**28, 3
 #: memory of tables, figures and report: without any run, and for each of them, 3,000 numbers of 1.2 kB
 REPORT_MB, REPORT_MB_A_RUN = 750, 4
 #: processes that aggregate studies of many runs; few runs are read before a process has started

@@ -43,9 +43,9 @@ class KeptFile:
 
     def block(self, number: int, compute: Callable[[], Arrays]) -> Arrays:
         """Arrays that an earlier attempt kept under this number, else those that ``compute`` returns."""
-        path = self._folder / f"kept-{self._name.replace('/', '-')}-{number}.safetensors"
+        path = self._path(number)
         self._blocks.append(path)
-        if (found := self._kept(path, number)) is not None:
+        if (found := self.kept(number)) is not None:
             return found
         begin = time.monotonic()
         arrays = compute()
@@ -53,11 +53,15 @@ class KeptFile:
             write_arrays(path, arrays, {"inputs": self._inputs, "block": number})
         return arrays
 
-    def _kept(self, path: Path, number: int) -> Arrays | None:
-        if not path.is_file():
+    def _path(self, number: int) -> Path:
+        return self._folder / f"kept-{self._name.replace('/', '-')}-{number}.safetensors"
+
+    def kept(self, number: int) -> Arrays | None:
+        """Arrays that an earlier attempt kept under this number; None where there are none."""
+        if not self._path(number).is_file():
             return None
         try:
-            arrays, facts = read_arrays(path, "kept block")
+            arrays, facts = read_arrays(self._path(number), "kept block")
         except StateError:
             return None
         return arrays if facts == {"inputs": self._inputs, "block": number} else None

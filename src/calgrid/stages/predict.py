@@ -23,6 +23,7 @@ from calgrid.conventions import GROUP_ROWS, NO_LABEL, OOD_PREFIX
 from calgrid.datasets import SHIFT_SPLIT, Prepared, open_prepared
 from calgrid.datasets._manifest import Setting
 from calgrid.errors import DataError, StateError
+from calgrid.parallel import ahead
 from calgrid.progress import Progress
 from calgrid.specs import PredictSpec
 from calgrid.stages.kept import Arrays, KeptFile
@@ -40,6 +41,8 @@ from calgrid.training.procedure import Procedure
 BATCH = 1024
 #: most images of a block, and most bytes of them: so many are on the device at once
 BLOCK, BLOCK_BYTES = 16 * BATCH, 2**28
+#: blocks of images that have been read and are read while one is scored
+BLOCKS_AHEAD = 2
 
 
 def predict(
@@ -226,9 +229,11 @@ class _Exporter:
         """Logits and features of some rows of a file's images."""
         result: Arrays = {}
         size = min(BLOCK, max(1, BLOCK_BYTES // math.prod(images.shape[1:])))
-        for begin in rows[::size]:
-            part = slice(begin, min(begin + size, rows.stop))
-            compute = functools.partial(self._block, images, part, constants, keep_features)
+        parts = {begin: slice(begin, min(begin + size, rows.stop)) for begin in rows[::size]}
+        missing = [part for begin, part in parts.items() if file.kept(begin) is None]
+        blocks = ahead(lambda part: np.ascontiguousarray(images[part]), missing, BLOCKS_AHEAD)
+        compute = functools.partial(self._block, blocks, constants, keep_features)
+        for begin, part in parts.items():
             for name, values in file.block(begin, compute).items():
                 if name not in result:
                     result[name] = np.empty((len(rows), values.shape[1]), np.float32)
@@ -236,10 +241,10 @@ class _Exporter:
         return result["logits"], result.get("features")
 
     @torch.no_grad()
-    def _block(self, images: np.ndarray, part: slice, constants: Prepared, keep_features: bool) -> Arrays:
-        """Logits and features of a block of images."""
+    def _block(self, blocks: Iterator[np.ndarray], constants: Prepared, keep_features: bool) -> Arrays:
+        """Logits and features of the next block of images."""
         self.network.eval()
-        block = np.ascontiguousarray(images[part])
+        block = next(blocks)
         split = DeviceImages(
             block, np.zeros(len(block)), *constants.normalisation, self.device, self.channels_last, self.crop_size
         )
