@@ -2,6 +2,7 @@
 
 import json
 import math
+import shutil
 
 import numpy as np
 import pandas as pd
@@ -25,7 +26,7 @@ from calgrid.reporting.papers.smart import backbone_bars, corruption_reduction, 
 from calgrid.reporting.papers.smart.fit_on import FITTED
 from calgrid.reporting.study import StudyData
 from calgrid.statistics.margins import solved_temperature as solve
-from calgrid.storage.schema import SHIFT_SUMMARY, STUDY_FILES
+from calgrid.storage.schema import METRICS, SHIFT_SUMMARY, STUDY_FILES
 from calgrid.storage.tables import read_frame, read_published, write_frame
 
 #: of the tables of papers, which few edits touch
@@ -216,14 +217,16 @@ def test_reductions_are_differences_of_the_same_run(several):
         assert reduction == pytest.approx(values[shift, "none"] - values[shift, name])
 
 
-def test_fits_on_a_part_of_the_corruption_are_compared_on_the_rest_of_it(several):
-    keep = several.metrics[several.metrics["calibrator"].isin(["none", "ts"]) & (several.metrics["split"] == "shift")]
+def test_fits_on_a_part_of_the_corruption_are_compared_on_the_rest_of_it(several, tmp_path):
+    folder = shutil.copytree(several.folder, tmp_path / "study")
+    stored = read_frame(folder / METRICS)
+    keep = stored[stored["calibrator"].isin(["none", "ts"]) & (stored["split"] == "shift")]
     draws = [
-        keep.assign(fit_on="same_shift", fit_seed=draw, calibrator=keep["calibrator"] + " (same_shift)", value=value)
+        keep.assign(fit_on="same_shift", fit_seed=draw, value=value)
         for draw, value in ((1, keep["value"]), (2, keep["value"] / 2))
     ]
-    data = StudyData(several.folder, several.manifest)
-    data.metrics = pd.concat([several.metrics, *draws], ignore_index=True)
+    write_frame(folder / METRICS, pd.concat([stored, *draws], ignore_index=True))
+    data = StudyData(folder, several.manifest)
     found = corruption_reduction.collect(data, data.groups[0])
     plain = found[(found["fit_on"] == "val") & (found["calibrator"] == "ts")]["reduction"].to_numpy()
     for draw, factor in ((1, 1), (2, 0.5)):
