@@ -36,6 +36,7 @@ KINDS = {
 #: owner and name of a repository in a source
 REPOSITORY = re.compile(r"(?<![\w/.-])([A-Za-z][\w-]+/[\w.-]*[A-Z][\w.-]*|by-liu/\w+)(?=[ ,;]|$)")
 API = (
+    *("calgrid.estimator", "calgrid.module", "calgrid.reporting.results"),
     *("calgrid.metrics", "calgrid.statistics", "calgrid.calibrators.base", "calgrid.losses.base"),
     *("calgrid.training.procedure", "calgrid.backbones.base", "calgrid.datasets.base", "calgrid.probes.base"),
 )

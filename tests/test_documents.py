@@ -3,11 +3,17 @@
 import contextlib
 import io
 import json
+import os
 import re
+import subprocess
+import sys
+from pathlib import Path
 
 import matplotlib
+import numpy as np
 import pandas as pd
 import pytest
+import torch
 from scipy.stats import ttest_rel
 from tests.conftest import HOME
 
@@ -90,3 +96,24 @@ def test_the_notebook_runs(monkeypatch):
     # pooled over seeds, which differ little
     reported = names["table"].loc["ce", ("ece", "none")]
     assert names["axes"][0].get_title() == f"ce: ECE {100 * reported:.2f} %"
+
+
+def test_the_tutorial_works_as_it_stands(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+    blocks = re.findall(r"```(python|bash)\n(.*?)```", (HOME / "docs" / "tutorial.md").read_text(), re.DOTALL)
+    names: dict[str, object] = {}
+    printed = io.StringIO()
+    for language, code in blocks:
+        if language == "python":
+            with contextlib.redirect_stdout(printed):
+                exec(code, names)
+            network = names["network"]
+        else:
+            with torch.no_grad():  # the rival of the last block
+                rival = network(names["images"][800:] + 0.1).numpy()
+            np.savez("test_of_another.npz", logits=rival, label=names["labels"][800:].numpy())
+            subprocess.run(["bash", "-euc", code], check=True, capture_output=True)
+    assert len(blocks) == 8
+    assert names["after"]["ece_debiased"] < 0.5 * names["before"]["ece_debiased"]
+    assert names["after"]["nll"] < names["before"]["nll"]

@@ -13,6 +13,7 @@ import pytest
 import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+from tests.workflow.test_wheel import SOURCES
 
 ROOT = Path(__file__).parents[1]
 #: what `make lock` runs
@@ -149,3 +150,37 @@ def test_every_conda_file_is_that_of_a_rule_and_of_a_stage_here():
     rules = "".join(path.read_text() for path in (ROOT / "workflow/rules").glob("*.smk"))
     files = {path.stem for path in (ROOT / "envs").glob("*.yaml")}
     assert set(re.findall(r"envs/(\w+)\.yaml", rules)) == files == set(ROOTS)
+
+
+# containers -----------------------------------------------------------------------------------------------------------
+
+
+def copied() -> dict[str, list[tuple[str, str]]]:
+    """Container file -> what it copies from the root of a checkout, and to where."""
+    docker = (ROOT / "envs" / "Dockerfile").read_text()
+    lines = [line.split()[1:] for line in docker.splitlines() if line.startswith("COPY ")]
+    definition = (ROOT / "envs" / "apptainer.def").read_text()
+    files = re.search(r"^%files\n(.*?)\n\n", definition, re.DOTALL | re.MULTILINE)[1]
+    return {
+        "Dockerfile": [(source, line[-1]) for line in lines for source in line[:-1]],
+        "apptainer.def": [tuple(line.split()) for line in files.splitlines()],
+    }
+
+
+def test_containers_copy_what_a_wheel_is_built_of_and_docker_ignores_none_of_it():
+    ignored = (ROOT / "envs" / "Dockerfile.dockerignore").read_text().splitlines()
+    let_in = {line[1:] for line in ignored if line.startswith("!")}
+    for name, pairs in copied().items():
+        sources = {source.partition("/")[0] for source, _ in pairs}
+        assert sources == let_in == {*SOURCES}, name
+        assert all((ROOT / source).exists() and target.startswith("/calgrid/") for source, target in pairs), name
+
+
+@pytest.mark.parametrize("name", ["Dockerfile", "apptainer.def"])
+def test_containers_install_the_lock_and_then_calgrid_alone(name):
+    text = (ROOT / "envs" / name).read_text()
+    assert re.findall(r"pip install (.*?)(?: &&.*)?$", text, re.MULTILINE) == [
+        "--no-cache-dir --requirement /calgrid/envs/requirements.lock",
+        "--no-cache-dir --no-build-isolation --no-deps /calgrid",
+    ]
+    assert re.search(r"^from:? python:3.11-slim$", text, re.MULTILINE | re.IGNORECASE)

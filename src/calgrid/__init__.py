@@ -5,9 +5,18 @@ from typing import TYPE_CHECKING
 from calgrid.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from calgrid.estimator import CalibratedEstimator
+    from calgrid.module import CalibratedModule
     from calgrid.reporting.results import load_study
 
 __version__ = "0.1.0"
-__all__ = ["__version__", "load_study"]
+__all__ = ["CalibratedEstimator", "CalibratedModule", "__version__", "load_study"]
 
-__getattr__ = lazy_names(__name__, {"load_study": "calgrid.reporting.results"})
+__getattr__ = lazy_names(
+    __name__,
+    {
+        "CalibratedEstimator": "calgrid.estimator",
+        "CalibratedModule": "calgrid.module",
+        "load_study": "calgrid.reporting.results",
+    },
+)
