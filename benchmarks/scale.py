@@ -2,14 +2,17 @@
 
 ::
 
-    python benchmarks/scale.py                                   what benchmarks/scale.md shows (hours)
+    python benchmarks/scale.py                                   all sizes and figures (hours)
     python benchmarks/scale.py --runs 100 --only planning        one size, one figure
+    python benchmarks/scale.py --folder f --keep                 a later call takes the made-up results of this one
 
 ``planning``     a dry run of the whole grid: seconds and memory of Snakemake, and the share of calgrid in the seconds.
 ``execution``    the grid really run by Snakemake, with stages that compute nothing (``null_stages.py``): they copy the
                  files of one real run of the default study. Data, manifest and aggregation are real.
 ``aggregation``  ``calgrid aggregate`` on the numbers of all runs, which are copies of real ones with random changes.
-``reporting``    ``calgrid tables``, ``figures`` and ``report`` on the result.
+``tables``, ``figures``, ``report``    these commands, on the result.
+
+In the end a law, a + b n for n runs, is fitted to the processor seconds and the peak memory of each of them.
 
 The grid has 25 methods and four backbones on the digits, and as many seeds as give the number of runs; calibrators and
 shifts are those of the default study, or no shifts with ``--clean``. Everything is written below ``--folder``.
@@ -23,9 +26,11 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+import numpy as np
 import yaml
 
 import null_stages
@@ -52,12 +57,28 @@ def main() -> None:
     if options.folder is not None:
         Path(options.folder).mkdir(parents=True, exist_ok=True)
     print_lines("conditions", describe_machine())
-    with tempfile.TemporaryDirectory(dir=options.folder) as folder:
+    found: dict[str, dict[int, Figures]] = defaultdict(dict)
+    with tempfile.TemporaryDirectory(dir=options.folder) as temporary:
         for runs in options.runs:
-            bench = Bench(Path(folder, str(runs)), runs, options)
+            bench = Bench(Path(options.folder if options.keep else temporary, str(runs)), runs, options)
             for name in options.only:
-                print_lines(f"{name}, {bench.size} runs", MEASUREMENTS[name](bench))
-            shutil.rmtree(bench.root)
+                found[name][bench.size] = MEASUREMENTS[name](bench)
+                print_lines(f"{name}, {bench.size} runs", found[name][bench.size])
+            if not options.keep:
+                shutil.rmtree(bench.root)
+    print_lines("laws for n runs", {name: law(sizes) for name, sizes in found.items() if len(sizes) > 1})
+
+
+def law(sizes: Mapping[int, Figures]) -> str:
+    """Lines through processor seconds and peak memory by number of runs, with the least relative squares."""
+    said = []
+    for name in ("processor seconds", "peak MB"):
+        points = [(n, float(figures[name])) for n, figures in sizes.items() if name in figures]
+        if len(points) > 1:
+            n, value = np.array(points).T
+            slope, start = np.polyfit(n, value, 1, w=1 / value)
+            said.append(f"{name} {start:.3g} {'-' if slope < 0 else '+'} {abs(slope):.2g} n")
+    return ", ".join(said)
 
 
 def parse() -> argparse.Namespace:
@@ -69,7 +90,13 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--cores", type=int, default=1, help="cores for the grid that is run, and for stages (1)")
     parser.add_argument("--clean", action="store_true", help="no shifts: 120 numbers a run instead of 3,020")
     parser.add_argument("--folder", type=Path, help="where to put the files: several GB (a temporary folder)")
-    return parser.parse_args()
+    parser.add_argument(
+        "--keep", action="store_true", help="leave the files in --folder, and take those that are there"
+    )
+    options = parser.parse_args()
+    if options.keep and options.folder is None:
+        parser.error("--keep needs --folder")
+    return options
 
 
 class Bench:
@@ -77,8 +104,9 @@ class Bench:
 
     def __init__(self, root: Path, runs: int, options: argparse.Namespace) -> None:
         self.root, self.options = root, options
-        root.mkdir(parents=True)
+        root.mkdir(parents=True, exist_ok=True)
         for part in PARTS:
+            shutil.rmtree(root / part, ignore_errors=True)
             copy = shutil.copytree if (HOME / part).is_dir() else shutil.copy
             copy(HOME / part, root / part)
         shifts = [] if options.clean else SHIFTS
@@ -210,26 +238,38 @@ def aggregation(bench: Bench) -> Figures:
     return {**figures, **{f"rows of {name}": count for name, count in rows.items()}, **sizes}
 
 
-def reporting(bench: Bench) -> Figures:
-    """Make tables, figures and report of the aggregated study."""
-    if not (bench.study / "metrics.parquet").exists():
-        aggregation(bench)
-    outputs = {
-        "tables": "results/large/tables",
-        "figures": "results/large/figures",
-        "report": "results/large/report.html",
-    }
-    figures: Figures = {}
-    for command, out in outputs.items():
-        figures |= {f"{command}, {name}": value for name, value in bench.stage(command, out).items()}
-    return {**figures, "MB of the report": (bench.study / "report.html").stat().st_size / 1e6}
+def tables(bench: Bench) -> Figures:
+    """Make the tables of the aggregated study."""
+    _after(bench, "metrics.parquet", aggregation)
+    return bench.stage("tables", "results/large/tables")
+
+
+def figures(bench: Bench) -> Figures:
+    """Draw the figures of the aggregated study."""
+    _after(bench, "metrics.parquet", aggregation)
+    return bench.stage("figures", "results/large/figures")
+
+
+def report(bench: Bench) -> Figures:
+    """Make the report of tables and figures."""
+    _after(bench, "tables/index.json", tables)
+    _after(bench, "figures/index.json", figures)
+    found = bench.stage("report", "results/large/report.html")
+    return {**found, "MB of the report": (bench.study / "report.html").stat().st_size / 1e6}
+
+
+def _after(bench: Bench, made: str, make: Callable[[Bench], Figures]) -> None:
+    if not (bench.study / made).exists():
+        make(bench)
 
 
 MEASUREMENTS: Mapping[str, Callable[[Bench], Figures]] = {
     "planning": planning,
     "execution": execution,
     "aggregation": aggregation,
-    "reporting": reporting,
+    "tables": tables,
+    "figures": figures,
+    "report": report,
 }
 
 

@@ -96,15 +96,24 @@ def test_the_reason_is_slurms_where_slurm_ended_the_job_and_else_the_last_senten
 
 
 def test_a_report_stays_short_however_many_jobs_failed():
-    failed = {f"logs/train/seed{seed}.log": "out of memory" for seed in range(60)}
-    failed |= {f"logs/predict/seed{seed}.log": f"seed {seed} is damaged" for seed in range(40)}
-    text = joblogs.report(failed, {"calibrate": 100, "report": 1}, 7)
-    assert len(text.splitlines()) < 40
-    assert text.startswith("100 jobs failed:\n  logs/train/seed0.log\n")
-    assert "  and 57 more\n    out of memory\n" in text
-    assert "  and 31 more for other reasons" in text
+    failed = {f"logs/train/seed{n}.log": joblogs.Failed("out of memory", f"runs/seed{n}/train.json") for n in range(60)}
+    failed |= {f"logs/predict/seed{n}.log": joblogs.Failed(f"seed {n} is damaged", "a file") for n in range(40)}
+    text = joblogs.report(failed, {"calibrate": 100, "report": 1}, 7, ["--profile", "slurm", "--configfile", "my.yaml"])
+    assert len(text.splitlines()) <= 24
+    assert text.startswith("100 jobs failed:\n  logs/train/seed0.log\n  and 59 more\n    out of memory\n")
+    again = "Try the first of them alone: snakemake runs/seed0/train.json --profile slurm --configfile my.yaml\n"
+    assert f"out of memory\n    {again}" in text
+    assert "Try it alone: snakemake 'a file' --profile" in text
+    assert "  and 37 more for other reasons" in text
     assert "Not made because of that: calibrate (100), report.\n7 other jobs were not begun" in text
 
 
+def test_few_failures_are_all_named():
+    failed = {f"logs/train/seed{n}.log": joblogs.Failed("out of memory", "train.json") for n in range(6)}
+    text = joblogs.report(failed, {}, 0, [])
+    assert all(log in text for log in failed)
+    assert " more" not in text
+
+
 def test_of_a_call_that_was_stopped_it_is_said_that_nothing_is_lost():
-    assert joblogs.report({}, {}, 12).startswith("Stopped before the end: what is finished is kept")
+    assert joblogs.report({}, {}, 12, []).startswith("Stopped before the end: what is finished is kept")

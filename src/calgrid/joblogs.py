@@ -2,15 +2,17 @@
 
 import os
 import re
+import shlex
 import socket
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import NamedTuple
 
 #: begins the line that stands before what each attempt writes
 MARK = "=== calgrid "
-#: reasons that a report lists, and logs that it names for each
-SHOWN, SHOWN_LOGS = 10, 3
+#: reasons that a report lists, and logs that it names for all of them
+SHOWN, SHOWN_LOGS = 4, 6
 #: what SLURM, or Snakemake about SLURM, says of a job that it ended, and what to do about that
 SLURM = {
     r"exceeded memory limit|oom[_ -]kill|: Out Of Memory|'OUT_OF_MEMORY'": (
@@ -101,15 +103,23 @@ def why(logs: Sequence[str], message: str = "") -> str:
     return f"killed, or ended without a message; the log ends with: {lines[-1]}" if lines else "no log; see above"
 
 
-def report(failed: Mapping[str, str], blocked: Mapping[str, int], waiting: int) -> str:
-    """Return what failed and why, what was not made because of that, and how to go on.
+class Failed(NamedTuple):
+    """A failed job: why, and the file that it should have made."""
+
+    reason: str
+    target: str
+
+
+def report(failed: Mapping[str, Failed], blocked: Mapping[str, int], waiting: int, arguments: Sequence[str]) -> str:
+    """Return in some twenty lines what failed and why, what was not made because of that, and how to go on.
 
     Parameters
     ----------
-    failed : log of each failed job and its reason; jobs with the same reason share a line. None failed when the
-        workflow was stopped (Ctrl-C, SIGTERM).
+    failed : by the log of each failed job, which names its run; jobs with the same reason share it. None failed when
+        the workflow was stopped (Ctrl-C, SIGTERM).
     blocked : number of jobs of each rule that need what failed.
     waiting : number of further jobs that were not begun.
+    arguments : with which Snakemake was called.
     """
     if not failed:
         return (
@@ -117,12 +127,16 @@ def report(failed: Mapping[str, str], blocked: Mapping[str, int], waiting: int) 
             "the same command again."
         )
     logs: dict[str, list[str]] = {}
-    for log, reason in failed.items():
-        logs.setdefault(reason, []).append(log)
+    for log, job in failed.items():
+        logs.setdefault(job.reason, []).append(log)
     lines = [f"{len(failed)} job{'s' * (len(failed) > 1)} failed:"]
+    named = max(SHOWN_LOGS // min(len(logs), SHOWN), 1)
     for reason, those in list(logs.items())[:SHOWN]:
-        more = [f"  and {len(those) - SHOWN_LOGS} more"] if len(those) > SHOWN_LOGS else []
-        lines += [*(f"  {log}" for log in those[:SHOWN_LOGS]), *more, f"    {reason}"]
+        more = [f"  and {len(those) - named} more"] if len(those) > named else []
+        # the target stands first: an option that takes several values would swallow it
+        again = shlex.join(["snakemake", failed[those[0]].target, *arguments])
+        first = "the first of them " if len(those) > 1 else "it "
+        lines += [*(f"  {log}" for log in those[:named]), *more, f"    {reason}", f"    Try {first}alone: {again}"]
     if rest := sum(map(len, list(logs.values())[SHOWN:])):
         lines += [f"  and {rest} more for other reasons, which stand above and at the end of their logs"]
     if blocked:

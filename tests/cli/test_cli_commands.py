@@ -155,6 +155,19 @@ class TestCheck:
         plan = Plan(Study(config, home))
         assert runs == [f"  {plan.train(key)['fingerprint']}  {key.path}" for key in plan.study.runs]
 
+    def test_another_data_root_takes_the_place_of_the_configurations(
+        self, calgrid, fails, write, make_config, tmp_path
+    ):
+        mine = {"val": "val.npz", "test": "test", "kind": "logits", "backbone": "resnet8", "method": "ce"}
+        path = write(make_config(external={"mine": {**mine, "calibrators": ["ts"]}}, data_root=str(tmp_path / "none")))
+        fails("check", path, parts=[f"data_root: the folder '{tmp_path}/none' does not exist"])
+        (tmp_path / "there" / "test").mkdir(parents=True)
+        for name in ("val.npz", "test/state.json"):  # the second is a stored data set
+            (tmp_path / "there" / name).touch()
+        done = calgrid("check", path, "--data-root", tmp_path / "there")
+        assert done.code == 0, done.err
+        assert "1 external" in done.out
+
     @pytest.mark.parametrize(
         ("text", "parts"),
         [

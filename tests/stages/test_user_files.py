@@ -362,7 +362,29 @@ def test_arrow_as_a_stream_and_as_a_file(tmp_path, refuses):
         with write(folder / name, table.schema) as writer:
             writer.write_table(table)
         assert_read(read_any(folder / name, "logits"), logits, labels)
-    with refuses(DataError, "test is a folder: give the file in it, ", "data-00000-of-00001.arrow"):
+    with refuses(DataError, "test is a folder: give one of what it holds, as ", "data-00000-of-00001.arrow"):
+        read_any(folder, "logits")
+
+
+def test_a_stored_data_set_is_read_from_all_its_files_in_order(tmp_path, refuses):
+    logits, labels = arrays()
+    table, folder = pa.table({"label": labels, "logits": logits.tolist()}), tmp_path / "saved" / "test"
+    folder.mkdir(parents=True)
+    parts = {"data-00000-of-00002.arrow": table[:3], "data-00001-of-00002.arrow": table[3:]}
+    for name, part in parts.items():
+        with pa.ipc.new_stream(folder / name, part.schema) as writer:
+            writer.write_table(part)
+    (folder / "dataset_info.json").write_text("{}")
+    state = {"_data_files": [{"filename": name} for name in parts], "_fingerprint": "f", "_split": "test"}
+    (folder / "state.json").write_text(json.dumps(state))
+    assert_read(read_any(folder, "logits"), logits, labels)
+    with refuses(DataError, "saved is a folder: give one of what it holds, as ", "saved/test"):
+        read_any(tmp_path / "saved", "logits")
+    (folder / "data-00001-of-00002.arrow").unlink()
+    with refuses(DataError, "data-00001-of-00002.arrow"):
+        read_any(folder, "logits")
+    (folder / "state.json").write_text("[]")
+    with refuses(DataError, "The data set", "cannot be read", "save it again"):
         read_any(folder, "logits")
 
 

@@ -3,6 +3,7 @@
 import logging
 import os
 import subprocess
+import sys
 from collections import Counter
 
 from snakemake.logging import logger
@@ -25,9 +26,12 @@ class Errors(logging.Handler):
             logger.error(f"The reason: {joblogs.why(*self.found[record.jobid])}")
 
     def reasons(self, jobs):
-        """Log and reason of each job; a log of SLURM may have come late, so it is read once more."""
+        """What is said of each job, by its log; a log of SLURM may have come late, so it is read once more."""
         found = {job: self.found.get(workflow.dag.jobid(job), (list(job.log), "")) for job in jobs}
-        return {logs[0]: joblogs.why(logs, message) for logs, message in found.values()}
+        return {
+            logs[0]: joblogs.Failed(joblogs.why(logs, message), str(job.output[0]))
+            for job, (logs, message) in found.items()
+        }
 
 
 def is_news(record):
@@ -65,4 +69,4 @@ onerror:
     blocked = set(workflow.dag.bfs(workflow.dag.depending, *failed))
     left = [job for job in workflow.dag.needrun_jobs() if not job.is_norun and job not in failed]
     rules = Counter(sorted(job.rule.name for job in left if job in blocked))
-    logger.error(joblogs.report(ERRORS.reasons(failed), rules, len(left) - rules.total()))
+    logger.error(joblogs.report(ERRORS.reasons(failed), rules, len(left) - rules.total(), sys.argv[1:]))

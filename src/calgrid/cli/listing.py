@@ -90,7 +90,7 @@ def _entry(spec: registry.ComponentSpec) -> dict[str, Any]:
 
 def check(options: argparse.Namespace) -> None:
     """Check a configuration and print its runs with fingerprints."""
-    study = read_study(options.configuration)
+    study = read_study(options.configuration, options.data_root)
     study.check_plugins()
     study.check_labels()
     plan = Plan(study)
@@ -110,11 +110,12 @@ def check(options: argparse.Namespace) -> None:
         sys.stdout.write(f"  {plan.run_fingerprint(key)}  {key.path}\n")
 
 
-def read_study(path: Path) -> Study:
-    """Read a configuration file and expand it.
+def read_study(path: Path, data_root: Path | None = None) -> Study:
+    """Read a configuration file and expand it; ``data_root`` takes the place of the one that it names.
 
     Raises
     ------
     ConfigError : the file cannot be read as keys and values, or asks for something that does not exist.
     """
-    return Study(read_configuration(path), home())
+    chosen = {} if data_root is None else {"data_root": str(data_root)}
+    return Study({**read_configuration(path), **chosen}, home())

@@ -220,6 +220,9 @@ def _add_compare(commands: Commands) -> None:
 def _add_check(commands: Commands) -> None:
     parser = _command(commands, "check", "listing:check", "Check a configuration and say what it would run.")
     parser.add_argument("configuration", type=Path, metavar="CONFIG", help="configuration file (YAML)")
+    parser.add_argument(
+        "--data-root", type=Path, metavar="FOLDER", help="in the place of the configuration's data_root"
+    )
 
 
 def _add_init(commands: Commands) -> None:

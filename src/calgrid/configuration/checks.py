@@ -14,7 +14,7 @@ from calgrid.configuration.components import PLAIN, Method
 from calgrid.configuration.datasets import DatasetCatalog
 from calgrid.configuration.files import is_path
 from calgrid.configuration.protocols import FOCAL_CALIBRATION, cropped, trains
-from calgrid.conventions import OOD_PREFIX, PUBLISHED_COLUMNS, PUBLISHED_UNITS, SAME_SHIFT
+from calgrid.conventions import OOD_PREFIX, PUBLISHED_COLUMNS, PUBLISHED_UNITS, SAME_SHIFT, STORED
 from calgrid.errors import ConfigError, unknown_id
 from calgrid.specs import EXTERNAL_FILES, Calibrator, NamedComponent, Protocol
 from calgrid.storage.layout import RunKey
@@ -131,7 +131,7 @@ def check_label_counts(label_counts: Mapping[str, str], known: Collection[str], 
 
 
 def _check_file(name: str, path_of: PathOf, where: str) -> None:
-    if not path_of(name).is_file():
+    if not (path_of(name).is_file() or (path_of(name) / STORED).is_file()):
         raise ConfigError(f"{where}: the file '{path_of(name)}' does not exist; {name_data_root(name)}.")
 
 

@@ -1,7 +1,7 @@
 """Stage ``import``: logits made elsewhere become logits files of a run."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -70,9 +70,18 @@ def import_run(spec: ExternalSpec, files: Sequence[Path], out: Path) -> bool:
         logits_files([EXTERNAL_CHECKPOINT]),
         produce,
         record=PREDICT,
-        inputs={str(number): sha256_of(path) for number, path in enumerate(files) if path.is_file()},
+        inputs={name: sha256_of(path) for name, path in _inputs(files)},
         optional=[head_file(EXTERNAL_CHECKPOINT)],
     )
+
+
+def _inputs(files: Sequence[Path]) -> Iterator[tuple[str, Path]]:
+    """Files by their number, those of the folder of a stored data set by their names too."""
+    for number, path in enumerate(files):
+        if path.is_file():
+            yield str(number), path
+        for inside in sorted(path.glob("*.arrow")):
+            yield f"{number}/{inside.name}", inside
 
 
 def split_rows(data: Logits, seed: int, val_fraction: float) -> tuple[Logits, Logits]:

@@ -1,7 +1,8 @@
 """Arrays and columns of the files that people have: read as they are, without a guess about what they mean.
 
-Array files are ``.npz``, ``.npy``, ``.safetensors`` and ``.pt``; tables are Parquet, ``.csv`` and ``.arrow`` (in which
-Hugging Face data sets are stored). A matrix in a table is a column of lists or several columns, one a class.
+Array files are ``.npz``, ``.npy``, ``.safetensors`` and ``.pt``; tables are Parquet, ``.csv``, ``.arrow``, and folders
+of these with ``state.json``, in which Hugging Face data sets are stored. A matrix in a table is a column of lists or
+several columns, one a class.
 """
 
 import re
@@ -15,8 +16,9 @@ import pyarrow as pa
 import pyarrow.csv
 from safetensors.numpy import load_file
 
+from calgrid.conventions import STORED
 from calgrid.errors import DataError
-from calgrid.storage.atomic import require_file
+from calgrid.storage.atomic import read_json, require_file
 from calgrid.storage.logits import read_column, read_metadata, read_table, refuse_repeated
 
 ARRAY_FILES = (".npz", ".npy", ".safetensors", ".pt", ".pth")
@@ -79,8 +81,11 @@ def load(path: Path) -> Mapping[str, np.ndarray]:
         return _load_tensors(path)
     if suffix in ARRAY_FILES:
         return _load_arrays(path)
-    if path.is_dir() and (inside := sorted(path.glob("*.arrow"))):
-        raise DataError(f"{path} is a folder: give the file in it, {inside[0]}.")
+    if (path / STORED).is_file():
+        return Columns(_load_data_set(path), path)
+    if path.is_dir() and (inside := [*sorted(path.glob(f"*/{STORED}")), *sorted(path.glob("*.arrow"))]):
+        one = inside[0].parent if inside[0].name == STORED else inside[0]
+        raise DataError(f"{path} is a folder: give one of what it holds, as {one}.")
     known = ", ".join((*TABLES, *ARRAY_FILES))
     raise DataError(f"{path}: unknown file type '{suffix}'; use one of {known}.")
 
@@ -139,19 +144,30 @@ def _load_table(path: Path) -> pa.Table:
         return read_table(path, "logits file", "write it again")
     require_file(path)
     try:
-        if suffix == ".csv":
-            table = pa.csv.read_csv(path)
-        else:
-            try:  # a data set is stored as a stream
-                table = pa.ipc.open_stream(path.read_bytes()).read_all()
-            except pa.ArrowInvalid:
-                table = pa.ipc.open_file(path.read_bytes()).read_all()
+        table = pa.csv.read_csv(path) if suffix == ".csv" else _load_arrow(path)
     except pa.ArrowException as error:
         reason = str(error).splitlines()[0].rstrip(".")
         raise DataError(f"The file {path} cannot be read ({reason}); write it again.") from None
     if suffix == ".csv" and all(map(NUMBER.fullmatch, table.column_names)):
         raise DataError(f"{path} has no first line with the names of its columns: write one, with 'label' in it.")
     return table
+
+
+def _load_arrow(path: Path) -> pa.Table:
+    try:  # a data set is stored as a stream
+        return pa.ipc.open_stream(path.read_bytes()).read_all()
+    except pa.ArrowInvalid:
+        return pa.ipc.open_file(path.read_bytes()).read_all()
+
+
+def _load_data_set(folder: Path) -> pa.Table:
+    """Rows of all files of a data set that ``save_to_disk`` of the library datasets wrote, in their order."""
+    state = read_json(folder / STORED, "list of the data set's files", "save the data set again")
+    try:
+        names = [Path(each["filename"]).name for each in state["_data_files"]]
+        return pa.concat_tables(_load_table(folder / name) for name in names)
+    except (KeyError, TypeError, pa.ArrowException) as error:
+        raise DataError(f"The data set {folder} cannot be read ({error}): save it again.") from None
 
 
 def class_columns(
