@@ -5,6 +5,7 @@ It is run once: the first call meets logits that are no numbers, the second foll
 
 import copy
 import json
+import shlex
 
 import numpy as np
 import pandas as pd
@@ -76,7 +77,8 @@ def test_a_job_that_fails_is_named_with_its_reason_and_what_to_do(study):
     reason = NO_NUMBERS.format(study.data / "bad.npz")
     assert f"The reason: {reason}" in begin
     assert ending.startswith(f"  {RESULTS}/logs/import/external/digits/unknown/bad/seed0.log\n    {reason}")
-    assert f"Try it alone: snakemake {RESULTS}/runs/external/digits/unknown/bad/seed0/" in ending
+    again = f"{RESULTS}/runs/external/digits/unknown/bad/seed0/predict.json"
+    assert f"    Try it alone: snakemake {shlex.quote(again)} " in ending
     behind = ", ".join(sorted({"calibrate", *AGGREGATION} - {"manifest"}))
     assert f"Not made because of that: {behind}.\n" in ending
     assert "take them out of the configuration: no other is made again" in ending
