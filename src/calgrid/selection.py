@@ -103,8 +103,7 @@ def rank_calibrators(
     measure = functools.partial(_measure, n_bins=n_bins, n_resamples=n_resamples, level=level, seed=seed)
     found, refused = _measure_all(inputs, usable(features, head) if candidates is None else candidates, measure)
     values = {id: one.scores[rank_by][0] for id, one in found.items()}
-    sign = 1 if metric.lower_is_better else -1
-    order = sorted(found, key=lambda id: (np.isnan(values[id]), sign * values[id]))
+    order = sorted(found, key=lambda id: (np.isnan(values[id]), values[id] if metric.lower_is_better else -values[id]))
     best = found[order[0]]
 
     def ranked(id: str) -> Ranked:

@@ -75,7 +75,7 @@ def test_the_manifest_says_which_methods_see_validation_data(build, monkeypatch)
 
 @pytest.fixture(scope="module")
 def ablation(home):
-    return read_study(home / "config" / "studies" / "fedlas_ablation.yaml", home)
+    return read_study(home / "config" / "studies" / "fedlas_ablation.yaml")
 
 
 class TestFedlasAblation:

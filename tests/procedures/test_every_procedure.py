@@ -98,7 +98,7 @@ def test_sum_reduction_multiplies_every_gradient_by_the_batch_size(procedure, tr
         trainer = trainer_of(procedure, reduction=reduction, clip_grad_norm=None)
         monkeypatch.setattr(trainer.optimizer, "step", lambda closure=None: None)
         trainer.procedure.begin_epoch(trainer.model, 0)
-        trainer._train_step(torch.arange(40))
+        trainer._train_step(torch.arange(16))
         gradients[reduction] = [parameter.grad.clone() for parameter in trainer.trained]
     assert gradients["mean"]
     for one, many in zip(gradients["mean"], gradients["sum"], strict=True):
@@ -124,7 +124,7 @@ def test_all_losses_that_it_takes_train(procedure, trainer_of):
         trainer = trainer_of(procedure, loss=loss)
         trainer.procedure.begin_epoch(trainer.model, 0)
         before = [parameter.detach().clone() for parameter in trainer.trained]
-        trainer._train_step(torch.arange(40))
+        trainer._train_step(torch.arange(16))
         assert math.isfinite(trainer.position.sums["train_loss"]), loss
         assert all(parameter.isfinite().all() for parameter in trainer.trained), loss
         assert not any(torch.equal(a, b) for a, b in zip(before, trainer.trained, strict=True)), loss
