@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+from tests.procedures.cases import training
 from tests.training.test_trainer import run
 from torch import nn
 from torch.nn import functional as F
@@ -22,7 +23,6 @@ from calgrid.procedures.balcal import (
     simplex_frame,
 )
 from calgrid.training.data import Batch
-from calgrid.training.procedure import Training
 
 
 @pytest.fixture
@@ -35,10 +35,7 @@ def balanced(classes=4, **options):
     torch.manual_seed(0)
     procedure = build_procedure("balcal", **options)
     model = procedure.build_model(build_backbone("resnet8", classes), classes)
-    procedure.begin_training(
-        model,
-        Training(seed=1, epochs=2, samples=12, num_classes=classes, augmented=True, device=torch.device("cpu")),
-    )
+    procedure.begin_training(model, training(samples=12, num_classes=classes, augmented=True))
     return procedure, model
 
 

@@ -9,7 +9,8 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.conftest import HOME
-from tests.training.test_trainer import CPU, StopAfter, assert_same_result, assert_same_states, build, run
+from tests.procedures.cases import train_step, training
+from tests.training.test_trainer import StopAfter, assert_same_result, assert_same_states, build, run
 from torch import nn
 
 from calgrid.backbones import build_backbone
@@ -22,7 +23,6 @@ from calgrid.procedures._second_stage import SecondStage
 from calgrid.procedures.maccal import FLOOR_EPOCHS
 from calgrid.training.data import Batch
 from calgrid.training.interrupt import StoppedError
-from calgrid.training.procedure import Training
 from calgrid.training.trainer import Trainer
 
 CLASSES, FEATURES = 4, 64
@@ -41,16 +41,12 @@ MASK = torch.tensor([[True, False, True], [False, True, True]])
 X = torch.tensor([[1.0, 10.0, 100.0]])
 
 
-def training(epochs=40, seed=1):
-    return Training(seed=seed, epochs=epochs, samples=40, num_classes=CLASSES, augmented=False, device=CPU)
-
-
 def begun(epochs=40, seed=1, **options):
     """Procedure and model with random features' body, ready for its first epoch."""
     torch.manual_seed(0)
     procedure = build_procedure("maccal", **options)
     model = procedure.build_model(build_backbone("resnet8", CLASSES), CLASSES)
-    procedure.begin_training(model, training(epochs, seed))
+    procedure.begin_training(model, training(epochs=epochs, seed=seed, num_classes=CLASSES))
     return procedure, model
 
 
@@ -64,12 +60,7 @@ def train_epoch(procedure, model, optimizer, epoch, steps=5):
     loss, batch = build_loss("ce", CLASSES), feature_batch()
     procedure.begin_epoch(model, epoch)
     for _ in range(steps):
-        _, total = procedure.forward_loss(model, loss, batch)
-        optimizer.zero_grad(set_to_none=True)
-        total.backward()
-        procedure.before_step(model)
-        optimizer.step()
-        procedure.after_step(model)
+        train_step(procedure, model, optimizer, loss, batch)
 
 
 # masks: equations (8), (9), (11) -----------------------------------------------------------------------------------
@@ -246,7 +237,7 @@ def test_threshold_decays_exponentially_over_the_epochs():
 )
 def test_retention_rate_moves_within_its_bounds_and_in_the_right_direction(p, accuracy, confidence, epoch, sparsity):
     procedure = build_procedure("maccal", sparsity=sparsity)
-    procedure.begin_training(None, training())
+    procedure.begin_training(None, training(epochs=40))
     clip = procedure.clip(epoch)
     following = procedure.next_retention(p, accuracy, confidence, clip)
     assert 0.1 <= following <= 1.0

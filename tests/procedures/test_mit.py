@@ -5,6 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
+from tests.procedures.cases import images_batch
 from torch import nn
 
 from calgrid.backbones import build_backbone
@@ -14,15 +15,13 @@ from calgrid.losses import build_loss
 from calgrid.procedures import build_procedure
 from calgrid.procedures._mit import decouple
 from calgrid.procedures._mixing import draw_partners, mix
-from calgrid.training.data import Batch
 
 BOTH = ["mit_l", "mit_a"]
 
 
 @pytest.fixture
 def batch():
-    torch.manual_seed(1)
-    return Batch(torch.randn(12, 3, 8, 8), torch.randint(0, 4, (12,)), torch.arange(12))
+    return images_batch(12, 4)
 
 
 def affine_backbone():

@@ -5,6 +5,7 @@ import math
 import pytest
 import torch
 from scipy import stats
+from tests.procedures.cases import images_batch
 from tests.training.test_trainer import assert_same_result, run
 from torch.nn import functional as F
 
@@ -12,7 +13,6 @@ from calgrid.backbones import build_backbone
 from calgrid.losses import build_loss
 from calgrid.procedures import build_procedure
 from calgrid.procedures._mixing import draw_beta, draw_partners, weighted_loss
-from calgrid.training.data import Batch
 
 
 @pytest.fixture
@@ -23,8 +23,7 @@ def model():
 
 @pytest.fixture
 def batch():
-    torch.manual_seed(1)
-    return Batch(torch.randn(12, 3, 8, 8), torch.randint(0, 4, (12,)), torch.arange(12))
+    return images_batch(12, 4)
 
 
 def drawn(alpha, batch, seed=7):

@@ -5,24 +5,19 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.procedures.cases import images_batch, train_step, training
 
 from calgrid import registry
 from calgrid.backbones import build_backbone
 from calgrid.losses import build_loss
 from calgrid.procedures import build_procedure
 from calgrid.procedures.plp import CUTS, phase_starts, trained_tensors
-from calgrid.training.data import Batch
-from calgrid.training.procedure import Training
-
-
-def training(epochs):
-    return Training(seed=1, epochs=epochs, samples=40, num_classes=10, augmented=False, device=torch.device("cpu"))
 
 
 def peeled(epochs, backbone="resnet8", **options):
     torch.manual_seed(0)
     model, procedure = build_backbone(backbone, 10), build_procedure("plp", **options)
-    procedure.begin_training(model, training(epochs))
+    procedure.begin_training(model, training(epochs=epochs))
     return model, procedure
 
 
@@ -92,10 +87,8 @@ def test_small_networks_are_cut_at_the_ends_of_their_blocks():
 def test_frozen_tensors_keep_their_bits_while_batch_norm_moves():
     """Weight decay and momentum would move a tensor with a gradient of zero."""
     model, procedure = peeled(3)
-    torch.manual_seed(1)
-    batch = Batch(torch.randn(16, 3, 8, 8), torch.randint(0, 10, (16,)), torch.arange(16))
+    batch, loss = images_batch(16, 10), build_loss("ce", 10)
     optimizer = torch.optim.SGD(procedure.parameters(model), lr=0.1, momentum=0.9, weight_decay=0.1)
-    loss = build_loss("ce", 10)
     for epoch, trained in enumerate([23, 15, 9]):
         procedure.begin_epoch(model, epoch)
         assert all(module.training for module in model.modules())
@@ -104,11 +97,7 @@ def test_frozen_tensors_keep_their_bits_while_batch_norm_moves():
             buffers = {name: value.clone() for name, value in model.named_buffers()}
             momenta = [optimizer.state[p].get("momentum_buffer") for p in model.parameters()]
             momenta = [None if value is None else value.clone() for value in momenta]
-            _, total = procedure.forward_loss(model, loss, batch)
-            optimizer.zero_grad(set_to_none=True)
-            total.backward()
-            procedure.before_step(model)
-            optimizer.step()
+            train_step(procedure, model, optimizer, loss, batch)
             moved = [not torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True)]
             assert moved == [True] * trained + [False] * (23 - trained)
             assert all(not torch.equal(buffers[name], value) for name, value in model.named_buffers())
@@ -126,9 +115,8 @@ def test_the_phase_follows_from_the_epoch_alone():
 def test_parameters_of_the_loss_are_trained_to_the_end():
     model, procedure = peeled(3)
     loss = build_loss("fedlas_ls", 10).train()
-    batch = Batch(torch.randn(16, 3, 8, 8), torch.randint(0, 10, (16,)), torch.arange(16))
     procedure.begin_epoch(model, 2)
-    _, total = procedure.forward_loss(model, loss, batch)
+    _, total = procedure.forward_loss(model, loss, images_batch(16, 10))
     total.backward()
     procedure.before_step(model)
     assert all(parameter.grad is not None for parameter in loss.parameters())

@@ -4,15 +4,14 @@ import copy
 
 import pytest
 import torch
+from tests.procedures.cases import CPU, images_batch, train_step, training
 from torch import nn
 
 from calgrid.backbones import build_backbone
-from calgrid.errors import StateError
 from calgrid.losses import build_loss
 from calgrid.procedures import build_procedure
 from calgrid.procedures._second_stage import FeatureTable
-from calgrid.training.data import Batch, DeviceImages
-from calgrid.training.procedure import Training
+from calgrid.training.data import DeviceImages
 
 
 @pytest.fixture
@@ -26,8 +25,7 @@ def first_stage():
 
 @pytest.fixture
 def batch():
-    torch.manual_seed(1)
-    return Batch(torch.randn(16, 3, 8, 8), torch.randint(0, 10, (16,)), torch.arange(16))
+    return images_batch(16, 10)
 
 
 def second_stage(first, **options):
@@ -63,10 +61,7 @@ def test_features_are_those_of_the_first_stage_before_and_after_training(first_s
     optimizer = torch.optim.SGD(procedure.parameters(model), lr=0.1, momentum=0.9, weight_decay=5e-4)
     for epoch in range(3):
         procedure.begin_epoch(model, epoch)
-        _, total = procedure.forward_loss(model, loss, batch)
-        optimizer.zero_grad()
-        total.backward()
-        optimizer.step()
+        train_step(procedure, model, optimizer, loss, batch)
     assert all(torch.equal(body[name], tensor) for name, tensor in model.body.state_dict().items())
     assert torch.equal(model.features(batch.images), expected)
     assert all(parameter.grad is None for parameter in model.body.parameters())
@@ -81,11 +76,7 @@ def test_only_the_head_is_trained_and_the_loss_goes_down(first_stage, batch):
     values = []
     for _ in range(60):
         procedure.begin_epoch(model, 0)
-        _, total = procedure.forward_loss(model, loss, batch)
-        optimizer.zero_grad()
-        total.backward()
-        optimizer.step()
-        values.append(total.item())
+        values.append(train_step(procedure, model, optimizer, loss, batch))
     assert values[-1] < 0.8 * values[0]
 
 
@@ -94,13 +85,6 @@ def test_training_mode_leaves_the_body_in_evaluation_mode(first_stage):
     model.train()
     assert model.head.training
     assert not any(module.training for module in model.body.modules())
-
-
-def test_first_stage_of_another_backbone_is_refused(first_stage):
-    procedure = build_procedure("tst")
-    model = procedure.build_model(build_backbone("resnet20", 10), 10)
-    with pytest.raises(StateError, match="does not fit this backbone"):
-        procedure.load_first_stage(model, first_stage.state_dict())
 
 
 def test_prediction_needs_no_first_stage(first_stage, batch):
@@ -118,12 +102,7 @@ def test_prediction_needs_no_first_stage(first_stage, batch):
 @pytest.fixture
 def split():
     pixels = torch.randint(0, 256, (40, 3, 8, 8), generator=torch.Generator().manual_seed(3)).to(torch.uint8)
-    cpu = torch.device("cpu")
-    return DeviceImages(pixels.numpy(), torch.arange(40).numpy() % 10, [0.5] * 3, [0.25] * 3, cpu, False)
-
-
-def training(augmented):
-    return Training(seed=1, epochs=2, samples=40, num_classes=10, augmented=augmented, device=torch.device("cpu"))
+    return DeviceImages(pixels.numpy(), torch.arange(40).numpy() % 10, [0.5] * 3, [0.25] * 3, CPU, False)
 
 
 @pytest.mark.parametrize(
@@ -133,7 +112,7 @@ def test_features_are_computed_once_where_that_changes_nothing_or_is_asked_for(
     first_stage, split, augmented, cached, once
 ):
     procedure, model = second_stage(first_stage, cached=cached)
-    procedure.begin_training(model, training(augmented))
+    procedure.begin_training(model, training(augmented=augmented))
     train, val = procedure.splits(model, split, split)
     assert isinstance(train, FeatureTable) == once
     assert isinstance(val, FeatureTable)
@@ -141,7 +120,7 @@ def test_features_are_computed_once_where_that_changes_nothing_or_is_asked_for(
 
 def test_features_computed_once_give_the_logits_of_the_images(first_stage, split):
     procedure, model = second_stage(first_stage)
-    procedure.begin_training(model, training(augmented=False))
+    procedure.begin_training(model, training())
     table, _ = procedure.splits(model, split, split)
     index = torch.tensor([7, 3, 39])
     model.eval()

@@ -1,0 +1,30 @@
+"""Trainings, batches and steps on which procedures are tested without a trainer."""
+
+import torch
+
+from calgrid.training.data import Batch
+from calgrid.training.procedure import Training
+
+CPU = torch.device("cpu")
+
+
+def training(**changes):
+    usual = {"seed": 1, "epochs": 2, "samples": 40, "num_classes": 10, "augmented": False, "device": CPU}
+    return Training(**{**usual, **changes})
+
+
+def images_batch(count, classes):
+    """Normal images (count, 3, 8, 8) with random labels, the same at each call."""
+    torch.manual_seed(1)
+    return Batch(torch.randn(count, 3, 8, 8), torch.randint(0, classes, (count,)), torch.arange(count))
+
+
+def train_step(procedure, model, optimizer, loss, batch):
+    """Take the step that a trainer takes; returns the value of the loss."""
+    _, total = procedure.forward_loss(model, loss, batch)
+    optimizer.zero_grad(set_to_none=True)
+    total.backward()
+    procedure.before_step(model)
+    optimizer.step()
+    procedure.after_step(model)
+    return total.item()
