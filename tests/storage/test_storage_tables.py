@@ -176,6 +176,11 @@ def test_rows_of_some_values_are_read_from_every_row_group(tmp_path, refuses):
         read_rows(tmp_path / "t.parquet", "table", {"colour": ("red",)})
 
 
+def test_a_column_that_was_stored_without_values_has_none_of_those_wanted(tmp_path):
+    write_frame(tmp_path / "t.parquet", pd.DataFrame({"word": [None, None], "value": [1.0, 2.0]}))
+    assert read_rows(tmp_path / "t.parquet", "table", {"word": ("a",), "value": (1.0,)}).empty
+
+
 def test_a_frame_without_rows_becomes_a_table_of_the_same_types():
     columns = {"word": "str", "value": "float64"}
     filled = as_table(pd.DataFrame({"word": ["a"], "value": [1.0]}), columns)

@@ -186,6 +186,8 @@ def read_rows(
 
 def _is_in(column: pa.ChunkedArray, values: Collection[Any]) -> pa.ChunkedArray:
     """Say of each row whether its value is one of some; of words the few are compared, not the many rows."""
+    if pa.types.is_null(column.type):  # a column without any value was stored without a type
+        return pc.is_valid(column)
     column = column.unify_dictionaries()
     words = pa.types.is_dictionary(column.type)
     kind = column.type.value_type if words else column.type
