@@ -67,7 +67,7 @@ RESAMPLE_SECONDS, RESAMPLE_SECONDS_A_CLASS = 1.3e-7, 1e-10
 READ_SECONDS = 2e-8
 #: float64 arrays of the size of the logits, and of the features, that are there at once in a prediction and in a fit,
 #: and bytes of a row for everything else
-PREDICTED, PREDICTED_FEATURES, FITTED, FITTED_FEATURES, ROW_BYTES = 3, 2, 7, 4, 2**14
+PREDICTED, PREDICTED_FEATURES, FITTED, FITTED_FEATURES, ROW_BYTES = 3, 4, 7, 4, 2**14
 #: bytes of the blocks of distances, kernels and clipped features, whatever the number of rows
 BLOCK_BYTES = 2**28
 
