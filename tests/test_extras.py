@@ -8,7 +8,9 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from tests.conftest import HOME
 
-from calgrid.extras import EXTRAS
+from calgrid import extras
+from calgrid.configuration.jobs import Jobs
+from calgrid.extras import EXTRAS, MissingLibraryError, say_extra
 
 #: modules that are not named as their packages are
 PACKAGES = {"sklearn": "scikit-learn"}
@@ -76,3 +78,17 @@ def test_what_is_missing_is_named_with_its_extra(core, home):
         *[sentence.format("torch", "train")] * 2,
     ]
     assert printed.splitlines().count("2") == 2
+
+
+def test_a_study_that_trains_asks_for_its_libraries_before_any_job(make_config, home, monkeypatch, refuses):
+    jobs = Jobs(make_config(), home, local=False)
+    monkeypatch.setattr(extras, "find_spec", lambda name: None if name == "timm" else object())
+    with refuses(MissingLibraryError, "timm is not installed", "'calgrid[train]'"):
+        jobs.check_installed(conda=False)
+    jobs.check_installed(conda=True)  # its jobs have libraries of their own
+
+
+def test_what_no_extra_would_mend_is_raised_as_it_is():
+    for module in ("torch.no_such_module", "no_such_library"):
+        with pytest.raises(ModuleNotFoundError, match="No module named"), say_extra():
+            __import__(module)

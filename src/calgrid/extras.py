@@ -25,9 +25,9 @@ def say_extra() -> Iterator[None]:
     except ModuleNotFoundError as error:
         module = (error.name or "").partition(".")[0]
         extra = next((extra for extra, modules in EXTRAS.items() if module in modules), None)
-        if extra is None:
+        if extra is None or find_spec(module) is not None:  # it is there, and lacks a module of its own
             raise
-        raise _missing(module, extra) from error
+        raise _missing(module, extra) from None
 
 
 def require(extra: str) -> None:
