@@ -109,7 +109,7 @@ def test_ranked_rows_come_first_and_in_order_of_nll(pairs):
 
 def test_a_debiased_error_below_zero_is_no_better_than_zero():
     rows = pd.DataFrame({"ece_debiased_mean": [-0.01, -0.002, 0.01]})
-    assert best_rows(rows, "ece_debiased") == {0, 1}
+    assert best_rows(rows, ["ece_debiased"]) == {"ece_debiased": {0, 1}}
 
 
 WORDS = '=HYPERLINK("http://x")\r\n| <img src=x> [a](b) *b* & &lt; `c` \\ 5 < 6 {$_%#}~^'

@@ -32,8 +32,8 @@ WEIGHT_COPIES, READY_COPIES = 8, 3
 PREDICTED_COPIES = 4
 #: images that are read at once to be predicted, the most bytes of them, and their copies
 CHUNK, CHUNK_BYTES, CHUNK_COPIES = 16 * 1024, 2**28, 3
-#: memory of tables, figures and report: without any run, and for each of them, 3,000 numbers of 1.2 kB
-REPORT_MB, REPORT_MB_A_RUN = 750, 4
+#: memory of tables, figures and report: without any run, and for each of them (``benchmarks/scale.md``)
+REPORT_MB, REPORT_MB_A_RUN = 900, 0.3
 #: processes that aggregate studies of many runs; few runs are read before a process has started
 AGGREGATE_THREADS, MANY_RUNS = 4, 500
 #: processes that calibrate, where one would take longer than so many seconds
@@ -296,8 +296,8 @@ class Resources:
         return len(self._study.runs[key].checkpoints) if key in self._study.runs else 1
 
     def report_memory(self) -> int:
-        """Memory of tables, figures and report, which hold the numbers of all runs at once, in MB."""
-        return REPORT_MB + REPORT_MB_A_RUN * len(self._study.evaluations)
+        """Memory of tables, figures and report, which read the numbers of all runs piece by piece, in MB."""
+        return round(REPORT_MB + REPORT_MB_A_RUN * len(self._study.evaluations))
 
     def _network_memory(self, dataset: str, backbone: str, batch: int = 0, copies: int = READY_COPIES) -> int:
         """Memory for a network, and for the activations of a batch where there is no GPU for them."""

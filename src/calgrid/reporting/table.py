@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from calgrid.metrics import METRICS
@@ -192,15 +193,23 @@ def present(rows: pd.DataFrame, metrics: Iterable[str]) -> list[str]:
     return [metric for metric in metrics if f"{metric}_mean" in rows]
 
 
-def best_rows(rows: pd.DataFrame, metric: str) -> set[Any]:
-    """Index labels of the rows that print the best value of a metric among those that keep accuracy."""
+def best_rows(rows: pd.DataFrame, metrics: Sequence[str]) -> dict[str, set[Any]]:
+    """Index labels of the rows that print the best value of each metric among those that keep accuracy."""
+    kept = rows[keeps_accuracy(rows)]
+    return {metric: _best(kept[f"{metric}_mean"], metric) for metric in metrics}
+
+
+def _best(column: pd.Series, metric: str) -> set[Any]:
     lower = METRICS[metric].lower_is_better
-    values = rows.loc[keeps_accuracy(rows), f"{metric}_mean"].dropna()
-    if lower is None or len(values) < 2:  # the only row is not the best of anything
+    # a debiased error below 0 is not better than 0
+    values = np.maximum(column.to_numpy(float), 0) if lower else column.to_numpy(float)
+    known = ~np.isnan(values)
+    if lower is None or known.sum() < 2:  # the only row is not the best of anything
         return set()
-    values = values.clip(lower=0) if lower else values  # a debiased error below 0 is not better than 0
-    best = text.format_metric(metric, values.min() if lower else values.max())
-    return {label for label, value in values.items() if text.format_metric(metric, value) == best}
+    best = text.format_metric(metric, values[known].min() if lower else values[known].max())
+    return {
+        label for label, value in zip(column.index, values, strict=True) if text.format_metric(metric, value) == best
+    }
 
 
 def metric_section(
@@ -218,7 +227,8 @@ def metric_section(
     within : column whose values are compared among themselves only; None compares all rows.
     """
     parts = [rows] if within is None else [part for _, part in rows.groupby(within, sort=False)]
-    best = {m: set().union(*(best_rows(part, m) for part in parts)) for m in metrics}
+    found = [best_rows(part, metrics) for part in parts]
+    best = {metric: set().union(*(each[metric] for each in found)) for metric in metrics}
     cells = [
         [
             *(make(row) for make in lead.values()),
