@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 import pytest
@@ -35,6 +36,24 @@ def test_threads_keep_the_order_and_are_only_a_little_ahead():
     assert [next(results) for _ in range(5)] == [0, 1, 4, 9, 16]
     assert len(drawn) <= 5 + 2 * AHEAD
     assert list(results) == [number**2 for number in range(5, 200)]
+
+
+def test_what_is_left_early_does_not_wait_for_its_threads():
+    """A generator is collected at any moment, perhaps by a thread that another one waits for."""
+    go_on, ended = threading.Event(), threading.Event()
+
+    def wait(number):
+        if number:
+            go_on.wait(60)
+            ended.set()
+        return number
+
+    results = in_threads(wait, range(100), threads=2)
+    assert next(results) == 0
+    results.close()
+    assert not ended.is_set()
+    go_on.set()
+    assert ended.wait(60)
 
 
 @pytest.mark.parametrize("count", [1, 2])

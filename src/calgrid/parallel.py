@@ -29,20 +29,18 @@ def in_threads(function: Callable[[Item], Result], items: Iterable[Item], thread
     if threads == 1:
         yield from map(function, items)
         return
+    yield from ahead(function, items, AHEAD * threads, threads)
+
+
+def ahead(function: Callable[[Item], Result], items: Iterable[Item], most: int, threads: int = 1) -> Iterator[Result]:
+    """Yield ``function(item)`` in the order of ``items``: threads compute up to ``most`` in advance."""
     pool = ThreadPoolExecutor(threads)
-    try:
-        yield from _ahead(pool, AHEAD * threads, function, items)
-    finally:
-        pool.shutdown(cancel_futures=True)
-
-
-def ahead(function: Callable[[Item], Result], items: Iterable[Item], most: int) -> Iterator[Result]:
-    """Yield ``function(item)`` in the order of ``items``: one thread computes up to ``most`` in advance."""
-    pool = ThreadPoolExecutor(1)
     try:
         yield from _ahead(pool, most, function, items)
     finally:
-        pool.shutdown(cancel_futures=True)
+        # Without waiting: Python may collect an abandoned generator anywhere, even where it holds the lock that a
+        # thread needs to end. A thread ends after the item that it works on.
+        pool.shutdown(wait=False, cancel_futures=True)
 
 
 @contextlib.contextmanager

@@ -14,6 +14,12 @@ import torch
 from calgrid.errors import ConfigError
 from calgrid.storage import provenance
 
+#: files with the limit and the use of a control group, in its second version and in its first
+CGROUP_FILES = {
+    "": ("memory.max", "memory.current"),
+    "memory": ("memory.limit_in_bytes", "memory.usage_in_bytes"),
+}
+
 
 def choose_device(wanted: str) -> torch.device:
     """Device for ``cpu``, ``cuda`` or ``auto``; ``cuda`` without a GPU raises ConfigError."""
@@ -82,18 +88,10 @@ def _left_to_groups(root: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc
     """What the limits of the control groups of this process leave, those of a cluster's job for one."""
     for line in _text(own).splitlines():
         _, controllers, path = line.split(":", 2)
-        if controllers in ("", "memory"):
-            files = (
-                ("memory.max", "memory.current")
-                if not controllers
-                else (
-                    "memory.limit_in_bytes",
-                    "memory.usage_in_bytes",
-                )
-            )
+        if controllers in CGROUP_FILES:
             place = root / controllers / path.lstrip("/")
             for folder in (place, *place.parents):
-                limit, used = (_text(folder / name).strip() for name in files)
+                limit, used = (_text(folder / name).strip() for name in CGROUP_FILES[controllers])
                 if limit.isdigit() and used.isdigit():
                     yield max(int(limit) - int(used), 0)
 
