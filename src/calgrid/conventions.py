@@ -4,6 +4,8 @@
 NO_LABEL = -1
 #: most rows of a family's logits that are written and read together, but for a setting of more
 GROUP_ROWS = 2**16
+#: most numbers of a row's logits and features that a calibrator predicts from at once, for it copies them several times
+PREDICTED_NUMBERS = 2**21
 #: images of a prepared split that take more bytes as an array stay encoded, unless that takes more still
 ENCODED_ABOVE = 4 * 10**9
 #: most bytes of images that a training holds in the memory of a processor; more are read batch by batch

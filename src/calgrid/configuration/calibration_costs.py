@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import NamedTuple
 
-from calgrid.conventions import GROUP_ROWS, SAME_SHIFT_SHARE
+from calgrid.conventions import GROUP_ROWS, PREDICTED_NUMBERS, SAME_SHIFT_SHARE
 
 #: seconds from rows n, classes k and width of the features d
 Seconds = Callable[[float, float, float], float]
@@ -65,11 +65,11 @@ SCORE_SECONDS, SCORE_SECONDS_A_CLASS = 1e-5, 2e-8
 RESAMPLE_SECONDS, RESAMPLE_SECONDS_A_CLASS = 1.3e-7, 1e-10
 #: seconds to read, check and copy a number of a logits file
 READ_SECONDS = 2e-8
-#: float64 arrays of the size of the logits, and of the features, that are there at once in a prediction and in a fit,
-#: and bytes of a row for everything else
-PREDICTED, PREDICTED_FEATURES, FITTED, FITTED_FEATURES, ROW_BYTES = 3, 4, 7, 4, 2**14
-#: bytes of the blocks of distances, kernels and clipped features, whatever the number of rows
-BLOCK_BYTES = 2**28
+#: float64 arrays of the size of the logits, and of the features, that are there at once in a fit, bytes of a row for
+#: everything else, and arrays of the size of the probabilities while they are resampled
+FITTED, FITTED_FEATURES, ROW_BYTES, SCORED = 7, 4, 2**14, 3
+#: bytes of the rows that are predicted at once, and of blocks of distances, kernels and clipped features
+BLOCK_BYTES, FEATURE_BLOCK_BYTES = 4 * 8 * PREDICTED_NUMBERS, 2**28
 
 
 def _neighbours(queries: float, points: float, d: float) -> float:
@@ -171,7 +171,7 @@ class Calibration:
     def _family_bytes(self, family: Family) -> int:
         setting, group = family.rows, family.group
         if family.ood:
-            return self.test.stored + group.stored + self._working_bytes(self.val, self.test)
+            return self.test.stored + group.stored + self._working_bytes(self.val, max(self.test, group))
         # under same_shift the rows of a setting are copied: those that fit, and the others
         copies = setting.stored if self.draws else 0
         return group.stored + copies + self._working_bytes(setting.of(SAME_SHIFT_SHARE * setting.number), group)
@@ -181,8 +181,8 @@ class Calibration:
         read = max((rows.features for rows in (fitted, scored)), default=0)
         read *= any(each.features for each in self.calibrators)
         fit = fitted.number * (8 * (FITTED * fitted.classes + FITTED_FEATURES * read) + ROW_BYTES)
-        predict = scored.number * 8 * (PREDICTED * scored.classes + PREDICTED_FEATURES * read)
-        return max(fit, predict) + (BLOCK_BYTES if read else 0)
+        score = scored.number * 8 * SCORED * scored.classes
+        return max(fit, score) + BLOCK_BYTES + (FEATURE_BLOCK_BYTES if read else 0)
 
 
 def fit_seconds(id: str, rows: Rows) -> float:

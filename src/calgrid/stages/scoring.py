@@ -12,7 +12,7 @@ import numpy as np
 
 from calgrid import fingerprint
 from calgrid.calibrators import Calibrator
-from calgrid.conventions import OOD_PREFIX, SAME_SHIFT, SAME_SHIFT_SHARE
+from calgrid.conventions import OOD_PREFIX, PREDICTED_NUMBERS, SAME_SHIFT, SAME_SHIFT_SHARE
 from calgrid.errors import DataError, StateError
 from calgrid.metrics import (
     bootstrap,
@@ -248,7 +248,14 @@ class Scorer:
 
     @staticmethod
     def _predict(calibrator: Calibrator, data: Logits) -> np.ndarray:
-        return calibrator.predict_proba(data.logits, features=data.features)
+        """Probabilities (N, K), some rows at a time."""
+        width = data.logits.shape[1] + (0 if data.features is None else data.features.shape[1])
+        result, most = np.empty(data.logits.shape), max(1, PREDICTED_NUMBERS // width)
+        for begin in range(0, len(result), most):
+            rows = slice(begin, begin + most)
+            features = None if data.features is None else data.features[rows]
+            result[rows] = calibrator.predict_proba(data.logits[rows], features=features)
+        return result
 
     def _resampled(self, about: Row, probs: np.ndarray, labels: np.ndarray) -> list[Row]:
         """Each metric of the clean test split in each of the resamples that all calibrators share."""
