@@ -12,6 +12,7 @@ from typing import Any, cast
 
 from calgrid import fingerprint, registry, specs
 from calgrid.configuration.checks import tuning_candidates
+from calgrid.configuration.config import Statistics
 from calgrid.configuration.datasets import PLANNED_FACTS
 from calgrid.configuration.protocols import FOCAL_CALIBRATION, checkpoint_file, trains
 from calgrid.configuration.study import Run, Study
@@ -41,7 +42,7 @@ class Plan:
         self.study = study
 
     @functools.cached_property
-    def statistics(self) -> Mapping[str, Any]:
+    def statistics(self) -> Statistics:
         """The ``statistics`` block of the configuration."""
         return self.study.config["statistics"]
 
@@ -174,7 +175,7 @@ class Plan:
             "fit_on": list(wanted.fit_on),
             "draws": list(wanted.calibrator_seeds) if SAME_SHIFT in wanted.fit_on else [],
             "calibrators": [self._fitted(each, wanted.calibrator_seeds) for each in wanted.calibrators.values()],
-            "statistics": {k: self.statistics[k] for k in SCORING_KEYS if k in self.statistics},
+            "statistics": {key: value for key, value in self.statistics.items() if key in SCORING_KEYS},
             "run_fingerprint": self.run_fingerprint(key),
             "logits_fingerprint": self.logits_fingerprint(key),
             "label_counts": self._label_counts(key),

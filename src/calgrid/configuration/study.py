@@ -5,7 +5,7 @@ Grids become runs (:class:`Run`), also the first stages that nobody named, and e
 
 import functools
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
@@ -14,6 +14,7 @@ from typing import Any, cast
 from calgrid import plugins, registry
 from calgrid.configuration import checks
 from calgrid.configuration.components import CalibratorCatalog, Method, MethodCatalog, ProbeCatalog, RunContext
+from calgrid.configuration.config import Config, Grid
 from calgrid.configuration.datasets import DatasetCatalog
 from calgrid.configuration.files import fill_defaults, validate
 from calgrid.configuration.papers import Paper, paper
@@ -107,7 +108,7 @@ class Study:
         self.home = Path(home)
         schema = self.home / "workflow" / "schemas" / "config.schema.yaml"
         validate(config, schema, "configuration")
-        self.config = fill_defaults({"statistics": {}, **config}, schema)
+        self.config: Config = cast(Config, fill_defaults({"statistics": {}, **config}, schema))
         plugins.use(self.config["plugins"])
         self.layout = Layout(self.config["results"].rstrip("/"), self.config["study"])
         self.protocols = ProtocolCatalog(
@@ -164,10 +165,10 @@ class Study:
 
     # grids ----------------------------------------------------------------------------------------------------------
 
-    def _add_grid(self, grid: Mapping[str, Any], where: str) -> None:
+    def _add_grid(self, grid: Grid, where: str) -> None:
         protocol = self.protocols.get(grid["protocol"], f"{where}.protocol")
         checks.check_grid(grid, protocol, self.datasets, where)
-        calibrators = self._resolved_calibrators(grid, where)
+        calibrators = self._resolved_calibrators(grid["calibrators"], where)
         checks.check_features(calibrators.values(), protocol, grid["fit_on"], where)
         probes = {name: self.probes.resolve(name, f"{where}.probes") for name in grid.get("probes", ())}
         for key in _keys(grid):
@@ -177,8 +178,8 @@ class Study:
             wanted = Evaluation(calibrators, grid["calibrator_seeds"], families, grid["fit_on"], probes)
             self._evaluate(key, wanted)
 
-    def _resolved_calibrators(self, block: Mapping[str, Any], where: str) -> dict[str, Calibrator]:
-        return {name: self.calibrators.resolve(name, f"{where}.calibrators") for name in block["calibrators"]}
+    def _resolved_calibrators(self, names: Iterable[str], where: str) -> dict[str, Calibrator]:
+        return {name: self.calibrators.resolve(name, f"{where}.calibrators") for name in names}
 
     def _evaluate(self, key: RunKey, wanted: Evaluation) -> None:
         self.evaluations[key] = self.evaluations.get(key, Evaluation()).joined(wanted)
@@ -213,7 +214,7 @@ class Study:
 
     def _add_external(self, name: str, external: Mapping[str, Any]) -> None:
         where = f"external.{name}"
-        calibrators = self._resolved_calibrators(external, where)
+        calibrators = self._resolved_calibrators(external["calibrators"], where)
         for each in calibrators.values():
             if "head" in each["needs"] and "head" not in external:
                 raise ConfigError(
@@ -305,7 +306,7 @@ class Study:
                     check_batches(run.protocol, rows, f"protocol '{key.protocol}' on '{unit}'")
 
 
-def _keys(grid: Mapping[str, Any]) -> Iterator[RunKey]:
+def _keys(grid: Grid) -> Iterator[RunKey]:
     """All runs that a grid names."""
     axes = itertools.product(grid["datasets"], grid["backbones"], grid["methods"], grid["seeds"])
     return (RunKey(grid["protocol"], *each) for each in axes)
