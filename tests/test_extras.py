@@ -1,5 +1,7 @@
 """What works without the extras, and what is said where one is missing."""
 
+import subprocess
+import sys
 import tomllib
 
 import numpy as np
@@ -92,3 +94,11 @@ def test_what_no_extra_would_mend_is_raised_as_it_is():
     for module in ("torch.no_such_module", "no_such_library"):
         with pytest.raises(ModuleNotFoundError, match="No module named"), say_extra():
             __import__(module)
+
+
+@pytest.mark.parametrize("package", ["", ".backbones", ".losses", ".probes", ".procedures"])
+def test_public_names_are_offered_before_anything_imports_them(package):
+    program = f"import calgrid{package} as package; print(set(package.__all__) <= set(dir(package)))"
+    assert (
+        subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout == "True\n"
+    )

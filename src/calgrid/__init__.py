@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 __all__ = ["CalibratedEstimator", "CalibratedModule", "__version__", "load_study"]
 
-__getattr__ = lazy_names(
+__getattr__, __dir__ = lazy_names(
     __name__,
     {
         "CalibratedEstimator": "calgrid.estimator",

@@ -1,14 +1,15 @@
 """Public names of a package that are imported at their first use, because what defines them imports torch."""
 
 import importlib
+import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from calgrid.extras import say_extra
 
 
-def lazy_names(package: str, modules: Mapping[str, str]) -> Callable[[str], Any]:
-    """Return the ``__getattr__`` of a package (PEP 562).
+def lazy_names(package: str, modules: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """Return the ``__getattr__`` and the ``__dir__`` of a package (PEP 562).
 
     Parameters
     ----------
@@ -21,4 +22,7 @@ def lazy_names(package: str, modules: Mapping[str, str]) -> Callable[[str], Any]
         with say_extra():
             return getattr(importlib.import_module(modules[name]), name)
 
-    return get
+    def names() -> list[str]:
+        return sorted({*vars(sys.modules[package]), *modules})
+
+    return get, names

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Backbone", "build_backbone"]
 
-__getattr__ = lazy_names(__name__, {"Backbone": "calgrid.backbones.base"})
+__getattr__, __dir__ = lazy_names(__name__, {"Backbone": "calgrid.backbones.base"})
 
 
 def build_backbone(id: str, num_classes: int, pretrained: bool = False) -> "Backbone":

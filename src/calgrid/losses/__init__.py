@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Loss", "Terms", "build_loss"]
 
-__getattr__ = lazy_names(__name__, dict.fromkeys(("Loss", "Terms"), "calgrid.losses.base"))
+__getattr__, __dir__ = lazy_names(__name__, dict.fromkeys(("Loss", "Terms"), "calgrid.losses.base"))
 
 
 def build_loss(

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Probe", "Subject", "build_probe"]
 
-__getattr__ = lazy_names(__name__, dict.fromkeys(("Probe", "Subject"), "calgrid.probes.base"))
+__getattr__, __dir__ = lazy_names(__name__, dict.fromkeys(("Probe", "Subject"), "calgrid.probes.base"))
 
 
 def build_probe(id: str, **overrides: Any) -> "Probe":

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Procedure", "Training", "build_procedure"]
 
-__getattr__ = lazy_names(__name__, dict.fromkeys(("Procedure", "Training"), "calgrid.training.procedure"))
+__getattr__, __dir__ = lazy_names(__name__, dict.fromkeys(("Procedure", "Training"), "calgrid.training.procedure"))
 
 
 def build_procedure(id: str, dataset: str | None = None, backbone: str | None = None, **overrides: Any) -> "Procedure":
