@@ -1,13 +1,11 @@
 """CIFAR-C from tiny files in the original format."""
 
-import hashlib
 import io
 import tarfile
-from types import MappingProxyType
 
 import numpy as np
 import pytest
-from tests.datasets.archives import write_tar
+from tests.datasets.archives import expect, write_tar
 
 from calgrid.datasets._archives import map_arrays
 from calgrid.datasets.base import ImageSplit
@@ -22,13 +20,6 @@ def npy(array, **options):
     stream = io.BytesIO()
     np.save(stream, array, **options)
     return stream.getvalue()
-
-
-def expect(monkeypatch, cls, path):
-    """Let the data set expect the tiny file at ``path``."""
-    content = path.read_bytes()
-    file = {"name": path.name, "url": "https://no.where", "size": len(content), "md5": hashlib.md5(content).hexdigest()}
-    monkeypatch.setattr(cls, "registered", MappingProxyType({**cls.registered, "files": (file,)}))
 
 
 @pytest.fixture
@@ -46,7 +37,7 @@ def base():
 def write(tmp_path, monkeypatch, arrays, labels):
     members = {f"CIFAR-10-C/{name}.npy": npy(array) for name, array in {**arrays, "speckle_noise": labels}.items()}
     path = write_tar(tmp_path / "CIFAR-10-C.tar", {**members, "CIFAR-10-C/labels.npy": npy(labels)}, "w")
-    expect(monkeypatch, Cifar10C, path)
+    expect(monkeypatch, Cifar10C, [path])
 
 
 def test_a_folder_that_was_unpacked_stands_for_the_archive(tmp_path, monkeypatch, arrays, base, refuses):

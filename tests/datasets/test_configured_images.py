@@ -11,7 +11,7 @@ from tests.datasets.pictures import draw, encoded, prepared, specification, writ
 
 from calgrid.configuration.datasets import DatasetCatalog
 from calgrid.datasets import _encoded, _image_files, base, image_parquet, open_prepared, prepare
-from calgrid.datasets._splits import shuffled_order, stratified_order
+from calgrid.datasets._splits import stratified_order
 from calgrid.errors import ConfigError, DataError, StateError
 
 NAMES = ("ant", "bee", "cat")
@@ -81,13 +81,6 @@ def test_many_pictures_stay_encoded_unless_arrays_are_smaller(kind, files, tmp_p
     assert isinstance(small.splits["train"].images, np.ndarray)
 
 
-def test_train_and_val_hold_every_training_row_once(files, pictures, tmp_path):
-    splits = prepared(files, tmp_path / "out", **PARQUET).splits
-    train, val = identities(splits["train"].images), identities(splits["val"].images)
-    assert not train & val
-    assert train | val == identities(chw(pictures["train"][0]))
-
-
 def test_val_is_stratified_or_the_beginning_of_the_shuffle(files, pictures, tmp_path):
     labels = pictures["train"][1]
     stratified = prepared(files, tmp_path / "a", **PARQUET).splits["val"]
@@ -96,14 +89,6 @@ def test_val_is_stratified_or_the_beginning_of_the_shuffle(files, pictures, tmp_
     rows = np.sort(np.random.RandomState(5).permutation(60)[:9])
     assert np.array_equal(shuffled.images, chw(pictures["train"][0])[rows])
     assert np.array_equal(shuffled.labels, labels[rows])
-
-
-def test_the_shuffle_is_that_of_the_published_cifar_split():
-    """The first and the later indices of focal_calibration's split: NumPy's generator seeded by 1 over 50,000 rows."""
-    order = shuffled_order(50_000, 1)
-    assert order[:5].tolist() == [26247, 35067, 34590, 16668, 12196]
-    assert order[5000:5003].tolist() == [45573, 39021, 36044]
-    assert order[:5000].sum() == 122592196
 
 
 def test_val_has_files_of_its_own_where_they_are_given(files, pictures, tmp_path):
@@ -306,9 +291,6 @@ def spoil(files, content, row=3):
     write_parquet(files / "test.parquet", contents, labels)
 
 
-DEEP = Image.fromarray(np.full((8, 8), 40_000, dtype=np.uint16))
-
-
 @pytest.mark.parametrize(
     ("content", "message"),
     [
@@ -317,13 +299,15 @@ DEEP = Image.fromarray(np.full((8, 8), 40_000, dtype=np.uint16))
         (encoded(draw(1)[0][0])[:60], "Row 3 of .*test.parquet cannot be decoded"),
         (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 8 8\n", "Row 3 of .*test.parquet is no picture"),
         (None, "Row 3 of .*test.parquet has no picture in 'image'"),
+        (encoded(np.full((8, 8), 40_000, np.uint16)), "Row 3 of .*test.parquet has more than 8 bits a channel"),
     ],
-    ids=["text", "empty", "cut off", "postscript", "null"],
+    ids=["text", "empty", "cut off", "postscript", "null", "deep"],
 )
-def test_pictures_that_cannot_be_decoded_are_named(files, tmp_path, content, message):
+@pytest.mark.parametrize("threads", [1, 3])
+def test_pictures_that_cannot_be_decoded_are_named(files, tmp_path, content, message, threads):
     spoil(files, content)
     with pytest.raises(DataError, match=message):
-        prepared(files, tmp_path / "out", **PARQUET)
+        prepared(files, tmp_path / "out", threads=threads, **PARQUET)
     assert not (tmp_path / "out" / "manifest.json").exists()
 
 
@@ -333,19 +317,6 @@ def test_threads_change_nothing(kind, files, tmp_path):
         prepared(files, tmp_path / str(threads), threads=threads, **kind)
     one, three = ((tmp_path / threads / "manifest.json").read_bytes() for threads in ("1", "3"))
     assert one == three  # it holds the SHA-256 of every array
-
-
-def test_a_damaged_picture_is_named_by_threads_too(files, tmp_path):
-    spoil(files, b"broken")
-    with pytest.raises(DataError, match=r"Row 3 of .*test.parquet is no picture"):
-        prepared(files, tmp_path / "out", threads=3, **PARQUET)
-
-
-def test_deep_pictures_are_refused(files, tmp_path):
-    DEEP.save(files / "deep.png")
-    spoil(files, (files / "deep.png").read_bytes())
-    with pytest.raises(DataError, match=r"Row 3 of .*test.parquet has more than 8 bits a channel"):
-        prepared(files, tmp_path / "out", **PARQUET)
 
 
 def test_a_decompression_bomb_is_refused(files, tmp_path, monkeypatch):

@@ -1,5 +1,6 @@
 """Ambiguous digits: one process, stated exactly, and prepared folders that keep what is known of their images."""
 
+import dataclasses
 import shutil
 
 import numpy as np
@@ -7,7 +8,7 @@ import pytest
 from scipy import special
 
 from calgrid import metrics
-from calgrid.datasets import ImageSplit, open_prepared, prepare
+from calgrid.datasets import open_prepared, prepare
 from calgrid.datasets._digit_bank import digit_bank
 from calgrid.datasets._noise_posterior import log_cells
 from calgrid.datasets.digits_ambiguous import SIGMA, DigitsAmbiguous, draw
@@ -30,11 +31,6 @@ def truth(split):
     """The posterior in float64, rows summing to 1 to the last bits."""
     values = np.asarray(split.distribution, dtype=np.float64)
     return values / values.sum(axis=1, keepdims=True)
-
-
-def changed(split, **arrays):
-    given = {name: getattr(split, name) for name in ("images", "labels", "rows", "distribution")}
-    return ImageSplit(**{**given, **arrays})
 
 
 def test_every_split_has_the_posterior_of_each_image(folder):
@@ -124,7 +120,7 @@ def test_a_changed_posterior_is_found_when_verifying(folder, tmp_path, file):
 )
 def test_what_is_no_distribution_is_refused(folder, monkeypatch, tmp_path, spoil, message):
     splits = dict(open_prepared(folder).splits)
-    splits["val"] = changed(splits["val"], distribution=spoil(splits["val"].distribution))
+    splits["val"] = dataclasses.replace(splits["val"], distribution=spoil(splits["val"].distribution))
     monkeypatch.setattr(DigitsAmbiguous, "build", lambda self, root: splits)
     with pytest.raises(DataError, match=message):
         prepare("digits_ambiguous", tmp_path / "out")
@@ -134,7 +130,7 @@ def test_a_split_refuses_posteriors_of_other_types_and_lengths():
     split = draw(3, np.random.RandomState(0))
     for wrong in (split.distribution.astype(float), split.distribution[:2], split.distribution[0]):
         with pytest.raises(DataError, match=r"distribution must be float32 of shape \(3, K\)"):
-            changed(split, distribution=wrong)
+            dataclasses.replace(split, distribution=wrong)
 
 
 def test_other_data_sets_have_no_posterior(digits, digits_dir):

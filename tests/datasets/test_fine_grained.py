@@ -110,21 +110,23 @@ def test_planes_are_in_the_order_of_the_lists_and_variants(tmp_path, monkeypatch
             assert (image == colour(content)[:, None, None]).all()
 
 
-def test_prepared_birds_have_disjoint_stratified_splits_in_the_registered_size(tmp_path, monkeypatch, birds):
+@pytest.mark.parametrize(
+    ("name", "sizes", "val"),
+    [
+        ("cub200", {"train": 21, "val": 6, "test": 9}, [2, 2, 2]),
+        ("fgvc_aircraft", {"train": 16, "val": 4, "test": 8}, [1, 1, 1, 1]),
+    ],
+)
+def test_prepared_they_have_disjoint_stratified_splits_in_the_registered_size(
+    tmp_path, monkeypatch, birds, planes, name, sizes, val
+):
     expect_birds(monkeypatch, tmp_path, birds)
-    prepare("cub200", tmp_path / "out", data_root=tmp_path)
-    made = open_prepared(tmp_path / "out", verify=True)
-    assert {name: len(split) for name, split in made.splits.items()} == {"train": 21, "val": 6, "test": 9}
-    assert np.bincount(made.splits["val"].labels).tolist() == [2, 2, 2]
-    assert made.splits["train"].images.shape[1:] == (3, 256, 256)
-
-
-def test_prepared_planes_have_disjoint_stratified_splits(tmp_path, monkeypatch, planes):
     expect_planes(monkeypatch, tmp_path, planes)
-    prepare("fgvc_aircraft", tmp_path / "out", data_root=tmp_path)
+    prepare(name, tmp_path / "out", data_root=tmp_path)
     made = open_prepared(tmp_path / "out", verify=True)
-    assert {name: len(split) for name, split in made.splits.items()} == {"train": 16, "val": 4, "test": 8}
-    assert np.bincount(made.splits["val"].labels).tolist() == [1, 1, 1, 1]
+    assert {role: len(split) for role, split in made.splits.items()} == sizes
+    assert np.bincount(made.splits["val"].labels).tolist() == val
+    assert made.splits["train"].images.shape[1:] == (3, 256, 256)
 
 
 def test_proportions_are_not_kept(tmp_path, monkeypatch, planes):
@@ -179,8 +181,15 @@ def test_an_unknown_variant_is_refused(tmp_path, monkeypatch, planes):
 
 @pytest.mark.parametrize(
     ("name", "train", "test"),
-    [("cub200", 5_994, 5_794), ("fgvc_aircraft", 6_667, 3_333), ("tiny_imagenet", 100_000, 10_000)],
+    [
+        ("cub200", 5_994, 5_794),
+        ("fgvc_aircraft", 6_667, 3_333),
+        ("svhn", 73_257, 26_032),
+        ("tiny_imagenet", 100_000, 10_000),
+    ],
 )
 def test_registered_sizes_are_those_of_the_publication_and_a_tenth_is_val(name, train, test):
-    sizes = registry.spec("dataset", name).info["sizes"]
+    info = registry.spec("dataset", name).info
+    sizes = info["sizes"]
     assert (sizes["train"] + sizes["val"], sizes["test"], sizes["val"]) == (train, test, train // 10)
+    assert info["drawn_val"]["val_size"] == sizes["val"]

@@ -179,13 +179,6 @@ def test_what_cannot_be_fetched_is_named_with_its_place(root, monkeypatch, refus
         prepared(root)
 
 
-def test_another_archive_is_refused(root, monkeypatch, settings, refuses):
-    pack(root, monkeypatch, settings)
-    (root / "blur.tar").write_bytes(b"not it")
-    with refuses(DataError, "blur.tar is not the published file"):
-        prepared(root)
-
-
 def test_a_setting_that_is_missing_or_twice_there_is_named(root, monkeypatch, settings, refuses):
     unpack(root, monkeypatch, {place: settings[place] for place in settings if place != ("fog", 5)}, {})
     with refuses(DataError, "has the pictures of 'fog/5' in 0 places"):

@@ -4,12 +4,14 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from calgrid import registry
 from calgrid.datasets import _prepared, open_prepared, prepare
-from calgrid.datasets.base import ImageSplit, ShiftSetting
+from calgrid.datasets.base import ImageSplit, ShiftFamily, ShiftSetting
 from calgrid.datasets.digits import Digits
 from calgrid.datasets.digits_c import DigitsC
 from calgrid.datasets.photos import Photos
@@ -19,17 +21,6 @@ from calgrid.storage.records import read_record, write_record
 
 def contents(folder):
     return {path.name: path.read_bytes() for path in folder.iterdir()}
-
-
-def changed(split, **changes):
-    return ImageSplit(
-        changes.get("images", split.images), changes.get("labels", split.labels), changes.get("rows", split.rows)
-    )
-
-
-def build_as(monkeypatch, change):
-    splits = Digits().build(None)
-    monkeypatch.setattr(Digits, "build", lambda self, data_root: change(splits))
 
 
 def test_preparing_twice_gives_the_same_bytes(digits_dir, digits_c, tmp_path):
@@ -91,59 +82,58 @@ def test_a_shift_family_of_another_base_is_refused(photos, digits_dir, tmp_path)
         prepare("digits_c", tmp_path / "out", base_dir=digits_dir.parent / "photos")
 
 
-def test_an_unknown_data_set_names_the_nearest(tmp_path):
-    with pytest.raises(ConfigError, match="did you mean 'digits'"):
-        prepare("digit", tmp_path / "out")
-
-
 # what was built is checked before anything is written
 
 
-def test_splits_that_share_source_rows_are_refused(monkeypatch, tmp_path):
-    build_as(monkeypatch, lambda s: s | {"val": changed(s["val"], rows=s["test"].rows[:477])})
-    with pytest.raises(DataError, match="val and test of 'digits' share 477 source rows"):
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda s: {"val": replace(s["val"], rows=s["test"].rows[:477])}, "val and test of 'digits' share 477 source"),
+        (
+            lambda s: {"test": replace(s["test"], images=np.vstack([s["train"].images[:1], s["test"].images[1:]]))},
+            "train and test of 'digits' share 1 images of equal content",
+        ),
+        (
+            lambda s: {"val": ImageSplit(*(getattr(s["val"], part)[1:] for part in ("images", "labels", "rows")))},
+            "'val': 476",
+        ),
+        (lambda s: {"val": replace(s["val"], labels=s["val"].labels + 1)}, r"must lie in 0..9, found 1..10"),
+        (
+            lambda s: {"val": replace(s["val"], images=s["val"].images[:, :, :4])},
+            r"\(3, 4, 8\), registered is \(3, 8, 8\)",
+        ),
+    ],
+    ids=["rows", "content", "size", "labels", "shape"],
+)
+def test_splits_other_than_registered_are_refused(monkeypatch, tmp_path, change, message):
+    splits = Digits().build(None)
+    monkeypatch.setattr(Digits, "build", lambda self, data_root: splits | change(splits))
+    with pytest.raises(DataError, match=message):
         prepare("digits", tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
-def test_splits_that_share_an_image_are_refused(monkeypatch, tmp_path):
-    def copy_one(splits):
-        images = splits["test"].images.copy()
-        images[7] = splits["train"].images[3]
-        return splits | {"test": changed(splits["test"], images=images)}
-
-    build_as(monkeypatch, copy_one)
-    with pytest.raises(DataError, match="train and test of 'digits' share 1 images of equal content"):
-        prepare("digits", tmp_path / "out")
-
-
-def test_a_source_of_another_size_is_refused(monkeypatch, tmp_path):
-    def shorten(splits):
-        val = splits["val"]
-        return splits | {"val": ImageSplit(val.images[1:], val.labels[1:], val.rows[1:])}
-
-    build_as(monkeypatch, shorten)
-    with pytest.raises(DataError, match="'val': 476"):
-        prepare("digits", tmp_path / "out")
-
-
-def test_labels_outside_the_classes_are_refused(monkeypatch, tmp_path):
-    build_as(monkeypatch, lambda s: s | {"val": changed(s["val"], labels=s["val"].labels + 1)})
-    with pytest.raises(DataError, match=r"must lie in 0..9, found 1..10"):
-        prepare("digits", tmp_path / "out")
+@pytest.mark.parametrize(
+    "name",
+    [
+        name
+        for name, each in registry.specs("dataset").items()
+        if {"sha256", "md5"} & {*each.info.get("files", [{}])[0]}
+    ],
+)
+def test_another_file_than_the_published_one_is_refused(tmp_path, name):
+    file = registry.spec("dataset", name).info["files"][0]
+    (tmp_path / file["name"]).write_bytes(b"not it")
+    made = registry.load("dataset", name)()
+    with pytest.raises(DataError, match=f"{file['name']} is not the published file .*{file['url']}"):
+        made.build(tmp_path, {}) if isinstance(made, ShiftFamily) else made.build(tmp_path)
 
 
 def test_labels_in_an_ood_set_are_refused(monkeypatch, tmp_path):
     split = Photos().build(None)["test"]
-    monkeypatch.setattr(Photos, "build", lambda self, root: {"test": changed(split, labels=split.labels + 1)})
+    monkeypatch.setattr(Photos, "build", lambda self, root: {"test": replace(split, labels=split.labels + 1)})
     with pytest.raises(DataError, match=r"must lie in -1..-1, found 0..0"):
         prepare("photos", tmp_path / "out")
-
-
-def test_images_of_another_size_are_refused(monkeypatch, tmp_path):
-    build_as(monkeypatch, lambda s: s | {"val": changed(s["val"], images=s["val"].images[:, :, :4])})
-    with pytest.raises(DataError, match=r"shape \(3, 4, 8\), registered is \(3, 8, 8\)"):
-        prepare("digits", tmp_path / "out")
 
 
 def test_settings_other_than_registered_are_refused(monkeypatch, digits_dir, tmp_path):

@@ -69,20 +69,9 @@ def test_a_split_refuses_other_types_and_lengths(images, labels, message):
         ImageSplit(images, labels)
 
 
-def test_digits_have_their_registered_sizes(digits):
-    assert {name: len(split) for name, split in digits.splits.items()} == {"train": 120, "val": 477, "test": 1200}
-
-
 def test_digits_splits_hold_all_source_images_once_and_share_none(digits):
     images = [split.images.reshape(len(split), -1) for split in digits.splits.values()]
     assert len(np.unique(np.concatenate(images), axis=0)) == 1797
-
-
-def test_digits_splits_share_no_source_row():
-    from calgrid.datasets.digits import Digits
-
-    rows = [split.rows for split in Digits().build(None).values()]
-    assert np.array_equal(np.sort(np.concatenate(rows)), np.arange(1797))
 
 
 def test_digits_are_stratified(digits):

@@ -5,7 +5,6 @@ import pytest
 import scipy.io
 from tests.datasets.archives import expect
 
-from calgrid import registry
 from calgrid.configuration.study import Study
 from calgrid.datasets import open_prepared, prepare
 from calgrid.datasets._splits import shuffled_order
@@ -90,10 +89,3 @@ def test_it_is_a_data_set_and_still_the_out_of_distribution_set_of_cifar(make_co
     wanted = {key.dataset: evaluation.families for key, evaluation in study.evaluations.items()}
     assert wanted == {"cifar10": ["ood/svhn"], "svhn": ["ood/cifar10"]}
     assert study.data_units() == ["cifar10", "svhn"]
-
-
-def test_registered_sizes_are_those_of_the_published_files():
-    info = registry.spec("dataset", "svhn").info
-    assert info["sizes"]["train"] + info["sizes"]["val"] == 73_257
-    assert info["sizes"]["test"] == 26_032
-    assert info["drawn_val"]["val_size"] == info["sizes"]["val"] == 73_257 // 10

@@ -101,11 +101,6 @@ def test_rows_are_the_sorted_paths_whatever_the_order_of_the_archive(root, membe
         assert sorted(WNIDS)[label] == WNIDS[number % 3]
 
 
-def test_no_row_is_in_two_splits_and_none_is_lost(root):
-    rows = np.concatenate([split.rows for split in TinyImagenet().build(root).values()])
-    assert np.array_equal(np.sort(rows), np.arange(36 + TEST))
-
-
 def test_grey_pictures_get_three_equal_channels(root, members):
     splits = TinyImagenet().build(root)
     rows = np.concatenate([splits[name].rows for name in ("train", "val")])
@@ -113,13 +108,6 @@ def test_grey_pictures_get_three_equal_channels(root, members):
     grey = [row for row, name in enumerate(train_names()) if name.endswith("_4.JPEG")]
     assert len(grey) == 3
     assert all(np.array_equal(images[grey, 0], images[grey, channel]) for channel in (1, 2))
-
-
-def test_preparing_again_gives_the_same_bytes(root):
-    for name in ("one", "two"):
-        prepare("tiny_imagenet", root / name, data_root=root)
-    for path in (root / "one").iterdir():
-        assert path.read_bytes() == (root / "two" / path.name).read_bytes()
 
 
 def test_the_registered_split_gives_val_fifty_of_each_class():
@@ -217,12 +205,6 @@ def test_a_picture_that_is_missing_is_named(tmp_path, monkeypatch, members):
     del members[f"{ROOT}/val/images/val_3.JPEG"]
     write(tmp_path, monkeypatch, members)
     with pytest.raises(DataError, match=r"has no member 'tiny-imagenet-200/val/images/val_3.JPEG'"):
-        TinyImagenet().build(tmp_path)
-
-
-def test_another_file_is_refused_and_the_right_one_named(tmp_path):
-    (tmp_path / "tiny-imagenet-200.zip").write_bytes(b"not it")
-    with pytest.raises(DataError, match=r"6 bytes instead of 248,100,043.*cs231n"):
         TinyImagenet().build(tmp_path)
 
 
