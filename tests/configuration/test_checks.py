@@ -299,31 +299,18 @@ class TestExternal:
             Study({"study": "s", "external": {}}, home)
 
 
-class TestDevice:
-    def test_cuda_without_a_gpu_is_refused_where_jobs_run_here(self, make_config, home, refuses, monkeypatch):
-        monkeypatch.setattr(jobs, "GPU_DEVICES", ())
-        with refuses(ConfigError, "device: 'cuda' was asked for but this machine has no GPU", "device: cpu or auto"):
-            Jobs(make_config(device="cuda"), home, local=True)
+def test_cuda_without_a_gpu_is_refused_where_jobs_run_here(make_config, home, refuses, monkeypatch):
+    monkeypatch.setattr(jobs, "GPU_DEVICES", ())
+    with refuses(ConfigError, "device: 'cuda' was asked for but this machine has no GPU", "device: cpu or auto"):
+        Jobs(make_config(device="cuda"), home, local=True)
 
 
-class TestProtocolFiles:
-    @pytest.fixture
-    def workflow(self, tmp_path, home):
-        (tmp_path / "workflow").symlink_to(home / "workflow")
-        folder = tmp_path / "config" / "protocols"
-        folder.mkdir(parents=True)
-        return tmp_path
-
-    @pytest.mark.parametrize(
-        ("text", "parts"),
-        [
-            ("description: d\nepochs: 3\n", ["protocol 'digits': the key 'batch_size' is missing"]),
-        ],
-    )
-    def test_a_broken_file_is_named(self, workflow, make_config, refuses, text, parts):
-        (workflow / "config" / "protocols" / "digits.yaml").write_text(text)
-        with refuses(ConfigError, *parts):
-            Study(make_config(), workflow)
+def test_a_broken_protocol_file_is_named(tmp_path, home, make_config, refuses):
+    (tmp_path / "workflow").symlink_to(home / "workflow")
+    (tmp_path / "config" / "protocols").mkdir(parents=True)
+    (tmp_path / "config" / "protocols" / "digits.yaml").write_text("description: d\nepochs: 3\n")
+    with refuses(ConfigError, "protocol 'digits': the key 'batch_size' is missing"):
+        Study(make_config(), tmp_path)
 
 
 HEAD = "paper,table,dataset,backbone,method,calibrator,metric,shift,severity,value,unit,suspect"

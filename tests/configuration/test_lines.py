@@ -25,12 +25,6 @@ def test_lines_go_into_the_manifest_by_protocol(make_config):
     assert Plan(Study(config, HOME)).manifest()["lines"] == {"digits": "both", "quick": "both"}
 
 
-def test_lines_change_nothing_but_what_is_reported(make_config):
-    with_lines, without = (Plan(Study(make_config(lines=lines), HOME)) for lines in ({"one": ["digits"]}, {}))
-    for key in without.study.evaluations:
-        assert with_lines.calibrate(key) == without.calibrate(key)
-
-
 @pytest.mark.parametrize(
     ("lines", "parts"),
     [

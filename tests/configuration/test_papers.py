@@ -97,14 +97,6 @@ def test_a_study_names_papers(make_config, home):
     assert json.loads(json.dumps(manifest)) == manifest
 
 
-def test_papers_change_nothing_but_what_is_reported(make_config, home):
-    with_papers, without = (Plan(Study(make_config(papers=names), home)) for names in (["smart", "maccal"], []))
-    assert without.manifest()["papers"] == []
-    assert list(with_papers.study.runs) == list(without.study.runs)
-    keys = without.study.evaluations
-    assert [with_papers.calibrate(key) for key in keys] == [without.calibrate(key) for key in keys]
-
-
 def test_an_edited_number_or_table_is_noticed(make_config, home, tmp_path):
     for folder in ("config", "workflow"):
         shutil.copytree(home / folder, tmp_path / folder)

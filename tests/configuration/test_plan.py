@@ -36,6 +36,7 @@ def fingerprints(make_config, home):
 
 OVERRIDE = [{"match": {"method": "mbls"}, "set": {"margin": 3}}]
 SECOND = [{"match": {"method": "tst"}, "set": {"hidden": 32}}]
+QUESTION = {"question": "Is it better?", "method": "mbls", "against": "ce"}
 CHANGES = {
     "a calibrator more": ({"grid": {"calibrators": ["none", "ts", "iso"]}}, of("calibrate")),
     "a calibrator seed more": ({"grid": {"calibrator_seeds": [0, 1]}}, set()),
@@ -61,6 +62,10 @@ CHANGES = {
     "other description": ({"protocol": {"description": "the same, in other words"}}, set()),
     "a default given": ({"protocol": {"export_features": False}}, set()),
     "other name of the study": ({"study": "other"}, set()),
+    "lines": ({"lines": {"one": ["p"]}}, set()),
+    "papers": ({"papers": ["smart", "maccal"]}, set()),
+    "a question": ({"statistics": {"comparisons": [QUESTION]}}, set()),
+    "a probe": ({"grid": {"probes": ["few"]}, "probes": {"few": {"base": "margin_attack", "samples": 20}}}, set()),
 }
 
 

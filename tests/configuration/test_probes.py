@@ -37,14 +37,6 @@ def test_a_variant_has_all_options_and_its_own_name(plan_of):
     assert spec["run_fingerprint"] == plan.run_fingerprint(key_of(plan))
 
 
-def test_probes_change_no_other_fingerprint(plan_of):
-    without, probed = plan_of(), plan_of({"probes": ["few"]}, probes=SMALL)
-    for key in without.study.runs:
-        for stage in ("train", "predict", "calibrate"):
-            assert getattr(without, stage)(key) == getattr(probed, stage)(key)
-    assert without.data("digits") == probed.data("digits")
-
-
 def test_a_study_without_probes_says_nothing_of_them(plan_of):
     assert "probes" not in json.dumps(plan_of().manifest())
 

@@ -63,6 +63,11 @@ def maccal():
     return study_of("maccal")
 
 
+@pytest.fixture(scope="module")
+def smart(tmp_path_factory):
+    return study_of("smart", tmp_path_factory.mktemp("data"))
+
+
 def runs_with(study, **where):
     return sum(all(getattr(key, axis) == value for axis, value in where.items()) for key in study.runs)
 
@@ -70,7 +75,8 @@ def runs_with(study, **where):
 def wanted(study):
     """Places of the cells of a paper's tables, each with its method and second stage."""
     (paper,) = study.papers
-    for table in paper["tables"]:
+    # of SMART's Figure 5 there is a study of its own
+    for table in (table for table in paper["tables"] if table["id"] != "smart_figure5"):
         for row in table["rows"]:
             for column in table["columns"]:
                 place = cell_key(table, row, column)
@@ -78,15 +84,24 @@ def wanted(study):
                     yield from ((run_method(at), at) for at in expanded(place, table["means"]))
 
 
-@pytest.mark.parametrize("name", ["fedlas", "maccal"])
+@pytest.mark.parametrize("name", ["fedlas", "maccal", "smart"])
 def test_every_cell_of_every_table_gets_a_number(name, request):
     study = request.getfixturevalue(name)
-    have = {(key.method, key.dataset, key.backbone): each for key, each in study.evaluations.items()}
     for method, place in wanted(study):
-        evaluation = have[method, place["dataset"], place["backbone"]]
-        assert place["calibrator"] in evaluation.calibrators, place
-        means = ["mean"] if evaluation.families else []
-        assert place["shift"] in ("", *means, *evaluation.families), place
+        assert [
+            each
+            for key, each in study.evaluations.items()
+            if (key.method, key.dataset, key.backbone) == (method, place["dataset"], place["backbone"])
+            and place["calibrator"] in each.calibrators
+            and place["fit_on"] in each.fit_on
+            and place["shift"] in ("", *each.families, *shifts_of(each))
+        ], place
+
+
+def shifts_of(evaluation):
+    """Names of corruptions of the families of an evaluation, and that of their mean."""
+    infos = [registry.spec("dataset", name.removeprefix("ood/")).info for name in evaluation.families]
+    return ["mean" for _ in infos[:1]] + [shift for info in infos for shift in info.get("shifts", ())]
 
 
 #: figures whose other methods are shown as they were trained: the method whose runs the probe measures
@@ -113,6 +128,7 @@ def test_every_figure_can_be_drawn_at_each_place_that_its_list_names(name, tmp_p
         axes = {axis: entry[axis] for axis in ("dataset", "backbone", "method") if entry[axis]}
         for values in itertools.product(*axes.values()):
             assert planned(study, dict(zip(axes, values, strict=True)), entry), (entry["number"], values)
+        assert set(entry["shift"]) <= {family for each in planned(study, {}, entry) for family in each.families}
         probe = entry["needs"].removeprefix("the probe ")
         if probe != entry["needs"]:
             axes["method"] = MEASURED.get(entry["figure"], entry["method"])
@@ -138,6 +154,14 @@ def test_runs_of_maccal(maccal):
     assert len(maccal.runs) == len(maccal.evaluations) == total == 268
     first = [key for key, run in maccal.runs.items() if run.first_stage is None]
     assert len(first) == 13 * cells + 6  # thirteen full trainings a cell, and six strengths of mixing
+
+
+def test_runs_of_smart(smart):
+    """Eight cells of six losses; six networks on ImageNet and -LT, five on -Sketch; six with calibrators' variants."""
+    assert len(smart.runs) == 8 * 6 + 6 + 6 + 5 + 6
+    assert {tuple(each.calibrator_seeds) for each in smart.evaluations.values()} == {(1, 2, 3, 4, 5)}
+    shifted = {key.backbone for key in smart.runs if smart.families(key) == ["imagenet_c"]}
+    assert shifted == {key.backbone for key in smart.runs if "imagenet" in key.backbone} - {"imagenet_wide_resnet50"}
 
 
 def test_second_stages_start_from_the_runs_of_the_first(maccal):
