@@ -29,7 +29,7 @@ KINDS = (
 )
 
 
-def test_every_figure_is_a_picture_of_sane_size(figures):
+def test_every_figure_is_a_picture_of_sane_size_and_there_is_no_other(figures):
     names = {path.name for path in figures.iterdir()}
     suffixes = ("png", "svg", "pdf")
     assert names == {"index.json", *(f"{kind}_digits_resnet8.{suffix}" for kind in KINDS for suffix in suffixes)}

@@ -6,7 +6,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from calgrid.reporting.figure import Frame
-from calgrid.reporting.figures import FIGURES, sensitivity, write_figures
+from calgrid.reporting.figures import sensitivity, write_figures
 from calgrid.reporting.index import read_index
 from calgrid.reporting.plotting import lines
 from calgrid.reporting.study import StudyData
@@ -144,9 +144,3 @@ def test_captions_name_seeds_and_samples(factors, tmp_path):
     assert "240 images" in entries["sensitivity"]["caption"]
     assert "means over 3 seeds" in entries["retention"]["caption"]
     assert entries["retention"]["category"] == "Training"
-
-
-def test_other_studies_have_neither(study, external):
-    kinds = [kind for kind in FIGURES if kind.id in ("retention", "sensitivity", "calibrator_sensitivity")]
-    for written in (study, external):
-        assert all(kind.collect(*open_study(written)).empty for kind in kinds)

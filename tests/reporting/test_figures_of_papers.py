@@ -68,11 +68,6 @@ def test_strength_and_slope_are_those_that_smoothed_the_samples(ablation):
     assert strength.to_numpy() == pytest.approx(samples["smoothing"].to_numpy(), rel=1e-5)
 
 
-def test_without_an_adaptive_strength_there_is_no_curve(study):
-    data = StudyData(study.folder, study.manifest)
-    assert smoothing_curve.collect(data, data.groups[0]).empty
-
-
 # temperature for a confidence -------------------------------------------------------------------------------------
 
 
@@ -144,11 +139,6 @@ def test_means_are_of_the_settings_of_the_summary(several):
     for metric in ("mce", "aece"):
         expected = rows[rows["metric"] == metric].groupby("method")["mean"].mean()
         assert dict(found[found["metric"] == metric].groupby("method")["mean"].mean()) == pytest.approx(dict(expected))
-
-
-def test_a_single_setting_has_no_mean(study):
-    data = StudyData(study.folder, study.manifest)
-    assert method_means.collect(data, data.groups[0]).empty
 
 
 def test_bars_are_errors_of_the_baseline_on_each_backbone(several):
@@ -245,25 +235,6 @@ def test_lists_name_figures_that_exist(name):
     assert named <= {kind.id for kind in FIGURES}
 
 
-@pytest.mark.parametrize("name", PAPERS)
-def test_runs_of_a_list_are_in_the_grid_of_the_paper(name, tmp_path):
-    """What a list asks for, the configuration of the paper plans."""
-    from calgrid.configuration.study import Study
-
-    config = yaml.safe_load((HOME / "config" / "papers" / f"{name}.yaml").read_text())
-    study = Study({**config, "data_root": str(tmp_path)}, HOME)
-    for entry in study.papers[0]["figures"]:
-        about = [
-            (key, wanted)
-            for key, wanted in study.evaluations.items()
-            if all(getattr(key, axis) in entry[axis] for axis in ("dataset", "backbone") if entry[axis])
-        ]
-        for axis in ("dataset", "backbone", "method"):
-            assert set(entry[axis]) <= {getattr(key, axis) for key, _ in about}, entry["number"]
-        assert set(entry["calibrator"]) <= {each for _, wanted in about for each in wanted.calibrators}
-        assert set(entry["shift"]) <= {family for _, wanted in about for family in wanted.families}
-
-
 @pytest.fixture
 def listed(several):
     """State of each entry of a list, by number, for entries of an index."""
@@ -336,11 +307,6 @@ def test_report_leads_from_the_list_to_the_figure(several, tmp_path):
     assert "data are missing" not in page.split('id="figures-of-papers"')[0]
     assert "runs are missing: imagenet/imagenet_vit_b16" in page
     assert json.loads((tmp_path / "figures" / "index.json").read_text())[0]["place"]["dataset"] == "digits"
-
-
-def test_without_papers_there_is_no_list(study):
-    data = StudyData(study.folder, study.manifest)
-    assert figure_lists(data, []) == []
 
 
 @pytest.mark.parametrize(

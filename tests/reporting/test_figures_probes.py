@@ -16,7 +16,7 @@ from scipy.stats import pearsonr, spearmanr
 
 from calgrid.errors import StateError
 from calgrid.reporting.figure import Frame
-from calgrid.reporting.figures import FIGURES, write_figures
+from calgrid.reporting.figures import write_figures
 from calgrid.reporting.index import read_index
 from calgrid.reporting.papers.fedlas import feature_profiles, misjudged
 from calgrid.reporting.papers.maccal import confidence_histogram, embedding, masked_inference, prototype_angles
@@ -167,14 +167,6 @@ def test_every_figure_is_drawn_with_a_caption_and_the_same_bytes(build_probed, t
         with Image.open(path) as picture:
             assert 600 <= picture.size[0] <= 1400
             assert 0.005 < (np.asarray(picture.convert("L")) < 200).mean() < 0.7
-
-
-def test_studies_without_probes_have_none_of_them(study, external):
-    kinds = [kind for kind in FIGURES if kind.id in (*DRAWN, "confidence_histogram")]
-    assert len(kinds) == 7
-    for written in (study, external):
-        data = StudyData(written.folder, written.manifest)
-        assert all(kind.collect(data, data.groups[0]).empty for kind in kinds)
 
 
 def test_tables_come_by_method_in_the_order_of_the_study_with_all_seeds(build_probed, opened):

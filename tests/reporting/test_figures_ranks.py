@@ -63,11 +63,6 @@ def test_captions_name_settings_and_warn_of_the_pool(settings, tmp_path):
     assert "networks of ce" in entries["calibrator_critical_difference"]["caption"]
 
 
-def test_one_setting_has_no_diagram(study):
-    data = StudyData(study.folder, study.manifest)
-    assert all(diagrams.collect(kind, data, data.groups[0]).empty for kind in ("method", "calibrator"))
-
-
 def test_what_is_missing_from_a_setting_leaves_the_comparison_not_the_setting(settings, tmp_path):
     summary = settings.summary
     gone = (summary["method"] == "mmce") & summary["backbone"].isin(["resnet8", "resnet20"])

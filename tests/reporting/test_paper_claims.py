@@ -166,7 +166,6 @@ def smart(tables):  # noqa: F811
     return build
 
 
-@pytest.mark.slow
 def test_claims_about_fits_of_one_network_are_told_by_resamples(smart):
     row = line(smart(0.02)["claims"], LOSSES)
     assert (row["Verdict"], row["Holds"], row["With runs"]) == ("**confirmed**", "48", "48 of 48")
@@ -188,7 +187,6 @@ def test_fits_that_agree_do_not_hide_the_choice_of_test_images(smart):
     assert own["std_fit"].to_numpy() == pytest.approx(np.full(48, 0.0001 * np.sqrt(2.5 / 5)))
 
 
-@pytest.mark.slow
 def test_cells_show_the_spread_of_the_fits_and_say_so(smart):
     table = smart(0.02)["2"]
     cells = table.frame[(table.frame["protocol"] == "p") & (table.frame["calibrator"] == "smart")]

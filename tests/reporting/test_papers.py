@@ -1,6 +1,5 @@
 """Tables of papers: on published numbers alone their ranks and best cells, and ours beside them where there are any."""
 
-import json
 import math
 import re
 from html.parser import HTMLParser
@@ -402,10 +401,3 @@ def study_mean(study, method):
     metrics = pd.read_parquet(study.folder / "metrics.parquet")
     rows = metrics.query(f"method == '{method}' and calibrator == 'none' and split == 'test' and metric == 'ece'")
     return rows["value"].mean()
-
-
-def test_studies_that_name_no_paper_have_no_such_table(build, tmp_path):
-    study = build(methods=("ce", "ls"), seeds=(0, 1))
-    write_tables(study.folder, {**study.manifest, "papers": []}, tmp_path / "out")
-    assert not list((tmp_path / "out").glob("*_table*.tex"))
-    assert all("page" not in entry for entry in json.loads((tmp_path / "out" / "index.json").read_text()))

@@ -49,9 +49,3 @@ def test_ece_stands_beside_its_debiased_value_and_its_null(written, read_markdow
     assert {"ECE (%) ↓", "ECE debiased (%) ↓", "ECE null (%)", "Accuracy (%) ↑"} < set(rows[0])
     text = (out / "soft_labels.md").read_text()
     assert "free of the noise of labels though not of that of images" in text
-
-
-def test_without_a_known_truth_there_is_no_table(written):
-    _, out = written()
-    assert not (out / "soft_labels.md").exists()
-    assert (out / "calibrators.md").exists()

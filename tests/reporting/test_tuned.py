@@ -60,12 +60,6 @@ def test_the_caption_says_how_it_was_chosen(written):
     assert "NLL of its uncalibrated network on validation rows" in text
 
 
-def test_without_tuning_there_is_no_table(build, tmp_path):
-    study = build(shifts=(), ood=(), resamples=0)
-    write_tables(study.folder, study.manifest, tmp_path / "out")
-    assert not (tmp_path / "out" / "tuned.md").exists()
-
-
 def test_the_finding_says_what_is_left_of_the_differences(written):
     study, out = written
     candidates = {name: [["quick", method] for method in listed] for name, listed in LISTS.items()}
