@@ -111,7 +111,7 @@ def test_samples_with_an_impossible_label_are_left_out_and_counted(problem, id):
     np.testing.assert_array_equal(problem.predict(with_them), problem.predict(without))
 
 
-@pytest.mark.parametrize("id", ["vs", "ms_odir", "dirichlet", "svs", "sms"])
+@pytest.mark.parametrize("id", ["cts", "vs", "ms_odir", "dirichlet", "svs", "sms"])
 def test_constants_added_to_rows_of_the_validation_data_change_nothing(problem, held_out, id):
     moved = problem.replace(logits=problem.logits + np.arange(600)[:, None] % 7)
     np.testing.assert_allclose(held_out.predict(moved.fit(id)), held_out.predict(problem.fit(id)), atol=1e-5)
@@ -240,12 +240,3 @@ def test_fewer_samples_than_folds_get_the_strongest_penalty():
 def test_many_classes_are_refused_with_an_alternative(id):
     with pytest.raises(DataError, match="at most 200 classes, got 201: use 'svs'"):
         build_calibrator(id).fit(np.zeros((3, 201)), np.array([0, 1, 2]))
-
-
-def test_many_classes_are_fine_for_vectors():
-    generator = np.random.default_rng(0)
-    logits = generator.normal(size=(20, 1000))
-    labels = logits.argmax(axis=1)
-    for id in ("vs", "svs", "cts"):
-        probabilities = build_calibrator(id).fit(logits, labels).predict_proba(logits)
-        np.testing.assert_allclose(probabilities.sum(axis=1), 1.0, atol=1e-9)

@@ -17,12 +17,7 @@ from calgrid.calibrators._temperature_network import T_MAX, NetworkObjective, bo
 from calgrid.calibrators._validation import check_logits
 from calgrid.calibrators.smart import Smart
 from calgrid.errors import StateError
-
-
-def ece(probabilities, labels, n_bins=15):
-    top, right = probabilities.max(axis=1), probabilities.argmax(axis=1) == labels
-    bins = np.searchsorted(np.linspace(0, 1, n_bins + 1)[1:-1], top, side="left")
-    return np.abs(np.bincount(bins, weights=top - right, minlength=n_bins)).sum() / len(labels)
+from calgrid.metrics import ece
 
 
 @pytest.mark.parametrize(("hidden_layers", "weights"), [(1, 49), (2, 321)])

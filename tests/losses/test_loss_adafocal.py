@@ -88,13 +88,6 @@ class TestBins:
         expected = np.interp(np.linspace(0, n, bins + 1), np.arange(n), np.sort(values))
         np.testing.assert_allclose(equal_mass_edges(torch.tensor(values), bins).numpy(), expected, rtol=0, atol=1e-15)
 
-    def test_edges_by_hand(self):
-        # positions 0, 2, 4 clamped to 3
-        values = torch.tensor([0.9, 0.6, 0.8, 0.7], dtype=torch.float64)
-        assert equal_mass_edges(values, 2).tolist() == pytest.approx([0.6, 0.8, 0.9])
-        # positions 0, 4/3, 8/3, 3
-        assert equal_mass_edges(values, 3).tolist() == pytest.approx([0.6, 0.7 + 0.1 / 3, 0.8 + 0.2 / 3, 0.9])
-
     def test_gaps_by_hand(self):
         # (0.5, 0.7]: 0.6 right, 0.7 wrong; (0.7, 0.8]: empty; (0.8, 1]: 0.9 right; 0.5 lies in no bin
         confidence = torch.tensor([0.5, 0.6, 0.7, 0.9], dtype=torch.float64)

@@ -68,14 +68,9 @@ class TestEveryLoss:
             assert torch.isfinite(grad).all()
         assert all(p.grad is None or torch.isfinite(p.grad).all() for p in loss.parameters())
 
-    def test_takes_a_batch_of_one(self, name):
-        total, grad = gradient(build(name), make_batch(n=1))
-        assert torch.isfinite(total)
-        assert torch.isfinite(grad).all()
-
-    def test_takes_two_classes(self, name):
-        batch = make_batch(c=2)
-        total, grad = gradient(build_loss(name, 2), batch)
+    @pytest.mark.parametrize(("n", "c"), [(1, C), (N, 2)])
+    def test_takes_a_batch_of_one_and_two_classes(self, name, n, c):
+        total, grad = gradient(build_loss(name, c), make_batch(n=n, c=c))
         assert torch.isfinite(total)
         assert torch.isfinite(grad).all()
 

@@ -1,7 +1,5 @@
 """Cross-entropy, label smoothing, margin penalties, Brier, entropy penalty and ACLS, by hand and against torch."""
 
-import math
-
 import pytest
 import torch
 import torch.nn.functional as F
@@ -11,8 +9,6 @@ from tests.losses.cases import random_batch
 
 from calgrid.losses import build_loss
 
-THREE_TO_ONE = torch.tensor([[math.log(3.0), 0.0]])  # probabilities 3/4, 1/4
-
 
 @settings(deadline=None, max_examples=30)
 @given(seed=st.integers(0, 10_000), alpha=st.floats(0.0, 1.0))
@@ -20,12 +16,6 @@ def test_label_smoothing_equals_torch(seed, alpha):
     logits, labels = random_batch(seed)
     expected = F.cross_entropy(logits, labels, label_smoothing=alpha)
     torch.testing.assert_close(build_loss("ls", 6, alpha=alpha)(logits, labels), expected)
-
-
-def test_label_smoothing_puts_one_minus_alpha_plus_alpha_over_c_on_the_label():
-    # C = 2, alpha = .2: mass .9 on the label, .1 on the other class
-    expected = -(0.9 * math.log(0.75) + 0.1 * math.log(0.25))
-    assert build_loss("ls", 2, alpha=0.2)(THREE_TO_ONE, torch.tensor([0])).item() == pytest.approx(expected, abs=1e-6)
 
 
 class TestMarginLabelSmoothing:
@@ -55,12 +45,6 @@ class TestMarginLabelSmoothing:
         logits, labels = random_batch(2)
         loss = build_loss("mbls", 6)
         torch.testing.assert_close(loss(logits + 50, labels), loss(logits, labels), rtol=1e-5, atol=1e-4)
-
-
-@settings(deadline=None, max_examples=30)
-@given(seed=st.integers(0, 10_000))
-def test_the_brier_score_lies_between_zero_and_two(seed):
-    assert 0 <= build_loss("brier", 6)(*random_batch(seed)).item() <= 2
 
 
 def test_entropy_penalty_with_the_mean_over_classes_is_c_times_weaker():
