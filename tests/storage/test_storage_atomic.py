@@ -5,7 +5,9 @@ import json
 import math
 import os
 
+import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -19,6 +21,8 @@ from calgrid.storage.atomic import (
     write_json,
     write_text,
 )
+from calgrid.storage.checkpoint import save_checkpoint, save_resume_state
+from calgrid.storage.logits import Logits, write_logits
 
 
 def names(folder):
@@ -60,12 +64,27 @@ def test_a_crash_before_the_first_file_leaves_none(tmp_path):
     assert names(tmp_path) == []
 
 
-def test_a_full_disk_is_one_sentence_and_keeps_the_old_file(full_disk, refuses):
+def logits(path, size):
+    write_logits(path, Logits(np.arange(size), np.zeros(size, int), np.random.default_rng(0).normal(size=(size, 3))))
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda path, size: write_bytes(path, b"x" * size),
+        lambda path, size: save_checkpoint(path, {"a": {"w": torch.ones(size)}}, {}),
+        lambda path, size: save_resume_state(path, {"w": torch.ones(size)}),
+        logits,
+    ],
+    ids=["bytes", "checkpoint", "resume state", "logits"],
+)
+def test_a_full_disk_is_one_sentence_and_keeps_the_old_file(full_disk, refuses, write):
     path = full_disk / "file"
-    write_text(path, "old")
-    with refuses(StateError, "The disk is full while writing", str(path), "free some space and run again"):
-        write_bytes(path, b"x" * 64 * 1024)
-    assert path.read_text() == "old"
+    write(path, 10)
+    old = path.read_bytes()
+    with refuses(StateError, f"The disk is full while writing {path}", "free some space and run again"):
+        write(path, 100_000)
+    assert path.read_bytes() == old
     assert names(full_disk) == ["file"]
 
 

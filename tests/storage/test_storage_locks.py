@@ -89,6 +89,14 @@ def left_over(path):
     return [each.name for each in path.parent.iterdir()]
 
 
+def assert_taken(path, wait=0):
+    """The lock is ours at once, or after a wait, and nothing of it or of its last owner stays."""
+    with OwnerLock(path, WHAT, wait=wait):
+        assert json.loads(path.read_text())["pid"] == os.getpid()
+        assert left_over(path) == ["train.lock"]
+    assert left_over(path) == []
+
+
 def age(path, seconds):
     moment = time.time() - seconds
     os.utime(path, (moment, moment))
@@ -168,18 +176,14 @@ def test_the_lock_of_a_killed_process_is_taken_over(path, holder, reaped):
             assert time.monotonic() < end
             time.sleep(0.01)
     assert path.exists()
-    with OwnerLock(path, WHAT, wait=0):
-        assert json.loads(path.read_text())["pid"] == os.getpid()
-        assert left_over(path) == ["train.lock"]
-    assert left_over(path) == []
+    assert_taken(path)
 
 
 @needs_proc
 def test_a_process_that_only_has_the_number_of_the_owner_is_not_the_owner(path, holder):
     reused = {**json.loads(path.read_text()), "process_start": "1"}
     write(path, reused)
-    with OwnerLock(path, WHAT, wait=0):
-        assert json.loads(path.read_text())["pid"] == os.getpid()
+    assert_taken(path)
 
 
 def test_without_proc_a_running_process_of_that_number_is_the_owner(path, dead, monkeypatch, refuses):
@@ -188,15 +192,13 @@ def test_without_proc_a_running_process_of_that_number_is_the_owner(path, dead, 
     with refuses(StateError, f"process {os.getpid()}"), OwnerLock(path, WHAT, wait=0):
         pass
     write(path, {**dead, "process_start": ""})
-    with OwnerLock(path, WHAT, wait=0):
-        assert json.loads(path.read_text())["pid"] == os.getpid()
+    assert_taken(path)
 
 
 @pytest.mark.parametrize("pid", [0, -1, None, "x"])
 def test_a_lock_of_this_host_without_a_process_is_nobodys(path, dead, pid):
     write(path, {"token": "0", "host": dead["host"], "pid": pid})
-    with OwnerLock(path, WHAT, wait=0):
-        assert json.loads(path.read_text())["pid"] == os.getpid()
+    assert_taken(path)
 
 
 @pytest.fixture
@@ -218,9 +220,7 @@ class TestOwnerOnAnotherHost:
 
     def test_is_presumed_dead_when_it_has_stopped(self, path):
         age(path, locks.STALE_SECONDS + 1)
-        with OwnerLock(path, WHAT, wait=0):
-            assert json.loads(path.read_text())["pid"] == os.getpid()
-        assert left_over(path) == []
+        assert_taken(path)
 
     @pytest.mark.parametrize("wrong", [-1e6, 1e6])
     def test_is_judged_by_the_times_of_the_file_system_alone(self, path, monkeypatch, refuses, wrong):
@@ -231,8 +231,7 @@ class TestOwnerOnAnotherHost:
                 pass
         age(path, locks.STALE_SECONDS + 1)
         monkeypatch.setattr(time, "time", lambda: true() + wrong)
-        with OwnerLock(path, WHAT, wait=0):
-            assert json.loads(path.read_text())["pid"] == os.getpid()
+        assert_taken(path)
 
 
 class TestOwnerOnAHostWithAWrongClock:
@@ -267,9 +266,7 @@ class TestOwnerOnAHostWithAWrongClock:
     @pytest.mark.parametrize("behind", [3600, -3600, 1e7, -1e7])
     def test_is_presumed_dead_when_it_has_stopped(self, path, behind):
         age(path, behind)
-        with OwnerLock(path, WHAT, wait=5):
-            assert json.loads(path.read_text())["pid"] == os.getpid()
-        assert left_over(path) == []
+        assert_taken(path, wait=5)
 
 
 def test_who_was_replaced_is_told_so(path, dead, refuses):
@@ -305,9 +302,7 @@ def test_an_unreadable_lock_counts_as_held_until_it_is_stale(path, refuses, cont
     with refuses(StateError, "process ? on ?"), OwnerLock(path, WHAT, wait=0):
         pass
     age(path, locks.STALE_SECONDS + 1)
-    with OwnerLock(path, WHAT, wait=0):
-        assert json.loads(path.read_text())["pid"] == os.getpid()
-    assert left_over(path) == []
+    assert_taken(path)
 
 
 def test_a_lock_that_is_released_between_two_looks_is_taken_even_without_waiting(path, dead, monkeypatch):
@@ -358,9 +353,7 @@ class TestTakeOver:
         write(path, dead)
         claimer = {**dead, "token": "1" * 32}
         write(path.with_name(f"train.lock.takeover-{dead['token']}"), claimer)
-        with OwnerLock(path, WHAT, wait=0):
-            assert json.loads(path.read_text())["pid"] == os.getpid()
-        assert left_over(path) == []
+        assert_taken(path)
 
 
 @pytest.mark.parametrize("links", ["links", "no links"])
@@ -398,9 +391,7 @@ def test_it_works_on_a_file_system_without_hard_links(path, dead, monkeypatch, r
     with OwnerLock(path, WHAT, wait=0), refuses(StateError, str(os.getpid())), OwnerLock(path, WHAT, wait=0):
         pass
     write(path, dead)
-    with OwnerLock(path, WHAT, wait=0):
-        assert json.loads(path.read_text())["pid"] == os.getpid()
-    assert left_over(path) == []
+    assert_taken(path)
 
 
 def test_the_waiting_time_comes_from_the_environment(path, holder, monkeypatch, refuses):
