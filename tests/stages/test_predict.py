@@ -37,6 +37,13 @@ def run(plan, data, tmp_path_factory):
     return out
 
 
+@pytest.fixture
+def out(run, tmp_path):
+    """A folder with the run's checkpoint and nothing else."""
+    shutil.copyfile(run / "model.safetensors", tmp_path / "model.safetensors")
+    return tmp_path
+
+
 def export(plan, data, out, families=FAMILIES, spec=None):
     folders = {family: data / family.removeprefix("ood/") for family in families}
     return predict(
@@ -91,7 +98,7 @@ def test_shift_file_holds_every_setting_over_the_same_test_labels(run, data):
         assert np.array_equal(stored.index[rows], np.arange(len(labels)))
 
 
-def test_a_family_is_predicted_some_settings_at_a_time_to_the_same_logits(run, plan, data, tmp_path, monkeypatch):
+def test_a_family_is_predicted_some_settings_at_a_time_to_the_same_logits(run, plan, data, out, monkeypatch):
     whole = read_logits(run / "logits/last/digits_c.parquet")
     stage = sys.modules[predict.__module__]
     held, write = [], stage.write_logits
@@ -103,9 +110,6 @@ def test_a_family_is_predicted_some_settings_at_a_time_to_the_same_logits(run, p
 
     monkeypatch.setattr(stage, "GROUP_ROWS", 2 * rows + 1)
     monkeypatch.setattr(stage, "write_logits", counting)
-    out = tmp_path / "run"
-    out.mkdir()
-    (out / "model.safetensors").write_bytes((run / "model.safetensors").read_bytes())
     export(plan, data, out, ["digits_c"])
     path = out / "logits/last/digits_c.parquet"
     assert max(held) == 2 * rows
@@ -195,10 +199,7 @@ def test_exporting_again_gives_the_same_bytes(run, plan, data):
     assert path.read_bytes() == before
 
 
-def test_features_are_exported_on_request_for_val_and_test(run, plan, data, tmp_path):
-    out = tmp_path / "run"
-    out.mkdir()
-    (out / "model.safetensors").write_bytes((run / "model.safetensors").read_bytes())
+def test_features_are_exported_on_request_for_val_and_test(run, plan, data, out):
     spec = {**plan.predict(key("ce")), "export_features": True}
     export(plan, data, out, ["ood/photos"], spec)
     test = read_logits(out / "logits/last/test.parquet")
@@ -212,10 +213,7 @@ def test_features_are_exported_on_request_for_val_and_test(run, plan, data, tmp_
     assert np.array_equal(bias, head["head.bias"].numpy())
 
 
-def test_features_of_shifts_are_exported_on_request(run, plan, data, tmp_path):
-    out = tmp_path / "run"
-    out.mkdir()
-    (out / "model.safetensors").write_bytes((run / "model.safetensors").read_bytes())
+def test_features_of_shifts_are_exported_on_request(plan, data, out):
     spec = {**plan.predict(key("ce")), "export_features": "all"}
     export(plan, data, out, ["ood/photos", "digits_c"], spec)
     weight, bias = read_head(out / "logits/last/head.safetensors", spec["fingerprint"])
@@ -248,10 +246,7 @@ def test_a_diverged_network_is_named_and_writes_nothing(run, plan, data, tmp_pat
     assert not (out / "predict.json").exists()
 
 
-def test_a_study_with_other_families_leaves_those_of_the_first(run, plan, data, tmp_path):
-    out = tmp_path / "run"
-    out.mkdir()
-    (out / "model.safetensors").write_bytes((run / "model.safetensors").read_bytes())
+def test_a_study_with_other_families_leaves_those_of_the_first(run, plan, data, out):
     export(plan, data, out, families=["ood/photos"])
     before = (out / "logits/last/ood/photos.parquet").read_bytes()
     assert export(plan, data, out, families=["digits_c"])
@@ -265,10 +260,7 @@ def test_a_study_with_other_families_leaves_those_of_the_first(run, plan, data, 
         ).read_bytes()
 
 
-def test_logits_of_other_families_that_are_damaged_are_not_kept(run, plan, data, tmp_path):
-    out = tmp_path / "run"
-    out.mkdir()
-    (out / "model.safetensors").write_bytes((run / "model.safetensors").read_bytes())
+def test_logits_of_other_families_that_are_damaged_are_not_kept(plan, data, out):
     export(plan, data, out, families=["ood/photos"])
     (out / "logits/last/ood/photos.parquet").unlink()
     assert export(plan, data, out, families=["digits_c"])
@@ -293,14 +285,13 @@ def test_a_run_that_crops_trains_and_scores_on_the_middle(data, tmp_path):
     assert read_logits(tmp_path / "logits/last/test.parquet").logits[:50] == pytest.approx(expected.numpy(), abs=1e-4)
 
 
-def test_test_images_of_other_constants_leave_training_and_validation_alone(run, plan, data, tmp_path):
+def test_test_images_of_other_constants_leave_training_and_validation_alone(run, plan, data, out):
     config = small_study()
     config["protocols"]["quick"]["test_normalisation"] = {"digits": "imagenet"}
     other = Plan(Study(config, HOME))
     assert other.train(key("ce")) == plan.train(key("ce"))
     assert other.predict(key("ce"))["fingerprint"] != plan.predict(key("ce"))["fingerprint"]
-    (tmp_path / "model.safetensors").write_bytes((run / "model.safetensors").read_bytes())
-    export(other, data, tmp_path, spec=other.predict(key("ce")))
+    export(other, data, out, spec=other.predict(key("ce")))
 
     states, description = load_checkpoint(run / "model.safetensors")
     network, _ = build_network(description["spec"], 10)
@@ -313,8 +304,8 @@ def test_test_images_of_other_constants_leave_training_and_validation_alone(run,
         images = (torch.tensor(split.images[:50]).float() / 255 - mean) / std
         with torch.no_grad():
             expected = network.eval()(images).numpy()
-        stored, before = (read_logits(folder / f"logits/last/{name}.parquet").logits[:50] for folder in (tmp_path, run))
+        stored, before = (read_logits(folder / f"logits/last/{name}.parquet").logits[:50] for folder in (out, run))
         assert stored == pytest.approx(expected, abs=1e-4)
         assert np.abs(stored - before).max() > 0.1
-    val, before = (read_logits(folder / "logits/last/val.parquet").logits for folder in (tmp_path, run))
+    val, before = (read_logits(folder / "logits/last/val.parquet").logits for folder in (out, run))
     assert np.array_equal(val, before)
