@@ -395,10 +395,6 @@ def test_a_file_that_is_no_text_is_refused_by_name(losses, refuses, content, sai
 
 @pytest.mark.parametrize(("kind", "name"), COMPONENTS)
 class TestEveryComponent:
-    def test_has_a_name_that_fits_paths_and_configurations(self, kind, name):
-        assert re.fullmatch(r"[a-z][a-z0-9_]*", name)
-        assert registry.spec(kind, name).id == name
-
     def test_says_what_it_is_and_where_it_comes_from(self, kind, name):
         spec = registry.spec(kind, name)
         assert spec.source.strip()
@@ -432,8 +428,3 @@ class TestEveryComponent:
         defaults = {p.name: p.default for p in accepted if p.kind is p.KEYWORD_ONLY and p.name in spec.options}
         common = COMMON_OPTIONS.get(kind, {})
         assert defaults == {key: o.default for key, o in spec.options.items() if key not in common}
-
-
-def test_losses_and_procedures_share_no_name():
-    """Both are methods: a name must mean one of them."""
-    assert not set(registry.specs("loss")) & set(registry.specs("procedure"))

@@ -257,39 +257,29 @@ class TestSpecifications:
 
 class TestExit:
     @pytest.fixture
-    def command(self, monkeypatch):
-        """``calgrid list methods`` does what the test says."""
+    def ends_with(self, monkeypatch):
+        """``calgrid list methods`` ends with an error."""
 
-        def set_to(function):
-            monkeypatch.setattr("calgrid.cli.listing.list_kind", function)
+        def set_to(error):
+            def end(_):
+                raise error
+
+            monkeypatch.setattr("calgrid.cli.listing.list_kind", end)
 
         return set_to
 
-    def test_a_run_that_was_stopped_has_a_code_of_its_own(self, calgrid, command):
+    def test_a_run_that_was_stopped_has_a_code_of_its_own(self, calgrid, ends_with):
         class StoppedError(StateError):
             pass
 
-        def stop(_):
-            raise StoppedError("Stopped by SIGTERM: run again to continue.")
-
-        command(stop)
+        ends_with(StoppedError("Stopped by SIGTERM: run again to continue."))
         done = calgrid("list", "methods")
         assert (done.code, done.err) == (EXIT_STOPPED, "calgrid list: Stopped by SIGTERM: run again to continue.\n")
 
-    def test_a_fault_of_ours_shows_its_traceback(self, calgrid, command):
-        def fault(_):
-            raise KeyError("ours")
-
-        command(fault)
-        with pytest.raises(KeyError):
-            calgrid("list", "methods")
-
-    def test_an_error_of_the_file_system_that_is_no_path_of_the_user_shows_its_traceback(self, calgrid, command):
-        def fault(_):
-            raise TimeoutError(110, "timed out")
-
-        command(fault)
-        with pytest.raises(TimeoutError):
+    @pytest.mark.parametrize("error", [KeyError("ours"), TimeoutError(110, "timed out")])
+    def test_a_fault_that_is_no_path_of_the_user_shows_its_traceback(self, calgrid, ends_with, error):
+        ends_with(error)
+        with pytest.raises(type(error)):
             calgrid("list", "methods")
 
     @pytest.mark.parametrize(
@@ -299,18 +289,12 @@ class TestExit:
             (OSError(36, "Too long", "a/b"), ["The path a/b is too long", "give shorter names"]),
         ],
     )
-    def test_what_the_file_system_says_of_a_path_is_one_sentence(self, fails, command, error, parts):
-        def fault(_):
-            raise error
-
-        command(fault)
+    def test_what_the_file_system_says_of_a_path_is_one_sentence(self, fails, ends_with, error, parts):
+        ends_with(error)
         fails("list", "methods", parts=["calgrid list: ", *parts])
 
-    def test_ctrl_c_is_one_line(self, calgrid, command):
-        def interrupted(_):
-            raise KeyboardInterrupt
-
-        command(interrupted)
+    def test_ctrl_c_is_one_line(self, calgrid, ends_with):
+        ends_with(KeyboardInterrupt())
         done = calgrid("list", "methods")
         assert (done.code, done.err) == (130, "calgrid list: Interrupted.\n")
 

@@ -76,12 +76,6 @@ def test_a_models_run_starts_from_published_weights_and_is_predicted_from_its_ow
     assert published == [True, False, False, False]  # its own first weights only: predict, the question above, tst
 
 
-def test_published_weights_are_part_of_the_fingerprint(plan, tuned):
-    spec = tuned.train(run("ce"))
-    assert spec["protocol"]["pretrained"] is True
-    assert plan.train(key("ce"))["protocol"]["pretrained"] is False
-
-
 def test_images_of_a_wrong_size_are_refused_before_the_first_step(plan, data, tmp_path, refuses):
     """Where a configuration does not tell their size, planning could not know."""
     spec = copy.deepcopy(dict(plan.train(key("ce"))))

@@ -35,15 +35,6 @@ def spec(**external):
     return {"key": KEY, "external": {"kind": "logits", "test": "test.npz", **external}, "fingerprint": "f1"}
 
 
-def test_an_import_is_recorded(tmp_path, val_file, rows_file):
-    import_run(spec(val="val.npz"), [val_file, rows_file], tmp_path / "run")
-    record = json.loads((tmp_path / "run" / "predict.json").read_text())
-    assert record["fingerprint"] == record["spec"]["fingerprint"]
-    assert record["seconds"] > 0
-    assert record["peak_memory_mb"] > 10
-    assert "cpu" in record["environment"]
-
-
 def published(out):
     return [read_logits(out / f"logits/last/{name}.parquet") for name in ("val", "test")]
 
@@ -107,7 +98,11 @@ class TestImport:
             "fingerprint": "f1",
         }
         assert val.metadata["split"] == "val"
-        assert json.loads((out / "predict.json").read_text())["fingerprint"] == "f1"
+        record = json.loads((out / "predict.json").read_text())
+        assert record["fingerprint"] == record["spec"]["fingerprint"] == "f1"
+        assert record["seconds"] > 0
+        assert record["peak_memory_mb"] > 10
+        assert "cpu" in record["environment"]
 
     def test_without_val_the_test_rows_are_split(self, tmp_path, rows_file):
         out = tmp_path / "run"

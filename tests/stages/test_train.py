@@ -119,23 +119,6 @@ def test_two_processes_at_once_write_the_run_once(plan, data, tmp_path, undistur
     assert_same_bytes(out, undisturbed)
 
 
-@pytest.mark.slow
-def test_a_second_live_writer_is_refused_by_name(plan, data, tmp_path):
-    out = tmp_path / "run"
-    first = command(*train_arguments(plan, data, out, "fedlas_ls", resume_every=0))
-    wait_for(lambda: resume_states(out), first)
-    first.send_signal(signal.SIGSTOP)  # alive, and certain not to finish in between
-    try:
-        second = command(*train_arguments(plan, data, out, "fedlas_ls"), CALGRID_LOCK_WAIT="0")
-        _, messages = second.communicate(timeout=300)
-        assert second.returncode == 2
-        assert f"is being written by process {first.pid}" in messages
-    finally:
-        first.send_signal(signal.SIGCONT)
-        first.communicate(timeout=300)
-    assert first.returncode == 0
-
-
 def test_second_stage_starts_from_the_tested_checkpoint_of_its_first(plan, data, tmp_path):
     train(plan.train(key("ce")), data / "digits", tmp_path / "ce", device="cpu")
     checkpoint = tmp_path / "ce" / "model.safetensors"
@@ -167,26 +150,6 @@ def test_a_forced_rerun_trains_again_and_gives_the_same_bytes(plan, data, tmp_pa
     shutil.copytree(undisturbed, out)
     assert train(plan.train(key("fedlas_ls")), data / "digits", out, device="cpu")
     assert_same_bytes(out, undisturbed)
-
-
-def test_full_disk_is_one_sentence_and_leaves_nothing_behind(plan, data, tmp_path, monkeypatch, capsys):
-    """Every file system call of the last write fails as a full disk makes it fail."""
-    import errno
-
-    from calgrid.cli import main
-    from calgrid.storage import checkpoint
-
-    def full(*_args, **_options):
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(checkpoint, "write_arrays", full)
-    out = tmp_path / "run"
-    code = main([str(part) for part in train_arguments(plan, data, out, "ce", device="cpu")])
-    message = capsys.readouterr().err.splitlines()[-1]
-    assert code == 2
-    assert "The disk is full while writing" in message
-    assert not (out / "model.safetensors").exists()
-    assert not list(out.rglob("*.tmp"))
 
 
 @pytest.mark.slow
