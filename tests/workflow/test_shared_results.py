@@ -103,7 +103,7 @@ def test_lost_snakemake_records_cannot_mix_configurations(done):
     )
     log = (done.root / "results/logs/tiny/aggregate.log").read_text()
     assert result.returncode != 0
-    assert "made with another configuration or code version" in log
+    assert "belongs to another configuration or code version" in log
     assert log.count("=== calgrid aggregate, ") == 2, "an attempt goes on in the log of those before"
     after = contents(done.root / "results/tiny")
     parts = {path for path in before if "parts" in path.parts}

@@ -12,6 +12,7 @@ from calgrid.errors import StateError
 from calgrid.progress import log
 from calgrid.storage.arrays import read_arrays, write_arrays
 from calgrid.storage.atomic import write_bytes
+from calgrid.storage.records import check_fingerprint
 
 Tensors = dict[str, torch.Tensor]
 #: of the SHA-256 that resume state begins with
@@ -50,12 +51,7 @@ def load_checkpoint(path: Path, fingerprint: str | None = None) -> tuple[dict[st
     for key, tensor in arrays.items():
         group, _, name = key.partition("/")
         states.setdefault(group, {})[name] = tensor
-    found = description.get("fingerprint")
-    if fingerprint is not None and found != fingerprint:
-        raise StateError(
-            f"The checkpoint {path} belongs to another configuration or code version (fingerprint {found}, expected "
-            f"{fingerprint}): train that run again."
-        )
+    check_fingerprint(description, fingerprint, f"checkpoint {path}", "train that run again")
     return states, description
 
 

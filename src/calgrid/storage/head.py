@@ -4,8 +4,8 @@ from pathlib import Path
 
 import numpy as np
 
-from calgrid.errors import StateError
 from calgrid.storage.arrays import read_arrays, write_arrays
+from calgrid.storage.records import check_fingerprint
 
 Head = tuple[np.ndarray, np.ndarray]
 
@@ -27,9 +27,5 @@ def read_head(path: Path, fingerprint: str) -> Head | None:
     if not path.is_file():
         return None
     arrays, description = read_arrays(path, "head")
-    if (found := description.get("fingerprint")) != fingerprint:
-        raise StateError(
-            f"The head {path} belongs to another configuration or code version (fingerprint {found}, expected "
-            f"{fingerprint}): delete it and run again."
-        )
+    check_fingerprint(description, fingerprint, f"head {path}")
     return arrays["weight"], arrays["bias"]

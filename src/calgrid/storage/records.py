@@ -62,6 +62,23 @@ def read_record(path: Path, what: str = "record") -> dict[str, Any]:
     return content
 
 
+def check_fingerprint(
+    facts: Mapping[str, Any], expected: str | None, what: str, mend: str = "delete it and run again"
+) -> None:
+    """Raise StateError unless the facts of a file hold the fingerprint that is expected; any will do for None.
+
+    Parameters
+    ----------
+    what : the file in messages, with its path. mend : what to do about another fingerprint.
+    """
+    found = facts.get("fingerprint")
+    if expected is not None and found != expected:
+        raise StateError(
+            f"The {what} belongs to another configuration or code version (fingerprint {found}, expected {expected}): "
+            f"{mend}."
+        )
+
+
 def listed(folder: Path, names: Iterable[str]) -> dict[str, dict[str, Any]]:
     """Size and SHA-256 of files below a folder, for a record."""
     return {name: {"bytes": (folder / name).stat().st_size, "sha256": sha256_of(folder / name)} for name in names}

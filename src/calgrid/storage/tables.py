@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 from calgrid.errors import DataError, StateError
 from calgrid.storage.atomic import replacing
 from calgrid.storage.logits import METADATA_KEY, count_groups, read_metadata, read_table
+from calgrid.storage.records import check_fingerprint
 
 Table: TypeAlias = pa.Table
 #: types of columns as tables store them, by their pandas names
@@ -213,12 +214,7 @@ def read_result(
     StateError : as in :func:`read_frame`, or there is a column missing or of another type.
     """
     table = read_table(path, what)
-    found = read_metadata(table).get("fingerprint")
-    if fingerprint is not None and found != fingerprint:
-        raise StateError(
-            f"The {what} {path} was made with another configuration or code version (fingerprint {found}, expected "
-            f"{fingerprint}): delete it and run again."
-        )
+    check_fingerprint(read_metadata(table), fingerprint, f"{what} {path}")
     try:
         if columns is None or table.schema.equals(_schema(columns)):
             return table
