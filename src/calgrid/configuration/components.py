@@ -48,13 +48,9 @@ class ComponentCatalog:
     ConfigError : a variant has the name of a registered component, or an unknown base or option.
     """
 
-    #: kind in messages and, in the plural, key of the configuration
+    #: kind in messages and, in the plural, key of the configuration; registered kinds that it holds
     kind: ClassVar[str]
-
-    @property
-    def kinds(self) -> tuple[str, ...]:
-        """Registered kinds that it holds."""
-        return (self.kind,)
+    kinds: ClassVar[tuple[str, ...]]
 
     def __init__(self, variants: Mapping[str, Mapping[str, Any]] = NONE) -> None:
         self.variants = variants
@@ -85,7 +81,7 @@ class ComponentCatalog:
 class ProbeCatalog(ComponentCatalog):
     """All probes that a configuration can name."""
 
-    kind = "probe"
+    kind, kinds = "probe", ("probe",)
 
     def resolve(self, name: str, where: str) -> NamedComponent:
         """Return a probe with all options filled in."""
@@ -96,7 +92,7 @@ class ProbeCatalog(ComponentCatalog):
 class CalibratorCatalog(ComponentCatalog):
     """All calibrators that a configuration can name."""
 
-    kind = "calibrator"
+    kind, kinds = "calibrator", ("calibrator",)
 
     def __init__(self, variants: Mapping[str, Mapping[str, Any]] = NONE) -> None:
         super().__init__(variants)
@@ -171,7 +167,7 @@ class MethodCatalog(ComponentCatalog):
     datasets : data sets that overrides can match.
     """
 
-    kind = "method"
+    kind, kinds = "method", METHODS
 
     def __init__(
         self,
@@ -184,11 +180,6 @@ class MethodCatalog(ComponentCatalog):
         self.datasets = datasets or DatasetCatalog({})
         for number, override in enumerate(self.overrides):
             self._check_override(override, f"overrides[{number}]")
-
-    @property
-    def kinds(self) -> tuple[str, ...]:
-        """Registered kinds that it holds."""
-        return METHODS
 
     def _registered(self) -> Mapping[str, registry.ComponentSpec]:
         return registered_methods()

@@ -15,7 +15,7 @@ from calgrid import plugins, registry
 from calgrid.configuration import checks
 from calgrid.configuration.components import CalibratorCatalog, Method, MethodCatalog, ProbeCatalog, RunContext
 from calgrid.configuration.config import Config, Grid
-from calgrid.configuration.datasets import DatasetCatalog
+from calgrid.configuration.datasets import DatasetCatalog, as_list
 from calgrid.configuration.files import fill_defaults, validate
 from calgrid.configuration.papers import Paper, paper
 from calgrid.configuration.protocols import (
@@ -126,8 +126,7 @@ class Study:
         for number, file in enumerate(self.published()):
             checks.check_published(file, f"published[{number}]")
         for number, override in enumerate(overrides):
-            wanted = override["match"].get("protocol", [])
-            for name in [wanted] if isinstance(wanted, str) else wanted:
+            for name in as_list(override["match"].get("protocol")):
                 self.protocols.get(name, f"overrides[{number}].match")
         self.trained: dict[RunKey, Run] = {}
         self.external: dict[RunKey, ExternalRun] = {}
