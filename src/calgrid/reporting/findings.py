@@ -56,10 +56,13 @@ def _said(row: pd.Series, *metrics: str) -> str:
 
 def _ece(row: pd.Series) -> str:
     """Debiased ECE, beside it the plain one and its null."""
-    debiased, plain, null = (
-        format_with_unit(metric, row[f"{metric}_mean"]) for metric in ("ece_debiased", "ece", "ece_null")
-    )
+    debiased, plain, null = _eces(row)
     return f"debiased ECE {debiased} (plain {plain}, null {null})"
+
+
+def _eces(row: pd.Series) -> list[str]:
+    """Mean debiased ECE, plain ECE and null of the plain one."""
+    return [format_with_unit(metric, row[f"{metric}_mean"]) for metric in ("ece_debiased", "ece", "ece_null")]
 
 
 def _interval(data: StudyData, row: pd.Series, metric: str) -> str:
@@ -115,9 +118,7 @@ def _baseline(data: StudyData, group: Group) -> str:
     if rows.empty:
         return ""
     row = rows.iloc[0]
-    debiased, plain, null = (
-        format_with_unit(metric, row[f"{metric}_mean"]) for metric in ("ece_debiased", "ece", "ece_null")
-    )
+    debiased, plain, null = _eces(row)
     return (
         f"{_code(row['method'])} has a debiased ECE of {debiased}{_interval(data, row, 'ece_debiased')}, with "
         f"{_said(row, *WORDS)}. Its plain ECE is {plain}; a perfectly calibrated network with its confidences would "

@@ -28,6 +28,8 @@ from calgrid.storage.tables import read_frame
 CURVES = ("learning_rate", "train_loss", "train_accuracy", "val_nll", "val_accuracy")
 #: epochs that are printed of a training
 SHOWN_EPOCHS = 12
+#: metrics that are printed of the test split
+SAID = ("accuracy", "nll", "ece_debiased", "ece", "ece_null")
 #: characters of a bar of accuracy 1
 BAR = 50
 #: what of the specification of a run says how it was made
@@ -143,7 +145,7 @@ def _course(history: pd.DataFrame) -> str:
 
 def _diagram(data: Logits, probs: NDArray[np.float64], sums: BinSums, checkpoint: str) -> str:
     scores = evaluate(probs, data.label, n_bins=len(sums.count))
-    said = ", ".join(f"{text.name(name)} {text.format_with_unit(name, scores[name])}" for name in _said())
+    said = ", ".join(f"{text.name(name)} {text.format_with_unit(name, scores[name])}" for name in SAID)
     lines = [f"{checkpoint} checkpoint, uncalibrated, test split of {text.count(len(data), 'image')}: {said}"]
     lines.append(f"{'confidence %':>14s}{'images':>8s}{'accuracy %':>12s}  # accuracy, | mean confidence")
     for row in bin_frame(sums).itertuples():
@@ -155,10 +157,6 @@ def _diagram(data: Logits, probs: NDArray[np.float64], sums: BinSums, checkpoint
         bar[round(BAR * row.confidence)] = "|"
         lines.append(f"{bounds:>14s}{row.count:>8,}{100 * row.accuracy:>12.1f}  {''.join(bar).rstrip()}")
     return "\n".join(lines)
-
-
-def _said() -> tuple[str, ...]:
-    return ("accuracy", "nll", "ece_debiased", "ece", "ece_null")
 
 
 @mpl.rc_context(style.RC)

@@ -20,11 +20,16 @@ COLUMNS = 4
 ANSWERS = {True: ("#0173b2", "correct", 7, 0.35), False: ("#d55e00", "wrong", 14, 0.9)}
 
 
-def panels(count: int, height: float = 2.1, width: float = 2.0) -> tuple[Figure, list[Axes]]:
-    """Make a figure of ``count`` panels of one scale, at most four beside each other, inches a panel."""
+def _sheet(count: int, width: float, height: float) -> tuple[Figure, int, int]:
+    """Make a figure for ``count`` cells of inches, at most four beside each other; return its lines and columns too."""
     columns = min(COLUMNS, count)
     lines = -(-count // columns)
-    figure = style.new_figure(max(4.2, width * columns), 0.9 + height * lines)
+    return style.new_figure(max(4.2, width * columns), 0.9 + height * lines), lines, columns
+
+
+def panels(count: int, height: float = 2.1) -> tuple[Figure, list[Axes]]:
+    """Make a figure of ``count`` panels of one scale, two inches wide and ``height`` high."""
+    figure, lines, columns = _sheet(count, 2.0, height)
     axes = figure.subplots(lines, columns, sharex=True, sharey=True, squeeze=False).ravel()
     for ax in axes[count:]:
         ax.remove()
@@ -33,13 +38,9 @@ def panels(count: int, height: float = 2.1, width: float = 2.0) -> tuple[Figure,
     return figure, list(axes[:count])
 
 
-def stacked(
-    count: int, width: float, height: float, ratio: float, columns: int = COLUMNS
-) -> tuple[Figure, list[tuple[Axes, Axes]]]:
+def stacked(count: int, width: float, height: float, ratio: float) -> tuple[Figure, list[tuple[Axes, Axes]]]:
     """Make a figure of ``count`` pairs of axes, the upper ``ratio`` times as high as the lower; inches a pair."""
-    columns = min(columns, count)
-    lines = -(-count // columns)
-    figure = style.new_figure(max(4.2, width * columns), 0.9 + height * lines)
+    figure, lines, columns = _sheet(count, width, height)
     grid = figure.add_gridspec(2 * lines, columns, height_ratios=[ratio, 1] * lines)
     pairs = []
     for place in range(count):
