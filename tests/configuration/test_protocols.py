@@ -15,6 +15,8 @@ from calgrid.storage.layout import RunKey
 from calgrid.training.schedule import learning_rate
 
 LINES = ("aclsline", "fcline")
+#: rates at the first and last step of six epochs, the first and last one and those around two milestones
+STEPS = [rate for rate in (0.1, 0.1, 0.01, 0.01, 0.001, 0.001) for _ in range(2)]
 
 
 def catalog(home, **variants):
@@ -39,8 +41,7 @@ def rates(protocol, epochs):
 
 def test_the_rate_falls_to_a_tenth_at_epochs_150_and_250(protocol):
     assert protocol["epochs"] == 350
-    expected = [rate for rate in (0.1, 0.1, 0.01, 0.01, 0.001, 0.001) for _ in range(2)]
-    assert rates(protocol, (0, 149, 150, 249, 250, 349)) == pytest.approx(expected)
+    assert rates(protocol, (0, 149, 150, 249, 250, 349)) == pytest.approx(STEPS)
 
 
 def test_optimiser_batch_and_augmentation_are_the_same_in_both(protocol):
@@ -87,8 +88,7 @@ def test_fine_grained_protocols_differ_in_network_optimiser_and_crop(shipped):
     assert (vit["optimizer"]["name"], vit["optimizer"]["lr"], vit["optimizer"]["weight_decay"]) == ("adamw", 1e-4, 5e-4)
     assert {key for key in cnn if cnn[key] != vit[key]} == {"crop_size", "optimizer"}
     assert (cnn["epochs"], cnn["batch_size"], cnn["pretrained"]) == (200, 16, True)
-    expected = [rate for rate in (0.1, 0.1, 0.01, 0.01, 0.001, 0.001) for _ in range(2)]
-    assert rates(cnn, (0, 79, 80, 159, 160, 199)) == pytest.approx(expected)
+    assert rates(cnn, (0, 79, 80, 159, 160, 199)) == pytest.approx(STEPS)
 
 
 def test_the_protocol_for_an_evening_lets_validation_choose_nothing(shipped):
@@ -103,8 +103,7 @@ def test_tiny_imagenet_differs_in_length_and_batch_only(shipped, line):
     tiny, cifar = (shipped.get(name, "the test") for name in (f"{line}_tiny", line))
     assert tiny["epochs"] == 100
     assert tiny["batch_size"] == 64
-    expected = [rate for rate in (0.1, 0.1, 0.01, 0.01, 0.001, 0.001) for _ in range(2)]
-    assert rates(tiny, (0, 39, 40, 59, 60, 99)) == pytest.approx(expected)
+    assert rates(tiny, (0, 39, 40, 59, 60, 99)) == pytest.approx(STEPS)
     same = set(cifar) - {"epochs", "batch_size", "drop_last", "schedule", "second_stage"}
     assert {key: tiny[key] for key in same} == {key: cifar[key] for key in same}
     second = for_stage(tiny, second=True)
@@ -174,9 +173,7 @@ def test_merging_is_level_by_level_and_leaves_its_arguments_alone():
 KEY = RunKey("published", "imagenet", "imagenet_resnet50", "ce", 1)
 
 
-GRID = {
-    **dict(zip(("protocol", "datasets", "backbones", "methods"), ("published", *([v] for v in KEY[1:4])), strict=True))
-}
+GRID = {"protocol": "published", "datasets": ["imagenet"], "backbones": ["imagenet_resnet50"], "methods": ["ce"]}
 
 
 DATASETS = ["imagenet", "imagenet_lt", "imagenet_sketch"]

@@ -213,18 +213,17 @@ class TestPlanned:
 
     @pytest.fixture
     def planned(self, monkeypatch):
-        def set_to(moment):
-            monkeypatch.setenv("CALGRID_PLANNED_AT", str(moment))
+        def set_to(seconds):
+            monkeypatch.setenv("CALGRID_PLANNED_AT", str(time.time() + seconds))
 
+        set_to(-10)
         return set_to
 
     def test_what_was_completed_after_planning_is_not_computed_again(self, root, planned):
-        planned(time.time() - 10)
         assert run(root)
         assert not run(root, produce=never)
 
     def test_deleted_outputs_are_published_again(self, root, planned):
-        planned(time.time() - 10)
         run(root)
         for name in OUTPUTS:
             (root / name).unlink()
@@ -234,14 +233,12 @@ class TestPlanned:
 
     def test_what_was_completed_before_planning_is_computed_again(self, root, planned):
         """Whoever plans a run wants it: a forced rerun, or one whose input changed."""
-        planned(time.time() - 10)
         run(root, produce=write_all("old"))
-        planned(time.time() + 10)
+        planned(10)
         assert run(root, produce=write_all("new"))
         assert contents(root) == {name: f"new {name}" for name in OUTPUTS}
 
     def test_another_fingerprint_is_computed(self, root, planned):
-        planned(time.time() - 10)
         run(root, "f1", write_all("old"))
         assert run(root, "f2", write_all("new"))
         assert contents(root) == {name: f"new {name}" for name in OUTPUTS}
@@ -249,7 +246,6 @@ class TestPlanned:
 
     def test_outputs_that_the_other_process_did_not_want_are_computed(self, root, planned):
         """Two studies share a prediction, but one of them wants a shift family more."""
-        planned(time.time() - 10)
         run(root, "f1", write("model", "m"), ["model"])
         assert run(root)
         assert len(contents(root)) == 2
@@ -258,9 +254,8 @@ class TestPlanned:
 
     def test_what_is_complete_with_the_same_inputs_is_published_again(self, root, planned, monkeypatch):
         """The job of repaired data runs, and so do those behind it: they find that nothing has changed for them."""
-        planned(time.time() - 10)
         run(root, produce=write_all("old"), inputs={"data": "d1"})
-        planned(time.time() + 10)
+        planned(10)
         assert not run(root, produce=never, inputs={"data": "d1"})
         assert run(root, produce=write_all("new"), inputs={"data": "d2"})
         monkeypatch.setenv("CALGRID_FORCED", "1")
@@ -269,14 +264,12 @@ class TestPlanned:
 
     @pytest.mark.parametrize("name", ["model", "train.json"])
     def test_what_is_damaged_is_computed_again(self, root, planned, name):
-        planned(time.time() - 10)
         run(root, produce=write_all("old"), inputs={})
         flip_a_bit(root / ".calgrid/train/f1" / name)  # and in the published file: they are one
         assert run(root, produce=write_all("new"), inputs={})
         assert contents(root) == {name: f"new {name}" for name in OUTPUTS}
 
     def test_killed_while_publishing_the_next_call_publishes_the_rest(self, root, planned, monkeypatch):
-        planned(time.time() - 10)
         run(root, "f0", write_all("old"))
         link, calls = os.link, []
 
