@@ -311,8 +311,11 @@ def test_groups_are_told_apart_by_what_differs(build, tmp_path, read_markdown):
     ]
 
 
-def test_a_single_seed_shows_its_bootstrap_interval(external, tmp_path, read_markdown):
+def test_tables_of_an_external_study(external, tmp_path, read_markdown):
+    """What was not done has none; a single seed shows its bootstrap interval; one method is not the best of any."""
     write_tables(external.folder, external.manifest, tmp_path)
+    assert {path.stem for path in tmp_path.glob("*.md")} == {"methods", "calibrators", "costs"}
+    assert "**" not in (tmp_path / "methods.md").read_text()
     (rows,) = read_markdown(tmp_path / "calibrators.md").values()
     summary = StudyData(external.folder, external.manifest).summary
     low, high = means(summary, split="test", calibrator="ts").loc["nll", ["ci_low", "ci_high"]]
@@ -320,16 +323,6 @@ def test_a_single_seed_shows_its_bootstrap_interval(external, tmp_path, read_mar
     caption = read_index(tmp_path)[0]["caption"]
     assert "bootstrap intervals over test images" in caption
     assert "one seed" in caption
-
-
-def test_an_external_study_has_no_tables_of_what_was_not_done(external, tmp_path):
-    write_tables(external.folder, external.manifest, tmp_path)
-    assert {path.stem for path in tmp_path.glob("*.md")} == {"methods", "calibrators", "costs"}
-
-
-def test_a_single_method_is_not_the_best_of_anything(external, tmp_path):
-    write_tables(external.folder, external.manifest, tmp_path)
-    assert "**" not in (tmp_path / "methods.md").read_text()
 
 
 def test_a_study_without_uncalibrated_networks_still_has_its_calibrators(build, tmp_path, read_markdown):
