@@ -2,7 +2,7 @@
 
 Hyper-parameters are the keyword-only arguments of ``__init__``: their defaults and annotations are the only place where
 they are written down, and ``limits`` of ``@register`` is the only place of their ranges. A class without ``__init__``
-has those of its base, and ``**options`` stands for the base's others.
+has those of its base, and ``**options`` stands for the base's others. A metric is a function, and has none.
 """
 
 import ast
@@ -28,6 +28,7 @@ KINDS: Mapping[str, tuple[str, str]] = MappingProxyType(
         "dataset": ("datasets", "dataset"),
         "backbone": ("backbones", "backbone"),
         "probe": ("probes", "probe"),
+        "metric": ("metrics", "metric"),
     }
 )
 
@@ -52,6 +53,15 @@ FACTS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = MappingProxyType(
             ("pretrained", "parameters", "num_features", "min_size", "macs", "activations", "max_size", "library"),
         ),
         "probe": ((), ("needs_linear_head",)),
+        "metric": (("lower_is_better", "unit"), ("interval",)),
+    }
+)
+#: what facts of a metric may be; calgrid/metrics/table.py explains them
+METRIC_FACTS: Mapping[str, tuple[Any, ...]] = MappingProxyType(
+    {
+        "lower_is_better": (True, False, None),
+        "unit": ("fraction", "nats", "score", "number"),
+        "interval": ("percentile", "centred", "none"),
     }
 )
 #: kinds of which one file may hold several, each with an id of its own
@@ -61,6 +71,10 @@ METHODS = ("loss", "procedure")
 #: what annotations of hyper-parameters are made of, beside None and Literal
 PLAIN_TYPES = ("bool", "int", "float", "str")
 LIST_TYPES = ("list", "tuple", "Sequence")
+
+
+#: what carries ``@register(...)``
+Registered = ast.ClassDef | ast.FunctionDef
 
 
 @dataclass(frozen=True)
@@ -203,7 +217,7 @@ def _option(module: Module, arg: ast.arg, default: ast.expr | None, where: str) 
 def _check_facts(kind: str, info: Mapping[str, Any], where: str) -> None:
     """Raise ConfigError unless a component gives all facts of its kind, and none that nothing reads."""
     needed, further = FACTS[kind]
-    known = (*needed, *further, "limits", "dataset_defaults")
+    known = (*needed, *further, *(() if kind == "metric" else ("limits", "dataset_defaults")))
     for name in info:
         if name not in known:
             raise unknown_id("fact", name, known, f"{where}: @register")
@@ -214,8 +228,12 @@ def _check_facts(kind: str, info: Mapping[str, Any], where: str) -> None:
     if missing:
         facts = f"the fact{'s' if missing[1:] else ''} {', '.join(missing)}"
         raise ConfigError(
-            f"{where}: @register of a {KINDS[kind][1]} needs {facts} (explained in calgrid/{KINDS[kind][0]}/base.py)."
+            f"{where}: @register of a {KINDS[kind][1]} needs {facts} (explained in calgrid/{KINDS[kind][0]}/"
+            f"{'table' if kind == 'metric' else 'base'}.py)."
         )
+    for name, choices in METRIC_FACTS.items() if kind == "metric" else ():
+        if name in info and info[name] not in choices:
+            raise ConfigError(f"{where}: the fact {name} must be one of {list(choices)}, got {info[name]!r}.")
     if kind == "backbone" and not library:
         _check_sizes(info, where)
 
@@ -242,9 +260,9 @@ def _with_ranges(options: Mapping[str, Option], limits: Mapping[str, Any], where
     return found
 
 
-def _registered(module: Module, where: str) -> Iterator[tuple[ast.ClassDef, dict[str, Any]]]:
-    """Yield the classes of a file that carry ``@register(...)``, and what they give there."""
-    for node in module.classes.values():
+def _registered(kind: str, module: Module, where: str) -> Iterator[tuple[Registered, dict[str, Any]]]:
+    """Yield the classes (functions, of a metric) of a file that carry ``@register(...)``, and what they give there."""
+    for node in (module.functions if kind == "metric" else module.classes).values():
         for mark in node.decorator_list:
             if isinstance(mark, ast.Call) and isinstance(mark.func, ast.Name) and mark.func.id == "register":
                 info: dict[str, Any] = {}
@@ -258,15 +276,25 @@ def read_file(kind: str, path: Path, name: str) -> list[ComponentSpec]:
     """Return the components of a file, the module ``name``; ConfigError if it holds none, or no valid one."""
     where = plugins.shown(name)
     module = Module.of(parse(path, where), name)
-    found = list(_registered(module, where))
+    found = list(_registered(kind, module, where))
     several = kind in SEVERAL and bool(found) and all("id" in info for _, info in found)
     if len(found) != 1 and not several:
         hint = ", or several with an id each" if kind in SEVERAL else ""
-        raise ConfigError(f"{where} must hold exactly one class with @register{hint}, found {len(found)}.")
+        what = "function" if kind == "metric" else "class"
+        raise ConfigError(f"{where} must hold exactly one {what} with @register{hint}, found {len(found)}.")
     return [_read_spec(kind, name, module, cls, info) for cls, info in found]
 
 
-def _read_spec(kind: str, name: str, module: Module, cls: ast.ClassDef, info: dict[str, Any]) -> ComponentSpec:
+def _check_function(node: ast.FunctionDef, where: str) -> None:
+    """Raise ConfigError unless a metric takes what it is called with, and says what it is."""
+    given = node.args
+    if len([*given.posonlyargs, *given.args]) != 3 or given.vararg or given.kwonlyargs or given.kwarg:
+        raise ConfigError(f"{where}: {node.name} must take (probs, labels, n_bins), got ({ast.unparse(given)}).")
+    if not ast.get_docstring(node):
+        raise ConfigError(f"{where}: {node.name} needs a docstring, whose first line says what it measures.")
+
+
+def _read_spec(kind: str, name: str, module: Module, cls: Registered, info: dict[str, Any]) -> ComponentSpec:
     where = plugins.shown(name)
     own = f":{cls.name}" if "id" in info else ""
     id = info.pop("id", name.rpartition(".")[2])
@@ -275,7 +303,9 @@ def _read_spec(kind: str, name: str, module: Module, cls: ast.ClassDef, info: di
         raise ConfigError(f"{where}: {given} {'must be' if own else 'in'} small letters, digits and _, a letter first.")
     if "source" not in info:
         raise ConfigError(f"{where}: @register needs a source.")
-    arguments = module.keyword_only(cls.name).values()
+    if isinstance(cls, ast.FunctionDef):
+        _check_function(cls, where)
+    arguments = module.keyword_only(cls.name).values() if isinstance(cls, ast.ClassDef) else ()
     options = {arg.arg: _option(home, arg, default, where) for arg, default, home in arguments}
     options.update(COMMON_OPTIONS.get(kind, {}))
     source = info.pop("source")

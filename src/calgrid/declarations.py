@@ -2,7 +2,7 @@
 
 import ast
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ from calgrid.errors import ConfigError
 
 @dataclass(frozen=True)
 class Module:
-    """Names at the top level of a module: its classes, its constants, and what it imports from where.
+    """Names at the top level of a module: its classes, functions and constants, and what it imports from where.
 
     Attributes
     ----------
@@ -22,6 +22,7 @@ class Module:
     classes: Mapping[str, ast.ClassDef]
     constants: Mapping[str, ast.expr]
     imported: Mapping[str, tuple[str, str]]
+    functions: Mapping[str, ast.FunctionDef] = field(default_factory=dict)
 
     @classmethod
     def of(cls, tree: ast.Module, name: str = "") -> "Module":
@@ -32,6 +33,7 @@ class Module:
             {node.name: node for node in body if isinstance(node, ast.ClassDef)},
             dict(_constants(body)),
             {alias.asname or alias.name: (module, alias.name) for node, module in imports for alias in node.names},
+            {node.name: node for node in body if isinstance(node, ast.FunctionDef)},
         )
 
     def literal(self, node: ast.expr) -> Any:

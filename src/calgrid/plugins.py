@@ -73,6 +73,12 @@ def use(folders: Iterable[str | Path], where: str = "plugins") -> None:
     found()
 
 
+def export() -> None:
+    """Let processes that this one starts find the same plugins."""
+    if folders := [str(plugin.folder) for plugin in found() if not plugin.installed]:
+        os.environ[VARIABLE] = os.pathsep.join(folders)
+
+
 def forget() -> None:
     """Forget what was read: files, or the environment variable, have changed."""
     for clear in _forget:

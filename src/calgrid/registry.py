@@ -2,14 +2,16 @@
 
 A component (loss, procedure, calibrator, dataset, shift, backbone, probe) lives in ``calgrid/<package>/<id>.py`` or
 ``<plugin>/<package>/<id>.py`` (:mod:`calgrid.plugins`); the file name is the identifier, and the one class in it that
-carries ``@register(...)`` is the component. Backbones and data sets that differ by numbers only may share a file: then
-each class says ``@register(id=...)``. Files that begin with ``_``, and ``base.py``, hold no components. A file that is
+carries ``@register(...)`` is the component. Of the metric of a plugin it is a function; calgrid's own metrics are rows
+of ``metrics/table.py``. Backbones and data sets that differ by numbers only may share a file: then each class says
+``@register(id=...)``. Files that begin with ``_``, and ``base.py``, hold no components. A file that is
 no valid component is left out: only who asks for it is told why.
 
 Planning a grid must not import torch (seconds) for each Snakemake process, so :func:`specs` reads the files with
 :mod:`ast`; :func:`load` imports the one file that is needed.
 """
 
+import ast
 import contextlib
 import dataclasses
 import importlib
@@ -23,13 +25,27 @@ from typing import Any, TypeVar
 
 from calgrid import plugins
 from calgrid.component_files import KINDS, METHODS, ComponentSpec, Option, read_file
-from calgrid.declarations import undefined
+from calgrid.declarations import read_module, undefined
 from calgrid.errors import ConfigError, unknown_id
 from calgrid.extras import say_extra
 
-__all__ = ["KINDS", "ComponentSpec", "Option", "broken", "load", "missing", "register", "spec", "specs"]
+__all__ = [
+    "KINDS",
+    "ComponentSpec",
+    "Option",
+    "broken",
+    "load",
+    "missing",
+    "register",
+    "said_of",
+    "spec",
+    "specs",
+    "taken",
+]
 
-Component = TypeVar("Component", bound=type)
+Component = TypeVar("Component", bound=Callable[..., Any])
+#: where the metrics of calgrid are; their files hold several functions each
+METRIC_TABLE = "calgrid.metrics.table"
 
 
 def register(
@@ -39,7 +55,7 @@ def register(
     dataset_defaults: Mapping[str, Mapping[str, Any]] | None = None,
     **info: Any,
 ) -> Callable[[Component], Component]:
-    """Mark a class as a component.
+    """Mark a class, or the function of a metric, as a component.
 
     All arguments must be literals, or constants of modules of this package or of a plugin: they are also read without
     importing the file.
@@ -64,17 +80,18 @@ def register(
 
 @dataclass(frozen=True)
 class _Read:
-    """Components of a kind by identifier, and why others are none: identifier -> sentence."""
+    """Components of a kind by identifier, why others are none: identifier -> sentence, and what has a name already."""
 
     specs: dict[str, ComponentSpec] = field(default_factory=dict)
     broken: dict[str, str] = field(default_factory=dict)
+    taken: dict[str, str] = field(default_factory=dict)
 
 
 @plugins.cached
 def _read(kind: str) -> _Read:
     """Read the files of a kind, those of calgrid first; imports nothing."""
-    read = _Read()
-    taken: dict[str, ComponentSpec] = {}
+    read = _Read(taken=_metrics_of_the_table() if kind == "metric" else {})
+    all_found: dict[str, ComponentSpec] = {}
     files = [(each, *file) for each in (METHODS if kind in METHODS else (kind,)) for file in _files(each)]
     for each, name, path in sorted(files, key=lambda file: not file[1].startswith(f"{plugins.PACKAGE}.")):
         try:
@@ -84,16 +101,29 @@ def _read(kind: str) -> _Read:
             read.broken.update(dict.fromkeys(_identifiers(path), said) if each == kind else {})
             continue
         for entry in found:
-            if entry.id in taken:
-                read.broken[entry.id] = _double(entry, taken[entry.id])
-            taken.setdefault(entry.id, entry)
-    read.specs.update({id: taken[id] for id in sorted(taken) if taken[id].kind == kind and id not in read.broken})
+            if entry.id in read.taken:  # nobody could tell which one is meant
+                said = f"'{entry.id}' is the {read.taken[entry.id]} already; choose another name."
+                read.broken[entry.id] = f"{plugins.shown(entry.module)}: {said}"
+            all_found.setdefault(entry.id, entry)
+            read.taken.setdefault(entry.id, f"{KINDS[entry.kind][1]} of {plugins.shown(entry.module)}")
+    own = sorted(id for id, entry in all_found.items() if entry.kind == kind and id not in read.broken)
+    read.specs.update({id: all_found[id] for id in own})
     return read
+
+
+def _metrics_of_the_table() -> dict[str, str]:
+    """Identifiers of calgrid's metrics -> where they are; to import them takes SciPy."""
+    rows = ast.walk(read_module(METRIC_TABLE).constants["_ENTRIES"])
+    first = [row.args[0] for row in rows if isinstance(row, ast.Call)]
+    ids = [str(each.value) for each in first if isinstance(each, ast.Constant)]
+    return dict.fromkeys(ids, f"metric of {plugins.shown(METRIC_TABLE)}")
 
 
 def _files(kind: str) -> Iterator[tuple[str, Path]]:
     """Yield the modules that hold components of a kind: name and file."""
     for package, folder in plugins.folders(KINDS[kind][0]):
+        if METRIC_TABLE.startswith(f"{package}."):
+            continue
         paths = sorted(path for path in folder.glob("*.py") if path.name != "base.py" and path.name[0] not in "_.")
         yield from ((f"{package}.{path.stem}", path) for path in paths)
 
@@ -108,15 +138,14 @@ def _unread(name: str, error: Exception) -> str:
     return f"{plugins.shown(name)} cannot be read ({type(error).__name__}: {error}): correct it."
 
 
-def _double(entry: ComponentSpec, first: ComponentSpec) -> str:
-    """Sentence about a second component with an identifier, of which nobody could tell which one is meant."""
-    files = plugins.shown(entry.module), plugins.shown(first.module)
-    return f"{files[0]}: '{entry.id}' is the {KINDS[first.kind][1]} of {files[1]} already; choose another name."
-
-
 def specs(kind: str) -> Mapping[str, ComponentSpec]:
     """All valid components of a kind by identifier, in alphabetical order; imports nothing."""
     return MappingProxyType(_read(kind).specs)
+
+
+def taken(kind: str, name: str) -> str:
+    """Say what has this name, ``loss of calgrid/losses/ce.py``; empty where nothing has. Methods share their names."""
+    return _read(kind).taken.get(name, "")
 
 
 def broken(kind: str) -> list[str]:
@@ -156,18 +185,21 @@ def _check_methods(module: str, class_name: str, kind: str) -> None:
         raise ConfigError(f"{plugins.shown(module)}: the {kind} {class_name} must define {', '.join(absent)}.")
 
 
-def load(kind: str, name: str) -> type:
-    """Import the file of a component and return its class; ConfigError if that fails in the file of a plugin."""
+def load(kind: str, name: str) -> Any:
+    """Import the file of a component and return its class, of a metric its function.
+
+    Raises ConfigError if that fails in the file of a plugin.
+    """
     entry = spec(kind, name)
     module = entry.module.partition(":")[0]
     plugins.importable(module)
-    with say_extra() if entry.origin == plugins.PACKAGE else _imported(module):
+    with say_extra() if entry.origin == plugins.PACKAGE else said_of(module, "cannot be imported"):
         return getattr(importlib.import_module(module), entry.class_name)
 
 
 @contextlib.contextmanager
-def _imported(module: str) -> Iterator[None]:
-    """Turn what a plugin's file raises when it is imported into a sentence."""
+def said_of(module: str, what: str) -> Iterator[None]:
+    """Turn what a plugin's file raises into a ConfigError: the file and the line, ``what`` it does not do, and why."""
     try:
         yield
     except Exception as error:
@@ -176,5 +208,5 @@ def _imported(module: str) -> Iterator[None]:
         frames = [each for each in traceback.extract_tb(error.__traceback__) if Path(each.filename).resolve() == own]
         line = f", line {frames[-1].lineno}," if frames else ""
         raise ConfigError(
-            f"{plugins.shown(module)}{line} cannot be imported ({type(error).__name__}: {error}): correct it."
+            f"{plugins.shown(module)}{line} {what} ({type(error).__name__}: {error}): correct it."
         ) from error

@@ -1,8 +1,8 @@
 """Which calibrator is the best for given logits: cross-validation on the rows that may fit one, never on test."""
 
-import functools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,10 +10,11 @@ from numpy.typing import NDArray
 
 from calgrid import registry
 from calgrid.calibrators import build_calibrator
-from calgrid.errors import ConfigError, DataError, unknown_id
+from calgrid.errors import ConfigError, DataError
 from calgrid.metrics import check_probabilities, evaluate
 from calgrid.metrics.intervals import Resampled, difference_interval, interval, resampled, tails_of
-from calgrid.metrics.table import LABELLED, RANKING
+from calgrid.metrics.table import LABELLED, Metric
+from calgrid.plugin_metrics import find_metric, own_metrics, ranking_metrics
 from calgrid.progress import Progress
 
 Array = NDArray[np.float64]
@@ -79,7 +80,7 @@ def rank_calibrators(
     ----------
     logits : (N, K). labels : (N,). features : (N, d), head : weight (K, d) and bias (K,), where at hand.
     candidates : ids; all that :func:`usable` names by default.
-    rank_by : labelled metric of which more or less is better.
+    rank_by : labelled metric of which more or less is better, perhaps of a plugin.
     folds : at least 2 and at most N. seed : of the folds, the calibrators and the resamples.
     n_resamples : of the bootstrap. level : nominal coverage of the intervals.
 
@@ -92,15 +93,15 @@ def rank_calibrators(
     DataError : an input does not fit. ConfigError : ``folds`` does not fit, no calibrator is left, or ``rank_by`` is no
         such metric.
     """
-    if rank_by not in RANKING:
-        raise unknown_id("metric", rank_by, RANKING, "rank_by")
-    metric = LABELLED[rank_by]
+    if rank_by not in (known := ranking_metrics()):
+        raise registry.missing(["metric"], "metric", rank_by, known, "rank_by")
+    metric, further = find_metric(rank_by), own_metrics([rank_by])
     scores, targets = np.asarray(logits), np.asarray(labels)
     if not 2 <= folds <= len(scores):
         raise ConfigError(f"folds must be at least 2 and at most the {len(scores)} rows, got {folds}.")
     fold = np.random.default_rng(seed).permutation(len(scores)) % folds
     inputs = _Inputs(scores, targets, None if features is None else np.asarray(features), head, fold, seed)
-    measure = functools.partial(_measure, n_bins=n_bins, n_resamples=n_resamples, level=level, seed=seed)
+    measure = partial(_measure, n_bins=n_bins, n_resamples=n_resamples, level=level, seed=seed, further=further)
     found, refused = _measure_all(inputs, usable(features, head) if candidates is None else candidates, measure)
     values = {id: one.scores[rank_by][0] for id, one in found.items()}
     order = sorted(found, key=lambda id: (np.isnan(values[id]), values[id] if metric.lower_is_better else -values[id]))
@@ -159,14 +160,19 @@ class _Measured:
     changed: float
 
 
-def _measure(inputs: _Inputs, id: str, *, n_bins: int, n_resamples: int, level: float, seed: int) -> _Measured:
+def _measure(
+    inputs: _Inputs, id: str, *, n_bins: int, n_resamples: int, level: float, seed: int, further: Sequence[Metric]
+) -> _Measured:
     probs, seconds = inputs.out_of_fold(id)
     predictions = check_probabilities(probs, inputs.labels)
     drawn, bounds = None, {}
     if n_resamples:
-        drawn = resampled(predictions, inputs.labels, n_resamples=n_resamples, seed=seed, n_bins=n_bins)
-        bounds = {name: interval(metric, drawn, tails_of(level)) for name, metric in LABELLED.items()}
-    values = evaluate(predictions, inputs.labels, n_bins=n_bins)
+        drawn = resampled(
+            predictions, inputs.labels, n_resamples=n_resamples, seed=seed, n_bins=n_bins, further=further
+        )
+        metrics = (*LABELLED.values(), *further)
+        bounds = {metric.id: interval(metric, drawn, tails_of(level)) for metric in metrics}
+    values = evaluate(predictions, inputs.labels, n_bins=n_bins, further=further)
     scores = {name: (value, *bounds.get(name, (np.nan, np.nan))) for name, value in values.items()}
     return _Measured(drawn, scores, seconds, inputs.changed(probs))
 

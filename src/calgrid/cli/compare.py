@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from calgrid.cli.files import read
 from calgrid.errors import ConfigError, DataError
+from calgrid.plugin_metrics import find_metric
 from calgrid.stages.user_files import predicted, row_keys
 from calgrid.statistics import paired_bootstrap
 from calgrid.statistics.sampling import NO_VERDICT
@@ -84,8 +85,13 @@ def _text(frame: pd.DataFrame, n_samples: int) -> str:
         lines.append(f"{'':16s}{'difference':>12s}  {'95 % interval':24s}{'sd test':>10s}{'sd seed':>10s}  verdict")
         lines += [_line(row) for row in rows.itertuples()]
     without = dict.fromkeys(frame.loc[frame["verdict"] == NO_VERDICT, "metric"])
-    lines += [f"\n{name}: {WHY_NONE.get(name, 'it does not exist in these runs.')}" for name in without]
+    lines += [f"\n{name}: {_why_none(name)}" for name in without]
     return "\n".join(lines) + "\n"
+
+
+def _why_none(metric: str) -> str:
+    no_interval = "no verdict, as it has no interval."
+    return WHY_NONE.get(metric, no_interval if find_metric(metric).interval == "none" else "it does not exist here.")
 
 
 def _line(row: Any) -> str:

@@ -4,19 +4,21 @@ import argparse
 import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import yaml
 
+from calgrid import registry
 from calgrid.calibrators import Calibrator, build_calibrator, load_calibrator
 from calgrid.cli.ranking import json_interval, ranking_content, ranking_text
 from calgrid.conventions import WORSE
 from calgrid.errors import ConfigError
-from calgrid.metrics import METRICS, bootstrap, bootstrap_soft, evaluate, evaluate_soft
+from calgrid.metrics import Metric, bootstrap, bootstrap_soft, check_probabilities, evaluate, evaluate_soft
+from calgrid.plugin_metrics import find_metric, own_metrics
 from calgrid.progress import log
-from calgrid.registry import spec
 from calgrid.selection import Ranked, rank_calibrators, usable
 from calgrid.stages.user_files import predicted, read_any, read_head_arrays
 from calgrid.storage.atomic import require_writable
@@ -166,7 +168,7 @@ def _fitted(
         id = ranking[0].id
         if target is None:
             return None
-    entry = spec("calibrator", id, "--calibrator")
+    entry = registry.spec("calibrator", id, "--calibrator")
     overrides = entry.resolve(dict(_assignment(text) for text in options.set), where="--set")
     if "seed" in entry.options and not any(text.startswith("seed=") for text in options.set):
         overrides["seed"] = options.seed
@@ -187,7 +189,7 @@ def _ranking(
         if lost := sorted(set(usable(data.features, head)) - set(names)):
             log(f"Left out, as {options.apply} has no features: {', '.join(lost)}.")
     for name in names:
-        spec("calibrator", name, "--calibrator")
+        registry.spec("calibrator", name, "--calibrator")
     return rank_calibrators(
         data.logits,
         data.label,
@@ -216,7 +218,9 @@ def metrics(options: argparse.Namespace) -> None:
     """Print all metrics of one file."""
     data = read(options.file, options.labels, options)
     probs = predicted(data)
-    scores = _scores(probs, data.label, options)
+    further = _own_metrics(probs, data.label, options)
+    measure, resample = partial(evaluate, further=further), partial(bootstrap, further=further)
+    scores = _scores(probs, data.label, options, measure, resample)
     if data.distribution is not None:
         scores |= _scores(probs, data.distribution, options, evaluate_soft, bootstrap_soft)
     if options.json:
@@ -224,7 +228,21 @@ def metrics(options: argparse.Namespace) -> None:
         return
     sys.stdout.write(f"{len(data)} rows, {probs.shape[1]} classes\n")
     for name, (value, low, high) in scores.items():
-        sys.stdout.write(f"{name:18s} {value:10.5f}  {_interval(low, high):22s} {METRICS[name].summary}\n")
+        sys.stdout.write(f"{name:18s} {value:10.5f}  {_interval(low, high):22s} {find_metric(name).summary}\n")
+
+
+def _own_metrics(probs: np.ndarray, labels: np.ndarray, options: argparse.Namespace) -> list[Metric]:
+    """Metrics of plugins that can be computed for a file; the others are named and left out."""
+    predictions, found, broken = check_probabilities(probs, labels), [], registry.broken("metric")
+    for metric in own_metrics():
+        try:
+            metric.function(predictions, predictions.labels, options.bins)
+            found.append(metric)
+        except ConfigError as error:
+            broken.append(str(error))
+    for sentence in broken:
+        log(f"calgrid metrics: {sentence}")
+    return found
 
 
 def _scores(

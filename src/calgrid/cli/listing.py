@@ -22,7 +22,7 @@ from calgrid.progress import log
 
 #: what can be listed -> kinds of the registry
 LISTED = {"methods": METHODS, **{package: (kind,) for kind, (package, _) in registry.KINDS.items()}}
-SINGULAR = dict(registry.KINDS.values()) | {"methods": "method", "metrics": "metric"}
+SINGULAR = dict(registry.KINDS.values()) | {"methods": "method"}
 
 
 def list_kind(options: argparse.Namespace) -> None:
@@ -54,12 +54,14 @@ def _named(kind: str, id: str | None) -> tuple[list[dict[str, Any]], str]:
 
 def _entries(kind: str) -> Iterable[dict[str, Any]]:
     if kind == "metrics":
-        from calgrid.metrics import METRICS
+        from calgrid.plugin_metrics import known_metrics
 
-        for name, metric in METRICS.items():
+        own = registry.specs("metric")
+        for name, metric in known_metrics().items():
             better = {True: "lower", False: "higher", None: "neither"}[metric.lower_is_better]
             facts = {"better": better, "of": metric.kind}
-            yield {"id": name, "summary": metric.summary, "source": metric.source, "facts": facts}
+            file = {"file": plugins.shown(own[name].module)} if name in own else {}
+            yield {**file, "id": name, "summary": metric.summary, "source": metric.source, "facts": facts}
         return
     if kind == "methods":
         yield from map(_entry, registered_methods().values())

@@ -30,7 +30,7 @@ OUT_HELP = (
     "probabilities reads: metrics then prints what calibrate printed"
 )
 FILE_HELP = "logits and labels: .parquet, .csv, .arrow, .npz, .safetensors, .pt; or .npy with --labels"
-NEW_KINDS = ("loss", "procedure", "calibrator", "backbone", "dataset", "probe")
+NEW_KINDS = ("loss", "procedure", "calibrator", "backbone", "dataset", "probe", "metric")
 KINDS = ("methods", "calibrators", "datasets", "backbones", "metrics", "procedures", "losses", "probes")
 
 

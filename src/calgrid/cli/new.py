@@ -6,7 +6,6 @@ import sys
 from importlib import resources
 
 from calgrid import plugins, registry
-from calgrid.component_files import METHODS
 from calgrid.errors import ConfigError
 from calgrid.storage.atomic import write_text
 
@@ -21,10 +20,8 @@ def new(options: argparse.Namespace) -> None:
     files = {folder / package / f"{id}.py": f"{kind}.py", folder / "tests" / f"test_{kind}_{id}.py": f"test_{kind}.py"}
     if there := [path for path in files if path.exists()]:
         raise ConfigError(f"{there[0]} exists already: choose another name, or remove it.")
-    for each in METHODS if kind in METHODS else (kind,):
-        if taken := registry.specs(each).get(id):
-            what = f"{registry.KINDS[each][1]} of {plugins.shown(taken.module)}"
-            raise ConfigError(f"'{id}' is the {what} already: choose another name.")
+    if what := registry.taken(kind, id):
+        raise ConfigError(f"'{id}' is the {what} already: choose another name.")
     templates = {
         path: resources.files("calgrid.templates").joinpath(name).read_text("utf-8") for path, name in files.items()
     }
@@ -35,8 +32,9 @@ def new(options: argparse.Namespace) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_text(path, text.replace("my_component", id).replace("MyComponent", class_name))
         sys.stdout.write(f"wrote {path}\n")
+    named = f" and 'statistics: {{metrics: [{id}]}}'" if kind == "metric" else ""
     sys.stdout.write(
         f"Test it: pytest {folder / 'tests'}\n"
-        f"Use it: write 'plugins: [{folder}]' into a configuration; for other commands, "
+        f"Use it: write 'plugins: [{folder}]'{named} into a configuration; for other commands, "
         f"{plugins.VARIABLE}={folder} calgrid list {package}\n"
     )

@@ -20,6 +20,7 @@ from calgrid.storage.stage import keep_record
 def _manifest(path: Path) -> specs.Manifest:
     manifest = specs.checked(read_record(path, "manifest"), specs.Manifest, f"The manifest {path}")
     plugins.use(manifest["configuration"].get("plugins", ()), f"The manifest {path}: plugins")
+    plugins.export()
     return manifest
 
 
@@ -47,6 +48,7 @@ def _from_configuration(config: Path, run: str, stage: str) -> object:
     from calgrid.configuration.plan import Plan
 
     plan = Plan(read_study(config))
+    plugins.export()
     if stage == "data":
         if run not in plan.study.datasets.configured:
             raise unknown_id("configured data set", run, plan.study.datasets.configured, str(config))

@@ -93,8 +93,7 @@ class Jobs:
             os.environ[variable] = os.pathsep.join(filter(None, [str(folder), os.environ.get(variable)]))
         os.environ.setdefault("CALGRID_PLANNED_AT", str(time.time()))
         os.environ["CALGRID_DEVICE"] = self.device
-        if folders := [str(plugin.folder) for plugin in plugins.found() if not plugin.installed]:
-            os.environ[plugins.VARIABLE] = os.pathsep.join(folders)
+        plugins.export()
         os.environ.setdefault(provenance.COMMIT_VARIABLE, provenance.commit())
 
     @functools.cached_property

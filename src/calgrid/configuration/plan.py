@@ -23,8 +23,8 @@ from calgrid.storage.layout import RunKey, family_unit
 
 #: keys of a protocol that matter after training only
 EXPORT_KEYS = ("export_features", "test_normalisation")
-#: keys of the statistics that matter when a run is scored; paired_resamples need not be there
-SCORING_KEYS = ("bins", "bootstrap", "level", "seed", "paired_resamples")
+#: keys of the statistics that matter when a run is scored; paired_resamples and metrics need not be there
+SCORING_KEYS = ("bins", "bootstrap", "level", "seed", "paired_resamples", "metrics")
 #: keys of a configuration that change no result
 OF_THE_MACHINE = ("device", "keep_models")
 REPORT_MODULES = {
@@ -162,6 +162,11 @@ class Plan:
         """Fingerprint of a calibrator's code and options (JSON)."""
         return fingerprint.of_stage({"name": name, "options": options}, [registry.spec("calibrator", id).module])
 
+    @property
+    def _metric_modules(self) -> list[str]:
+        """Modules of the metrics of plugins, which say what their numbers mean, too."""
+        return [registry.spec("metric", name).module for name in self.study.own_metrics]
+
     @functools.cache  # noqa: B019
     def calibrate(self, key: RunKey) -> specs.CalibrateSpec:
         """Specification of the calibration and scoring of a run in this study."""
@@ -182,7 +187,7 @@ class Plan:
             "disjoint_validation": isinstance(run, Run) and run.protocol["disjoint_validation"],
             "fingerprint": "",
         }
-        return _sealed(spec, ["calgrid.stages.calibrate"])
+        return _sealed(spec, ["calgrid.stages.calibrate", *self._metric_modules])
 
     def _fitted(self, entry: specs.Calibrator, seeds: Iterable[int]) -> specs.FittedCalibrator:
         options = json.dumps(entry["options"], sort_keys=True)
@@ -265,7 +270,7 @@ class Plan:
         if name == "report":  # its templates lie beside the code
             templates = sorted((PACKAGE_ROOT / "reporting").glob("*.j2"))
             files = [fingerprint.digest(path.read_text(encoding="utf-8")) for path in templates]
-        return fingerprint.of_stage({"stage": name, "files": files}, REPORT_MODULES[name])
+        return fingerprint.of_stage({"stage": name, "files": files}, [*REPORT_MODULES[name], *self._metric_modules])
 
 
 def _key(key: RunKey) -> specs.Key:

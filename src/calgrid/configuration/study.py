@@ -159,6 +159,9 @@ class Study:
         # a baseline that was asked for must be there; the default one may be missing (then nothing is tested)
         if "baseline" in config.get("statistics", {}):
             checks.check_compared(config["statistics"]["baseline"], self.evaluations, "statistics.baseline")
+        for name in self.own_metrics:
+            if name not in (own := registry.specs("metric")):
+                raise registry.missing(["metric"], "metric of a plugin", name, own, "statistics.metrics")
         for number, comparison in enumerate(self.config["statistics"]["comparisons"]):
             checks.check_comparison(comparison, self.evaluations, f"statistics.comparisons[{number}]")
 
@@ -269,6 +272,11 @@ class Study:
         """All shift families that the study wants of a run, in a stable order."""
         return sorted(self.evaluations[key].families) if key in self.evaluations else []
 
+    @property
+    def own_metrics(self) -> list[str]:
+        """Metrics of plugins that runs are scored with, beside those of calgrid."""
+        return list(self.config["statistics"].get("metrics", ()))
+
     def data_units(self) -> list[str]:
         """Data sets and shifts that must be prepared."""
         families = {family for key in self.trained for family in self.families(key)}
@@ -279,7 +287,7 @@ class Study:
         return self.methods.idle_overrides({(key.method, self._context(key)) for key in self.trained})
 
     def check_plugins(self) -> None:
-        """Raise ConfigError for a component of a plugin that is used and cannot be imported.
+        """Raise ConfigError for a component of a plugin that is used and cannot be imported, or a metric computed.
 
         It may take seconds, so jobs leave it out, and so does an environment that has Snakemake alone.
         """
@@ -292,6 +300,12 @@ class Study:
         for kind, id in sorted(used):
             if registry.spec(kind, id).origin != plugins.PACKAGE and find_spec("torch") is not None:
                 registry.load(kind, id)
+        if self.own_metrics and find_spec("scipy") is not None:
+            from calgrid.plugin_metrics import check_metric  # noqa: PLC0415  (it imports SciPy)
+
+            counts = {self.datasets.spec(key.dataset).info.get("n_classes") for key in self.trained}
+            for name in self.own_metrics:
+                check_metric(name, sorted(filter(None, counts)))
 
     def check_labels(self) -> None:
         """Raise ConfigError for pictures of one's own that are too few or have other classes than are asked for.

@@ -7,7 +7,7 @@ Calibration errors are sizes of a signed measure, the residuals. Their estimator
 made them too large, from what resampling adds to that measure: see :mod:`calgrid.metrics.intervals`.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -17,6 +17,7 @@ from calgrid.metrics import _binning, _ordered, _weighted, human, kernel, ood, s
 from calgrid.metrics._classwise import ClasswiseBins, classwise_sums
 from calgrid.metrics._inputs import Predictions
 from calgrid.metrics.failure import Confidences, sorted_correct
+from calgrid.metrics.table import Metric
 
 Floats = NDArray[np.float64]
 
@@ -62,6 +63,22 @@ def smooth_estimator(predictions: Predictions) -> Estimator:
         return np.array([smooth.best_witness(positions, row) for row in sums])
 
     return lambda weights: Draws({"smce": each(weights)}, {"smce": each(weights - 1)})
+
+
+def function_estimator(predictions: Predictions, metrics: Sequence[Metric], n_bins: int) -> Estimator:
+    """Estimator of any metrics: a call of each function on the rows of each resample, so give it fewer of them."""
+    rows = np.arange(predictions.n_samples)
+
+    def each(weights: Floats) -> list[float]:
+        drawn = np.repeat(rows, weights.astype(np.int64))
+        one = Predictions(predictions.probs[drawn], predictions.labels[drawn])
+        return [metric.function(one, one.labels, n_bins) for metric in metrics]
+
+    def estimate(weights: Floats) -> Draws:
+        values = np.array([each(row) for row in weights]).T
+        return Draws({metric.id: drawn for metric, drawn in zip(metrics, values, strict=True)}, {})
+
+    return estimate
 
 
 def _means(predictions: Predictions, n_bins: int) -> Estimator:

@@ -1,19 +1,24 @@
 """All metrics of one set of predictions."""
 
+from collections.abc import Iterable
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from calgrid.errors import DataError
 from calgrid.metrics._inputs import Probabilities, check_probabilities, check_rows
-from calgrid.metrics.table import LABELLED, OOD, SOFT
+from calgrid.metrics.table import LABELLED, OOD, SOFT, Metric
 
 
-def evaluate(probs: Probabilities, labels: ArrayLike, *, n_bins: int = 15) -> dict[str, float]:
+def evaluate(
+    probs: Probabilities, labels: ArrayLike, *, n_bins: int = 15, further: Iterable[Metric] = ()
+) -> dict[str, float]:
     """Value of every labelled metric by identifier, in the order of ``METRICS``; inputs are checked once.
 
     Parameters
     ----------
     probs : probabilities (N, K). labels : integers (N,). n_bins : number of confidence bins.
+    further : labelled metrics of your own, which come last.
 
     Raises
     ------
@@ -25,7 +30,8 @@ def evaluate(probs: Probabilities, labels: ArrayLike, *, n_bins: int = 15) -> di
     0.5
     """
     predictions = check_probabilities(probs, labels)
-    return {name: metric.function(predictions, predictions.labels, n_bins) for name, metric in LABELLED.items()}
+    found = (*LABELLED.values(), *further)
+    return {metric.id: metric.function(predictions, predictions.labels, n_bins) for metric in found}
 
 
 def evaluate_ood(probs_id: ArrayLike, probs_ood: ArrayLike) -> dict[str, float]:

@@ -25,8 +25,9 @@ their mean:
 ``none`` : ``ece_null`` is no estimate from the labels; of ``mce``, which its smallest bin decides, we found none.
 
 Intervals are cut to the range of the quantity, as an estimate and its reflection may lie outside. ``smce`` costs a
-dynamic programme a resample: it gets the first 200 of them. A metric that does not exist in
-every resample (no error was drawn) is taken over those in which it does. A single sample has no intervals.
+dynamic programme a resample, a metric of your own (``further``) a call of its function: they get the first 200 of them.
+A metric that does not exist in every resample (no error was drawn) is taken over those in which it does. A single
+sample has no intervals.
 
 ``benchmarks/coverage.md`` shows how often these intervals hold the truth, and percentile, basic, BCa (Efron, JASA 1987)
 and normal intervals, which fail near calibration: a percentile interval of a plain error never holds 0, and keeps the
@@ -35,14 +36,21 @@ difference of two biases in that of two models.
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from calgrid.errors import ConfigError
 from calgrid.metrics import kernel
-from calgrid.metrics._estimators import Draws, labelled_estimators, ood_estimator, smooth_estimator, soft_estimator
+from calgrid.metrics._estimators import (
+    Draws,
+    function_estimator,
+    labelled_estimators,
+    ood_estimator,
+    smooth_estimator,
+    soft_estimator,
+)
 from calgrid.metrics._inputs import Predictions, Probabilities, check_bins, check_probabilities
 from calgrid.metrics.evaluation import ood_scores
 from calgrid.metrics.table import LABELLED, OOD, SOFT, Metric
@@ -52,7 +60,7 @@ Interval = tuple[float, float]
 Intervals = dict[str, Interval]
 NO_INTERVAL: Interval = (math.nan, math.nan)
 
-#: resamples of the smooth calibration error, each of which costs a dynamic programme
+#: resamples of the smooth calibration error, each of which costs a dynamic programme, and of metrics of your own
 SMOOTH_RESAMPLES = 200
 
 #: entries of an array with a row a resample: few enough for a processor cache, and a bound on memory whatever N
@@ -69,6 +77,7 @@ def bootstrap(
     level: float = 0.95,
     seed: int = 0,
     n_bins: int = 15,
+    further: Iterable[Metric] = (),
 ) -> Intervals:
     """Interval (low, high) of every labelled metric by identifier; NaN where there is none: see the module.
 
@@ -78,17 +87,19 @@ def bootstrap(
     n_resamples : number of resamples. level : nominal coverage, in (0, 1).
     seed : of the resamples, which depend on it and on N alone: models on one test set can be compared in pairs.
     n_bins : number of confidence bins.
+    further : labelled metrics of your own; ``guarded`` intervals are those of calgrid's alone.
 
     Raises
     ------
     DataError, ConfigError : as in :func:`calgrid.metrics.ece`; ConfigError for a ``level`` or ``n_resamples`` out of
         range.
     """
-    tails = tails_of(level)
-    found = resampled(probs, labels, n_resamples=n_resamples, seed=seed, n_bins=n_bins)
-    if np.size(labels) < 2:
-        return dict.fromkeys(LABELLED, NO_INTERVAL)
-    return {name: interval(metric, found, tails) for name, metric in LABELLED.items()}
+    tails, further = tails_of(level), list(further)
+    drawn = [metric for metric in further if metric.interval != "none"]
+    found = resampled(probs, labels, n_resamples=n_resamples, seed=seed, n_bins=n_bins, further=drawn)
+    metrics = (*LABELLED.values(), *further)
+    single = np.size(labels) < 2
+    return {metric.id: NO_INTERVAL if single else interval(metric, found, tails) for metric in metrics}
 
 
 def bootstrap_difference(
@@ -109,7 +120,7 @@ def bootstrap_difference(
     ----------
     probs, other_probs : probabilities (N, K) of two models for the same samples. labels : integers (N,).
     """
-    options = {"n_resamples": n_resamples, "seed": seed, "n_bins": n_bins}
+    options: dict[str, Any] = {"n_resamples": n_resamples, "seed": seed, "n_bins": n_bins}
     first, second = (resampled(each, labels, **options) for each in (probs, other_probs))
     tails = tails_of(level)
     if np.size(labels) < 2:
@@ -178,13 +189,19 @@ def bootstrap_soft(
 
 
 def resampled_metrics(
-    probs: Probabilities, labels: ArrayLike, *, n_resamples: int = 1000, seed: int = 0, n_bins: int = 15
+    probs: Probabilities,
+    labels: ArrayLike,
+    *,
+    n_resamples: int = 1000,
+    seed: int = 0,
+    n_bins: int = 15,
+    further: Sequence[Metric] = (),
 ) -> dict[str, Floats]:
-    """Values (R,) in each resample of every labelled metric but ``ece_null``; of ``smce`` in the first 200.
+    """Values (R,) in each resample of every labelled metric but ``ece_null``; of ``smce`` and yours in the first 200.
 
     Parameters and errors as in :func:`bootstrap`. Row r is the same resample for all models with the same N and seed.
     """
-    return _draw(check_probabilities(probs, labels), n_resamples, seed, n_bins).values
+    return _draw(check_probabilities(probs, labels), n_resamples, seed, n_bins, further).values
 
 
 class Resampled(NamedTuple):
@@ -202,12 +219,19 @@ class Resampled(NamedTuple):
 
 
 def resampled(
-    probs: Probabilities, labels: ArrayLike, *, n_resamples: int = 1000, seed: int = 0, n_bins: int = 15
+    probs: Probabilities,
+    labels: ArrayLike,
+    *,
+    n_resamples: int = 1000,
+    seed: int = 0,
+    n_bins: int = 15,
+    further: Sequence[Metric] = (),
 ) -> Resampled:
     """All labelled metrics but ``ece_null`` with their resamples; parameters and errors as in :func:`bootstrap`."""
     predictions = check_probabilities(probs, labels)
-    draws = _draw(predictions, n_resamples, seed, n_bins)
-    values = {name: LABELLED[name].function(predictions, predictions.labels, n_bins) for name in draws.values}
+    draws = _draw(predictions, n_resamples, seed, n_bins, further)
+    metrics = {**LABELLED, **{metric.id: metric for metric in further}}
+    values = {name: metrics[name].function(predictions, predictions.labels, n_bins) for name in draws.values}
     return Resampled(values, draws.values, draws.noise)
 
 
@@ -219,15 +243,16 @@ def averaged(models: Sequence[Resampled]) -> Resampled:
     )
 
 
-def _draw(predictions: Predictions, n_resamples: int, seed: int, n_bins: int) -> Draws:
-    estimators, smooth = labelled_estimators(predictions, check_bins(n_bins)), smooth_estimator(predictions)
+def _draw(predictions: Predictions, n_resamples: int, seed: int, n_bins: int, further: Sequence[Metric] = ()) -> Draws:
+    estimators = labelled_estimators(predictions, check_bins(n_bins))
+    slow = [smooth_estimator(predictions), *([function_estimator(predictions, further, n_bins)] if further else [])]
     blocks, left = [], SMOOTH_RESAMPLES
     n, k = predictions.probs.shape
     rows = _rows(max(n, k * n_bins, kernel.NODES))
     for weights in resample_weights(n, n_resamples, seed, rows=rows):
         blocks += [estimate(weights) for estimate in estimators]
         if left > 0:
-            blocks.append(smooth(weights[:left]))
+            blocks += [estimate(weights[:left]) for estimate in slow]
             left -= len(weights)
     return _join(blocks)
 

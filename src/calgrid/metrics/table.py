@@ -24,7 +24,7 @@ class Metric:
     summary, source : what it is, and the paper or convention it follows.
     lower_is_better : None where the number is a reference value that ranks nobody.
     kind : ``labelled``, ``ood`` or ``soft``.
-    unit : ``fraction``, ``nats`` or ``score``.
+    unit : ``fraction`` (in [0, 1], shown in percent), ``nats`` (at least 0), ``score`` (in [0, 2]) or ``number`` (any).
     interval : ``percentile``, ``centred``, ``guarded`` or ``none``: see :mod:`calgrid.metrics.intervals`.
     interval_of : the plain error whose interval a debiased one has, for both estimate the same quantity.
     is_largest_gap : whether it is the largest of many sums, whose interval must reach further up.
@@ -37,7 +37,7 @@ class Metric:
     source: str
     lower_is_better: bool | None
     kind: Literal["labelled", "ood", "soft"]
-    unit: Literal["fraction", "nats", "score"] = "fraction"
+    unit: Literal["fraction", "nats", "score", "number"] = "fraction"
     interval: Literal["percentile", "centred", "guarded", "none"] = "percentile"
     interval_of: str | None = None
     is_largest_gap: bool = False
@@ -46,12 +46,18 @@ class Metric:
     @property
     def bounds(self) -> tuple[float, float]:
         """Least and largest value of the quantity; an estimate that is corrected for bias may lie outside."""
-        return {"fraction": (0.0, 1.0), "score": (0.0, 2.0), "nats": (0.0, math.inf)}[self.unit]
+        any_number = (-math.inf, math.inf)
+        return {"fraction": (0.0, 1.0), "score": (0.0, 2.0), "nats": (0.0, math.inf), "number": any_number}[self.unit]
 
     @property
     def corrected(self) -> bool:
         """Whether a bias is subtracted from the estimate."""
         return self.interval == "centred" or self.interval_of is not None
+
+    @property
+    def is_bounded(self) -> bool:
+        """Whether there is a least value, which no estimate lies below."""
+        return not self.corrected and self.bounds[0] > -math.inf
 
     @property
     def is_error(self) -> bool:
@@ -182,5 +188,3 @@ METRICS: Mapping[str, Metric] = MappingProxyType({metric.id: metric for metric i
 LABELLED: Mapping[str, Metric] = MappingProxyType({m.id: m for m in _ENTRIES if m.kind == "labelled"})
 OOD: Mapping[str, Metric] = MappingProxyType({m.id: m for m in _ENTRIES if m.kind == "ood"})
 SOFT: Mapping[str, Metric] = MappingProxyType({m.id: m for m in _ENTRIES if m.kind == "soft"})
-#: metrics of predictions with labels by which models can be ranked
-RANKING: tuple[str, ...] = tuple(name for name, metric in LABELLED.items() if metric.lower_is_better is not None)

@@ -56,6 +56,7 @@ class StudyData:
         self.level: float = statistics["level"]
         self.bins: int = statistics["bins"]
         self.comparisons: Sequence[Mapping[str, str]] = statistics.get("comparisons", ())
+        self.own_metrics: Sequence[str] = statistics.get("metrics", ())
         self._tables: dict[str, pd.DataFrame] = {}
         self._paths: dict[str, Path] = {}
 

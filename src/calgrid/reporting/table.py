@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from calgrid.metrics import METRICS
+from calgrid.plugin_metrics import find_metric
 from calgrid.reporting import captions, text
 from calgrid.reporting.study import GROUP, STATISTICS, Group, StudyData, keeps_accuracy
 
@@ -200,7 +200,7 @@ def best_rows(rows: pd.DataFrame, metrics: Sequence[str]) -> dict[str, set[Any]]
 
 
 def _best(column: pd.Series, metric: str) -> set[Any]:
-    lower = METRICS[metric].lower_is_better
+    lower = find_metric(metric).lower_is_better
     # a debiased error below 0 is not better than 0
     values = np.maximum(column.to_numpy(float), 0) if lower else column.to_numpy(float)
     known = ~np.isnan(values)

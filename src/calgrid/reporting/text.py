@@ -11,7 +11,7 @@ from typing import Any
 
 import pandas as pd
 
-from calgrid.metrics import METRICS
+from calgrid.plugin_metrics import find_metric
 
 NOTHING = "–"
 #: what a cell begins with that spreadsheets take for a formula, also as full-width characters
@@ -74,18 +74,18 @@ def name(metric: str) -> str:
 
 def is_percent(metric: str) -> bool:
     """Is the metric a share, shown in percent?"""
-    return METRICS[metric].unit == "fraction"
+    return find_metric(metric).unit == "fraction"
 
 
 def in_unit(metric: str) -> str:
     """Name of a metric with its unit: ``ECE (%)``, ``NLL (nats)``, ``Brier``."""
-    unit = {"fraction": " (%)", "nats": " (nats)", "score": ""}[METRICS[metric].unit]
+    unit = {"fraction": " (%)", "nats": " (nats)"}.get(find_metric(metric).unit, "")
     return name(metric) + unit
 
 
 def heading(metric: str) -> str:
     """Column heading: name, unit, and an arrow towards the better side."""
-    lower = METRICS[metric].lower_is_better
+    lower = find_metric(metric).lower_is_better
     return in_unit(metric) + {True: " ↓", False: " ↑", None: ""}[lower]
 
 
@@ -104,7 +104,7 @@ def decimal(value: float, decimals: int, signed: bool = False) -> str:
 
 def format_with_unit(metric: str, value: float) -> str:
     """Write a value with its unit, for sentences."""
-    unit = {"fraction": " %", "nats": " nats", "score": ""}[METRICS[metric].unit]
+    unit = {"fraction": " %", "nats": " nats"}.get(find_metric(metric).unit, "")
     return format_metric(metric, value) + unit
 
 

@@ -23,6 +23,7 @@ from calgrid.metrics import (
     evaluate_soft,
     resampled_metrics,
 )
+from calgrid.plugin_metrics import own_metrics
 from calgrid.progress import log
 from calgrid.specs import CalibrateSpec, FittedCalibrator
 from calgrid.stages.diagnostics import shown_calibrators
@@ -99,6 +100,7 @@ class Scorer:
         self.spec, self.run, self.part = work.spec, work.run, part
         self.checkpoint = self.spec["checkpoints"][part.checkpoint]
         self.statistics = self.spec["statistics"]
+        self.own_metrics = own_metrics(self.statistics.get("metrics", ()))
 
     def _read(self, name: str, group: int | None = None) -> Logits:
         path = self.run / logits_file(self.checkpoint, name)
@@ -262,19 +264,22 @@ class Scorer:
         count = self.statistics.get("paired_resamples", 0)
         if not count:
             return []
-        options = {"n_resamples": count, "seed": self.statistics["seed"], "n_bins": self.statistics["bins"]}
+        options = {"n_resamples": count, "seed": self.statistics["seed"], **self._labelled_options()}
         drawn = resampled_metrics(probs, labels, **options)
         return [{**about, "metric": metric, "draws": values.tolist()} for metric, values in drawn.items()]
+
+    def _labelled_options(self) -> dict[str, Any]:
+        return {"n_bins": self.statistics["bins"], "further": self.own_metrics}
 
     def _bootstrap_options(self) -> dict[str, Any]:
         names = {"n_resamples": "bootstrap", "level": "level", "seed": "seed"}
         return {option: self.statistics[key] for option, key in names.items()}
 
     def _labelled(self, base: Row, probs: np.ndarray, labels: np.ndarray, intervals: bool = False) -> Iterator[Row]:
-        values = evaluate(probs, labels, n_bins=self.statistics["bins"])
+        values = evaluate(probs, labels, **self._labelled_options())
         bounds: Mapping[str, Interval] = {}
         if intervals and self.statistics["bootstrap"]:
-            bounds = bootstrap(probs, labels, n_bins=self.statistics["bins"], **self._bootstrap_options())
+            bounds = bootstrap(probs, labels, **self._labelled_options(), **self._bootstrap_options())
         yield from _rows(base, values, bounds, len(labels))
 
     def _soft(self, base: Row, probs: np.ndarray, distribution: np.ndarray) -> Iterator[Row]:

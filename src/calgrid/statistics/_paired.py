@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike
 from scipy import special
 
 from calgrid.errors import ConfigError
-from calgrid.metrics import METRICS
+from calgrid.plugin_metrics import known_metrics
 from calgrid.storage.schema import INTERVAL, NUMBER_KEY
 
 #: takes the place of an upper bound where there is none
@@ -45,8 +45,8 @@ def seed_interval(summary: pd.DataFrame, level: float) -> pd.DataFrame:
 
     It lies within the bounds of ``metric``: it is the Student t interval of the logit of the mean, (mean - low) /
     (high - mean), or of its logarithm where there is no upper bound, by the delta method. That of a metric that is
-    corrected for bias, whose mean may lie at or beyond a bound, and of what is no metric is not transformed; the first
-    is cut at the bounds.
+    corrected for bias, whose mean may lie at or beyond a bound, of one without a lower bound and of what is no metric
+    is not transformed; the first is cut at the bounds.
 
     ``benchmarks/coverage.md`` shows what the alternatives hold: untransformed or arcsine intervals hold the mean of
     skew values less often, logits of the single values far less often with many seeds. Source of the transform:
@@ -59,12 +59,12 @@ def seed_interval(summary: pd.DataFrame, level: float) -> pd.DataFrame:
 
 def _bounded(summary: pd.DataFrame, reach: pd.Series) -> tuple[pd.Series, pd.Series]:
     """Both ends of the interval of each mean, from its half width before it is bounded."""
-    known = {name: METRICS.get(name) for name in summary["metric"].unique()}
+    known = {name: known_metrics().get(name) for name in summary["metric"].unique()}
     least, most = (
         summary["metric"].map({name: each.bounds[end] if each else far for name, each in known.items()}).astype(float)
         for end, far in ((0, -math.inf), (1, math.inf))
     )
-    turned = summary["metric"].map({name: each is not None and not each.corrected for name, each in known.items()})
+    turned = summary["metric"].map({name: each is not None and each.is_bounded for name, each in known.items()})
     mean = summary["mean"]
     room, head = (mean - least).where(turned.astype(bool)), most.clip(upper=NO_BOUND) - mean
     factor = np.exp(reach * (1 / room + 1 / head)).where((reach > 0) & (room > 0) & (head > 0))
@@ -115,7 +115,8 @@ def beyond_bias(tests: pd.DataFrame, metric: pd.Series) -> pd.Series:
     where it exceeds the reaches of both intervals over test samples, squared and added (Zou and Donner, Statistics in
     Medicine 2008), which allow for the bias; without such intervals, nowhere.
     """
-    error = metric.map({name: name in METRICS and METRICS[name].is_error for name in metric.unique()}).astype(bool)
+    known = known_metrics()
+    error = metric.map({name: name in known and known[name].is_error for name in metric.unique()}).astype(bool)
     upwards = np.hypot(tests["below"], tests["above_against"])
     downwards = np.hypot(tests["above"], tests["below_against"])
     return ~error | (tests["difference"] > upwards) | (tests["difference"] < -downwards)

@@ -3,15 +3,17 @@
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from calgrid.errors import DataError, unknown_id
+from calgrid.errors import DataError
 from calgrid.metrics.intervals import Resampled, averaged, difference_interval, resampled
-from calgrid.metrics.table import LABELLED, RANKING, Metric
+from calgrid.metrics.table import Metric
+from calgrid.plugin_metrics import find_metric, own_metrics, ranking_metrics
+from calgrid.registry import missing
 from calgrid.statistics._paired import check_level, student_reach
 
 Floats = NDArray[np.float64]
@@ -44,7 +46,7 @@ def paired_bootstrap(
     ----------
     runs : for each method its runs, probabilities (N, K) each, one a seed; run s of one method belongs to run s of the
         others, so that all have equally many. labels : integers (N,).
-    metrics : identifiers of labelled metrics but ``ece_null``.
+    metrics : identifiers of labelled metrics but ``ece_null``, also of those of plugins.
     n_resamples, level, seed, n_bins : as in :func:`calgrid.metrics.bootstrap`.
 
     Returns
@@ -71,12 +73,13 @@ def paired_bootstrap(
     check_level(level)
     _check_runs(runs)
     for name in metrics:
-        if name not in RANKING:
-            raise unknown_id("metric", name, RANKING, "metrics")
-    options = {"n_resamples": n_resamples, "seed": seed, "n_bins": n_bins}
+        if name not in (known := ranking_metrics()):
+            raise missing(["metric"], "metric", name, known, "metrics")
+    options: dict[str, Any] = {"n_resamples": n_resamples, "seed": seed, "n_bins": n_bins}
+    options["further"] = own_metrics(metrics)
     scores = {method: _scores([resampled(probs, labels, **options) for probs in each]) for method, each in runs.items()}
     rows = [
-        {"method": method, "against": against, "metric": name, **_difference(LABELLED[name], *pair, level)}
+        {"method": method, "against": against, "metric": name, **_difference(find_metric(name), *pair, level)}
         for method, against in itertools.combinations(runs, 2)
         for pair in [(scores[method], scores[against])]
         for name in metrics

@@ -7,8 +7,7 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
-from calgrid.errors import unknown_id
-from calgrid.metrics import METRICS
+from calgrid.plugin_metrics import find_metric
 from calgrid.statistics._number_keys import Ids, NumberKeys, split_numbers
 from calgrid.statistics._paired import (
     average_fit_seeds,
@@ -147,9 +146,7 @@ def _signs(summary: pd.DataFrame) -> pd.Series:
 
 def _sign(metric: str) -> float:
     """1 where lower is better, -1 where higher is, NaN where the metric ranks nobody."""
-    if metric not in METRICS:
-        raise unknown_id("metric", metric, METRICS, "the column metric")
-    return {True: 1.0, False: -1.0, None: math.nan}[METRICS[metric].lower_is_better]
+    return {True: 1.0, False: -1.0, None: math.nan}[find_metric(metric, "the column metric").lower_is_better]
 
 
 def _counterparts(cells: NumberKeys, is_baseline: NDArray[np.bool_]) -> Ids:

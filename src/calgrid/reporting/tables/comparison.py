@@ -4,7 +4,7 @@ import math
 
 import pandas as pd
 
-from calgrid.metrics import METRICS
+from calgrid.plugin_metrics import known_metrics
 from calgrid.reporting import captions, text
 from calgrid.reporting.study import Group, StudyData
 from calgrid.reporting.table import Cell, Section, Table, by_group, whole, words
@@ -31,14 +31,15 @@ PUBLISHED_COLUMNS = [
 
 def tests(data: StudyData) -> Table | None:
     """Paired differences of every method to the baseline."""
+    shown = (*TESTED, *data.own_metrics)
 
     def select(group: Group) -> pd.DataFrame:
         rows = data.tidy(group, "test")
-        tested = rows["metric"].isin(TESTED) & rows["diff_vs_baseline"].notna() & (rows["method"] != data.baseline)
+        tested = rows["metric"].isin(shown) & rows["diff_vs_baseline"].notna() & (rows["method"] != data.baseline)
         return data.in_order(rows[tested], data.order(group), by=("calibrator", "method"))[TEST_COLUMNS]
 
     def sections(group: Group, rows: pd.DataFrame) -> list[Section]:
-        metrics = [metric for metric in TESTED if (rows["metric"] == metric).any()]
+        metrics = [metric for metric in shown if (rows["metric"] == metric).any()]
         header = ["Calibrator", "Method", "Seeds", *(f"Δ {text.in_unit(m)} (p; Holm)" for m in metrics)]
         cells = [
             [words(calibrator), words(method), whole(part["n_seeds"].max())]
@@ -74,10 +75,11 @@ def _difference(rows: pd.DataFrame) -> Cell:
 
 def published(data: StudyData) -> Table | None:
     """Ours beside the numbers that papers printed."""
+    order = list(known_metrics())
 
     def select(group: Group) -> pd.DataFrame:
         rows = pd.concat([data.tidy(group, "test"), data.tidy(group, "ood")])
-        found = rows[rows["published"].notna()].sort_values("metric", key=lambda ids: ids.map(list(METRICS).index))
+        found = rows[rows["published"].notna()].sort_values("metric", key=lambda ids: ids.map(order.index))
         return data.in_order(found, data.order(group))[PUBLISHED_COLUMNS]
 
     def sections(group: Group, rows: pd.DataFrame) -> list[Section]:

@@ -11,6 +11,7 @@ METRICS = (*BESIDE_ECE, "aece", "cece", "mce", "o_ece", "u_ece", "smce")
 
 def methods(data: StudyData) -> Table | None:
     """Training-time methods as they come out of training."""
+    metrics = (*METRICS, *data.own_metrics)
 
     def section(group: Group, rows: pd.DataFrame) -> list[Section]:
         lead = {
@@ -18,7 +19,7 @@ def methods(data: StudyData) -> Table | None:
             "Rank": lambda row: whole(row["place"]),
             "Seeds": lambda row: whole(row["n_seeds"]),
         }
-        return [metric_section(data.label(group), rows, present(rows, METRICS), lead)]
+        return [metric_section(data.label(group), rows, present(rows, metrics), lead)]
 
     frame, sections = by_group(data, lambda group: data.test(group, [UNCALIBRATED]), section)
     if frame.empty:
@@ -33,9 +34,10 @@ def methods(data: StudyData) -> Table | None:
 
 def calibrators(data: StudyData) -> Table | None:
     """Every method with every calibrator."""
+    metrics = (*METRICS, *data.own_metrics)
 
     def section(group: Group, rows: pd.DataFrame) -> list[Section]:
-        return [metric_section(data.label(group), rows, present(rows, METRICS), CALIBRATED, within="method")]
+        return [metric_section(data.label(group), rows, present(rows, metrics), CALIBRATED, within="method")]
 
     if set(data.calibrators) == {UNCALIBRATED}:
         return None

@@ -1,5 +1,7 @@
 """Table of the comparisons that a study asks for: one row a question, its answer by rule, and the numbers."""
 
+from collections.abc import Sequence
+
 import pandas as pd
 
 from calgrid.reporting import captions, text
@@ -17,15 +19,16 @@ def comparisons(data: StudyData) -> Table | None:
     """Answers to the questions of ``statistics.comparisons``, without calibration and with one calibrator."""
     if not data.comparisons:
         return None
-    rows = data.rows(STORED, split="test", metric=METRICS)
+    metrics = (*METRICS, *data.own_metrics)
+    rows = data.rows(STORED, split="test", metric=metrics)
     rows = rows[rows["calibrator"].isin(data.few_calibrators())]
-    answers = _in_order(data, compare(rows, data.comparisons, data.level))
+    answers = _in_order(data, metrics, compare(rows, data.comparisons, data.level))
 
     def sections(group: Group, rows: pd.DataFrame) -> list[Section]:
         header = ["Question", "Method", "Against", "Calibrator", "Seeds", "Answer"]
-        header += [f"Δ {text.in_unit(metric)} ± noise, interval (p; Holm)" for metric in METRICS]
+        header += [f"Δ {text.in_unit(metric)} ± noise, interval (p; Holm)" for metric in metrics]
         keys = ["question", "method", "against", "calibrator", "fit_on"]
-        return [Section(data.label(group), header, [_row(part) for _, part in rows.groupby(keys, sort=False)])]
+        return [Section(data.label(group), header, [_row(metrics, part) for _, part in rows.groupby(keys, sort=False)])]
 
     frame, formatted = by_group(data, lambda group: data.select(answers, group).drop(columns=GROUP), sections)
     if frame.empty:
@@ -33,9 +36,9 @@ def comparisons(data: StudyData) -> Table | None:
     return Table("comparisons", "Questions of the study", "Methods", _caption(data, frame), frame, formatted)
 
 
-def _in_order(data: StudyData, answers: pd.DataFrame) -> pd.DataFrame:
+def _in_order(data: StudyData, metrics: Sequence[str], answers: pd.DataFrame) -> pd.DataFrame:
     """Questions as the study asks them, then calibrators and metrics as they are shown."""
-    orders = {"calibrator": data.calibrators.index, "metric": METRICS.index}
+    orders = {"calibrator": data.calibrators.index, "metric": metrics.index}
     asked = answers.groupby(["question", "method", "against"], sort=False).ngroup()
     places = answers.assign(question=asked, **{key: answers[key].map(place) for key, place in orders.items()})
     order = places.sort_values(["question", "calibrator", "metric"], kind="stable").index
@@ -55,14 +58,14 @@ def _caption(data: StudyData, frame: pd.DataFrame) -> str:
     )
 
 
-def _row(rows: pd.DataFrame) -> list[Cell]:
+def _row(metrics: Sequence[str], rows: pd.DataFrame) -> list[Cell]:
     by_metric = {row["metric"]: row for _, row in rows.iterrows()}
     head = rows.iloc[0]
     return [
         *(words(head[name]) for name in ("question", "method", "against", "calibrator")),
         whole(rows["n_seeds"].max()),
         words(_answer(rows)),
-        *(_difference(by_metric[metric]) if metric in by_metric else Cell(text.NOTHING) for metric in METRICS),
+        *(_difference(by_metric[metric]) if metric in by_metric else Cell(text.NOTHING) for metric in metrics),
     ]
 
 

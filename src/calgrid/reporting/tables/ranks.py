@@ -1,8 +1,10 @@
 """Table of mean ranks over settings: which method, and which calibrator, is good in general."""
 
+from collections.abc import Sequence
+
 import pandas as pd
 
-from calgrid.metrics import METRICS
+from calgrid.plugin_metrics import find_metric
 from calgrid.reporting import text
 from calgrid.reporting.settings import Kind, settings
 from calgrid.reporting.study import UNCALIBRATED, StudyData
@@ -41,13 +43,15 @@ def _test(reference: str) -> str:
 
 
 def _table(data: StudyData, kind: Kind, reference: str, id: str, category: str, caption: str) -> Table | None:
-    frame = _compare(settings(data, kind, RANKED), kind, reference)
+    own = (name for name in data.own_metrics if find_metric(name).lower_is_better is not None)
+    metrics = [*RANKED, *own]
+    frame = _compare(settings(data, kind, metrics), metrics, kind, reference)
     if frame is None:
         return None
-    return Table(id, f"Mean ranks of {kind}s over settings", category, caption, frame, [_section(frame)])
+    return Table(id, f"Mean ranks of {kind}s over settings", category, caption, frame, [_section(metrics, frame)])
 
 
-def _compare(rows: pd.DataFrame, kind: str, reference: str) -> pd.DataFrame | None:
+def _compare(rows: pd.DataFrame, metrics: Sequence[str], kind: str, reference: str) -> pd.DataFrame | None:
     if rows.empty:
         return None
     scores = {
@@ -58,8 +62,9 @@ def _compare(rows: pd.DataFrame, kind: str, reference: str) -> pd.DataFrame | No
         return None
     table = pd.DataFrame(
         {
-            f"rank_{metric}": mean_ranks(scores[metric], lower_is_better=bool(METRICS[metric].lower_is_better))
-            for metric in RANKED
+            f"rank_{metric}": mean_ranks(scores[metric], lower_is_better=bool(find_metric(metric).lower_is_better))
+            for metric in metrics
+            if len(scores[metric].dropna())
         }
     )
     table["n_settings"] = len(complete)
@@ -69,11 +74,12 @@ def _compare(rows: pd.DataFrame, kind: str, reference: str) -> pd.DataFrame | No
     return table.assign(kind=kind, reference=reference)
 
 
-def _section(part: pd.DataFrame) -> Section:
+def _section(metrics: Sequence[str], part: pd.DataFrame) -> Section:
     kind, reference = part["kind"].iloc[0], part["reference"].iloc[0]
-    header = [kind.capitalize(), "Settings", *(f"{text.name(metric)} rank ↓" for metric in RANKED)]
+    metrics = [metric for metric in metrics if f"rank_{metric}" in part]
+    header = [kind.capitalize(), "Settings", *(f"{text.name(metric)} rank ↓" for metric in metrics)]
     header.append(f"NLL against {reference}: Holm p")
-    best = part[[f"rank_{metric}" for metric in RANKED]].min()
+    best = part[[f"rank_{metric}" for metric in metrics]].min()
     rows = [
         [
             words(row["name"]),

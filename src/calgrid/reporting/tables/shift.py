@@ -17,8 +17,9 @@ def shift(data: StudyData) -> Table | None:
     def sections(group: Group, rows: pd.DataFrame) -> list[Section]:
         lead = {**CALIBRATED, "Corruptions": lambda row: whole(row["n_shifts"])}
         parts = rows.groupby(["severity", "domain"])
+        metrics = (*SHIFT_METRICS, *data.own_metrics)
         return [
-            metric_section(f"{data.label(group)}: {_setting(*key)}", part, present(part, SHIFT_METRICS), lead, "method")
+            metric_section(f"{data.label(group)}: {_setting(*key)}", part, present(part, metrics), lead, "method")
             for key, part in parts
         ]
 
