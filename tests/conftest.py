@@ -46,7 +46,9 @@ def no_inherited_settings(monkeypatch):
 def without_plugins():
     """Other tests do not see the plugins of a test."""
     yield
+    os.environ.pop("CALGRID_PLUGINS", None)
     plugins.use(())
+    plugins.forget()
 
 
 @pytest.fixture(scope="session")

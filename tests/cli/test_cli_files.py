@@ -6,6 +6,7 @@ import re
 import numpy as np
 import pytest
 
+from calgrid import plugins
 from calgrid.calibrators import build_calibrator, load_calibrator
 from calgrid.metrics import bootstrap, evaluate, evaluate_soft
 from calgrid.selection import usable
@@ -104,6 +105,27 @@ def test_impossible_classes_are_written_as_finite_numbers(calgrid, files, tmp_pa
     out = tmp_path / "out.parquet"
     assert calgrid("calibrate", "--calibrator", "iso", "--fit", val, "--apply", test, "--out", out, *FAST).code == 0
     assert np.isfinite(read_logits(out).logits).all()
+
+
+@pytest.mark.usefixtures("without_plugins")
+def test_metrics_of_plugins_are_printed_too_and_broken_ones_named(calgrid, files, data, tmp_path, monkeypatch):
+    folder = tmp_path / "own_in_files"
+    faults = {"mine": ("", ""), "fails": ("is_wrong =", "wrong ="), "unread": ("lower_is_better=True,", "")}
+    for name, fault in faults.items():
+        calgrid("new", "metric", name, "--into", folder)
+        file = folder / f"metrics/{name}.py"
+        file.write_text(file.read_text().replace(*fault))
+    monkeypatch.setenv("CALGRID_PLUGINS", str(folder))
+    plugins.forget()
+    _, test = files()
+    done = calgrid("metrics", test, "--json", *FAST)
+    probs = softmax(data.test)
+    wrong = (probs.argmax(axis=1) != data.test_labels) & (probs.max(axis=1) >= 0.9)
+    assert json.loads(done.out)["mine"]["value"] == pytest.approx(wrong.mean())
+    assert not {"fails", "unread"} & set(json.loads(done.out))
+    unread, fails = done.err.splitlines()
+    assert unread.startswith("calgrid metrics: own_in_files/metrics/unread.py: @register of a metric needs the fact lo")
+    assert fails.startswith("calgrid metrics: own_in_files/metrics/fails.py, line 25, fails on probabilities of shape")
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -40,7 +40,6 @@ def test_every_kind_is_written_listed_and_passes_its_test(calgrid, folder, monke
         said = calgrid("list", KINDS[kind][0], f"own_{kind}")
         assert f"\n  plugin: new_ones/{KINDS[kind][0]}/own_{kind}.py\n" in said.out
         assert listed.err == ""
-    monkeypatch.delenv("CALGRID_PLUGINS")
 
 
 def test_a_class_that_the_file_needs_is_not_hidden(calgrid, folder):
@@ -80,4 +79,3 @@ def test_a_broken_file_is_named_beside_the_list_and_by_check(calgrid, folder, mo
     path.write_text(str(make_config({"methods": ["mine"]})))
     done = calgrid("check", path)
     assert (done.code, done.err) == (2, f"calgrid check: {said}")
-    monkeypatch.delenv("CALGRID_PLUGINS")

@@ -6,11 +6,17 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy.stats import ttest_rel
+from tests.reporting.conftest import write_means
 
+from calgrid import plugins
 from calgrid.metrics import METRICS
 from calgrid.reporting.index import read_index
 from calgrid.reporting.study import StudyData
 from calgrid.reporting.tables import questions, write_tables
+from calgrid.statistics import summarise
+from calgrid.storage.schema import METRICS as STORED
+from calgrid.storage.schema import SUMMARY
+from calgrid.storage.tables import read_frame, write_frame
 
 BESIDE_ECE = ("Accuracy", "NLL", "Brier", "ECE debiased", "ECE null")
 PUBLISHED = pd.DataFrame(
@@ -467,3 +473,39 @@ def test_a_constant_indicator_has_no_correlation(ablation_tables, read_markdown)
     constant = next(row for row in rows if row["Method"] == "fedlas_ls_const")
     assert {constant[name] for name in constant if name.startswith("Indicator and")} == {"–"}
     assert constant["Mean smoothing"] != "–"
+
+
+@pytest.mark.usefixtures("without_plugins")
+def test_metrics_of_plugins_stand_in_the_tables_with_their_unit_and_direction(build, tmp_path, read_markdown):
+    file = tmp_path / "own_in_tables" / "metrics" / "mine.py"
+    file.parent.mkdir(parents=True)
+    file.write_text(
+        "from calgrid.registry import register\n\n\n"
+        '@register(source="a paper", lower_is_better=False, unit="number")\n'
+        'def mine(probs, labels, n_bins):\n    """Minus the NLL."""\n'
+    )
+    plugins.use([tmp_path / "own_in_tables"])
+    asked = {"question": "why", "method": "ls", "against": "ce"}
+    study = build(datasets=("digits", "cifar10"), comparisons=(asked,))
+    metrics = read_frame(study.folder / STORED)
+    own = metrics[metrics["metric"] == "nll"].assign(metric="mine")
+    metrics = pd.concat([metrics, own.assign(value=-own["value"], ci_low=-own["ci_high"], ci_high=-own["ci_low"])])
+    write_frame(study.folder / STORED, metrics)
+    write_frame(study.folder / SUMMARY, summarise(metrics, "ce", None, 0.95))
+    write_means(study.folder, metrics)
+    study.manifest["statistics"]["metrics"] = ["mine"]
+    write_tables(study.folder, study.manifest, tmp_path / "out")
+    for table, nll, mine in (
+        ("methods", "NLL (nats) ↓", "mine ↑"),
+        ("calibrators", "NLL (nats) ↓", "mine ↑"),
+        ("shift", "NLL (nats) ↓", "mine ↑"),
+        ("tests", "Δ NLL (nats) (p; Holm)", "Δ mine (p; Holm)"),
+        ("comparisons", "Δ NLL (nats) ± noise, interval (p; Holm)", "Δ mine ± noise, interval (p; Holm)"),
+    ):
+        for rows in read_markdown(tmp_path / "out" / f"{table}.md").values():
+            # the same numbers with the other sign: as good where the other is, and told apart where it is
+            signs = str.maketrans({"-": "", "+": ""})
+            first = [(row[nll].split(" ")[0].translate(signs), "**" in row[nll]) for row in rows]
+            assert [(row[mine].split(" ")[0].translate(signs), "**" in row[mine]) for row in rows] == first
+    for rows in read_markdown(tmp_path / "out" / "method_ranks.md").values():
+        assert [row["mine rank ↓"] for row in rows] == [row["NLL rank ↓"] for row in rows]

@@ -1,13 +1,16 @@
-"""A study whose loss, backbone and calibrator lie in a folder of the user's, as ``calgrid new`` writes them."""
+"""A study whose loss, backbone, calibrator and metric lie in a folder of the user's, as ``calgrid new`` writes them."""
 
+import numpy as np
 import pandas as pd
 import pytest
+from scipy.special import softmax
 from tests.workflow.dag import AGGREGATION, Repository, branch, changed
 
 from calgrid.cli import main
 
 pytestmark = pytest.mark.workflow
 LOSS, CALIBRATOR = "mine/losses/my_loss.py", "mine/calibrators/my_calibrator.py"
+METRIC = "mine/metrics/my_metric.py"
 GRID = {
     "backbones": ["my_backbone"],
     "methods": ["ce", "my_loss"],
@@ -19,9 +22,10 @@ GRID = {
 @pytest.fixture(scope="module")
 def study(tmp_path_factory):
     repository = Repository(tmp_path_factory.mktemp("plugins") / "repository")
-    for kind in ("loss", "backbone", "calibrator"):
+    for kind in ("loss", "backbone", "calibrator", "metric"):
         assert main(["new", kind, f"my_{kind}", "--into", str(repository.root / "mine")]) == 0
-    repository.configure({**changed(**GRID), "plugins": ["mine"]})
+    statistics = {"bootstrap": 20, "paired_resamples": 5, "metrics": ["my_metric"]}
+    repository.configure({**changed(**GRID), "plugins": ["mine"], "statistics": statistics})
     repository.run()
     return repository
 
@@ -57,6 +61,25 @@ def test_all_of_it_is_scored_and_nothing_is_left_to_do(study):
     assert study.plan() == set()
 
 
+def test_its_metric_stands_beside_those_of_calgrid(study):
+    results = study.root / "results/tiny"
+    metrics, summary = (pd.read_parquet(results / f"{name}.parquet") for name in ("metrics", "summary"))
+    own = metrics[(metrics["metric"] == "my_metric") & (metrics["split"] == "test")]
+    others = metrics[(metrics["metric"] == "nll") & (metrics["split"] == "test")]
+    assert len(own) == len(others) == 4
+    assert own["value"].between(own["ci_low"], own["ci_high"]).all()
+    (logits,) = (study.root / "results/runs").glob("*/*/*/ce/*/logits/last/test.parquet")
+    data = pd.read_parquet(logits)
+    probs = softmax(np.stack(data["logits"].to_numpy()).astype(float), axis=1)
+    wrong = (probs.argmax(axis=1) != data["label"]) & (probs.max(axis=1) >= 0.9)
+    plain = own[(own["method"] == "ce") & (own["calibrator"] == "none")]
+    assert plain["value"].tolist() == [wrong.mean()]
+    ranks = summary[(summary["metric"] == "my_metric") & (summary["split"] == "test")]["rank"]
+    assert ranks.sum() == 1 + 2 + 3 + 4
+    assert "my_metric (%) ↓" in (results / "tables/calibrators.md").read_text()
+    assert "my_metric (%) ↓" in (results / "report.html").read_text()
+
+
 def test_an_edit_reruns_what_used_the_file(study, edit):
     edit(LOSS, "the mean loss", "the loss")  # in a docstring
     assert study.plan() == set()
@@ -64,7 +87,11 @@ def test_an_edit_reruns_what_used_the_file(study, edit):
     assert study.plan() == branch("my_loss") | AGGREGATION
     edit(LOSS, "logits.abs()", "logits.square()")
     edit(CALIBRATOR, "minlength=", "weights=None, minlength=")
-    assert study.plan() == branch("ce", "my_loss", stages=("calibrate",)) | AGGREGATION
+    scored = branch("ce", "my_loss", stages=("calibrate",)) | AGGREGATION
+    assert study.plan() == scored
+    edit(CALIBRATOR, "weights=None, minlength=", "minlength=")
+    edit(METRIC, "CONFIDENT = 0.9", "CONFIDENT = 0.8")
+    assert study.plan() == scored
 
 
 def test_a_helper_in_the_folder_counts_too(study, edit):
@@ -80,7 +107,11 @@ def test_a_helper_in_the_folder_counts_too(study, edit):
 
 def test_a_broken_file_stops_only_who_uses_it(study, edit):
     edit("mine/losses/other.py", "", "class (")
+    edit("mine/metrics/other.py", "", "class (")
     assert study.plan() == set()
+    edit(METRIC, "is_wrong &", "wrong &")
+    said = "mine/metrics/my_metric.py, line 26, fails on probabilities of shape (200, 10) (NameError: "
+    assert said in refused(study)
     edit(LOSS, "from torch.nn.functional", "from torch.nn.functionel")
     assert "mine/losses/my_loss.py, line 4, cannot be imported (ModuleNotFoundError: " in refused(study)
 
