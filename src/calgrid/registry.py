@@ -114,7 +114,7 @@ def _read(kind: str) -> _Read:
 def _metrics_of_the_table() -> dict[str, str]:
     """Identifiers of calgrid's metrics -> where they are; to import them takes SciPy."""
     rows = ast.walk(read_module(METRIC_TABLE).constants["_ENTRIES"])
-    first = [row.args[0] for row in rows if isinstance(row, ast.Call)]
+    first = [row.args[0] for row in rows if isinstance(row, ast.Call) and row.args]
     ids = [str(each.value) for each in first if isinstance(each, ast.Constant)]
     return dict.fromkeys(ids, f"metric of {plugins.shown(METRIC_TABLE)}")
 

@@ -110,7 +110,7 @@ def test_a_broken_file_stops_only_who_uses_it(study, edit):
     edit("mine/metrics/other.py", "", "class (")
     assert study.plan() == set()
     edit(METRIC, "is_wrong &", "wrong &")
-    said = "mine/metrics/my_metric.py, line 26, fails on probabilities of shape (200, 10) (NameError: "
+    said = "mine/metrics/my_metric.py, line 25, fails on probabilities of shape (200, 10) (NameError: "
     assert said in refused(study)
     edit(LOSS, "from torch.nn.functional", "from torch.nn.functionel")
     assert "mine/losses/my_loss.py, line 4, cannot be imported (ModuleNotFoundError: " in refused(study)

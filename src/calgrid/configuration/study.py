@@ -287,7 +287,7 @@ class Study:
         return self.methods.idle_overrides({(key.method, self._context(key)) for key in self.trained})
 
     def check_plugins(self) -> None:
-        """Raise ConfigError for a component of a plugin that is used and cannot be imported, or a metric computed.
+        """Raise ConfigError for a component of a plugin that is used and cannot be imported, or a metric not computed.
 
         It may take seconds, so jobs leave it out, and so does an environment that has Snakemake alone.
         """
