@@ -43,6 +43,7 @@ class Statistics(TypedDict):
     bins: int
     bootstrap: int
     paired_resamples: NotRequired[int]
+    metrics: NotRequired[list[str]]
     level: float
     seed: int
     baseline: str
