@@ -35,6 +35,7 @@ try:
         JOBS.plan.study.check_plugins()
         JOBS.plan.study.check_labels()
         JOBS.check_installed(conda=DeploymentMethod.CONDA in workflow.deployment_settings.deployment_method)
+        JOBS.check_merged()
 except (CalgridError, OSError) as error:
     raise WorkflowError(str(error)) from None
 

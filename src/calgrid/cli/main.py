@@ -4,6 +4,7 @@ import argparse
 import importlib
 import math
 import os
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -259,6 +260,39 @@ def _add_cost(commands: Commands) -> None:
     )
 
 
+def _add_pack(commands: Commands) -> None:
+    help = "Pack logits, metrics and provenance of a finished study into one zip file, for another laboratory."
+    parser = _command(commands, "pack", "sharing:pack", help)
+    parser.add_argument("study", type=Path, metavar="RESULTS", help="folder of the study, for example results/cifar10")
+    parser.add_argument("bank", type=Path, metavar="ZIP", help="file to write")
+    creator = "name of a person or group who made the results; may be repeated"
+    parser.add_argument("--creator", action="append", required=True, metavar="NAME", help=creator)
+    parser.add_argument("--licence", type=_licence, required=True, metavar="SPDX", help="of the results: CC-BY-4.0")
+    parser.add_argument("--cite", default="", metavar="DOI", help="DOI or address of the results, where there is one")
+
+
+def _licence(text: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9.+-]*", text):
+        raise argparse.ArgumentTypeError(f"must be an identifier of SPDX, as CC-BY-4.0 or CC0-1.0, got {text!r}")
+    return text
+
+
+def _add_merge(commands: Commands) -> None:
+    help = "Merge what another laboratory packed, so that its runs are compared here without training them."
+    parser = _command(commands, "merge", "sharing:merge", help)
+    parser.add_argument("bank", type=Path, metavar="ZIP", help="file that 'calgrid pack' wrote")
+    parser.add_argument("--results", type=Path, default=Path("results"), help="folder of the results (results)")
+    label = "merge as logits made elsewhere, of methods that end in this name"
+    parser.add_argument("--as", dest="label", type=_label, metavar="NAME", help=label)
+    parser.add_argument("--data-root", type=Path, default=Path("data"), help="folder for these logits (data)")
+
+
+def _label(text: str) -> str:
+    if not re.fullmatch(r"[a-z][a-z0-9_]{0,39}", text):
+        raise argparse.ArgumentTypeError(f"must be small letters, digits and _, beginning with a letter, got {text!r}")
+    return text
+
+
 def _add_data(commands: Commands) -> None:
     parser = _command(commands, "data", "stages:data", "Prepare a data set or shift family (memory-mapped arrays).")
     parser.add_argument("--unit", required=True, help="data set or shift id")
@@ -355,6 +389,7 @@ def _add_report(commands: Commands) -> None:
 GROUPS = {
     "files of logits": (_add_metrics, _add_calibrate, _add_compare),
     "studies": (_add_init, _add_check, _add_cost, _add_status, _add_show),
+    "sharing results": (_add_pack, _add_merge),
     "components": (_add_list, _add_new),
     "called by the rules of the workflow": (
         *(_add_data, _add_train, _add_predict, _add_probe, _add_import, _add_evaluate),

@@ -23,7 +23,7 @@ from calgrid.errors import ConfigError
 from calgrid.specs import EXTERNAL_FILES
 from calgrid.storage import provenance
 from calgrid.storage.layout import RunKey, family_unit, probe_files, run_key
-from calgrid.storage.records import MODEL
+from calgrid.storage.records import MODEL, ORIGIN
 
 #: device files of the GPU drivers: looked at because asking torch takes seconds
 GPU_DEVICES = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")
@@ -78,6 +78,11 @@ class Jobs:
             for extra in ("workflow", *(["train"] if self.plan.study.trained else [])):
                 extras.require(extra)
 
+    def check_merged(self) -> None:
+        """Raise StateError where a run that was merged from a bank would have to be made again."""
+        if any(Path(self.layout.run(key), ORIGIN).exists() for key in self.plan.study.trained):
+            self._repairs  # noqa: B018  (looks over all results)
+
     def export_environment(self) -> None:
         """Set what all jobs inherit, here and through a cluster's scheduler.
 
@@ -112,8 +117,11 @@ class Jobs:
     def _unless_spared(self, manifests: Iterable[str], target: str) -> list[str]:
         """Manifests that a job reads; but where all it wrote is right, not those that are only made again as they were.
 
-        Snakemake would run every job behind them, and ``ancient`` would also hide what else has changed for those.
+        Snakemake would run every job behind them, and ``ancient`` would also hide what else has changed for those. What
+        a run from a bank was made of does not matter here.
         """
+        if target in self._repairs.merged:
+            return []
         spared = self._repairs.again if target in self._repairs.settled else frozenset()
         return [manifest for manifest in manifests if manifest not in spared]
 
@@ -161,8 +169,10 @@ class Jobs:
 
     def first_stage(self, wildcards: Any) -> list[str]:
         """Record of the run whose checkpoint a second stage starts from."""
-        first = self.plan.study.trained[run_key(wildcards)].first_stage
-        return [self.layout.record(first, "train")] if first else []
+        key = run_key(wildcards)
+        first = self.plan.study.trained[key].first_stage
+        needed = [self.layout.record(first, "train")] if first else []
+        return self._unless_spared(needed, self.layout.record(key, "train"))
 
     def train_spec(self, wildcards: Any) -> str:
         """Resolved run, with its fingerprint."""

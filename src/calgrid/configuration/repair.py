@@ -1,6 +1,7 @@
 """What of a study's results is missing or damaged, and so must be made again: Snakemake looks at times alone."""
 
 import contextlib
+import functools
 import time
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -11,19 +12,26 @@ from typing import NamedTuple
 from tqdm import tqdm
 
 from calgrid.configuration.plan import Plan
-from calgrid.errors import DataError
+from calgrid.errors import DataError, StateError
 from calgrid.progress import log
 from calgrid.storage.atomic import disk_error, write_text
 from calgrid.storage.clock import clamp_future_mtimes
 from calgrid.storage.layout import RunKey, family_unit, logits_files, probe_files
-from calgrid.storage.records import AGGREGATE, CALIBRATE, HIDDEN, MODEL, PREDICT, TRAIN, Record
-from calgrid.storage.stage import republish
+from calgrid.storage.records import AGGREGATE, CALIBRATE, HIDDEN, MODEL, ORIGIN, PREDICT, TRAIN, Record
+from calgrid.storage.stage import MAKE_HERE, republish
 
 #: threads that read files which changed since they were last verified
 THREADS = 4
 #: results that a message names
 NAMED = 5
 SILENT_SECONDS = 5
+#: why a merged run, which no job may change, would have to be made again, by its state
+WANTING = {
+    "right": "but has another fingerprint than the study plans, whose options or source code are others",
+    "damaged": "but a file of it is damaged, or is wanted and was not in the bank",
+    "missing": "but the study wants this file, which was not in the bank",
+    "settled": "but the study needs its network, which is in no bank",
+}
 
 
 @dataclass(frozen=True)
@@ -50,6 +58,16 @@ class Stage:
     optional: frozenset[str] = frozenset()
     wanted: frozenset[str] = frozenset()
 
+    @functools.cached_property
+    def is_merged(self) -> bool:
+        """Is this a part of a run that was merged from a bank, in which networks are not?"""
+        return (self.root / ORIGIN).exists()
+
+    @property
+    def _spared(self) -> frozenset[str]:
+        """Files that may be missing."""
+        return frozenset({MODEL}) if self.is_merged and self.record == TRAIN else self.optional
+
     def examine(self, now: float) -> tuple[str, list[str]]:
         """Return the stage's state and the files whose times lay in the future and are ``now`` instead.
 
@@ -59,7 +77,7 @@ class Stage:
         clamped = clamp_future_mtimes([Path(self.target), *self._files()], now)  # before changes are remembered
         if self._is_right() or (
             self.name
-            and republish(self.root, self.name, self.fingerprint, self.record, self.optional)
+            and republish(self.root, self.name, self.fingerprint, self.record, self._spared)
             and self._is_right()
         ):
             return "settled" if self.is_current() else "right", clamped
@@ -74,7 +92,7 @@ class Stage:
 
     def lacks_optional(self) -> bool:
         """Has a file that may be deleted been deleted?"""
-        return any(not (self.root / name).exists() for name in self.optional)
+        return any(not (self.root / name).exists() for name in self._spared)
 
     def _is_right(self) -> bool:
         try:
@@ -82,7 +100,7 @@ class Stage:
         except DataError:
             return False
         self._drop_copies()
-        return self.wanted <= set(record.files) and set(record.damaged()) <= self.optional
+        return self.wanted <= set(record.files) and set(record.damaged()) <= self._spared
 
     def is_current(self) -> bool:
         """Has the record, which must be there, the fingerprint that is planned now?"""
@@ -98,10 +116,14 @@ class Stage:
 
 
 class Repairs(NamedTuple):
-    """Targets of the jobs that must run ``again``, and of those whose results are right and current (``settled``)."""
+    """Targets of the jobs that must run ``again``, and of those whose results are right and current (``settled``).
+
+    ``merged`` are targets of runs from a bank: what these are made of need not be here.
+    """
 
     again: frozenset[str] = frozenset()
     settled: frozenset[str] = frozenset()
+    merged: frozenset[str] = frozenset()
 
 
 def find_repairs(plan: Plan) -> Repairs:
@@ -110,6 +132,10 @@ def find_repairs(plan: Plan) -> Repairs:
     Results that no job has made yet are none of these. Every file that changed since it was last verified is read.
     Times in the future, from a clock that was ahead, become the present one, the same for all: else what is made of
     such files would look older than they are, and Snakemake would make it again in each call until that time has come.
+
+    Raises
+    ------
+    StateError : a run that was merged from a bank would have to be made again.
     """
     stages, now = list(planned_stages(plan)), time.time()
     with ThreadPoolExecutor(THREADS) as pool:
@@ -123,7 +149,9 @@ def find_repairs(plan: Plan) -> Repairs:
             f"Warning: the times of {len(clamped)} files, such as {clamped[0]}, lay in the future, because a clock was "
             "ahead, and are now the present one; what was made of them and looks older now is made once more."
         )
-    used = {need for stage, state in states if state != "missing" for need in stage.needs}
+    merged = {stage.target for stage, _ in states if stage.is_merged}
+    made = [stage for stage, state in states if state != "missing" and stage.target not in merged]
+    used = {need for stage in made for need in stage.needs}
     again = dict.fromkeys(
         stage.target for stage, state in states if state == "damaged" or (state == "missing" and stage.target in used)
     )
@@ -136,11 +164,14 @@ def find_repairs(plan: Plan) -> Repairs:
         again |= dict.fromkeys(sorted(needed))
         settled -= needed
         deleted -= needed
+    for stage, state in states:
+        if stage.is_merged and (state != "settled" or stage.target in again):
+            raise StateError(f"{stage.target} was merged from a bank, {WANTING[state]}: {MAKE_HERE}.")
     if again:
         named, more = list(again)[:NAMED], len(again) - NAMED
         log(f"Damaged or missing results are made again: {', '.join(named)}{f' and {more} more' * (more > 0)}.")
         _write_list(Path(plan.study.layout.repairs), again)
-    return Repairs(frozenset(again), frozenset(settled))
+    return Repairs(frozenset(again), frozenset(settled), frozenset(merged))
 
 
 def _write_list(path: Path, targets: Iterable[str]) -> None:

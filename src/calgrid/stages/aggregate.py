@@ -22,7 +22,8 @@ from calgrid.parallel import Map, processes
 from calgrid.progress import Progress
 from calgrid.stages.summaries import Group, shift_means, write_shift_summary, write_summary
 from calgrid.storage import provenance
-from calgrid.storage.records import AGGREGATE, CALIBRATE, TRAIN, Record, read_record, verified, write_record
+from calgrid.storage.atomic import read_json
+from calgrid.storage.records import AGGREGATE, CALIBRATE, ORIGIN, TRAIN, Record, read_record, verified, write_record
 from calgrid.storage.schema import (
     BIN_COLUMNS,
     BINS,
@@ -332,7 +333,7 @@ def _probe_tables(run: Run) -> Iterator[Table]:
 
 
 def _facts(run: Run) -> dict[str, Any]:
-    """How a run was trained and where; nothing of an external one."""
+    """How a run was trained and where, and who did where it was merged; nothing of an external one."""
     if run["external"]:
         return {}
     record = read_record(Path(run["run"], TRAIN), "train record")
@@ -340,4 +341,5 @@ def _facts(run: Run) -> dict[str, Any]:
     return {
         **{name: spec[name] for name in FACTS if name in spec},
         **{name: record[name] for name in ("environment", "interruptions", "weights") if name in record},
+        **({"origin": read_json(origin)} if (origin := Path(run["run"], ORIGIN)).exists() else {}),
     }

@@ -17,10 +17,12 @@ from typing import Any
 from calgrid.errors import DataError, StateError
 from calgrid.storage.atomic import disk_error, flush
 from calgrid.storage.locks import OwnerLock
-from calgrid.storage.records import FILES, HIDDEN, INPUTS, Record, listed, sha256_of, write_record
+from calgrid.storage.records import FILES, HIDDEN, INPUTS, ORIGIN, Record, listed, sha256_of, write_record
 
 #: set by the workflow where a user forces jobs: what is complete is computed again
 FORCED = "CALGRID_FORCED"
+#: how every message about a merged run ends
+MAKE_HERE = "move its folder away to train it here"
 
 
 def planned_at() -> float:
@@ -60,9 +62,12 @@ def run_stage(
 
     Raises
     ------
-    StateError : a live process is writing the same stage, the disk is full, or an output was not written.
+    StateError : a live process is writing the same stage, the disk is full, an output was not written, or the run was
+        merged from a bank.
     """
     root = Path(root)
+    if (root / ORIGIN).exists():
+        raise StateError(f"The run {root} was merged from a bank, and is not changed: {MAKE_HERE}.")
     base = root / HIDDEN / stage
     called = time.time()
     with OwnerLock(base.with_suffix(".lock"), f"{stage} stage of {root}") as lock:

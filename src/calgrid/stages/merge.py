@@ -1,0 +1,213 @@
+"""Merge a bank: its runs become runs of these results, or logits made elsewhere for a configuration.
+
+Metrics are not taken: the workflow computes them from the logits, as those of its own runs. All checks come first, and
+each run then appears as a whole: a merge that is interrupted leaves whole runs, and goes on when it is called again.
+"""
+
+import itertools
+import os
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+
+from calgrid import registry
+from calgrid.datasets import open_prepared
+from calgrid.errors import DataError, StateError
+from calgrid.storage.atomic import read_json
+from calgrid.storage.bank import BANK, SCHEMA, SPLITS, STUDY, digest_of_rows, logits_names, rows_of, unpack_bank
+from calgrid.storage.layout import EXTERNAL, Layout, RunKey, head_file, logits_file
+from calgrid.storage.layout import SPLITS as CLEAN
+from calgrid.storage.records import HIDDEN, MODEL, ORIGIN, PREDICT, TRAIN, Record
+from calgrid.storage.tables import read_frame
+
+ENTRIES = "external.yaml"
+
+
+@dataclass(frozen=True)
+class Bank:
+    """An unpacked bank.
+
+    ``about`` is what it says of itself; ``runs`` are folders; ``splits`` map a data set and a split of it to number and
+    digest of the rows.
+    """
+
+    folder: Path
+    about: Mapping[str, Any]
+    configuration: Mapping[str, Any]
+    runs: Mapping[RunKey, Path]
+    splits: Mapping[tuple[str, str], tuple[int, str]]
+
+
+def merge(path: Path, results: Path) -> tuple[Mapping[str, Any], int, int]:
+    """Put the runs of a bank into a folder of results.
+
+    Returns
+    -------
+    What the bank says of itself; how many runs were new; how many were here already, the same.
+
+    Raises
+    ------
+    DataError : the file is damaged or no bank.
+    StateError : a run is here already and differs, or the bank's logits are of other rows than the data here; then
+        nothing is merged.
+    """
+    with _opened(path, results / HIDDEN) as bank:
+        if other := sorted({dataset for dataset, _ in _other_rows(bank, results)}):
+            raise StateError(
+                f"The logits of {', '.join(other)} in {path} are of other rows than those in {results}: merge them as "
+                "logits made elsewhere (--as NAME), which stand in tables of their own."
+            )
+        layout = Layout(str(results), "")
+        new = {key: folder for key, folder in bank.runs.items() if not _is_here(Path(layout.run(key)), folder, key)}
+        now = time.time()  # the same for all: no run is newer than the first stage that it starts from
+        for key, folder in new.items():
+            for file in folder.rglob("*"):
+                os.utime(file, (now, now))
+            target = Path(layout.run(key))
+            target.parent.mkdir(parents=True, exist_ok=True)
+            folder.rename(target)
+        return bank.about, len(new), len(bank.runs) - len(new)
+
+
+def merge_as(path: Path, label: str, data_root: Path, results: Path) -> tuple[Mapping[str, Any], Path, int]:
+    """Put a bank below ``data_root``, with an entry of ``external`` for the logits of each checkpoint of its runs.
+
+    Their methods are named by method, protocol (where there are several), checkpoint and label: ``ce.last.lab_a``. A
+    data set whose rows differ from those in ``results`` ends in the label, too.
+
+    Returns
+    -------
+    What the bank says of itself; the file with the entries; how many there are.
+
+    Raises
+    ------
+    DataError : the file is damaged or no bank. StateError : the folder ``data_root/label`` exists.
+    """
+    target = data_root / label
+    if target.exists():
+        raise StateError(f"{target} exists already: give another name, or move it away.")
+    with _opened(path, data_root) as bank:
+        other, calibrators = {dataset for dataset, _ in _other_rows(bank, results)}, _calibrators(bank)
+        several = len({key.protocol for key in bank.runs}) > 1
+        entries: dict[str, Any] = {}
+        for key, checkpoint in _tested(bank):
+            run = bank.runs[key]
+            files = {name: logits_file(checkpoint, name) for name in CLEAN} | {"head": head_file(checkpoint)}
+            there = {name: f"{label}/runs/{key.path}/{file}" for name, file in files.items() if (run / file).exists()}
+            entries[f"{label}_{len(entries) + 1}"] = {
+                **there,
+                "kind": "logits",
+                "dataset": f"{key.dataset}.{label}" if key.dataset in other else key.dataset,
+                "backbone": key.backbone,
+                "method": ".".join([key.method, *[key.protocol] * several, checkpoint, label]),
+                "seed": key.seed,
+                "calibrators": calibrators,
+            }
+        (bank.folder / ENTRIES).write_text(yaml.safe_dump({"external": entries}, sort_keys=False), encoding="utf-8")
+        bank.folder.rename(target)
+        return bank.about, target / ENTRIES, len(entries)
+
+
+def _tested(bank: Bank) -> Iterator[tuple[RunKey, str]]:
+    """Runs with logits, and each checkpoint of them."""
+    for key, folder in bank.runs.items():
+        if (folder / PREDICT).exists():
+            for checkpoint in Record.read(folder, PREDICT).content["spec"]["checkpoints"]:
+                yield key, checkpoint
+
+
+@contextmanager
+def _opened(path: Path, beside: Path) -> Iterator[Bank]:
+    """Unpack a bank into a hidden folder, which is gone afterwards, and check it."""
+    beside.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=beside, prefix=".merge-") as hidden:
+        folder = Path(hidden, "bank")
+        sums = unpack_bank(path, folder)
+        try:
+            bank = _read(folder, sums)
+        except (KeyError, TypeError, ValueError, AttributeError, yaml.YAMLError) as error:
+            reason = " ".join(str(error).split())
+            raise DataError(f"{path} is no bank of calgrid ({reason}): give what 'calgrid pack' wrote.") from None
+        yield bank
+
+
+def _read(folder: Path, sums: Mapping[str, str]) -> Bank:
+    """Read an unpacked bank; it may raise whatever a file of a stranger leads to."""
+    if absent := {BANK, STUDY, SPLITS} - set(sums):
+        raise ValueError(f"{min(absent)} is missing")
+    about = read_json(folder / BANK)
+    if about["schema"] != SCHEMA:
+        raise DataError(f"The bank has the form {about['schema']}, this calgrid reads form {SCHEMA}: update calgrid.")
+    configuration = yaml.safe_load((folder / STUDY).read_text(encoding="utf-8"))
+    rows = read_frame(folder / SPLITS).itertuples(index=False)
+    splits = {(row.dataset, row.split): (row.n, row.sha256) for row in rows}
+    runs = dict(_checked_run(found.parent, folder, sums) for found in sorted(folder.rglob(TRAIN)))
+    for key, run in runs.items():
+        for split, name in logits_names(str(file.relative_to(run)) for file in run.rglob("*.parquet")):
+            if rows_of(run / name) != splits[key.dataset, split]:
+                raise ValueError(f"the rows of {key.path}/{name} are not those of {SPLITS}")
+    return Bank(folder, about, configuration, runs, splits)
+
+
+def _checked_run(run: Path, folder: Path, sums: Mapping[str, str]) -> tuple[RunKey, Path]:
+    """Key and folder of a run; ValueError where its files are not those that its records list."""
+    name = str(run.relative_to(folder))
+    records = [Record.read(run, each) for each in (TRAIN, PREDICT) if (run / each).exists()]
+    key = RunKey(**records[0].content["spec"]["key"])
+    trained = records[0].content["fingerprint"]
+    specs = [record.content["spec"] for record in records]
+    alike = all(spec["key"] == key._asdict() and spec.get("run_fingerprint", trained) == trained for spec in specs)
+    if name != f"runs/{key.path}" or not alike:
+        raise ValueError(f"the records of {name} are of other runs")
+    free = {f"{name}/{each}" for each in (ORIGIN, *(record.name for record in records))}
+    listed = {f"{name}/{file}": each.sha256(file) for each in records for file in each.files if file != MODEL}
+    found = {file: digest for file, digest in sums.items() if file.startswith(f"{name}/")}
+    if found.keys() != listed.keys() | free or any(found[file] != digest for file, digest in listed.items()):
+        raise ValueError(f"the files of {name} are not those that its records list")
+    return key, run
+
+
+def _is_here(here: Path, folder: Path, key: RunKey) -> bool:
+    """Are the records of a run in the results already? StateError where others are."""
+    if not here.exists():
+        return False
+    mend = "merge them as logits made elsewhere (--as NAME), or move that folder away."
+    for name in (TRAIN, PREDICT):
+        if (folder / name).exists():
+            if not (here / name).exists():
+                raise StateError(f"The run {key.path} in {here} is not finished: wait for it, or {mend}")
+            ours, theirs = (Record.read(place, name).content for place in (here, folder))
+            if ours != theirs:
+                same = ours["fingerprint"] == theirs["fingerprint"]
+                what = "the same fingerprint, but is another run" if same else f"another fingerprint in {name}"
+                raise StateError(f"The run {key.path} in {here} has {what}: {mend}")
+    return True
+
+
+def _other_rows(bank: Bank, results: Path) -> Iterator[tuple[str, str]]:
+    """Data set and split of which the results have other rows, in prepared data or in logits."""
+    for (dataset, split), theirs in bank.splits.items():
+        data = results / "data" / dataset
+        ours = []
+        if split in CLEAN and (data / "manifest.json").exists():
+            labels = open_prepared(data).splits[split].labels
+            ours.append((len(labels), digest_of_rows(np.arange(len(labels)), np.asarray(labels))))
+        logits = results.glob(f"runs/*/{dataset}/*/*/seed*/logits/*/{split}.parquet")
+        named = (path for path in sorted(logits) if path.relative_to(results).parts[1] != EXTERNAL)
+        ours += [rows_of(path) for path in itertools.islice(named, 1)]
+        if any(rows != theirs for rows in ours):
+            yield dataset, split
+
+
+def _calibrators(bank: Bank) -> list[str]:
+    """Calibrators of the bank's study that everybody has and that need no last layer."""
+    named = dict.fromkeys(name for grid in bank.configuration["grids"] for name in grid["calibrators"])
+    known = registry.specs("calibrator")
+    return [name for name in named if name in known and "head" not in known[name].info["needs"]]

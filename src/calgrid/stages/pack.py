@@ -1,0 +1,175 @@
+"""Pack a study into a bank: logits, metrics and provenance of its runs, for another laboratory.
+
+::
+
+    bank.json                what the bank is: form, version of calgrid, day of the last run, licence, creators, DOI
+    study.yaml               configuration of the study
+    metrics.parquet          every number of the study; whoever merges the bank computes them again
+    runs.parquet             one row a run: key, fingerprint, specification, versions, commit, device, seconds, origin
+    splits.parquet           number of rows and their SHA-256, of each split and shift family of each data set
+    runs/<path of a run>/    records, history and logits as they lie in the results, without the network; origin.json
+    ro-crate-metadata.json   all of this as a Process Run Crate (RO-Crate)
+    SHA256SUMS
+"""
+
+import json
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pyarrow.compute as pc
+import yaml
+
+from calgrid import __version__
+from calgrid.errors import ConfigError, StateError
+from calgrid.stages.crate import METADATA, action, crate
+from calgrid.storage.atomic import read_json, require_writable, write_json, write_text
+from calgrid.storage.bank import BANK, RUNS, SCHEMA, SPLITS, STUDY, SUMS, logits_names, rows_of, write_bank
+from calgrid.storage.layout import EXTERNAL, Layout, RunKey
+from calgrid.storage.provenance import DIRTY
+from calgrid.storage.records import AGGREGATE, CALIBRATE, MODEL, ORIGIN, PREDICT, TRAIN, Record, read_record, sha256_of
+from calgrid.storage.schema import METRICS
+from calgrid.storage.tables import read_result, write_frame, writing
+
+#: keys of a configuration that speak of the machine, or of runs that are not packed
+LEFT_OUT = ("results", "data_root", "external")
+
+
+@dataclass(frozen=True)
+class Packed:
+    """Records of a run, by their names, and its files but the network, by their paths below its folder."""
+
+    records: Mapping[str, Record]
+    files: Mapping[str, Path]
+
+    def named(self, key: RunKey) -> dict[str, Path]:
+        """Return the files by their names in the bank."""
+        return {f"runs/{key.path}/{name}": path for name, path in self.files.items()}
+
+
+def pack(study: Path, out: Path, *, creators: Sequence[str], licence: str, cite: str = "") -> int:
+    """Write the bank of a finished study; the same results give the same bytes.
+
+    Parameters
+    ----------
+    study : its folder in the results; runs of logits made elsewhere (``external``) are left out.
+    creators : persons or groups. licence : identifier of SPDX. cite : DOI, or address, where there is one.
+
+    Returns
+    -------
+    Number of runs.
+
+    Raises
+    ------
+    StateError : the study is not finished, or a file of it was changed. DataError : a file is missing.
+    ConfigError : there is nothing to pack, or the configuration names a path of this machine.
+    """
+    require_writable(out)
+    manifest = read_record(study / "manifest.json", "manifest")
+    totals = Record.read(study, AGGREGATE)
+    if totals.content.get("fingerprint") != manifest["fingerprint"]:
+        raise StateError(f"The study in {study} is not finished: call snakemake with its configuration first.")
+    configuration = {name: value for name, value in manifest["configuration"].items() if name not in LEFT_OUT}
+    _refuse_paths(configuration)
+    origin = {"creators": list(creators), "licence": licence, "cite": cite}
+    with tempfile.TemporaryDirectory() as hidden:
+        made = Path(hidden)
+        write_json(made / ORIGIN, origin)
+        runs = _runs(Layout(str(study.resolve().parent), study.resolve().name), manifest["runs"], made / ORIGIN)
+        if not runs:
+            raise ConfigError(f"The study in {study} has no run that was trained or merged: nothing can be packed.")
+        bank = {**origin, "schema": SCHEMA, "calgrid": __version__, "created": _last_day(runs)}
+        bank |= {"runs": len(runs), "sums": SUMS}
+        write_json(made / BANK, bank)
+        write_text(made / STUDY, yaml.safe_dump(configuration, sort_keys=True, allow_unicode=True))
+        write_frame(made / RUNS, pd.DataFrame([_row(key, run) for key, run in runs.items()]))
+        write_frame(made / SPLITS, pd.DataFrame(_splits(runs)))
+        metrics = read_result(totals.verified(METRICS, "metrics file"))
+        with writing(made / METRICS) as writer:
+            writer.add(metrics.filter(pc.not_equal(pc.cast(metrics["protocol"], "string"), EXTERNAL)))
+        files = {name: made / name for name in (BANK, STUDY, RUNS, SPLITS, METRICS)}
+        for key, run in runs.items():
+            files |= run.named(key)
+        digests = {name: sha256_of(path) for name, path in files.items()}
+        actions = [action(key, run.records, run.named(key)) for key, run in runs.items()]
+        write_json(made / METADATA, crate(bank, actions, files, digests))
+        write_bank(out, {**files, METADATA: made / METADATA}, {**digests, METADATA: sha256_of(made / METADATA)})
+    return len(runs)
+
+
+def _refuse_paths(value: Any) -> None:
+    """Raise ConfigError where a configuration names a path from the root, which says whose machine this is."""
+    if isinstance(value, str) and (value.startswith("~") or Path(value).is_absolute()):
+        raise ConfigError(f"The configuration names {value}, a path of this machine: write it relative and run again.")
+    if isinstance(value, Mapping):
+        value = [*value, *value.values()]
+    if isinstance(value, list):
+        for each in value:
+            _refuse_paths(each)
+
+
+def _runs(layout: Layout, runs: Sequence[Mapping[str, Any]], origin: Path) -> dict[RunKey, Packed]:
+    """Runs of a study, and first stages that it does not name, which may have no predictions."""
+    found: dict[RunKey, Packed] = {}
+    for run in (run for run in runs if not run["external"]):
+        key = RunKey(**run["key"])
+        spec = Record.read(Path(layout.part(key)), CALIBRATE).content["spec"]
+        wanted = {TRAIN: spec["run_fingerprint"], PREDICT: spec["logits_fingerprint"]}
+        found[key] = _packed(layout, key, wanted, origin)
+        if run["first_stage"] is not None:
+            first = key._replace(method=run["first_stage"]["method"])
+            wanted = {TRAIN: found[key].records[TRAIN].content["spec"]["first_stage"]["fingerprint"]}
+            if first not in found:
+                found[first] = _packed(layout, first, wanted, origin)
+    return dict(sorted(found.items()))
+
+
+def _packed(layout: Layout, key: RunKey, wanted: Mapping[str, str], origin: Path) -> Packed:
+    """A run, each file of which is compared with its record; a merged run keeps its origin."""
+    root = Path(layout.run(key))
+    records = {name: Record.read(root, name) for name in wanted}
+    files = {ORIGIN: root / ORIGIN if (root / ORIGIN).exists() else origin}
+    for name, record in records.items():
+        if record.content["fingerprint"] != wanted[name]:
+            raise StateError(f"The run {key.path} was made again since: call snakemake with its configuration first.")
+        files |= {name: root / name, **{each: record.verified(each) for each in record.files if each != MODEL}}
+    return Packed(records, files)
+
+
+def _last_day(runs: Mapping[RunKey, Packed]) -> str:
+    """Day (UTC) on which the last run ended: that of packing would give equal results other bytes."""
+    finished = [record.content["finished"] for run in runs.values() for record in run.records.values()]
+    return max(datetime.fromisoformat(each).astimezone(UTC) for each in finished).date().isoformat()
+
+
+def _row(key: RunKey, run: Packed) -> dict[str, Any]:
+    record, origin = run.records[TRAIN].content, read_json(run.files[ORIGIN])
+    environment = record["environment"]
+    return {
+        **key._asdict(),
+        **{name: environment.get(name, "") for name in ("calgrid", "python", "torch", "device", "device_name")},
+        "fingerprint": record["fingerprint"],
+        "spec": json.dumps(record["spec"], sort_keys=True),
+        "commit": environment["commit"].removesuffix(DIRTY),
+        "dirty": environment["commit"].endswith(DIRTY),
+        "seconds": record["seconds"],
+        "origin": origin["cite"] or ", ".join(origin["creators"]),
+    }
+
+
+def _splits(runs: Mapping[RunKey, Packed]) -> list[dict[str, Any]]:
+    """Number and digest of the rows of each split, on which all runs of a data set must agree."""
+    found: dict[tuple[str, str], tuple[int, str]] = {}
+    for key, run in runs.items():
+        for split, name in logits_names(run.files):
+            rows = rows_of(run.files[name])
+            if found.setdefault((key.dataset, split), rows) != rows:
+                raise StateError(
+                    f"The logits of {key.path} are of other rows of '{split}' than those of other runs: predict all on "
+                    f"the same {key.dataset}."
+                )
+    return [{"dataset": d, "split": s, "n": n, "sha256": sha} for (d, s), (n, sha) in sorted(found.items())]
