@@ -21,7 +21,7 @@ from calgrid.metrics import METRICS
 from calgrid.storage.records import write_record
 
 COMMANDS = (
-    *("list", "calibrate", "metrics", "compare", "check", "cost", "status", "show"),
+    *("list", "calibrate", "metrics", "compare", "check", "cost", "status", "show", "pack", "merge"),
     *("data", "train", "predict", "probe", "import", "evaluate"),
 )
 REPORTS = ("aggregate", "tables", "figures", "report")

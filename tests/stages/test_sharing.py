@@ -287,7 +287,7 @@ def test_a_job_never_changes_a_merged_run(bank, tmp_path, refuses):
     run = tmp_path / "b/runs" / SECOND.path
     before = contents(run)
     spec = {"key": SECOND._asdict(), "external": {"test": "x", "kind": "logits"}, "fingerprint": "f"}
-    with refuses(StateError, "was merged from a bank", "move its folder away"):
+    with refuses(StateError, "was merged from a bank, and no job changes it", "move its folder away"):
         import_run(spec, [run / "logits/last/test.parquet"], run)
     assert contents(run) == before
 
@@ -310,7 +310,7 @@ def test_no_flipped_bit_anywhere_changes_what_is_merged(bank, tmp_path):
     """Some are without meaning (the time of a file); all others are refused, and leave nothing."""
     merge(bank, tmp_path / "whole")
     whole, content, refused = contents(tmp_path / "whole"), bank.read_bytes(), 0
-    positions = np.random.default_rng(0).permutation(len(content))[:150]
+    positions = np.random.default_rng(0).permutation(len(content))[:60]
     directory = content.index(b"PK\x01\x02")
     for number, position in enumerate(
         [*positions, *range(directory, directory + 60), *range(len(content) - 22, len(content))]
@@ -326,7 +326,7 @@ def test_no_flipped_bit_anywhere_changes_what_is_merged(bank, tmp_path):
         else:
             assert contents(tmp_path / "b") == whole, position
         shutil.rmtree(tmp_path / "b", ignore_errors=True)
-    assert refused > 150
+    assert refused > 70
 
 
 @pytest.mark.parametrize("size", [0, 10, -1, -100])
@@ -346,6 +346,10 @@ RUN = f"runs/{SECOND.path}"
         ({"bank.json": None}, "bank.json is missing"),
         ({"bank.json": b'{"schema": 2}'}, "this calgrid reads form 1: update calgrid"),
         ({"bank.json": b"[]"}, "is no bank of calgrid"),
+        (
+            {f"{RUN}/origin.json": b'{"creators": [], "licence": "x", "cite": {}}'},
+            "origin.json holds what it should not",
+        ),
         ({"study.yaml": b"{"}, "is no bank of calgrid"),
         ({f"{RUN}/predict.json": None}, f"the files of {RUN} are not those that its records list"),
         ({f"{RUN}/origin.json": None}, f"the files of {RUN} are not those that its records list"),

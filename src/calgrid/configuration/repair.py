@@ -27,7 +27,7 @@ NAMED = 5
 SILENT_SECONDS = 5
 #: why a merged run, which no job may change, would have to be made again, by its state
 WANTING = {
-    "right": "but has another fingerprint than the study plans, whose options or source code are others",
+    "right": "but the study plans another fingerprint, of other options or source code",
     "damaged": "but a file of it is damaged, or is wanted and was not in the bank",
     "missing": "but the study wants this file, which was not in the bank",
     "settled": "but the study needs its network, which is in no bank",
@@ -164,9 +164,10 @@ def find_repairs(plan: Plan) -> Repairs:
         again |= dict.fromkeys(sorted(needed))
         settled -= needed
         deleted -= needed
-    for stage, state in states:
-        if stage.is_merged and (state != "settled" or stage.target in again):
-            raise StateError(f"{stage.target} was merged from a bank, {WANTING[state]}: {MAKE_HERE}.")
+    refused = [(stage.target, state) for stage, state in states if stage.is_merged and state != "settled"]
+    refused += [(target, "settled") for target in again if target in merged]  # after what made it so
+    for target, state in refused:
+        raise StateError(f"{target} was merged from a bank, {WANTING[state]}: {MAKE_HERE}.")
     if again:
         named, more = list(again)[:NAMED], len(again) - NAMED
         log(f"Damaged or missing results are made again: {', '.join(named)}{f' and {more} more' * (more > 0)}.")

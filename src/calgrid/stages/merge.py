@@ -149,10 +149,16 @@ def _read(folder: Path, sums: Mapping[str, str]) -> Bank:
     rows = read_frame(folder / SPLITS).itertuples(index=False)
     splits = {(row.dataset, row.split): (row.n, row.sha256) for row in rows}
     runs = dict(_checked_run(found.parent, folder, sums) for found in sorted(folder.rglob(TRAIN)))
+    unseen = set(splits)
     for key, run in runs.items():
         for split, name in logits_names(str(file.relative_to(run)) for file in run.rglob("*.parquet")):
             if rows_of(run / name) != splits[key.dataset, split]:
                 raise ValueError(f"the rows of {key.path}/{name} are not those of {SPLITS}")
+            unseen.discard((key.dataset, split))
+    origins = [about, *(read_json(run / ORIGIN) for run in runs.values())]
+    told = [text for each in origins for text in (each["licence"], each["cite"], *each["creators"])]
+    if unseen or not all(isinstance(text, str) for text in told):
+        raise ValueError(f"{SPLITS}, {BANK} or {ORIGIN} holds what it should not")
     return Bank(folder, about, configuration, runs, splits)
 
 

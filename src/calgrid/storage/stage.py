@@ -62,12 +62,10 @@ def run_stage(
 
     Raises
     ------
-    StateError : a live process is writing the same stage, the disk is full, an output was not written, or the run was
-        merged from a bank.
+    StateError : a live process writes the same stage, the disk is full, no output was written, the run was merged.
     """
     root = Path(root)
-    if (root / ORIGIN).exists():
-        raise StateError(f"The run {root} was merged from a bank, and is not changed: {MAKE_HERE}.")
+    _refuse_merged(root)
     base = root / HIDDEN / stage
     called = time.time()
     with OwnerLock(base.with_suffix(".lock"), f"{stage} stage of {root}") as lock:
@@ -92,6 +90,11 @@ def run_stage(
             if other != done:
                 shutil.rmtree(other, ignore_errors=True)
     return fresh
+
+
+def _refuse_merged(root: Path) -> None:
+    if (root / ORIGIN).exists():
+        raise StateError(f"The run {root} was merged from a bank, and no job changes it: {MAKE_HERE}.")
 
 
 def _publish(done: Path, root: Path, names: Sequence[str], optional: Sequence[str]) -> None:
