@@ -127,7 +127,7 @@ def test_a_damaged_merged_run_is_refused_and_trained_here_once_its_folder_is_gon
     assert "ce/seed1/predict.json was merged from a bank, but a file of it is damaged" in result.stdout
     run.rename(laboratory.root / "away")
     data = {"prepare_data digits", "prepare_data photos"}
-    assert laboratory.plan("bank/study.yaml", METRICS) == branch("ce") | data | {"manifest", "aggregate"}
+    assert laboratory.plan("bank/study.yaml", METRICS) == branch("ce") | data | {"aggregate"}
 
 
 def test_as_logits_made_elsewhere_they_stand_beside_runs_of_the_same_key(laboratory):
