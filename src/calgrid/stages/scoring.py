@@ -13,7 +13,7 @@ import numpy as np
 from calgrid import fingerprint
 from calgrid.calibrators import Calibrator
 from calgrid.conventions import OOD_PREFIX, PREDICTED_NUMBERS, SAME_SHIFT, SAME_SHIFT_SHARE
-from calgrid.errors import DataError, StateError
+from calgrid.errors import DataError
 from calgrid.metrics import (
     bootstrap,
     bootstrap_ood,
@@ -33,7 +33,7 @@ from calgrid.stages.label_counts import label_distribution
 from calgrid.storage.head import Head, read_head
 from calgrid.storage.layout import head_file, logits_file
 from calgrid.storage.logits import Logits, read_logits
-from calgrid.storage.records import read_record, write_record
+from calgrid.storage.records import check_fingerprint, read_record, write_record
 from calgrid.val_rows import CHOICE, FIT, rows_by_purpose
 
 Row = dict[str, Any]
@@ -105,12 +105,7 @@ class Scorer:
     def _read(self, name: str, group: int | None = None) -> Logits:
         path = self.run / logits_file(self.checkpoint, name)
         data = read_logits(path, group)
-        found, expected = data.metadata.get("fingerprint"), self.spec["logits_fingerprint"]
-        if found != expected:
-            raise StateError(
-                f"The logits file {path} belongs to another configuration or code version (fingerprint {found}, "
-                f"expected {expected}): delete it and run again."
-            )
+        check_fingerprint(data.metadata, self.spec["logits_fingerprint"], f"logits file {path}")
         return data
 
     @functools.cached_property
