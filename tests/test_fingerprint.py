@@ -35,6 +35,8 @@ HARMLESS = {
     "lines within brackets": SOURCE.replace("(power + k)", "(\n            power\n            + k\n        )"),
     "backslash": SOURCE.replace("x = x", "x = \\\n            x"),
     "no newline at the end": SOURCE.rstrip("\n"),
+    "quotes": SOURCE.replace('"', "'"),
+    "brackets that change nothing": SOURCE.replace("x * (power + k)", "(x * (power + k))"),
 }
 HARMFUL = {
     "constant": SOURCE.replace("range(3)", "range(4)"),
@@ -48,86 +50,37 @@ HARMFUL = {
 }
 
 
+def syntax(source):
+    return fingerprint.syntax(ast.parse(source))
+
+
 @pytest.mark.parametrize("edit", HARMLESS)
 def test_comments_docstrings_and_formatting_do_not_count(edit):
     assert HARMLESS[edit] != SOURCE
-    assert fingerprint.significant_tokens(HARMLESS[edit]) == fingerprint.significant_tokens(SOURCE)
+    assert syntax(HARMLESS[edit]) == syntax(SOURCE)
 
 
 @pytest.mark.parametrize("edit", HARMFUL)
 def test_everything_else_counts(edit):
     assert HARMFUL[edit] != SOURCE
-    assert fingerprint.significant_tokens(HARMFUL[edit]) != fingerprint.significant_tokens(SOURCE)
+    assert syntax(HARMFUL[edit]) != syntax(SOURCE)
 
 
 def test_docstrings_of_classes_and_attributes():
     bare = "class A:\n    x = 1\n    def f(self): return 1\n"
     said = 'class A:\n    """An A."""\n    x = 1\n    def f(self): return 1  # one\n'
-    assert fingerprint.significant_tokens(said) == fingerprint.significant_tokens(bare)
+    assert syntax(said) == syntax(bare)
     # a text below an attribute is no docstring for Python: a program could not tell, so it counts
     attribute = bare.replace("x = 1\n", 'x = 1\n    "about x"\n')
-    assert fingerprint.significant_tokens(attribute) != fingerprint.significant_tokens(bare)
-
-
-@pytest.mark.parametrize(
-    ("source", "token"),
-    [
-        ('f"a {b!r:>{w}} c"\n', 'f"a {b!r:>{w}} c"'),
-        ('f"{{no}} {x}"\n', 'f"{{no}} {x}"'),
-        ("rf'\\d{e:%H}'\n", "rf'\\d{e:%H}'"),
-        ("f\"{d['k']} # no comment\"\n", "f\"{d['k']} # no comment\""),
-        ("f\"outer {f'inner {x + 1}'}\"\n", "f\"outer {f'inner {x + 1}'}\""),
-        ('f"""first\n  {x\n  } é"""\n', 'f"""first\n  {x\n  } é"""'),
-    ],
-)
-def test_an_f_string_is_one_token_as_it_stands(source, token):
-    """So it was until Python 3.11; from 3.12 on it is put together from its parts."""
-    assert fingerprint.significant_tokens(f"y = {source}") == ["y", "=", token, "NEWLINE"]
-
-
-def test_f_string_parts_of_python_3_12_are_put_together(monkeypatch):
-    """The token stream that Python 3.12 gives for ``y = f"a {f'{b}'} c" + 1``, on any Python."""
-    line = "y = f\"a {f'{b}'} c\" + 1\n"
-    start, middle, end = 1001, 1002, 1003
-
-    def token(kind, text):
-        column = line.index(text)
-        return fingerprint.tokenize.TokenInfo(kind, text, (1, column), (1, column + len(text)), line)
-
-    def quote(kind, text, column):
-        return fingerprint.tokenize.TokenInfo(kind, text, (1, column), (1, column + len(text)), line)
-
-    name, operator, number = (getattr(fingerprint.tokenize, kind) for kind in ("NAME", "OP", "NUMBER"))
-    stream = [
-        token(name, "y"),
-        token(operator, "="),
-        quote(start, 'f"', 4),
-        token(middle, "a "),
-        token(operator, "{"),
-        quote(start, "f'", 9),
-        quote(operator, "{", 11),
-        token(name, "b"),
-        quote(operator, "}", 13),
-        quote(end, "'", 14),
-        quote(operator, "}", 15),
-        token(middle, " c"),
-        quote(end, '"', 18),
-        token(operator, "+"),
-        token(number, "1"),
-        quote(fingerprint.tokenize.NEWLINE, "\n", 23),
-    ]
-    monkeypatch.setattr(fingerprint.tokenize, "FSTRING_START", start, raising=False)
-    monkeypatch.setattr(fingerprint.tokenize, "FSTRING_END", end, raising=False)
-    monkeypatch.setattr(fingerprint.tokenize, "generate_tokens", lambda _: iter(stream))
-    assert fingerprint.significant_tokens(line) == ["y", "=", "f\"a {f'{b}'} c\"", "+", "1", "NEWLINE"]
+    assert syntax(attribute) != syntax(bare)
 
 
 def test_other_python_versions_here_give_the_same_fingerprints(run_python):
-    """The tokens of the whole package, in every Python that this machine has."""
+    """The syntax of the whole package, in every Python that this machine has."""
     program = (
-        "import sys\nfrom pathlib import Path\nfrom calgrid import fingerprint\n"
+        "import ast\nfrom pathlib import Path\nfrom calgrid import fingerprint\n"
         "files = sorted(Path(fingerprint.__file__).parent.rglob('*.py'))\n"
-        "print(fingerprint.digest([fingerprint.significant_tokens(f.read_text('utf-8')) for f in files]))"
+        "print(fingerprint.digest([fingerprint.syntax(ast.parse(f.read_text('utf-8'))) for f in files]))"
     )
     here = run_python(program)
     others = [shutil.which(f"python3.{minor}") for minor in range(11, 20) if minor != sys.version_info.minor]
@@ -258,7 +211,7 @@ CONFIG = {
     ],
 }
 PROGRAM = """
-import functools, json, os, sys
+import json, os, sys
 from pathlib import Path
 from calgrid import fingerprint
 from calgrid.configuration.plan import Plan
@@ -275,10 +228,6 @@ def fingerprints(config, home):
     return found
 
 task = json.loads(sys.stdin.read())
-# files that no edit changes are read into tokens once, and not in each child again
-fingerprint.significant_tokens = functools.cache(fingerprint.significant_tokens)
-for path in Path(task["package"]).rglob("*.py"):
-    fingerprint.significant_tokens(path.read_text(encoding="utf-8"))
 for name, (file, old, new) in task["edits"].items():
     path = Path(task["package"], file)
     text = path.read_text(encoding="utf-8")

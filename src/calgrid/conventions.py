@@ -14,6 +14,8 @@ HELD_BYTES = 8 * 10**9
 OOD_PREFIX = "ood/"
 #: a calibrator with more than this many times the NLL of the uncalibrated logits is warned of, wherever it is scored
 WORSE = 2.0
+#: files of tensors that people bring, which only PyTorch reads
+TENSOR_FILES = (".pt", ".pth")
 #: file of a folder in which a Hugging Face data set is stored; it lists the others
 STORED = "state.json"
 #: value of a protocol's ``weights`` where networks are trained here

@@ -7,9 +7,7 @@ count; neither do modules that move results around without changing them.
 
 import ast
 import hashlib
-import io
 import json
-import tokenize
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -39,7 +37,8 @@ NEUTRAL = (
     "backbones._catalogue",
     "datasets._download",
 )
-_DROPPED = {tokenize.COMMENT, tokenize.NL, tokenize.ENCODING, tokenize.ENDMARKER}
+#: nodes of a syntax tree that have a docstring
+_DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 def digest(value: Any) -> str:
@@ -64,7 +63,7 @@ def of_stage(settings: Mapping[str, Any], roots: Iterable[str]) -> str:
 @plugins.cached
 def code_digest(roots: tuple[str, ...]) -> str:
     """Fingerprint of the source of ``roots`` and of all that they import of calgrid and plugins, directly or not."""
-    return digest({name: _source_digest(name) for name in sorted(closure(roots))})
+    return digest({name: _read(name)[1] for name in sorted(closure(roots))})
 
 
 def closure(roots: Iterable[str]) -> set[str]:
@@ -84,7 +83,7 @@ def closure(roots: Iterable[str]) -> set[str]:
         if name in found or _is_neutral(name) or plugins.locate(name) is None:
             continue
         found.add(name)
-        waiting.extend(_imports(name))
+        waiting.extend(_read(name)[0])
     return found
 
 
@@ -136,10 +135,11 @@ def _names(tree: ast.AST, context: type[ast.expr_context]) -> list[str]:
 
 
 @plugins.cached
-def _imports(name: str) -> tuple[str, ...]:
-    """Modules of calgrid and of plugins named in import statements anywhere in a module."""
+def _read(name: str) -> tuple[tuple[str, ...], str]:
+    """Modules of calgrid and of plugins named in import statements anywhere in a module, and its digest."""
+    tree = ast.parse(_source(name))
     names: set[str] = set()
-    for node in ast.walk(ast.parse(_source(name))):
+    for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             names.update(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -147,56 +147,32 @@ def _imports(name: str) -> tuple[str, ...]:
             names.add(module)
             # ``from package import module``: harmless where the name is no module
             names.update(f"{module}.{alias.name}" for alias in node.names)
-    return tuple(sorted(each for each in names if plugins.locate(each) is not None))
+    imports = tuple(sorted(each for each in names if plugins.locate(each) is not None))
+    return imports, hashlib.sha256(syntax(tree).encode()).hexdigest()
 
 
-@plugins.cached
-def _source_digest(name: str) -> str:
-    return hashlib.sha256("\0".join(significant_tokens(_source(name))).encode()).hexdigest()
+def syntax(tree: ast.AST) -> str:
+    """Text of a syntax tree without docstrings and positions, the same in all versions of Python.
 
-
-def significant_tokens(source: str) -> list[str]:
-    """Tokens of a module without comments, docstrings, blank lines and the amount of indentation.
-
-    An f-string is one token in Python 3.11 and several from 3.12 on; both give the same list here.
+    ``ast.dump`` is not: fields that are new in a version are empty in older code, so empty ones are left out here.
     """
-    docstrings = _docstring_positions(source)
-    lines = io.StringIO(source).readlines()  # as tokenize counts them; splitlines knows more line ends
-    tokens: list[str] = []
-    depth, begin, after_docstring = 0, (0, 0), False
-    fstring_start = getattr(tokenize, "FSTRING_START", -1)
-    fstring_end = getattr(tokenize, "FSTRING_END", -1)
-    for token in tokenize.generate_tokens(io.StringIO(source).readline):
-        if token.type == fstring_start:
-            begin = token.start if depth == 0 else begin
-            depth += 1
-        elif token.type == fstring_end:
-            depth -= 1
-            if depth == 0:
-                tokens.append(_between(lines, begin, token.end))
-        elif depth or token.type in _DROPPED:
+    parts: list[str] = []
+    _collect(tree, parts)
+    return " ".join(parts)
+
+
+def _collect(node: ast.AST, parts: list[str]) -> None:
+    parts.append(f"{type(node).__name__}(")
+    for name in node._fields:
+        value: Any = getattr(node, name, None)
+        if name == "body" and isinstance(node, _DOCUMENTED) and ast.get_docstring(node, clean=False) is not None:
+            value = value[1:]
+        if value is None or value == []:
             continue
-        elif token.start in docstrings or (after_docstring and token.type == tokenize.NEWLINE):
-            after_docstring = token.type != tokenize.NEWLINE  # its line end goes with it
-            continue
-        elif token.type in (tokenize.INDENT, tokenize.DEDENT, tokenize.NEWLINE):
-            tokens.append(tokenize.tok_name[token.type])
-        else:
-            tokens.append(token.string)
-    return tokens
-
-
-def _docstring_positions(source: str) -> set[tuple[int, int]]:
-    owners = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-    return {
-        (node.body[0].lineno, node.body[0].col_offset)
-        for node in ast.walk(ast.parse(source))
-        if isinstance(node, owners) and ast.get_docstring(node, clean=False) is not None
-    }
-
-
-def _between(lines: list[str], begin: tuple[int, int], end: tuple[int, int]) -> str:
-    if begin[0] == end[0]:
-        return lines[begin[0] - 1][begin[1] : end[1]]
-    middle = lines[begin[0] : end[0] - 1]
-    return "".join([lines[begin[0] - 1][begin[1] :], *middle, lines[end[0] - 1][: end[1]]])
+        parts.append(f"{name}=")
+        for each in value if isinstance(value, list) else [value]:
+            if isinstance(each, ast.AST):
+                _collect(each, parts)
+            else:
+                parts.append(repr(each))
+    parts.append(")")

@@ -3,6 +3,7 @@
 import copy
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import yaml
 
@@ -146,6 +147,23 @@ def test_what_holds_all_numbers_grows_with_the_runs(make):
     many, few = make(seeds=list(range(500))), make()
     assert many.report_memory() > few.report_memory() >= LIGHT_MB
     assert many.aggregate_memory(None, 1) > few.aggregate_memory(None, 1) >= LIGHT_MB
+
+
+def test_an_import_asks_for_copies_of_its_files(make_config, home, tmp_path):
+    np.savez(tmp_path / "big.npz", logits=np.zeros((2**18, 10), np.float32), label=np.zeros(2**18))
+    stored = tmp_path / "stored"
+    stored.mkdir()
+    (stored / "state.json").touch()
+    (stored / "rows.arrow").write_bytes(bytes(3 * 2**20))
+    (tmp_path / "tensors.PT").write_bytes(b"")
+    entry = {"kind": "logits", "split_seed": 1, "backbone": "resnet50", "calibrators": ["ts"]}
+    files = {"small": "stored", "large": "big.npz", "torch": "tensors.PT"}
+    config = make_config(data_root=str(tmp_path))
+    config["external"] = {name: {**entry, "test": file} for name, file in files.items()}
+    study = Study(config, home)
+    needs = Resources(study, gpus=1)
+    asked = {key.dataset: needs.import_memory(job(**key._asdict()), 1) for key in study.external}
+    assert asked == {"small": LIGHT_MB + 5 * 3, "large": LIGHT_MB + 5 * 12, "torch": TORCH_MB}
 
 
 def test_only_many_and_large_pictures_are_decoded_by_several_threads(make):

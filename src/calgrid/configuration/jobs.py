@@ -20,7 +20,6 @@ from calgrid.configuration.repair import Repairs, find_repairs
 from calgrid.configuration.resources import Resources
 from calgrid.configuration.study import Study
 from calgrid.errors import ConfigError
-from calgrid.specs import EXTERNAL_FILES
 from calgrid.storage import provenance
 from calgrid.storage.layout import RunKey, family_unit, probe_files, run_key
 from calgrid.storage.records import MODEL, ORIGIN
@@ -222,10 +221,8 @@ class Jobs:
     # external -------------------------------------------------------------------------------------------------------
 
     def external_files(self, wildcards: Any) -> list[str]:
-        """Files that the entry of an external run names, in the order of ``EXTERNAL_FILES``."""
-        study = self.plan.study
-        external: Mapping[str, Any] = study.external[run_key(wildcards)].external
-        return [str(study.external_path(external[name])) for name in EXTERNAL_FILES if name in external]
+        """Files of an external run."""
+        return list(map(str, self.plan.study.external_files(run_key(wildcards))))
 
     def external_spec(self, wildcards: Any) -> str:
         """Resolved import."""

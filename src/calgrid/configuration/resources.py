@@ -14,7 +14,7 @@ from calgrid.backbones._catalogue import measured
 from calgrid.configuration.calibration_costs import Calibration, Family, Fitted, Rows
 from calgrid.configuration.protocols import trains
 from calgrid.configuration.study import Evaluation, Study
-from calgrid.conventions import ENCODED_ABOVE, HELD_BYTES, OOD_PREFIX, SAME_SHIFT
+from calgrid.conventions import ENCODED_ABOVE, HELD_BYTES, OOD_PREFIX, SAME_SHIFT, TENSOR_FILES
 from calgrid.errors import ConfigError
 from calgrid.storage.layout import RunKey, family_unit, run_key
 
@@ -38,6 +38,8 @@ REPORT_MB, REPORT_MB_A_RUN = 900, 0.3
 AGGREGATE_THREADS, MANY_RUNS = 4, 500
 #: processes that calibrate, where one would take longer than so many seconds
 CALIBRATE_THREADS, LONG_SECONDS = 2, 1800
+#: copies of the files that people bring while they are read
+IMPORT_COPIES = 5
 #: copies of images while they are prepared, and the most MB that they take: large data sets go through the disk
 PREPARE_COPIES, PREPARE_MB = 4, 2000
 #: stand for a data set of unknown size, and for a backbone of unknown size: as large as the largest registered ones
@@ -228,6 +230,13 @@ class Resources:
         key = run_key(wildcards)
         seconds = self.images(key.dataset)["test"] * self.pass_seconds(key) * self._slower
         return limit(self._checkpoints(key) * seconds, attempt)
+
+    def import_memory(self, wildcards: Any, attempt: int) -> int:
+        """Memory of the import of an external run in MB; tensors are read by torch."""
+        paths = self._study.external_files(run_key(wildcards))
+        read = sum(file.stat().st_size for path in paths for file in (path, *path.rglob("*")) if file.is_file())
+        tensors = any(path.suffix.lower() in TENSOR_FILES for path in paths)
+        return attempt * ((TORCH_MB if tensors else LIGHT_MB) + IMPORT_COPIES * read // MB)
 
     def calibrate_threads(self, wildcards: Any) -> int:
         """Processes that fit and score."""

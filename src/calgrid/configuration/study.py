@@ -27,7 +27,7 @@ from calgrid.configuration.protocols import (
     trains,
 )
 from calgrid.errors import ConfigError
-from calgrid.specs import Calibrator, External, NamedComponent, Protocol
+from calgrid.specs import EXTERNAL_FILES, Calibrator, External, NamedComponent, Protocol
 from calgrid.storage.layout import EXTERNAL, EXTERNAL_CHECKPOINT, Layout, RunKey, family_unit
 
 #: keys of external logits that say how they are evaluated, not what they are
@@ -244,6 +244,11 @@ class Study:
     def external_path(self, path: str) -> Path:
         """Path of an external file, which the configuration gives relative to data_root where there is one."""
         return Path(self.config["data_root"] or "", path)
+
+    def external_files(self, key: RunKey) -> list[Path]:
+        """Files that the entry of an external run names, in the order of ``EXTERNAL_FILES``."""
+        external: Mapping[str, Any] = self.external[key].external
+        return [self.external_path(external[name]) for name in EXTERNAL_FILES if name in external]
 
     def published(self) -> list[Path]:
         """Files with published numbers: of the current folder, or else of those that calgrid brings."""

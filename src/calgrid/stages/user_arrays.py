@@ -16,12 +16,12 @@ import pyarrow as pa
 import pyarrow.csv
 from safetensors.numpy import load_file
 
-from calgrid.conventions import STORED
+from calgrid.conventions import STORED, TENSOR_FILES
 from calgrid.errors import DataError
 from calgrid.storage.atomic import read_json, require_file
 from calgrid.storage.logits import read_column, read_metadata, read_table, refuse_repeated
 
-ARRAY_FILES = (".npz", ".npy", ".safetensors", ".pt", ".pth")
+ARRAY_FILES = (".npz", ".npy", ".safetensors", *TENSOR_FILES)
 TABLES = (".parquet", ".csv", ".arrow")
 #: name of the only array of a file that names none
 UNNAMED = ""
@@ -77,7 +77,7 @@ def load(path: Path) -> Mapping[str, np.ndarray]:
     suffix = path.suffix.lower()
     if suffix in TABLES:
         return Columns(_load_table(path), path)
-    if suffix in (".pt", ".pth"):
+    if suffix in TENSOR_FILES:
         return _load_tensors(path)
     if suffix in ARRAY_FILES:
         return _load_arrays(path)
