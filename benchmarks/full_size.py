@@ -58,6 +58,8 @@ CLEAR, CORRUPTED = 0.48, 0.22
 COST_SIZES = ((2000, 10), (2000, 100), (2000, 1000))
 COST_FEATURES = 512
 LOOKS_A_SECOND = 10
+#: resident memory of the Snakemake that runs a job on a node
+NODE_MB = 200
 
 
 def main() -> None:
@@ -299,7 +301,10 @@ def processor_seconds(function: Callable[..., object], *arguments: object) -> fl
 
 
 def jobs(folder: Path, options: argparse.Namespace) -> None:
-    """Print the memory of the jobs of a finished study: of each kind the one that came nearest to what it asked for."""
+    """Print the memory of the jobs of a finished study: of each kind the one that came nearest to what it asked for.
+
+    A cluster counts the Snakemake on the node too, for which every job asks.
+    """
     study = Study(yaml.safe_load(options.configfile.read_text(encoding="utf-8")), HOME)
     needs, found = Resources(study, gpus=0), defaultdict(list)
     results = Path(study.layout.results)
@@ -308,9 +313,9 @@ def jobs(folder: Path, options: argparse.Namespace) -> None:
         asked = memory_asked(needs, job, study)
         if asked is not None:
             seen = max(float(row["max_rss"]) for row in csv.DictReader(path.open(encoding="utf-8"), delimiter="\t"))
-            peak = max(seen, recorded_mb(results, job, study))
+            peak = max(seen, recorded_mb(results, job, study)) + NODE_MB
             found[kind(job, study)].append((peak / asked, str(job), asked, peak))
-    print_row(["job", "jobs", "asked MB", "peak MB", "share %"])
+    print_row(["job", "jobs", "asked MB", f"peak MB, {NODE_MB} of them Snakemake", "share %"])
     print_row(["---", *["---:"] * 4])
     for each in found.values():
         share, job, asked, peak = max(each)
@@ -339,7 +344,7 @@ def memory_asked(needs: Resources, job: Path, study: Study) -> float | None:
         return needs.aggregate_memory(None, 1)
     if rule == "prepare":
         return needs.prepare_memory(SimpleNamespace(unit=job.name), 1)
-    if rule in ("train", "predict", "calibrate", "probe"):
+    if rule in ("train", "predict", "calibrate", "probe", "import"):
         return getattr(needs, f"{rule}_memory")(wildcards(job), 1)
     return None
 
