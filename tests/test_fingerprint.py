@@ -211,7 +211,7 @@ CONFIG = {
     ],
 }
 PROGRAM = """
-import json, os, sys
+import ast, functools, json, os, sys
 from pathlib import Path
 from calgrid import fingerprint
 from calgrid.configuration.plan import Plan
@@ -228,6 +228,10 @@ def fingerprints(config, home):
     return found
 
 task = json.loads(sys.stdin.read())
+# files that no edit changes are parsed once, and not in each child again
+ast.parse, fingerprint._collect = functools.cache(ast.parse), functools.cache(fingerprint._collect)
+for path in Path(task["package"]).rglob("*.py"):
+    fingerprint._collect(ast.parse(path.read_text(encoding="utf-8")))
 for name, (file, old, new) in task["edits"].items():
     path = Path(task["package"], file)
     text = path.read_text(encoding="utf-8")

@@ -137,18 +137,18 @@ def _names(tree: ast.AST, context: type[ast.expr_context]) -> list[str]:
 @plugins.cached
 def _read(name: str) -> tuple[tuple[str, ...], str]:
     """Modules of calgrid and of plugins named in import statements anywhere in a module, and its digest."""
-    tree = ast.parse(_source(name))
+    parts, statements = _collect(ast.parse(_source(name)))
     names: set[str] = set()
-    for node in ast.walk(tree):
+    for node in statements:
         if isinstance(node, ast.Import):
             names.update(alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
+        else:
             module = imported_from(node, name)
             names.add(module)
             # ``from package import module``: harmless where the name is no module
             names.update(f"{module}.{alias.name}" for alias in node.names)
     imports = tuple(sorted(each for each in names if plugins.locate(each) is not None))
-    return imports, hashlib.sha256(syntax(tree).encode()).hexdigest()
+    return imports, hashlib.sha256(" ".join(parts).encode()).hexdigest()
 
 
 def syntax(tree: ast.AST) -> str:
@@ -156,23 +156,31 @@ def syntax(tree: ast.AST) -> str:
 
     ``ast.dump`` is not: fields that are new in a version are empty in older code, so empty ones are left out here.
     """
+    return " ".join(_collect(tree)[0])
+
+
+def _collect(tree: ast.AST) -> tuple[list[str], list[ast.Import | ast.ImportFrom]]:
+    """Parts of that text, and the import statements in the tree."""
     parts: list[str] = []
-    _collect(tree, parts)
-    return " ".join(parts)
+    imports: list[ast.Import | ast.ImportFrom] = []
 
+    def visit(node: ast.AST) -> None:
+        parts.append(f"{type(node).__name__}(")
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            imports.append(node)
+        for name in node._fields:
+            value: Any = getattr(node, name, None)
+            if name == "body" and isinstance(node, _DOCUMENTED) and ast.get_docstring(node, clean=False) is not None:
+                value = value[1:]
+            if value is None or value == []:
+                continue
+            parts.append(f"{name}=")
+            for each in value if isinstance(value, list) else [value]:
+                if isinstance(each, ast.AST):
+                    visit(each)
+                else:
+                    parts.append(repr(each))
+        parts.append(")")
 
-def _collect(node: ast.AST, parts: list[str]) -> None:
-    parts.append(f"{type(node).__name__}(")
-    for name in node._fields:
-        value: Any = getattr(node, name, None)
-        if name == "body" and isinstance(node, _DOCUMENTED) and ast.get_docstring(node, clean=False) is not None:
-            value = value[1:]
-        if value is None or value == []:
-            continue
-        parts.append(f"{name}=")
-        for each in value if isinstance(value, list) else [value]:
-            if isinstance(each, ast.AST):
-                _collect(each, parts)
-            else:
-                parts.append(repr(each))
-    parts.append(")")
+    visit(tree)
+    return parts, imports
