@@ -4,6 +4,8 @@ import copy
 from types import SimpleNamespace
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import yaml
 
@@ -171,6 +173,20 @@ def test_only_many_and_large_pictures_are_decoded_by_several_threads(make):
         unit: make().prepare_threads(job(unit=unit)) for unit in ("digits", "cifar10_c", "imagenet", "imagenet_c")
     }
     assert threads == {"digits": 1, "cifar10_c": 1, "imagenet": 8, "imagenet_c": 8}
+
+
+def test_pictures_of_ones_own_are_counted_by_their_labels(make_config, home, tmp_path):
+    for name in ("train", "test"):
+        labels = [number % 10 for number in range(400)]
+        pq.write_table(pa.table({"image": [b""] * 400, "label": labels}), tmp_path / f"{name}.parquet")
+    own = {"base": "image_parquet", "val_size": 40, "image_size": 32}
+    grid = {"datasets": ["own"], "backbones": ["resnet8"], "methods": ["ce"], "protocol": "evening"}
+    study = Study(make_config(grid, datasets={"own": own}, data_root=str(tmp_path)), home)
+    needs = Resources(study, gpus=1)
+    before = needs.prepare_memory(job(unit="own"), 1)
+    study.check_labels()
+    assert needs.images("own") == {"train": 360, "val": 40, "test": 400}
+    assert LIGHT_MB <= needs.prepare_memory(job(unit="own"), 1) < LIGHT_MB + 20 < before
 
 
 def test_preparation_is_given_time_for_many_and_large_images(make):

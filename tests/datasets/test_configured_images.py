@@ -389,12 +389,13 @@ def test_what_the_labels_do_not_hold_cannot_be_asked_for(files, refuses, monkeyp
     monkeypatch.setattr(_image_files, "decode", None)  # no picture is read
     book = DatasetCatalog({"mine": {"base": "image_parquet", **options}})
     with refuses(ConfigError, "datasets.mine: ", message):
-        book.training_rows("mine", str(files))
+        book.sizes("mine", str(files))
 
 
 def test_labels_that_fit_pass_the_check(files):
     book = DatasetCatalog({"mine": PARQUET, "folders": FOLDERS})
-    assert [book.training_rows(name, str(files)) for name in ("mine", "folders", "digits")] == [51, 51, None]
+    sizes = [book.sizes(name, str(files)) for name in ("mine", "folders", "digits")]
+    assert sizes == [{"train": 51, "val": 9, "test": 30}] * 2 + [None]
 
 
 @pytest.mark.parametrize(

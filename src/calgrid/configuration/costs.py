@@ -89,7 +89,7 @@ def study_cost(study: Study, throughput: Mapping[str, float] | None = None) -> S
         {**_archives(needs, units, downloaded=True), **_weights(study)},
         _archives(needs, units, downloaded=False),
         {unit: _prepared(needs, unit) for unit in units},
-        [unit for unit in units if not needs.info(unit).get("base") and not needs.info(unit).get("sizes")],
+        [unit for unit in units if not needs.info(unit).get("base") and not needs.is_counted(unit)],
     )
 
 

@@ -110,8 +110,8 @@ class DatasetCatalog:
                     raise ConfigError(f"datasets.{unit}.{role}: {error}") from None
         return {"kind": self.configured[unit]["base"], "options": options, "sources": sources}
 
-    def training_rows(self, unit: str, data_root: str | None) -> int | None:
-        """Return how many of one's own pictures are trained on; None for what is registered. The labels are read.
+    def sizes(self, unit: str, data_root: str | None) -> dict[str, int] | None:
+        """Return the images of each split of one's own pictures; None for what is registered. The labels are read.
 
         Raises ConfigError where the labels do not fit the options.
         """
@@ -119,10 +119,10 @@ class DatasetCatalog:
             return None
         kind = registry.load("dataset", self.configured[unit]["base"])(**self.options(unit))
         try:
-            _, rows = kind.plan(None if data_root is None else Path(data_root))
+            sources, rows = kind.plan(None if data_root is None else Path(data_root))
         except DataError as error:
             raise ConfigError(f"datasets.{unit}: {error}") from None
-        return len(rows["train"])
+        return {role: len(rows[role] if role in rows else sources[role].labels) for role in ("train", "val", "test")}
 
     def _add(self, name: str, where: str) -> None:
         given = self.configured[name]

@@ -331,7 +331,14 @@ class Resources:
     def images(self, dataset: str) -> dict[str, int]:
         """Images of the splits of a data set."""
         unknown = {"train": UNKNOWN_IMAGES, "test": UNKNOWN_IMAGES}
-        return {"train": 0, "val": 0, "test": 0, **(self.info(dataset).get("sizes") or unknown)}
+        return {"train": 0, "val": 0, "test": 0, **(self._sizes(dataset) or unknown)}
+
+    def is_counted(self, dataset: str) -> bool:
+        """Whether the number of its images is known."""
+        return bool(self._sizes(dataset))
+
+    def _sizes(self, dataset: str) -> Mapping[str, int]:
+        return self.info(dataset).get("sizes") or self._study.sizes.get(dataset, {})
 
     def classes(self, dataset: str) -> int:
         """Classes of a data set."""

@@ -96,6 +96,7 @@ class Study:
     runs : every run that must exist, also first stages that the grid does not name; insertion order is stable.
     trained, external : those of :class:`Run` and those of :class:`ExternalRun`.
     evaluations : what is wanted of the runs that the study names.
+    sizes : images of each split of one's own pictures, once :meth:`check_labels` has read them.
     layout : where files lie.
     papers : the papers whose tables are wanted.
 
@@ -128,6 +129,7 @@ class Study:
         for number, override in enumerate(overrides):
             for name in as_list(override["match"].get("protocol")):
                 self.protocols.get(name, f"overrides[{number}].match")
+        self.sizes: dict[str, dict[str, int]] = {}
         self.trained: dict[RunKey, Run] = {}
         self.external: dict[RunKey, ExternalRun] = {}
         self.evaluations: dict[RunKey, Evaluation] = {}
@@ -315,13 +317,17 @@ class Study:
     def check_labels(self) -> None:
         """Raise ConfigError for pictures of one's own that are too few or have other classes than are asked for.
 
-        It takes seconds where there are many, so jobs, which plan too, leave it out.
+        Their numbers are kept in ``sizes``, for the memory and time of jobs. It takes seconds where there are many, so
+        jobs, which plan too, leave it out.
         """
         for unit in self.data_units():
-            rows = self.datasets.training_rows(unit, self.config["data_root"])
+            sizes = self.datasets.sizes(unit, self.config["data_root"])
+            if sizes is None:
+                continue
+            self.sizes[unit] = sizes
             for key, run in self.trained.items():
-                if rows is not None and key.dataset == unit and trains(run.protocol):
-                    check_batches(run.protocol, rows, f"protocol '{key.protocol}' on '{unit}'")
+                if key.dataset == unit and trains(run.protocol):
+                    check_batches(run.protocol, sizes["train"], f"protocol '{key.protocol}' on '{unit}'")
 
 
 def _keys(grid: Grid) -> Iterator[RunKey]:
