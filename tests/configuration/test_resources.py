@@ -281,7 +281,8 @@ class TestSmartOnImagenet:
     """The jobs of SMART's tables that did not end: 19 corruptions of 40,000 images, nine calibrators, five draws."""
 
     @pytest.fixture(scope="class")
-    def needs(self, home, tmp_path_factory):
+    @classmethod
+    def needs(cls, home, tmp_path_factory):
         config = yaml.safe_load((home / "config" / "papers" / "smart.yaml").read_text(encoding="utf-8"))
         return Resources(Study({**config, "data_root": str(tmp_path_factory.mktemp("data"))}, home), gpus=1)
 

@@ -135,7 +135,8 @@ class TestSameShift:
     """A part of each shifted set fits, the rest scores."""
 
     @pytest.fixture(scope="class")
-    def same(self, run, tmp_path_factory):
+    @classmethod
+    def same(cls, run, tmp_path_factory):
         study = small_study()
         study["grids"][0].update(fit_on=["val", "same_shift"], calibrator_seeds=[0, 1], calibrators=["none", "ts"])
         out = tmp_path_factory.mktemp("same")
@@ -181,7 +182,8 @@ class TestParts:
     """The work goes from part to part: one is in memory, and what was made of it survives a kill."""
 
     @pytest.fixture(scope="class")
-    def spec(self):
+    @classmethod
+    def spec(cls):
         study = small_study()
         study["protocols"]["quick"].update(checkpoints=["last"], export_features="all")
         study["grids"][0] |= {
@@ -195,7 +197,8 @@ class TestParts:
         return Plan(Study(study, HOME))
 
     @pytest.fixture(scope="class")
-    def parted(self, spec, run, data, tmp_path_factory):
+    @classmethod
+    def parted(cls, spec, run, data, tmp_path_factory):
         """A run of which a family has row groups of ten settings."""
         out = tmp_path_factory.mktemp("parted")
         rows = len(read_logits(run / "logits/last/test.parquet"))
@@ -208,7 +211,8 @@ class TestParts:
         return out
 
     @pytest.fixture(scope="class")
-    def undisturbed(self, spec, parted, tmp_path_factory):
+    @classmethod
+    def undisturbed(cls, spec, parted, tmp_path_factory):
         out = tmp_path_factory.mktemp("undisturbed")
         calibrate(spec.calibrate(key("ce")), parted, out)
         return contents(out)
