@@ -98,6 +98,7 @@ def test_the_notebook_runs(monkeypatch):
     assert names["axes"][0].get_title() == f"ce: ECE {100 * reported:.2f} %"
 
 
+@pytest.mark.slow
 def test_the_tutorial_works_as_it_stands(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
