@@ -176,3 +176,11 @@ def test_every_test_asserts_something():
     ]
     assert silent == []
     assert tests
+
+
+def test_the_profile_of_a_cluster_has_each_key_once_also_in_its_comments():
+    # of a key that is repeated YAML keeps the last alone, so that an uncommented partition would be lost in silence
+    lines = text_of(ROOT / "workflow/profiles/slurm/config.yaml").splitlines()
+    keys = [found[1] for line in lines if (found := re.match(r"(?:# ?)?([a-z-]+):(?: |$)", line))]
+    assert {"default-resources", "set-resources"} <= set(keys)
+    assert len(keys) == len(set(keys))
