@@ -75,6 +75,14 @@ def test_profiles_are_found_from_the_root_and_the_default_one_takes_no_key_from_
     assert default.keys().isdisjoint(slurm)
 
 
+def test_the_profile_of_a_cluster_has_each_key_once_also_in_its_comments():
+    # of a key that is repeated YAML keeps the last alone, so that an uncommented partition would be lost in silence
+    lines = text_of(ROOT / "workflow/profiles/slurm/config.yaml").splitlines()
+    keys = [found[1] for line in lines if (found := re.match(r"(?:# ?)?([a-z-]+):(?: |$)", line))]
+    assert {"default-resources", "set-resources"} <= set(keys)
+    assert len(keys) == len(set(keys))
+
+
 # README and Makefile ----------------------------------------------------------------------------------------------
 
 
@@ -176,11 +184,3 @@ def test_every_test_asserts_something():
     ]
     assert silent == []
     assert tests
-
-
-def test_the_profile_of_a_cluster_has_each_key_once_also_in_its_comments():
-    # of a key that is repeated YAML keeps the last alone, so that an uncommented partition would be lost in silence
-    lines = text_of(ROOT / "workflow/profiles/slurm/config.yaml").splitlines()
-    keys = [found[1] for line in lines if (found := re.match(r"(?:# ?)?([a-z-]+):(?: |$)", line))]
-    assert {"default-resources", "set-resources"} <= set(keys)
-    assert len(keys) == len(set(keys))

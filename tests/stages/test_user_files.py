@@ -392,6 +392,8 @@ def test_labels_as_text_and_as_rows_with_a_single_one(tmp_path, refuses):
     assert_read(read_any(hot, "logits"), logits, labels)
     with refuses(DataError, "'label' has the wrong shape (20, 4)"):
         read_any(npz(tmp_path / "two.npz", logits=logits, label=np.ones((20, 4), int)), "logits")
+    with refuses(DataError, "logits have shape (20,) and labels (20, 4)", "seem to be swapped"):
+        read_any(npz(tmp_path / "swapped.npz", logits=labels, label=logits), "logits")
 
 
 @pytest.mark.parametrize("shape", [(20,), (20, 1)])

@@ -145,6 +145,11 @@ def _checked(
     if binary and not one_column:
         raise DataError(f"{path}: --binary is for one column of class 1, and {kind} have shape {values.shape}.")
     if one_column and not binary:
+        if labels.ndim == 2 and labels.shape[1] > 1:
+            raise DataError(
+                f"{path}: {kind} have shape {values.shape} and labels {labels.shape}: they seem to be swapped; give "
+                f"{kind} one column a class, and labels one number a row."
+            )
         raise DataError(
             f"{path}: {kind} must have shape (N, K), one column a class, got {values.shape}; if they are those of "
             "class 1 of two classes, say --binary (in a study, binary: true)."
