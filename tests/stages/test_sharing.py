@@ -19,7 +19,7 @@ from calgrid.stages.pack import pack
 from calgrid.storage import bank as banks
 from calgrid.storage.layout import Layout, RunKey, logits_file
 from calgrid.storage.logits import Logits, read_logits, write_logits
-from calgrid.storage.records import listed, read_record, sha256_of, write_record
+from calgrid.storage.records import HIDDEN, listed, read_record, sha256_of, write_record
 from calgrid.storage.schema import METRIC_COLUMNS
 from calgrid.storage.tables import as_table, read_frame, writing
 
@@ -278,8 +278,11 @@ def test_a_merge_that_is_interrupted_leaves_whole_runs_and_goes_on(bank, tmp_pat
     monkeypatch.undo()
     whole = contents(tmp_path / "whole")
     assert contents(tmp_path / "b") == {name: content for name, content in whole.items() if "/ce/" in name}
+    killed = tmp_path / "b" / HIDDEN / ".merge" / "runs"  # by a signal that leaves no time to clear up
+    killed.mkdir(parents=True)
     assert merge(bank, tmp_path / "b")[1:] == (1, 1)
     assert contents(tmp_path / "b") == whole
+    assert list((tmp_path / "b" / HIDDEN).iterdir()) == []
 
 
 def test_a_job_never_changes_a_merged_run(bank, tmp_path, refuses):

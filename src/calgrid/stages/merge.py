@@ -6,7 +6,7 @@ each run then appears as a whole: a merge that is interrupted leaves whole runs,
 
 import itertools
 import os
-import tempfile
+import shutil
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -24,6 +24,7 @@ from calgrid.storage.atomic import read_json
 from calgrid.storage.bank import BANK, SCHEMA, SPLITS, STUDY, digest_of_rows, logits_names, rows_of, unpack_bank
 from calgrid.storage.layout import EXTERNAL, Layout, RunKey, head_file, logits_file
 from calgrid.storage.layout import SPLITS as CLEAN
+from calgrid.storage.locks import OwnerLock
 from calgrid.storage.records import HIDDEN, MODEL, ORIGIN, PREDICT, TRAIN, Record
 from calgrid.storage.tables import read_frame
 
@@ -125,17 +126,23 @@ def _tested(bank: Bank) -> Iterator[tuple[RunKey, str]]:
 
 @contextmanager
 def _opened(path: Path, beside: Path) -> Iterator[Bank]:
-    """Unpack a bank into a hidden folder, which is gone afterwards, and check it."""
-    beside.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=beside, prefix=".merge-") as hidden:
-        folder = Path(hidden, "bank")
-        sums = unpack_bank(path, folder)
+    """Unpack a bank into a hidden folder, which is gone afterwards, and check it.
+
+    One merge at a time has the folder: what a killed one left there is removed.
+    """
+    hidden = beside / ".merge"
+    with OwnerLock(beside / ".merge.lock", f"folder {hidden}"):
+        shutil.rmtree(hidden, ignore_errors=True)
         try:
-            bank = _read(folder, sums)
-        except (KeyError, TypeError, ValueError, AttributeError, yaml.YAMLError) as error:
-            reason = " ".join(str(error).split())
-            raise DataError(f"{path} is no bank of calgrid ({reason}): give what 'calgrid pack' wrote.") from None
-        yield bank
+            sums = unpack_bank(path, hidden)
+            try:
+                bank = _read(hidden, sums)
+            except (KeyError, TypeError, ValueError, AttributeError, yaml.YAMLError) as error:
+                reason = " ".join(str(error).split())
+                raise DataError(f"{path} is no bank of calgrid ({reason}): give what 'calgrid pack' wrote.") from None
+            yield bank
+        finally:
+            shutil.rmtree(hidden, ignore_errors=True)
 
 
 def _read(folder: Path, sums: Mapping[str, str]) -> Bank:
