@@ -10,7 +10,7 @@ from PIL import Image
 from scipy.stats import spearmanr
 
 from calgrid.reporting.figure import Frame
-from calgrid.reporting.figures import FIGURES, intervals, pareto, write_figures
+from calgrid.reporting.figures import FIGURES, intervals, over_under, pareto, write_figures
 from calgrid.reporting.figures.histories import drops
 from calgrid.reporting.index import CATEGORIES, read_index
 from calgrid.reporting.plotting import points, style
@@ -61,6 +61,9 @@ def test_ends_of_cut_intervals_are_arrows(study):
     assert sum(len(line.get_xdata()) for line in left) == len(rows)
     assert {value for line in left for value in line.get_xdata()} == {axes[2].get_xlim()[0]}
     assert sum(len(line.get_xdata()) for line in right) == len(rows) * (axes[2].get_xlim()[1] < 99)
+    rows = over_under.collect(data, data.groups[0]).assign(o_ece_ci_low=0.0, o_ece_ci_high=0.99)
+    axes = over_under.draw(Frame(data, data.groups[0], rows)).axes
+    assert len(rows) in {len(line.get_xdata()) for line in axes[0].lines if line.get_marker() == ">"}
 
 
 def test_of_many_calibrators_those_of_lowest_nll_are_shown(study, monkeypatch):

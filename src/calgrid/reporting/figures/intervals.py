@@ -110,18 +110,9 @@ def _intervals(ax: Axes, rows: pd.DataFrame, metric: str, calibrators: Sequence[
         ax.plot(null, rows["y"], markersize=7, **style.NULL_TICK)
     _frame(ax, metric, rows)
     for name in calibrators:
-        _arrows(ax, rows[rows["calibrator"] == name], metric, style.colour(calibrators, name))
-
-
-def _arrows(ax: Axes, rows: pd.DataFrame, metric: str, shade: style.Colour) -> None:
-    """Mark the ends of intervals that lie outside the frame."""
-    first, last = ax.get_xlim()
-    for end, edge, shape in (("ci_low", first, "<"), ("ci_high", last, ">")):
-        values = style.scaled(metric, rows[f"{metric}_{end}"].to_numpy(float))
-        outside = values < edge if end == "ci_low" else values > edge
-        y = rows["y"].to_numpy()[outside]
-        (ends,) = ax.plot(np.full(len(y), edge), y, shape, color=shade, markersize=4, clip_on=False, zorder=5)
-        ends.set_in_layout(False)
+        part = rows[rows["calibrator"] == name]
+        low, high = (style.scaled(metric, part[f"{metric}_{end}"].to_numpy(float)) for end in ("ci_low", "ci_high"))
+        style.arrows(ax, part["y"].to_numpy(), low, high, style.colour(calibrators, name))
 
 
 def _frame(ax: Axes, metric: str, rows: pd.DataFrame) -> None:

@@ -15,7 +15,7 @@ from calgrid.reporting.study import UNCALIBRATED, Group, StudyData
 PARTS = {"o_ece": ("#d55e00", "O-ECE: over-confident bins"), "u_ece": ("#0173b2", "U-ECE: under-confident bins")}
 #: height of a bar; two lie side by side in a row of height 1
 BAR = 0.36
-#: how many times the longest bar the frame may reach for an interval; longer ones are cut
+#: how many times the longest bar the frame may reach for an interval; longer ones end in an arrow
 REACH = 1.6
 SMALLEST_FRAME = 1e-6
 
@@ -34,10 +34,9 @@ def caption(frame: Frame) -> str:
         f"({frame.images}), {frame.study.bins} equal-width bins, {captions.seeds(rows)}; methods in the "
         "order of their rank. O-ECE sums the gaps of the bins whose confidence is above their accuracy, U-ECE those of "
         "the others: together they are the ECE. "
-        f"{captions.interval(frame.study, rows).replace('Bars', 'Black lines')} Intervals that leave the frame are "
-        "cut. Grey "
-        "ticks: the ECE that a perfectly calibrated network with the same confidences would score, to be compared with "
-        "the two bars together. Accuracy, NLL and Brier score of the same networks stand in the table."
+        f"{captions.interval(frame.study, rows).replace('Bars', 'Black lines')} An arrow ends an interval that leaves "
+        "the frame. Grey ticks: the ECE that a perfectly calibrated network with the same confidences would score, to "
+        "be compared with the two bars together. Accuracy, NLL and Brier score of the same networks stand in the table."
     )
 
 
@@ -48,13 +47,17 @@ def draw(frame: Frame) -> Figure:
     ax = figure.subplots()
     style.stripes(ax, len(rows))
     rows = rows.assign(y=np.arange(len(rows), dtype=float))
-    for place, (metric, (shade, _)) in enumerate(PARTS.items()):
-        _bars(ax, rows, metric, shade, (place - 0.5) * BAR)
+    offsets = {metric: (place - 0.5) * BAR for place, metric in enumerate(PARTS)}
+    for metric, (shade, _) in PARTS.items():
+        _bars(ax, rows, metric, shade, offsets[metric])
     null = style.scaled("ece", rows["ece_null_mean"].to_numpy(float))
     ax.plot(null, rows["y"], markersize=15, **style.NULL_TICK)
     ax.set_yticks(rows["y"], rows["method"])
     ax.set_ylim(len(rows) - 0.5, -0.5)
     ax.set_xlim(0, _right_end(rows, null))
+    for metric, offset in offsets.items():
+        _, low, high = _statistics(rows, metric)
+        style.arrows(ax, rows["y"].to_numpy() + offset, low.clip(0), high, "black")
     ax.set_xlabel(" and ".join(text.name(metric) for metric in PARTS) + " (%)")
     handles = [Patch(facecolor=shade, label=label) for shade, label in PARTS.values()]
     figure.legend(handles=[*handles, style.null_handle()], loc="outside upper center", ncols=3)

@@ -114,6 +114,14 @@ def stripes(ax: Axes, count: int) -> None:
     ax.tick_params(axis="y", length=0)
 
 
+def arrows(ax: Axes, y: np.ndarray, low: np.ndarray, high: np.ndarray, shade: Colour | str) -> None:
+    """Mark the ends of intervals that lie outside the frame; each (M,), in units of the axes."""
+    first, last = ax.get_xlim()
+    for outside, edge, shape in ((low < first, first, "<"), (high > last, last, ">")):
+        (ends,) = ax.plot(np.full(outside.sum(), edge), y[outside], shape, color=shade, ms=4, clip_on=False, zorder=5)
+        ends.set_in_layout(False)
+
+
 def log_axis(ax: Axes, axis: str, first: float, last: float) -> None:
     """Make an axis logarithmic from ``first`` to ``last``: numbers at 1, 2, 3 and 5, or powers of ten if it is long."""
     getattr(ax, f"set_{axis}scale")("log")
