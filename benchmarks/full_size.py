@@ -340,7 +340,7 @@ def memory_asked(needs: Resources, job: Path, study: Study) -> float | None:
     """MB that a job asks for in its first attempt; None for those that ask for a fixed amount."""
     rule = kind(job, study)
     if rule in ("tables", "figures", "report"):
-        return needs.report_memory()
+        return needs.report_memory(rule)
     if rule == "aggregate":
         return needs.aggregate_memory(None, 1)
     if rule == "prepare":

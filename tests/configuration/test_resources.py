@@ -147,7 +147,8 @@ def test_a_second_stage_is_given_the_time_of_its_own_epochs(make):
 
 def test_what_holds_all_numbers_grows_with_the_runs(make):
     many, few = make(seeds=list(range(500))), make()
-    assert many.report_memory() > few.report_memory() >= LIGHT_MB
+    for rule in ("tables", "figures", "report"):
+        assert many.report_memory(rule) > few.report_memory(rule) >= LIGHT_MB
     assert many.aggregate_memory(None, 1) > few.aggregate_memory(None, 1) >= LIGHT_MB
 
 

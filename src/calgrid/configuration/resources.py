@@ -32,10 +32,10 @@ WEIGHT_COPIES, READY_COPIES = 8, 3
 PREDICTED_COPIES = 4
 #: images that are read at once to be predicted, the most bytes of them, and their copies
 CHUNK, CHUNK_BYTES, CHUNK_COPIES = 16 * 1024, 2**28, 3
-#: memory of tables, figures and report: without any run, and for each of them (``benchmarks/scale.md``)
-REPORT_MB, REPORT_MB_A_RUN = 900, 0.3
-#: processes that aggregate studies of many runs; few runs are read before a process has started
-AGGREGATE_THREADS, MANY_RUNS = 4, 500
+#: memory of figures, and of tables and report: without any run, and for each of them (``benchmarks/full_size.md``)
+FIGURES_MB, REPORT_MB, REPORT_MB_A_RUN = 550 + SNAKEMAKE_MB, 400 + SNAKEMAKE_MB, 0.03
+#: processes that aggregate studies of many runs; few runs are read before a process has started. Memory of rows in one
+AGGREGATE_THREADS, MANY_RUNS, AGGREGATE_MB = 4, 500, 100
 #: processes that calibrate, where one would take longer than so many seconds
 CALIBRATE_THREADS, LONG_SECONDS = 2, 1800
 #: copies of the files that people bring while they are read
@@ -137,7 +137,8 @@ class Resources:
     def aggregate_memory(self, wildcards: Any, attempt: int) -> int:
         """Memory of the aggregation in MB; its processes hold some runs at a time."""
         threads = self.aggregate_threads(wildcards)
-        return attempt * (LIGHT_MB + (0 if threads == 1 else threads * (LIGHT_MB - SNAKEMAKE_MB)))
+        process = LIGHT_MB - SNAKEMAKE_MB + AGGREGATE_MB
+        return attempt * (LIGHT_MB + (AGGREGATE_MB if threads == 1 else threads * process))
 
     def train_gpus(self, wildcards: Any) -> int:
         """GPUs of a training: none where weights are taken as they are."""
@@ -304,9 +305,9 @@ class Resources:
     def _checkpoints(self, key: RunKey) -> int:
         return len(self._study.runs[key].checkpoints) if key in self._study.runs else 1
 
-    def report_memory(self) -> int:
+    def report_memory(self, rule: str) -> int:
         """Memory of tables, figures and report, which read the numbers of all runs piece by piece, in MB."""
-        return round(REPORT_MB + REPORT_MB_A_RUN * len(self._study.evaluations))
+        return round((FIGURES_MB if rule == "figures" else REPORT_MB) + REPORT_MB_A_RUN * len(self._study.evaluations))
 
     def _network_memory(self, dataset: str, backbone: str, batch: int = 0, copies: int = READY_COPIES) -> int:
         """Memory for a network, and for the activations of a batch where there is no GPU for them."""
