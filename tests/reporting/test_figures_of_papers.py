@@ -23,7 +23,7 @@ from calgrid.reporting.papers.fedlas import smoothing_curve
 from calgrid.reporting.papers.figure_lists import figure_lists
 from calgrid.reporting.papers.maccal import method_means
 from calgrid.reporting.papers.smart import backbone_bars, corruption_reduction, fit_objectives, solved_temperature
-from calgrid.reporting.papers.smart.fit_on import FITTED
+from calgrid.reporting.papers.smart.fits import FITTED
 from calgrid.reporting.study import StudyData
 from calgrid.statistics.margins import solved_temperature as solve
 from calgrid.storage.schema import METRICS, SHIFT_SUMMARY, STUDY_FILES

@@ -13,9 +13,8 @@ from tests.statistics.cases import DEFAULTS
 from calgrid.configuration.papers import paper
 from calgrid.reporting.html import write_report
 from calgrid.reporting.papers.marks import BEST, row_ranks
-from calgrid.reporting.papers.tables import paper_tables
 from calgrid.reporting.study import StudyData
-from calgrid.reporting.tables import write_tables
+from calgrid.reporting.tables import paper_tables, write_tables
 from calgrid.stages.summaries import shift_means
 from calgrid.storage.schema import METRICS, RESAMPLE_COLUMNS, RESAMPLES, RUN_KEY, SHIFT_MEANS
 from calgrid.storage.tables import write_frame

@@ -88,8 +88,7 @@ def reading(data: StudyData) -> list[str]:
         *warnings(data),
         *([DAGGER] if data.validation_methods else []),
         "Accuracy, calibration errors, AUROC and FPR95 are in percent, NLL in nats; the Brier score is the sum over "
-        "classes. Calibration errors use "
-        f"{data.bins} bins. All numbers are on rows that fitted nothing.",
+        f"classes. Calibration errors use {data.bins} bins. All numbers are on rows that fitted nothing.",
         f"With several seeds, ± is the standard deviation over seeds and an interval is a {level} Student t interval "
         "of the mean over seeds, on the scale of its logit (of its logarithm where it has no upper bound), which keeps "
         "it within the bounds of the metric: it covers what training again with other seeds would change.",

@@ -56,20 +56,18 @@ def _diagrams(frame: Frame) -> dict[str, CriticalDifference]:
 
 
 def caption(kind: Kind, frame: Frame) -> str:
-    """Say what the diagrams show."""
     data, shown = frame.study, _diagrams(frame)
     counts = sorted({each.friedman.n_settings for each in shown.values()})
     methods = text.listed(sorted({data.reference(each) for each in data.conditions}))
     compared = "uncalibrated methods" if kind == "method" else f"calibrators of the networks of {methods}"
     return (
         f"Mean rank of the {compared} over {text.listed([str(n) for n in counts])} settings (protocol, data set and "
-        "backbone), 1 = best, by "
-        f"{text.listed([text.name(metric) for metric in shown])} on the clean test split; means over seeds are ranked "
-        "within each setting that has all that are named. CD is Nemenyi's critical difference at the level "
-        f"{1 - data.level:.2g}: bars join mean ranks that differ by less. It depends on the pool: with one competitor "
-        "more or fewer, others may be told apart. Friedman's test (in the form of Iman and Davenport) asks whether any "
-        "mean ranks differ; where it does not reject, the bars mean little. Settings that share test images are not "
-        "independent. Accuracy and the other metrics are in the table of mean ranks."
+        f"backbone), 1 = best, by {text.listed([text.name(metric) for metric in shown])} on the clean test split; "
+        "means over seeds are ranked within each setting that has all that are named. CD is Nemenyi's critical "
+        f"difference at the level {1 - data.level:.2g}: bars join mean ranks that differ by less. It depends on the "
+        "pool: with one competitor more or fewer, others may be told apart. Friedman's test (in the form of Iman and "
+        "Davenport) asks whether any mean ranks differ; where it does not reject, the bars mean little. Settings that "
+        "share test images are not independent. Accuracy and the other metrics are in the table of mean ranks."
     )
 
 

@@ -91,7 +91,6 @@ def collect(kind: Kind, data: StudyData, group: Group) -> pd.DataFrame:
 
 
 def caption(kind: Kind, frame: Frame) -> str:
-    """Say what the curves show."""
     seeds = len({run["key"]["seed"] for run in frame.study.runs(frame.group)})
     spread = f"means over {seeds} seeds, bands (of up to {BANDS} methods) from the lowest to the highest"
     spread = f"{spread if seeds > 1 else 'one seed'}. Dotted lines: the learning rate drops"

@@ -36,7 +36,6 @@ def collect(data: StudyData, group: Group, metric: str) -> pd.DataFrame:
 
 
 def ece_caption(frame: Frame) -> str:
-    """Say what the ECE figure shows."""
     what = _what(frame, "Debiased ECE, plain ECE and accuracy", "debiased ECE")
     return (
         f"{what} Grey ticks: the plain ECE that a perfectly calibrated network with the same confidences would score "
@@ -46,7 +45,6 @@ def ece_caption(frame: Frame) -> str:
 
 
 def nll_caption(frame: Frame) -> str:
-    """Say what the NLL figure shows."""
     return f"{_what(frame, 'NLL and Brier score', 'NLL')} Both are proper scores: lower is better in every respect."
 
 

@@ -27,7 +27,6 @@ def collect(data: StudyData, group: Group) -> pd.DataFrame:
 
 
 def caption(frame: Frame) -> str:
-    """Say what the bars show."""
     rows = frame.rows
     return (
         f"Over- and under-confidence error of the uncalibrated networks on {frame.label}, clean test split "

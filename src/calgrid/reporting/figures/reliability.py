@@ -29,7 +29,6 @@ def collect(data: StudyData, group: Group) -> pd.DataFrame:
 
 
 def caption(frame: Frame) -> str:
-    """Say what the panels show."""
     seeds = max(len(sums.count) for sums in frame.rows["sums"])
     pooled = f"pooled over {text.count(seeds, 'seed')}" if seeds > 1 else "one seed"
     spread = "; whiskers run from the lowest to the highest seed" if seeds > 1 else ""

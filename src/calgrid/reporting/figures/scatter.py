@@ -23,7 +23,6 @@ def collect(data: StudyData, group: Group) -> pd.DataFrame:
 
 
 def caption(frame: Frame) -> str:
-    """Say what the scatter shows."""
     rows = frame.rows
     bars = " Bars are one standard deviation over seeds to both sides." if rows["n_seeds"].max() > 1 else ""
     return (

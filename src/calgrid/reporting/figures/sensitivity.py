@@ -50,14 +50,12 @@ def _points(sweeps: Iterable[Sweep], rows: pd.DataFrame, kind: str) -> pd.DataFr
 
 
 def method_caption(frame: Frame) -> str:
-    """Say what the lines show, for methods."""
     few = [name for name in frame.study.few_calibrators() if name != UNCALIBRATED]
     after = f"; dashed: calibrated by {few[0]}" if few else ""
     return f"{_what(frame, 'methods')} Solid: uncalibrated networks{after}."
 
 
 def calibrator_caption(frame: Frame) -> str:
-    """Say what the lines show, for calibrators."""
     return f"{_what(frame, 'calibrators')} All calibrate the networks of {frame.study.reference(frame.group)}."
 
 

@@ -20,7 +20,6 @@ def collect(data: StudyData, group: Group) -> pd.DataFrame:
 
 
 def caption(frame: Frame) -> str:
-    """Say what the curves show."""
     rows = frame.rows[frame.rows["severity"] > 0]
     shifts = int(rows["n_shifts"].max())
     return (

@@ -1,22 +1,20 @@
 """Cells of a paper's tables: ours with its interval, the published number, and their difference."""
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from calgrid.configuration.papers import CellKey, cell_key, matches
-from calgrid.conventions import PUBLISHED_PLACE
+from calgrid.conventions import PUBLISHED_PLACE, SAME_SHIFT, SAME_SHIFT_SHARE
 from calgrid.reporting.papers.marks import COORDINATES, marks, row_ranks
-from calgrid.reporting.papers.resamples import cell_draws, read_resamples, split_ratios
-from calgrid.reporting.papers.times import timed_rows
 from calgrid.reporting.study import StudyData
 from calgrid.statistics import cell_means, cell_runs, printed_numbers
 from calgrid.statistics.shifts import MEAN_SHIFT
 from calgrid.statistics.table_cells import AXES, SECTION
-from calgrid.storage.schema import METRICS, RUN_KEY, SHIFT_MEANS
+from calgrid.storage.schema import METRICS, RESAMPLES, RUN_KEY, SHIFT_MEANS
 from calgrid.storage.tables import read_published
 
 NUMBERS = ["ours", "std", "ci_low", "ci_high", "n_seeds", "n_ranked"]
@@ -25,6 +23,10 @@ NOWHERE = ("", "")
 
 #: ``spread`` of a table whose cells vary over seeds of the calibrator
 FITS = "calibrator_seeds"
+#: coordinates of a cell that resamples have
+RESAMPLED = ["dataset", "backbone", "method", "calibrator", "metric"]
+#: metric -> stages of the costs whose seconds it adds up
+STAGES = {"train_seconds": ("first_stage", "train"), "runtime_seconds": ("calibrate",)}
 
 
 class Filled(NamedTuple):
@@ -32,7 +34,7 @@ class Filled(NamedTuple):
 
     ``runs`` has the seeds that the table's ``spread`` names, with ranks in each seed that has all ranked cells. Where
     seeds are those of the calibrator, ``draws`` has the cells on resamples of the test samples and ``ratios`` the
-    splits (see :mod:`calgrid.reporting.papers.resamples`).
+    splits (see :func:`split_ratios`).
     """
 
     spec: Mapping[str, Any]
@@ -160,6 +162,55 @@ def _metrics(data: StudyData, places: pd.DataFrame) -> pd.DataFrame:
     parts = [part for part in (metrics, means, times) if len(part)] or [metrics]
     found = pd.concat(parts, ignore_index=True)
     return found.assign(protocol=found["protocol"].replace(data.manifest.get("lines", {})))
+
+
+def timed_rows(costs: pd.DataFrame, checkpoints: pd.DataFrame, wanted: Collection[str]) -> pd.DataFrame:
+    """Rows of the metrics ``train_seconds`` (all stages) and ``runtime_seconds`` (a fit, by seed of the calibrator).
+
+    Both count for all ``checkpoints`` (one row each) of a run alike: training is one for all, and fits are averaged
+    over checkpoints. ``wanted`` are metrics; others than the two are left alone.
+    """
+    parts = [_seconds(costs, metric).merge(checkpoints, on=list(RUN_KEY)) for metric in STAGES if metric in wanted]
+    rows = pd.concat(parts) if parts else pd.DataFrame()
+    empty = {"fit_on": "val", "split": "test", "shift": "", "severity": 0}
+    return rows.assign(**empty, ci_low=float("nan"), ci_high=float("nan")) if len(rows) else rows
+
+
+def _seconds(costs: pd.DataFrame, metric: str) -> pd.DataFrame:
+    rows = costs[costs["stage"].isin(STAGES[metric])]
+    rows = rows.assign(seconds=pd.to_numeric(rows["seconds"]))
+    if metric == "train_seconds":
+        trained = rows.groupby(list(RUN_KEY), as_index=False).agg(value=("seconds", "sum"))
+        return trained.assign(calibrator="none", fit_seed=0, metric=metric)
+    fits = rows.groupby([*RUN_KEY, "item", "fit_seed"], as_index=False).agg(value=("seconds", "mean"))
+    return fits.rename(columns={"item": "calibrator"}).assign(metric=metric)
+
+
+def read_resamples(data: StudyData, places: pd.DataFrame) -> pd.DataFrame:
+    """Values of the metrics of the places on resamples, protocols under the name of their line."""
+    frame = data.rows(RESAMPLES, **{axis: set(places[axis]) for axis in RESAMPLED})
+    return frame.assign(protocol=frame["protocol"].replace(data.manifest.get("lines", {})))
+
+
+def cell_draws(resamples: pd.DataFrame, places: pd.DataFrame) -> pd.DataFrame:
+    """Mean over the seeds of each cell in each resample: protocol, checkpoint, cell and draws (R,).
+
+    Cells of one place on the clean test split count (``places`` as in :func:`calgrid.statistics.cell_runs`); others
+    have no resamples.
+    """
+    single = places[~places["cell"].duplicated(keep=False) & (places["shift"] == "") & (places["fit_on"] == "val")]
+    found = single[["cell", *RESAMPLED]].merge(resamples, on=RESAMPLED)
+    rows = [
+        {**dict(zip((*SECTION, "cell"), key, strict=True)), "draws": np.mean(np.stack(list(part["draws"])), axis=0)}
+        for key, part in found.groupby([*SECTION, "cell"])
+    ]
+    return pd.DataFrame(rows, columns=[*SECTION, "cell", "draws"])
+
+
+def split_ratios(places: pd.DataFrame) -> dict[int, float]:
+    """For cells whose seeds draw anew which samples fit: how many samples are scored for each that fits."""
+    redrawn = places.loc[places["fit_on"] == SAME_SHIFT, "cell"].unique()
+    return dict.fromkeys(map(int, redrawn), (1 - SAME_SHIFT_SHARE) / SAME_SHIFT_SHARE)
 
 
 def _rank_runs(spec: Mapping[str, Any], cells: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:

@@ -82,10 +82,6 @@ def correlation(
     tables: Sequence[pd.DataFrame], x: str, y: str, kind: Literal["pearson", "spearman"] = "spearman"
 ) -> str:
     """Correlation of two columns, mean over the runs, with its deviation where there are several."""
-    each = pd.Series([_rank(table[x], kind).corr(_rank(table[y], kind)) for table in tables])
+    each = pd.Series([table[x].corr(table[y], method=kind) for table in tables])
     spread = f" ± {text.decimal(each.std(), 2)}" if each.count() > 1 else ""
     return text.decimal(each.mean(), 2) + spread
-
-
-def _rank(values: pd.Series, kind: str) -> pd.Series:
-    return values.rank() if kind == "spearman" else values

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from calgrid.reporting.index import write_index
+from calgrid.reporting.papers.claims_table import claims_table
 from calgrid.reporting.papers.fedlas import indicator
+from calgrid.reporting.papers.filled_tables import filled_tables
 from calgrid.reporting.papers.render import PaperTable
-from calgrid.reporting.papers.tables import paper_tables
 from calgrid.reporting.study import StudyData
 from calgrid.reporting.table import Table, marked
 from calgrid.reporting.tables import (
@@ -47,6 +48,14 @@ TABLES: tuple[Callable[[StudyData], Table | None], ...] = (
     training_time.training_time,
     comparison.published,
 )
+
+
+def paper_tables(data: StudyData) -> list[PaperTable | Table]:
+    """Claims and tables of the papers that the study names; none if it names none."""
+    papers = [(paper, list(filled_tables(data, paper))) for paper in data.manifest.get("papers", ())]
+    checked = claims_table(data, papers)
+    filled = [PaperTable(table.spec, table.frame, data.level) for _, tables in papers for table in tables]
+    return [*filled] if checked is None else [checked, *filled]
 
 
 def write_tables(study: Path, manifest: Mapping[str, Any], out: Path) -> list[Path]:

@@ -25,15 +25,13 @@ def collect(data: StudyData, group: Group) -> pd.DataFrame:
 
 
 def caption(frame: Frame) -> str:
-    """Say what the lines are."""
     rows = frame.rows
     images = int(rows.loc[rows["group"] == "easy", "images"].max())
     right = 100 * rows.groupby("group")["accuracy"].mean()
     return (
-        f"Penultimate features of clean test images on {frame.label}, the magnitudes of each image in descending "
-        f"order and then averaged: the {images:,} images whose label has the highest probability (easy), the "
-        f"{images:,} whose label has the lowest (hard), and all {frame.study.test_samples(frame.group):,}; "
-        f"{seeds(rows)}, mean "
+        f"Penultimate features of clean test images on {frame.label}, the magnitudes of each image in descending order "
+        f"and then averaged: the {images:,} images whose label has the highest probability (easy), the {images:,} "
+        f"whose label has the lowest (hard), and all {frame.study.test_samples(frame.group):,}; {seeds(rows)}, mean "
         "over seeds. Shaded: from the 10 % to the 90 % quantile over images. The area under a line is the mean L1 "
         "norm, given above each panel for easy and hard images. Easy and hard also differ in correctness: accuracy is "
         f"{right['easy']:.1f} % and {right['hard']:.1f} % over all panels."

@@ -23,7 +23,6 @@ def collect(data: StudyData, group: Group) -> pd.DataFrame:
 
 
 def caption(frame: Frame) -> str:
-    """Say how the pictures were chosen, and how often the norm is right."""
     known = frame.rows.groupby("name", sort=False)[["auroc", "auroc_confidence"]].first()
     shares = "; ".join(f"{name} {100 * a:.1f} against {100 * b:.1f} %" for name, a, b in known.itertuples())
     return (

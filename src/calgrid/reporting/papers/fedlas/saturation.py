@@ -19,7 +19,6 @@ def collect(data: StudyData, group: Group) -> pd.DataFrame:
 
 
 def caption(frame: Frame) -> str:
-    """Say what the points are."""
     epochs = sorted({int(epoch) + 1 for epoch in frame.rows["epoch"].unique()})
     seeds = frame.rows.groupby("method")["seed"].nunique().max()
     pooled = f"samples of {seeds} seeds together" if seeds > 1 else "one seed"

@@ -38,7 +38,6 @@ def collect(data: StudyData, group: Group) -> pd.DataFrame:
 
 
 def caption(frame: Frame) -> str:
-    """Say what curves and bars are."""
     epochs = sorted({int(epoch) + 1 for epoch in frame.rows["epoch"].unique()})
     seeds = int(frame.rows.groupby("method")["seed"].nunique().max())
     return (

@@ -34,15 +34,13 @@ def collect(data: StudyData, group: Group) -> pd.DataFrame:
 
 
 def caption(frame: Frame) -> str:
-    """Say what the histograms are."""
     seeds = frame.rows["seed"].nunique()
     pooled = f"up to {seeds} seeds together" if seeds > 1 else "one seed"
     return (
-        f"Confidence of the uncalibrated networks on {frame.label}, clean test split "
-        f"({frame.images}; {pooled}): the first stage, and the network with its head retrained "
-        f"under masks; share of the images in {HISTOGRAM_BINS} bins, logarithmic. Above each panel mean confidence and "
-        "accuracy before and after: they agree in a network that is calibrated on average. ECE, its null, NLL and "
-        "Brier score are in the tables."
+        f"Confidence of the uncalibrated networks on {frame.label}, clean test split ({frame.images}; {pooled}): the "
+        f"first stage, and the network with its head retrained under masks; share of the images in {HISTOGRAM_BINS} "
+        "bins, logarithmic. Above each panel mean confidence and accuracy before and after: they agree in a network "
+        "that is calibrated on average. ECE, its null, NLL and Brier score are in the tables."
     )
 
 

@@ -28,7 +28,6 @@ def collect(data: StudyData, group: Group) -> pd.DataFrame:
 
 
 def caption(frame: Frame) -> str:
-    """Say what the points are."""
     first = frame.rows[frame.rows["name"] == frame.rows["name"].iloc[0]]
     images = first.groupby("space").size().max()
     return (

@@ -59,15 +59,13 @@ def _retrained(data: StudyData, group: Group) -> pd.DataFrame:
 
 
 def caption(frame: Frame) -> str:
-    """Say what the lines are."""
     batch, draws = (int(frame.rows[name].iloc[0]) for name in ("batch", "draws"))
     return (
-        f"Scores of the uncalibrated network on {frame.label}, clean test split "
-        f"({frame.images}), when a share of the weights of its linear head is masked: at "
-        f"inference without retraining (a new random mask for every {text.count(batch, 'image')}; mean over "
-        f"{text.count(draws, 'pass', 'passes')} a seed, shaded from the lowest to the highest; "
-        f"{seeds(frame.rows)}), and while the same head is retrained with that share masked, with "
-        "the mask of the last epoch at inference (diamonds, mean over seeds). Ticks in the ECE panel: the ECE that a "
+        f"Scores of the uncalibrated network on {frame.label}, clean test split ({frame.images}), when a share of the "
+        "weights of its linear head is masked: at inference without retraining (a new random mask for every "
+        f"{text.count(batch, 'image')}; mean over {text.count(draws, 'pass', 'passes')} a seed, shaded from the lowest "
+        f"to the highest; {seeds(frame.rows)}), and while the same head is retrained with that share masked, with the "
+        "mask of the last epoch at inference (diamonds, mean over seeds). Ticks in the ECE panel: the ECE that a "
         "perfectly calibrated network with the confidences under random masks would score. The axis of the NLL is "
         "logarithmic where values span much."
     )

@@ -33,7 +33,6 @@ def collect(data: StudyData, group: Group) -> pd.DataFrame:
 
 
 def caption(frame: Frame) -> str:
-    """Say what is averaged, and who is left out."""
     accuracy = frame.rows[frame.rows["metric"] == "accuracy"]
     left = [method for method in frame.study.methods if method not in set(accuracy["method"])]
     out = f" Left out, because a setting lacks them: {text.listed(left)}." if left else ""

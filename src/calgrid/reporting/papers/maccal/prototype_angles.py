@@ -27,12 +27,10 @@ def collect(data: StudyData, group: Group) -> pd.DataFrame:
 
 
 def caption(frame: Frame) -> str:
-    """Say what the violins are."""
     return (
-        f"Angles between the prototypes of every two classes on {frame.label}, after the mean of all prototypes "
-        "was subtracted: means of the penultimate features and of the logits over the clean test images of a class, "
-        f"and the rows of the last linear layer; {seeds(frame.rows)}, pairs of all seeds together. Bars: median; "
-        "beside "
+        f"Angles between the prototypes of every two classes on {frame.label}, after the mean of all prototypes was "
+        "subtracted: means of the penultimate features and of the logits over the clean test images of a class, and "
+        f"the rows of the last linear layer; {seeds(frame.rows)}, pairs of all seeds together. Bars: median; beside "
         "each violin the standard deviation over pairs, mean over seeds, which is 0 where all classes are equally far "
         "apart. Dashed: the angle of such a simplex. A second stage on frozen features leaves the first panel as it "
         "is; a network without a linear last layer is missing in the third."

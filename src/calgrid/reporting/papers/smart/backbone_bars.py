@@ -14,7 +14,7 @@ from matplotlib.patheffects import withStroke
 from calgrid.reporting import text
 from calgrid.reporting.figure import Frame
 from calgrid.reporting.papers.filled_tables import printed_cells
-from calgrid.reporting.papers.smart.fit_on import FITTED, plain, plain_names
+from calgrid.reporting.papers.smart.fits import FITTED, plain, plain_names
 from calgrid.reporting.plotting import lines, style
 from calgrid.reporting.study import Group, StudyData
 from calgrid.statistics.shifts import MEAN_SHIFT
@@ -62,7 +62,6 @@ def collect(data: StudyData, group: Group) -> pd.DataFrame:
 
 
 def caption(frame: Frame) -> str:
-    """Say what the bars are."""
     rows = frame.rows
     shown, all_names = _names(frame.study, rows), set(rows["calibrator"])
     left = f" Shown are {len(shown)} of {len(all_names)} calibrators." if len(shown) < len(all_names) else ""

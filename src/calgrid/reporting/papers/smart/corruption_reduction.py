@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 
 from calgrid.reporting import text
 from calgrid.reporting.figure import Frame
-from calgrid.reporting.papers.smart.fit_on import FITTED, plain, plain_names
+from calgrid.reporting.papers.smart.fits import FITTED, plain, plain_names
 from calgrid.reporting.plotting import style
 from calgrid.reporting.study import UNCALIBRATED, Group, StudyData
 from calgrid.storage.schema import METRICS as STORED
@@ -31,20 +31,18 @@ def collect(data: StudyData, group: Group) -> pd.DataFrame:
 
 
 def caption(frame: Frame) -> str:
-    """Say what the marks are."""
     rows = frame.rows
     severity = int(rows["severity"].iloc[0])
     seeds, fits = rows["seed"].nunique(), rows.groupby("calibrator")["fit_seed"].nunique().max()
     counts = [text.count(seeds, "seed"), *([f"{fits} seeds of the calibrators"] if fits > 1 else [])]
     lines = " Lines run from the lowest to the highest of them." if max(seeds, fits) > 1 else ""
     return (
-        f"ECE and AECE ({frame.study.bins} bins) of the uncalibrated networks of "
-        f"{frame.study.reference(frame.group)} minus those after "
-        f"calibration, on {frame.label} under each corruption at severity {severity}, in percentage points: to "
-        "the right of 0 the calibrator helps, to the left it harms. Each corruption is scored by itself; "
+        f"ECE and AECE ({frame.study.bins} bins) of the uncalibrated networks of {frame.study.reference(frame.group)} "
+        f"minus those after calibration, on {frame.label} under each corruption at severity {severity}, in percentage "
+        "points: to the right of 0 the calibrator helps, to the left it harms. Each corruption is scored by itself; "
         f"{'mean over ' if max(seeds, fits) > 1 else ''}{text.listed(counts)}.{lines} Where a part of the same "
-        "corruption fits, both are scored on the rest of it. What is left of "
-        "the error, accuracy and NLL are in the tables; a reduction can be no larger than the error was."
+        "corruption fits, both are scored on the rest of it. What is left of the error, accuracy and NLL are in the "
+        "tables; a reduction can be no larger than the error was."
     )
 
 

@@ -18,18 +18,16 @@ def collect(data: StudyData, group: Group) -> pd.DataFrame:
 
 
 def caption(frame: Frame) -> str:
-    """Say what the points are."""
     images = frame.rows.groupby(["name", "seed"]).size().max()
     return (
-        f"Smallest FGSM perturbation that changes the predicted class on {frame.label}, against the margin "
-        f"between the two largest logits: {images:,} images of the clean test split, the same for every network; "
+        f"Smallest FGSM perturbation that changes the predicted class on {frame.label}, against the margin between the "
+        f"two largest logits: {images:,} images of the clean test split, the same for every network; "
         f"{seeds(frame.rows)}, at most {points.POINTS:,} evenly chosen points a panel. The perturbation is the "
-        "L-infinity "
-        "norm in pixel values from 0 to 1, along one gradient sign for the predicted class, also where that class is "
-        "wrong. ρ: Spearman's rank correlation over the n images of a run; r: Pearson's over those that were flipped; "
-        f"mean over seeds ± standard deviation where there are several. Open triangles: not flipped up to "
-        f"{frame.rows['eps_max'].iloc[0]:g}, which counts as the largest in ρ. A margin that goes with the distance to "
-        "the decision boundary says nothing of calibration by itself."
+        "L-infinity norm in pixel values from 0 to 1, along one gradient sign for the predicted class, also where "
+        "that class is wrong. ρ: Spearman's rank correlation over the n images of a run; r: Pearson's over those that "
+        "were flipped; mean over seeds ± standard deviation where there are several. Open triangles: not flipped up "
+        f"to {frame.rows['eps_max'].iloc[0]:g}, which counts as the largest in ρ. A margin that goes with the distance "
+        "to the decision boundary says nothing of calibration by itself."
     )
 
 

@@ -21,7 +21,6 @@ def collect(data: StudyData, group: Group) -> pd.DataFrame:
 
 
 def caption(frame: Frame) -> str:
-    """Say what the paths are."""
     rows = frame.rows
     traced = [name for name in NAMES if (rows.loc[~rows["kept"], "calibrator"] == name).any()]
     bare = rows[rows["calibrator"] == UNCALIBRATED].iloc[0]

@@ -34,7 +34,6 @@ def collect(data: StudyData, group: Group) -> pd.DataFrame:
 
 
 def caption(frame: Frame) -> str:
-    """Say what the lines are."""
     return (
         f"Fits of {MAIN} that differ in their objective alone, by epoch, on the {frame.rows['n_samples'].iloc[0]:,} "
         f"validation images that fit them; {whose(frame)}. Objectives are different functions, so each "

@@ -1,7 +1,10 @@
-"""Fits of calibrators and margins between logits, of one run of each group (``storage.schema``)."""
+"""Fits of calibrators: courses and margins of one run of each group (``storage.schema``), and what fitted them."""
+
+from collections.abc import Mapping
 
 import pandas as pd
 
+from calgrid.conventions import SAME_SHIFT, SAME_SHIFT_SHARE
 from calgrid.reporting.figure import Frame
 from calgrid.reporting.settings import on_most_rows
 from calgrid.reporting.study import Group, StudyData
@@ -9,6 +12,11 @@ from calgrid.storage.schema import FITS, MARGINS
 
 #: the calibrator that the figures are about
 MAIN = "smart"
+#: value of ``fit_on`` -> words, in the order in which they are shown
+FITTED: Mapping[str, str] = {
+    "val": "fitted on clean val",
+    SAME_SHIFT: f"fitted on {100 * SAME_SHIFT_SHARE:g} % of the same corruption",
+}
 
 
 def fits(data: StudyData, group: Group) -> pd.DataFrame:
@@ -30,3 +38,13 @@ def whose(frame: Frame) -> str:
     """Say for a caption which run the figure is about: ``ce on digits, resnet8 (seed 1 alone)``."""
     method, seed = frame.rows[["method", "seed"]].iloc[0]
     return f"{method} on {frame.label} (seed {seed:.0f} alone)"
+
+
+def plain(rows: pd.DataFrame) -> list[str]:
+    """Calibrators of tidy rows without what fitted them, as in the configuration."""
+    return [name.removesuffix(f" ({fit_on})") for name, fit_on in zip(rows["calibrator"], rows["fit_on"], strict=True)]
+
+
+def plain_names(data: StudyData) -> list[str]:
+    """All calibrators of a study without what fitted them, in its order."""
+    return list(dict.fromkeys(name.removesuffix(f" ({SAME_SHIFT})") for name in data.calibrators))

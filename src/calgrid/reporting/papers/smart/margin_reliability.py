@@ -45,15 +45,13 @@ def _sums(rows: pd.DataFrame, confidence: np.ndarray) -> pd.DataFrame:
 
 
 def caption(frame: Frame) -> str:
-    """Say what the panels show."""
     return (
-        f"Reliability by margin between the two largest logits, {whose(frame)}: the "
-        f"{frame.images} of the clean test split in {GROUPS} groups of equal numbers by the "
-        f"margin of the uncalibrated logits. Above, accuracy against confidence in {BINS} bins of equal numbers a "
-        "group; dashed: perfect calibration. Below, mean confidence minus accuracy of each group (percentage points, "
-        "above 0 is over-confident) with 95 % intervals for the sampling error of the accuracy (Wilson). No calibrator "
-        "shown changes which class is predicted, so accuracy is the same in all columns; NLL, Brier score and the ECE "
-        "null are in the tables."
+        f"Reliability by margin between the two largest logits, {whose(frame)}: the {frame.images} of the clean test "
+        f"split in {GROUPS} groups of equal numbers by the margin of the uncalibrated logits. Above, accuracy against "
+        f"confidence in {BINS} bins of equal numbers a group; dashed: perfect calibration. Below, mean confidence "
+        "minus accuracy of each group (percentage points, above 0 is over-confident) with 95 % intervals for the "
+        "sampling error of the accuracy (Wilson). No calibrator shown changes which class is predicted, so accuracy "
+        "is the same in all columns; NLL, Brier score and the ECE null are in the tables."
     )
 
 

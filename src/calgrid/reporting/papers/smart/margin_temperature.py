@@ -24,14 +24,12 @@ def collect(data: StudyData, group: Group) -> pd.DataFrame:
 
 
 def caption(frame: Frame) -> str:
-    """Say what the curve shows."""
     return (
         f"Temperature of smart against the margin between the two largest logits, {whose(frame)}, for the "
-        f"{frame.images} of the clean test split: above 1 softens, below 1 sharpens. Where the "
-        "curve leaves the margins of the validation images (shaded), the network extrapolates. Dashed: the "
-        "temperature of temperature scaling. r: Pearson's correlation of margin and temperature over test images. "
-        "Below, the share of test images by margin. The curve says nothing of accuracy, NLL or ECE, which are in the "
-        "tables."
+        f"{frame.images} of the clean test split: above 1 softens, below 1 sharpens. Where the curve leaves the "
+        "margins of the validation images (shaded), the network extrapolates. Dashed: the temperature of temperature "
+        "scaling. r: Pearson's correlation of margin and temperature over test images. Below, the share of test "
+        "images by margin. The curve says nothing of accuracy, NLL or ECE, which are in the tables."
     )
 
 

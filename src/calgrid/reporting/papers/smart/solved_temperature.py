@@ -35,17 +35,15 @@ def collect(data: StudyData, group: Group) -> pd.DataFrame:
 
 
 def caption(frame: Frame) -> str:
-    """Say what the points are."""
     return (
         f"Temperature at which the confidence of a logit vector is {CONFIDENCE:g}, against three numbers that a "
         f"calibrator could read. Above, {VECTORS:,} random vectors of {frame.rows['n_classes'].iloc[0]} independent "
-        "normal logits "
-        f"times a factor between {SCALES[0]:g} and {SCALES[1]:g} (the paper does not say how it drew its vectors); "
-        f"below, at most {VECTORS:,} evenly chosen images of the clean test split, {whose(frame)}. Lines: "
+        f"normal logits times a factor between {SCALES[0]:g} and {SCALES[1]:g} (the paper does not say how it drew its "
+        f"vectors); below, at most {VECTORS:,} evenly chosen images of the clean test split, {whose(frame)}. Lines: "
         "the bounds that the margin alone puts on the temperature. The largest logit by itself also depends on the "
-        "level of the logits, which the softmax does not see. ρ: Spearman's rank correlation. The figure says "
-        "how far a number determines the temperature for one confidence; how well a calibrator that reads it does is "
-        "in the tables, with accuracy, NLL and the ECE null."
+        "level of the logits, which the softmax does not see. ρ: Spearman's rank correlation. The figure says how far "
+        "a number determines the temperature for one confidence; how well a calibrator that reads it does is in the "
+        "tables, with accuracy, NLL and the ECE null."
     )
 
 

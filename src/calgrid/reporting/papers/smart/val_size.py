@@ -33,7 +33,6 @@ def collect(data: StudyData, group: Group) -> pd.DataFrame:
 
 
 def caption(frame: Frame) -> str:
-    """Say what the lines show."""
     images = text.listed([f"{n:,}" for n in sorted(frame.rows["n_test"].unique())])
     return (
         "ECE and NLL of the calibrators against the number of validation rows that fitted them, scored on the same "
