@@ -20,50 +20,44 @@ from calgrid.errors import ConfigError, number_as_text, unknown_id
 from calgrid.ranges import Range, is_finite, not_finite, read_range
 
 #: kind of component -> (sub-package that holds one file per component, name of the kind in messages)
-KINDS: Mapping[str, tuple[str, str]] = MappingProxyType(
-    {
-        "loss": ("losses", "loss"),
-        "procedure": ("procedures", "procedure"),
-        "calibrator": ("calibrators", "calibrator"),
-        "dataset": ("datasets", "dataset"),
-        "backbone": ("backbones", "backbone"),
-        "probe": ("probes", "probe"),
-        "metric": ("metrics", "metric"),
-    }
-)
+KINDS: Mapping[str, tuple[str, str]] = {
+    "loss": ("losses", "loss"),
+    "procedure": ("procedures", "procedure"),
+    "calibrator": ("calibrators", "calibrator"),
+    "dataset": ("datasets", "dataset"),
+    "backbone": ("backbones", "backbone"),
+    "probe": ("probes", "probe"),
+    "metric": ("metrics", "metric"),
+}
 
 #: facts of a backbone that are whole numbers above 0
 SIZES = ("num_features", "image_size", "min_size", "macs", "activations")
 #: kind -> facts that each component gives, facts that some give; any component may give ``limits``
-FACTS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = MappingProxyType(
-    {
-        "loss": (("needs", "sees_validation", "hard_labels", "state"), ()),
-        "procedure": ((), ("losses", "linear_head", "second_stage", "loss")),
-        "calibrator": (("needs", "keeps_argmax", "parameters", "stochastic"), ("slow",)),
-        "dataset": (
-            ("role", "label", "download"),
-            (
-                *("n_classes", "image_shape", "mean", "std", "sizes", "drawn_val", "duplicates", "families", "files"),
-                *("base", "shifts", "severities", "configurable", "encoded", "evaluation_only", "warning", "variants"),
-            ),
+FACTS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "loss": (("needs", "sees_validation", "hard_labels", "state"), ()),
+    "procedure": ((), ("losses", "linear_head", "second_stage", "loss")),
+    "calibrator": (("needs", "keeps_argmax", "parameters", "stochastic"), ("slow",)),
+    "dataset": (
+        ("role", "label", "download"),
+        (
+            *("n_classes", "image_shape", "mean", "std", "sizes", "drawn_val", "duplicates", "families", "files"),
+            *("base", "shifts", "severities", "configurable", "encoded", "evaluation_only", "warning", "variants"),
         ),
-        "backbone": (
-            ("label", "image_size"),
-            # what is not given is measured, but for a network with published weights and a library of networks
-            ("pretrained", "parameters", "num_features", "min_size", "macs", "activations", "max_size", "library"),
-        ),
-        "probe": ((), ("needs_linear_head",)),
-        "metric": (("lower_is_better", "unit"), ("interval",)),
-    }
-)
+    ),
+    "backbone": (
+        ("label", "image_size"),
+        # what is not given is measured, but for a network with published weights and a library of networks
+        ("pretrained", "parameters", "num_features", "min_size", "macs", "activations", "max_size", "library"),
+    ),
+    "probe": ((), ("needs_linear_head",)),
+    "metric": (("lower_is_better", "unit"), ("interval",)),
+}
 #: what facts of a metric may be; calgrid/metrics/table.py explains them
-METRIC_FACTS: Mapping[str, tuple[Any, ...]] = MappingProxyType(
-    {
-        "lower_is_better": (True, False, None),
-        "unit": ("fraction", "nats", "score", "number"),
-        "interval": ("percentile", "centred", "none"),
-    }
-)
+METRIC_FACTS: Mapping[str, tuple[Any, ...]] = {
+    "lower_is_better": (True, False, None),
+    "unit": ("fraction", "nats", "score", "number"),
+    "interval": ("percentile", "centred", "none"),
+}
 #: kinds of which one file may hold several, each with an id of its own
 SEVERAL = ("dataset", "backbone")
 #: kinds that share their identifiers: both are methods
@@ -170,9 +164,9 @@ class ComponentSpec:
 
 
 #: options that the base class of a kind gives to each of its components
-COMMON_OPTIONS: Mapping[str, Mapping[str, Option]] = MappingProxyType(
-    {"loss": {"reduction": Option("reduction", "mean", "Literal['mean', 'sum']", ("mean", "sum"))}}
-)
+COMMON_OPTIONS: Mapping[str, Mapping[str, Option]] = {
+    "loss": {"reduction": Option("reduction", "mean", "Literal['mean', 'sum']", ("mean", "sum"))}
+}
 
 
 def _literal(module: Module, node: ast.expr, where: str) -> Any:

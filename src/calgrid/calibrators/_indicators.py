@@ -5,7 +5,6 @@ as its margin where only one class is possible, is infinite.
 """
 
 from collections.abc import Callable, Mapping
-from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,12 +50,10 @@ def top_logits(logits: Array, count: int) -> Array:
 
 
 #: indicators that logits without their row's level determine
-INDICATORS: Mapping[str, Callable[[Array], Array]] = MappingProxyType(
-    {
-        "margin": margin,
-        "entropy": entropy,
-        "confidence": confidence,
-        "max_minus_mean": max_minus_mean,
-        "all_logits": all_logits,
-    }
-)
+INDICATORS: Mapping[str, Callable[[Array], Array]] = {
+    "margin": margin,
+    "entropy": entropy,
+    "confidence": confidence,
+    "max_minus_mean": max_minus_mean,
+    "all_logits": all_logits,
+}

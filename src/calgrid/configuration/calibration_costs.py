@@ -6,7 +6,6 @@ rounded up. What knows no number here counts as much as the slowest calibrators 
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import NamedTuple
 
 from calgrid.conventions import GROUP_ROWS, PREDICTED_NUMBERS, SAME_SHIFT_SHARE
@@ -14,52 +13,48 @@ from calgrid.conventions import GROUP_ROWS, PREDICTED_NUMBERS, SAME_SHIFT_SHARE
 #: seconds from rows n, classes k and width of the features d
 Seconds = Callable[[float, float, float], float]
 
-FIT_SECONDS: Mapping[str, Seconds] = MappingProxyType(
-    {
-        "none": lambda n, k, d: 1e-8 * n * k,
-        "bbq": lambda n, k, d: 1e-7 * n * k,
-        "cts": lambda n, k, d: 2e-6 * n * k,
-        "dirichlet": lambda n, k, d: 0.1 + 3e-7 * n * k * k,
-        "ets": lambda n, k, d: 1e-7 * n * k,
-        "fc": lambda n, k, d: 4e-9 * n * k * d + 3e-7 * n * (k + d),
-        "gc_ets": lambda n, k, d: 0.5 + n * (6e-4 + 1e-6 * k + 8e-7 * d),
-        "gc_ts": lambda n, k, d: 0.5 + n * (3e-4 + 3e-7 * k + 6e-7 * d),
-        "hb": lambda n, k, d: 2e-8 * n * k,
-        "hb_ova": lambda n, k, d: 1e-7 * n * k,
-        "hts": lambda n, k, d: 2e-7 * n * k,
-        "irm": lambda n, k, d: 4e-7 * n * k,
-        "iso": lambda n, k, d: 2e-8 * n * k,
-        "iso_ova": lambda n, k, d: 2e-7 * n * k,
-        "ms_odir": lambda n, k, d: 0.1 + 3e-7 * n * k * k,
-        "procal_bms": lambda n, k, d: 2 * _neighbours(n, n, d),
-        "procal_dr": lambda n, k, d: _neighbours(n, n, d),
-        "pts": lambda n, k, d: n * (3e-4 + 3e-7 * k),
-        "pts_paper": lambda n, k, d: 45 + 1e-6 * n * k,
-        "smart": lambda n, k, d: n * (2e-4 + 2e-7 * k),
-        "sms": lambda n, k, d: 5e-8 * n * k * k,
-        "spline": lambda n, k, d: 2e-8 * n * k,
-        "svs": lambda n, k, d: 3e-7 * n * k,
-        "ts": lambda n, k, d: 7e-8 * n * k,
-        "ts_ece_grid": lambda n, k, d: 2e-7 * n * k,
-        "ts_mix": lambda n, k, d: 2e-7 * n * k,
-        "tva_ts": lambda n, k, d: 2e-7 * n * k,
-        "vs": lambda n, k, d: 1.2e-6 * n * k,
-    }
-)
+FIT_SECONDS: Mapping[str, Seconds] = {
+    "none": lambda n, k, d: 1e-8 * n * k,
+    "bbq": lambda n, k, d: 1e-7 * n * k,
+    "cts": lambda n, k, d: 2e-6 * n * k,
+    "dirichlet": lambda n, k, d: 0.1 + 3e-7 * n * k * k,
+    "ets": lambda n, k, d: 1e-7 * n * k,
+    "fc": lambda n, k, d: 4e-9 * n * k * d + 3e-7 * n * (k + d),
+    "gc_ets": lambda n, k, d: 0.5 + n * (6e-4 + 1e-6 * k + 8e-7 * d),
+    "gc_ts": lambda n, k, d: 0.5 + n * (3e-4 + 3e-7 * k + 6e-7 * d),
+    "hb": lambda n, k, d: 2e-8 * n * k,
+    "hb_ova": lambda n, k, d: 1e-7 * n * k,
+    "hts": lambda n, k, d: 2e-7 * n * k,
+    "irm": lambda n, k, d: 4e-7 * n * k,
+    "iso": lambda n, k, d: 2e-8 * n * k,
+    "iso_ova": lambda n, k, d: 2e-7 * n * k,
+    "ms_odir": lambda n, k, d: 0.1 + 3e-7 * n * k * k,
+    "procal_bms": lambda n, k, d: 2 * _neighbours(n, n, d),
+    "procal_dr": lambda n, k, d: _neighbours(n, n, d),
+    "pts": lambda n, k, d: n * (3e-4 + 3e-7 * k),
+    "pts_paper": lambda n, k, d: 45 + 1e-6 * n * k,
+    "smart": lambda n, k, d: n * (2e-4 + 2e-7 * k),
+    "sms": lambda n, k, d: 5e-8 * n * k * k,
+    "spline": lambda n, k, d: 2e-8 * n * k,
+    "svs": lambda n, k, d: 3e-7 * n * k,
+    "ts": lambda n, k, d: 7e-8 * n * k,
+    "ts_ece_grid": lambda n, k, d: 2e-7 * n * k,
+    "ts_mix": lambda n, k, d: 2e-7 * n * k,
+    "tva_ts": lambda n, k, d: 2e-7 * n * k,
+    "vs": lambda n, k, d: 1.2e-6 * n * k,
+}
 #: stands for a calibrator that has no entry: the slowest of those whose time grows with rows and classes
 SLOWEST = "cts"
 #: seconds of a softmax for each number
 SOFTMAX_SECONDS = 5e-8
 #: seconds to predict n rows after a fit on m rows, where that takes more than the softmax
-PREDICT_SECONDS: Mapping[str, Callable[[float, float, float, float], float]] = MappingProxyType(
-    {
-        "fc": lambda n, m, k, d: n * (SOFTMAX_SECONDS * k + 5e-11 * k * d + 5e-9 * d),
-        "gc_ets": lambda n, m, k, d: n * (4e-7 * k + 3e-8 * d),
-        "gc_ts": lambda n, m, k, d: n * (2e-7 * k + 3e-8 * d),
-        "procal_bms": lambda n, m, k, d: _neighbours(n, m, d) + SOFTMAX_SECONDS * n * k,
-        "procal_dr": lambda n, m, k, d: _neighbours(n, m, d) + SOFTMAX_SECONDS * n * k,
-    }
-)
+PREDICT_SECONDS: Mapping[str, Callable[[float, float, float, float], float]] = {
+    "fc": lambda n, m, k, d: n * (SOFTMAX_SECONDS * k + 5e-11 * k * d + 5e-9 * d),
+    "gc_ets": lambda n, m, k, d: n * (4e-7 * k + 3e-8 * d),
+    "gc_ts": lambda n, m, k, d: n * (2e-7 * k + 3e-8 * d),
+    "procal_bms": lambda n, m, k, d: _neighbours(n, m, d) + SOFTMAX_SECONDS * n * k,
+    "procal_dr": lambda n, m, k, d: _neighbours(n, m, d) + SOFTMAX_SECONDS * n * k,
+}
 #: seconds of all metrics for a row and for each of its numbers, and of one resample of them
 SCORE_SECONDS, SCORE_SECONDS_A_CLASS = 1e-5, 2e-8
 RESAMPLE_SECONDS, RESAMPLE_SECONDS_A_CLASS = 1.3e-7, 1e-10

@@ -6,7 +6,6 @@ Files in ``config/protocols``, the variants that a configuration makes of them, 
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, cast
 
 from calgrid import registry
@@ -19,37 +18,31 @@ from calgrid.training.schedule import epoch_batches
 
 #: keys that a protocol with ready weights may have, and the values that the others then stand for
 READY_KEYS = ("weights", "deterministic", "channels_last", "export_features", "test_normalisation")
-READY = MappingProxyType(
-    {
-        "epochs": 0,
-        "batch_size": 0,
-        "checkpoints": ["last"],
-        "pretrained": False,
-        "crop_size": None,
-        "disjoint_validation": False,
-    }
-)
+READY = {
+    "epochs": 0,
+    "batch_size": 0,
+    "checkpoints": ["last"],
+    "pretrained": False,
+    "crop_size": None,
+    "disjoint_validation": False,
+}
 FOCAL_CALIBRATION = "focal_calibration"
 #: address of its checkpoints; our names -> theirs: of folders there and below data_root, and of networks
 ADDRESS = "https://www.robots.ox.ac.uk/~viveka/focal_calibration"
-FOLDERS = MappingProxyType({"cifar10": "CIFAR10", "cifar100": "CIFAR100"})
-NETWORKS = MappingProxyType(
-    {"resnet50": "resnet50", "resnet110": "resnet110", "wrn26_10": "wide_resnet", "densenet121": "densenet121"}
-)
+FOLDERS = {"cifar10": "CIFAR10", "cifar100": "CIFAR100"}
+NETWORKS = {"resnet50": "resnet50", "resnet110": "resnet110", "wrn26_10": "wide_resnet", "densenet121": "densenet121"}
 #: our losses -> hyper-parameters with which they were trained, as far as their files name them, and their name
-LOSSES: Mapping[str, tuple[Mapping[str, float], str]] = MappingProxyType(
-    {
-        "ce": ({}, "cross_entropy"),
-        "brier": ({}, "brier_score"),
-        "mmce_w": ({"lambda_": 2.0}, "mmce_weighted_lamda_2.0"),
-        "ls": ({"alpha": 0.05}, "cross_entropy_smoothed_smoothing_0.05"),
-        "flsd53": ({"gamma": 3.0, "gamma_hard": 5.0}, "focal_loss_adaptive_53"),
-        "fl3": ({"gamma": 3.0}, "focal_loss_gamma_3.0"),
-    }
-)
+LOSSES: Mapping[str, tuple[Mapping[str, float], str]] = {
+    "ce": ({}, "cross_entropy"),
+    "brier": ({}, "brier_score"),
+    "mmce_w": ({"lambda_": 2.0}, "mmce_weighted_lamda_2.0"),
+    "ls": ({"alpha": 0.05}, "cross_entropy_smoothed_smoothing_0.05"),
+    "flsd53": ({"gamma": 3.0, "gamma_hard": 5.0}, "focal_loss_adaptive_53"),
+    "fl3": ({"gamma": 3.0}, "focal_loss_gamma_3.0"),
+}
 #: epochs after which the published checkpoints were saved, and the exceptions of the scripts that evaluate them
 EPOCHS = 350
-OTHER_EPOCHS = MappingProxyType({("cifar10", "wrn26_10", "brier"): 550, ("cifar100", "resnet110", "brier"): 430})
+OTHER_EPOCHS = {("cifar10", "wrn26_10", "brier"): 550, ("cifar100", "resnet110", "brier"): 430}
 
 
 class ProtocolCatalog:

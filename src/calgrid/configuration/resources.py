@@ -7,7 +7,6 @@ in its profile (``set-resources``).
 
 import math
 from collections.abc import Iterable, Mapping
-from types import MappingProxyType
 from typing import Any
 
 from calgrid.backbones._catalogue import measured
@@ -48,15 +47,13 @@ UNKNOWN_IMAGES = 100_000
 UNKNOWN_VAL = 1 / 4
 UNKNOWN_SHAPE = (3, 64, 64)
 UNKNOWN_CLASSES = 200
-UNKNOWN_BACKBONE: Mapping[str, Any] = MappingProxyType(
-    {
-        "parameters": {1000: 90_000_000},
-        "num_features": 2048,
-        "image_size": 224,
-        "macs": 20 * 10**9,
-        "activations": 60 * 10**6,
-    }
-)
+UNKNOWN_BACKBONE: Mapping[str, Any] = {
+    "parameters": {1000: 90_000_000},
+    "num_features": 2048,
+    "image_size": 224,
+    "macs": 20 * 10**9,
+    "activations": 60 * 10**6,
+}
 #: seconds of a GPU for one forward and backward pass over an image: the least, at 32x32 pixels, and those of each
 #: multiply-add of the forward pass (the papers' training times on an A40 give 3e-13 to 7e-13)
 PASS_SECONDS, PASS_SECONDS_A_MULTIPLY_ADD = 2e-5, 7e-13

@@ -8,7 +8,6 @@ they are given by the caller.
 import io
 import zlib
 from collections.abc import Callable, Mapping, Sequence
-from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -95,22 +94,20 @@ def _each_picture(images: Images, change: Callable[[Image.Image], Image.Image]) 
     return np.moveaxis(changed, -1, 1) if images.ndim == 4 else changed
 
 
-CORRUPTIONS: Mapping[str, Corruption] = MappingProxyType(
-    {
-        function.__name__: function
-        for function in (
-            gaussian_noise,
-            shot_noise,
-            impulse_noise,
-            gaussian_blur,
-            brightness,
-            contrast,
-            elastic_transform,
-            pixelate,
-            jpeg_compression,
-        )
-    }
-)
+CORRUPTIONS: Mapping[str, Corruption] = {
+    function.__name__: function
+    for function in (
+        gaussian_noise,
+        shot_noise,
+        impulse_noise,
+        gaussian_blur,
+        brightness,
+        contrast,
+        elastic_transform,
+        pixelate,
+        jpeg_compression,
+    )
+}
 
 
 def corrupt(images: NDArray[np.uint8], name: str, severity: int, strength: float) -> NDArray[np.uint8]:

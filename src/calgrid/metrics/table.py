@@ -185,6 +185,6 @@ _ENTRIES = (
 METRICS: Mapping[str, Metric] = MappingProxyType({metric.id: metric for metric in _ENTRIES})
 #: the metrics of predictions with labels, those of an in-distribution and an out-of-distribution set, and those of
 #: predictions with a distribution
-LABELLED: Mapping[str, Metric] = MappingProxyType({m.id: m for m in _ENTRIES if m.kind == "labelled"})
-OOD: Mapping[str, Metric] = MappingProxyType({m.id: m for m in _ENTRIES if m.kind == "ood"})
-SOFT: Mapping[str, Metric] = MappingProxyType({m.id: m for m in _ENTRIES if m.kind == "soft"})
+LABELLED: Mapping[str, Metric] = {m.id: m for m in _ENTRIES if m.kind == "labelled"}
+OOD: Mapping[str, Metric] = {m.id: m for m in _ENTRIES if m.kind == "ood"}
+SOFT: Mapping[str, Metric] = {m.id: m for m in _ENTRIES if m.kind == "soft"}

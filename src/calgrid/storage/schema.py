@@ -1,7 +1,6 @@
 """Names, keys and columns of the Parquet files of a study; types by their pandas names (``storage.tables.KINDS``)."""
 
 from collections.abc import Mapping
-from types import MappingProxyType
 
 Columns = Mapping[str, str]
 
@@ -16,100 +15,97 @@ INTERVAL = ("ci_low", "ci_high")
 
 _RUN_KEY: Columns = {**dict.fromkeys(RUN_KEY[:-1], "str"), "seed": "int64"}
 #: ``metrics.parquet`` of a run and of a study, one row a number
-METRIC_COLUMNS: Columns = MappingProxyType(
-    {
-        **_RUN_KEY,
-        "checkpoint": "str",
-        "calibrator": "str",
-        "fit_on": "str",
-        "fit_seed": "int64",
-        "split": "str",
-        "shift": "str",
-        "severity": "int8",
-        "metric": "str",
-        "value": "float64",
-        "ci_low": "float64",
-        "ci_high": "float64",
-        "n_samples": "int32",
-        "fingerprint": "str",
-    }
-)
+METRIC_COLUMNS: Columns = {
+    **_RUN_KEY,
+    "checkpoint": "str",
+    "calibrator": "str",
+    "fit_on": "str",
+    "fit_seed": "int64",
+    "split": "str",
+    "shift": "str",
+    "severity": "int8",
+    "metric": "str",
+    "value": "float64",
+    "ci_low": "float64",
+    "ci_high": "float64",
+    "n_samples": "int32",
+    "fingerprint": "str",
+}
 #: ``shift_means.parquet``: means over the corruptions of a severity, and (severity -1) over all severities
-SHIFT_MEAN_COLUMNS: Columns = MappingProxyType({**METRIC_COLUMNS, "n_shifts": "int32", "shifts": "str"})
+SHIFT_MEAN_COLUMNS: Columns = {**METRIC_COLUMNS, "n_shifts": "int32", "shifts": "str"}
 #: ``shift_summary.parquet``: the means of ``shift_means.parquet`` over seeds; ``n_shifts`` is the most of a calibrator
-SHIFT_SUMMARY_COLUMNS: Columns = MappingProxyType(
-    {
-        **{name: kind for name, kind in METRIC_COLUMNS.items() if name in NUMBER_KEY},
-        **dict.fromkeys(("mean", "std"), "float64"),
-        "n_seeds": "int64",
-        "std_fit": "float64",
-        "n_fits": "int64",
-        **dict.fromkeys(("ci_low", "ci_high", "rank", "diff_vs_baseline", "p_value", "p_holm"), "float64"),
-        **dict.fromkeys(("verdict", "verdict_best"), "str"),
-        "n_shifts": "int32",
-    }
-)
+SHIFT_SUMMARY_COLUMNS: Columns = {
+    **{name: kind for name, kind in METRIC_COLUMNS.items() if name in NUMBER_KEY},
+    **dict.fromkeys(("mean", "std"), "float64"),
+    "n_seeds": "int64",
+    "std_fit": "float64",
+    "n_fits": "int64",
+    **dict.fromkeys(("ci_low", "ci_high", "rank", "diff_vs_baseline", "p_value", "p_holm"), "float64"),
+    **dict.fromkeys(("verdict", "verdict_best"), "str"),
+    "n_shifts": "int32",
+}
 #: ``costs.parquet``; ``fit_seed`` is that of a calibrator
-COST_COLUMNS: Columns = MappingProxyType(
-    {
-        **_RUN_KEY,
-        "stage": "str",
-        "item": "str",
-        "fit_seed": "float64",
-        "seconds": "float64",
-        "peak_memory_mb": "float64",
-        "device": "str",
-        "device_name": "str",
-        "threads": "float64",
-        "epochs": "float64",
-        "parameters": "float64",
-    }
-)
+COST_COLUMNS: Columns = {
+    **_RUN_KEY,
+    "stage": "str",
+    "item": "str",
+    "fit_seed": "float64",
+    "seconds": "float64",
+    "peak_memory_mb": "float64",
+    "device": "str",
+    "device_name": "str",
+    "threads": "float64",
+    "epochs": "float64",
+    "parameters": "float64",
+}
 #: bins of a histogram of confidence, beside those of the calibration errors
 HISTOGRAM_BINS = 20
 #: ``bins.parquet``: sums over the test images in each of ``n_bins`` equal-width bins of the uncalibrated confidence
-BIN_COLUMNS: Columns = MappingProxyType(
-    {
-        "checkpoint": "str",
-        "n_bins": "int32",
-        "bin": "int32",
-        **dict.fromkeys(("count", "confidence", "correct"), "float64"),
-    }
-)
+BIN_COLUMNS: Columns = {
+    "checkpoint": "str",
+    "n_bins": "int32",
+    "bin": "int32",
+    **dict.fromkeys(("count", "confidence", "correct"), "float64"),
+}
 #: ``fits.parquet``: course of the fit of a calibrator on its ``n_samples`` rows, one row an epoch, and (``kept``) what
 #: it came to. Loss of every epoch; gradient, ECE and NLL of every 20th
-FIT_COLUMNS: Columns = MappingProxyType(
-    {
-        "checkpoint": "str",
-        "calibrator": "str",
-        "id": "str",
-        "n_samples": "int32",
-        "epoch": "int32",
-        "kept": "bool",
-        **dict.fromkeys(("temperature", "loss", "gradient", "ece", "nll"), "float64"),
-    }
-)
+FIT_COLUMNS: Columns = {
+    "checkpoint": "str",
+    "calibrator": "str",
+    "id": "str",
+    "n_samples": "int32",
+    "epoch": "int32",
+    "kept": "bool",
+    **dict.fromkeys(("temperature", "loss", "gradient", "ece", "nll"), "float64"),
+}
 #: calibrators whose confidence in each test image is kept where ``smart`` is among those of a run
 COMPARED = ("none", "ts", "pts", "smart")
 #: ``margins.parquet``: what ``smart`` reads of each image, and what it makes of it; on ``val`` the margin alone.
 #: ``solved_temperature`` gives an image a fixed confidence; it is there for some images of the test split
-MARGIN_COLUMNS: Columns = MappingProxyType(
-    {
-        "checkpoint": "str",
-        "split": "str",
-        "n_classes": "int32",
-        **dict.fromkeys(("margin", "largest_logit", "logit_excess", "solved_temperature"), "float64"),
-        **dict.fromkeys(("temperature", "correct", *(f"confidence_{name}" for name in COMPARED)), "float64"),
-    }
-)
+MARGIN_COLUMNS: Columns = {
+    "checkpoint": "str",
+    "split": "str",
+    "n_classes": "int32",
+    **dict.fromkeys(("margin", "largest_logit", "logit_excess", "solved_temperature"), "float64"),
+    **dict.fromkeys(("temperature", "correct", *(f"confidence_{name}" for name in COMPARED)), "float64"),
+}
 #: ``samples.parquet``: training samples of the last sampled epoch of runs whose loss measures an indicator
-SAMPLE_COLUMNS: Columns = MappingProxyType(
-    {**_RUN_KEY, "epoch": "int32", "correct": "int8", "confidence": "float32", "nci": "float32", "gate": "int8"}
-)
+SAMPLE_COLUMNS: Columns = {
+    **_RUN_KEY,
+    "epoch": "int32",
+    "correct": "int8",
+    "confidence": "float32",
+    "nci": "float32",
+    "gate": "int8",
+}
 #: ``resamples.parquet``: value of a metric in each of the resamples of the test images that all calibrators share
-RESAMPLE_COLUMNS: Columns = MappingProxyType(
-    {"checkpoint": "str", "calibrator": "str", "fit_seed": "int64", "metric": "str", "draws": "floats"}
-)
+RESAMPLE_COLUMNS: Columns = {
+    "checkpoint": "str",
+    "calibrator": "str",
+    "fit_seed": "int64",
+    "metric": "str",
+    "draws": "floats",
+}
 
 METRICS, SUMMARY, COSTS = "metrics.parquet", "summary.parquet", "costs.parquet"
 SHIFT_MEANS, SHIFT_SUMMARY = "shift_means.parquet", "shift_summary.parquet"

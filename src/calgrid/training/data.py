@@ -8,7 +8,6 @@ import math
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Protocol
 
 import numpy as np
@@ -20,7 +19,7 @@ from calgrid.parallel import ahead
 
 #: most pixels of images that are scored together: the feature maps of 128 images of 32x32 stay near a processor's
 #: caches, those of 1,024 images of 64x64 fit into the memory of a GPU
-PIXELS_AT_ONCE = MappingProxyType({"cpu": 128 * 32**2, "cuda": 1024 * 64**2})
+PIXELS_AT_ONCE = {"cpu": 128 * 32**2, "cuda": 1024 * 64**2}
 #: bytes of images that go to the device at once when a split is put there
 PIECE_BYTES = 2**26
 #: batches of streamed images that are read ahead
