@@ -51,7 +51,7 @@ from calgrid.metrics._estimators import (
     smooth_estimator,
     soft_estimator,
 )
-from calgrid.metrics._inputs import Predictions, Probabilities, check_bins, check_probabilities
+from calgrid.metrics._inputs import Probabilities, check_bins, check_probabilities
 from calgrid.metrics.evaluation import ood_scores
 from calgrid.metrics.table import LABELLED, OOD, SOFT, Metric
 
@@ -107,20 +107,16 @@ def bootstrap_difference(
     other_probs: Probabilities,
     labels: ArrayLike,
     *,
-    n_resamples: int = 1000,
     level: float = 0.95,
-    seed: int = 0,
-    n_bins: int = 15,
+    **options: Any,
 ) -> Intervals:
     """Interval (low, high) of metric(probs) - metric(other_probs), both on the same resamples: see the module.
-
-    Other parameters, errors and missing intervals as in :func:`bootstrap`.
 
     Parameters
     ----------
     probs, other_probs : probabilities (N, K) of two models for the same samples. labels : integers (N,).
+    level, options : as in :func:`bootstrap`, as are errors and missing intervals.
     """
-    options: dict[str, Any] = {"n_resamples": n_resamples, "seed": seed, "n_bins": n_bins}
     first, second = (resampled(each, labels, **options) for each in (probs, other_probs))
     tails = tails_of(level)
     if np.size(labels) < 2:
@@ -188,22 +184,6 @@ def bootstrap_soft(
     return {name: interval(metric, found, tails) for name, metric in SOFT.items()}
 
 
-def resampled_metrics(
-    probs: Probabilities,
-    labels: ArrayLike,
-    *,
-    n_resamples: int = 1000,
-    seed: int = 0,
-    n_bins: int = 15,
-    further: Sequence[Metric] = (),
-) -> dict[str, Floats]:
-    """Values (R,) in each resample of every labelled metric but ``ece_null``; of ``smce`` and yours in the first 200.
-
-    Parameters and errors as in :func:`bootstrap`. Row r is the same resample for all models with the same N and seed.
-    """
-    return _draw(check_probabilities(probs, labels), n_resamples, seed, n_bins, further).values
-
-
 class Resampled(NamedTuple):
     """Metrics of one model, or means over models on the same samples, by identifier.
 
@@ -227,23 +207,12 @@ def resampled(
     n_bins: int = 15,
     further: Sequence[Metric] = (),
 ) -> Resampled:
-    """All labelled metrics but ``ece_null`` with their resamples; parameters and errors as in :func:`bootstrap`."""
+    """All labelled metrics but ``ece_null`` with their resamples; parameters and errors as in :func:`bootstrap`.
+
+    Row r is the same resample for all models with the same N and seed. Of ``smce`` and your own metrics there are the
+    first 200.
+    """
     predictions = check_probabilities(probs, labels)
-    draws = _draw(predictions, n_resamples, seed, n_bins, further)
-    metrics = {**LABELLED, **{metric.id: metric for metric in further}}
-    values = {name: metrics[name].function(predictions, predictions.labels, n_bins) for name in draws.values}
-    return Resampled(values, draws.values, draws.noise)
-
-
-def averaged(models: Sequence[Resampled]) -> Resampled:
-    """Means over models on the same samples and resamples: a mean of errors is in doubt by no more than their mean."""
-    together = zip(*models, strict=True)
-    return Resampled(
-        *({name: np.mean([part[name] for part in parts], axis=0) for name in parts[0]} for parts in together)
-    )
-
-
-def _draw(predictions: Predictions, n_resamples: int, seed: int, n_bins: int, further: Sequence[Metric] = ()) -> Draws:
     estimators = labelled_estimators(predictions, check_bins(n_bins))
     slow = [smooth_estimator(predictions), *([function_estimator(predictions, further, n_bins)] if further else [])]
     blocks, left = [], SMOOTH_RESAMPLES
@@ -254,7 +223,23 @@ def _draw(predictions: Predictions, n_resamples: int, seed: int, n_bins: int, fu
         if left > 0:
             blocks += [estimate(weights[:left]) for estimate in slow]
             left -= len(weights)
-    return _join(blocks)
+    draws = _join(blocks)
+    metrics = {**LABELLED, **{metric.id: metric for metric in further}}
+    values = {name: metrics[name].function(predictions, predictions.labels, n_bins) for name in draws.values}
+    return Resampled(values, draws.values, draws.noise)
+
+
+def resampled_metrics(probs: Probabilities, labels: ArrayLike, **options: Any) -> Mapping[str, Floats]:
+    """Values (R,) of each metric in each resample: what :func:`resampled` has ``drawn``, with the same options."""
+    return resampled(probs, labels, **options).drawn
+
+
+def averaged(models: Sequence[Resampled]) -> Resampled:
+    """Means over models on the same samples and resamples: a mean of errors is in doubt by no more than their mean."""
+    together = zip(*models, strict=True)
+    return Resampled(
+        *({name: np.mean([part[name] for part in parts], axis=0) for name in parts[0]} for parts in together)
+    )
 
 
 def _join(blocks: Sequence[Draws]) -> Draws:
