@@ -130,13 +130,6 @@ def _command(commands: Commands, name: str, run: str, help: str) -> argparse.Arg
     return parser
 
 
-def _add_list(commands: Commands) -> None:
-    parser = _command(commands, "list", "listing:list_kind", "List what exists, or say all that is known of one.")
-    parser.add_argument("kind", metavar="KIND|ID", help=f"{', '.join(KINDS)}; or the identifier of a component")
-    parser.add_argument("id", metavar="ID", nargs="?", help="identifier of a component of this kind")
-    _json_option(parser)
-
-
 def _json_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="machine-readable output")
 
@@ -146,15 +139,6 @@ def _classes(text: str) -> list[str]:
     if len(names) < 2 or not all(names) or len(set(names)) < len(names):
         raise argparse.ArgumentTypeError(f"must be at least two different names with commas between, got {text!r}")
     return names
-
-
-def _add_new(commands: Commands) -> None:
-    parser = _command(commands, "new", "new:new", "Write a component of your own to begin with, and its test.")
-    parser.add_argument("kind", choices=NEW_KINDS)
-    parser.add_argument("id", metavar="ID", help="its identifier in configurations, as my_loss")
-    parser.add_argument(
-        "--into", type=Path, default=Path("plugins"), metavar="FOLDER", help="folder of your components (plugins)"
-    )
 
 
 def _file_options(parser: argparse.ArgumentParser) -> None:
@@ -170,7 +154,39 @@ def _file_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--threads", type=_count, default=1, help="threads of linear algebra (1)")
 
 
-def _add_calibrate(commands: Commands) -> None:
+def _licence(text: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9.+-]*", text):
+        raise argparse.ArgumentTypeError(f"must be an identifier of SPDX, as CC-BY-4.0 or CC0-1.0, got {text!r}")
+    return text
+
+
+def _label(text: str) -> str:
+    if not re.fullmatch(r"[a-z][a-z0-9_]{0,39}", text):
+        raise argparse.ArgumentTypeError(f"must be small letters, digits and _, beginning with a letter, got {text!r}")
+    return text
+
+
+def _device_options(parser: argparse.ArgumentParser) -> None:
+    # The device is no part of a fingerprint, so the workflow hands it on through the environment.
+    # Defaults that are text are checked as options are, and only where the command has the option.
+    default = os.environ.get("CALGRID_DEVICE", "auto")
+    parser.add_argument("--device", type=_device, metavar="|".join(DEVICES), default=default)
+    parser.add_argument("--threads", type=_count, default=1, help="CPU threads of this process (1)")
+
+
+def _manifest_options(parser: argparse.ArgumentParser, out: str, threads: str = "threads of linear algebra") -> None:
+    parser.add_argument("--manifest", type=Path, required=True, help="manifest.json of the study")
+    parser.add_argument("--out", type=Path, required=True, help=out)
+    parser.add_argument("--threads", type=_count, default=1, help=f"{threads} (1)")
+
+
+def _file_commands(commands: Commands) -> None:
+    parser = _command(commands, "metrics", "files:metrics", "Print all metrics of a logits file, with intervals.")
+    parser.add_argument("file", type=Path, metavar="FILE", help=FILE_HELP)
+    parser.add_argument("--labels", type=Path, metavar="FILE", help="labels, where in a file of their own")
+    _json_option(parser)
+    _file_options(parser)
+
     parser = _command(
         commands, "calibrate", "files:calibrate", "Fit a calibrator on one logits file and apply it to another."
     )
@@ -195,16 +211,6 @@ def _add_calibrate(commands: Commands) -> None:
     _json_option(parser)
     _file_options(parser)
 
-
-def _add_metrics(commands: Commands) -> None:
-    parser = _command(commands, "metrics", "files:metrics", "Print all metrics of a logits file, with intervals.")
-    parser.add_argument("file", type=Path, metavar="FILE", help=FILE_HELP)
-    parser.add_argument("--labels", type=Path, metavar="FILE", help="labels, where in a file of their own")
-    _json_option(parser)
-    _file_options(parser)
-
-
-def _add_compare(commands: Commands) -> None:
     parser = _command(
         commands, "compare", "compare:compare", "Compare methods on the same test samples by a paired bootstrap."
     )
@@ -218,37 +224,17 @@ def _add_compare(commands: Commands) -> None:
     _file_options(parser)
 
 
-def _add_check(commands: Commands) -> None:
+def _study_commands(commands: Commands) -> None:
+    help = "Write a folder from which snakemake runs a study: configuration, profiles, plugins."
+    parser = _command(commands, "init", "init:init", help)
+    parser.add_argument("folder", type=Path, metavar="FOLDER", help="new or empty folder, whose name the study has")
+
     parser = _command(commands, "check", "listing:check", "Check a configuration and say what it would run.")
     parser.add_argument("configuration", type=Path, metavar="CONFIG", help="configuration file (YAML)")
     parser.add_argument(
         "--data-root", type=Path, metavar="FOLDER", help="in the place of the configuration's data_root"
     )
 
-
-def _add_init(commands: Commands) -> None:
-    help = "Write a folder from which snakemake runs a study: configuration, profiles, plugins."
-    parser = _command(commands, "init", "init:init", help)
-    parser.add_argument("folder", type=Path, metavar="FOLDER", help="new or empty folder, whose name the study has")
-
-
-def _add_status(commands: Commands) -> None:
-    help = "Say what of a study is done, what runs and how long it will take, and what failed."
-    parser = _command(commands, "status", "status:status", help)
-    parser.add_argument("configuration", type=Path, metavar="CONFIG", help="configuration file (YAML)")
-    _json_option(parser)
-
-
-def _add_show(commands: Commands) -> None:
-    parser = _command(commands, "show", "show:show", "Show configuration, course of training and reliability of a run.")
-    parser.add_argument("run_folder", metavar="RUN", help="folder of a run, or protocol/dataset/backbone/method/seed1")
-    parser.add_argument("--results", type=Path, default=Path("results"), help="folder of the results (results)")
-    parser.add_argument("--checkpoint", help="best or last, where both are tested")
-    parser.add_argument("--plot", type=Path, metavar="FILE", help="draw it too: .png, .pdf or .svg")
-    parser.add_argument("--bins", type=int, default=15, help="bins of the reliability diagram (15)")
-
-
-def _add_cost(commands: Commands) -> None:
     parser = _command(commands, "cost", "cost:cost", "Estimate jobs, GPU hours and disk of a configuration.")
     parser.add_argument("configuration", type=Path, metavar="CONFIG", help="configuration file (YAML)")
     parser.add_argument(
@@ -259,8 +245,20 @@ def _add_cost(commands: Commands) -> None:
         help="images that your GPU trains on in a second, in the place of our estimate",
     )
 
+    help = "Say what of a study is done, what runs and how long it will take, and what failed."
+    parser = _command(commands, "status", "status:status", help)
+    parser.add_argument("configuration", type=Path, metavar="CONFIG", help="configuration file (YAML)")
+    _json_option(parser)
 
-def _add_pack(commands: Commands) -> None:
+    parser = _command(commands, "show", "show:show", "Show configuration, course of training and reliability of a run.")
+    parser.add_argument("run_folder", metavar="RUN", help="folder of a run, or protocol/dataset/backbone/method/seed1")
+    parser.add_argument("--results", type=Path, default=Path("results"), help="folder of the results (results)")
+    parser.add_argument("--checkpoint", help="best or last, where both are tested")
+    parser.add_argument("--plot", type=Path, metavar="FILE", help="draw it too: .png, .pdf or .svg")
+    parser.add_argument("--bins", type=int, default=15, help="bins of the reliability diagram (15)")
+
+
+def _sharing_commands(commands: Commands) -> None:
     help = "Pack logits, metrics and provenance of a finished study into one zip file, for another laboratory."
     parser = _command(commands, "pack", "sharing:pack", help)
     parser.add_argument("study", type=Path, metavar="RESULTS", help="folder of the study, for example results/cifar10")
@@ -270,14 +268,6 @@ def _add_pack(commands: Commands) -> None:
     parser.add_argument("--licence", type=_licence, required=True, metavar="SPDX", help="of the results: CC-BY-4.0")
     parser.add_argument("--cite", default="", metavar="DOI", help="DOI or address of the results, where there is one")
 
-
-def _licence(text: str) -> str:
-    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9.+-]*", text):
-        raise argparse.ArgumentTypeError(f"must be an identifier of SPDX, as CC-BY-4.0 or CC0-1.0, got {text!r}")
-    return text
-
-
-def _add_merge(commands: Commands) -> None:
     help = "Merge what another laboratory packed, so that its runs are compared here without training them."
     parser = _command(commands, "merge", "sharing:merge", help)
     parser.add_argument("bank", type=Path, metavar="ZIP", help="file that 'calgrid pack' wrote")
@@ -287,13 +277,21 @@ def _add_merge(commands: Commands) -> None:
     parser.add_argument("--data-root", type=Path, default=Path("data"), help="folder for these logits (data)")
 
 
-def _label(text: str) -> str:
-    if not re.fullmatch(r"[a-z][a-z0-9_]{0,39}", text):
-        raise argparse.ArgumentTypeError(f"must be small letters, digits and _, beginning with a letter, got {text!r}")
-    return text
+def _component_commands(commands: Commands) -> None:
+    parser = _command(commands, "list", "listing:list_kind", "List what exists, or say all that is known of one.")
+    parser.add_argument("kind", metavar="KIND|ID", help=f"{', '.join(KINDS)}; or the identifier of a component")
+    parser.add_argument("id", metavar="ID", nargs="?", help="identifier of a component of this kind")
+    _json_option(parser)
+
+    parser = _command(commands, "new", "new:new", "Write a component of your own to begin with, and its test.")
+    parser.add_argument("kind", choices=NEW_KINDS)
+    parser.add_argument("id", metavar="ID", help="its identifier in configurations, as my_loss")
+    parser.add_argument(
+        "--into", type=Path, default=Path("plugins"), metavar="FOLDER", help="folder of your components (plugins)"
+    )
 
 
-def _add_data(commands: Commands) -> None:
+def _run_commands(commands: Commands) -> None:
     parser = _command(commands, "data", "stages:data", "Prepare a data set or shift family (memory-mapped arrays).")
     parser.add_argument("--unit", required=True, help="data set or shift id")
     parser.add_argument("--out", type=Path, required=True, help="folder for the arrays")
@@ -303,16 +301,6 @@ def _add_data(commands: Commands) -> None:
     parser.add_argument("--threads", type=_count, default=1, help="threads that decode pictures (1)")
     parser.add_argument("--fingerprint", default="", help="what prepare.json records as the fingerprint")
 
-
-def _device_options(parser: argparse.ArgumentParser) -> None:
-    # The device is no part of a fingerprint, so the workflow hands it on through the environment.
-    # Defaults that are text are checked as options are, and only where the command has the option.
-    default = os.environ.get("CALGRID_DEVICE", "auto")
-    parser.add_argument("--device", type=_device, metavar="|".join(DEVICES), default=default)
-    parser.add_argument("--threads", type=_count, default=1, help="CPU threads of this process (1)")
-
-
-def _add_train(commands: Commands) -> None:
     parser = _command(commands, "train", "stages:train", "Train one run; continues an interrupted one.")
     parser.add_argument("--spec", required=True, help=SPEC_HELP)
     parser.add_argument("--data", type=Path, required=True, help="folder of the prepared data set")
@@ -323,8 +311,6 @@ def _add_train(commands: Commands) -> None:
     parser.add_argument("--resume-every", type=_seconds, default=seconds, help="seconds between resume states (60)")
     _device_options(parser)
 
-
-def _add_predict(commands: Commands) -> None:
     parser = _command(commands, "predict", "stages:predict", "Export the logits of a trained run.")
     parser.add_argument("--spec", required=True, help=SPEC_HELP)
     parser.add_argument("--model", type=Path, required=True, help="model.safetensors of the run")
@@ -333,8 +319,6 @@ def _add_predict(commands: Commands) -> None:
     parser.add_argument("--shifts", nargs="*", default=[], metavar="ID", help="shift families beside val and test")
     _device_options(parser)
 
-
-def _add_probe(commands: Commands) -> None:
     parser = _command(commands, "probe", "stages:probe", "Measure a trained network with one probe.")
     parser.add_argument("--spec", required=True, help=f"{SPEC_HELP}/PROBE")
     parser.add_argument("--model", type=Path, required=True, help="model.safetensors of the run")
@@ -342,15 +326,11 @@ def _add_probe(commands: Commands) -> None:
     parser.add_argument("--out", type=Path, required=True, help="folder of the run")
     _device_options(parser)
 
-
-def _add_import(commands: Commands) -> None:
     parser = _command(commands, "import", "stages:import_run", "Take logits made elsewhere into a folder of runs.")
     parser.add_argument("--spec", required=True, help=SPEC_HELP)
     parser.add_argument("--files", type=Path, nargs="+", required=True, metavar="FILE", help="val, test, head; or test")
     parser.add_argument("--out", type=Path, required=True, help="folder of the run")
 
-
-def _add_evaluate(commands: Commands) -> None:
     parser = _command(commands, "evaluate", "stages:evaluate", "Fit and score all calibrators of a run.")
     parser.add_argument("--spec", required=True, help=SPEC_HELP)
     parser.add_argument("--run", dest="run_folder", type=Path, required=True, help="folder of the run")
@@ -358,41 +338,26 @@ def _add_evaluate(commands: Commands) -> None:
     parser.add_argument("--threads", type=_count, default=1, help="processes that fit and score (1)")
 
 
-def _manifest_options(parser: argparse.ArgumentParser, out: str, threads: str = "threads of linear algebra") -> None:
-    parser.add_argument("--manifest", type=Path, required=True, help="manifest.json of the study")
-    parser.add_argument("--out", type=Path, required=True, help=out)
-    parser.add_argument("--threads", type=_count, default=1, help=f"{threads} (1)")
-
-
-def _add_aggregate(commands: Commands) -> None:
+def _total_commands(commands: Commands) -> None:
     parser = _command(commands, "aggregate", "stages:aggregate", "Collect the metrics of all runs of a study.")
     _manifest_options(parser, "folder of the study", "processes that read and summarise")
 
-
-def _add_tables(commands: Commands) -> None:
     help = "Write the tables of a study (CSV, Markdown and LaTeX, those of papers in HTML too)."
     parser = _command(commands, "tables", "stages:tables", help)
     _manifest_options(parser, "folder for the tables")
 
-
-def _add_figures(commands: Commands) -> None:
     parser = _command(commands, "figures", "stages:figures", "Draw the figures of a study.")
     _manifest_options(parser, "folder for the figures")
 
-
-def _add_report(commands: Commands) -> None:
     parser = _command(commands, "report", "stages:report", "Write the self-contained HTML report of a study.")
     _manifest_options(parser, "report.html")
 
 
 #: commands by what they are for, as the help lists them
 GROUPS = {
-    "files of logits": (_add_metrics, _add_calibrate, _add_compare),
-    "studies": (_add_init, _add_check, _add_cost, _add_status, _add_show),
-    "sharing results": (_add_pack, _add_merge),
-    "components": (_add_list, _add_new),
-    "called by the rules of the workflow": (
-        *(_add_data, _add_train, _add_predict, _add_probe, _add_import, _add_evaluate),
-        *(_add_aggregate, _add_tables, _add_figures, _add_report),
-    ),
+    "files of logits": (_file_commands,),
+    "studies": (_study_commands,),
+    "sharing results": (_sharing_commands,),
+    "components": (_component_commands,),
+    "called by the rules of the workflow": (_run_commands, _total_commands),
 }
