@@ -16,7 +16,7 @@ from calgrid.configuration.plan import Plan
 from calgrid.configuration.resources import Resources
 from calgrid.configuration.study import Study
 from calgrid.datasets import open_prepared, prepare
-from calgrid.datasets._archive_reader import open_archive
+from calgrid.datasets._archives import open_archive
 from calgrid.datasets._imagenet import draw_fifth
 from calgrid.datasets.imagenet import META, TRUTH, Imagenet
 from calgrid.datasets.imagenet_lt import ImagenetLt

@@ -1,15 +1,18 @@
 """Archives and pickles of published data sets, read without trusting them.
 
 Nothing is ever extracted: the members that are needed are read by their exact names, so no path in an archive can reach
-outside a folder. A member must be a regular file of at most the size that is expected.
+outside a folder. :func:`each_member` takes them in the archive's order, whatever its compression; a member must be a
+regular file of at most the size that is expected. :func:`open_archive` reads in any order.
 """
 
 import math
+import os
 import pickle
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO
@@ -18,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calgrid.errors import DataError
+from calgrid.storage.sources import files_below
 
 #: what the pickled NumPy arrays of the CIFAR archives are made of, under NumPy's old name and its new one
 ALLOWED = frozenset(
@@ -107,23 +111,73 @@ def _zipped(archive: Path, names: Container[str]) -> Iterator[Found]:
                 yield name, None if member.is_dir() else member.file_size, partial(pack.read, member)
 
 
-def member_names(archive: Path) -> list[str]:
-    """Names of all regular files of a zip or tar archive, without a leading ``./``, in the archive's order.
+@dataclass(frozen=True)
+class ArchiveReader:
+    """A folder, an uncompressed tar archive or a zip archive: its files' names, and what returns content and size."""
+
+    place: Path
+    names: Collection[str]
+    read: Callable[[str], bytes]
+    size: Callable[[str], int]
+
+
+def open_archive(place: Path, wanted: Callable[[str], bool] = bool) -> ArchiveReader:
+    """Open a folder or an archive, of which regular files count only; its names have no leading ``./``.
+
+    Parameters
+    ----------
+    wanted : says by its name which file counts; all do if it is not given.
 
     Raises
     ------
-    DataError : the archive is damaged.
+    DataError : the archive is damaged or a compressed tar archive.
     """
+    if place.is_dir():
+        names = [name for name, _ in files_below(place) if wanted(name)]
+        return ArchiveReader(
+            place, names, lambda name: (place / name).read_bytes(), lambda name: (place / name).stat().st_size
+        )
+    return (_open_zip if zipfile.is_zipfile(place) else _open_tar)(place, wanted)
+
+
+def _open_tar(archive: Path, wanted: Callable[[str], bool]) -> ArchiveReader:
+    found = {}
     try:
-        if zipfile.is_zipfile(archive):
-            with zipfile.ZipFile(archive) as pack:
-                names = [member.filename for member in pack.infolist() if not member.is_dir()]
-        else:
-            with tarfile.open(archive, "r:*") as tar:
-                names = [member.name for member in tar if member.isreg()]
+        with tarfile.open(archive, "r:") as tar:
+            for member in tar:
+                name = member.name.removeprefix("./")
+                if member.isreg() and wanted(name):
+                    found[name] = (member.offset_data, member.size)
+                vars(tar)["members"] = []  # or every member of a large archive would stay in memory
     except DAMAGED as error:
         raise DataError(f"The archive {archive} is damaged ({error}): replace it.") from None
-    return [name.removeprefix("./") for name in names]
+    file = archive.open("rb")
+
+    def read(name: str) -> bytes:
+        offset, size = found[name]
+        content = os.pread(file.fileno(), size, offset)
+        if len(content) != size:
+            raise DataError(f"The archive {archive} ends within '{name}': replace it.")
+        return content
+
+    return ArchiveReader(archive, found, read, lambda name: found[name][1])
+
+
+def _open_zip(archive: Path, wanted: Callable[[str], bool]) -> ArchiveReader:
+    try:
+        pack = zipfile.ZipFile(archive)
+    except DAMAGED as error:
+        raise DataError(f"The archive {archive} is damaged ({error}): replace it.") from None
+    members = {member.filename.removeprefix("./"): member for member in pack.infolist() if not member.is_dir()}
+    found = {name: member for name, member in members.items() if wanted(name)}
+
+    def read(name: str) -> bytes:
+        try:
+            return pack.read(found[name])
+        except DAMAGED as error:
+            raise DataError(f"'{name}' in {archive} is damaged ({error}): replace the archive.") from None
+
+    return ArchiveReader(archive, found, read, lambda name: found[name].file_size)
 
 
 def map_arrays(archive: Path, names: Iterable[str]) -> dict[str, NDArray[Any]]:

@@ -19,7 +19,7 @@ from typing import Any, Literal, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from calgrid.datasets._archive_reader import ArchiveReader
+from calgrid.datasets._archives import ArchiveReader
 from calgrid.datasets._encoded import Encoded, EncodedImages, Scaling
 from calgrid.datasets._pictures import SUFFIXES, Interpolation
 from calgrid.datasets._splits import draw_val

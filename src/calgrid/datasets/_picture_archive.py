@@ -8,6 +8,7 @@ the lists or names, never that of the archive.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +23,14 @@ from calgrid.parallel import in_threads
 
 #: most bytes of an encoded picture
 LIMIT = 50_000_000
+#: facts of photographs that are normalised by the constants of ImageNet
+PHOTOGRAPHS: dict[str, Any] = {
+    "role": "dataset",
+    "mean": (0.485, 0.456, 0.406),
+    "std": (0.229, 0.224, 0.225),
+    "duplicates": "count",
+    "download": True,
+}
 
 
 @dataclass(frozen=True)
@@ -98,6 +107,20 @@ class PictureArchive(Dataset):
             split, row = places[name]
             images[split][row] = picture
         return images
+
+
+class StretchedPictures(PictureArchive):
+    """Pictures of any size, scaled to a square whatever their proportions.
+
+    Parameters
+    ----------
+    size : pixels of a side to which pictures are scaled.
+    """
+
+    stretch = True
+
+    def __init__(self, *, size: int = 256) -> None:
+        self.size = size
 
 
 def pairs(content: bytes) -> list[tuple[str, str]]:

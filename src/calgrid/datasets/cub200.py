@@ -12,7 +12,7 @@ in the code of FeDLaS. Grey pictures get three equal channels.
 from pathlib import Path
 
 from calgrid.datasets._archives import LIST_LIMIT, read_members
-from calgrid.datasets._picture_archive import Listed, PictureArchive, pairs
+from calgrid.datasets._picture_archive import PHOTOGRAPHS, Listed, StretchedPictures, pairs
 from calgrid.errors import DataError
 from calgrid.registry import register
 
@@ -22,16 +22,12 @@ LISTS = ("classes", "images", "image_class_labels", "train_test_split")
 
 @register(
     source="Wah et al., The Caltech-UCSD Birds-200-2011 Dataset, technical report CNS-TR-2011-001, 2011",
-    role="dataset",
+    **PHOTOGRAPHS,
     label="CUB-200-2011",
     n_classes=200,
     image_shape=(3, 256, 256),
-    mean=(0.485, 0.456, 0.406),
-    std=(0.229, 0.224, 0.225),
     sizes={"train": 5_395, "val": 599, "test": 5_794},
     drawn_val={"split": "stratified", "val_size": 599, "split_seed": 1},
-    duplicates="count",
-    download=True,
     files=(
         {
             "name": "CUB_200_2011.tgz",
@@ -42,18 +38,8 @@ LISTS = ("classes", "images", "image_class_labels", "train_test_split")
     ),
     limits={"size": "[1, 4096]"},
 )
-class Cub200(PictureArchive):
-    """Photographs of two hundred species of birds.
-
-    Parameters
-    ----------
-    size : pixels of a side to which pictures are scaled (see above).
-    """
-
-    stretch = True
-
-    def __init__(self, *, size: int = 256) -> None:
-        self.size = size
+class Cub200(StretchedPictures):
+    """Photographs of two hundred species of birds."""
 
     def listed(self, archive: Path) -> tuple[Listed, Listed]:
         """Return the training and the test pictures; see :class:`PictureArchive`."""

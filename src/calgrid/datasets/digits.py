@@ -9,12 +9,16 @@ Grey pictures are repeated to three channels. No two of the pictures are equal.
 
 from pathlib import Path
 
-from calgrid.datasets._digit_bank import digit_bank
+import numpy as np
+from numpy.typing import NDArray
+
 from calgrid.datasets._splits import stratified_split
 from calgrid.datasets.base import Dataset, ImageSplit, grey_to_rgb
 from calgrid.registry import register
 
 SPLIT_SEED = 1
+#: the source counts inked pixels of a 4x4 block: 0 to 16
+SOURCE_MAXIMUM = 16
 
 
 @register(
@@ -38,3 +42,11 @@ class Digits(Dataset):
         images = grey_to_rgb(images)
         splits = stratified_split(labels, self.registered["sizes"], SPLIT_SEED)
         return {name: ImageSplit(images[rows], labels[rows], rows) for name, rows in splits.items()}
+
+
+def digit_bank() -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """All digits as 8-bit grey images ``(1797, 8, 8)`` and their labels, in the order of the source."""
+    from sklearn.datasets import load_digits  # noqa: PLC0415  (a second to import, needed here only)
+
+    source = load_digits()
+    return np.rint(source.images * (255 / SOURCE_MAXIMUM)).astype(np.uint8), source.target.astype(np.int64)

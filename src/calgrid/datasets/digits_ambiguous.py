@@ -16,9 +16,9 @@ from pathlib import Path
 
 import numpy as np
 
-from calgrid.datasets._digit_bank import digit_bank
 from calgrid.datasets._noise_posterior import class_posterior
 from calgrid.datasets.base import Dataset, ImageSplit, grey_to_rgb
+from calgrid.datasets.digits import digit_bank
 from calgrid.registry import register
 
 #: seed 1 draws a training split whose labels are the likeliest class less often than expected, by 3.3 standard

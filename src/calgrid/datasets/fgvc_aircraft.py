@@ -14,7 +14,7 @@ at the bottom of each picture is kept, since that code cuts nothing off.
 from pathlib import Path
 
 from calgrid.datasets._archives import LIST_LIMIT, read_members
-from calgrid.datasets._picture_archive import Listed, PictureArchive, pairs
+from calgrid.datasets._picture_archive import PHOTOGRAPHS, Listed, StretchedPictures, pairs
 from calgrid.registry import register
 
 ROOT = "fgvc-aircraft-2013b/data"
@@ -23,16 +23,12 @@ LISTS = ("images_variant_trainval", "images_variant_test")
 
 @register(
     source="Maji et al., Fine-Grained Visual Classification of Aircraft, arXiv 1306.5151, 2013",
-    role="dataset",
+    **PHOTOGRAPHS,
     label="FGVC-Aircraft",
     n_classes=100,
     image_shape=(3, 256, 256),
-    mean=(0.485, 0.456, 0.406),
-    std=(0.229, 0.224, 0.225),
     sizes={"train": 6_001, "val": 666, "test": 3_333},
     drawn_val={"split": "stratified", "val_size": 666, "split_seed": 1},
-    duplicates="count",
-    download=True,
     files=(
         {
             "name": "fgvc-aircraft-2013b.tar.gz",
@@ -43,18 +39,8 @@ LISTS = ("images_variant_trainval", "images_variant_test")
     ),
     limits={"size": "[1, 4096]"},
 )
-class FgvcAircraft(PictureArchive):
-    """Photographs of aircraft of one hundred variants.
-
-    Parameters
-    ----------
-    size : pixels of a side to which pictures are scaled (see above).
-    """
-
-    stretch = True
-
-    def __init__(self, *, size: int = 256) -> None:
-        self.size = size
+class FgvcAircraft(StretchedPictures):
+    """Photographs of aircraft of one hundred variants."""
 
     def listed(self, archive: Path) -> tuple[Listed, Listed]:
         """Return the ``trainval`` and the test pictures; see :class:`PictureArchive`."""

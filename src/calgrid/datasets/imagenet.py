@@ -13,8 +13,7 @@ import numpy as np
 import scipy.io
 from scipy.io.matlab import MatReadError
 
-from calgrid.datasets._archive_reader import open_archive
-from calgrid.datasets._archives import LIST_LIMIT, read_members
+from calgrid.datasets._archives import LIST_LIMIT, open_archive, read_members
 from calgrid.datasets._download import find_local, published
 from calgrid.datasets._imagenet import FACTS, Evaluated, Pictures, by_class
 from calgrid.errors import DataError

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from calgrid import registry
-from calgrid.datasets._archive_reader import ArchiveReader, open_archive
+from calgrid.datasets._archives import ArchiveReader, open_archive
 from calgrid.datasets._download import download
 from calgrid.datasets._imagenet import Pictures, by_class, draw_fifth
 from calgrid.datasets._shifts import EXTRA_SHIFTS, STANDARD_SHIFTS

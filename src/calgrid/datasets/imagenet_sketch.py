@@ -8,7 +8,7 @@ published: what comes first is trusted and recorded; size and SHA-256 of the arc
 
 from pathlib import Path
 
-from calgrid.datasets._archive_reader import open_archive
+from calgrid.datasets._archives import open_archive
 from calgrid.datasets._download import download_pinned
 from calgrid.datasets._imagenet import FACTS, Evaluated, Pictures, by_class
 from calgrid.registry import register

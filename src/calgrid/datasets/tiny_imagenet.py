@@ -16,8 +16,8 @@ import re
 from pathlib import Path
 from typing import Literal
 
-from calgrid.datasets._archives import LIST_LIMIT, member_names, read_members
-from calgrid.datasets._picture_archive import Listed, PictureArchive
+from calgrid.datasets._archives import LIST_LIMIT, open_archive, read_members
+from calgrid.datasets._picture_archive import PHOTOGRAPHS, Listed, PictureArchive
 from calgrid.registry import register
 
 ROOT = "tiny-imagenet-200"
@@ -27,15 +27,12 @@ TRAIN = re.compile(rf"{ROOT}/train/[^/]+/images/[^/]+\.JPEG")
 
 @register(
     source="Le and Yang, Tiny ImageNet Visual Recognition Challenge, Stanford CS 231N, 2015",
-    role="dataset",
+    **PHOTOGRAPHS,
     label="Tiny-ImageNet",
     n_classes=200,
     image_shape=(3, 64, 64),
-    mean=(0.485, 0.456, 0.406),
-    std=(0.229, 0.224, 0.225),
     sizes={"train": 90_000, "val": 10_000, "test": 10_000},
     drawn_val={"split": "stratified", "val_size": 10_000, "split_seed": 1},
-    duplicates="count",
     variants={
         "val=official": {
             "sizes": {"train": 100_000, "val": 10_000, "test": 10_000},
@@ -46,7 +43,6 @@ TRAIN = re.compile(rf"{ROOT}/train/[^/]+/images/[^/]+\.JPEG")
             ),
         }
     },
-    download=True,
     files=(
         {
             "name": "tiny-imagenet-200.zip",
@@ -73,7 +69,7 @@ class TinyImagenet(PictureArchive):
         """Return the training and the validation pictures; see :class:`PictureArchive`."""
         lists = read_members(archive, {f"{ROOT}/wnids.txt": LIST_LIMIT, ANNOTATIONS: LIST_LIMIT})
         wnids = sorted(lists[f"{ROOT}/wnids.txt"].decode("utf-8").split())
-        paths = sorted(name for name in member_names(archive) if TRAIN.fullmatch(name))
+        paths = sorted(open_archive(archive, lambda name: TRAIN.fullmatch(name) is not None).names)
         rows = sorted(line.split("\t")[:2] for line in lists[ANNOTATIONS].decode("utf-8").splitlines())
         return (
             Listed.of([(path, path.split("/")[2]) for path in paths], wnids, archive),
