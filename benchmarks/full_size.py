@@ -43,7 +43,7 @@ from calgrid.configuration.plan import Plan
 from calgrid.configuration.resources import Resources
 from calgrid.configuration.study import Study
 from calgrid.errors import CalgridError
-from calgrid.storage.head import write_head
+from calgrid.storage.arrays import write_head
 from calgrid.storage.layout import head_file, logits_file
 from calgrid.storage.logits import Logits, write_logits
 from calgrid.storage.records import FILES, PREDICT, listed, read_record, sha256_of, write_record

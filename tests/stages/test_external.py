@@ -11,7 +11,7 @@ from tests.stages.user_files import arrays, npz, softmax
 
 from calgrid.errors import DataError, StateError
 from calgrid.stages.external import import_run, split_rows
-from calgrid.storage.head import read_head
+from calgrid.storage.arrays import read_head
 from calgrid.storage.layout import logits_files
 from calgrid.storage.logits import Logits, read_logits
 

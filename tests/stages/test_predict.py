@@ -19,9 +19,8 @@ from calgrid.errors import DataError, StateError
 from calgrid.stages.network import build_network
 from calgrid.stages.predict import predict
 from calgrid.stages.train import train
-from calgrid.storage.arrays import read_arrays, write_arrays
+from calgrid.storage.arrays import read_arrays, read_head, write_arrays
 from calgrid.storage.checkpoint import load_checkpoint
-from calgrid.storage.head import read_head
 from calgrid.storage.layout import logits_files
 from calgrid.storage.logits import Logits, count_groups, read_logits
 from calgrid.storage.records import PREDICT, Record

@@ -1,4 +1,4 @@
-"""Packing a study and merging it elsewhere: what a bank holds, what is refused, and that nothing is left by halves."""
+"""Packing a study and merging it elsewhere: what an archive holds, what is refused, no half results."""
 
 import hashlib
 import json
@@ -16,7 +16,7 @@ from calgrid.errors import CalgridError, ConfigError, DataError, StateError
 from calgrid.stages.external import import_run
 from calgrid.stages.merge import merge, merge_as
 from calgrid.stages.pack import pack
-from calgrid.storage import bank as banks
+from calgrid.storage import archive as archives
 from calgrid.storage.layout import Layout, RunKey, logits_file
 from calgrid.storage.logits import Logits, read_logits, write_logits
 from calgrid.storage.records import HIDDEN, listed, read_record, sha256_of, write_record
@@ -29,7 +29,7 @@ ROWS = {"val": 6, "test": 8}
 
 
 def write_run(results, key, fingerprint, predicted=True, labels=0, first=None):
-    """Records and files of a run as the stages write them, with a network that no bank may hold."""
+    """Records and files of a run as the stages write them, with a network that no archive may hold."""
     root = Path(Layout(str(results), "").run(key))
     made = {"environment": {"calgrid": "0.1.0", "commit": "abc+dirty", "python": "3.11", "torch": "2", "device": "cpu"}}
     made |= {"seconds": 1.5, "finished": "2026-01-02T23:30:00-0200"}
@@ -84,7 +84,7 @@ def study(tmp_path):
 
 
 @pytest.fixture
-def bank(study, tmp_path):
+def archive(study, tmp_path):
     assert pack(study, tmp_path / "study.zip", **OF_A) == 2
     return tmp_path / "study.zip"
 
@@ -93,10 +93,10 @@ def contents(folder):
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-def rewrite(bank, target, **changes):
-    """The same bank with other files, its sums made anew, as somebody would who means ill or well."""
+def rewrite(archive, target, **changes):
+    """The same archive with other files, its sums made anew, as somebody would who means ill or well."""
     folder = target.with_suffix("")
-    with zipfile.ZipFile(bank) as file:
+    with zipfile.ZipFile(archive) as file:
         file.extractall(folder)
     (folder / "SHA256SUMS").unlink()
     for name, content in changes.items():
@@ -106,15 +106,15 @@ def rewrite(bank, target, **changes):
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             (folder / name).write_bytes(content)
     files = {name: folder / name for name in contents(folder)}
-    banks.write_bank(target, files, {name: sha256_of(path) for name, path in files.items()})
+    archives.write_archive(target, files, {name: sha256_of(path) for name, path in files.items()})
     return target
 
 
 # packing ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_bank_holds_logits_records_and_their_sums_but_no_network_no_machine_and_no_external_run(bank, study):
-    with zipfile.ZipFile(bank) as file:
+def test_an_archive_holds_logits_records_and_their_sums_but_no_network_no_machine_and_no_external_run(archive, study):
+    with zipfile.ZipFile(archive) as file:
         found = {name: file.read(name) for name in file.namelist()}
     runs = [f"runs/quick/digits/timm+resnet8/{method}/seed1" for method in ("ce", "tst")]
     records = [f"{run}/{name}" for run in runs for name in ("train.json", "history.parquet", "origin.json")]
@@ -136,8 +136,8 @@ def test_a_bank_holds_logits_records_and_their_sums_but_no_network_no_machine_an
     assert set(yaml.safe_load(found["study.yaml"])) == {"study", "grids"}
 
 
-def test_tables_of_a_bank_say_what_each_run_and_each_split_is(bank, tmp_path):
-    shutil.unpack_archive(bank, tmp_path / "open")
+def test_tables_of_an_archive_say_what_each_run_and_each_split_is(archive, tmp_path):
+    shutil.unpack_archive(archive, tmp_path / "open")
     runs, splits, metrics = (read_frame(tmp_path / f"open/{name}.parquet") for name in ("runs", "splits", "metrics"))
     assert runs[["method", "fingerprint", "commit", "dirty", "origin"]].values.tolist() == [
         ["ce", "t1", "abc", True, OF_A["cite"]],
@@ -147,15 +147,15 @@ def test_tables_of_a_bank_say_what_each_run_and_each_split_is(bank, tmp_path):
     assert metrics["protocol"].tolist() == ["quick"]
     # index and label of three rows, each number as four bytes, the least one first
     rows = np.array([0, 1, 2, 2, 0, 1], "<i4")
-    assert banks.digest_of_rows(rows[:3], rows[3:]) == hashlib.sha256(rows.tobytes()).hexdigest()
+    assert archives.digest_of_rows(rows[:3], rows[3:]) == hashlib.sha256(rows.tobytes()).hexdigest()
     labels = {split: (np.arange(n), np.arange(n) % 3) for split, n in ROWS.items()}
     assert splits.values.tolist() == [
-        ["digits", split, ROWS[split], banks.digest_of_rows(*labels[split])] for split in ("test", "val")
+        ["digits", split, ROWS[split], archives.digest_of_rows(*labels[split])] for split in ("test", "val")
     ]
 
 
-def test_the_metadata_have_what_rules_of_ro_crate_and_of_process_run_crates_demand(bank):
-    with zipfile.ZipFile(bank) as file:
+def test_the_metadata_have_what_rules_of_ro_crate_and_of_process_run_crates_demand(archive):
+    with zipfile.ZipFile(archive) as file:
         content, names = json.loads(file.read("ro-crate-metadata.json")), set(file.namelist())
     assert content["@context"] == "https://w3id.org/ro/crate/1.1/context"
     graph = {entity["@id"]: entity for entity in content["@graph"]}
@@ -206,24 +206,24 @@ def test_a_changed_file_and_a_run_made_again_are_not_packed(study, tmp_path, ref
 # merging ----------------------------------------------------------------------------------------------------------
 
 
-def test_merged_runs_pack_to_equal_bytes_with_their_origin(bank, study, tmp_path):
-    about, new, old = merge(bank, tmp_path / "b")
+def test_merged_runs_pack_to_equal_bytes_with_their_origin(archive, study, tmp_path):
+    about, new, old = merge(archive, tmp_path / "b")
     assert (about["creators"], new, old) == (["Lab A"], 2, 0)
     shutil.copytree(study.parent / "mine", tmp_path / "b/mine")  # what the workflow makes of them, which is the same
     pack(tmp_path / "b/mine", tmp_path / "again.zip", **OF_A)
-    assert (tmp_path / "again.zip").read_bytes() == bank.read_bytes()
+    assert (tmp_path / "again.zip").read_bytes() == archive.read_bytes()
     pack(tmp_path / "b/mine", tmp_path / "of_b.zip", creators=["Lab B"], licence="CC0-1.0")
     shutil.unpack_archive(tmp_path / "of_b.zip", tmp_path / "of_b")
     assert read_frame(tmp_path / "of_b/runs.parquet")["origin"].tolist() == [OF_A["cite"]] * 2
 
 
-def test_what_is_here_already_is_left_alone_also_where_it_was_made(bank, study, tmp_path):
+def test_what_is_here_already_is_left_alone_also_where_it_was_made(archive, study, tmp_path):
     before = contents(study.parent)
-    assert merge(bank, study.parent)[1:] == (0, 2)
+    assert merge(archive, study.parent)[1:] == (0, 2)
     assert contents(study.parent) == before
-    merge(bank, tmp_path / "b")
+    merge(archive, tmp_path / "b")
     merged = contents(tmp_path / "b")
-    assert merge(bank, tmp_path / "b")[1:] == (0, 2)
+    assert merge(archive, tmp_path / "b")[1:] == (0, 2)
     assert contents(tmp_path / "b") == merged
 
 
@@ -231,40 +231,40 @@ def test_what_is_here_already_is_left_alone_also_where_it_was_made(bank, study, 
     ("fingerprint", "said"),
     [("other", "another fingerprint in train.json"), ("t2", "the same fingerprint, but is another")],
 )
-def test_another_run_of_the_same_key_is_refused_and_nothing_merged(bank, tmp_path, refuses, fingerprint, said):
+def test_another_run_of_the_same_key_is_refused_and_nothing_merged(archive, tmp_path, refuses, fingerprint, said):
     write_run(tmp_path / "b", SECOND, fingerprint, first="t1")
     record = tmp_path / "b/runs" / SECOND.path / "train.json"
     write_record(record, {**read_record(record), "seconds": 2.0})
     before = contents(tmp_path / "b")
     with refuses(StateError, SECOND.path, said, "--as NAME"):
-        merge(bank, tmp_path / "b")
+        merge(archive, tmp_path / "b")
     assert contents(tmp_path / "b") == before
 
 
-def test_a_run_that_is_being_trained_here_is_refused(bank, tmp_path, refuses):
+def test_a_run_that_is_being_trained_here_is_refused(archive, tmp_path, refuses):
     state = tmp_path / "b/runs" / FIRST.path / ".calgrid/train/t1.partial/state"
     state.parent.mkdir(parents=True)
     state.touch()
     with refuses(StateError, FIRST.path, "is not finished"):
-        merge(bank, tmp_path / "b")
+        merge(archive, tmp_path / "b")
 
 
-def test_logits_of_other_rows_than_those_here_are_refused(bank, tmp_path, refuses):
+def test_logits_of_other_rows_than_those_here_are_refused(archive, tmp_path, refuses):
     write_run(tmp_path / "b", SECOND._replace(method="ls"), "ours", labels=1)
     before = contents(tmp_path / "b")
     with refuses(StateError, "The logits of digits", "other rows", "--as NAME"):
-        merge(bank, tmp_path / "b")
+        merge(archive, tmp_path / "b")
     assert contents(tmp_path / "b") == before
 
 
-def test_logits_of_other_rows_than_the_prepared_data_are_refused(bank, data, tmp_path, refuses):
+def test_logits_of_other_rows_than_the_prepared_data_are_refused(archive, data, tmp_path, refuses):
     shutil.copytree(data / "digits", tmp_path / "b/data/digits")
     with refuses(StateError, "The logits of digits", "other rows"):
-        merge(bank, tmp_path / "b")
+        merge(archive, tmp_path / "b")
 
 
-def test_a_merge_that_is_interrupted_leaves_whole_runs_and_goes_on(bank, tmp_path, monkeypatch):
-    merge(bank, tmp_path / "whole")
+def test_a_merge_that_is_interrupted_leaves_whole_runs_and_goes_on(archive, tmp_path, monkeypatch):
+    merge(archive, tmp_path / "whole")
     renamed = Path.rename
 
     def stopped(path, target):
@@ -274,23 +274,23 @@ def test_a_merge_that_is_interrupted_leaves_whole_runs_and_goes_on(bank, tmp_pat
 
     monkeypatch.setattr(Path, "rename", stopped)
     with pytest.raises(KeyboardInterrupt):
-        merge(bank, tmp_path / "b")
+        merge(archive, tmp_path / "b")
     monkeypatch.undo()
     whole = contents(tmp_path / "whole")
     assert contents(tmp_path / "b") == {name: content for name, content in whole.items() if "/ce/" in name}
     killed = tmp_path / "b" / HIDDEN / ".merge" / "runs"  # by a signal that leaves no time to clear up
     killed.mkdir(parents=True)
-    assert merge(bank, tmp_path / "b")[1:] == (1, 1)
+    assert merge(archive, tmp_path / "b")[1:] == (1, 1)
     assert contents(tmp_path / "b") == whole
     assert list((tmp_path / "b" / HIDDEN).iterdir()) == []
 
 
-def test_a_job_never_changes_a_merged_run(bank, tmp_path, refuses):
-    merge(bank, tmp_path / "b")
+def test_a_job_never_changes_a_merged_run(archive, tmp_path, refuses):
+    merge(archive, tmp_path / "b")
     run = tmp_path / "b/runs" / SECOND.path
     before = contents(run)
     spec = {"key": SECOND._asdict(), "external": {"test": "x", "kind": "logits"}, "fingerprint": "f"}
-    with refuses(StateError, "was merged from a bank, and no job changes it", "move its folder away"):
+    with refuses(StateError, "was merged from an archive, and no job changes it", "move its folder away"):
         import_run(spec, [run / "logits/last/test.parquet"], run)
     assert contents(run) == before
 
@@ -298,9 +298,9 @@ def test_a_job_never_changes_a_merged_run(bank, tmp_path, refuses):
 # damage -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_flipped_byte_of_a_file_is_named(bank, tmp_path, refuses):
-    content = bytearray(bank.read_bytes())
-    with zipfile.ZipFile(bank) as file:
+def test_a_flipped_byte_of_a_file_is_named(archive, tmp_path, refuses):
+    content = bytearray(archive.read_bytes())
+    with zipfile.ZipFile(archive) as file:
         entry = file.getinfo(f"runs/{SECOND.path}/logits/last/test.parquet")
     content[entry.header_offset + 30 + len(entry.filename) + entry.file_size // 2] ^= 1
     (tmp_path / "flipped.zip").write_bytes(content)
@@ -309,10 +309,10 @@ def test_a_flipped_byte_of_a_file_is_named(bank, tmp_path, refuses):
     assert contents(tmp_path / "b") == {}
 
 
-def test_no_flipped_bit_anywhere_changes_what_is_merged(bank, tmp_path):
+def test_no_flipped_bit_anywhere_changes_what_is_merged(archive, tmp_path):
     """Some are without meaning (the time of a file); all others are refused, and leave nothing."""
-    merge(bank, tmp_path / "whole")
-    whole, content, refused = contents(tmp_path / "whole"), bank.read_bytes(), 0
+    merge(archive, tmp_path / "whole")
+    whole, content, refused = contents(tmp_path / "whole"), archive.read_bytes(), 0
     positions = np.random.default_rng(0).permutation(len(content))[:60]
     directory = content.index(b"PK\x01\x02")
     for number, position in enumerate(
@@ -333,8 +333,8 @@ def test_no_flipped_bit_anywhere_changes_what_is_merged(bank, tmp_path):
 
 
 @pytest.mark.parametrize("size", [0, 10, -1, -100])
-def test_a_truncated_bank_is_refused(bank, tmp_path, refuses, size):
-    content = bank.read_bytes()
+def test_a_truncated_archive_is_refused(archive, tmp_path, refuses, size):
+    content = archive.read_bytes()
     (tmp_path / "short.zip").write_bytes(content[:size])
     with refuses(DataError, "short.zip", "fetch it again"):
         merge(tmp_path / "short.zip", tmp_path / "b")
@@ -348,12 +348,12 @@ RUN = f"runs/{SECOND.path}"
     [
         ({"bank.json": None}, "bank.json is missing"),
         ({"bank.json": b'{"schema": 2}'}, "this calgrid reads form 1: update calgrid"),
-        ({"bank.json": b"[]"}, "is no bank of calgrid"),
+        ({"bank.json": b"[]"}, "is no archive of calgrid"),
         (
             {f"{RUN}/origin.json": b'{"creators": [], "licence": "x", "cite": {}}'},
             "origin.json holds what it should not",
         ),
-        ({"study.yaml": b"{"}, "is no bank of calgrid"),
+        ({"study.yaml": b"{"}, "is no archive of calgrid"),
         ({f"{RUN}/predict.json": None}, f"the files of {RUN} are not those that its records list"),
         ({f"{RUN}/origin.json": None}, f"the files of {RUN} are not those that its records list"),
         ({f"{RUN}/more.parquet": b"x"}, f"the files of {RUN} are not those that its records list"),
@@ -361,30 +361,30 @@ RUN = f"runs/{SECOND.path}"
         ({f"{RUN}/train.json": b"{}"}, "has been changed"),
     ],
 )
-def test_a_bank_that_contradicts_itself_is_refused(bank, tmp_path, refuses, changes, said):
-    rewritten = rewrite(bank, tmp_path / "rewritten.zip", **changes)
+def test_an_archive_that_contradicts_itself_is_refused(archive, tmp_path, refuses, changes, said):
+    rewritten = rewrite(archive, tmp_path / "rewritten.zip", **changes)
     with refuses(DataError, said):
         merge(rewritten, tmp_path / "b")
     assert contents(tmp_path / "b") == {}
 
 
-def test_logits_of_other_rows_than_the_bank_says_are_refused(bank, study, tmp_path, refuses):
+def test_logits_of_other_rows_than_the_archive_says_are_refused(archive, study, tmp_path, refuses):
     write_run(tmp_path / "c", SECOND, "t2", first="t1", labels=1)
     other = {
         f"{RUN}/{name}": content for name, content in contents(tmp_path / "c" / RUN).items() if "model" not in name
     }
-    rewritten = rewrite(bank, tmp_path / "rewritten.zip", **other)
+    rewritten = rewrite(archive, tmp_path / "rewritten.zip", **other)
     with refuses(DataError, "the rows of", "are not those of splits.parquet"):
         merge(rewritten, tmp_path / "b")
 
 
 @pytest.mark.parametrize("name", ["../outside", "/outside", "runs/../../outside", ".hidden"])
-def test_no_file_of_a_bank_leaves_its_folder(bank, tmp_path, refuses, name):
-    with zipfile.ZipFile(bank, "a") as file:
+def test_no_file_of_an_archive_leaves_its_folder(archive, tmp_path, refuses, name):
+    with zipfile.ZipFile(archive, "a") as file:
         file.writestr(name, "x")
         sums = file.read("SHA256SUMS").decode()
     hostile = tmp_path / "hostile.zip"
-    with zipfile.ZipFile(bank) as source, zipfile.ZipFile(hostile, "w") as target:
+    with zipfile.ZipFile(archive) as source, zipfile.ZipFile(hostile, "w") as target:
         for each in source.namelist():
             content = source.read(each)
             target.writestr(each, sums + f"{'0' * 64}  {name}\n" if each == "SHA256SUMS" else content)
@@ -393,9 +393,9 @@ def test_no_file_of_a_bank_leaves_its_folder(bank, tmp_path, refuses, name):
     assert not list(tmp_path.rglob("outside"))
 
 
-def test_another_zip_file_is_no_bank(tmp_path, refuses):
+def test_another_zip_file_is_no_archive(tmp_path, refuses):
     np.savez(tmp_path / "logits.npz", logits=np.eye(3))
-    with refuses(DataError, "is no bank of calgrid", "calgrid pack"):
+    with refuses(DataError, "is no archive of calgrid", "calgrid pack"):
         merge(tmp_path / "logits.npz", tmp_path / "b")
 
 
@@ -404,11 +404,11 @@ def test_another_zip_file_is_no_bank(tmp_path, refuses):
 
 @pytest.mark.parametrize(("labels", "dataset"), [(0, "digits"), (1, "digits.lab_a")])
 def test_as_logits_made_elsewhere_methods_have_the_label_and_data_sets_where_rows_differ(
-    bank, tmp_path, labels, dataset
+    archive, tmp_path, labels, dataset
 ):
     write_run(tmp_path / "b", SECOND, "other", labels=labels)
     before = contents(tmp_path / "b")
-    _, file, count = merge_as(bank, "lab_a", tmp_path / "data", tmp_path / "b")
+    _, file, count = merge_as(archive, "lab_a", tmp_path / "data", tmp_path / "b")
     assert contents(tmp_path / "b") == before
     assert count == 1
     (entry,) = read_configuration(file)["external"].values()
@@ -424,7 +424,7 @@ def test_as_logits_made_elsewhere_methods_have_the_label_and_data_sets_where_row
     }
 
 
-def test_a_label_that_is_taken_is_refused(bank, tmp_path, refuses):
+def test_a_label_that_is_taken_is_refused(archive, tmp_path, refuses):
     (tmp_path / "data/lab_a").mkdir(parents=True)
     with refuses(StateError, "lab_a exists already"):
-        merge_as(bank, "lab_a", tmp_path / "data", tmp_path / "b")
+        merge_as(archive, "lab_a", tmp_path / "data", tmp_path / "b")

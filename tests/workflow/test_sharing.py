@@ -37,20 +37,20 @@ def shell(repository, block):
 
 
 @pytest.fixture(scope="module")
-def bank(finished_once, tmp_path_factory):
+def archive(finished_once, tmp_path_factory):
     first = finished_once.copy(tmp_path_factory.mktemp("a") / "repository")
     shell(first, BLOCKS[0])
     return first.root / "study.zip"
 
 
 @pytest.fixture(scope="module")
-def merged(bank, tmp_path_factory):
+def merged(archive, tmp_path_factory):
     """The second laboratory, without data, after its first call."""
     second = Repository(tmp_path_factory.mktemp("b") / "repository")
-    shutil.copy(bank, second.root)
+    shutil.copy(archive, second.root)
     *before, snakemake = BLOCKS[1].splitlines()
     shell(second, "\n".join(before))
-    assert second.plan("bank/study.yaml") == branch(*METHODS, stages=("calibrate",)) | AGGREGATION
+    assert second.plan("archive/study.yaml") == branch(*METHODS, stages=("calibrate",)) | AGGREGATION
     shell(second, snakemake)
     return second
 
@@ -65,14 +65,14 @@ def tables(repository):
     return {name: content for name, content in found.items() if not TIMED.search(name)}
 
 
-def test_the_tables_of_both_are_equal_and_so_is_what_the_second_packs(merged, finished_once, bank, tmp_path):
+def test_the_tables_of_both_are_equal_and_so_is_what_the_second_packs(merged, finished_once, archive, tmp_path):
     assert len(tables(finished_once)) > 5
     assert tables(merged) == tables(finished_once)
     assert (merged.root / METRICS).read_bytes() == (finished_once.root / METRICS).read_bytes()
     assert not list((merged.root / "results").rglob("model.safetensors"))
     assert not (merged.root / "results/data").exists()
     pack(merged.root / "results/tiny", tmp_path / "again.zip", **OF_A)
-    assert (tmp_path / "again.zip").read_bytes() == bank.read_bytes()
+    assert (tmp_path / "again.zip").read_bytes() == archive.read_bytes()
     assert (
         f"merged, of Laboratory A, {OF_A['cite']} (CC-BY-4.0)" in (merged.root / "results/tiny/report.html").read_text()
     )
@@ -97,15 +97,15 @@ def test_a_method_of_the_second_laboratory_is_trained_alone_also_when_its_data_a
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"methods": ["tst"]}, "ce/seed1/train.json was merged from a bank, but the study needs its network"),
+        ({"methods": ["tst"]}, "ce/seed1/train.json was merged from an archive, but the study needs its network"),
         (
             {"shifts": ["digits_c"]},
-            "ce/seed1/predict.json was merged from a bank, but a file of it is damaged, or is want",
+            "ce/seed1/predict.json was merged from an archive, but a file of it is damaged, or is want",
         ),
-        ({"probes": ["profiles"]}, "profiles.json was merged from a bank, but the study wants this file"),
+        ({"probes": ["profiles"]}, "profiles.json was merged from an archive, but the study wants this file"),
     ],
 )
-def test_a_study_that_needs_more_than_the_bank_has_is_refused(merged, monkeypatch, refuses, changes, said):
+def test_a_study_that_needs_more_than_the_archive_has_is_refused(merged, monkeypatch, refuses, changes, said):
     monkeypatch.chdir(merged.root)
     with refuses(StateError, said, "move its folder away to train it here"):
         find_repairs(Plan(Study(changed(**changes), HOME)))
@@ -115,7 +115,7 @@ def test_a_study_with_other_options_is_refused_before_any_job(merged):
     merged.configure({**CONFIG, "overrides": [{"match": {"method": "mbls"}, "set": {"margin": 10.0}}]})
     result = merged.snakemake("--configfile", "tiny.yaml", "-n", "--cores", "2")
     assert result.returncode != 0
-    said = "mbls/seed1/train.json was merged from a bank, but the study plans another fingerprint"
+    said = "mbls/seed1/train.json was merged from an archive, but the study plans another fingerprint"
     assert said in result.stdout
     assert "Traceback" not in result.stdout + result.stderr
 
@@ -123,11 +123,11 @@ def test_a_study_with_other_options_is_refused_before_any_job(merged):
 def test_a_damaged_merged_run_is_refused_and_trained_here_once_its_folder_is_gone(laboratory):
     run = laboratory.root / RUN / "ce/seed1"
     (run / "logits/last/val.parquet").write_bytes(b"")
-    result = laboratory.snakemake("--configfile", "bank/study.yaml", "-n", "--cores", "2")
-    assert "ce/seed1/predict.json was merged from a bank, but a file of it is damaged" in result.stdout
+    result = laboratory.snakemake("--configfile", "archive/study.yaml", "-n", "--cores", "2")
+    assert "ce/seed1/predict.json was merged from an archive, but a file of it is damaged" in result.stdout
     run.rename(laboratory.root / "away")
     data = {"prepare_data digits", "prepare_data photos"}
-    assert laboratory.plan("bank/study.yaml", METRICS) == branch("ce") | data | {"aggregate"}
+    assert laboratory.plan("archive/study.yaml", METRICS) == branch("ce") | data | {"aggregate"}
 
 
 def test_as_logits_made_elsewhere_they_stand_beside_runs_of_the_same_key(laboratory):

@@ -262,7 +262,7 @@ def _sharing_commands(commands: Commands) -> None:
     help = "Pack logits, metrics and provenance of a finished study into one zip file, for another laboratory."
     parser = _command(commands, "pack", "sharing:pack", help)
     parser.add_argument("study", type=Path, metavar="RESULTS", help="folder of the study, for example results/cifar10")
-    parser.add_argument("bank", type=Path, metavar="ZIP", help="file to write")
+    parser.add_argument("archive", type=Path, metavar="ZIP", help="file to write")
     creator = "name of a person or group who made the results; may be repeated"
     parser.add_argument("--creator", action="append", required=True, metavar="NAME", help=creator)
     parser.add_argument("--licence", type=_licence, required=True, metavar="SPDX", help="of the results: CC-BY-4.0")
@@ -270,7 +270,7 @@ def _sharing_commands(commands: Commands) -> None:
 
     help = "Merge what another laboratory packed, so that its runs are compared here without training them."
     parser = _command(commands, "merge", "sharing:merge", help)
-    parser.add_argument("bank", type=Path, metavar="ZIP", help="file that 'calgrid pack' wrote")
+    parser.add_argument("archive", type=Path, metavar="ZIP", help="file that 'calgrid pack' wrote")
     parser.add_argument("--results", type=Path, default=Path("results"), help="folder of the results (results)")
     label = "merge as logits made elsewhere, of methods that end in this name"
     parser.add_argument("--as", dest="label", type=_label, metavar="NAME", help=label)

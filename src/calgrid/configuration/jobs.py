@@ -78,7 +78,7 @@ class Jobs:
                 extras.require(extra)
 
     def check_merged(self) -> None:
-        """Raise StateError where a run that was merged from a bank would have to be made again."""
+        """Raise StateError where a run that was merged from an archive would have to be made again."""
         if any(Path(self.layout.run(key), ORIGIN).exists() for key in self.plan.study.trained):
             self._repairs  # noqa: B018  (looks over all results)
 
@@ -117,7 +117,7 @@ class Jobs:
         """Manifests that a job reads; but where all it wrote is right, not those that are only made again as they were.
 
         Snakemake would run every job behind them, and ``ancient`` would also hide what else has changed for those. What
-        a run from a bank was made of does not matter here.
+        a run from an archive was made of does not matter here.
         """
         if target in self._repairs.merged:
             return []

@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import os
 import time
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -15,7 +16,6 @@ from calgrid.configuration.plan import Plan
 from calgrid.errors import DataError, StateError
 from calgrid.progress import log
 from calgrid.storage.atomic import disk_error, write_text
-from calgrid.storage.clock import clamp_future_mtimes
 from calgrid.storage.layout import RunKey, family_unit, logits_files, probe_files
 from calgrid.storage.records import AGGREGATE, CALIBRATE, HIDDEN, MODEL, ORIGIN, PREDICT, TRAIN, Record
 from calgrid.storage.stage import MAKE_HERE, republish
@@ -25,12 +25,14 @@ THREADS = 4
 #: results that a message names
 NAMED = 5
 SILENT_SECONDS = 5
+#: so far ahead may the clock of a file server be; the times of such files are in the past soon
+TOLERANCE_SECONDS = 60.0
 #: why a merged run, which no job may change, would have to be made again, by its state
 WANTING = {
     "right": "but the study plans another fingerprint, of other options or source code",
-    "damaged": "but a file of it is damaged, or is wanted and was not in the bank",
-    "missing": "but the study wants this file, which was not in the bank",
-    "settled": "but the study needs its network, which is in no bank",
+    "damaged": "but a file of it is damaged, or is wanted and was not in the archive",
+    "missing": "but the study wants this file, which was not in the archive",
+    "settled": "but the study needs its network, which is in no archive",
 }
 
 
@@ -60,7 +62,7 @@ class Stage:
 
     @functools.cached_property
     def is_merged(self) -> bool:
-        """Is this a part of a run that was merged from a bank, in which networks are not?"""
+        """Is this a part of a run that was merged from an archive, in which networks are not?"""
         return (self.root / ORIGIN).exists()
 
     @property
@@ -118,7 +120,7 @@ class Stage:
 class Repairs(NamedTuple):
     """Targets of the jobs that must run ``again``, and of those whose results are right and current (``settled``).
 
-    ``merged`` are targets of runs from a bank: what these are made of need not be here.
+    ``merged`` are targets of runs from an archive: what these are made of need not be here.
     """
 
     again: frozenset[str] = frozenset()
@@ -135,7 +137,7 @@ def find_repairs(plan: Plan) -> Repairs:
 
     Raises
     ------
-    StateError : a run that was merged from a bank would have to be made again.
+    StateError : a run that was merged from an archive would have to be made again.
     """
     stages, now = list(planned_stages(plan)), time.time()
     with ThreadPoolExecutor(THREADS) as pool:
@@ -167,12 +169,29 @@ def find_repairs(plan: Plan) -> Repairs:
     refused = [(stage.target, state) for stage, state in states if stage.is_merged and state != "settled"]
     refused += [(target, "settled") for target in again if target in merged]  # after what made it so
     for target, state in refused:
-        raise StateError(f"{target} was merged from a bank, {WANTING[state]}: {MAKE_HERE}.")
+        raise StateError(f"{target} was merged from an archive, {WANTING[state]}: {MAKE_HERE}.")
     if again:
         named, more = list(again)[:NAMED], len(again) - NAMED
         log(f"Damaged or missing results are made again: {', '.join(named)}{f' and {more} more' * (more > 0)}.")
         _write_list(Path(plan.study.layout.repairs), again)
     return Repairs(frozenset(again), frozenset(settled), frozenset(merged))
+
+
+def clamp_future_mtimes(paths: Iterable[Path], now: float) -> list[str]:
+    """Give files with a time in the future, because a clock that was ahead wrote them, the time ``now``; name them.
+
+    Files that do not exist, or whose time may not be set, are left alone. ``now`` is the same for all that are looked
+    over together: what was made of a file under the same wrong clock then has the same time, and is not made again.
+    """
+    clamped = []
+    for path in paths:
+        try:
+            if path.stat().st_mtime > now + TOLERANCE_SECONDS:
+                os.utime(path, (now, now))
+                clamped.append(str(path))
+        except OSError:
+            continue
+    return clamped
 
 
 def _write_list(path: Path, targets: Iterable[str]) -> None:

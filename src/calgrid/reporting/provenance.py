@@ -52,8 +52,8 @@ def _record(
 
 def _origin(record: Mapping[str, Any]) -> str:
     """Where the weights of a run, or all of it, come from."""
-    if bank := record.get("origin"):
-        return f"merged, of {', '.join([*bank['creators'], bank['cite']]).rstrip(', ')} ({bank['licence']})"
+    if origin := record.get("origin"):
+        return f"merged, of {', '.join([*origin['creators'], origin['cite']]).rstrip(', ')} ({origin['licence']})"
     weights = record.get("weights")
     return "trained" if weights is None else f"{weights['source']} weights, {weights['path']} of {weights['url']}"
 

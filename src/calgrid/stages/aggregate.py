@@ -21,36 +21,10 @@ from calgrid.errors import StateError
 from calgrid.parallel import Map, processes
 from calgrid.progress import Progress
 from calgrid.stages.summaries import Group, shift_means, write_shift_summary, write_summary
-from calgrid.storage import provenance
+from calgrid.storage import provenance, schema
 from calgrid.storage.atomic import read_json
 from calgrid.storage.records import AGGREGATE, CALIBRATE, ORIGIN, TRAIN, Record, read_record, verified, write_record
-from calgrid.storage.schema import (
-    BIN_COLUMNS,
-    BINS,
-    CONDITION,
-    COST_COLUMNS,
-    COSTS,
-    FIT_COLUMNS,
-    FITS,
-    HISTORIES,
-    MARGIN_COLUMNS,
-    MARGINS,
-    METRIC_COLUMNS,
-    METRICS,
-    PROBES,
-    RESAMPLE_COLUMNS,
-    RESAMPLES,
-    RUN_KEY,
-    RUNS,
-    SAMPLE_COLUMNS,
-    SAMPLES,
-    SHIFT_MEAN_COLUMNS,
-    SHIFT_MEANS,
-    SHIFT_SUMMARY,
-    STUDY_FILES,
-    SUMMARY,
-    Columns,
-)
+from calgrid.storage.schema import CONDITION, COSTS, METRICS, RUN_KEY, SUMMARY
 from calgrid.storage.slices import Slices
 from calgrid.storage.stage import run_stage
 from calgrid.storage.tables import (
@@ -103,7 +77,7 @@ def aggregate(manifest: Mapping[str, Any], out: Path, threads: int = 1) -> bool:
             ):
                 n_metrics = _collect_metrics(runs, folder, slices, shifted, in_processes)
                 n_summary = write_summary(manifest, slices, folder / SUMMARY, in_processes)
-                write_shift_summary(manifest, shifted, folder / SHIFT_SUMMARY, in_processes)
+                write_shift_summary(manifest, shifted, folder / schema.SHIFT_SUMMARY, in_processes)
             n_costs, warnings = _collect_costs(runs, folder / COSTS, in_processes)
             collect_diagnostics(manifest, folder, in_processes)
         facts = {
@@ -114,7 +88,7 @@ def aggregate(manifest: Mapping[str, Any], out: Path, threads: int = 1) -> bool:
         }
         return provenance.stage_record(facts, begin, "numpy", "pandas", "pyarrow")
 
-    return run_stage(out, "aggregate", manifest["fingerprint"], STUDY_FILES, produce, record=AGGREGATE)
+    return run_stage(out, "aggregate", manifest["fingerprint"], schema.STUDY_FILES, produce, record=AGGREGATE)
 
 
 def _collect_metrics(runs: Sequence[Run], folder: Path, slices: Slices, shifted: Slices, in_processes: Map) -> int:
@@ -124,7 +98,7 @@ def _collect_metrics(runs: Sequence[Run], folder: Path, slices: Slices, shifted:
     with (
         Progress("aggregate", len(runs), "run") as progress,
         writing(folder / METRICS) as writer,
-        writing(folder / SHIFT_MEANS) as means,
+        writing(folder / schema.SHIFT_MEANS) as means,
     ):
         for table, over_shifts, conditions in in_processes(_read_parts, _batches(runs)):
             writer.add(table)
@@ -158,7 +132,7 @@ def _read_parts(runs: Sequence[Run]) -> tuple[Table, Table, list[tuple[Group, in
     table = join(parts)
     means, counts = _in_order(shift_means(table.to_pandas()), runs)
     conditions = [(_condition(run), len(part), count) for run, part, count in zip(runs, parts, counts, strict=True)]
-    return table, as_table(means, SHIFT_MEAN_COLUMNS), conditions
+    return table, as_table(means, schema.SHIFT_MEAN_COLUMNS), conditions
 
 
 def _in_order(rows: pd.DataFrame, runs: Sequence[Run]) -> tuple[pd.DataFrame, list[int]]:
@@ -175,7 +149,7 @@ def _condition(run: Run) -> Group:
 def _read_part(run: Run) -> Table:
     """Metrics of a run, which must be its own: a file in the wrong place would count its rows twice."""
     path = Record.read(Path(run["part"]), CALIBRATE).verified(METRICS, "metrics file")
-    part = read_result(path, "metrics file", run["fingerprint"], METRIC_COLUMNS)
+    part = read_result(path, "metrics file", run["fingerprint"], schema.METRIC_COLUMNS)
     for name in RUN_KEY:
         found = part.column(name).unique().to_pylist()
         if found != [run["key"][name]]:
@@ -217,7 +191,7 @@ def _costs_of(runs: Sequence[Run]) -> tuple[Table, list[tuple[Fit, list[str]]]]:
         rows += _costs(run, calibration["fits"])
         for fit in calibration["fits"]:
             warnings.append(((*_condition(run), fit["calibrator"]), fit.get("warnings", [])))
-    return table_of_rows(rows, COST_COLUMNS), warnings
+    return table_of_rows(rows, schema.COST_COLUMNS), warnings
 
 
 def _costs(run: Run, fits: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
@@ -226,18 +200,15 @@ def _costs(run: Run, fits: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, An
     if first is not None:
         yield {**key, "stage": "first_stage", "item": first["method"], **_stage_cost(first["run"], "train")}
     if not run["external"]:
-        yield {**key, "stage": _stage_of_training(run["run"]), "item": "", **_stage_cost(run["run"], "train")}
+        # seconds of a download are no cost of training
+        stage = "weights" if "weights" in read_record(Path(run["run"], TRAIN), "train record") else "train"
+        yield {**key, "stage": stage, "item": "", **_stage_cost(run["run"], "train")}
         yield {**key, "stage": "predict", "item": "", **_stage_cost(run["run"], "predict")}
     for probe in run.get("probes", ()):
         yield {**key, "stage": "probe", "item": probe["name"], **_stage_cost(run["run"], f"probes/{probe['name']}")}
     for fit in fits:
         measured = {name: fit[name] for name in ("fit_seed", "seconds")}
         yield {**key, "stage": "calibrate", "item": fit["calibrator"], **measured, "device": "cpu"}
-
-
-def _stage_of_training(run: str) -> str:
-    """Return ``train``, or ``weights`` where they were downloaded: seconds of a download are no cost of training."""
-    return "weights" if "weights" in read_record(Path(run, TRAIN), "train record") else "train"
 
 
 def _stage_cost(run: str, stage: str) -> dict[str, Any]:
@@ -259,23 +230,23 @@ def collect_diagnostics(manifest: Mapping[str, Any], folder: Path, in_processes:
     """
     runs: Sequence[Run] = manifest["runs"]
     references = _reference_runs(runs, manifest["statistics"]["baseline"])
-    collected: Sequence[tuple[str, Sequence[Run], Callable[[Run], Iterable[Table]], Columns]] = (
-        (BINS, runs, functools.partial(_part_file, BINS), BIN_COLUMNS),
-        (FITS, references, functools.partial(_part_file, FITS), FIT_COLUMNS),
-        (MARGINS, references, functools.partial(_part_file, MARGINS), MARGIN_COLUMNS),
-        (RESAMPLES, runs, functools.partial(_part_file, RESAMPLES), RESAMPLE_COLUMNS),
-        (HISTORIES, runs, _history, {}),
-        (SAMPLES, runs, _last_samples, SAMPLE_COLUMNS),
-        (PROBES, runs, _probe_tables, {}),
+    collected: Sequence[tuple[str, Sequence[Run], Callable[[Run], Iterable[Table]], schema.Columns]] = (
+        (schema.BINS, runs, functools.partial(_part_file, schema.BINS), schema.BIN_COLUMNS),
+        (schema.FITS, references, functools.partial(_part_file, schema.FITS), schema.FIT_COLUMNS),
+        (schema.MARGINS, references, functools.partial(_part_file, schema.MARGINS), schema.MARGIN_COLUMNS),
+        (schema.RESAMPLES, runs, functools.partial(_part_file, schema.RESAMPLES), schema.RESAMPLE_COLUMNS),
+        (schema.HISTORIES, runs, _history, {}),
+        (schema.SAMPLES, runs, _last_samples, schema.SAMPLE_COLUMNS),
+        (schema.PROBES, runs, _probe_tables, {}),
     )
     for name, chosen, read, columns in collected:
         # a file that has no row has columns, too
-        empty = table_of_rows([], {**{key: METRIC_COLUMNS[key] for key in RUN_KEY}, **columns})
+        empty = table_of_rows([], {**{key: schema.METRIC_COLUMNS[key] for key in RUN_KEY}, **columns})
         tables = in_processes(functools.partial(_tables_of, read), _batches(chosen))
         with writing(folder / name) as writer:
             writer.add(join_any([empty, *itertools.chain.from_iterable(tables)]))
     facts = in_processes(_facts_of, _batches(runs))
-    write_record(folder / RUNS, {"runs": list(itertools.chain.from_iterable(facts))})
+    write_record(folder / schema.RUNS, {"runs": list(itertools.chain.from_iterable(facts))})
 
 
 def _tables_of(read: Callable[[Run], Iterable[Table]], runs: Sequence[Run]) -> list[Table]:
@@ -321,7 +292,7 @@ def _last_samples(run: Run) -> Iterator[Table]:
     for table in _trained_file(run, "samples.parquet", "file of training samples"):
         samples = table.to_pandas()
         last = samples[samples["epoch"] == samples["epoch"].max()].sort_values("index")
-        yield as_table(last, {name: kind for name, kind in SAMPLE_COLUMNS.items() if name not in RUN_KEY})
+        yield as_table(last, {name: kind for name, kind in schema.SAMPLE_COLUMNS.items() if name not in RUN_KEY})
 
 
 def _probe_tables(run: Run) -> Iterator[Table]:

@@ -1,4 +1,4 @@
-"""Metadata of a bank as a Process Run Crate: RO-Crate 1.1, profiles of workflow runs 0.5 (w3id.org/ro/wfrun)."""
+"""Metadata of an archive as a Process Run Crate: RO-Crate 1.1, profiles of workflow runs 0.5 (w3id.org/ro/wfrun)."""
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime
@@ -20,16 +20,20 @@ Entity = dict[str, Any]
 
 
 def crate(
-    bank: Mapping[str, Any], actions: Iterable[Entity], files: Mapping[str, Path], sha256: Mapping[str, str]
+    about: Mapping[str, Any], actions: Iterable[Entity], files: Mapping[str, Path], sha256: Mapping[str, str]
 ) -> Entity:
-    """Return the metadata of a bank: creators and licence, its files, and an action of each run (:func:`action`)."""
+    """Return the metadata of an archive: creators and licence, its files, and an action a run (:func:`action`)."""
     actions = list(actions)
     tools = sorted({each["instrument"]["@id"] for each in actions})
     creators = [
         {"@id": f"#creator-{number}", "@type": "Organization", "name": name}
-        for number, name in enumerate(bank["creators"], 1)
+        for number, name in enumerate(about["creators"], 1)
     ]
-    licence = {"@id": f"https://spdx.org/licenses/{bank['licence']}", "@type": "CreativeWork", "name": bank["licence"]}
+    licence = {
+        "@id": f"https://spdx.org/licenses/{about['licence']}",
+        "@type": "CreativeWork",
+        "name": about["licence"],
+    }
     descriptor = {
         "@id": METADATA,
         "@type": "CreativeWork",
@@ -40,14 +44,14 @@ def crate(
         "@id": "./",
         "@type": "Dataset",
         "name": "Results of calgrid",
-        "description": f"Logits, metrics and provenance of {bank['runs']} image classifiers, for 'calgrid merge'.",
-        "datePublished": bank["created"],
+        "description": f"Logits, metrics and provenance of {about['runs']} image classifiers, for 'calgrid merge'.",
+        "datePublished": about["created"],
         "license": _to(licence),
         "author": [_to(each) for each in creators],
         "conformsTo": {"@id": PROFILE},
         "hasPart": [{"@id": name} for name in sorted(files)],
         "mentions": [_to(each) for each in actions],
-        **({"identifier": bank["cite"]} if bank["cite"] else {}),
+        **({"identifier": about["cite"]} if about["cite"] else {}),
     }
     profile = {"@id": PROFILE, "@type": "CreativeWork", "name": "Process Run Crate", "version": "0.5"}
     instruments = [

@@ -16,18 +16,9 @@ from calgrid.calibrators import Calibrator, build_calibrator
 from calgrid.metrics import Predictions, check_probabilities, ece, nll
 from calgrid.metrics._binning import bin_sums
 from calgrid.statistics.margins import indicators, margins
+from calgrid.storage import schema
 from calgrid.storage.logits import Logits
-from calgrid.storage.schema import (
-    BIN_COLUMNS,
-    BINS,
-    COMPARED,
-    FIT_COLUMNS,
-    FITS,
-    HISTOGRAM_BINS,
-    MARGIN_COLUMNS,
-    MARGINS,
-    Columns,
-)
+from calgrid.storage.schema import BINS, COMPARED, FITS, MARGINS
 from calgrid.storage.tables import write_frame
 
 #: without this calibrator there are neither courses of fits nor margins
@@ -86,7 +77,11 @@ class Diagnostics:
 
     def write(self, folder: Path, fingerprint: str) -> None:
         """Write the tables that there are, each with the fingerprint of the run's part in its footer."""
-        columns: dict[str, Columns] = {BINS: BIN_COLUMNS, FITS: FIT_COLUMNS, MARGINS: MARGIN_COLUMNS}
+        columns: dict[str, schema.Columns] = {
+            BINS: schema.BIN_COLUMNS,
+            FITS: schema.FIT_COLUMNS,
+            MARGINS: schema.MARGIN_COLUMNS,
+        }
         for name, tables in self._tables.items():
             wanted = columns[name]
             table = pd.concat(tables, ignore_index=True).reindex(columns=list(wanted)).astype(dict(wanted))
@@ -96,7 +91,7 @@ class Diagnostics:
 def confidence_bins(predictions: Predictions, n_bins: int) -> pd.DataFrame:
     """Sums over the images of each bin of the confidence, for the calibration errors and for a histogram."""
     parts = []
-    for count in dict.fromkeys((n_bins, HISTOGRAM_BINS)):
+    for count in dict.fromkeys((n_bins, schema.HISTOGRAM_BINS)):
         sums = bin_sums(predictions, count)
         parts.append(pd.DataFrame({"n_bins": count, "bin": range(count), **vars(sums)}))
     return pd.concat(parts, ignore_index=True)

@@ -11,7 +11,7 @@ from calgrid.errors import DataError
 from calgrid.specs import EXTERNAL_FILES, EXTERNAL_READING, ExternalSpec
 from calgrid.stages.user_files import read_any, read_head_arrays
 from calgrid.storage import provenance
-from calgrid.storage.head import write_head
+from calgrid.storage.arrays import write_head
 from calgrid.storage.layout import EXTERNAL_CHECKPOINT, head_file, logits_file, logits_files
 from calgrid.storage.logits import Logits, validate_logits, write_logits
 from calgrid.storage.records import PREDICT, sha256_of

@@ -12,7 +12,7 @@ from calgrid.calibrators import Calibrator, build_calibrator, load_calibrator
 from calgrid.errors import CalgridError
 from calgrid.progress import log
 from calgrid.specs import FittedCalibrator
-from calgrid.storage.head import Head
+from calgrid.storage.arrays import Head
 from calgrid.storage.logits import Logits
 from calgrid.storage.records import read_record, write_record
 

@@ -1,4 +1,4 @@
-"""Merge a bank: its runs become runs of these results, or logits made elsewhere for a configuration.
+"""Merge an archive: its runs become runs of these results, or logits made elsewhere for a configuration.
 
 Metrics are not taken: the workflow computes them from the logits, as those of its own runs. All checks come first, and
 each run then appears as a whole: a merge that is interrupted leaves whole runs, and goes on when it is called again.
@@ -20,8 +20,8 @@ import yaml
 from calgrid import registry
 from calgrid.datasets import open_prepared
 from calgrid.errors import DataError, StateError
+from calgrid.storage.archive import ABOUT, SCHEMA, SPLITS, STUDY, digest_of_rows, logits_names, rows_of, unpack_archive
 from calgrid.storage.atomic import read_json
-from calgrid.storage.bank import BANK, SCHEMA, SPLITS, STUDY, digest_of_rows, logits_names, rows_of, unpack_bank
 from calgrid.storage.layout import EXTERNAL, Layout, RunKey, head_file, logits_file
 from calgrid.storage.layout import SPLITS as CLEAN
 from calgrid.storage.locks import OwnerLock
@@ -32,8 +32,8 @@ ENTRIES = "external.yaml"
 
 
 @dataclass(frozen=True)
-class Bank:
-    """An unpacked bank.
+class Archive:
+    """An unpacked archive.
 
     ``about`` is what it says of itself; ``runs`` are folders; ``splits`` map a data set and a split of it to number and
     digest of the rows.
@@ -47,26 +47,26 @@ class Bank:
 
 
 def merge(path: Path, results: Path) -> tuple[Mapping[str, Any], int, int]:
-    """Put the runs of a bank into a folder of results.
+    """Put the runs of an archive into a folder of results.
 
     Returns
     -------
-    What the bank says of itself; how many runs were new; how many were here already, the same.
+    What the archive says of itself; how many runs were new; how many were here already, the same.
 
     Raises
     ------
-    DataError : the file is damaged or no bank.
-    StateError : a run is here already and differs, or the bank's logits are of other rows than the data here; then
+    DataError : the file is damaged or no archive.
+    StateError : a run is here already and differs, or the archive's logits are of other rows than the data here; then
         nothing is merged.
     """
-    with _opened(path, results / HIDDEN) as bank:
-        if other := sorted({dataset for dataset, _ in _other_rows(bank, results)}):
+    with _opened(path, results / HIDDEN) as archive:
+        if other := sorted({dataset for dataset, _ in _other_rows(archive, results)}):
             raise StateError(
                 f"The logits of {', '.join(other)} in {path} are of other rows than those in {results}: merge them as "
                 "logits made elsewhere (--as NAME), which stand in tables of their own."
             )
         layout = Layout(str(results), "")
-        new = {key: folder for key, folder in bank.runs.items() if not _is_here(Path(layout.run(key)), folder, key)}
+        new = {key: folder for key, folder in archive.runs.items() if not _is_here(Path(layout.run(key)), folder, key)}
         now = time.time()  # the same for all: no run is newer than the first stage that it starts from
         for key, folder in new.items():
             for file in folder.rglob("*"):
@@ -74,32 +74,32 @@ def merge(path: Path, results: Path) -> tuple[Mapping[str, Any], int, int]:
             target = Path(layout.run(key))
             target.parent.mkdir(parents=True, exist_ok=True)
             folder.rename(target)
-        return bank.about, len(new), len(bank.runs) - len(new)
+        return archive.about, len(new), len(archive.runs) - len(new)
 
 
 def merge_as(path: Path, label: str, data_root: Path, results: Path) -> tuple[Mapping[str, Any], Path, int]:
-    """Put a bank below ``data_root``, with an entry of ``external`` for the logits of each checkpoint of its runs.
+    """Put an archive below ``data_root``, with an entry of ``external`` for the logits of each checkpoint of its runs.
 
     Their methods are named by method, protocol (where there are several), checkpoint and label: ``ce.last.lab_a``. A
     data set whose rows differ from those in ``results`` ends in the label, too.
 
     Returns
     -------
-    What the bank says of itself; the file with the entries; how many there are.
+    What the archive says of itself; the file with the entries; how many there are.
 
     Raises
     ------
-    DataError : the file is damaged or no bank. StateError : the folder ``data_root/label`` exists.
+    DataError : the file is damaged or no archive. StateError : the folder ``data_root/label`` exists.
     """
     target = data_root / label
     if target.exists():
         raise StateError(f"{target} exists already: give another name, or move it away.")
-    with _opened(path, data_root) as bank:
-        other, calibrators = {dataset for dataset, _ in _other_rows(bank, results)}, _calibrators(bank)
-        several = len({key.protocol for key in bank.runs}) > 1
+    with _opened(path, data_root) as archive:
+        other, calibrators = {dataset for dataset, _ in _other_rows(archive, results)}, _calibrators(archive)
+        several = len({key.protocol for key in archive.runs}) > 1
         entries: dict[str, Any] = {}
-        for key, checkpoint in _tested(bank):
-            run = bank.runs[key]
+        for key, checkpoint in _tested(archive):
+            run = archive.runs[key]
             files = {name: logits_file(checkpoint, name) for name in CLEAN} | {"head": head_file(checkpoint)}
             there = {name: f"{label}/runs/{key.path}/{file}" for name, file in files.items() if (run / file).exists()}
             entries[f"{label}_{len(entries) + 1}"] = {
@@ -111,22 +111,22 @@ def merge_as(path: Path, label: str, data_root: Path, results: Path) -> tuple[Ma
                 "seed": key.seed,
                 "calibrators": calibrators,
             }
-        (bank.folder / ENTRIES).write_text(yaml.safe_dump({"external": entries}, sort_keys=False), encoding="utf-8")
-        bank.folder.rename(target)
-        return bank.about, target / ENTRIES, len(entries)
+        (archive.folder / ENTRIES).write_text(yaml.safe_dump({"external": entries}, sort_keys=False), encoding="utf-8")
+        archive.folder.rename(target)
+        return archive.about, target / ENTRIES, len(entries)
 
 
-def _tested(bank: Bank) -> Iterator[tuple[RunKey, str]]:
+def _tested(archive: Archive) -> Iterator[tuple[RunKey, str]]:
     """Runs with logits, and each checkpoint of them."""
-    for key, folder in bank.runs.items():
+    for key, folder in archive.runs.items():
         if (folder / PREDICT).exists():
             for checkpoint in Record.read(folder, PREDICT).content["spec"]["checkpoints"]:
                 yield key, checkpoint
 
 
 @contextmanager
-def _opened(path: Path, beside: Path) -> Iterator[Bank]:
-    """Unpack a bank into a hidden folder, which is gone afterwards, and check it.
+def _opened(path: Path, beside: Path) -> Iterator[Archive]:
+    """Unpack an archive into a hidden folder, which is gone afterwards, and check it.
 
     One merge at a time has the folder: what a killed one left there is removed.
     """
@@ -134,24 +134,26 @@ def _opened(path: Path, beside: Path) -> Iterator[Bank]:
     with OwnerLock(beside / ".merge.lock", f"folder {hidden}"):
         shutil.rmtree(hidden, ignore_errors=True)
         try:
-            sums = unpack_bank(path, hidden)
+            sums = unpack_archive(path, hidden)
             try:
-                bank = _read(hidden, sums)
+                archive = _read(hidden, sums)
             except (KeyError, TypeError, ValueError, AttributeError, yaml.YAMLError) as error:
                 reason = " ".join(str(error).split())
-                raise DataError(f"{path} is no bank of calgrid ({reason}): give what 'calgrid pack' wrote.") from None
-            yield bank
+                raise DataError(f"{path} is no archive of calgrid ({reason}): give what 'calgrid pack' wrote.") from None
+            yield archive
         finally:
             shutil.rmtree(hidden, ignore_errors=True)
 
 
-def _read(folder: Path, sums: Mapping[str, str]) -> Bank:
-    """Read an unpacked bank; it may raise whatever a file of a stranger leads to."""
-    if absent := {BANK, STUDY, SPLITS} - set(sums):
+def _read(folder: Path, sums: Mapping[str, str]) -> Archive:
+    """Read an unpacked archive; it may raise whatever a file of a stranger leads to."""
+    if absent := {ABOUT, STUDY, SPLITS} - set(sums):
         raise ValueError(f"{min(absent)} is missing")
-    about = read_json(folder / BANK)
+    about = read_json(folder / ABOUT)
     if about["schema"] != SCHEMA:
-        raise DataError(f"The bank has the form {about['schema']}, this calgrid reads form {SCHEMA}: update calgrid.")
+        raise DataError(
+            f"The archive has the form {about['schema']}, this calgrid reads form {SCHEMA}: update calgrid."
+        )
     configuration = yaml.safe_load((folder / STUDY).read_text(encoding="utf-8"))
     rows = read_frame(folder / SPLITS).itertuples(index=False)
     splits = {(row.dataset, row.split): (row.n, row.sha256) for row in rows}
@@ -165,8 +167,8 @@ def _read(folder: Path, sums: Mapping[str, str]) -> Bank:
     origins = [about, *(read_json(run / ORIGIN) for run in runs.values())]
     told = [text for each in origins for text in (each["licence"], each["cite"], *each["creators"])]
     if unseen or not all(isinstance(text, str) for text in told):
-        raise ValueError(f"{SPLITS}, {BANK} or {ORIGIN} holds what it should not")
-    return Bank(folder, about, configuration, runs, splits)
+        raise ValueError(f"{SPLITS}, {ABOUT} or {ORIGIN} holds what it should not")
+    return Archive(folder, about, configuration, runs, splits)
 
 
 def _checked_run(run: Path, folder: Path, sums: Mapping[str, str]) -> tuple[RunKey, Path]:
@@ -204,9 +206,9 @@ def _is_here(here: Path, folder: Path, key: RunKey) -> bool:
     return True
 
 
-def _other_rows(bank: Bank, results: Path) -> Iterator[tuple[str, str]]:
+def _other_rows(archive: Archive, results: Path) -> Iterator[tuple[str, str]]:
     """Data set and split of which the results have other rows, in prepared data or in logits."""
-    for (dataset, split), theirs in bank.splits.items():
+    for (dataset, split), theirs in archive.splits.items():
         data = results / "data" / dataset
         ours = []
         if split in CLEAN and (data / "manifest.json").exists():
@@ -219,8 +221,8 @@ def _other_rows(bank: Bank, results: Path) -> Iterator[tuple[str, str]]:
             yield dataset, split
 
 
-def _calibrators(bank: Bank) -> list[str]:
-    """Calibrators of the bank's study that everybody has and that need no last layer."""
-    named = dict.fromkeys(name for grid in bank.configuration["grids"] for name in grid["calibrators"])
+def _calibrators(archive: Archive) -> list[str]:
+    """Calibrators of the archive's study that everybody has and that need no last layer."""
+    named = dict.fromkeys(name for grid in archive.configuration["grids"] for name in grid["calibrators"])
     known = registry.specs("calibrator")
     return [name for name in named if name in known and "head" not in known[name].info["needs"]]

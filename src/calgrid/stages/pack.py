@@ -1,10 +1,10 @@
-"""Pack a study into a bank: logits, metrics and provenance of its runs, for another laboratory.
+"""Pack a study into an archive: logits, metrics and provenance of its runs, for another laboratory.
 
 ::
 
-    bank.json                what the bank is: form, version of calgrid, day of the last run, licence, creators, DOI
+    bank.json                what the archive is: form, version of calgrid, day of the last run, licence, creators, DOI
     study.yaml               configuration of the study
-    metrics.parquet          every number of the study; whoever merges the bank computes them again
+    metrics.parquet          every number of the study; whoever merges the archive computes them again
     runs.parquet             one row a run: key, fingerprint, specification, versions, commit, device, seconds, origin
     splits.parquet           number of rows and their SHA-256, of each split and shift family of each data set
     runs/<path of a run>/    records, history and logits as they lie in the results, without the network; origin.json
@@ -27,8 +27,8 @@ import yaml
 from calgrid import __version__
 from calgrid.errors import ConfigError, StateError
 from calgrid.stages.crate import METADATA, action, crate
+from calgrid.storage.archive import ABOUT, RUNS, SCHEMA, SPLITS, STUDY, SUMS, logits_names, rows_of, write_archive
 from calgrid.storage.atomic import read_json, require_writable, write_json, write_text
-from calgrid.storage.bank import BANK, RUNS, SCHEMA, SPLITS, STUDY, SUMS, logits_names, rows_of, write_bank
 from calgrid.storage.layout import EXTERNAL, Layout, RunKey
 from calgrid.storage.provenance import DIRTY
 from calgrid.storage.records import AGGREGATE, CALIBRATE, MODEL, ORIGIN, PREDICT, TRAIN, Record, read_record, sha256_of
@@ -47,12 +47,12 @@ class Packed:
     files: Mapping[str, Path]
 
     def named(self, key: RunKey) -> dict[str, Path]:
-        """Return the files by their names in the bank."""
+        """Return the files by their names in the archive."""
         return {f"runs/{key.path}/{name}": path for name, path in self.files.items()}
 
 
 def pack(study: Path, out: Path, *, creators: Sequence[str], licence: str, cite: str = "") -> int:
-    """Write the bank of a finished study; the same results give the same bytes.
+    """Write the archive of a finished study; the same results give the same bytes.
 
     Parameters
     ----------
@@ -82,22 +82,22 @@ def pack(study: Path, out: Path, *, creators: Sequence[str], licence: str, cite:
         runs = _runs(Layout(str(study.resolve().parent), study.resolve().name), manifest["runs"], made / ORIGIN)
         if not runs:
             raise ConfigError(f"The study in {study} has no run that was trained or merged: nothing can be packed.")
-        bank = {**origin, "schema": SCHEMA, "calgrid": __version__, "created": _last_day(runs)}
-        bank |= {"runs": len(runs), "sums": SUMS}
-        write_json(made / BANK, bank)
+        about = {**origin, "schema": SCHEMA, "calgrid": __version__, "created": _last_day(runs)}
+        about |= {"runs": len(runs), "sums": SUMS}
+        write_json(made / ABOUT, about)
         write_text(made / STUDY, yaml.safe_dump(configuration, sort_keys=True, allow_unicode=True))
         write_frame(made / RUNS, pd.DataFrame([_row(key, run) for key, run in runs.items()]))
         write_frame(made / SPLITS, pd.DataFrame(_splits(runs)))
         metrics = read_result(totals.verified(METRICS, "metrics file"))
         with writing(made / METRICS) as writer:
             writer.add(metrics.filter(pc.not_equal(pc.cast(metrics["protocol"], "string"), EXTERNAL)))
-        files = {name: made / name for name in (BANK, STUDY, RUNS, SPLITS, METRICS)}
+        files = {name: made / name for name in (ABOUT, STUDY, RUNS, SPLITS, METRICS)}
         for key, run in runs.items():
             files |= run.named(key)
         digests = {name: sha256_of(path) for name, path in files.items()}
         actions = [action(key, run.records, run.named(key)) for key, run in runs.items()]
-        write_json(made / METADATA, crate(bank, actions, files, digests))
-        write_bank(out, {**files, METADATA: made / METADATA}, {**digests, METADATA: sha256_of(made / METADATA)})
+        write_json(made / METADATA, crate(about, actions, files, digests))
+        write_archive(out, {**files, METADATA: made / METADATA}, {**digests, METADATA: sha256_of(made / METADATA)})
     return len(runs)
 
 

@@ -28,8 +28,8 @@ from calgrid.progress import Progress
 from calgrid.specs import PredictSpec
 from calgrid.stages.kept import Arrays, KeptFile
 from calgrid.stages.network import build_network, model_digest, to_device
+from calgrid.storage.arrays import write_head
 from calgrid.storage.checkpoint import load_checkpoint
-from calgrid.storage.head import write_head
 from calgrid.storage.layout import SPLITS, head_file, logits_file, logits_files
 from calgrid.storage.logits import Logits, write_logits
 from calgrid.storage.records import INPUTS, PREDICT, Record
@@ -91,7 +91,9 @@ def predict(
                 procedure.load_state_dict(states.get(f"{checkpoint}.procedure", {}))
                 for _ in exporter.write(folder, checkpoint, shifted, inputs):
                     progress.advance()
-        _copy_files(_of_families(checkpoints, kept), out, folder)
+        for name in _of_families(checkpoints, kept):
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(out / name, folder / name)
         return environment.run_record(spec, time.monotonic() - begin, where)
 
     return run_stage(
@@ -124,12 +126,6 @@ def _kept(out: Path, spec: PredictSpec, inputs: Mapping[str, str]) -> dict[str, 
 
 def _of_families(checkpoints: Iterable[str], families: Iterable[str]) -> list[str]:
     return [logits_file(checkpoint, family) for checkpoint, family in itertools.product(checkpoints, families)]
-
-
-def _copy_files(names: Iterable[str], source: Path, target: Path) -> None:
-    for name in names:
-        (target / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(source / name, target / name)
 
 
 class _Exporter:

@@ -30,7 +30,7 @@ from calgrid.stages.diagnostics import shown_calibrators
 from calgrid.stages.fits import Fitted, content_of, fit_anew, fit_on_val
 from calgrid.stages.kept import KEPT_SECONDS
 from calgrid.stages.label_counts import label_distribution
-from calgrid.storage.head import Head, read_head
+from calgrid.storage.arrays import Head, read_head
 from calgrid.storage.layout import head_file, logits_file
 from calgrid.storage.logits import Logits, read_logits
 from calgrid.storage.records import check_fingerprint, read_record, write_record

@@ -12,11 +12,13 @@ from safetensors.numpy import save
 
 from calgrid.errors import StateError
 from calgrid.storage.atomic import write_bytes
-from calgrid.storage.records import AGAIN
+from calgrid.storage.records import AGAIN, check_fingerprint
 
 #: key of the file's metadata with the description, and the key in that of the checksum; two keys of metadata would be
 #: written in any order
 DESCRIPTION, CHECKSUM = "calgrid", "sha256"
+#: weight (K, d) and bias (K,) of a last linear layer, which lies beside the features that it reads
+Head = tuple[np.ndarray, np.ndarray]
 
 
 def write_arrays(path: Path, arrays: Mapping[str, np.ndarray], description: Mapping[str, Any]) -> None:
@@ -64,3 +66,24 @@ def _digest(arrays: Mapping[str, Any], description: Mapping[str, Any]) -> str:
         content.update(f"\0{name}\0{values.dtype.str}{values.shape}\0".encode())
         content.update(values.reshape(-1).view(np.uint8).data)
     return content.hexdigest()
+
+
+def write_head(path: Path, weight: np.ndarray, bias: np.ndarray, fingerprint: str) -> None:
+    """Write the last linear layer of a network as float32, atomically."""
+    write_arrays(
+        path, {"weight": weight.astype(np.float32), "bias": bias.astype(np.float32)}, {"fingerprint": fingerprint}
+    )
+
+
+def read_head(path: Path, fingerprint: str) -> Head | None:
+    """Return the last layer of a run, or None where there is no file: it is not linear.
+
+    Raises
+    ------
+    StateError : the file is damaged or belongs to other logits.
+    """
+    if not path.is_file():
+        return None
+    arrays, description = read_arrays(path, "head")
+    check_fingerprint(description, fingerprint, f"head {path}")
+    return arrays["weight"], arrays["bias"]

@@ -21,7 +21,7 @@ TRAIN, PREDICT, CALIBRATE, AGGREGATE = (f"{stage}.json" for stage in ("train", "
 #: a trained network, which the record of its training lists
 MODEL = "model.safetensors"
 HISTORY = "history.parquet"
-#: beside the records of a run that was merged from a bank: who made it; no job may change such a run
+#: beside the records of a run that was merged from an archive: who made it; no job may change such a run
 ORIGIN = "origin.json"
 #: key of a record with the checksum of everything else in it
 CHECKSUM = "checksum"

@@ -8,6 +8,7 @@ from typing import Any
 
 from calgrid.errors import ConfigError
 from calgrid.fingerprint import digest
+from calgrid.storage.records import sha256_of
 
 #: bytes at the end of a file that its identity covers: a Parquet file describes there all that it holds
 TAIL = 65_536
@@ -112,6 +113,4 @@ def _size(status: os.stat_result, path: str) -> int:
 
 def record(path: Path, name: str) -> dict[str, Any]:
     """Size and SHA-256 of a file, for a manifest; ``name`` is how the manifest calls it."""
-    with path.open("rb") as file:
-        sha256 = hashlib.file_digest(file, "sha256").hexdigest()
-        return {"path": name, "size": file.tell(), "sha256": sha256}
+    return {"path": name, "size": path.stat().st_size, "sha256": sha256_of(path)}

@@ -65,7 +65,8 @@ def run_stage(
     StateError : a live process writes the same stage, the disk is full, no output was written, the run was merged.
     """
     root = Path(root)
-    _refuse_merged(root)
+    if (root / ORIGIN).exists():
+        raise StateError(f"The run {root} was merged from an archive, and no job changes it: {MAKE_HERE}.")
     base = root / HIDDEN / stage
     called = time.time()
     with OwnerLock(base.with_suffix(".lock"), f"{stage} stage of {root}") as lock:
@@ -90,11 +91,6 @@ def run_stage(
             if other != done:
                 shutil.rmtree(other, ignore_errors=True)
     return fresh
-
-
-def _refuse_merged(root: Path) -> None:
-    if (root / ORIGIN).exists():
-        raise StateError(f"The run {root} was merged from a bank, and no job changes it: {MAKE_HERE}.")
 
 
 def _publish(done: Path, root: Path, names: Sequence[str], optional: Sequence[str]) -> None:

@@ -38,7 +38,8 @@ def write_frame(path: Path, frame: pd.DataFrame, metadata: Mapping[str, Any] | N
     ``metadata`` (JSON-like) goes into the file's footer under the key ``calgrid``.
     """
     with replacing(path) as temporary:
-        table = to_table(frame).replace_schema_metadata(_footer(metadata))
+        footer = {METADATA_KEY: json.dumps(dict(metadata), sort_keys=True)} if metadata else None
+        table = to_table(frame).replace_schema_metadata(footer)
         pq.write_table(table, temporary, **_options(table.schema))
 
 
@@ -46,10 +47,6 @@ def to_table(frame: pd.DataFrame) -> pa.Table:
     """Return a data frame as a table with dictionary-encoded strings; the index is dropped."""
     table = with_words(pa.Table.from_pandas(frame, preserve_index=False), encoded=True)
     return table.replace_schema_metadata(None)
-
-
-def _footer(metadata: Mapping[str, Any] | None) -> dict[bytes, str] | None:
-    return {METADATA_KEY: json.dumps(dict(metadata), sort_keys=True)} if metadata else None
 
 
 def _options(schema: pa.Schema) -> dict[str, Any]:

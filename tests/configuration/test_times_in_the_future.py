@@ -3,7 +3,7 @@
 import os
 import time
 
-from calgrid.storage.clock import clamp_future_mtimes
+from calgrid.configuration.repair import clamp_future_mtimes
 
 
 def file(folder, name, ahead):

@@ -1,7 +1,7 @@
-"""Banks: results of one laboratory in one zip file, for another one.
+"""Archives: results of one laboratory in one zip file, for another one.
 
-A bank lists the SHA-256 of all its files in ``SHA256SUMS``. Files are stored as they are (Parquet is compressed), in
-the order of their names and without times: equal results give equal bytes.
+``SHA256SUMS`` lists the SHA-256 of all its files. They are stored as they are (Parquet is compressed), in the order of
+their names and without times: equal results give equal bytes.
 """
 
 import hashlib
@@ -18,8 +18,8 @@ from calgrid.storage.atomic import flush, replacing, require_file
 from calgrid.storage.logits import read_column, read_table
 from calgrid.storage.records import sha256_of
 
-BANK, STUDY, RUNS, SPLITS, SUMS = "bank.json", "study.yaml", "runs.parquet", "splits.parquet", "SHA256SUMS"
-#: the form of banks; raised when a reader of old ones would misread new ones
+ABOUT, STUDY, RUNS, SPLITS, SUMS = "bank.json", "study.yaml", "runs.parquet", "splits.parquet", "SHA256SUMS"
+#: the form of archives; raised when a reader of old ones would misread new ones
 SCHEMA = 1
 #: columns of a logits file that say what its rows are
 _ROWS = ("index", "label", "shift", "severity")
@@ -29,73 +29,75 @@ _LINE = re.compile(rf"([0-9a-f]{{64}})  ({_MEMBER.pattern})", re.ASCII)
 _DAMAGED = (zipfile.BadZipFile, EOFError, ValueError, RuntimeError, OSError)
 
 
-def write_bank(path: Path, files: Mapping[str, Path], digests: Mapping[str, str]) -> None:
-    """Write a bank atomically.
+def write_archive(path: Path, files: Mapping[str, Path], digests: Mapping[str, str]) -> None:
+    """Write an archive atomically.
 
     Parameters
     ----------
-    files : name in the bank -> file.
+    files : name in the archive -> file.
     digests : SHA-256 of each.
     """
     sums = "".join(f"{digests[name]}  {name}\n" for name in sorted(files))
-    with replacing(path) as temporary, zipfile.ZipFile(temporary, "w") as bank:
+    with replacing(path) as temporary, zipfile.ZipFile(temporary, "w") as archive:
         for name in sorted([*files, SUMS]):
             entry = zipfile.ZipInfo(name)  # of 1980
             entry.external_attr, entry.create_system = 0o644 << 16, 3
             if name == SUMS:
-                bank.writestr(entry, sums)
+                archive.writestr(entry, sums)
                 continue
             entry.file_size = files[name].stat().st_size
-            with files[name].open("rb") as source, bank.open(entry, "w") as target:
+            with files[name].open("rb") as source, archive.open(entry, "w") as target:
                 shutil.copyfileobj(source, target, 2**20)
 
 
-def unpack_bank(path: Path, folder: Path) -> dict[str, str]:
-    """Unpack a bank into an empty folder; return the SHA-256 of each file, all of which were compared.
+def unpack_archive(path: Path, folder: Path) -> dict[str, str]:
+    """Unpack an archive into an empty folder; return the SHA-256 of each file, all of which were compared.
 
     Raises
     ------
-    DataError : the file is missing or no bank, or a file in it is damaged, missing or not listed; it is named.
+    DataError : the file is missing or no archive, or a file in it is damaged, missing or not listed; it is named.
     """
-    require_file(path, "bank")
+    require_file(path, "archive")
     try:
-        bank = zipfile.ZipFile(path)
+        archive = zipfile.ZipFile(path)
     except _DAMAGED as error:
         raise DataError(f"{path} is damaged or no zip file ({str(error).rstrip('.')}): fetch it again.") from None
-    with bank:
-        _unpack(bank, SUMS, path, folder)
+    with archive:
+        _unpack(archive, SUMS, path, folder)
         lines = (folder / SUMS).read_text(encoding="utf-8", errors="replace").splitlines()
         found = [_LINE.fullmatch(line) for line in lines]
         sums = {match[2]: match[1] for match in found if match}
-        if None in found or len(sums) != len(lines) or sorted([*sums, SUMS]) != sorted(bank.namelist()):
+        if None in found or len(sums) != len(lines) or sorted([*sums, SUMS]) != sorted(archive.namelist()):
             raise DataError(f"{path} does not hold the files that its {SUMS} lists: fetch it again.")
         for name, digest in sums.items():
-            _unpack(bank, name, path, folder)
+            _unpack(archive, name, path, folder)
             if sha256_of(folder / name) != digest:
                 raise DataError(f"{name} in {path} is damaged (it has not the SHA-256 of {SUMS}): fetch it again.")
     return sums
 
 
-def _unpack(bank: zipfile.ZipFile, name: str, path: Path, folder: Path) -> None:
-    """Write a file of a bank into the folder."""
+def _unpack(archive: zipfile.ZipFile, name: str, path: Path, folder: Path) -> None:
+    """Write a file of an archive into the folder."""
     target = folder / name
     target.parent.mkdir(parents=True, exist_ok=True)
     with target.open("wb") as file:
-        for block in _blocks(bank, name, path):
+        for block in _blocks(archive, name, path):
             file.write(block)
     flush(target)
 
 
-def _blocks(bank: zipfile.ZipFile, name: str, path: Path) -> Iterator[bytes]:
+def _blocks(archive: zipfile.ZipFile, name: str, path: Path) -> Iterator[bytes]:
     try:
-        entry = bank.getinfo(name)
-        if entry.compress_type != zipfile.ZIP_STORED:  # what is stored cannot grow beyond the size of the bank
+        entry = archive.getinfo(name)
+        if entry.compress_type != zipfile.ZIP_STORED:  # what is stored cannot grow beyond the size of the archive
             raise zipfile.BadZipFile("it is compressed")
-        with bank.open(entry) as content:
+        with archive.open(entry) as content:
             while block := content.read(2**20):
                 yield block
     except KeyError:
-        raise DataError(f"{path} is no bank of calgrid ({name} is missing): give what 'calgrid pack' wrote.") from None
+        raise DataError(
+            f"{path} is no archive of calgrid ({name} is missing): give what 'calgrid pack' wrote."
+        ) from None
     except _DAMAGED as error:
         reason = " ".join(str(error).split()).rstrip(".")
         raise DataError(f"{name} in {path} is damaged ({reason}): fetch it again.") from None
