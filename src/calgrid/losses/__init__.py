@@ -12,11 +12,11 @@ from calgrid import registry
 from calgrid.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from calgrid.losses.base import Loss, Terms
+    from calgrid.losses.base import Loss, LossTerms, Terms
 
-__all__ = ["Loss", "Terms", "build_loss"]
+__all__ = ["Loss", "LossTerms", "Terms", "build_loss"]
 
-__getattr__, __dir__ = lazy_names(__name__, dict.fromkeys(("Loss", "Terms"), "calgrid.losses.base"))
+__getattr__, __dir__ = lazy_names(__name__, dict.fromkeys(("Loss", "LossTerms", "Terms"), "calgrid.losses.base"))
 
 
 def build_loss(

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from calgrid.losses._samples import SampleRecord
 from calgrid.losses._terms import cross_entropy
-from calgrid.losses.base import Loss, Terms
+from calgrid.losses.base import Loss, LossTerms
 
 IndicatorName = Literal["nci_l1", "maxprob", "maxlogit", "const", "random"]
 GateName = Literal["learned", "positive", "negative"]
@@ -254,9 +254,7 @@ class FeDLaS(Loss):
         gate = self.gate(logits)
         return Modulation(norm, nci, gate, 2 * self.strength * (gate * (self.beta * nci)).sigmoid())
 
-    def compute(
-        self, logits: Tensor, labels: Tensor, features: Tensor | None, index: Tensor | None
-    ) -> tuple[Tensor, Terms]:
+    def compute(self, logits: Tensor, labels: Tensor, features: Tensor | None, index: Tensor | None) -> LossTerms:
         """Return the adaptively smoothed loss of logits (N, C), labels (N,) and features (N, d)."""
         log_probs = logits.log_softmax(dim=1)
         ce, regulariser = cross_entropy(log_probs, labels), self.regulariser(logits, log_probs)

@@ -1,7 +1,12 @@
-"""Per-sample terms that several losses are made of."""
+"""Terms that several losses are made of."""
 
 import torch
 from torch import Tensor
+
+#: keeps the slope of ``x ** gamma`` finite at x = 0 for gamma < 1 (0 * inf would be NaN); far below 1 - p in float32
+FLOOR = 1e-20
+#: width of the Laplacian kernel of MMCE in units of confidence, as in all official code
+KERNEL_WIDTH = 0.4
 
 
 def cross_entropy(log_probs: Tensor, labels: Tensor) -> Tensor:
@@ -33,3 +38,40 @@ def one_hot(labels: Tensor, num_classes: int) -> Tensor:
     """Indicator ``1[c = y]`` in float32: (N,) -> (N, C)."""
     zeros = torch.zeros(len(labels), num_classes, device=labels.device)
     return zeros.scatter_(1, labels.unsqueeze(1), 1.0)
+
+
+def complement(log_p: Tensor) -> Tensor:
+    """``1 - p`` from ``log p`` (N,), exact also where p rounds to 1."""
+    return -log_p.expm1()
+
+
+def modulation(base: Tensor, gamma: float | Tensor) -> Tensor:
+    """``base ** gamma`` for base (N,) in [0, inf), with finite gradients everywhere."""
+    return base.clamp_min(FLOOR).pow(gamma)
+
+
+def frequency_gap(probs: Tensor, labels: Tensor) -> Tensor:
+    """``(1/C) sum_c |mean_i p_ic - mean_i 1[y_i = c]|``, scalar, of probabilities (N, C) and labels (N,).
+
+    The factor 1/C makes the term small for many classes, and at N < C the batch frequencies are mostly noise.
+    """
+    return (probs.mean(dim=0) - one_hot(labels, probs.shape[1]).mean(dim=0)).abs().mean()
+
+
+def top_confidence(log_probs: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """Return confidence ``max_c p_c`` (N,) and correctness (N,) as 0.0 or 1.0, which carries no gradient."""
+    largest, predicted = log_probs.max(dim=1)
+    return largest.exp(), (predicted == labels).float()
+
+
+def kernel_form(left: Tensor, right: Tensor, pairs: Tensor) -> Tensor:
+    """``sum_ij a_i b_j k_ij``, scalar, of weights a, b (N,) and a kernel (N, N).
+
+    Not a matrix product, which a GPU may compute in TF32.
+    """
+    return (left * (pairs * right).sum(dim=1)).sum()
+
+
+def kernel(confidence: Tensor) -> Tensor:
+    """Laplacian kernel ``exp(-|k_i - k_j| / 0.4)`` (N, N) of confidences (N,); the gradient flows through it."""
+    return ((confidence.unsqueeze(0) - confidence.unsqueeze(1)).abs() / -KERNEL_WIDTH).exp()

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from calgrid.losses._terms import cross_entropy
-from calgrid.losses.base import Loss, Terms
+from calgrid.losses.base import Loss, LossTerms
 from calgrid.registry import register
 
 
@@ -57,9 +57,7 @@ class ACLS(Loss):
         self.lambda_pos, self.lambda_neg = lambda_pos, lambda_neg
         self.pos_gap = pos_gap
 
-    def compute(
-        self, logits: Tensor, labels: Tensor, features: Tensor | None, index: Tensor | None
-    ) -> tuple[Tensor, Terms]:
+    def compute(self, logits: Tensor, labels: Tensor, features: Tensor | None, index: Tensor | None) -> LossTerms:
         """Return the loss of logits (N, C) and labels (N,); parts ``ce``, ``positive`` and ``negative``."""
         ce = cross_entropy(logits.log_softmax(dim=1), labels).mean()
         if self.pos_gap == "raw":

@@ -3,9 +3,8 @@
 import torch
 from torch import Tensor
 
-from calgrid.losses._focal import complement, modulation
-from calgrid.losses._terms import cross_entropy
-from calgrid.losses.base import Loss, Terms
+from calgrid.losses._terms import complement, cross_entropy, modulation
+from calgrid.losses.base import Loss, LossTerms
 from calgrid.registry import register
 
 
@@ -68,9 +67,7 @@ class AdaFocal(Loss):
         self.register_buffer("gammas", torch.full((num_bins,), gamma_init, dtype=torch.float64))
         self.register_buffer("edges", torch.linspace(0, 1, num_bins + 1, dtype=torch.float64))
 
-    def compute(
-        self, logits: Tensor, labels: Tensor, features: Tensor | None, index: Tensor | None
-    ) -> tuple[Tensor, Terms]:
+    def compute(self, logits: Tensor, labels: Tensor, features: Tensor | None, index: Tensor | None) -> LossTerms:
         """Return the loss of logits (N, C) and labels (N,); parts ``focal``, the plain ``ce`` and mean ``gamma``."""
         ce = cross_entropy(logits.log_softmax(dim=1), labels)
         gamma = self.exponents((-ce).exp().detach())

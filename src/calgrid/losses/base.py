@@ -12,6 +12,8 @@ from calgrid.errors import ConfigError, DataError
 from calgrid.losses._history import PerSample
 
 Terms = dict[str, Tensor]
+#: a loss, and its terms by name
+LossTerms = tuple[Tensor, Terms]
 INTEGERS = frozenset({torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64})
 
 
@@ -100,9 +102,7 @@ class Loss(nn.Module):
         self.last_terms = {name: value.detach() for name, value in parts.items()}
         return total * len(labels) if self.reduction == "sum" else total
 
-    def compute(
-        self, logits: Tensor, labels: Tensor, features: Tensor | None, index: Tensor | None
-    ) -> tuple[Tensor, Terms]:
+    def compute(self, logits: Tensor, labels: Tensor, features: Tensor | None, index: Tensor | None) -> LossTerms:
         """Return the batch mean of the loss and its terms by name, from checked float32 inputs."""
         raise NotImplementedError(f"{type(self).__name__} does not define compute().")
 

@@ -3,7 +3,7 @@
 from torch import Tensor
 
 from calgrid.losses._terms import one_hot
-from calgrid.losses.base import Loss, Terms
+from calgrid.losses.base import Loss, LossTerms
 from calgrid.registry import register
 
 
@@ -21,9 +21,7 @@ class BrierLoss(Loss):
     official scripts lower the learning rate on Tiny-ImageNet to 0.035 and train two cells for longer.
     """
 
-    def compute(
-        self, logits: Tensor, labels: Tensor, features: Tensor | None, index: Tensor | None
-    ) -> tuple[Tensor, Terms]:
+    def compute(self, logits: Tensor, labels: Tensor, features: Tensor | None, index: Tensor | None) -> LossTerms:
         """Return the mean Brier score of logits (N, C) and labels (N,)."""
         errors = logits.softmax(dim=1) - one_hot(labels, self.num_classes)
         total = errors.square().sum(dim=1).mean()

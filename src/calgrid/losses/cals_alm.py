@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from calgrid.losses._terms import cross_entropy
-from calgrid.losses.base import Loss, Terms
+from calgrid.losses.base import Loss, LossTerms
 from calgrid.registry import register
 
 #: range of the multipliers in the official code
@@ -76,9 +76,7 @@ class AugmentedLagrangian(Loss):
         self.register_buffer("previous", torch.zeros(num_classes))
         self.register_buffer("has_previous", torch.tensor(False))
 
-    def compute(
-        self, logits: Tensor, labels: Tensor, features: Tensor | None, index: Tensor | None
-    ) -> tuple[Tensor, Terms]:
+    def compute(self, logits: Tensor, labels: Tensor, features: Tensor | None, index: Tensor | None) -> LossTerms:
         """Return the loss of logits (N, C) and labels (N,); parts ``ce``, ``penalty`` and mean ``constraint``."""
         ce = cross_entropy(logits.log_softmax(dim=1), labels).mean()
         constraint = self.constraint(logits)

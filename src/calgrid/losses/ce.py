@@ -3,7 +3,7 @@
 from torch import Tensor
 
 from calgrid.losses._terms import cross_entropy
-from calgrid.losses.base import Loss, Terms
+from calgrid.losses.base import Loss, LossTerms
 from calgrid.registry import register
 
 
@@ -17,9 +17,7 @@ from calgrid.registry import register
 class CrossEntropy(Loss):
     """Cross-entropy ``mean_i -log p_iy``."""
 
-    def compute(
-        self, logits: Tensor, labels: Tensor, features: Tensor | None, index: Tensor | None
-    ) -> tuple[Tensor, Terms]:
+    def compute(self, logits: Tensor, labels: Tensor, features: Tensor | None, index: Tensor | None) -> LossTerms:
         """Return the mean negative log-likelihood of logits (N, C) and labels (N,)."""
         total = cross_entropy(logits.log_softmax(dim=1), labels).mean()
         return total, {"ce": total}

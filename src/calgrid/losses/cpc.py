@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from calgrid.losses._terms import cross_entropy, one_hot
-from calgrid.losses.base import Loss, Terms
+from calgrid.losses.base import Loss, LossTerms
 from calgrid.registry import register
 
 #: entries of one (n, C, C) block of pairs, 4 MiB in float32: a larger batch is cut into as many as it takes
@@ -41,9 +41,7 @@ class PairwiseConstraints(Loss):
         super().__init__(num_classes)
         self.lambda_d, self.lambda_e = lambda_d, lambda_e
 
-    def compute(
-        self, logits: Tensor, labels: Tensor, features: Tensor | None, index: Tensor | None
-    ) -> tuple[Tensor, Terms]:
+    def compute(self, logits: Tensor, labels: Tensor, features: Tensor | None, index: Tensor | None) -> LossTerms:
         """Return the loss of logits (N, C) and labels (N,); parts ``ce``, ``discrimination`` and ``equality``."""
         ce = cross_entropy(logits.log_softmax(dim=1), labels).mean()
         others = 1 - one_hot(labels, self.num_classes)

@@ -9,7 +9,7 @@ from torch import Tensor
 from calgrid.errors import DataError
 from calgrid.losses._history import PerSample
 from calgrid.losses._terms import cross_entropy, entropy
-from calgrid.losses.base import Loss, Terms
+from calgrid.losses.base import Loss, LossTerms
 from calgrid.registry import register
 
 
@@ -57,9 +57,7 @@ class CorrectnessRanking(Loss):
         self.counts = PerSample(dtype=torch.int32)
         self.register_buffer("max_count", torch.ones((), dtype=torch.int64))
 
-    def compute(
-        self, logits: Tensor, labels: Tensor, features: Tensor | None, index: Tensor | None
-    ) -> tuple[Tensor, Terms]:
+    def compute(self, logits: Tensor, labels: Tensor, features: Tensor | None, index: Tensor | None) -> LossTerms:
         """Return the loss of logits (N, C), labels and index (N,); parts ``ce`` and ``ranking``."""
         log_probs = logits.log_softmax(dim=1)
         ce = cross_entropy(log_probs, labels).mean()

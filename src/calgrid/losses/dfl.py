@@ -2,9 +2,8 @@
 
 from torch import Tensor
 
-from calgrid.losses._focal import complement, modulation
-from calgrid.losses._terms import cross_entropy
-from calgrid.losses.base import Loss, Terms
+from calgrid.losses._terms import complement, cross_entropy, modulation
+from calgrid.losses.base import Loss, LossTerms
 from calgrid.registry import register
 
 
@@ -42,9 +41,7 @@ class DualFocalLoss(Loss):
         super().__init__(num_classes)
         self.gamma = gamma
 
-    def compute(
-        self, logits: Tensor, labels: Tensor, features: Tensor | None, index: Tensor | None
-    ) -> tuple[Tensor, Terms]:
+    def compute(self, logits: Tensor, labels: Tensor, features: Tensor | None, index: Tensor | None) -> LossTerms:
         """Return the dual focal loss of logits (N, C) and labels (N,); parts ``focal`` and the plain ``ce``."""
         log_probs = logits.log_softmax(dim=1)
         ce = cross_entropy(log_probs, labels)

@@ -5,7 +5,7 @@ from typing import Literal
 from torch import Tensor
 
 from calgrid.losses._terms import cross_entropy, entropy
-from calgrid.losses.base import Loss, Terms
+from calgrid.losses.base import Loss, LossTerms
 from calgrid.registry import register
 
 
@@ -40,9 +40,7 @@ class EntropyConfidencePenalty(Loss):
         self.beta = beta
         self.scale = 1.0 if entropy_reduction == "sum" else 1.0 / num_classes
 
-    def compute(
-        self, logits: Tensor, labels: Tensor, features: Tensor | None, index: Tensor | None
-    ) -> tuple[Tensor, Terms]:
+    def compute(self, logits: Tensor, labels: Tensor, features: Tensor | None, index: Tensor | None) -> LossTerms:
         """Return the penalised cross-entropy of logits (N, C) and labels (N,); parts ``ce`` and ``entropy``."""
         log_probs = logits.log_softmax(dim=1)
         ce, reward = cross_entropy(log_probs, labels).mean(), self.scale * entropy(log_probs).mean()

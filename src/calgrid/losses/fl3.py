@@ -2,9 +2,8 @@
 
 from torch import Tensor
 
-from calgrid.losses._focal import complement, modulation
-from calgrid.losses._terms import cross_entropy
-from calgrid.losses.base import Loss, Terms
+from calgrid.losses._terms import complement, cross_entropy, modulation
+from calgrid.losses.base import Loss, LossTerms
 from calgrid.registry import register
 
 
@@ -30,9 +29,7 @@ class FocalLoss(Loss):
         super().__init__(num_classes)
         self.gamma = gamma
 
-    def compute(
-        self, logits: Tensor, labels: Tensor, features: Tensor | None, index: Tensor | None
-    ) -> tuple[Tensor, Terms]:
+    def compute(self, logits: Tensor, labels: Tensor, features: Tensor | None, index: Tensor | None) -> LossTerms:
         """Return the focal loss of logits (N, C) and labels (N,); parts ``focal`` and the plain ``ce``."""
         ce = cross_entropy(logits.log_softmax(dim=1), labels)
         total = (modulation(complement(-ce), self.gamma) * ce).mean()

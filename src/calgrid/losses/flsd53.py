@@ -3,9 +3,8 @@
 import torch
 from torch import Tensor
 
-from calgrid.losses._focal import complement, modulation
-from calgrid.losses._terms import cross_entropy
-from calgrid.losses.base import Loss, Terms
+from calgrid.losses._terms import complement, cross_entropy, modulation
+from calgrid.losses.base import Loss, LossTerms
 from calgrid.registry import register
 
 
@@ -36,9 +35,7 @@ class SampleDependentFocalLoss(Loss):
         super().__init__(num_classes)
         self.gamma, self.gamma_hard, self.threshold = gamma, gamma_hard, threshold
 
-    def compute(
-        self, logits: Tensor, labels: Tensor, features: Tensor | None, index: Tensor | None
-    ) -> tuple[Tensor, Terms]:
+    def compute(self, logits: Tensor, labels: Tensor, features: Tensor | None, index: Tensor | None) -> LossTerms:
         """Return the focal loss of logits (N, C) and labels (N,); parts ``focal`` and the plain ``ce``."""
         ce = cross_entropy(logits.log_softmax(dim=1), labels)
         gamma = torch.where((-ce).exp() < self.threshold, self.gamma_hard, self.gamma)

@@ -3,7 +3,7 @@
 from torch import Tensor
 
 from calgrid.losses._terms import cross_entropy, uniform_cross_entropy
-from calgrid.losses.base import Loss, Terms
+from calgrid.losses.base import Loss, LossTerms
 from calgrid.registry import register
 
 
@@ -31,9 +31,7 @@ class LabelSmoothing(Loss):
         super().__init__(num_classes)
         self.alpha = alpha
 
-    def compute(
-        self, logits: Tensor, labels: Tensor, features: Tensor | None, index: Tensor | None
-    ) -> tuple[Tensor, Terms]:
+    def compute(self, logits: Tensor, labels: Tensor, features: Tensor | None, index: Tensor | None) -> LossTerms:
         """Return the smoothed cross-entropy of logits (N, C) and labels (N,); parts ``ce`` and ``uniform``."""
         log_probs = logits.log_softmax(dim=1)
         ce, uniform = cross_entropy(log_probs, labels).mean(), uniform_cross_entropy(log_probs).mean()

@@ -3,7 +3,7 @@
 from torch import Tensor
 
 from calgrid.losses._terms import cross_entropy, margin_excess
-from calgrid.losses.base import Loss, Terms
+from calgrid.losses.base import Loss, LossTerms
 from calgrid.registry import register
 
 
@@ -36,9 +36,7 @@ class MarginLabelSmoothing(Loss):
         super().__init__(num_classes)
         self.margin, self.lambda_ = margin, lambda_
 
-    def compute(
-        self, logits: Tensor, labels: Tensor, features: Tensor | None, index: Tensor | None
-    ) -> tuple[Tensor, Terms]:
+    def compute(self, logits: Tensor, labels: Tensor, features: Tensor | None, index: Tensor | None) -> LossTerms:
         """Return cross-entropy plus penalty of logits (N, C) and labels (N,); parts ``ce`` and ``margin``."""
         ce = cross_entropy(logits.log_softmax(dim=1), labels).mean()
         margin = margin_excess(logits, self.margin).mean()

@@ -2,10 +2,8 @@
 
 from torch import Tensor
 
-from calgrid.losses._focal import complement, modulation
-from calgrid.losses._mdca import frequency_gap
-from calgrid.losses._terms import cross_entropy
-from calgrid.losses.base import Loss, Terms
+from calgrid.losses._terms import complement, cross_entropy, frequency_gap, modulation
+from calgrid.losses.base import Loss, LossTerms
 from calgrid.registry import register
 
 
@@ -33,9 +31,7 @@ class FocalMDCA(Loss):
         super().__init__(num_classes)
         self.beta, self.gamma = beta, gamma
 
-    def compute(
-        self, logits: Tensor, labels: Tensor, features: Tensor | None, index: Tensor | None
-    ) -> tuple[Tensor, Terms]:
+    def compute(self, logits: Tensor, labels: Tensor, features: Tensor | None, index: Tensor | None) -> LossTerms:
         """Return FL+MDCA of logits (N, C) and labels (N,); parts ``focal``, ``mdca`` and the plain ``ce``."""
         log_probs = logits.log_softmax(dim=1)
         ce = cross_entropy(log_probs, labels)

@@ -2,9 +2,8 @@
 
 from torch import Tensor
 
-from calgrid.losses._mdca import frequency_gap
-from calgrid.losses._terms import cross_entropy
-from calgrid.losses.base import Loss, Terms
+from calgrid.losses._terms import cross_entropy, frequency_gap
+from calgrid.losses.base import Loss, LossTerms
 from calgrid.registry import register
 
 
@@ -30,9 +29,7 @@ class CrossEntropyMDCA(Loss):
         super().__init__(num_classes)
         self.beta = beta
 
-    def compute(
-        self, logits: Tensor, labels: Tensor, features: Tensor | None, index: Tensor | None
-    ) -> tuple[Tensor, Terms]:
+    def compute(self, logits: Tensor, labels: Tensor, features: Tensor | None, index: Tensor | None) -> LossTerms:
         """Return NLL+MDCA of logits (N, C) and labels (N,); parts ``ce`` and ``mdca``."""
         log_probs = logits.log_softmax(dim=1)
         ce = cross_entropy(log_probs, labels).mean()

@@ -2,9 +2,8 @@
 
 from torch import Tensor
 
-from calgrid.losses._mmce import kernel, kernel_form, top_confidence
-from calgrid.losses._terms import cross_entropy
-from calgrid.losses.base import Loss, Terms
+from calgrid.losses._terms import cross_entropy, kernel, kernel_form, top_confidence
+from calgrid.losses.base import Loss, LossTerms
 from calgrid.registry import register
 
 
@@ -32,9 +31,7 @@ class MMCE(Loss):
         super().__init__(num_classes)
         self.lambda_ = lambda_
 
-    def compute(
-        self, logits: Tensor, labels: Tensor, features: Tensor | None, index: Tensor | None
-    ) -> tuple[Tensor, Terms]:
+    def compute(self, logits: Tensor, labels: Tensor, features: Tensor | None, index: Tensor | None) -> LossTerms:
         """Return cross-entropy plus MMCE of logits (N, C) and labels (N,); parts ``ce`` and ``mmce``."""
         log_probs = logits.log_softmax(dim=1)
         ce = cross_entropy(log_probs, labels).mean()

@@ -5,9 +5,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from calgrid.losses._mmce import kernel, kernel_form, top_confidence
-from calgrid.losses._terms import cross_entropy
-from calgrid.losses.base import Loss, Terms
+from calgrid.losses._terms import cross_entropy, kernel, kernel_form, top_confidence
+from calgrid.losses.base import Loss, LossTerms
 from calgrid.registry import register
 
 #: keeps the slope of the square root finite, as in the official code
@@ -44,9 +43,7 @@ class WeightedMMCE(Loss):
         self.lambda_ = lambda_
         self.norm = norm
 
-    def compute(
-        self, logits: Tensor, labels: Tensor, features: Tensor | None, index: Tensor | None
-    ) -> tuple[Tensor, Terms]:
+    def compute(self, logits: Tensor, labels: Tensor, features: Tensor | None, index: Tensor | None) -> LossTerms:
         """Return cross-entropy plus weighted MMCE of logits (N, C) and labels (N,); parts ``ce`` and ``mmce``."""
         log_probs = logits.log_softmax(dim=1)
         ce = cross_entropy(log_probs, labels).mean()

@@ -3,7 +3,7 @@
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from calgrid.losses import Loss, Terms
+from calgrid.losses import Loss, LossTerms
 from calgrid.registry import register
 
 
@@ -22,9 +22,7 @@ class MyComponent(Loss):
         super().__init__(num_classes)
         self.weight = weight
 
-    def compute(
-        self, logits: Tensor, labels: Tensor, features: Tensor | None, index: Tensor | None
-    ) -> tuple[Tensor, Terms]:
+    def compute(self, logits: Tensor, labels: Tensor, features: Tensor | None, index: Tensor | None) -> LossTerms:
         """Return the mean loss of logits (N, K) and labels (N,), and its terms for the history."""
         ce = cross_entropy(logits, labels)
         penalty = logits.square().mean()
