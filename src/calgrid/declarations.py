@@ -39,9 +39,7 @@ class Module:
     def literal(self, node: ast.expr) -> Any:
         """Return the value of an expression of literals and of constants of modules of this package and of plugins.
 
-        Raises
-        ------
-        ValueError : it is anything else.
+        Raises ValueError: it is anything else.
         """
         if isinstance(node, ast.Name):
             if node.id in self.constants:

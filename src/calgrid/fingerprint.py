@@ -69,10 +69,8 @@ def code_digest(roots: tuple[str, ...]) -> str:
 def closure(roots: Iterable[str]) -> set[str]:
     """All modules of calgrid and of plugins that ``roots`` import, themselves included, neutral ones left out.
 
-    Raises
-    ------
-    FileNotFoundError : a root does not exist; its fingerprint would be that of nothing.
-    ConfigError : a module is not valid Python.
+    Raises FileNotFoundError: a root does not exist; its fingerprint would be that of nothing. ConfigError: a module is
+    not valid Python.
     """
     found: set[str] = set()
     waiting = list(roots)

@@ -51,9 +51,8 @@ def own_metrics(names: Iterable[str] | None = None) -> list[Metric]:
 def check_metric(name: str, n_classes: Iterable[int]) -> None:
     """Import the file of a metric of a plugin, and compute it on random predictions of these numbers of classes.
 
-    Raises
-    ------
-    ConfigError : it cannot be imported or computed, or its value is no number or not within the bounds of its unit.
+    Raises ConfigError: it cannot be imported or computed, or its value is no number or not within the bounds of its
+    unit.
     """
     metric = find_metric(name)
     registry.load("metric", name)

@@ -57,13 +57,11 @@ def cached(function: Callable[P, R]) -> Callable[P, R]:
 def use(folders: Iterable[str | Path], where: str = "plugins") -> None:
     """Look for components in these folders too, in the place of those that an earlier call named.
 
+    Raises ConfigError: a folder is no plugin, or has the name of another package.
+
     Parameters
     ----------
     folders : relative to the current folder. where : what names them, in messages.
-
-    Raises
-    ------
-    ConfigError : a folder is no plugin, or has the name of another package.
     """
     global _configured  # noqa: PLW0603  (what is imported is a matter of the process)
     before = _configured

@@ -300,9 +300,7 @@ Spec = TypeVar("Spec", bound=JobSpec | Manifest)
 def checked(found: Any, kind: type[Spec], what: str) -> Spec:
     """Return what was read from JSON as a specification of this kind.
 
-    Raises
-    ------
-    ConfigError : it is no JSON object, or lacks a key; the message begins with ``what`` it is.
+    Raises ConfigError: it is no JSON object, or lacks a key; the message begins with ``what`` it is.
     """
     if not isinstance(found, Mapping):
         raise ConfigError(f"{what} must be a JSON object, got {type(found).__name__}.")

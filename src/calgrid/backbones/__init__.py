@@ -22,17 +22,15 @@ __getattr__, __dir__ = lazy_names(__name__, {"Backbone": "calgrid.backbones.base
 def build_backbone(id: str, num_classes: int, pretrained: bool = False) -> "Backbone":
     """Build a network with freshly drawn weights (global torch generator; seed it before).
 
+    Raises ConfigError: unknown ``id``, fewer than two classes, or ``pretrained`` where no weights are published.
+    DataError: published weights are not there and cannot be downloaded, or are not the right ones.
+
     Parameters
     ----------
     id : registered identifier, for example ``"resnet20"``, or ``"timm/"`` and the name of a model of timm.
     num_classes : K, at least 2.
     pretrained : start from published weights; only for backbones registered with ``pretrained=True``. Their head is
         kept where it has K classes, else it is new.
-
-    Raises
-    ------
-    ConfigError : unknown ``id``, fewer than two classes, or ``pretrained`` where no weights are published.
-    DataError : published weights are not there and cannot be downloaded, or are not the right ones.
     """
     spec = describe(id)
     if num_classes < 2:

@@ -24,9 +24,7 @@ NEAR = 3
 def describe(id: str, where: str = "") -> registry.ComponentSpec:
     """Return what is registered of a backbone, or of the library that has it (``timm/resnet50``).
 
-    Raises
-    ------
-    ConfigError : there is no such backbone; names near ones.
+    Raises ConfigError: there is no such backbone; names near ones.
     """
     spec = registry.spec("backbone", id, where)
     if spec.info.get("library", False):
@@ -38,9 +36,7 @@ def describe(id: str, where: str = "") -> registry.ComponentSpec:
 def measured(id: str, where: str = "") -> registry.ComponentSpec:
     """Return what :func:`describe` does, with the facts that the file does not give measured, which needs torch.
 
-    Raises
-    ------
-    ConfigError : there is no such backbone, or it cannot be built or does not take the images that it names.
+    Raises ConfigError: there is no such backbone, or it cannot be built or does not take the images that it names.
     """
     spec = describe(id, where)
     if spec.info.get("library", False) or all(name in spec.info for name in MEASURED):

@@ -34,9 +34,7 @@ BLOCKS = (1, 2, 3, 4)
 def read_checkpoint(path: Path) -> State:
     """Return the tensors of a published file, without the wrapper's name.
 
-    Raises
-    ------
-    DataError : it holds anything but named tensors.
+    Raises DataError: it holds anything but named tensors.
     """
     try:
         state = torch.load(path, map_location="cpu", weights_only=True)
@@ -50,9 +48,7 @@ def read_checkpoint(path: Path) -> State:
 def load_checkpoint(model: Backbone, path: Path) -> None:
     """Load a published file into our network of the same architecture.
 
-    Raises
-    ------
-    DataError : it is damaged, or the checkpoint of another network.
+    Raises DataError: it is damaged, or the checkpoint of another network.
     """
     theirs = read_checkpoint(path)
     try:

@@ -17,13 +17,11 @@ IMAGES, CLASSES = 2, 10
 def measure(build: Callable[[int], Backbone], image_size: int, where: str) -> dict[str, Any]:
     """Return ``parameters``, ``num_features``, ``macs``, ``activations``, ``min_size``, and ``max_size`` if it has one.
 
+    Raises ConfigError: the network cannot be built, or does not take such images.
+
     Parameters
     ----------
     build : makes the network for a number of classes. image_size : side in pixels. where : its file, in messages.
-
-    Raises
-    ------
-    ConfigError : the network cannot be built, or does not take such images.
     """
     try:
         with torch.device("meta"):

@@ -38,10 +38,8 @@ class TimmBackbone(Backbone):
 def create(name: str, num_classes: int, pretrained: bool) -> Any:
     """Build a model of timm.
 
-    Raises
-    ------
-    ConfigError : there are no such weights.
-    DataError : its published weights are neither in the cache nor can be downloaded.
+    Raises ConfigError: there are no such weights. DataError: its published weights are neither in the cache nor can be
+    downloaded.
     """
     try:
         published = timm.get_pretrained_cfg(name)

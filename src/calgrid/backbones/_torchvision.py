@@ -70,9 +70,7 @@ def weights_folder() -> Path:
 def read_weights(file: PublishedFile, folder: Path) -> dict[str, Tensor]:
     """Return the tensors of a published file, after downloading it if it is not in the folder.
 
-    Raises
-    ------
-    DataError : it is not there and cannot be downloaded, or it is not the published file.
+    Raises DataError: it is not there and cannot be downloaded, or it is not the published file.
     """
     path = download(file, folder)
     try:

@@ -190,9 +190,7 @@ class GroupCalibrator(Calibrator):
     ) -> tuple[int, Counter[str]]:
         """Set the parameters ``(U, G, P)`` of the groups' calibrators.
 
-        Returns
-        -------
-        How many groups have one of their own, and their warnings with the number of groups of each.
+        Returns how many groups have one of their own, and their warnings with the number of groups of each.
         """
         self.parameters = np.tile(self._fit_group(logits, labels)[0], (self.n_partitions, self.n_groups, 1))
         fitted, warned = 0, Counter[str]()

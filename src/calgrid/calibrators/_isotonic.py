@@ -29,15 +29,12 @@ def fit_isotonic(scores: Array, correct: NDArray[np.bool_], n_samples: int) -> t
     """Fit a non-decreasing map from scores to the share of correct predictions by pooling adjacent violators.
 
     Scores closer than 1e-15 count as one. Read the map with ``np.interp``: linear between the points, constant outside.
+    Returns the ascending scores ``(P,)`` and values ``(P,)``.
 
     Parameters
     ----------
     scores : ``(M,)``. correct : bool ``(M,)``.
     n_samples : N; the values are kept in ``[1 / (N + 1), N / (N + 1)]``.
-
-    Returns
-    -------
-    Ascending scores ``(P,)`` and values ``(P,)``.
     """
     order = np.argsort(scores, kind="stable")
     ordered, correct = scores[order], correct[order]

@@ -64,9 +64,7 @@ class _History:
 def minimise_each(objective: Objective, start: Array, max_iterations: int) -> tuple[Array, Array, int]:
     """Minimise U problems from ``start`` ``(U, P)`` by L-BFGS with backtracking.
 
-    Returns
-    -------
-    Parameters ``(U, P)`` and losses ``(U,)`` where each problem stopped, and how many did not converge.
+    Returns the parameters ``(U, P)`` and losses ``(U,)`` where each problem stopped, and how many did not converge.
     """
     parameters, which = start.copy(), np.arange(len(start))
     loss, gradient = objective(parameters, which)

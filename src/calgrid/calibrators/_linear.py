@@ -178,6 +178,9 @@ def fit_linear(
 ) -> tuple[LinearMap, dict[str, Any]]:
     """Minimise ``mean NLL + sum R (W - W_0)^2 + r sum b^2``, which is convex, by Newton's method.
 
+    Returns the map, and for a ``fit_history`` ``loss`` (with penalty), ``nll``, ``iterations``, ``gradient_norm``
+    (largest component of the gradient, of those that no bound holds) and ``warnings``.
+
     Parameters
     ----------
     inputs : finite x ``(N, K)``.
@@ -187,11 +190,6 @@ def fit_linear(
     bounds : least and largest weight, each of the weight's shape; equal ones fix an entry.
     centre : a linear projection that every bias goes through.
     tolerance : largest component of the gradient at the end.
-
-    Returns
-    -------
-    The map, and for a ``fit_history`` ``loss`` (with penalty), ``nll``, ``iterations``, ``gradient_norm`` (largest
-    component of the gradient, of those that no bound holds) and ``warnings``.
     """
     design = DiagonalDesign(inputs) if start.weight.ndim == 1 else FullDesign(inputs)
     ridge = np.column_stack([np.broadcast_to(weight_ridge, start.weight.shape), np.full(len(start.bias), bias_ridge)])

@@ -27,9 +27,7 @@ def row_blocks(n_samples: int, n_classes: int, size: int = BLOCK) -> list[slice]
 def possible_labels(logits: Array, labels: NDArray[np.int64]) -> NDArray[np.bool_]:
     """Return which samples ``(N,)`` have a label of finite logit; the loss of others is infinite at every temperature.
 
-    Raises
-    ------
-    DataError : none has.
+    Raises DataError: none has.
     """
     possible = logits[np.arange(len(labels)), labels] > -np.inf
     if not possible.any():
@@ -76,16 +74,13 @@ def top_label_map(logits: Array, target: Array) -> Array:
     """Give the predicted class the probability ``target`` and share the rest as the softmax does.
 
     The other classes are multiplied by ``(1 - q) / (1 - p)``; where ``1 - p`` is below 1e-12 they share ``1 - q``
-    evenly. The row is never renormalised: that would undo the map.
+    evenly. The row is never renormalised: that would undo the map. Returns probabilities ``(N, K)``. The predicted
+    class may change where q is small.
 
     Parameters
     ----------
     logits : ``(N, K)`` with row maximum 0.
     target : ``(N,)`` q in [0, 1].
-
-    Returns
-    -------
-    Probabilities ``(N, K)``. The predicted class may change where q is small.
     """
     rows, predicted = np.arange(len(logits)), logits.argmax(axis=1)
     others = np.exp(logits)
@@ -103,15 +98,12 @@ def top_label_map(logits: Array, target: Array) -> Array:
 def logits_from_probabilities(probabilities: Any) -> Array:
     """Return logits ``(N, K)``, float64, whose softmax is ``probabilities``; for callers who know they have those.
 
-    Nothing in this package guesses from the values whether numbers are logits or probabilities.
+    Nothing in this package guesses from the values whether numbers are logits or probabilities. Raises DataError: not
+    ``(N, K)``, values outside [0, 1], or rows that do not sum to 1.
 
     Parameters
     ----------
     probabilities : ``(N, K)``, each row summing to 1 within 0.01; zeros become ln of the smallest normal float32.
-
-    Raises
-    ------
-    DataError : not ``(N, K)``, values outside [0, 1], or rows that do not sum to 1.
     """
     array = np.asarray(probabilities, dtype=np.float64)
     if array.ndim != 2:

@@ -113,16 +113,12 @@ def fit_temperature(logits: Array, labels: NDArray[np.int64]) -> TemperatureFit:
     """Minimise the NLL of ``softmax(beta z)`` over beta in [0.01, 20] by bracketed Newton iterations.
 
     Starts from beta = 1 and replaces a step that leaves the bracket by geometric bisection. Where the loss is flat
-    at 1 (all logits equal, or all labels certain) beta stays 1.
+    at 1 (all logits equal, or all labels certain) beta stays 1. Raises DataError: every label's logit is -inf.
 
     Parameters
     ----------
     logits : ``(N, K)`` float64 with row maximum 0; -inf allowed.
     labels : ``(N,)``.
-
-    Raises
-    ------
-    DataError : every label's logit is -inf.
     """
     likelihood = _Likelihood(logits, labels)
     beta, (slope, curvature) = 1.0, likelihood.derivatives(1.0)

@@ -24,16 +24,12 @@ def check_logits(logits: Any, n_classes: int | None = None) -> NDArray[np.float6
     """Return logits ``(N, K)`` as float64 minus their row maximum: values in [-1e100, 0], or -inf.
 
     Logits mean the same up to a constant a row; without the maximum no exponential overflows. -inf stands for a
-    class that is impossible.
+    class that is impossible. Raises DataError: wrong shape or type, NaN, +inf, or a row without a finite logit.
 
     Parameters
     ----------
     logits : ``(N, K)`` real numbers, N >= 1, K >= 2; tensors too.
     n_classes : the K that is required, if any.
-
-    Raises
-    ------
-    DataError : wrong shape or type, NaN, +inf, or a row without a finite logit.
     """
     array = _array(logits, "logits")
     if array.ndim != 2 or array.shape[0] < 1 or array.shape[1] < 2:
@@ -59,9 +55,7 @@ def check_logits(logits: Any, n_classes: int | None = None) -> NDArray[np.float6
 def check_labels(labels: Any, n_samples: int, n_classes: int) -> NDArray[np.int64]:
     """Return labels ``(N,)`` as int64.
 
-    Raises
-    ------
-    DataError : not integers, another length than the logits, or a class outside [0, K).
+    Raises DataError: not integers, another length than the logits, or a class outside [0, K).
     """
     array = _array(labels, "labels")
     if array.shape != (n_samples,):
@@ -78,9 +72,7 @@ def check_labels(labels: Any, n_samples: int, n_classes: int) -> NDArray[np.int6
 def check_features(features: Any, n_samples: int, width: int | None = None) -> NDArray[np.float64]:
     """Return penultimate features ``(N, d)`` as float64.
 
-    Raises
-    ------
-    DataError : not ``(N, d)``, another ``width`` than at the fit, or not finite.
+    Raises DataError: not ``(N, d)``, another ``width`` than at the fit, or not finite.
     """
     array = _array(features, "features", np.float64)
     if array.ndim != 2 or len(array) != n_samples or array.shape[1] < 1:
@@ -97,9 +89,7 @@ def check_features(features: Any, n_samples: int, width: int | None = None) -> N
 def check_head(head: Any, n_classes: int, width: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return the last layer as float64 weight ``(K, d)`` and bias ``(K,)``.
 
-    Raises
-    ------
-    DataError : not a pair of arrays of these shapes, or not finite.
+    Raises DataError: not a pair of arrays of these shapes, or not finite.
     """
     if not isinstance(head, (tuple, list)) or len(head) != 2:
         raise DataError("head must be the pair (weight, bias) of the model's last layer.")

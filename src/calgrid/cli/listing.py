@@ -115,9 +115,7 @@ def check(options: argparse.Namespace) -> None:
 def read_study(path: Path, data_root: Path | None = None) -> Study:
     """Read a configuration file and expand it; ``data_root`` takes the place of the one that it names.
 
-    Raises
-    ------
-    ConfigError : the file cannot be read as keys and values, or asks for something that does not exist.
+    Raises ConfigError: the file cannot be read as keys and values, or asks for something that does not exist.
     """
     chosen = {} if data_root is None else {"data_root": str(data_root)}
     return Study({**read_configuration(path), **chosen}, home())

@@ -39,13 +39,11 @@ NONE: Mapping[str, Any] = MappingProxyType({})
 class ComponentCatalog:
     """All components of one kind that a configuration can name.
 
+    Raises ConfigError: a variant has the name of a registered component, or an unknown base or option.
+
     Parameters
     ----------
     variants : name -> {"base": registered id, option: value, ...}.
-
-    Raises
-    ------
-    ConfigError : a variant has the name of a registered component, or an unknown base or option.
     """
 
     #: kind in messages and, in the plural, key of the configuration; registered kinds that it holds
@@ -187,9 +185,7 @@ class MethodCatalog(ComponentCatalog):
     def split(self, method: str, where: str = "") -> tuple[str, str | None, str | None]:
         """Own name, loss, first stage: ``mixup+ls`` -> (mixup, ls, None), ``tst+mbls`` -> (tst, None, mbls).
 
-        Raises
-        ------
-        ConfigError : a part is unknown, or the parts cannot be combined.
+        Raises ConfigError: a part is unknown, or the parts cannot be combined.
         """
         own, plus, rest = method.partition("+")
         at = f"'{method}' in {where}" if where else f"'{method}'"

@@ -54,13 +54,11 @@ class StudyCost(NamedTuple):
 def study_cost(study: Study, throughput: Mapping[str, float] | None = None) -> StudyCost:
     """Estimate what a study takes, as if nothing of it were there yet.
 
+    Raises ConfigError: a throughput is given for a backbone that the study does not train.
+
     Parameters
     ----------
     throughput : backbone -> images a second that a GPU trains on, in the place of the estimate.
-
-    Raises
-    ------
-    ConfigError : a throughput is given for a backbone that the study does not train.
     """
     needs = Resources(study, gpus=1)
     trained = list(study.trained)

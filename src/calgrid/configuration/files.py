@@ -59,13 +59,11 @@ _Loader.add_constructor("tag:yaml.org,2002:int", _Loader.construct_yaml_int)
 def read_yaml(path: Path, what: str) -> Any:
     """Read a YAML file.
 
+    Raises ConfigError: the file is missing, no YAML, or has a key twice in one mapping.
+
     Parameters
     ----------
     what : names the file in messages, as their first words.
-
-    Raises
-    ------
-    ConfigError : the file is missing, no YAML, or has a key twice in one mapping.
     """
     try:
         loader = _Loader(path.read_text(encoding="utf-8"))

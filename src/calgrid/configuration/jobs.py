@@ -64,10 +64,8 @@ class Jobs:
     def check_installed(self, conda: bool) -> None:
         """Raise CalgridError where what the jobs import is not installed; ``conda``: in environments of the rules.
 
-        Raises
-        ------
-        MissingLibraryError : a library of an extra is missing.
-        ConfigError : conda environments hold no calgrid, and this is no checkout that jobs could take it from.
+        Raises MissingLibraryError: a library of an extra is missing. ConfigError: conda environments hold no calgrid,
+        and this is no checkout that jobs could take it from.
         """
         if conda and not (self.home / "src").is_dir():
             raise ConfigError(

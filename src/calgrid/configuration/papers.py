@@ -114,15 +114,13 @@ def matches(cell: Mapping[str, Any], where: Mapping[str, Any]) -> bool:
 def paper(home: Path, name: str, where: str) -> Paper:
     """Read and check all that is compared with a paper, tables in the order of their numbers.
 
+    Raises ConfigError for an unknown paper or a file that does not say what its cells are.
+
     Parameters
     ----------
     home : folder of the workflow (holds ``config`` and ``workflow/schemas``).
     name : of a folder in ``config/tables`` and a file in ``config/published``.
     where : where the configuration names it.
-
-    Raises
-    ------
-    ConfigError : for an unknown paper or a file that does not say what its cells are.
     """
     config, schemas = Path(home, "config"), Path(home, "workflow", "schemas")
     known = sorted(path.name for path in (config / "tables").glob("*") if path.is_dir())
@@ -243,9 +241,7 @@ def _check_metrics(table: TableSpec, found: set[str], what: str) -> None:
 def load_claims(path: Path, schema: Path, tables: Sequence[TableSpec]) -> list[Claim]:
     """Read and check the claims of a paper about its tables.
 
-    Raises
-    ------
-    ConfigError : for a file that does not follow the schema, or a claim about no cell.
+    Raises ConfigError for a file that does not follow the schema, or a claim about no cell.
     """
     what = f"claims {path.name}"
     claims = read_valid(path, schema, what)["claims"]
@@ -306,10 +302,8 @@ def _rivals(claim: Mapping[str, Any], table: TableSpec, cells: Sequence[CellKey]
 def load_figures(path: Path, schema: Path) -> list[PaperFigure]:
     """Read and check the figures of a paper.
 
-    Raises
-    ------
-    ConfigError : for a file that does not follow the schema, a number that is there twice, or a figure without ours
-        and without a note that says why.
+    Raises ConfigError for a file that does not follow the schema, a number that is there twice, or a figure without
+    ours and without a note that says why.
     """
     what = f"figures {path.name}"
     entries = read_valid(path, schema, what)["figures"]

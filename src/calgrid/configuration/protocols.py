@@ -118,9 +118,7 @@ def for_stage(protocol: Protocol, second: bool) -> Protocol:
 def cropped(size: Sequence[int] | None, protocol: Protocol, where: str) -> tuple[int, int] | None:
     """Height and width that a network sees of images of ``size``, as far as known (else None).
 
-    Raises
-    ------
-    ConfigError : the images are too small to crop, or to be padded so much.
+    Raises ConfigError: the images are too small to crop, or to be padded so much.
     """
     crop, padding = protocol["crop_size"], protocol["augmentation"]["crop_padding"] if trains(protocol) else 0
     does = {f"cuts {crop}x{crop} pixels out of each image": crop or 0, f"pads each image by {padding} pixels": padding}
@@ -152,11 +150,7 @@ def check_batches(protocol: Protocol, samples: int, where: str) -> None:
 def checkpoint_file(dataset: str, backbone: str, method: Method, where: str) -> CheckpointFile:
     """Name, folder and address of the checkpoint of torrvision/focal_calibration for a run.
 
-    The names are those of its scripts (``evaluate_scripts``).
-
-    Raises
-    ------
-    ConfigError : there is none.
+    The names are those of its scripts (``evaluate_scripts``). Raises ConfigError: there is none.
     """
     options, loss = LOSSES.get(method.loss, ({}, None))
     plain = method.procedure == STANDARD and method.first_stage is None

@@ -134,10 +134,7 @@ def find_repairs(plan: Plan) -> Repairs:
     Results that no job has made yet are none of these. Every file that changed since it was last verified is read.
     Times in the future, from a clock that was ahead, become the present one, the same for all: else what is made of
     such files would look older than they are, and Snakemake would make it again in each call until that time has come.
-
-    Raises
-    ------
-    StateError : a run that was merged from an archive would have to be made again.
+    Raises StateError: a run that was merged from an archive would have to be made again.
     """
     stages, now = list(planned_stages(plan)), time.time()
     with ThreadPoolExecutor(THREADS) as pool:

@@ -86,6 +86,8 @@ class Evaluation:
 class Study:
     """A checked configuration.
 
+    Raises ConfigError: the configuration asks for something that does not exist or does not fit together.
+
     Parameters
     ----------
     config : the configuration as read from YAML.
@@ -99,10 +101,6 @@ class Study:
     sizes : images of each split of one's own pictures, once :meth:`check_labels` has read them.
     layout : where files lie.
     papers : the papers whose tables are wanted.
-
-    Raises
-    ------
-    ConfigError : the configuration asks for something that does not exist or does not fit together.
     """
 
     def __init__(self, config: Mapping[str, Any], home: Path) -> None:

@@ -48,6 +48,8 @@ def read_members(archive: Path, limits: Mapping[str, int]) -> dict[str, bytes]:
 def each_member(archive: Path, limits: Mapping[str, int]) -> Iterator[tuple[str, bytes]]:
     """Read members of a zip archive, or a tar archive, compressed or not, one by one in the archive's order.
 
+    Raises DataError: the archive is damaged, or a member is missing, twice there, no regular file or too large.
+
     Parameters
     ----------
     archive : file, or the folder that it was unpacked to, with whose name the names of its members begin.
@@ -56,10 +58,6 @@ def each_member(archive: Path, limits: Mapping[str, int]) -> Iterator[tuple[str,
     Yields
     ------
     Name and content of each of them, every one once.
-
-    Raises
-    ------
-    DataError : the archive is damaged, or a member is missing, twice there, no regular file or too large.
     """
     found = set()
     try:
@@ -124,13 +122,11 @@ class ArchiveReader:
 def open_archive(place: Path, wanted: Callable[[str], bool] = bool) -> ArchiveReader:
     """Open a folder or an archive, of which regular files count only; its names have no leading ``./``.
 
+    Raises DataError: the archive is damaged or a compressed tar archive.
+
     Parameters
     ----------
     wanted : says by its name which file counts; all do if it is not given.
-
-    Raises
-    ------
-    DataError : the archive is damaged or a compressed tar archive.
     """
     if place.is_dir():
         names = [name for name, _ in files_below(place) if wanted(name)]
@@ -183,11 +179,8 @@ def _open_zip(archive: Path, wanted: Callable[[str], bool]) -> ArchiveReader:
 def map_arrays(archive: Path, names: Iterable[str]) -> dict[str, NDArray[Any]]:
     """Map ``.npy`` files, by their last names, out of an uncompressed tar archive without copying or unpickling them.
 
-    The folder that it was unpacked to stands for the archive.
-
-    Raises
-    ------
-    DataError : the archive is damaged or compressed, or a file is missing, twice there or no plain array.
+    The folder that it was unpacked to stands for the archive. Raises DataError: the archive is damaged or compressed,
+    or a file is missing, twice there or no plain array.
     """
     wanted, found = set(names), {}
     if archive.is_dir():
@@ -248,9 +241,7 @@ def _reconstruct(subtype: type, shape: tuple[int, ...], code: bytes | str) -> np
 def unpickle_arrays(stream: BinaryIO, where: str) -> dict[str, Any]:
     """Unpickle a dictionary of plain values and NumPy arrays, as Python 2 wrote it; nothing else is run.
 
-    Raises
-    ------
-    DataError : the pickle is damaged, holds something else, or asks for anything but arrays.
+    Raises DataError: the pickle is damaged, holds something else, or asks for anything but arrays.
     """
     try:
         value = _ArrayUnpickler(stream, encoding="latin1").load()

@@ -113,20 +113,15 @@ CORRUPTIONS: Mapping[str, Corruption] = {
 def corrupt(images: NDArray[np.uint8], name: str, severity: int, strength: float) -> NDArray[np.uint8]:
     """Corrupt images; the same arguments always give the same images.
 
+    Returns uint8 of the same shape, rounded and clipped to 0..255. Raises ConfigError: unknown ``name`` or ``severity``
+    below 1.
+
     Parameters
     ----------
     images : uint8 ``(N, H, W)`` or ``(N, 3, H, W)``.
     name : corruption, a key of ``CORRUPTIONS``.
     severity : from 1; with ``name`` it seeds the noise, so settings are independent of each other.
     strength : argument of the corruption at this severity.
-
-    Returns
-    -------
-    uint8 of the same shape, rounded and clipped to 0..255.
-
-    Raises
-    ------
-    ConfigError : unknown ``name`` or ``severity`` below 1.
     """
     if name not in CORRUPTIONS:
         raise unknown_id("corruption", name, CORRUPTIONS)

@@ -56,14 +56,12 @@ class PublishedFile(TypedDict):
 def download(file: PublishedFile, folder: Path | None) -> Path:
     """Return the path of a published file, after downloading it if it is not there.
 
+    Raises DataError: what lies there is another file, or it could not be downloaded; says what to do by hand.
+
     Parameters
     ----------
     file : with a checksum, and with its size unless that is a prefix.
     folder : where the file lies or is put: data_root, for weights the cache of torch.hub.
-
-    Raises
-    ------
-    DataError : what lies there is another file, or it could not be downloaded; says what to do by hand.
     """
     if folder is None:
         raise DataError(f"Give a data_root, the folder for {published(file)}.")
@@ -88,15 +86,12 @@ def download_pinned(file: PublishedFile, folder: Path | None) -> Path:
     """Return the path of a file whose publisher states no checksum; see :func:`download`.
 
     What lies there, or comes, at the first call is trusted: its SHA-256 is recorded beside it, as ``sha256sum`` writes
-    it, and from then on the file must be that one.
+    it, and from then on the file must be that one. Raises DataError: the file is no longer the recorded one, the record
+    is damaged, or the file could not be downloaded.
 
     Parameters
     ----------
     file : without a checksum.
-
-    Raises
-    ------
-    DataError : the file is no longer the recorded one, the record is damaged, or the file could not be downloaded.
     """
     if folder is None:
         return download(file, folder)  # which says what is missing
@@ -133,13 +128,11 @@ def unpacked_or_download(file: PublishedFile, folder: Path | None, unpacked: str
 def find_local(file: PublishedFile, folder: Path | None) -> Path | None:
     """Return the path of a published file that a person must fetch, or None if it is not there.
 
+    Raises DataError: what lies there is another file.
+
     Parameters
     ----------
     file : as for :func:`download`.
-
-    Raises
-    ------
-    DataError : what lies there is another file.
     """
     if folder is None or not (path := folder / file["name"]).exists():
         return None

@@ -119,13 +119,8 @@ class ImageFiles(Dataset):
     def plan(self, data_root: Path | None) -> tuple[dict[str, Source], dict[str, Rows]]:
         """Open all sources and deal the training rows out, by the labels alone: no picture is read.
 
-        Returns
-        -------
-        Role -> source, and role -> rows of the training source.
-
-        Raises
-        ------
-        DataError : a source cannot be read, a label is out of range, or there are fewer rows than are asked for.
+        Returns role -> source, and role -> rows of the training source. Raises DataError: a source cannot be read, a
+        label is out of range, or there are fewer rows than are asked for.
         """
         train = self.open(data_root, self.paths["train"], None)
         sources = {"train": train}
@@ -200,9 +195,7 @@ class ImageFiles(Dataset):
 def channel_statistics(images: NDArray[np.uint8]) -> tuple[list[float], list[float]]:
     """Mean and standard deviation of each channel, of pixels in [0, 1], from exact sums; four decimals.
 
-    Raises
-    ------
-    DataError : a channel is constant.
+    Raises DataError: a channel is constant.
     """
     total, squares = np.zeros(images.shape[1], np.int64), np.zeros(images.shape[1], np.int64)
     for part in chunked(images):

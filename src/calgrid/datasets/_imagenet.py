@@ -66,9 +66,7 @@ class Pictures:
     def of(cls, store: ArchiveReader, found: Mapping[str, str], n_classes: int) -> "Pictures":
         """Order pictures, given as ``wnid/file`` -> name in the store.
 
-        Raises
-        ------
-        DataError : they are not of ``n_classes`` classes.
+        Raises DataError: they are not of ``n_classes`` classes.
         """
         names = sorted(found)
         wnids = sorted({name.split("/")[0] for name in names})
@@ -96,13 +94,11 @@ class Pictures:
 def by_class(store: ArchiveReader, inside: str = "") -> dict[str, str]:
     """Pictures of a store that lie in folders named by WordNet ids: ``wnid/file`` -> name in the store.
 
+    Raises DataError: two have the same id and file.
+
     Parameters
     ----------
     inside : path of the folder, such as ``fog/5/``, that holds these folders, wherever it lies; any if empty.
-
-    Raises
-    ------
-    DataError : two have the same id and file.
     """
     found: dict[str, str] = {}
     for name in store.names:

@@ -91,17 +91,15 @@ def open_prepared(
 ) -> Prepared:
     """Open a prepared folder; its arrays are memory-mapped read-only, and encoded images decoded when they are read.
 
+    Raises DataError: no or unreadable manifest, or an array that is missing or differs from the manifest. StateError:
+    the folder holds a configured data set of another configuration.
+
     Parameters
     ----------
     folder : what :func:`prepare` wrote.
     verify : also verify all files, see :meth:`Prepared.verify`.
     fingerprint : what a configured data set must have been prepared for.
     threads : that decode pictures; the pixels do not depend on them.
-
-    Raises
-    ------
-    DataError : no or unreadable manifest, or an array that is missing or differs from the manifest.
-    StateError : the folder holds a configured data set of another configuration.
     """
     folder = Path(folder)
     manifest = _read_manifest(folder)

@@ -44,9 +44,7 @@ class Listed:
     def of(cls, pictures: Sequence[tuple[str, str]], classes: Sequence[str], archive: Path) -> "Listed":
         """List pictures, given as (name of a member, name of its class); a class is its place in ``classes``.
 
-        Raises
-        ------
-        DataError : a class that is not among them.
+        Raises DataError: a class that is not among them.
         """
         number = {name: index for index, name in enumerate(classes)}
         if unknown := sorted({name for _, name in pictures} - set(number)):

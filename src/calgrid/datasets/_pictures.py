@@ -39,17 +39,14 @@ def decode(
     (with antialiasing) until its shorter side has ``resize`` pixels (``size`` if None), the longer one in
     proportion, rounded down, and then cut to ``size`` x ``size`` pixels around its centre. This is what torchvision's
     ``Resize`` and ``CenterCrop`` do. With ``stretch``, it is scaled to ``size`` x ``size`` pixels instead, whatever its
-    proportions, as by ``Resize((size, size))``. An orientation noted in the file is not applied.
+    proportions, as by ``Resize((size, size))``. An orientation noted in the file is not applied. Raises DataError: the
+    bytes are no picture, are cut off, or hold more than 8 bits a channel.
 
     Parameters
     ----------
     content : bytes of an image file. size : pixels of a side; None takes the picture in its own size.
     resize, stretch, interpolation : how it is scaled, see above.
     where : what to call the picture in a message.
-
-    Raises
-    ------
-    DataError : the bytes are no picture, are cut off, or hold more than 8 bits a channel.
     """
     try:
         picture = Image.open(io.BytesIO(content), formats=FORMATS)

@@ -38,7 +38,9 @@ def prepare(
     """Build a data set, shift family or out-of-distribution set and write it to a folder.
 
     Everything is first written under temporary names; a process killed at any time leaves either no manifest or a
-    complete folder. Files of the same names in ``out_dir`` are replaced.
+    complete folder. Files of the same names in ``out_dir`` are replaced. Returns the path of the manifest. Raises
+    ConfigError: unknown identifier, or a base that is missing, needless or does not fit. DataError: what was built
+    differs from its registration or from the plan, or splits share images.
 
     Parameters
     ----------
@@ -50,15 +52,6 @@ def prepare(
     configured : what a configuration says of the data set ``dataset_id`` (``calgrid.configuration.plan``): its kind,
         options, facts, the identity of its sources, and a fingerprint.
     threads : that decode pictures; what is written does not depend on it.
-
-    Returns
-    -------
-    Path of the manifest.
-
-    Raises
-    ------
-    ConfigError : unknown identifier, or a base that is missing, needless or does not fit.
-    DataError : what was built differs from its registration or from the plan, or splits share images.
     """
     root = Path(data_root) if data_root is not None else None
     entry, component = _component(dataset_id, configured, root)

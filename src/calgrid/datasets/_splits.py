@@ -14,21 +14,14 @@ def stratified_split(labels: NDArray[np.int64], sizes: Mapping[str, int], seed: 
 
     Rows are shuffled by NumPy's legacy generator, whose stream is frozen for good. Row number r of the n_k rows of
     a class then has the position (r + 1/2) / n_k in [0, 1], and the splits are consecutive ranges of positions: a
-    class count differs from its exact share of a split by about one row.
+    class count differs from its exact share of a split by about one row. Returns split name -> int64 rows, ascending.
+    Raises DataError: the sizes do not add up to N.
 
     Parameters
     ----------
     labels : int64 ``(N,)``, classes from 0.
     sizes : split name -> number of rows; they must add up to N.
     seed : seed of the shuffle.
-
-    Returns
-    -------
-    split name -> int64 rows, ascending.
-
-    Raises
-    ------
-    DataError : the sizes do not add up to N.
     """
     return deal_rows(stratified_order(labels, seed), sizes)
 
@@ -54,18 +47,12 @@ def shuffled_order(count: int, seed: int) -> NDArray[np.int64]:
 def draw_val(labels: NDArray[np.int64], rule: Mapping[str, Any]) -> dict[str, NDArray[np.int64]]:
     """Draw validation rows from training rows; the others are left for training.
 
+    Returns ``val`` and ``train`` -> int64 rows, ascending. Raises DataError: nothing would be left for training.
+
     Parameters
     ----------
     labels : int64 ``(N,)`` of the training rows.
     rule : ``split`` (``stratified`` by class, or ``shuffled``, whatever the classes), ``val_size``, ``split_seed``.
-
-    Returns
-    -------
-    ``val`` and ``train`` -> int64 rows, ascending.
-
-    Raises
-    ------
-    DataError : nothing would be left for training.
     """
     size, seed = rule["val_size"], rule["split_seed"]
     if size >= len(labels):

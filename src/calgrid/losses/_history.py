@@ -49,12 +49,8 @@ class PerSample(nn.Module):
     def cover(self, index: Tensor) -> Tensor:
         """Grow until each ``index`` (N,) has its row; return it as int64.
 
-        On an accelerator, rows that were reserved are trusted to suffice, because to look waits for the device.
-
-        Raises
-        ------
-        DataError
-            An index is negative.
+        On an accelerator, rows that were reserved are trusted to suffice, because to look waits for the device. Raises
+        DataError: an index is negative.
         """
         self.grow(self._reserved)
         if index.device.type == "cpu" or not self._reserved:

@@ -42,15 +42,12 @@ def spearman(x: ArrayLike, y: ArrayLike) -> float:
 def auroc(scores: ArrayLike, positive: ArrayLike) -> float:
     """Probability that a positive sample scores above a negative one, ties counting half.
 
+    Returns the Mann-Whitney U statistic over the number of pairs, in [0, 1]; NaN without both kinds.
+
     Parameters
     ----------
     scores : (N,).
     positive : (N,) bool.
-
-    Returns
-    -------
-    float
-        The Mann-Whitney U statistic over the number of pairs, in [0, 1]; NaN without both kinds.
     """
     chosen = np.asarray(positive, dtype=bool)
     m, n = int(chosen.sum()), int((~chosen).sum())

@@ -59,15 +59,13 @@ Probabilities = ArrayLike | Predictions
 def check_probabilities(probs: Probabilities, labels: ArrayLike) -> Predictions:
     """Return probabilities and labels as checked float64 and int64 arrays; logits are refused, never converted.
 
+    Raises DataError naming the argument, the row and the value that do not fit.
+
     Parameters
     ----------
     probs : array (N, K), N >= 1, finite, in [0, 1], rows summing to 1 within 1e-6 (1e-4 for input of less than
         64 bits). Entries outside [0, 1] by no more than that are moved to the border. `Predictions` pass unchanged.
     labels : integers (N,), in [0, K). Rows without a label (-1, as in out-of-distribution sets) are refused.
-
-    Raises
-    ------
-    DataError : naming the argument, the row and the value that do not fit.
     """
     if isinstance(probs, Predictions):
         return probs

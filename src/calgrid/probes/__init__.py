@@ -19,13 +19,11 @@ __getattr__, __dir__ = lazy_names(__name__, dict.fromkeys(("Probe", "Subject"), 
 def build_probe(id: str, **overrides: Any) -> "Probe":
     """Build a probe.
 
+    Raises ConfigError: unknown ``id`` or option, or a value that it cannot take.
+
     Parameters
     ----------
     id : registered identifier, for example ``"margin_attack"``.
     **overrides : options that differ from the probe's defaults, for example ``samples=100``.
-
-    Raises
-    ------
-    ConfigError : unknown ``id`` or option, or a value that it cannot take.
     """
     return load("probe", id)(**spec("probe", id).resolve(overrides))

@@ -125,9 +125,7 @@ class BalancedHeads(Network):
 def map_channels(backbone: Backbone) -> int:
     """Channels of a backbone's last feature map.
 
-    Raises
-    ------
-    ConfigError : the backbone has no feature maps with batch normalisation.
+    Raises ConfigError: the backbone has no feature maps with batch normalisation.
     """
     if not any(isinstance(module, nn.BatchNorm2d) for module in backbone.stages.modules()):
         raise ConfigError(
@@ -186,9 +184,7 @@ class BalancedClassifiers(Procedure[BalancedHeads]):
     def build_model(self, backbone: Backbone, num_classes: int) -> BalancedHeads:
         """Put adaptor and simplex frame beside the backbone's head.
 
-        Raises
-        ------
-        ConfigError : fewer features than classes, or no feature maps.
+        Raises ConfigError: fewer features than classes, or no feature maps.
         """
         if backbone.num_features < num_classes:
             raise ConfigError(

@@ -124,9 +124,7 @@ class MaskedClassifierCalibration(SecondStage):
     def load_first_stage(self, model: FrozenFeatures, state: State) -> None:
         """Take the body of the first stage, and its head where that is the start.
 
-        Raises
-        ------
-        StateError : the first stage's network is not the one that the model was built as.
+        Raises StateError: the first stage's network is not the one that the model was built as.
         """
         super().load_first_stage(model, state)
         if self.head == "linear":

@@ -30,15 +30,13 @@ SHOWN_FIGURES = 8
 def write_report(study: Path, manifest: Mapping[str, Any], out: Path) -> None:
     """Write the report of a study.
 
+    Raises DataError: a file of the study, an index or a figure is missing or damaged.
+
     Parameters
     ----------
     study : folder with the aggregates, and with ``tables/`` and ``figures/`` as their stages wrote them.
     manifest : what was run (``calgrid.configuration.plan.Plan.manifest``).
     out : the HTML file.
-
-    Raises
-    ------
-    DataError : a file of the study, an index or a figure is missing or damaged.
     """
     data = StudyData(study, manifest)
     tables, figures = _index(data)

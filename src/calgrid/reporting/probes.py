@@ -22,14 +22,12 @@ class Retrained(NamedTuple):
 def probed(data: StudyData, group: Group, id: str, options: Sequence[str] = ()) -> pd.DataFrame:
     """What a probe measured at a group's checkpoint, by method in the order of the study.
 
+    Returns a table of the probe of all methods and seeds with the columns method, seed and ``name``: the method, and
+    behind it the name of the variant where a group has several variants of the probe.
+
     Parameters
     ----------
     id : of the probe. options : of the probe, each of which becomes a column.
-
-    Returns
-    -------
-    Table of the probe of all methods and seeds with the columns method, seed and ``name``: the method, and behind it
-    the name of the variant where a group has several variants of the probe.
     """
     probes = {each["name"]: each for run in data.runs(group) for each in run.get("probes", ()) if each["id"] == id}
     parts = []

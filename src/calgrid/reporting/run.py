@@ -39,18 +39,13 @@ MADE_BY = ("procedure", "loss", "checkpoint", "protocol", "external")
 def reliability(probabilities: ArrayLike, labels: ArrayLike, n_bins: int = 15) -> pd.DataFrame:
     """Return a reliability diagram as a frame.
 
+    Returns one row a bin: low, high (bounds of the confidence; the upper belongs to the bin), count (samples),
+    confidence and accuracy (means over these; NaN in an empty bin). Raises DataError, ConfigError as in
+    :func:`calgrid.metrics.ece`.
+
     Parameters
     ----------
     probabilities : (N, K). labels : integers (N,). n_bins : equal-width bins of the largest probability.
-
-    Returns
-    -------
-    One row a bin: low, high (bounds of the confidence; the upper belongs to the bin), count (samples), confidence and
-    accuracy (means over these; NaN in an empty bin).
-
-    Raises
-    ------
-    DataError, ConfigError : as in :func:`calgrid.metrics.ece`.
     """
     return bin_frame(bin_sums(check_probabilities(probabilities, labels), n_bins))
 
@@ -68,13 +63,11 @@ def bin_frame(sums: BinSums) -> pd.DataFrame:
 class Run:
     """A run in its folder below ``results/runs``.
 
+    Raises DataError: a file is missing or damaged, at its first use.
+
     Attributes
     ----------
     folder : holds ``predict.json`` and, where it was trained here, ``train.json``.
-
-    Raises
-    ------
-    DataError : a file is missing or damaged, at its first use.
     """
 
     folder: Path

@@ -39,14 +39,12 @@ class Group(NamedTuple):
 class StudyData:
     """The files of a study, read when they are first needed.
 
+    Raises DataError: a file is missing or damaged, at its first use.
+
     Parameters
     ----------
     folder : holds the files that ``aggregate`` wrote (``storage.schema.STUDY_FILES``).
     manifest : what was run (``calgrid.configuration.plan.Plan.manifest``).
-
-    Raises
-    ------
-    DataError : a file is missing or damaged, at its first use.
     """
 
     def __init__(self, folder: Path, manifest: Mapping[str, Any]) -> None:

@@ -56,15 +56,13 @@ Fit = tuple[str, ...]
 def aggregate(manifest: Mapping[str, Any], out: Path, threads: int = 1) -> bool:
     """Collect the parts that the manifest lists, each checked against its expected fingerprint.
 
+    Raises StateError: a part was made with another configuration or code version, or for another run. DataError: a part
+    is missing or damaged.
+
     Parameters
     ----------
     manifest : ``manifest.json`` of a study. out : folder of the study.
     threads : processes that read and summarise, beside this one if there are several.
-
-    Raises
-    ------
-    StateError : a part was made with another configuration or code version, or for another run.
-    DataError : a part is missing or damaged.
     """
 
     def produce(folder: Path) -> dict[str, Any]:

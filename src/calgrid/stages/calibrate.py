@@ -40,17 +40,14 @@ def calibrate(spec: CalibrateSpec, run: Path, out: Path, threads: int = 1) -> bo
     """Fit and score all calibrators of a run; publish ``metrics.parquet`` and ``calibrate.json`` in ``out``.
 
     With ``paired_resamples`` also ``resamples.parquet``: the values of each metric on the same resamples of the clean
-    test split for each calibrator that was fitted on val and each of its seeds.
+    test split for each calibrator that was fitted on val and each of its seeds. Returns False if another process had
+    already written the same files, else True.
 
     Parameters
     ----------
     spec : what to fit and score (:class:`calgrid.specs.CalibrateSpec`).
     run : folder of the run, which holds ``logits/``.
     threads : processes that fit and score, beside this one if there are several; the bytes do not depend on them.
-
-    Returns
-    -------
-    False if another process had already written the same files, else True.
     """
     names = [*logits_files(spec["checkpoints"], spec["families"]), *map(head_file, spec["checkpoints"])]
     predicted = Record.read(run, PREDICT)

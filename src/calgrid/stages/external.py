@@ -22,16 +22,12 @@ def import_run(spec: ExternalSpec, files: Sequence[Path], out: Path) -> bool:
     """Read, check and publish the files of an external run.
 
     Logits files hold float32: of probabilities their logarithm is kept, so that ties may break, and a value on the
-    border of two bins may change sides.
+    border of two bins may change sides. Raises DataError: a file is damaged, or val and test do not fit each other.
 
     Parameters
     ----------
     spec : ``key``, ``external`` (kind, split_seed and val_fraction where there is no val file) and ``fingerprint``.
     files : those of :data:`~calgrid.specs.EXTERNAL_FILES` that the specification names, in that order.
-
-    Raises
-    ------
-    DataError : a file is damaged, or val and test do not fit each other.
     """
     external: Mapping[str, Any] = spec["external"]
     given = dict(zip((name for name in EXTERNAL_FILES if name in external), files, strict=True))

@@ -15,16 +15,13 @@ COLUMN = "counts"
 def label_distribution(spec: LabelCounts, data: Logits) -> np.ndarray:
     """Shares of the classes among the people asked, float32 (N, K), one row for each row of ``data``.
 
+    Raises StateError: the file has changed since. DataError: it is missing or damaged, or does not fit the rows.
+
     Parameters
     ----------
     spec : ``file`` and the ``sha256`` of its content at the time of planning.
     data : test rows; their ``index`` is the row of the file that belongs to them. Rows that are all of a test set
         need a file of as many rows, a part of one a file that holds their positions.
-
-    Raises
-    ------
-    StateError : the file has changed since.
-    DataError : it is missing or damaged, or does not fit the rows.
     """
     path = Path(spec["file"])
     if not path.is_file():

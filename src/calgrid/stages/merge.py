@@ -49,15 +49,9 @@ class Archive:
 def merge(path: Path, results: Path) -> tuple[Mapping[str, Any], int, int]:
     """Put the runs of an archive into a folder of results.
 
-    Returns
-    -------
-    What the archive says of itself; how many runs were new; how many were here already, the same.
-
-    Raises
-    ------
-    DataError : the file is damaged or no archive.
-    StateError : a run is here already and differs, or the archive's logits are of other rows than the data here; then
-        nothing is merged.
+    Returns what the archive says of itself; how many runs were new; how many were here already, the same. Raises
+    DataError: the file is damaged or no archive. StateError: a run is here already and differs, or the archive's logits
+    are of other rows than the data here; then nothing is merged.
     """
     with _opened(path, results / HIDDEN) as archive:
         if other := sorted({dataset for dataset, _ in _other_rows(archive, results)}):
@@ -81,15 +75,9 @@ def merge_as(path: Path, label: str, data_root: Path, results: Path) -> tuple[Ma
     """Put an archive below ``data_root``, with an entry of ``external`` for the logits of each checkpoint of its runs.
 
     Their methods are named by method, protocol (where there are several), checkpoint and label: ``ce.last.lab_a``. A
-    data set whose rows differ from those in ``results`` ends in the label, too.
-
-    Returns
-    -------
-    What the archive says of itself; the file with the entries; how many there are.
-
-    Raises
-    ------
-    DataError : the file is damaged or no archive. StateError : the folder ``data_root/label`` exists.
+    data set whose rows differ from those in ``results`` ends in the label, too. Returns what the archive says of
+    itself; the file with the entries; how many there are. Raises DataError: the file is damaged or no archive.
+    StateError: the folder ``data_root/label`` exists.
     """
     target = data_root / label
     if target.exists():

@@ -54,19 +54,13 @@ class Packed:
 def pack(study: Path, out: Path, *, creators: Sequence[str], licence: str, cite: str = "") -> int:
     """Write the archive of a finished study; the same results give the same bytes.
 
+    Returns the number of runs. Raises StateError: the study is not finished, or a file of it was changed. DataError: a
+    file is missing. ConfigError: there is nothing to pack, or the configuration names a path of this machine.
+
     Parameters
     ----------
     study : its folder in the results; runs of logits made elsewhere (``external``) are left out.
     creators : persons or groups. licence : identifier of SPDX. cite : DOI, or address, where there is one.
-
-    Returns
-    -------
-    Number of runs.
-
-    Raises
-    ------
-    StateError : the study is not finished, or a file of it was changed. DataError : a file is missing.
-    ConfigError : there is nothing to pack, or the configuration names a path of this machine.
     """
     require_writable(out)
     manifest = read_record(study / "manifest.json", "manifest")

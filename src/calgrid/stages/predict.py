@@ -57,16 +57,14 @@ def predict(
 ) -> bool:
     """Export the logits of a trained run.
 
+    Returns False if the same logits were there already, else True.
+
     Parameters
     ----------
     spec : what to predict (:class:`calgrid.specs.PredictSpec`).
     model : model.safetensors of the run; its fingerprint must be the expected one.
     data : folder of the prepared data set.
     families : shift family, or ``ood/`` and a data set -> folder of its prepared images.
-
-    Returns
-    -------
-    False if the same logits were there already, else True.
     """
     where = environment.choose_device(device)
     states, description = load_checkpoint(model, spec["run_fingerprint"])

@@ -22,15 +22,13 @@ from calgrid.training import environment
 def probe(spec: ProbeSpec, model: Path, data: Path, out: Path, *, device: str = "auto", threads: int = 1) -> bool:
     """Measure a trained run with one probe and publish table and record in ``out``.
 
+    Returns False if another process had already written the same table, else True.
+
     Parameters
     ----------
     spec : what to measure (:class:`calgrid.specs.ProbeSpec`).
     model : model.safetensors of the run; its fingerprint must be the expected one.
     data : folder of the prepared data set.
-
-    Returns
-    -------
-    False if another process had already written the same table, else True.
     """
     where = environment.choose_device(device)
     states, description = load_checkpoint(model, spec["run_fingerprint"])

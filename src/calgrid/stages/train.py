@@ -40,16 +40,14 @@ def train(
 ) -> bool:
     """Train the run that ``spec`` describes and publish its files in ``out``.
 
+    Returns False if another process had already finished the same run, else True.
+
     Parameters
     ----------
     spec : what to train (:class:`calgrid.specs.TrainSpec`).
     data : folder of the prepared data set.
     first_stage : model.safetensors of the first stage, for second stages.
     resume_every : seconds between two resume states.
-
-    Returns
-    -------
-    False if another process had already finished the same run, else True.
     """
     where = environment.choose_device(device)
     environment.prepare(where, threads, spec["protocol"]["deterministic"])

@@ -31,9 +31,7 @@ NUMBER = re.compile(r"-?\d*\.?\d+(e[+-]?\d+)?")
 class Columns(Mapping[str, np.ndarray]):
     """Columns of a table as arrays, (N, width) where they hold lists of numbers, else (N,); read when asked for.
 
-    Raises
-    ------
-    DataError : a name is there twice, or a column that is asked for has empty rows.
+    Raises DataError: a name is there twice, or a column that is asked for has empty rows.
     """
 
     def __init__(self, table: pa.Table, path: Path) -> None:
@@ -70,9 +68,7 @@ class Columns(Mapping[str, np.ndarray]):
 def load(path: Path) -> Mapping[str, np.ndarray]:
     """Return the arrays of an array file, or the columns of a table, by name.
 
-    Raises
-    ------
-    DataError : the file is missing, damaged, of another type, or could run code.
+    Raises DataError: the file is missing, damaged, of another type, or could run code.
     """
     suffix = path.suffix.lower()
     if suffix in TABLES:

@@ -34,6 +34,9 @@ def read_any(
 ) -> Logits:
     """Read logits and labels from array files (.npz, .npy, .safetensors, .pt) and tables (Parquet, .csv, .arrow).
 
+    Raises DataError: the file is missing, damaged, holds what is not of the kind (also logits that are probabilities in
+    every row), rows without a label, or two of one index.
+
     Parameters
     ----------
     kind : ``"logits"`` or ``"probabilities"``; stated, never guessed. Probabilities are returned as they are, beside
@@ -43,11 +46,6 @@ def read_any(
     label_key : name of the array or column of labels.
     classes : names of the classes, in the order of the columns; labels may be such names.
     binary : the numbers are one column, of class 1 of two.
-
-    Raises
-    ------
-    DataError : the file is missing, damaged, holds what is not of the kind (also logits that are probabilities in every
-        row), rows without a label, or two of one index.
     """
     arrays = load(path)
     label_names = (label_key,) if label_key else LABEL_NAMES
@@ -250,9 +248,7 @@ def _checked_probabilities(values: np.ndarray, path: Path) -> np.ndarray:
 def read_head_arrays(path: Path) -> tuple[np.ndarray, np.ndarray]:
     """Read weight (K, d) and bias (K,) of a last layer from ``.npz``, ``.safetensors`` or ``.pt``.
 
-    Raises
-    ------
-    DataError : the file is damaged or does not hold both.
+    Raises DataError: the file is damaged or does not hold both.
     """
     arrays = load(path)
     if not {"weight", "bias"} <= set(arrays):

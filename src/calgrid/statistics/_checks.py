@@ -20,9 +20,7 @@ def check_columns(frame: pd.DataFrame, needed: Sequence[str], name: str) -> None
 def check_metrics(metrics: pd.DataFrame) -> pd.DataFrame:
     """Return the metrics frame with plain strings, float64 numbers and no missing keys.
 
-    Raises
-    ------
-    DataError : if a column is missing, or if two rows hold the same number of the same run.
+    Raises DataError if a column is missing, or if two rows hold the same number of the same run.
     """
     check_columns(metrics, (*NUMBER_KEY, *SEEDS, "value", *INTERVAL), "metrics")
     words = [key for key in NUMBER_KEY if key != "severity"]

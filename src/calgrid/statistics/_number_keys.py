@@ -48,18 +48,13 @@ class NumberKeys:
 def split_numbers(metrics: pd.DataFrame) -> tuple[NumberKeys, pd.DataFrame]:
     """Return the cells of a metrics frame and its numbers, sorted by cell and seeds.
 
+    Returns the cells, and a frame with the columns cell (place among the cells), run (number of the run seed),
+    fit_seed, value, ci_low, ci_high. Raises DataError if a column is missing, or if two rows hold the same number of
+    the same run.
+
     Parameters
     ----------
     metrics : tidy metrics frame, see :func:`calgrid.statistics.summarise`; words may be categories.
-
-    Returns
-    -------
-    The cells, and a frame with the columns cell (place among the cells), run (number of the run seed), fit_seed, value,
-    ci_low, ci_high.
-
-    Raises
-    ------
-    DataError : if a column is missing, or if two rows hold the same number of the same run.
     """
     check_columns(metrics, (*NUMBER_KEY, *SEEDS, "value", *INTERVAL), "metrics")
     keys = {key: coded(metrics[key]) for key in NUMBER_KEY}

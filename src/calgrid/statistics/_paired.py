@@ -76,16 +76,14 @@ def _bounded(summary: pd.DataFrame, reach: pd.Series) -> tuple[pd.Series, pd.Ser
 def paired_tests(pairs: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
     """Mean difference, its deviation over seeds, and the paired t-test.
 
+    Returns one row for each combination of ``keys``, in order of appearance, with n_seeds; difference, the mean of
+    ``value - value_against``; std (ddof 1, NaN for one seed); p_value, two-sided, of a zero mean difference: 1 if all
+    differences are zero, NaN with fewer than two seeds or if all are equal but not zero.
+
     Parameters
     ----------
     pairs : one row a seed with the columns of ``keys``, ``value`` and ``value_against``; NaN is a missing number.
         Perhaps ``REACH``, means of which are kept.
-
-    Returns
-    -------
-    One row for each combination of ``keys``, in order of appearance, with n_seeds; difference, the mean of
-    ``value - value_against``; std (ddof 1, NaN for one seed); p_value, two-sided, of a zero mean difference: 1 if all
-    differences are zero, NaN with fewer than two seeds or if all are equal but not zero.
     """
     pairs = pairs.assign(
         difference=pairs["value"] - pairs["value_against"],

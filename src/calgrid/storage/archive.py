@@ -53,9 +53,7 @@ def write_archive(path: Path, files: Mapping[str, Path], digests: Mapping[str, s
 def unpack_archive(path: Path, folder: Path) -> dict[str, str]:
     """Unpack an archive into an empty folder; return the SHA-256 of each file, all of which were compared.
 
-    Raises
-    ------
-    DataError : the file is missing or no archive, or a file in it is damaged, missing or not listed; it is named.
+    Raises DataError: the file is missing or no archive, or a file in it is damaged, missing or not listed; it is named.
     """
     require_file(path, "archive")
     try:

@@ -36,14 +36,12 @@ def read_arrays(
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Read what :func:`write_arrays` wrote.
 
+    Raises StateError: the file is damaged: not one bit may have changed.
+
     Parameters
     ----------
     what : the file in messages. mend : what to do if it is damaged.
     framework : ``np`` returns arrays, ``pt`` tensors.
-
-    Raises
-    ------
-    StateError : the file is damaged: not one bit may have changed.
     """
     try:
         with safe_open(path, framework=framework) as stream:
@@ -78,9 +76,7 @@ def write_head(path: Path, weight: np.ndarray, bias: np.ndarray, fingerprint: st
 def read_head(path: Path, fingerprint: str) -> Head | None:
     """Return the last layer of a run, or None where there is no file: it is not linear.
 
-    Raises
-    ------
-    StateError : the file is damaged or belongs to other logits.
+    Raises StateError: the file is damaged or belongs to other logits.
     """
     if not path.is_file():
         return None

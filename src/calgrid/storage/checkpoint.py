@@ -40,9 +40,7 @@ def save_checkpoint(
 def load_checkpoint(path: Path, fingerprint: str | None = None) -> tuple[dict[str, Tensors], dict[str, Any]]:
     """Read what :func:`save_checkpoint` wrote: state dictionaries and description.
 
-    Raises
-    ------
-    StateError : the file is missing or damaged, or its fingerprint is not ``fingerprint``.
+    Raises StateError: the file is missing or damaged, or its fingerprint is not ``fingerprint``.
     """
     if not Path(path).is_file():
         raise StateError(f"The checkpoint {path} does not exist: train the run first.")

@@ -87,15 +87,13 @@ def _default_wait() -> float:
 class OwnerLock:
     """A lock file that names its owner; use as a context manager.
 
+    Raises StateError: a live owner still holds the lock after ``wait`` seconds.
+
     Parameters
     ----------
     path : the lock file; its folder is created.
     what : what it protects, for messages ("run digits/resnet8/ce/seed1").
     wait : seconds to wait for a live owner before refusing; None reads ``CALGRID_LOCK_WAIT`` (default 600).
-
-    Raises
-    ------
-    StateError : a live owner still holds the lock after ``wait`` seconds.
     """
 
     def __init__(self, path: Path, what: str, wait: float | None = None) -> None:

@@ -139,9 +139,7 @@ def count_groups(path: Path, what: str = "logits file") -> int:
 def read_logits(path: Path, group: int | None = None) -> Logits:
     """Read and check a logits file, or one of its row groups.
 
-    Raises
-    ------
-    DataError : the file is missing, truncated, empty, lacks a column, or holds NaN, labels out of range, ...
+    Raises DataError: the file is missing, truncated, empty, lacks a column, or holds NaN, labels out of range, ...
     """
     table = read_table(path, "logits file", group=group)
     columns = read_columns(table, COLUMNS, path)
@@ -202,9 +200,7 @@ def read_metadata(table: pa.Table) -> dict[str, Any]:
 def read_columns(table: pa.Table, names: Sequence[str], path: Path) -> dict[str, np.ndarray]:
     """Return those of the named columns that a table has as arrays: (N, width) for :data:`MATRICES`, else (N,).
 
-    Raises
-    ------
-    DataError : a column is there twice, has empty rows, or is no matrix where it must be one.
+    Raises DataError: a column is there twice, has empty rows, or is no matrix where it must be one.
     """
     found = {}
     for name in names:
@@ -219,9 +215,7 @@ def read_columns(table: pa.Table, names: Sequence[str], path: Path) -> dict[str,
 def read_column(table: pa.Table, name: str, path: Path) -> np.ndarray:
     """Return a column as it is stored: (N, width) where it holds lists of numbers, else (N,).
 
-    Raises
-    ------
-    DataError : it has empty rows, or lists of different length.
+    Raises DataError: it has empty rows, or lists of different length.
     """
     nested = pa.types.is_nested(table.field(name).type)
     return read_matrix(table, name, path, dtype=None) if nested else _plain(table, name, path)
@@ -248,9 +242,7 @@ def _refuse_empty_rows(table: pa.Table, column: str, path: Path) -> None:
 def read_matrix(table: pa.Table, column: str, path: Path, dtype: type | None = np.float32) -> np.ndarray:
     """Return a column of equally long lists of numbers as (N, width) of ``dtype`` (None: as they are stored).
 
-    Raises
-    ------
-    DataError : any other column.
+    Raises DataError for any other column.
     """
     chunked = table.column(column)
     kind = chunked.type

@@ -53,9 +53,7 @@ def write_record(path: Path, content: Mapping[str, Any]) -> None:
 def read_record(path: Path, what: str = "record") -> dict[str, Any]:
     """Read what :func:`write_record` wrote, without the checksum.
 
-    Raises
-    ------
-    DataError : the file is missing or damaged; the message names ``what`` it is.
+    Raises DataError: the file is missing or damaged; the message names ``what`` it is.
     """
     content = read_json(path, what, AGAIN)
     found = content.pop(CHECKSUM, None) if isinstance(content, dict) else None
@@ -130,9 +128,7 @@ class Record:
     def verified(self, name: str, what: str = "file") -> Path:
         """Path of a listed file, after its content was compared with the record.
 
-        Raises
-        ------
-        DataError : it is missing. StateError : it is not listed, or its content is another one.
+        Raises DataError: it is missing. StateError: it is not listed, or its content is another one.
         """
         path, expected = self.root / name, self.sha256(name)
         if not path.is_file():

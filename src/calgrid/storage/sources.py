@@ -20,16 +20,13 @@ def identity(data_root: str | Path | None, name: str) -> str:
     """Identify a source without reading it as a whole.
 
     Of a file count its size and its last 64 KiB, of a folder the names and sizes of all files below it; times do not
-    count, so that a copied source is the same source.
+    count, so that a copied source is the same source. Raises ConfigError: it does not exist, cannot be read, or is or
+    holds something else than files and folders.
 
     Parameters
     ----------
     data_root : folder of the sources; the working directory if None.
     name : path of a file or folder below it.
-
-    Raises
-    ------
-    ConfigError : it does not exist, cannot be read, or is or holds something else than files and folders.
     """
     path = Path(data_root or "", name)
     try:
@@ -56,12 +53,9 @@ def files_below(folder: Path) -> list[tuple[str, int]]:
     """All files below a folder as (relative path with slashes, size), sorted; hidden files and folders are left out.
 
     Links to files and folders are followed, as data sets are often linked together. A link to a folder that is being
-    read already, or to one that holds such a folder, would never end or count pictures twice: it is refused.
-
-    Raises
-    ------
-    ConfigError : such a link, a file that is no regular one (a FIFO, a device, a link to nothing), or a name that is
-        not UTF-8.
+    read already, or to one that holds such a folder, would never end or count pictures twice: it is refused. Raises
+    ConfigError: such a link, a file that is no regular one (a FIFO, a device, a link to nothing), or a name that is not
+    UTF-8.
     """
     found: list[tuple[str, int]] = []
     waiting, read = [("", str(folder))], _with_parents(str(folder))

@@ -43,6 +43,9 @@ def run_stage(
 ) -> bool:
     """Run ``produce`` under an owner lock and publish what it wrote, with a record.
 
+    Returns True if ``produce`` ran, False if what was complete was published again. Raises StateError: a live process
+    writes the same stage, the disk is full, no output was written, the run was merged.
+
     Parameters
     ----------
     root : folder in which the outputs appear, for example a run's folder.
@@ -55,14 +58,6 @@ def run_stage(
     inputs : SHA-256 of what ``produce`` reads, by name. Within a grid, a stage that is complete with the same inputs is
         published again, unless the user forces it. None: only if it was completed since the grid was planned.
     optional : further paths that ``produce`` may have written; published when it did, else removed from ``root``.
-
-    Returns
-    -------
-    True if ``produce`` ran, False if what was complete was published again.
-
-    Raises
-    ------
-    StateError : a live process writes the same stage, the disk is full, no output was written, the run was merged.
     """
     root = Path(root)
     if (root / ORIGIN).exists():
@@ -156,13 +151,11 @@ def _complete(partial: Path, done: Path, record: str) -> None:
 def republish(root: Path, stage: str, fingerprint: str, record: str, without: Collection[str] = ()) -> bool:
     """Link the files of a complete stage into ``root`` again where they are missing or damaged there.
 
+    Returns whether all files are right now.
+
     Parameters
     ----------
     without : files that may be missing, and are not linked.
-
-    Returns
-    -------
-    Whether all files are right now.
     """
     done = root / HIDDEN / stage / fingerprint
     try:

@@ -140,9 +140,7 @@ def with_words(table: pa.Table, encoded: bool) -> pa.Table:
 def read_frame(path: Path, what: str = "table", fingerprint: str | None = None) -> pd.DataFrame:
     """Read a table; dictionary columns come back as plain strings.
 
-    Raises
-    ------
-    StateError : its footer carries another fingerprint than ``fingerprint``.
+    Raises StateError: its footer carries another fingerprint than ``fingerprint``.
     """
     return with_words(read_result(path, what, fingerprint), encoded=False).to_pandas()
 
@@ -156,15 +154,13 @@ def read_rows(
 ) -> pd.DataFrame:
     """Read some rows of a table, of which one row group is in memory at a time; words come back as plain strings.
 
+    Raises DataError: the file is missing or damaged. StateError: it lacks a column.
+
     Parameters
     ----------
     where : values that columns must have: one of those listed.
     columns : to return, in this order; all by default.
     distinct : return equal rows once, in the order in which they first appear.
-
-    Raises
-    ------
-    DataError : the file is missing or damaged. StateError : it lacks a column.
     """
     needed = None if columns is None else [*dict.fromkeys([*columns, *where])]
     parts = []
@@ -202,13 +198,11 @@ def read_result(
 ) -> Table:
     """Read a table as it is stored.
 
+    Raises StateError as in :func:`read_frame`, or there is a column missing or of another type.
+
     Parameters
     ----------
     columns : the columns to return, in order, and their types (``KINDS``); all as they are if None.
-
-    Raises
-    ------
-    StateError : as in :func:`read_frame`, or there is a column missing or of another type.
     """
     table = read_table(path, what)
     check_fingerprint(read_metadata(table), fingerprint, f"{what} {path}")
@@ -230,12 +224,7 @@ def _schema(columns: Mapping[str, str]) -> pa.Schema:
 
 
 def read_published(paths: Iterable[str | Path]) -> pd.DataFrame:
-    """Read CSV files with published numbers into one frame.
-
-    Raises
-    ------
-    DataError : a file is missing or no table.
-    """
+    """Read CSV files with published numbers into one frame. Raises DataError: a file is missing or no table."""
     try:
         return pd.concat([pd.read_csv(path, dtype={"table": str}) for path in paths], ignore_index=True)
     except (OSError, UnicodeDecodeError, pd.errors.ParserError, pd.errors.EmptyDataError) as error:

@@ -117,7 +117,8 @@ def write_figures(
 ) -> list[Path]:
     """Draw all figures for which there are data, and write ``index.json``.
 
-    For each paper that the study names, ``{paper}_figures.csv`` and ``.md`` list its printed figures and ours.
+    For each paper that the study names, ``{paper}_figures.csv`` and ``.md`` list its printed figures and ours. Returns
+    the paths of the files written, the index last. Raises DataError: a file of the study is missing or damaged.
 
     Parameters
     ----------
@@ -125,14 +126,6 @@ def write_figures(
     manifest : what was run (``calgrid.configuration.plan.Plan.manifest``).
     out : folder for the figures.
     formats : suffixes of FORMATS; the report needs ``.png``.
-
-    Returns
-    -------
-    Paths of the files written, the index last.
-
-    Raises
-    ------
-    DataError : a file of the study is missing or damaged.
     """
     data = StudyData(study, manifest)
     entries = []

@@ -21,15 +21,13 @@ Entry = Mapping[str, Any]
 def figure_lists(data: StudyData, drawn: Sequence[Entry]) -> list[Table]:
     """Lists of the figures of papers, one a paper that has any; none if the study names no paper.
 
+    Returns tables, whose frame has ``number``, ``shows``, ``figure`` (our kind), ``file`` (empty where nothing was
+    drawn) and ``state``: ``drawn``, which runs are missing, or which data; one row a file, or one where there is none.
+
     Parameters
     ----------
     data : the study.
     drawn : entries of the index of its figures (see :func:`calgrid.reporting.index.read_index`).
-
-    Returns
-    -------
-    Tables whose frame has ``number``, ``shows``, ``figure`` (our kind), ``file`` (empty where nothing was drawn) and
-    ``state``: ``drawn``, which runs are missing, or which data; one row a file, or one where there is none.
     """
     papers = [paper for paper in data.manifest.get("papers", ()) if paper.get("figures")]
     return [_listed(data, paper, drawn) for paper in papers]

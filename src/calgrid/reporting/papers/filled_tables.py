@@ -96,10 +96,8 @@ def _cells(spec: Mapping[str, Any], printed: pd.DataFrame) -> pd.DataFrame:
 def printed_cells(data: StudyData) -> pd.DataFrame:
     """Printed numbers of the tables of the papers that a study names, under the names that its metrics have.
 
-    Returns
-    -------
-    One row a cell with an undoubted number: ``COORDINATES`` (the method with its second stage, the calibrator with
-    what fitted it where that is not val), ``published`` and ``published_std``, in the unit of the metric.
+    Returns one row a cell with an undoubted number: ``COORDINATES`` (the method with its second stage, the calibrator
+    with what fitted it where that is not val), ``published`` and ``published_std``, in the unit of the metric.
     """
     parts = []
     for paper in data.manifest.get("papers", ()):

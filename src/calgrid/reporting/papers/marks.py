@@ -37,16 +37,14 @@ def shown(spec: Mapping[str, Any], metric: str, value: float) -> float:
 def marks(spec: Mapping[str, Any], frame: pd.DataFrame, column: str, exclude: pd.Series | None = None) -> pd.Series:
     """Best and second of the cells that compete: equal in all coordinates but those of ``best_over``.
 
+    Returns ``best``, ``second`` or an empty string for each cell; ties share their mark, who is alone has none, and of
+    two there is no second.
+
     Parameters
     ----------
     spec : table (see :func:`calgrid.configuration.papers.paper`).
     frame : one row a cell with ``COORDINATES`` and the numbers in ``column``.
     exclude : cells that do not compete.
-
-    Returns
-    -------
-    ``best``, ``second`` or an empty string for each cell; ties share their mark, who is alone has none, and of two
-    there is no second.
     """
     found = pd.Series("", index=frame.index)
     values = frame[column] if exclude is None else frame[column].mask(exclude)
