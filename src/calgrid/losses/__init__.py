@@ -38,13 +38,11 @@ def build_loss(
 
     Returns
     -------
-    Loss
-        A module called ``loss(logits, labels, features=None, index=None)``; see :class:`Loss`.
+    A module called ``loss(logits, labels, features=None, index=None)``; see :class:`Loss`.
 
     Raises
     ------
-    ConfigError
-        The loss or a hyper-parameter does not exist, or a value has the wrong type or range.
+    ConfigError : the loss or a hyper-parameter does not exist, or a value has the wrong type or range.
     """
     values = registry.spec("loss", id).resolve(overrides, dataset, backbone)
     reduction = values.pop("reduction")

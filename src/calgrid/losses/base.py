@@ -43,8 +43,7 @@ class Loss(nn.Module):
 
     Raises
     ------
-    ConfigError
-        ``num_classes`` is too small.
+    ConfigError : ``num_classes`` is too small.
     """
 
     registered: Mapping[str, Any] = {}
@@ -87,10 +86,9 @@ class Loss(nn.Module):
 
         Raises
         ------
-        DataError
-            A shape, type or label does not fit, a needed input is missing, or a logit is not finite. On an accelerator
-            the range of the labels is checked in the first call only and logits not at all, because a look at values
-            waits for the device.
+        DataError : a shape, type or label does not fit, a needed input is missing, or a logit is not finite. On an
+            accelerator the range of the labels is checked in the first call only and logits not at all, because a look
+            at values waits for the device.
         """
         self._check(logits, labels, features, index, self.needs)
         features = None if features is None else features.float()
@@ -137,8 +135,7 @@ class Loss(nn.Module):
 
         Raises
         ------
-        DataError
-            They are missing, empty or do not fit.
+        DataError : they are missing, empty or do not fit.
         """
         if logits is None or labels is None:
             raise DataError(f"loss '{self.id}' reads the validation split: pass its logits to end_epoch().")
