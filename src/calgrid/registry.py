@@ -49,11 +49,7 @@ METRIC_TABLE = "calgrid.metrics.table"
 
 
 def register(
-    *,
-    source: str,
-    id: str | None = None,
-    dataset_defaults: Mapping[str, Mapping[str, Any]] | None = None,
-    **info: Any,
+    *, source: str, id: str | None = None, dataset_defaults: Mapping[str, Mapping[str, Any]] | None = None, **info: Any
 ) -> Callable[[Component], Component]:
     """Mark a class, or the function of a metric, as a component.
 

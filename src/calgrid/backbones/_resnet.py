@@ -109,16 +109,10 @@ Block = type[BasicBlock] | type[Bottleneck]
 
 
 def stem_and_levels(
-    block: Block,
-    stem_channels: int,
-    widths: Sequence[int],
-    blocks: Sequence[int],
-    shortcut: Shortcut = projection,
+    block: Block, stem_channels: int, widths: Sequence[int], blocks: Sequence[int], shortcut: Shortcut = projection
 ) -> list[nn.Module]:
     """Return the stem and one level for each of ``widths``; the first keeps the resolution, each other halves it."""
-    stages: list[nn.Module] = [
-        nn.Sequential(conv3x3(3, stem_channels), nn.BatchNorm2d(stem_channels), nn.ReLU()),
-    ]
+    stages: list[nn.Module] = [nn.Sequential(conv3x3(3, stem_channels), nn.BatchNorm2d(stem_channels), nn.ReLU())]
     channels = stem_channels
     for number, (width, count) in enumerate(zip(widths, blocks, strict=True)):
         level = [block(channels, width, 1 if number == 0 else 2, shortcut)]

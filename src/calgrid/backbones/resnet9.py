@@ -35,10 +35,7 @@ def pooled_unit(in_channels: int, out_channels: int) -> nn.Sequential:
     a CPU is 1.2 times as fast.
     """
     return nn.Sequential(
-        conv3x3(in_channels, out_channels),
-        nn.MaxPool2d(2, ceil_mode=True),
-        nn.BatchNorm2d(out_channels),
-        nn.ReLU(),
+        conv3x3(in_channels, out_channels), nn.MaxPool2d(2, ceil_mode=True), nn.BatchNorm2d(out_channels), nn.ReLU()
     )
 
 

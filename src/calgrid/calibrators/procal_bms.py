@@ -60,11 +60,7 @@ class ProximityBinMeanShift(Calibrator):
     """
 
     def __init__(
-        self,
-        *,
-        base: Literal["irm", "iso", "iso_ova", "hb", "hb_ova"] = "irm",
-        n_bins: int = 5,
-        n_neighbours: int = 10,
+        self, *, base: Literal["irm", "iso", "iso_ova", "hb", "hb_ova"] = "irm", n_bins: int = 5, n_neighbours: int = 10
     ) -> None:
         super().__init__()
         self.base, self.n_bins, self.n_neighbours = base, n_bins, n_neighbours

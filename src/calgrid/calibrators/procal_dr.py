@@ -86,11 +86,7 @@ class ProximityDensityRatio(Calibrator):
         self.points, self.k = neighbours.points, np.array([neighbours.k])
         points = np.column_stack([confidence, neighbours.own_proximity()])
         self.right, self.wrong, self.beta = points[right], points[~right], np.nan
-        history = {
-            "n_right": len(self.right),
-            "n_wrong": len(self.wrong),
-            "mean_proximity": float(points[:, 1].mean()),
-        }
+        history = {"n_right": len(self.right), "n_wrong": len(self.wrong), "mean_proximity": float(points[:, 1].mean())}
         if min(len(self.right), len(self.wrong)) < FEWEST:
             unit = logit_unit(logits)
             self.beta = fit_temperature(in_units(logits, unit), labels).beta / unit

@@ -10,12 +10,7 @@ from typing import Any
 
 from calgrid.cli.listing import read_study
 from calgrid.configuration.costs import ENCODED_SHARE, RunCost, StudyCost, study_cost
-from calgrid.configuration.resources import (
-    FORWARD_SHARE,
-    PASS_SECONDS,
-    PASS_SECONDS_A_MULTIPLY_ADD,
-    UNKNOWN_IMAGES,
-)
+from calgrid.configuration.resources import FORWARD_SHARE, PASS_SECONDS, PASS_SECONDS_A_MULTIPLY_ADD, UNKNOWN_IMAGES
 from calgrid.errors import ConfigError
 
 #: units and how many of the smallest they are; each number has its own, so that none says 0.0

@@ -122,11 +122,7 @@ class Evaluated(Dataset):
     """
 
     def __init__(
-        self,
-        *,
-        split_seed: int = 1,
-        resize: int = RESIZE,
-        interpolation: Literal["bilinear", "bicubic"] = "bilinear",
+        self, *, split_seed: int = 1, resize: int = RESIZE, interpolation: Literal["bilinear", "bicubic"] = "bilinear"
     ) -> None:
         self.split_seed, self.resize, self.interpolation = split_seed, resize, interpolation
 

@@ -20,11 +20,7 @@ __getattr__, __dir__ = lazy_names(__name__, dict.fromkeys(("Loss", "LossTerms", 
 
 
 def build_loss(
-    id: str,
-    num_classes: int,
-    dataset: str | None = None,
-    backbone: str | None = None,
-    **overrides: Any,
+    id: str, num_classes: int, dataset: str | None = None, backbone: str | None = None, **overrides: Any
 ) -> "Loss":
     """Build a training loss with the published hyper-parameters of a data set.
 

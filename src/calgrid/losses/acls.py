@@ -12,11 +12,7 @@ from calgrid.registry import register
 
 @register(
     source="Park et al., ICCV 2023, arXiv 2308.11911; cvlab-yonsei/ACLS calibrate/losses/acls.py",
-    dataset_defaults={
-        "tiny_imagenet": {"margin": 10.0},
-        "cub200": {"margin": 10.0},
-        "fgvc_aircraft": {"margin": 10.0},
-    },
+    dataset_defaults={"tiny_imagenet": {"margin": 10.0}, "cub200": {"margin": 10.0}, "fgvc_aircraft": {"margin": 10.0}},
     needs=(),
     sees_validation=False,
     hard_labels=False,

@@ -143,12 +143,7 @@ class Loss(nn.Module):
         return logits.detach().float(), labels
 
     def _check(
-        self,
-        logits: Tensor,
-        labels: Tensor,
-        features: Tensor | None,
-        index: Tensor | None,
-        needs: tuple[str, ...],
+        self, logits: Tensor, labels: Tensor, features: Tensor | None, index: Tensor | None, needs: tuple[str, ...]
     ) -> None:
         if logits.ndim != 2 or logits.shape[1] != self.num_classes or not logits.is_floating_point():
             shape, kind = tuple(logits.shape), logits.dtype

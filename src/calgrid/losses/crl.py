@@ -45,11 +45,7 @@ class CorrectnessRanking(Loss):
     max_count: Tensor
 
     def __init__(
-        self,
-        num_classes: int,
-        *,
-        lambda_: float = 1.0,
-        indicator: Literal["maxprob", "entropy", "margin"] = "maxprob",
+        self, num_classes: int, *, lambda_: float = 1.0, indicator: Literal["maxprob", "entropy", "margin"] = "maxprob"
     ) -> None:
         super().__init__(num_classes)
         self.lambda_ = lambda_

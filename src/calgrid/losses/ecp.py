@@ -30,11 +30,7 @@ class EntropyConfidencePenalty(Loss):
     """
 
     def __init__(
-        self,
-        num_classes: int,
-        *,
-        beta: float = 0.1,
-        entropy_reduction: Literal["sum", "mean"] = "sum",
+        self, num_classes: int, *, beta: float = 0.1, entropy_reduction: Literal["sum", "mean"] = "sum"
     ) -> None:
         super().__init__(num_classes)
         self.beta = beta

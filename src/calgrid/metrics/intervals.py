@@ -103,12 +103,7 @@ def bootstrap(
 
 
 def bootstrap_difference(
-    probs: Probabilities,
-    other_probs: Probabilities,
-    labels: ArrayLike,
-    *,
-    level: float = 0.95,
-    **options: Any,
+    probs: Probabilities, other_probs: Probabilities, labels: ArrayLike, *, level: float = 0.95, **options: Any
 ) -> Intervals:
     """Interval (low, high) of metric(probs) - metric(other_probs), both on the same resamples: see the module.
 
@@ -125,12 +120,7 @@ def bootstrap_difference(
 
 
 def bootstrap_ood(
-    probs_id: ArrayLike,
-    probs_ood: ArrayLike,
-    *,
-    n_resamples: int = 1000,
-    level: float = 0.95,
-    seed: int = 0,
+    probs_id: ArrayLike, probs_ood: ArrayLike, *, n_resamples: int = 1000, level: float = 0.95, seed: int = 0
 ) -> Intervals:
     """Percentile interval (low, high) of every out-of-distribution metric; both sets are resampled, independently.
 

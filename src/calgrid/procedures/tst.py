@@ -40,8 +40,5 @@ class TwoStageTraining(SecondStage):
         """MLP from features (N, d) to logits (N, K)."""
         width = self.hidden
         return nn.Sequential(
-            nn.Linear(num_features, 3 * width),
-            nn.ReLU(),
-            nn.Linear(3 * width, width),
-            nn.Linear(width, num_classes),
+            nn.Linear(num_features, 3 * width), nn.ReLU(), nn.Linear(3 * width, width), nn.Linear(width, num_classes)
         )

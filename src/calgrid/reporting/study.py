@@ -212,10 +212,7 @@ class StudyData:
         Rows are method x calibrator x ``severity`` x ``domain``: means over the ``n_shifts`` corruptions of a
         severity; severity -1 is the mean over severities, severity 0 the shifts that have none, named in ``domain``.
         """
-        table = wide(
-            self.shift_tidy(group),
-            ["severity", "domain", "method", "calibrator", "fit_on", "n_shifts"],
-        )
+        table = wide(self.shift_tidy(group), ["severity", "domain", "method", "calibrator", "fit_on", "n_shifts"])
         return self.in_order(table, self.order(group))
 
     def shift_tidy(self, group: Group) -> pd.DataFrame:

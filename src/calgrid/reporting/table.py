@@ -213,11 +213,7 @@ def _best(column: pd.Series, metric: str) -> set[Any]:
 
 
 def metric_section(
-    heading: str,
-    rows: pd.DataFrame,
-    metrics: Sequence[str],
-    lead: Columns,
-    within: str | None = None,
+    heading: str, rows: pd.DataFrame, metrics: Sequence[str], lead: Columns, within: str | None = None
 ) -> Section:
     """Format wide rows, the best of each column in bold.
 

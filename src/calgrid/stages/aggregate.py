@@ -27,16 +27,7 @@ from calgrid.storage.records import AGGREGATE, CALIBRATE, ORIGIN, TRAIN, Record,
 from calgrid.storage.schema import CONDITION, COSTS, METRICS, RUN_KEY, SUMMARY
 from calgrid.storage.slices import Slices
 from calgrid.storage.stage import run_stage
-from calgrid.storage.tables import (
-    Table,
-    as_table,
-    join,
-    join_any,
-    read_result,
-    table_of_rows,
-    with_columns,
-    writing,
-)
+from calgrid.storage.tables import Table, as_table, join, join_any, read_result, table_of_rows, with_columns, writing
 
 #: with ``CONDITION``: what rows of one column of a table, which are ranked and tested together, have in common
 COLUMN = ("checkpoint", "split", "shift", "severity", "metric")

@@ -82,14 +82,7 @@ def calibrate(spec: CalibrateSpec, run: Path, out: Path, threads: int = 1) -> bo
         }
 
     return run_stage(
-        out,
-        "calibrate",
-        spec["fingerprint"],
-        OUTPUTS,
-        produce,
-        record=CALIBRATE,
-        inputs=inputs,
-        optional=PART_EXTRAS,
+        out, "calibrate", spec["fingerprint"], OUTPUTS, produce, record=CALIBRATE, inputs=inputs, optional=PART_EXTRAS
     )
 
 

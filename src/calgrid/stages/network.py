@@ -25,10 +25,7 @@ HELD_SHARE = 1 / 2
 
 
 def build_network(
-    spec: TrainSpec,
-    num_classes: int,
-    first: Mapping[str, torch.Tensor] | None = None,
-    pretrained: bool = False,
+    spec: TrainSpec, num_classes: int, first: Mapping[str, torch.Tensor] | None = None, pretrained: bool = False
 ) -> tuple[Network, Procedure[Any]]:
     """Network and procedure of a run, its weights drawn (global generator), published, or those of a first stage."""
     key = spec["key"]
@@ -77,7 +74,4 @@ def model_digest(model: Path) -> str:
 
 def network_record(spec: TrainSpec, model: nn.Module, seconds: float, device: torch.device) -> dict[str, Any]:
     """Return what the record of a network says, trained or taken as it is published."""
-    return {
-        **environment.run_record(spec, seconds, device),
-        "parameters": sum(p.numel() for p in model.parameters()),
-    }
+    return {**environment.run_record(spec, seconds, device), "parameters": sum(p.numel() for p in model.parameters())}

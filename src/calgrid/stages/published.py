@@ -27,13 +27,7 @@ from calgrid.training import environment
 
 
 def take_weights(
-    spec: TrainSpec,
-    data: Path,
-    out: Path,
-    *,
-    data_root: Path | None = None,
-    device: str = "auto",
-    threads: int = 1,
+    spec: TrainSpec, data: Path, out: Path, *, data_root: Path | None = None, device: str = "auto", threads: int = 1
 ) -> bool:
     """Publish the files of a run whose weights are taken as they are; see :func:`calgrid.stages.train.train`.
 

@@ -86,8 +86,7 @@ def paired_tests(pairs: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
         Perhaps ``REACH``, means of which are kept.
     """
     pairs = pairs.assign(
-        difference=pairs["value"] - pairs["value_against"],
-        size=pairs[["value", "value_against"]].abs().max(axis=1),
+        difference=pairs["value"] - pairs["value_against"], size=pairs[["value", "value_against"]].abs().max(axis=1)
     )
     tests = pairs.groupby(list(keys), as_index=False, sort=False).agg(
         n_seeds=("difference", "count"),

@@ -29,11 +29,7 @@ class CriticalDifference:
 
 
 def critical_difference(
-    scores: pd.DataFrame,
-    *,
-    lower_is_better: bool = True,
-    missing: Missing = "drop_settings",
-    alpha: float = 0.05,
+    scores: pd.DataFrame, *, lower_is_better: bool = True, missing: Missing = "drop_settings", alpha: float = 0.05
 ) -> CriticalDifference:
     """Friedman's test, mean ranks and Nemenyi's critical difference of methods over settings; ties averaged.
 

@@ -9,14 +9,7 @@ from scipy import special
 
 from calgrid.plugin_metrics import find_metric
 from calgrid.statistics._number_keys import Ids, NumberKeys, split_numbers
-from calgrid.statistics._paired import (
-    average_fit_seeds,
-    beyond_bias,
-    check_level,
-    paired_tests,
-    reaches,
-    seed_interval,
-)
+from calgrid.statistics._paired import average_fit_seeds, beyond_bias, check_level, paired_tests, reaches, seed_interval
 from calgrid.statistics.holm import holm
 from calgrid.statistics.published import match_published
 from calgrid.storage.schema import NUMBER_KEY
@@ -28,10 +21,7 @@ FAMILY = [*RANKED, "calibrator"]
 
 
 def summarise(
-    metrics: pd.DataFrame,
-    baseline_method: str = "ce",
-    published: pd.DataFrame | None = None,
-    level: float = 0.95,
+    metrics: pd.DataFrame, baseline_method: str = "ce", published: pd.DataFrame | None = None, level: float = 0.95
 ) -> pd.DataFrame:
     """Mean, spread, interval, rank and test against the baseline of every number, over seeds.
 

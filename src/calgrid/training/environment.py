@@ -15,10 +15,7 @@ from calgrid.errors import ConfigError
 from calgrid.storage import provenance
 
 #: files with the limit and the use of a control group, in its second version and in its first
-CGROUP_FILES = {
-    "": ("memory.max", "memory.current"),
-    "memory": ("memory.limit_in_bytes", "memory.usage_in_bytes"),
-}
+CGROUP_FILES = {"": ("memory.max", "memory.current"), "memory": ("memory.limit_in_bytes", "memory.usage_in_bytes")}
 
 
 def choose_device(wanted: str) -> torch.device:

@@ -135,9 +135,7 @@ class Trainer:
         epoch, step = self.position.epoch, self.position.step
         seed_global(self.device, self.seed, "step", epoch, step)
         batch = self.train_images.batch(
-            index,
-            **self.protocol["augmentation"],
-            rng=generator(self.device, self.seed, "augmentation", epoch, step),
+            index, **self.protocol["augmentation"], rng=generator(self.device, self.seed, "augmentation", epoch, step)
         )
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate(self.protocol, epoch, step, self.steps)

@@ -71,12 +71,7 @@ class PaperTable:
     @property
     def files(self) -> dict[str, str]:
         """Suffix -> content of the table's files."""
-        return {
-            "csv": text.csv(self.frame),
-            "md": self.markdown,
-            "tex": self.latex,
-            "html": self.html,
-        }
+        return {"csv": text.csv(self.frame), "md": self.markdown, "tex": self.latex, "html": self.html}
 
     @property
     def entry(self) -> dict[str, Any]:

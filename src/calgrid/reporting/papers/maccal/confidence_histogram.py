@@ -54,10 +54,7 @@ def draw(frame: Frame) -> Figure:
     axes[0].set_ylim(LEAST, 130)
     axes[0].set_yticks([0.1, 1, 10, 100], ["0.1", "1", "10", "100"])
     axes[0].set_xlim(0, 100)
-    handles = [
-        Patch(facecolor=BEFORE, label="first stage"),
-        style.handle(color=AFTER, label="retrained under masks"),
-    ]
+    handles = [Patch(facecolor=BEFORE, label="first stage"), style.handle(color=AFTER, label="retrained under masks")]
     return points.finished(figure, handles, "Confidence (%)", "Share of images (%)", columns=2)
 
 
