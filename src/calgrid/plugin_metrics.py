@@ -26,7 +26,10 @@ TRIED_ROWS, TRIED_BINS = 200, 15
 @plugins.cached
 def known_metrics() -> Mapping[str, Metric]:
     """All metrics by identifier: those of calgrid, then those of plugins."""
-    own = {id: _metric(spec) for id, spec in registry.specs("metric").items()}
+    own = {
+        id: Metric(spec.id, _Function(spec), spec.summary, spec.source, kind="labelled", **spec.info)
+        for id, spec in registry.specs("metric").items()
+    }
     return MappingProxyType({**METRICS, **own})
 
 
@@ -66,10 +69,6 @@ def check_metric(name: str, n_classes: Iterable[int]) -> None:
                 f"{plugins.shown(registry.spec('metric', name).module)}: {name} is {value:.6g} for random predictions, "
                 f"but a {metric.unit} lies in [{low:g}, {high:g}]: correct it, or register another unit."
             )
-
-
-def _metric(spec: ComponentSpec) -> Metric:
-    return Metric(spec.id, _Function(spec), spec.summary, spec.source, kind="labelled", **spec.info)
 
 
 @dataclass(frozen=True)

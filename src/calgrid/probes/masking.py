@@ -60,7 +60,7 @@ class MaskedInference(Probe):
         layer = cast(Layer, subject.last_layer())  # registered: it needs a linear head
         features = torch.from_numpy(subject.outputs.features).to(subject.device)
         ranks = magnitude_ranks(layer.weight)
-        passes = [("magnitude", 0, self._magnitude(features, layer, ranks))]
+        passes = [("magnitude", 0, [masked_logits(features, layer, ranks >= ratio) for ratio in self.ratios])]
         passes += [("random", draw, self._random(features, layer, draw)) for draw in range(self.draws)]
         rows = []
         for mode, draw, by_ratio in passes:
@@ -68,10 +68,6 @@ class MaskedInference(Probe):
                 scores = self._score(logits.cpu().numpy(), subject.labels)
                 rows.append({"mode": mode, "ratio": float(ratio), "draw": np.int32(draw), **scores})
         return pd.DataFrame(rows)
-
-    def _magnitude(self, features: Tensor, layer: Layer, ranks: Tensor) -> list[Tensor]:
-        """Logits (N, K) for each ratio."""
-        return [masked_logits(features, layer, ranks >= ratio) for ratio in self.ratios]
 
     def _random(self, features: Tensor, layer: Layer, draw: int) -> list[Tensor]:
         """Logits (N, K) for each ratio, under a new mask for each batch."""

@@ -40,7 +40,8 @@ def write_report(study: Path, manifest: Mapping[str, Any], out: Path) -> None:
     """
     data = StudyData(study, manifest)
     tables, figures = _index(data)
-    headline = _headline(figures)
+    # calibration errors with intervals, or else the first of the study
+    headline = next((entry for entry in figures if entry["figure"] == HEADLINE), figures[0] if figures else None)
     context = {
         "study": manifest["study"],
         "version": __version__,
@@ -119,11 +120,6 @@ def _index(data: StudyData) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]
     for entry in (entry for alike in kinds.values() for entry in alike[:SHOWN_FIGURES]):
         entry["data"] = base64.b64encode((study / "figures" / entry["file"]).read_bytes()).decode()
     return tables, drawn
-
-
-def _headline(figures: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
-    """The figure that stands first: calibration errors with intervals, or else the first of the study."""
-    return next((entry for entry in figures if entry["figure"] == HEADLINE), figures[0] if figures else None)
 
 
 def _sections(tables: Sequence[Mapping[str, Any]], figures: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

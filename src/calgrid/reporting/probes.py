@@ -34,16 +34,13 @@ def probed(data: StudyData, group: Group, id: str, options: Sequence[str] = ()) 
     for name, probe in probes.items():
         rows = data.rows(PROBES, group, probe=name).dropna(axis="columns", how="all")  # columns of other probes
         known = {option: probe["options"][option] for option in options}
-        parts.append(rows.assign(name=_named(rows["method"], name, len(probes) > 1), **known))
+        variant = f" ({name})" if len(probes) > 1 else ""
+        parts.append(rows.assign(name=rows["method"] + variant, **known))
     if not parts:
         return pd.DataFrame()
     table = pd.concat(parts)
     order = table["method"].map(data.methods.index).to_numpy()
     return table.iloc[order.argsort(kind="stable")].reset_index(drop=True)
-
-
-def _named(methods: pd.Series, probe: str, several: bool) -> pd.Series:
-    return methods + f" ({probe})" if several else methods
 
 
 def seeds(table: pd.DataFrame) -> str:

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
@@ -53,8 +52,8 @@ class Results:
     @property
     def runs(self) -> pd.DataFrame:
         """One row a run: protocol, dataset, backbone, method, seed, folder."""
-        rows = [{**run["key"], "folder": str(self._folder(run["key"]))} for run in self.data.manifest["runs"]]
-        return pd.DataFrame(rows)
+        below, keys = self.folder.parent / "runs", [run["key"] for run in self.data.manifest["runs"]]
+        return pd.DataFrame([{**key, "folder": str(below / RunKey(**key).path)} for key in keys])
 
     @property
     def metrics(self) -> pd.DataFrame:
@@ -164,9 +163,6 @@ class Results:
             raise DataError(f"The study has no runs with {wanted}; it has: {known}.")
         differ = [name for name in GROUP if len({getattr(group, name) for group in found}) > 1]
         raise ConfigError(f"The study has {len(found)} groups that differ in {', '.join(differ)}: say which you want.")
-
-    def _folder(self, key: dict[str, Any]) -> Path:
-        return self.folder.parent / "runs" / RunKey(**key).path
 
 
 def _checked(where: dict[str, str]) -> dict[str, str]:

@@ -81,7 +81,8 @@ def _tested(
     cells: NumberKeys, summary: pd.DataFrame, runs: pd.DataFrame, baseline_method: str, alpha: float
 ) -> dict[str, ArrayLike]:
     """Columns of the summary from ``rank`` to ``verdict_best``."""
-    column, family, losses = cells.ids(RANKED), cells.ids(FAMILY), _losses(summary)
+    column, family = cells.ids(RANKED), cells.ids(FAMILY)
+    losses = _signs(summary) * summary["mean"]  # NaN where the metric ranks nobody
     is_baseline = cells.having("method", baseline_method)
     tests = _tests(runs, _counterparts(cells, is_baseline), len(cells))
     # no test of the baseline itself, nor one of a family of tests
@@ -123,11 +124,6 @@ def _over_seeds(runs: pd.DataFrame, metric: pd.Series, level: float) -> pd.DataF
         std_test=np.sqrt(summary["std_test"]), test_low=summary["ci_low"], test_high=summary["ci_high"]
     )
     return seed_interval(summary.assign(metric=metric), level).drop(columns="metric")
-
-
-def _losses(summary: pd.DataFrame) -> pd.Series:
-    """Mean of each row, negative where higher is better; NaN where the metric ranks nobody."""
-    return _signs(summary) * summary["mean"]
 
 
 def _signs(summary: pd.DataFrame) -> pd.Series:

@@ -81,7 +81,7 @@ def _cells(spec: Mapping[str, Any], printed: pd.DataFrame) -> pd.DataFrame:
         for (i, row), (j, column) in itertools.product(enumerate(spec["rows"]), enumerate(spec["columns"]))
     ]
     cells = pd.DataFrame(rows)[["row", "column", *COORDINATES]]
-    cells["is_mean"] = [_is_mean(row, spec["means"]) for row in rows]
+    cells["is_mean"] = [len(list(expanded(row, spec["means"]))) > 1 for row in rows]
     std = printed.get("std", np.nan)
     found = printed.assign(published=printed["value"], published_std=std).drop_duplicates(list(PUBLISHED_PLACE))
     keyed = cells.assign(method=[run_method(row) for row in rows])[list(PUBLISHED_PLACE)]
@@ -145,10 +145,6 @@ def expanded(place: CellKey, means: Sequence[Mapping[str, Any]]) -> Iterator[Cel
         return
     for values in itertools.product(*over.values()):
         yield from expanded({**place, **dict(zip(over, values, strict=True))}, later)
-
-
-def _is_mean(place: CellKey, means: Sequence[Mapping[str, Any]]) -> bool:
-    return sum(1 for _ in expanded(place, means)) > 1
 
 
 def _metrics(data: StudyData, places: pd.DataFrame) -> pd.DataFrame:

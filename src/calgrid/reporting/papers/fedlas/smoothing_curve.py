@@ -1,8 +1,5 @@
 """Smoothing that FeDLaS gives a sample, against its indicator, in both modes of the gate (FeDLaS, Figure 2b)."""
 
-from collections.abc import Mapping
-from typing import Any
-
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
@@ -31,7 +28,7 @@ def collect(data: StudyData, group: Group) -> pd.DataFrame:
     parts = []
     for method, rows in samples.groupby("method", sort=False):
         options = loss_options(data, group, str(method))
-        strength = _strength(options)
+        strength = options.get("alpha", options.get("lambda_"))  # of label smoothing, of the margin penalty
         if strength is not None and "beta" in options:
             parts.append(rows.assign(strength=strength, beta=options["beta"]))
     return pd.concat(parts) if parts else samples.iloc[:0]
@@ -67,11 +64,6 @@ def draw(frame: Frame) -> Figure:
     figure.legend(handles=handles, loc="outside upper center", ncols=len(handles))
     figure.supxlabel("Indicator γ (standardised)", fontsize=9)
     return figure
-
-
-def _strength(options: Mapping[str, Any]) -> float | None:
-    """Mean strength, which label smoothing calls alpha and the margin penalty lambda."""
-    return options.get("alpha", options.get("lambda_"))
 
 
 def _span(indicator: pd.Series) -> tuple[float, float]:
