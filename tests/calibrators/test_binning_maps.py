@@ -12,8 +12,7 @@ from tests.calibrators.cases import CONFIDENCE, CORRECT, top_heavy
 from calgrid.calibrators import build_calibrator
 from calgrid.calibrators._binning import bin_of, count, equal_count_cuts, make_cuts
 from calgrid.calibrators._isotonic import fit_isotonic
-from calgrid.calibrators._one_vs_all import renormalised
-from calgrid.calibrators._probabilities import softmax
+from calgrid.calibrators._probabilities import renormalised, softmax
 from calgrid.calibrators._validation import check_logits
 from calgrid.calibrators.bbq import Binnings, binning_sizes
 

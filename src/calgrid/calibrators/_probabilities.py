@@ -1,5 +1,6 @@
-"""From logits to probabilities and back, and the map that moves only the top label's probability."""
+"""From logits to probabilities and back, and maps of the top label's probability or of each class by itself."""
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -113,3 +114,28 @@ def logits_from_probabilities(probabilities: Any) -> Array:
     if (np.abs(array.sum(axis=1) - 1.0) > ROW_SUM_TOLERANCE).any():
         raise DataError("rows of probabilities must sum to 1: if these are logits, use them as they are.")
     return np.log(np.maximum(array, float(np.finfo(np.float32).tiny)))
+
+
+def renormalised(values: Array, otherwise: Array) -> Array:
+    """Divide rows of values ``(N, K)`` by their sums; a row of zeros becomes that of ``otherwise`` ``(N, K)``."""
+    total = values.sum(axis=1, keepdims=True)
+    empty = total[:, 0] <= 0.0
+    result = values / np.where(total > 0.0, total, 1.0)
+    result[empty] = otherwise[empty]
+    return result
+
+
+def map_classes(logits: Array, classes: NDArray[np.int64], calibrate: Callable[[int, Array], Array]) -> Array:
+    """Calibrate the softmax class by class and renormalise.
+
+    Parameters
+    ----------
+    logits : ``(N, K)`` with row maximum 0.
+    classes : ``(C,)``, those with a map; the others keep their probability.
+    calibrate : position in ``classes`` and probabilities ``(N,)`` to calibrated ones ``(N,)``.
+    """
+    probabilities = softmax(logits)
+    mapped = probabilities.copy()
+    for position, label in enumerate(classes):
+        mapped[:, label] = calibrate(position, np.ascontiguousarray(probabilities[:, label]))
+    return renormalised(mapped, probabilities)

@@ -5,8 +5,7 @@ from typing import Any
 import numpy as np
 
 from calgrid.calibrators._isotonic import fit_isotonic
-from calgrid.calibrators._one_vs_all import renormalised
-from calgrid.calibrators._probabilities import softmax
+from calgrid.calibrators._probabilities import renormalised, softmax
 from calgrid.calibrators.base import Array, Calibrator, Head, Labels
 from calgrid.registry import register
 

@@ -5,8 +5,7 @@ from typing import Any
 import numpy as np
 
 from calgrid.calibrators._isotonic import fit_isotonic
-from calgrid.calibrators._one_vs_all import map_classes
-from calgrid.calibrators._probabilities import softmax
+from calgrid.calibrators._probabilities import map_classes, softmax
 from calgrid.calibrators.base import Array, Calibrator, Head, Labels
 from calgrid.registry import register
 

@@ -5,6 +5,7 @@ outside a folder. :func:`each_member` takes them in the archive's order, whateve
 regular file of at most the size that is expected. :func:`open_archive` reads in any order.
 """
 
+import contextlib
 import math
 import os
 import pickle
@@ -60,7 +61,7 @@ def each_member(archive: Path, limits: Mapping[str, int]) -> Iterator[tuple[str,
     Name and content of each of them, every one once.
     """
     found = set()
-    try:
+    with _intact(f"The archive {archive}"):
         kind = _in_folder if archive.is_dir() else _zipped if zipfile.is_zipfile(archive) else _tarred
         for name, size, content in kind(archive, limits):
             if name in found or size is None or size > limits[name]:
@@ -70,8 +71,6 @@ def each_member(archive: Path, limits: Mapping[str, int]) -> Iterator[tuple[str,
                 )
             found.add(name)
             yield name, content()
-    except DAMAGED as error:
-        raise DataError(f"The archive {archive} is damaged ({error}): replace it.") from None
     if missing := [name for name in limits if name not in found]:
         raise DataError(f"The archive {archive} has no member '{missing[0]}': replace it.")
 
@@ -136,17 +135,23 @@ def open_archive(place: Path, wanted: Callable[[str], bool] = bool) -> ArchiveRe
     return (_open_zip if zipfile.is_zipfile(place) else _open_tar)(place, wanted)
 
 
+@contextlib.contextmanager
+def _intact(what: str) -> Iterator[None]:
+    """Turn errors of a damaged archive, or of a member, into a DataError about it."""
+    try:
+        yield
+    except DAMAGED as error:
+        raise DataError(f"{what} is damaged ({error}): replace it.") from None
+
+
 def _open_tar(archive: Path, wanted: Callable[[str], bool]) -> ArchiveReader:
     found = {}
-    try:
-        with tarfile.open(archive, "r:") as tar:
-            for member in tar:
-                name = member.name.removeprefix("./")
-                if member.isreg() and wanted(name):
-                    found[name] = (member.offset_data, member.size)
-                vars(tar)["members"] = []  # or every member of a large archive would stay in memory
-    except DAMAGED as error:
-        raise DataError(f"The archive {archive} is damaged ({error}): replace it.") from None
+    with _intact(f"The archive {archive}"), tarfile.open(archive, "r:") as tar:
+        for member in tar:
+            name = member.name.removeprefix("./")
+            if member.isreg() and wanted(name):
+                found[name] = (member.offset_data, member.size)
+            vars(tar)["members"] = []  # or every member of a large archive would stay in memory
     file = archive.open("rb")
 
     def read(name: str) -> bytes:
@@ -160,18 +165,14 @@ def _open_tar(archive: Path, wanted: Callable[[str], bool]) -> ArchiveReader:
 
 
 def _open_zip(archive: Path, wanted: Callable[[str], bool]) -> ArchiveReader:
-    try:
+    with _intact(f"The archive {archive}"):
         pack = zipfile.ZipFile(archive)
-    except DAMAGED as error:
-        raise DataError(f"The archive {archive} is damaged ({error}): replace it.") from None
     members = {member.filename.removeprefix("./"): member for member in pack.infolist() if not member.is_dir()}
     found = {name: member for name, member in members.items() if wanted(name)}
 
     def read(name: str) -> bytes:
-        try:
+        with _intact(f"'{name}' in {archive}"):
             return pack.read(found[name])
-        except DAMAGED as error:
-            raise DataError(f"'{name}' in {archive} is damaged ({error}): replace the archive.") from None
 
     return ArchiveReader(archive, found, read, lambda name: found[name].file_size)
 
@@ -185,17 +186,14 @@ def map_arrays(archive: Path, names: Iterable[str]) -> dict[str, NDArray[Any]]:
     wanted, found = set(names), {}
     if archive.is_dir():
         return {name: _map_file(archive / name) for name in wanted}
-    try:
-        with tarfile.open(archive, "r:") as tar, archive.open("rb") as file:
-            for member in tar:
-                name = PurePosixPath(member.name).name
-                if name not in wanted:
-                    continue
-                if name in found or not member.isreg():
-                    raise DataError(f"'{name}' in {archive} is no regular file or there twice: replace the archive.")
-                found[name] = _mapped(file, member.offset_data, member.size, f"'{member.name}' in {archive}")
-    except (tarfile.TarError, OSError, EOFError) as error:
-        raise DataError(f"The archive {archive} is damaged ({error}): replace it.") from None
+    with _intact(f"The archive {archive}"), tarfile.open(archive, "r:") as tar, archive.open("rb") as file:
+        for member in tar:
+            name = PurePosixPath(member.name).name
+            if name not in wanted:
+                continue
+            if name in found or not member.isreg():
+                raise DataError(f"'{name}' in {archive} is no regular file or there twice: replace the archive.")
+            found[name] = _mapped(file, member.offset_data, member.size, f"'{member.name}' in {archive}")
     if missing := sorted(wanted - set(found)):
         raise DataError(f"The archive {archive} has no member '{missing[0]}': replace it.")
     return found

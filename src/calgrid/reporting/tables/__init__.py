@@ -14,18 +14,7 @@ from calgrid.reporting.papers.filled_tables import filled_tables
 from calgrid.reporting.papers.render import PaperTable
 from calgrid.reporting.study import StudyData
 from calgrid.reporting.table import Table, marked
-from calgrid.reporting.tables import (
-    comparison,
-    costs,
-    methods,
-    overview,
-    questions,
-    ranks,
-    shift,
-    soft_labels,
-    training_time,
-    tuned,
-)
+from calgrid.reporting.tables import comparison, costs, methods, overview, questions, ranks, shift, training_time, tuned
 from calgrid.storage.atomic import write_text
 
 __all__ = ["TABLES", "write_tables"]
@@ -40,7 +29,7 @@ TABLES: tuple[Callable[[StudyData], Table | None], ...] = (
     comparison.tests,
     methods.calibrators,
     ranks.calibrator_ranks,
-    soft_labels.soft_labels,
+    methods.soft_labels,
     shift.shift,
     shift.ood,
     indicator.indicator,

@@ -1,4 +1,6 @@
-"""Tables of the clean test split: methods compared uncalibrated, and with every calibrator."""
+"""Tables of the clean test split: methods uncalibrated, with every calibrator, and against the truth."""
+
+from collections.abc import Callable, Sequence
 
 import pandas as pd
 
@@ -7,6 +9,14 @@ from calgrid.reporting.study import BESIDE_ECE, UNCALIBRATED, Group, StudyData
 from calgrid.reporting.table import CALIBRATED, Section, Table, by_group, metric_section, present, whole, words
 
 METRICS = (*BESIDE_ECE, "aece", "cece", "mce", "o_ece", "u_ece", "smce")
+SOFT_METRICS = ("soft_kl", "soft_tv", "soft_ece")
+SOFT_COLUMNS = (*SOFT_METRICS, "ece_debiased", "ece", "ece_null", "accuracy")
+TRUTH = (
+    "The truth about an image is the known probability of each class given the image, or the shares of the people who "
+    "chose it. KL and total variation are the mean distances of the predicted distribution from it; ECE to truth is "
+    "the ECE with the true probability of the predicted class in place of right or wrong, so that it is free of the "
+    "noise of labels though not of that of images. The other columns see labels only."
+)
 
 
 def methods(data: StudyData) -> Table | None:
@@ -34,14 +44,9 @@ def methods(data: StudyData) -> Table | None:
 
 def calibrators(data: StudyData) -> Table | None:
     """Every method with every calibrator."""
-    metrics = (*METRICS, *data.own_metrics)
-
-    def section(group: Group, rows: pd.DataFrame) -> list[Section]:
-        return [metric_section(data.label(group), rows, present(rows, metrics), CALIBRATED, within="method")]
-
     if set(data.calibrators) == {UNCALIBRATED}:
         return None
-    frame, sections = by_group(data, data.test, section)
+    frame, sections = by_group(data, data.test, _calibrated(data, (*METRICS, *data.own_metrics)))
     if frame.empty:
         return None
     caption = (
@@ -51,3 +56,28 @@ def calibrators(data: StudyData) -> Table | None:
         f"{captions.NULL}"
     )
     return Table("calibrators", "Post-hoc calibrators", "Calibrators", caption, frame, sections)
+
+
+def soft_labels(data: StudyData) -> Table | None:
+    """Every method with every calibrator, on test splits of which the truth is known."""
+    frame, sections = by_group(data, lambda group: _judged(data.test(group)), _calibrated(data, SOFT_COLUMNS))
+    if frame.empty:
+        return None
+    caption = (
+        f"Distance to the truth on the clean test split; {captions.seeds(frame)}. {captions.spread(data, frame)} "
+        f"{TRUTH} Bold: best calibrator of each method and column, among those within 1 point of the method's best "
+        f"accuracy. {captions.NULL}"
+    )
+    return Table("soft_labels", "Distance to the truth about each image", "Calibrators", caption, frame, sections)
+
+
+def _judged(rows: pd.DataFrame) -> pd.DataFrame:
+    """Rows of a group if its truth is known, else none."""
+    return rows if present(rows, SOFT_METRICS) else rows.iloc[:0]
+
+
+def _calibrated(data: StudyData, metrics: Sequence[str]) -> Callable[[Group, pd.DataFrame], list[Section]]:
+    """What makes the section of a group: every method with every calibrator."""
+    return lambda group, rows: [
+        metric_section(data.label(group), rows, present(rows, metrics), CALIBRATED, within="method")
+    ]
