@@ -134,10 +134,6 @@ def undefined(module: str, class_name: str) -> list[str]:
     """Names of methods that bases within the package leave to their subclasses, and that nothing here defines.
 
     A base leaves a method to its subclasses if it marks it as abstract or only raises NotImplementedError in it.
-
-    Parameters
-    ----------
-    module : dotted name, ``calgrid.calibrators.ts``. class_name : class in it.
     """
     wanted: list[str] = []
     defined: set[str] = set()

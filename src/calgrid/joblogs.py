@@ -31,10 +31,6 @@ def continue_log(log: Path) -> int:
     """Let what this process writes follow the text of earlier attempts, and return the number of this attempt.
 
     Snakemake deletes the log of a job before each attempt; a second, hidden link keeps the text.
-
-    Parameters
-    ----------
-    log : file that standard output and standard error go to.
     """
     kept = log.with_name(f".{log.name}.attempts")
     try:

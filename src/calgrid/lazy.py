@@ -9,12 +9,7 @@ from calgrid.extras import say_extra
 
 
 def lazy_names(package: str, modules: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """Return the ``__getattr__`` and the ``__dir__`` of a package (PEP 562).
-
-    Parameters
-    ----------
-    package : its ``__name__``. modules : public name -> module that defines it.
-    """
+    """Return ``__getattr__`` and ``__dir__`` of a package (PEP 562) whose public names these modules define."""
 
     def get(name: str) -> Any:
         if name not in modules:

@@ -182,12 +182,7 @@ def _roots() -> Mapping[str, Path]:
 
 
 def locate(module: str) -> Path | None:
-    """File of a module of calgrid or of a plugin; None for a module of any other package.
-
-    Parameters
-    ----------
-    module : dotted name; of ``module:class`` it is the module's.
-    """
+    """File of a module, or of ``module:class``, of calgrid or of a plugin; None for one of any other package."""
     top, *below = module.partition(":")[0].split(".")
     root = PACKAGE_ROOT if top == PACKAGE else _roots().get(top)
     if root is None:

@@ -18,10 +18,6 @@ def measure(build: Callable[[int], Backbone], image_size: int, where: str) -> di
     """Return ``parameters``, ``num_features``, ``macs``, ``activations``, ``min_size``, and ``max_size`` if it has one.
 
     Raises ConfigError: the network cannot be built, or does not take such images.
-
-    Parameters
-    ----------
-    build : makes the network for a number of classes. image_size : side in pixels. where : its file, in messages.
     """
     try:
         with torch.device("meta"):

@@ -108,12 +108,7 @@ class PictureArchive(Dataset):
 
 
 class StretchedPictures(PictureArchive):
-    """Pictures of any size, scaled to a square whatever their proportions.
-
-    Parameters
-    ----------
-    size : pixels of a side to which pictures are scaled.
-    """
+    """Pictures of any size, scaled to a square whatever their proportions."""
 
     stretch = True
 

@@ -45,7 +45,6 @@ def calibrate(spec: CalibrateSpec, run: Path, out: Path, threads: int = 1) -> bo
 
     Parameters
     ----------
-    spec : what to fit and score (:class:`calgrid.specs.CalibrateSpec`).
     run : folder of the run, which holds ``logits/``.
     threads : processes that fit and score, beside this one if there are several; the bytes do not depend on them.
     """

@@ -53,12 +53,7 @@ def shown_calibrators(entries: Sequence[Mapping[str, Any]]) -> list[str]:
 
 @dataclass
 class Diagnostics:
-    """Diagnostics of all checkpoints of a run.
-
-    Attributes
-    ----------
-    n_bins : bins of the calibration errors.
-    """
+    """Diagnostics of all checkpoints of a run."""
 
     n_bins: int
     _tables: dict[str, list[pd.DataFrame]] = field(default_factory=dict)

@@ -61,9 +61,7 @@ def predict(
 
     Parameters
     ----------
-    spec : what to predict (:class:`calgrid.specs.PredictSpec`).
     model : model.safetensors of the run; its fingerprint must be the expected one.
-    data : folder of the prepared data set.
     families : shift family, or ``ood/`` and a data set -> folder of its prepared images.
     """
     where = environment.choose_device(device)

@@ -26,9 +26,7 @@ def probe(spec: ProbeSpec, model: Path, data: Path, out: Path, *, device: str = 
 
     Parameters
     ----------
-    spec : what to measure (:class:`calgrid.specs.ProbeSpec`).
     model : model.safetensors of the run; its fingerprint must be the expected one.
-    data : folder of the prepared data set.
     """
     where = environment.choose_device(device)
     states, description = load_checkpoint(model, spec["run_fingerprint"])

@@ -44,8 +44,6 @@ def train(
 
     Parameters
     ----------
-    spec : what to train (:class:`calgrid.specs.TrainSpec`).
-    data : folder of the prepared data set.
     first_stage : model.safetensors of the first stage, for second stages.
     resume_every : seconds between two resume states.
     """

@@ -51,12 +51,6 @@ def write_tables(study: Path, manifest: Mapping[str, Any], out: Path) -> list[Pa
     """Write all tables that have rows, and ``index.json``.
 
     Returns the paths of the files written, the index last. Raises DataError: a file of the study is missing or damaged.
-
-    Parameters
-    ----------
-    study : folder with the files that ``aggregate`` wrote.
-    manifest : what was run (``calgrid.configuration.plan.Plan.manifest``).
-    out : folder for the tables.
     """
     data = StudyData(study, manifest)
     tables: list[Table | PaperTable] = [marked(built, data) for build in TABLES if (built := build(data)) is not None]
