@@ -127,7 +127,9 @@ def _opened(path: Path, beside: Path) -> Iterator[Archive]:
                 archive = _read(hidden, sums)
             except (KeyError, TypeError, ValueError, AttributeError, yaml.YAMLError) as error:
                 reason = " ".join(str(error).split())
-                raise DataError(f"{path} is no archive of calgrid ({reason}): give what 'calgrid pack' wrote.") from None
+                raise DataError(
+                    f"{path} is no archive of calgrid ({reason}): give what 'calgrid pack' wrote."
+                ) from None
             yield archive
         finally:
             shutil.rmtree(hidden, ignore_errors=True)
