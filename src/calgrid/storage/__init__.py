@@ -1,1 +1,1 @@
-"""Everything that touches the disk: atomic files, locks, Parquet tables, checkpoints, published stages."""
+"""Files of results: atomic writes, locks, Parquet tables, checkpoints, stages."""

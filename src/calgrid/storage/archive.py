@@ -21,11 +21,11 @@ from calgrid.storage.records import sha256_of
 ABOUT, STUDY, RUNS, SPLITS, SUMS = "bank.json", "study.yaml", "runs.parquet", "splits.parquet", "SHA256SUMS"
 #: the form of archives; raised when a reader of old ones would misread new ones
 SCHEMA = 1
-#: columns of a logits file that say what its rows are
+#: columns of a logits file that identify its rows
 _ROWS = ("index", "label", "shift", "severity")
 _MEMBER = re.compile(r"\w[\w.+-]*(/\w[\w.+-]*)*", re.ASCII)
 _LINE = re.compile(rf"([0-9a-f]{{64}})  ({_MEMBER.pattern})", re.ASCII)
-#: what reading a damaged zip file raises; OSError where it seeks before the begin
+#: errors of reading a damaged zip file; OSError for a negative seek position
 _DAMAGED = (zipfile.BadZipFile, EOFError, ValueError, RuntimeError, OSError)
 
 
@@ -102,7 +102,7 @@ def _blocks(archive: zipfile.ZipFile, name: str, path: Path) -> Iterator[bytes]:
 
 
 def logits_names(files: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """Split or shift family, and name, of the logits files among the files of a run."""
+    """Yield split or shift family, and path, of the logits files among the files of a run."""
     for name in files:
         folder, _, below = name.partition("/")
         if folder == "logits" and name.endswith(".parquet"):
@@ -110,14 +110,14 @@ def logits_names(files: Iterable[str]) -> Iterator[tuple[str, str]]:
 
 
 def rows_of(path: Path) -> tuple[int, str]:
-    """Number and SHA-256 of the rows of a logits file: index, label and, of shifts, which and how strong."""
+    """Number of rows of a logits file, and SHA-256 of their index, label and (of shifts) shift and severity."""
     table = read_table(path, "logits file", columns=_ROWS)
     columns = {name: read_column(table, name, path) for name in _ROWS if name in table.column_names}
     return table.num_rows, digest_of_rows(**columns)
 
 
 def digest_of_rows(index: np.ndarray, label: np.ndarray, **settings: np.ndarray) -> str:
-    """SHA-256 of the rows of a split: index and label as little-endian int32, then the settings, one a line."""
+    """SHA-256 of the rows of a split: index and label as little-endian int32, then the settings, one per line."""
     digest = hashlib.sha256()
     for values in (index, label):
         digest.update(np.ascontiguousarray(values, "<i4").tobytes())

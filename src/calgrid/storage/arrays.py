@@ -1,4 +1,4 @@
-"""Named arrays and a JSON description in one safetensors file, with a checksum of both; nothing is unpickled."""
+"""Named arrays and a JSON description in one safetensors file, with a checksum of both; no pickle."""
 
 import hashlib
 import json
@@ -14,8 +14,8 @@ from calgrid.errors import StateError
 from calgrid.storage.atomic import write_bytes
 from calgrid.storage.records import AGAIN, check_fingerprint
 
-#: key of the file's metadata with the description, and the key in that of the checksum; two keys of metadata would be
-#: written in any order
+#: metadata key of the description, and key of the checksum within it: safetensors writes several metadata keys in
+#: random order
 DESCRIPTION, CHECKSUM = "calgrid", "sha256"
 #: weight (K, d) and bias (K,) of a last linear layer, which lies beside the features that it reads
 Head = tuple[np.ndarray, np.ndarray]
@@ -24,7 +24,7 @@ Head = tuple[np.ndarray, np.ndarray]
 def write_arrays(path: Path, arrays: Mapping[str, np.ndarray], description: Mapping[str, Any]) -> None:
     """Write arrays and their description atomically; equal content gives equal bytes.
 
-    The file goes by way of memory: only Python's own writing names a full disk as such.
+    The file is built in memory because only Python's own writing reports a full disk as such.
     """
     held = {name: np.asarray(values, order="C") for name, values in arrays.items()}
     text = json.dumps({**description, CHECKSUM: _digest(held, description)}, sort_keys=True)
@@ -34,13 +34,13 @@ def write_arrays(path: Path, arrays: Mapping[str, np.ndarray], description: Mapp
 def read_arrays(
     path: Path, what: str, mend: str = AGAIN, framework: str = "np"
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Read what :func:`write_arrays` wrote.
+    """Read a file of :func:`write_arrays`.
 
     Raises StateError: the file is damaged: not one bit may have changed.
 
     Parameters
     ----------
-    what : the file in messages. mend : what to do if it is damaged.
+    what : name of the file in messages. mend : instruction in the error message if it is damaged.
     framework : ``np`` returns arrays, ``pt`` tensors.
     """
     try:
@@ -48,9 +48,9 @@ def read_arrays(
             description = json.loads((stream.metadata() or {}).get(DESCRIPTION, "{}"))
             arrays = {name: stream.get_tensor(name) for name in stream.keys()}  # noqa: SIM118  (it is no mapping)
         if CHECKSUM not in description:
-            raise ValueError("it has no checksum, so calgrid has not written it")
+            raise ValueError("it has no checksum, so calgrid did not write it")
         if description.pop(CHECKSUM) != _digest(arrays, description):
-            raise ValueError("its content has not its checksum")
+            raise ValueError("its content does not match its checksum")
         return arrays, description
     except (SafetensorError, TypeError, ValueError, OSError) as error:
         raise StateError(f"The {what} {path} is damaged ({error}): {mend}.") from None

@@ -15,11 +15,11 @@ from calgrid.errors import DataError, StateError
 
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Yield a temporary sibling of ``path`` to write to; on success it takes the place of ``path``.
+    """Yield a temporary file beside ``path`` to write to; on success it replaces ``path``.
 
-    On any error, also a full disk or a kill, ``path`` is as it was. The data reach the disk before the rename, so
-    that a power cut leaves no empty file under the final name. The file's mode follows the umask, whoever writes it.
-    Errors of the file system name ``path``, never the sibling.
+    On any error, including a full disk or a kill, ``path`` is unchanged. The data are flushed before the rename, so
+    that a power cut leaves no empty file under the final name. The file mode follows the umask. Errors of the file
+    system name ``path``, not the temporary file.
     """
     path = Path(path)
     with _sibling(path) as temporary:
@@ -31,7 +31,7 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def require_writable(path: Path) -> None:
-    """Raise now what writing ``path`` would raise because of its name, its folder or permissions."""
+    """Raise the error that writing ``path`` would raise because of its name, folder or permissions."""
     if path.is_dir():
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     with _sibling(path), contextlib.suppress(FileNotFoundError):
@@ -40,8 +40,8 @@ def require_writable(path: Path) -> None:
 
 @contextlib.contextmanager
 def _sibling(path: Path) -> Iterator[Path]:
-    """An empty file in the folder of ``path``, which is gone afterwards unless it was renamed."""
-    # the start of the name tells whose it is; all of a long name would be too long with what is added to it
+    """Create an empty file in the folder of ``path``; it is deleted afterwards unless it was renamed."""
+    # only the start of the name: a long name with the suffix would exceed the limit of the file system
     temporary = path.with_name(f".{path.name[:40]}.{uuid.uuid4().hex[:8]}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -57,7 +57,7 @@ def _sibling(path: Path) -> Iterator[Path]:
 
 
 def disk_error(error: OSError, path: Path) -> OSError | StateError:
-    """Turn what is said of disks and names of files into one sentence; every other error is returned as it is."""
+    """Return errors of disks and file names as one sentence, and other errors unchanged."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         return StateError(
             f"The disk is full while writing {path}: nothing was changed there; free some space and run again."
@@ -70,7 +70,7 @@ def disk_error(error: OSError, path: Path) -> OSError | StateError:
 
 
 def flush(path: Path) -> None:
-    """Force a file's content to the disk."""
+    """Flush a file's content to the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -95,7 +95,7 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def require_file(path: Path, what: str = "file") -> None:
-    """Raise DataError where ``path`` is missing or a folder, PermissionError where it is there but closed to us."""
+    """Raise DataError if ``path`` is missing or a folder, PermissionError if it cannot be read."""
     if path.is_dir():
         raise DataError(f"The {what} {path} is a folder: give the file itself.")
     if not path.is_file():
@@ -104,7 +104,7 @@ def require_file(path: Path, what: str = "file") -> None:
 
 
 def read_json(path: Path, what: str = "file", mend: str = "delete it and run again") -> Any:
-    """Read a JSON file; a missing or damaged one raises DataError naming ``what`` it is, and how to ``mend`` it."""
+    """Read a JSON file; if it is missing or damaged, raise DataError with its name ``what`` and the fix ``mend``."""
     try:
         return json.loads(Path(path).read_text(encoding="utf-8"))
     except FileNotFoundError:

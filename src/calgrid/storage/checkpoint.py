@@ -1,4 +1,4 @@
-"""Checkpoints as safetensors with a JSON description, and resume state that survives a kill."""
+"""Checkpoints as safetensors with a JSON description, and resume states."""
 
 import hashlib
 import io
@@ -15,19 +15,19 @@ from calgrid.storage.atomic import write_bytes
 from calgrid.storage.records import check_fingerprint
 
 Tensors = dict[str, torch.Tensor]
-#: of the SHA-256 that resume state begins with
+#: length of the SHA-256 at the start of a resume state
 DIGEST_BYTES = 32
 
 
 def save_checkpoint(
     path: Path, states: Mapping[str, Mapping[str, torch.Tensor]], description: Mapping[str, Any]
 ) -> None:
-    """Write named state dictionaries into one safetensors file, atomically and with reproducible bytes.
+    """Write named state dictionaries into one safetensors file, atomically and reproducibly.
 
     Parameters
     ----------
     states : for example ``{"best.model": {...}, "best.loss": {...}}``; keys are joined with ``/``.
-    description : JSON-like; contains the fingerprint of the run.
+    description : JSON-like, with the fingerprint of the run.
     """
     flat = {
         f"{group}/{name}": tensor.detach().to("cpu").numpy()
@@ -38,7 +38,7 @@ def save_checkpoint(
 
 
 def load_checkpoint(path: Path, fingerprint: str | None = None) -> tuple[dict[str, Tensors], dict[str, Any]]:
-    """Read what :func:`save_checkpoint` wrote: state dictionaries and description.
+    """Read state dictionaries and description of a checkpoint.
 
     Raises StateError: the file is missing or damaged, or its fingerprint is not ``fingerprint``.
     """
@@ -54,7 +54,7 @@ def load_checkpoint(path: Path, fingerprint: str | None = None) -> tuple[dict[st
 
 
 def save_resume_state(path: Path, state: Mapping[str, Any]) -> None:
-    """Write resume state atomically, behind its SHA-256: tensors, numbers, strings and containers of them."""
+    """Write resume state (tensors, numbers, strings and containers of them) after its SHA-256, atomically."""
     buffer = io.BytesIO()
     torch.save(dict(state), buffer)
     content = buffer.getbuffer()
@@ -62,7 +62,7 @@ def save_resume_state(path: Path, state: Mapping[str, Any]) -> None:
 
 
 def load_resume_state(path: Path) -> dict[str, Any] | None:
-    """Read resume state; None where there is none, or where it is damaged (then said in the log and deleted)."""
+    """Read resume state; None if there is none, or if it is damaged (then it is deleted, with a log message)."""
     if not path.is_file():
         return None
     found = path.read_bytes()

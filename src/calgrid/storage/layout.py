@@ -1,4 +1,4 @@
-"""Where files lie: every path of data, runs and studies, written once for the rules and for the stages.
+"""Paths of data, runs and studies, for rules and stages.
 
 ``results/data/{unit}``, ``results/runs/{protocol}/{dataset}/{backbone}/{method}/seed{seed}``, ``results/{study}``.
 """
@@ -10,15 +10,15 @@ from typing import Any, NamedTuple
 
 from calgrid.conventions import OOD_PREFIX
 
-#: protocol of runs whose logits were made elsewhere; they count as those of the last epoch
+#: protocol and checkpoint of external logits
 EXTERNAL = "external"
 EXTERNAL_CHECKPOINT = "last"
-#: splits of a data set that every run is scored on
+#: splits of a data set on which every run is scored
 SPLITS = ("val", "test")
 
 
 class RunKey(NamedTuple):
-    """What a run is keyed by, everywhere: in paths, tables and messages."""
+    """Key of a run in paths, tables and messages."""
 
     protocol: str
     dataset: str
@@ -28,14 +28,14 @@ class RunKey(NamedTuple):
 
     @property
     def path(self) -> str:
-        """Path of the run below a folder of runs, always of five levels."""
+        """Path of the run below the folder of runs, always five levels."""
         return run_path(self.protocol, self.dataset, self.backbone_folder, self.method, str(self.seed))
 
     @property
     def backbone_folder(self) -> str:
         """Name of the backbone in paths and wildcards: ``timm+resnet50`` for ``timm/resnet50``.
 
-        No identifier of a backbone holds a plus, so :func:`backbone_of` inverts it.
+        Identifiers of backbones never contain a plus, so :func:`backbone_of` inverts this.
         """
         return self.backbone.replace("/", "+")
 
@@ -47,17 +47,17 @@ def run_path(
     method: str = "{method}",
     seed: str = "{seed}",
 ) -> str:
-    """Path of runs below a folder of runs; by default with Snakemake's wildcards."""
+    """Path of a run below the folder of runs; by default with Snakemake's wildcards."""
     return f"{protocol}/{dataset}/{backbone}/{method}/seed{seed}"
 
 
 def backbone_of(folder: str) -> str:
-    """Backbone whose runs lie in a folder of this name."""
+    """Identifier of the backbone for the name of its folder."""
     return folder.replace("+", "/")
 
 
 def run_key(wildcards: Any) -> RunKey:
-    """Run that the wildcards of a job name."""
+    """Key of the run of a job, from its wildcards."""
     protocol, dataset, backbone, method, seed = (getattr(wildcards, name) for name in RunKey._fields)
     return RunKey(protocol, dataset, backbone_of(backbone), method, int(seed))
 
@@ -68,29 +68,29 @@ def family_unit(family: str) -> str:
 
 
 def logits_file(checkpoint: str, name: str) -> str:
-    """Logits of a split or shift family, below a run's folder."""
+    """Path of the logits of a split or shift family, below a run's folder."""
     return f"logits/{checkpoint}/{name}.parquet"
 
 
 def logits_files(checkpoints: Iterable[str], families: Iterable[str] = ()) -> list[str]:
-    """All logits files below a run's folder."""
+    """Paths of all logits files, below a run's folder."""
     names = (*SPLITS, *families)
     return [logits_file(checkpoint, name) for checkpoint in checkpoints for name in names]
 
 
 def head_file(checkpoint: str) -> str:
-    """Last linear layer beside the logits of a checkpoint, below a run's folder."""
+    """Path of the last linear layer of a checkpoint, below a run's folder."""
     return f"logits/{checkpoint}/head.safetensors"
 
 
 def probe_files(name: str) -> tuple[str, str]:
-    """Table and record of a probe, below a run's folder."""
+    """Paths of table and record of a probe, below a run's folder."""
     return f"probes/{name}.parquet", f"probes/{name}.json"
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Paths of a study, relative to the working directory; runs may be given as keys or as patterns of paths."""
+    """Paths of a study, relative to the working directory; a run is a key or a pattern of its path."""
 
     results: str
     study: str
@@ -112,13 +112,13 @@ class Layout:
         return str(PurePosixPath(self.results, self.study, "parts", run if isinstance(run, str) else run.path))
 
     def log(self, rule: str, name: str) -> str:
-        """Log of a job; ``name`` is a run, a data set or shift, or (of a probe) a run and the probe."""
+        """Log of a job; ``name`` is a run, a data set or shift, or a run and a probe."""
         own = (self.study,) if rule == "calibrate" else ()
         return str(PurePosixPath(self.results, "logs", *own, rule, f"{name}.log"))
 
     @property
     def repairs(self) -> str:
-        """List of the results to be repaired, written by each call that finds any."""
+        """List of damaged results, written by each call that finds any."""
         return str(PurePosixPath(self.results, ".calgrid", "repairs.txt"))
 
     def aggregate(self, name: str) -> str:

@@ -1,8 +1,8 @@
-"""Owner locks: one live writer for each folder, across processes and hosts.
+"""Owner locks: at most one writer per folder, across processes and hosts.
 
-Snakemake's own lock cannot do this: after a ``kill -9`` it blocks the next call although nobody runs, while an
-orphaned child goes on unprotected. Our lock names its owner (host, pid, start of the process, SLURM job) and is
-kept fresh by a heartbeat, so that a dead owner's lock is taken over and a live owner's never is.
+Snakemake's own lock is not enough: after a ``kill -9`` it blocks the next call although no process runs, and does not
+protect against orphaned children. Our lock stores its owner (host, pid, start of the process, SLURM job), which
+refreshes it by a heartbeat: the lock of a dead owner is taken over, that of a live owner never is.
 """
 
 import contextlib
@@ -20,19 +20,19 @@ from calgrid.errors import ConfigError, StateError
 from calgrid.progress import log
 
 HEARTBEAT_SECONDS = 15.0
-#: an owner on another host is presumed dead after this long without a heartbeat
+#: an owner on another host is presumed dead after this time without a heartbeat
 STALE_SECONDS = 600.0
-#: and only if its heart did not beat while we looked on for so long: some file systems take the times of files from
-#: the clock of the host that writes, which may be wrong; others show a new time a minute late
+#: ... and after we have watched the lock for this time without a heartbeat: some file systems use the clock of the
+#: writing host, which may be wrong; others show a new time a minute late
 WATCH_SECONDS = 90.0
 POLL_SECONDS = 0.5
 
 
 def _process_start(pid: int) -> str:
-    """Start of a process in clock ticks since boot: a pid alone is reused.
+    """Start of a process in clock ticks since boot, because pids are reused.
 
-    Empty where the system does not tell, and for a zombie: it has ended, but nobody has waited for it yet (which in a
-    container may never happen).
+    Empty if unknown, and for a zombie: it has ended, but its parent has not waited for it (in a container perhaps
+    never).
     """
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
@@ -53,7 +53,7 @@ def _is_running(pid: int) -> bool:
 
 
 def _lives_here(holder: Mapping[str, Any]) -> bool:
-    """Is the owner of a lock, which is of this host, running?"""
+    """Whether the owner of a lock of this host is running."""
     pid = holder.get("pid")
     if not isinstance(pid, int) or pid <= 0:
         return False
@@ -61,9 +61,9 @@ def _lives_here(holder: Mapping[str, Any]) -> bool:
 
 
 def live_owner(path: Path) -> dict[str, Any] | None:
-    """Return who holds a lock (host, pid, slurm_job, since, ...), or None; nothing is written.
+    """Return the owner of a lock (host, pid, slurm_job, since, ...), or None, without writing.
 
-    An owner on another host counts as alive while its heartbeat is younger than ``STALE_SECONDS`` by our clock.
+    An owner on another host is alive while its heartbeat is younger than ``STALE_SECONDS`` by our clock.
     """
     holder = OwnerLock._read(path)
     if not holder:
@@ -85,7 +85,7 @@ def _default_wait() -> float:
 
 
 class OwnerLock:
-    """A lock file that names its owner; use as a context manager.
+    """A lock file with its owner; use as a context manager.
 
     Raises StateError: a live owner still holds the lock after ``wait`` seconds.
 
@@ -110,7 +110,7 @@ class OwnerLock:
         }
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
-        #: last heartbeat of an owner elsewhere, and since when we have seen no other
+        #: last heartbeat of an owner on another host, and when we first saw it
         self._watched: dict[Path, tuple[int, float]] = {}
 
     def __enter__(self) -> Self:
@@ -131,10 +131,10 @@ class OwnerLock:
         return self
 
     def check(self) -> None:
-        """Raise StateError if another process has taken over: a host that slept must not write into its results."""
+        """Raise StateError if another process has taken over the lock, for example while this host was suspended."""
         holder = self._read(self.path)
         if holder.get("token") != self.owner["token"]:
-            raise StateError(f"{self._refusal(holder)[:-1]}; this process, which had it before, writes nothing more.")
+            raise StateError(f"{self._refusal(holder)[:-1]}; this process lost the lock and stops writing.")
 
     def __exit__(self, *_: object) -> None:
         self._stop.set()
@@ -158,7 +158,7 @@ class OwnerLock:
         return self._take(self.path)
 
     def _take(self, path: Path) -> bool:
-        """Make ``path`` this owner's, unless a live owner holds it."""
+        """Acquire ``path`` unless a live owner holds it."""
         mine = path.with_name(f"{path.name}.{self.owner['token']}")
         try:
             mine.write_text(json.dumps(self.owner), encoding="utf-8")
@@ -170,10 +170,10 @@ class OwnerLock:
             mine.unlink(missing_ok=True)
 
     def _take_over(self, path: Path, holder: dict[str, Any], mine: Path) -> bool:
-        """Put ``mine`` in the place of a dead ``holder``'s lock.
+        """Replace the lock of a dead ``holder`` by ``mine``.
 
-        Whoever does so claims the holder's token first. A claim is a lock too, so that one whose owner died is taken
-        over in turn. Once claimed, the holder is read again: another process may have replaced it in between.
+        A process first locks the holder's token (a lock that can be taken over in the same way), then reads the
+        holder again, because another process may have replaced it in between.
         """
         claim = path.with_name(f"{path.name}.takeover-{holder.get('token', 'unreadable')}")
         if not self._take(claim):
@@ -197,7 +197,7 @@ class OwnerLock:
     def _is_alive(self, path: Path, holder: dict[str, Any]) -> bool:
         if holder.get("host") == self.owner["host"]:
             return _lives_here(holder)
-        # Both times come from the file system, so that a clock that is wrong on one host does no harm.
+        # both times come from the file system, so that a wrong clock of one host does not matter
         probe = path.with_name(f"{path.name}.{self.owner['token']}.now")
         try:
             probe.touch()
@@ -218,7 +218,7 @@ class OwnerLock:
 
 
 def _claim(source: Path, target: Path) -> bool:
-    """Make ``target`` exist with the content of ``source`` if and only if it did not exist."""
+    """Create ``target`` with the content of ``source`` unless it exists; return whether it was created."""
     try:
         os.link(source, target)
         return True

@@ -1,9 +1,7 @@
 """Logits files: Parquet with ``index``, ``label`` and ``logits``.
 
-Family files also hold ``shift`` and ``severity``; files may hold ``features``, and ``distribution``, the probability of
-each class given the image, where that is known, and ``probabilities``, whose logarithms the logits are.
-
-A family file may have several row groups, each with all rows of some settings: nobody has to hold a family in memory.
+Files of shift families also have ``shift`` and ``severity``, and may have several row groups, each with all rows of
+some settings, so that a family need not fit into memory. Optional columns: see :class:`Logits`.
 """
 
 import contextlib
@@ -22,13 +20,13 @@ from calgrid.errors import DataError
 from calgrid.storage.atomic import replacing, require_file
 from calgrid.storage.records import AGAIN
 
-#: a Parquet file up to this size is read at once
+#: Parquet files up to this size are read with one read call
 SMALL_BYTES = 2**20
 METADATA_KEY = b"calgrid"
-#: columns of a logits file that hold a list of numbers a row
+#: columns of a logits file with a list of numbers per row
 MATRICES = ("logits", "features", "distribution")
 COLUMNS = ("index", "label", "shift", "severity", *MATRICES)
-#: largest distance of the sum of a row of ``distribution`` from 1
+#: tolerance for the row sums of ``distribution``
 SUM_TOLERANCE = 1e-4
 
 
@@ -39,13 +37,13 @@ class Logits:
     Parameters
     ----------
     index : (N,) int32, position in the split.
-    label : (N,) int32, class, or -1 where there is none (out-of-distribution sets).
+    label : (N,) int32, class, or -1 for out-of-distribution samples.
     logits : (N, K) float32.
     shift, severity : (N,) names and int8, only in family files.
     features : (N, d) float32, penultimate features, optional.
     distribution : (N, K) float32, probability of each class given the image, optional.
-    probabilities : (N, K) floats, what the model predicts to the last bit, where the logits are only its logarithm in
-        float32. Written as float64; stages read the logits.
+    probabilities : (N, K) floats, exact predicted probabilities if the logits are their logarithms in float32.
+        Written as float64; stages read the logits.
     metadata : protocol, dataset, backbone, method, seed, split, n_classes, fingerprint.
     """
 
@@ -63,13 +61,13 @@ class Logits:
         return len(self.index)
 
     def rows(self, index: np.ndarray) -> "Logits":
-        """The samples at ``index`` (row numbers), without metadata."""
+        """Return the rows ``index``, without metadata."""
         values: dict[str, Any] = {name: getattr(self, name) for name in (*COLUMNS, "probabilities")}
         chosen: dict[str, Any] = {name: None if value is None else value[index] for name, value in values.items()}
         return Logits(**chosen)
 
     def settings(self) -> list[tuple[str, int, np.ndarray]]:
-        """Shift name, severity and row numbers of each setting of a family file, in order of appearance."""
+        """Return shift name, severity and row numbers of each setting of a family file, in order of appearance."""
         if self.shift is None or self.severity is None:
             return [("", 0, np.arange(len(self)))]
         keys = np.char.add(np.char.add(self.shift.astype(str), "/"), self.severity.astype(str))
@@ -84,12 +82,12 @@ def _fixed_size_list(values: np.ndarray, dtype: type = np.float32) -> pa.FixedSi
 
 
 def write_logits(path: Path, data: Logits | Iterable[Logits]) -> None:
-    """Write a logits file atomically (zstd, byte-stream split for the floats); the same data give the same bytes.
+    """Write a logits file atomically (zstd, byte-stream split for floats); equal data give equal bytes.
 
     Parameters
     ----------
-    data : all rows, or parts of them with the same columns, each of which becomes a row group; the metadata are those
-        of the first. Of several parts only one is in memory at a time.
+    data : all rows, or an iterable of parts with the same columns, which become row groups with the metadata of the
+        first. Only one part is in memory at a time.
     """
     parts = [data] if isinstance(data, Logits) else data
     with replacing(path) as temporary, contextlib.ExitStack() as stack:
@@ -118,7 +116,7 @@ def _as_table(data: Logits) -> pa.Table:
 
 
 def _options(schema: pa.Schema) -> dict[str, Any]:
-    """How a logits file is stored: only the names of shifts repeat, and real numbers are split into bytes."""
+    """Parquet options of a logits file: only names of shifts repeat, so other columns have no dictionary."""
     return {
         "compression": "zstd",
         "write_page_checksum": True,
@@ -130,7 +128,7 @@ def _options(schema: pa.Schema) -> dict[str, Any]:
 
 
 def count_groups(path: Path, what: str = "logits file") -> int:
-    """Row groups of a Parquet file; errors as in :func:`read_table`."""
+    """Number of row groups of a Parquet file; errors as in :func:`read_table`."""
     require_file(Path(path), what)
     with _named_damage(path, what, AGAIN):
         return pq.read_metadata(path).num_row_groups
@@ -160,16 +158,16 @@ def read_table(
     group: int | None = None,
     columns: Sequence[str] | None = None,
 ) -> pa.Table:
-    """Read a Parquet file or one of its row groups: all columns, or those of ``columns`` that it has.
+    """Read a Parquet file or one of its row groups: all columns, or those of ``columns`` that exist.
 
-    A missing or damaged file raises DataError naming it, and how to ``mend`` a damaged one.
+    A missing or damaged file raises DataError with its name ``what`` and the fix ``mend``.
     """
     require_file(Path(path), what)
     with _named_damage(path, what, mend):
-        # Half the time for small files, which there are tens of thousands of: one read, and no threads to wait for.
+        # for the many small files, one read call without threads takes half the time
         large = Path(path).stat().st_size > SMALL_BYTES
         source = path if large else pa.BufferReader(Path(path).read_bytes())
-        # a third of the time of pq.read_table, which looks for whole data sets
+        # a third of the time of pq.read_table, which supports partitioned data sets
         with pq.ParquetFile(source, pre_buffer=large, page_checksum_verification=True) as file:
             if group is None:
                 return file.read(columns, use_threads=large)
@@ -178,17 +176,17 @@ def read_table(
 
 @contextlib.contextmanager
 def _named_damage(path: Path, what: str, mend: str) -> Iterator[None]:
-    """Turn what Arrow says of a file that it cannot read into a DataError."""
+    """Convert Arrow's read errors into DataError."""
     try:
         yield
     except (pa.ArrowException, OSError) as error:
-        # "Could not open Parquet input source '...': the reason. More about it."
+        # "Could not open Parquet input source '...': the reason. Details."
         reason = str(error).splitlines()[0].rpartition("': ")[2].split(". ")[0]
         raise DataError(f"The {what} {path} is damaged or no Parquet file ({reason}): {mend}.") from None
 
 
 def read_metadata(table: pa.Table) -> dict[str, Any]:
-    """Return the ``calgrid`` metadata of a table ({} where there is none of ours)."""
+    """Return the ``calgrid`` metadata of a table, {} if it has none."""
     raw = (table.schema.metadata or {}).get(METADATA_KEY)
     try:
         found = json.loads(raw) if raw else {}
@@ -198,7 +196,7 @@ def read_metadata(table: pa.Table) -> dict[str, Any]:
 
 
 def read_columns(table: pa.Table, names: Sequence[str], path: Path) -> dict[str, np.ndarray]:
-    """Return those of the named columns that a table has as arrays: (N, width) for :data:`MATRICES`, else (N,).
+    """Return the named columns that exist as arrays: (N, width) for :data:`MATRICES`, else (N,).
 
     Raises DataError: a column is there twice, has empty rows, or is no matrix where it must be one.
     """
@@ -213,7 +211,7 @@ def read_columns(table: pa.Table, names: Sequence[str], path: Path) -> dict[str,
 
 
 def read_column(table: pa.Table, name: str, path: Path) -> np.ndarray:
-    """Return a column as it is stored: (N, width) where it holds lists of numbers, else (N,).
+    """Return a column with its stored dtype: (N, width) if it has lists of numbers, else (N,).
 
     Raises DataError: it has empty rows, or lists of different length.
     """
@@ -222,7 +220,7 @@ def read_column(table: pa.Table, name: str, path: Path) -> np.ndarray:
 
 
 def refuse_repeated(table: pa.Table, name: str, path: Path) -> None:
-    """Raise DataError where a table has several columns of one name."""
+    """Raise DataError if a table has several columns of one name."""
     if (count := table.column_names.count(name)) > 1:
         raise DataError(f"{path} has {count} columns named '{name}': keep one.")
 
@@ -240,7 +238,7 @@ def _refuse_empty_rows(table: pa.Table, column: str, path: Path) -> None:
 
 
 def read_matrix(table: pa.Table, column: str, path: Path, dtype: type | None = np.float32) -> np.ndarray:
-    """Return a column of equally long lists of numbers as (N, width) of ``dtype`` (None: as they are stored).
+    """Return a column of equally long lists of numbers as (N, width) of ``dtype`` (None: the stored dtype).
 
     Raises DataError for any other column.
     """
@@ -259,12 +257,12 @@ def read_matrix(table: pa.Table, column: str, path: Path, dtype: type | None = n
             f"Column '{column}' of {path} has rows of different length ({lengths.min()} to {lengths.max()})."
         )
     flat = values.flatten().to_numpy(zero_copy_only=False)
-    with np.errstate(over="ignore"):  # what float32 cannot hold becomes infinite, which the validation finds
+    with np.errstate(over="ignore"):  # overflow of float32 becomes infinite, which the validation reports
         return flat.reshape(len(values), int(lengths[0])).astype(dtype or flat.dtype, copy=False)
 
 
 def validate_logits(data: Logits, where: str, n_classes: int | None = None) -> None:
-    """Check shapes, NaN and label range; raise DataError with one sentence naming ``where`` the data came from."""
+    """Check shapes, NaN and label range; raise DataError that names the source ``where``."""
     if data.logits.ndim != 2 or len(data.logits) == 0:
         raise DataError(f"{where}: logits must have shape (N, K) with N >= 1, got {data.logits.shape}.")
     rows, width = data.logits.shape
@@ -301,7 +299,7 @@ def _validate_labels(labels: np.ndarray, width: int, where: str) -> None:
 
 
 def _validate_integers(values: np.ndarray, name: str, dtype: type, where: str) -> None:
-    """Raise DataError unless the values are integers that ``dtype`` can hold: a cast would change others."""
+    """Raise DataError unless the values are integers within the range of ``dtype``."""
     whole, kept = np.issubdtype(values.dtype, np.integer), np.iinfo(dtype)
     if not whole or values.min() < kept.min or values.max() > kept.max:
         found = f"{values.min()} to {values.max()}" if whole else values.dtype

@@ -1,6 +1,6 @@
-"""What a record of a stage says of where it ran: source code, versions, kind of machine; nothing secret.
+"""Provenance in records of stages: source code, versions, type of machine.
 
-Names of hosts and users, and the environment but for SLURM's job number, are left out.
+Names of hosts and users, and environment variables except the SLURM job, are never recorded.
 """
 
 import os
@@ -16,14 +16,14 @@ from typing import Any
 
 from calgrid import __version__
 
-#: how the workflow hands the commit on to its jobs, so that git is asked once
+#: variable with the commit, which the workflow sets for its jobs, so that git is called once
 COMMIT_VARIABLE = "CALGRID_COMMIT"
 DIRTY = "+dirty"
 GIT_SECONDS = 20
 
 
 def describe(*packages: str) -> dict[str, str]:
-    """Versions of Python, calgrid and the given packages, git commit, kind of machine, SLURM job."""
+    """Return versions of Python, calgrid and the given packages, git commit, type of machine, SLURM job."""
     return {
         "calgrid": __version__,
         "commit": commit(),
@@ -36,13 +36,13 @@ def describe(*packages: str) -> dict[str, str]:
 
 
 def stage_record(facts: Mapping[str, Any], begin: float, *packages: str) -> dict[str, Any]:
-    """Record of a stage without a network: its ``facts``, where it ran, its seconds and memory.
+    """Return the record of a stage without a network: ``facts``, environment, seconds and memory.
 
     Parameters
     ----------
-    facts : what the stage was told (``spec``, ``fingerprint``) and what it found.
+    facts : inputs of the stage (``spec``, ``fingerprint``) and its results.
     begin : ``time.monotonic()`` at its start.
-    packages : names of packages on whose versions its results depend.
+    packages : packages whose versions affect its results.
     """
     return {
         **facts,
@@ -54,21 +54,21 @@ def stage_record(facts: Mapping[str, Any], begin: float, *packages: str) -> dict
 
 
 def finished() -> str:
-    """Return the time of day with its zone, for a record."""
+    """Return the current time with its time zone, for a record."""
     return time.strftime("%Y-%m-%dT%H:%M:%S%z")
 
 
 def commit() -> str:
-    """Git commit of the checkout that this package lies in, with ``+dirty`` behind it if a tracked file differs.
+    """Return the git commit of the checkout with this package, and ``+dirty`` if a tracked file differs.
 
-    Empty where there is no git or no repository, as in an installed package.
+    Empty without git or repository, as in an installed package.
     """
     known = os.environ.get(COMMIT_VARIABLE)
     return _ask_git(Path(__file__)) if known is None else known
 
 
 def peak_memory_mb(children: int = 0) -> float:
-    """Largest resident memory of this process in MB, with so many times that of the largest child that has ended."""
+    """Peak resident memory of this process in MB, plus ``children`` times that of the largest finished child."""
     size = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     size += children * resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
     return size / (2**20 if sys.platform == "darwin" else 2**10)
@@ -77,7 +77,7 @@ def peak_memory_mb(children: int = 0) -> float:
 def _ask_git(file: Path) -> str:
     try:
         if not _git(file.parent, "ls-files", "--", file.name):
-            return ""  # installed below a repository of somebody else
+            return ""  # installed inside another repository
         head = _git(file.parent, "rev-parse", "HEAD")
         changed = _git(file.parent, "status", "--porcelain", "--untracked-files=no", "--", ":/")
     except (OSError, subprocess.SubprocessError):
@@ -99,7 +99,7 @@ def _version(package: str) -> str:
 
 
 def _cpu() -> str:
-    """Model of the processor, on which the last bits of results depend."""
+    """Model of the processor, which affects rounding of results."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:

@@ -1,7 +1,7 @@
-"""Records: JSON files that say what a stage was told and found, and the SHA-256 of every file that it published.
+"""Records: JSON files with inputs and results of a stage, and the SHA-256 of its files.
 
-A record carries a checksum of its own content. Whoever reads a published file verifies it against its record with
-:meth:`Record.verified`; the workflow looks over all files of a study before it plans (:meth:`Record.damaged`).
+A record contains a checksum of itself. Readers of a published file verify it with :meth:`Record.verified`; the
+workflow checks all files of a study before planning (:meth:`Record.damaged`).
 """
 
 import contextlib
@@ -16,20 +16,20 @@ from calgrid.errors import DataError, StateError
 from calgrid.storage.atomic import read_json, write_json
 
 HIDDEN = ".calgrid"
-#: names of the records of stages
+#: file names of the records of stages
 TRAIN, PREDICT, CALIBRATE, AGGREGATE = (f"{stage}.json" for stage in ("train", "predict", "calibrate", "aggregate"))
-#: a trained network, which the record of its training lists
+#: file of a trained network
 MODEL = "model.safetensors"
 HISTORY = "history.parquet"
 #: beside the records of a run that was merged from an archive: who made it; no job may change such a run
 ORIGIN = "origin.json"
-#: key of a record with the checksum of everything else in it
+#: record key of the checksum of all other keys
 CHECKSUM = "checksum"
-#: key of a record with size and SHA-256 of each file, by its path below the root
+#: record key of size and SHA-256 of each file, by its path below the root
 FILES = "files"
-#: key of a record with the SHA-256 of what the stage has read
+#: record key of the SHA-256 of each input of the stage
 INPUTS = "inputs"
-#: how every message about a damaged result ends; the workflow makes it true
+#: end of every message about a damaged result, which the workflow recreates
 AGAIN = "run again, and it is made anew"
 
 
@@ -40,18 +40,18 @@ def sha256_of(path: Path) -> str:
 
 
 def digest_of(content: Any) -> str:
-    """SHA-256 of what is JSON-like, in hexadecimal digits."""
+    """SHA-256 of a JSON-like value, in hexadecimal digits."""
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def write_record(path: Path, content: Mapping[str, Any]) -> None:
     """Write a JSON file with a checksum of its content, atomically."""
-    plain = json.loads(json.dumps(dict(content)))  # as it will be read: no tuples, keys are strings
+    plain = json.loads(json.dumps(dict(content)))  # as it is read later: no tuples, keys are strings
     write_json(path, {**plain, CHECKSUM: digest_of(plain)})
 
 
 def read_record(path: Path, what: str = "record") -> dict[str, Any]:
-    """Read what :func:`write_record` wrote, without the checksum.
+    """Read a file of :func:`write_record`, without the checksum.
 
     Raises DataError: the file is missing or damaged; the message names ``what`` it is.
     """
@@ -65,11 +65,11 @@ def read_record(path: Path, what: str = "record") -> dict[str, Any]:
 def check_fingerprint(
     facts: Mapping[str, Any], expected: str | None, what: str, mend: str = "delete it and run again"
 ) -> None:
-    """Raise StateError unless the facts of a file hold the fingerprint that is expected; any will do for None.
+    """Raise StateError unless ``facts`` have the expected fingerprint; None accepts any.
 
     Parameters
     ----------
-    what : the file in messages, with its path. mend : what to do about another fingerprint.
+    what : name of the file in messages, with its path. mend : instruction in the message.
     """
     found = facts.get("fingerprint")
     if expected is not None and found != expected:
@@ -80,7 +80,7 @@ def check_fingerprint(
 
 
 def listed(folder: Path, names: Iterable[str]) -> dict[str, dict[str, Any]]:
-    """Size and SHA-256 of files below a folder, for a record."""
+    """Return size and SHA-256 of files below a folder, for a record."""
     return {name: {"bytes": (folder / name).stat().st_size, "sha256": sha256_of(folder / name)} for name in names}
 
 
@@ -90,9 +90,9 @@ class Record:
 
     Attributes
     ----------
-    root : folder below which the record and the files lie.
+    root : folder of the record and the files.
     name : path of the record below it, ``train.json``.
-    content : all that it says.
+    content : its content.
     """
 
     root: Path
@@ -101,11 +101,11 @@ class Record:
 
     @classmethod
     def read(cls, root: Path, name: str) -> "Record":
-        """Read a record; raises DataError where it is missing or damaged."""
+        """Read a record; raise DataError if it is missing or damaged."""
         return cls(Path(root), name, read_record(Path(root, name), f"{Path(name).stem} record"))
 
     def verify(self) -> None:
-        """Raise DataError or StateError unless all listed files are right."""
+        """Raise DataError or StateError unless all listed files are intact."""
         for name in self.files:
             self.verified(name)
 
@@ -116,17 +116,17 @@ class Record:
 
     @property
     def seen(self) -> Path:
-        """File with the change time that each file had when its content was last verified."""
+        """File with the change time of each file at its last verification."""
         return self.root / HIDDEN / f"{self.name.replace('/', '_').removesuffix('.json')}.seen"
 
     def sha256(self, name: str) -> str:
-        """Listed SHA-256 of a file; raises StateError where the record does not list it."""
+        """Return the listed SHA-256 of a file; raise StateError if the record does not list it."""
         if name not in self.files:
             raise StateError(f"The record {self.root / self.name} does not list {name}: {AGAIN}.")
         return self.files[name]["sha256"]
 
     def verified(self, name: str, what: str = "file") -> Path:
-        """Path of a listed file, after its content was compared with the record.
+        """Verify the content of a listed file and return its path.
 
         Raises DataError: it is missing. StateError: it is not listed, or its content is another one.
         """
@@ -134,26 +134,26 @@ class Record:
         if not path.is_file():
             raise DataError(f"The {what} {path} does not exist: {AGAIN}.")
         if path.stat().st_size != self.files[name]["bytes"] or sha256_of(path) != expected:
-            with contextlib.suppress(OSError):  # a disk that can only be read
-                self.seen.unlink()  # so that the next call looks at the content too
+            with contextlib.suppress(OSError):  # a read-only disk
+                self.seen.unlink()  # so that the next call reads the content again
             raise StateError(f"The {what} {path} is damaged (it has not the SHA-256 of its record): {AGAIN}.")
         return path
 
     def damaged(self, remember: bool = True) -> list[str]:
-        """Names of listed files that are missing or hold something else.
+        """Return the names of listed files that are missing or changed.
 
-        A file whose change time is the one that was seen when it was last right is not read.
+        A file with the change time of its last verification is not read.
 
         Parameters
         ----------
-        remember : keep the change times, where that is possible, for the next call.
+        remember : store the change times for the next call, if possible.
         """
         known, right = self._seen(), {}
         for name, facts in self.files.items():
             path = self.root / name
             try:
                 found = path.stat()
-                changed = found.st_ctime_ns  # every write sets it, and no program can
+                changed = found.st_ctime_ns  # set by every write, and not settable by programs
                 if found.st_size == facts["bytes"] and (
                     changed == known.get(name) or sha256_of(path) == facts["sha256"]
                 ):
@@ -173,9 +173,9 @@ class Record:
 
 
 def verified(root: Path | str, record: str, name: str, what: str = "file") -> Path:
-    """Path of a file that a record lists, after its content was verified: see :meth:`Record.verified`.
+    """Verify a file listed in a record and return its path: see :meth:`Record.verified`.
 
-    A file that was copied without its record is taken as it is; in a study the workflow makes a missing record again.
+    A file that was copied without its record is not verified; in a study the workflow recreates a missing record.
     """
     if not Path(root, record).exists():
         return Path(root, name)
@@ -183,5 +183,5 @@ def verified(root: Path | str, record: str, name: str, what: str = "file") -> Pa
 
 
 def study_record(out: Path) -> Path:
-    """Place of the record of tables, figures or a report, whose folders hold nothing but them."""
+    """Path of the record of tables, figures or a report."""
     return out.parent / HIDDEN / f"{out.stem}.json"

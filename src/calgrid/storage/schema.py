@@ -4,11 +4,11 @@ from collections.abc import Mapping
 
 Columns = Mapping[str, str]
 
-#: runs that agree on these are compared with each other
+#: runs with equal values in these columns are compared with each other
 CONDITION = ("protocol", "dataset", "backbone")
-#: what names a run
+#: columns that identify a run
 RUN_KEY = (*CONDITION, "method", "seed")
-#: what a reported number is about; rows that agree on these differ only in seeds
+#: columns that identify a reported number, except its seeds
 NUMBER_KEY = (*CONDITION, "method", "checkpoint", "calibrator", "fit_on", "split", "shift", "severity", "metric")
 SEEDS = ("seed", "fit_seed")
 INTERVAL = ("ci_low", "ci_high")
@@ -111,11 +111,11 @@ METRICS, SUMMARY, COSTS = "metrics.parquet", "summary.parquet", "costs.parquet"
 SHIFT_MEANS, SHIFT_SUMMARY = "shift_means.parquet", "shift_summary.parquet"
 BINS, FITS, MARGINS = "bins.parquet", "fits.parquet", "margins.parquet"
 HISTORIES, SAMPLES, PROBES, RESAMPLES = "histories.parquet", "samples.parquet", "probes.parquet", "resamples.parquet"
-#: what is said of each run: how it was trained, and on which device
+#: training settings and device of each run
 RUNS = "runs.json"
-#: what a run may have beside its metrics
+#: optional files of a run beside its metrics
 PART_EXTRAS = (BINS, FITS, MARGINS, RESAMPLES)
-#: all that tables, figures and the report are made of, beside ``manifest.json``
+#: inputs of tables, figures and the report, beside ``manifest.json``
 STUDY_FILES = (
     *(METRICS, SUMMARY, COSTS, SHIFT_MEANS, SHIFT_SUMMARY),
     *(BINS, FITS, MARGINS, HISTORIES, SAMPLES, PROBES, RESAMPLES, RUNS),

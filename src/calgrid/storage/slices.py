@@ -1,4 +1,4 @@
-"""A large table in slices on disk, each of which fits into memory: rows that belong together are in one slice."""
+"""A large table split into slices on disk that fit into memory; rows that belong together are in one slice."""
 
 import shutil
 import zlib
@@ -14,18 +14,18 @@ import pyarrow as pa
 
 from calgrid.storage.tables import PIECE_ROWS, join
 
-#: what names a group: any value that can be hashed and sorted
+#: identifier of a group: any hashable and sortable value
 Group: TypeAlias = Any
 
 
 @dataclass(frozen=True)
 class Slice:
-    """Rows on disk, which any process may read as long as their :class:`Slices` are open."""
+    """Rows on disk, readable from any process while their :class:`Slices` are open."""
 
     files: tuple[Path, ...]
 
     def read(self) -> pd.DataFrame:
-        """The rows as a data frame; words are categories."""
+        """Return the rows as a data frame; strings are categories."""
         tables = []
         for path in self.files:
             with pa.OSFile(str(path), "rb") as source:
@@ -34,16 +34,16 @@ class Slice:
 
 
 class Slices:
-    """Rows of many tables, dealt into slices by the values of some columns; use as a context manager.
+    """Rows of many tables, partitioned by the hash of some columns; use as a context manager.
 
-    Rows of one group with equal values in ``together`` are in one slice, in the order in which they came. Groups have
-    as many slices as keep each at about ``rows`` rows.
+    Rows of one group with equal values in ``together`` are in one slice, in the order of :meth:`add`. Slices have about
+    ``rows`` rows.
 
     Parameters
     ----------
-    folder : for temporary files; what a killed process left there is removed at the start, the folder at the end.
-    together : columns of words or whole numbers.
-    rows : size of a slice that is aimed at, and number of rows in memory before they go to disk.
+    folder : for temporary files; cleared at the start (after a killed process) and removed at the end.
+    together : columns of strings or integers.
+    rows : target size of a slice, and number of rows in memory before they are written to disk.
     """
 
     def __init__(self, folder: Path, together: Sequence[str], rows: int = PIECE_ROWS) -> None:
@@ -62,11 +62,11 @@ class Slices:
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def expect(self, group: Group, rows: int) -> None:
-        """Say how many rows a group will have, about: before its first rows; later calls change nothing."""
+        """Set the approximate number of rows of a group before its first rows; later calls are ignored."""
         self._counts.setdefault(group, max(1, round(rows / self._size)))
 
     def add(self, group: Group, table: pa.Table) -> None:
-        """Take rows of a group."""
+        """Add rows of a group."""
         self._waiting[group].append(table)
         self._rows += len(table)
         if self._rows >= self._size:
@@ -84,7 +84,7 @@ class Slices:
         self._rows = 0
 
     def _deal(self, table: pa.Table, count: int) -> Iterator[tuple[int, pa.Table]]:
-        """Split a table by the values of the columns that belong together."""
+        """Split a table by the hash of the columns ``together``."""
         if count == 1:
             yield 0, table
             return
@@ -100,7 +100,7 @@ class Slices:
                 yield place, dealt.slice(ends[place], ends[place + 1] - ends[place])
 
     def read(self) -> Iterator[tuple[Group, list[Slice]]]:
-        """All groups, sorted, with their slices that have rows."""
+        """Yield all groups, sorted, with their non-empty slices."""
         self._spill()
         for group in sorted(self._counts):
             numbers = [number for number in range(self._counts[group]) if (group, number) in self._files]
@@ -108,7 +108,7 @@ class Slices:
 
 
 def _hashed(column: pa.Array | pa.ChunkedArray) -> np.ndarray:
-    """A number (n,) for each value: of words a checksum, the same in every process."""
+    """Hash (n,) of each value; for strings a checksum that is equal in every process."""
     if isinstance(column, pa.ChunkedArray):
         column = pa.concat_arrays(column.chunks)
     if not pa.types.is_dictionary(column.type):

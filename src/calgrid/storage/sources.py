@@ -1,4 +1,4 @@
-"""Source files that a user supplies: a cheap identity for planning, and the whole truth for the record."""
+"""Source files of users: a cheap identity for planning, and a full checksum for the record."""
 
 import hashlib
 import os
@@ -10,14 +10,14 @@ from calgrid.errors import ConfigError
 from calgrid.fingerprint import digest
 from calgrid.storage.records import sha256_of
 
-#: bytes at the end of a file that its identity covers: a Parquet file describes there all that it holds
+#: bytes at the end of a file in its identity: a Parquet file has its metadata there
 TAIL = 65_536
-#: files that hold no data of their own, by a test of their mode; what else is no regular file is a device
+#: special files by a test of their mode; other non-regular files are devices
 SPECIAL = ((stat.S_ISFIFO, "a FIFO"), (stat.S_ISSOCK, "a socket"))
 
 
 def identity(data_root: str | Path | None, name: str) -> str:
-    """Identify a source without reading it as a whole.
+    """Return a hash of a source without reading it completely.
 
     Of a file count its size and its last 64 KiB, of a folder the names and sizes of all files below it; times do not
     count, so that a copied source is the same source. Raises ConfigError: it does not exist, cannot be read, or is or
@@ -43,14 +43,14 @@ def identity(data_root: str | Path | None, name: str) -> str:
 
 
 def name_data_root(name: str) -> str:
-    """Say how a configuration finds a file or folder that is not below its ``data_root``."""
+    """Return the end of the error message for a file or folder that is not below ``data_root``."""
     if Path(name).exists():
         return "it is below the folder that you call from, so write the line 'data_root: .'"
     return "put it there, correct the path, or name the folder that it lies in by a line 'data_root: FOLDER'"
 
 
 def files_below(folder: Path) -> list[tuple[str, int]]:
-    """All files below a folder as (relative path with slashes, size), sorted; hidden files and folders are left out.
+    """List all files below a folder as (relative path with slashes, size), sorted, without hidden files and folders.
 
     Links to files and folders are followed, as data sets are often linked together. A link to a folder that is being
     read already, or to one that holds such a folder, would never end or count pictures twice: it is refused. Raises
@@ -80,25 +80,25 @@ def files_below(folder: Path) -> list[tuple[str, int]]:
 
 
 def _with_parents(folder: str) -> set[str]:
-    """The folder and all that hold it, without links."""
+    """Resolved paths of the folder and its parents."""
     real = Path(folder).resolve()
     return {str(place) for place in (real, *real.parents)}
 
 
 def _status(entry: os.DirEntry[str]) -> os.stat_result:
-    """What an entry of a folder, or the file that it is a link to, is."""
+    """Status of an entry of a folder, links followed."""
     try:
         entry.name.encode()
         return entry.stat()
     except UnicodeEncodeError:
         raise ConfigError(f"The name of the file {os.fsencode(entry.path)!r} is not UTF-8: rename it.") from None
     except OSError as error:
-        reason = "it is a link to nothing" if isinstance(error, FileNotFoundError) else error.strerror
+        reason = "it is a broken link" if isinstance(error, FileNotFoundError) else error.strerror
         raise ConfigError(f"'{entry.path}' cannot be read ({reason}): mend or remove it.") from None
 
 
 def _size(status: os.stat_result, path: str) -> int:
-    """Size of a regular file; to open anything else may wait for ever."""
+    """Size of a regular file; opening a special file may block."""
     if not stat.S_ISREG(status.st_mode):
         kind = next((name for test, name in SPECIAL if test(status.st_mode)), "a device")
         raise ConfigError(f"'{path}' is {kind} and no regular file: remove it, or name another file.")

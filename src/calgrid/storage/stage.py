@@ -1,9 +1,9 @@
-"""Published stages: the outputs of a stage appear together, complete, from one writer, or not at all.
+"""Stages: the outputs of a stage are published together, complete and from one writer, or not at all.
 
-A stage works in ``<root>/.calgrid/<stage>/<fingerprint>.partial`` (its resume state lives there too, and survives a
-kill), which is renamed to ``<fingerprint>`` when it is complete; then the outputs are linked from it into ``<root>``.
-The record of a stage is written last, and lists the SHA-256 of its outputs and of what it has read: a stage that has
-been completed with the same inputs is published again instead of being computed twice.
+A stage works in ``<root>/.calgrid/<stage>/<fingerprint>.partial`` (with its resume state, which survives a kill). The
+folder is renamed to ``<fingerprint>`` when it is complete; then its outputs are linked into ``<root>``. The record of a
+stage is written last and lists the SHA-256 of its outputs and inputs: a stage that is complete with the same inputs is
+published again instead of being recomputed.
 """
 
 import math
@@ -19,14 +19,14 @@ from calgrid.storage.atomic import disk_error, flush
 from calgrid.storage.locks import OwnerLock
 from calgrid.storage.records import FILES, HIDDEN, INPUTS, ORIGIN, Record, listed, sha256_of, write_record
 
-#: set by the workflow where a user forces jobs: what is complete is computed again
+#: set by the workflow if a user forces jobs: complete stages are recomputed
 FORCED = "CALGRID_FORCED"
-#: how every message about a merged run ends
+#: end of every message about a merged run
 MAKE_HERE = "move its folder away to train it here"
 
 
 def planned_at() -> float:
-    """Unix time at which the grid of this process was planned; the Snakefile hands it on to all jobs."""
+    """Return the Unix time at which the grid of this process was planned, which the Snakefile passes to all jobs."""
     return float(os.environ.get("CALGRID_PLANNED_AT", "nan"))
 
 
@@ -41,7 +41,7 @@ def run_stage(
     inputs: Mapping[str, str] | None = None,
     optional: Sequence[str] = (),
 ) -> bool:
-    """Run ``produce`` under an owner lock and publish what it wrote, with a record.
+    """Run ``produce`` under an owner lock and publish its outputs with a record.
 
     Returns True if ``produce`` ran, False if what was complete was published again. Raises StateError: a live process
     writes the same stage, the disk is full, no output was written, the run was merged.
@@ -49,11 +49,11 @@ def run_stage(
     Parameters
     ----------
     root : folder in which the outputs appear, for example a run's folder.
-    stage : name of the stage ("train"); one writer a stage and root.
-    fingerprint : what determines the outputs; resume state of another fingerprint is never touched before success.
-    outputs : paths relative to ``root`` that ``produce`` must have written, relative to the folder it is given.
-    produce : called with the working folder; may find resume state there from an earlier, interrupted call. Returns
-        what the record is to say.
+    stage : name of the stage ("train"); one writer per stage and root.
+    fingerprint : hash of all that determines the outputs; resume state of another fingerprint is kept until success.
+    outputs : paths that ``produce`` must write, relative to its working folder; published relative to ``root``.
+    produce : called with the working folder, which may have resume state of an interrupted call. Returns the content
+        of the record.
     record : path of the record, relative to ``root``.
     inputs : SHA-256 of what ``produce`` reads, by name. Within a grid, a stage that is complete with the same inputs is
         published again, unless the user forces it. None: only if it was completed since the grid was planned.
@@ -72,7 +72,7 @@ def run_stage(
         try:
             if fresh:
                 partial.mkdir(parents=True, exist_ok=True)
-                if _complete_record(partial, record, outputs) is None:  # it is when a kill came just before the rename
+                if _complete_record(partial, record, outputs) is None:  # complete if killed just before the rename
                     (partial / record).unlink(missing_ok=True)
                     facts = produce(partial)
                     lock.check()
@@ -99,7 +99,7 @@ def _publish(done: Path, root: Path, names: Sequence[str], optional: Sequence[st
 
 
 def _complete_record(folder: Path, record: str, outputs: Sequence[str]) -> Record | None:
-    """Record of a folder that holds all outputs, undamaged; None if it does not."""
+    """Record of a folder with all outputs intact, else None."""
     try:
         found = Record.read(folder, record)
     except DataError:
@@ -108,14 +108,14 @@ def _complete_record(folder: Path, record: str, outputs: Sequence[str]) -> Recor
 
 
 def _same_inputs(complete: Record, inputs: Mapping[str, str] | None) -> bool:
-    """May a complete stage stand for one with these inputs, inside a grid where nothing is forced?"""
+    """Whether a complete stage has these inputs and may be reused (within a grid, not forced)."""
     if inputs is None or FORCED in os.environ or math.isnan(planned_at()):
         return False
     return complete.content.get(INPUTS) == dict(inputs)
 
 
 def _completed_since(record: Path, called: float) -> bool:
-    """Was the stage completed by somebody else after this grid was planned (or, outside a grid, this call began)?"""
+    """Whether another process completed the stage after this grid was planned (outside a grid: after this call)."""
     planned = planned_at()
     return record.stat().st_mtime > (called if math.isnan(planned) else planned)
 
@@ -135,11 +135,11 @@ def _write_record(
     for name in written:
         flush(folder / name)
     content = {**facts, FILES: listed(folder, written), INPUTS: None if inputs is None else dict(inputs)}
-    write_record(folder / record, content)  # from here on a kill loses nothing
+    write_record(folder / record, content)  # after this a kill loses nothing
 
 
 def _complete(partial: Path, done: Path, record: str) -> None:
-    """Remove the resume state, which has done its work, and give the folder its final name."""
+    """Remove the resume state and give the folder its final name."""
     kept = {partial / record, *(partial / name for name in Record.read(partial, record).files)}
     for path in partial.rglob("*"):
         if path.is_file() and path not in kept:
@@ -149,7 +149,7 @@ def _complete(partial: Path, done: Path, record: str) -> None:
 
 
 def republish(root: Path, stage: str, fingerprint: str, record: str, without: Collection[str] = ()) -> bool:
-    """Link the files of a complete stage into ``root`` again where they are missing or damaged there.
+    """Restore missing or damaged files of a complete stage in ``root`` by links.
 
     Returns whether all files are right now.
 
@@ -171,13 +171,13 @@ def republish(root: Path, stage: str, fingerprint: str, record: str, without: Co
 
 
 def keep_record(root: Path, stage: str, fingerprint: str, record: str) -> None:
-    """Keep a second link to the record alone, for :func:`republish`: copies of the files may take too much disk."""
+    """Keep a second link only to the record, for :func:`republish`, because copies of the files may be too large."""
     shutil.rmtree(root / HIDDEN / stage, ignore_errors=True)
     _link(root / record, root / HIDDEN / stage / fingerprint / record)
 
 
 def _link(source: Path, target: Path) -> None:
-    """Let ``target`` be the same file as ``source``, in one step."""
+    """Make ``target`` a hard link to ``source``, atomically."""
     target.parent.mkdir(parents=True, exist_ok=True)
     temporary = target.with_name(f".{target.name}.{os.getpid()}.link")
     try:

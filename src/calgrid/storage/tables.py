@@ -1,4 +1,4 @@
-"""Tidy result tables as Parquet: dictionary-encoded strings, zstd, the same rows give the same bytes."""
+"""Result tables as Parquet: dictionary-encoded strings, zstd; equal rows give equal bytes."""
 
 import contextlib
 import json
@@ -17,7 +17,7 @@ from calgrid.storage.logits import METADATA_KEY, count_groups, read_metadata, re
 from calgrid.storage.records import check_fingerprint
 
 Table: TypeAlias = pa.Table
-#: types of columns as tables store them, by their pandas names
+#: stored types of columns, by their pandas names
 KINDS = {
     "str": pa.dictionary(pa.int32(), pa.string()),
     "int64": pa.int64(),
@@ -28,14 +28,14 @@ KINDS = {
     "bool": pa.bool_(),
     "floats": pa.list_(pa.float64()),
 }
-#: rows that are in memory while a table is written piece by piece, and in a row group of the file
+#: rows of a row group, and rows in memory while a table is written in chunks
 PIECE_ROWS = 2**17
 
 
 def write_frame(path: Path, frame: pd.DataFrame, metadata: Mapping[str, Any] | None = None) -> None:
     """Write a data frame atomically; strings are dictionary-encoded, the index is dropped.
 
-    ``metadata`` (JSON-like) goes into the file's footer under the key ``calgrid``.
+    ``metadata`` (JSON-like) is stored in the file's footer under the key ``calgrid``.
     """
     with replacing(path) as temporary:
         footer = {METADATA_KEY: json.dumps(dict(metadata), sort_keys=True)} if metadata else None
@@ -50,7 +50,7 @@ def to_table(frame: pd.DataFrame) -> pa.Table:
 
 
 def _options(schema: pa.Schema) -> dict[str, Any]:
-    """How a table is stored: a dictionary of real numbers, few of which are equal, costs time and saves nothing."""
+    """Parquet options of a table: no dictionaries for floats, which rarely repeat."""
     return {
         "compression": "zstd",
         "write_page_checksum": True,
@@ -59,9 +59,9 @@ def _options(schema: pa.Schema) -> dict[str, Any]:
 
 
 class TableWriter:
-    """Takes the pieces of a table, with equal columns, and writes them in row groups of at least ``PIECE_ROWS`` rows.
+    """Write a table in chunks with equal columns, as row groups of at least ``PIECE_ROWS`` rows.
 
-    A table of fewer rows has the bytes that :func:`write_frame` gives it.
+    A smaller table has the same bytes as with :func:`write_frame`.
     """
 
     def __init__(self, path: Path) -> None:
@@ -71,7 +71,7 @@ class TableWriter:
         self._writer: pq.ParquetWriter | None = None
 
     def add(self, piece: pa.Table) -> None:
-        """Take one more piece; its metadata are left out."""
+        """Add a chunk; its metadata are ignored."""
         self._pieces.append(piece.replace_schema_metadata(None))
         self._rows += len(piece)
         if self._rows >= PIECE_ROWS:
@@ -84,7 +84,7 @@ class TableWriter:
         self._pieces, self._rows = [], 0
 
     def close(self) -> None:
-        """Write what is left."""
+        """Write the remaining rows."""
         if self._pieces:
             self._flush()
         if self._writer is not None:
@@ -93,7 +93,7 @@ class TableWriter:
 
 @contextlib.contextmanager
 def writing(path: Path) -> Iterator[TableWriter]:
-    """Write a table piece by piece, atomically: after an error there is no new file."""
+    """Write a table in chunks, atomically."""
     with replacing(path) as temporary:
         writer = TableWriter(temporary)
         try:
@@ -103,18 +103,18 @@ def writing(path: Path) -> Iterator[TableWriter]:
 
 
 def join(pieces: Iterable[pa.Table]) -> pa.Table:
-    """Join tables into one; words are numbered in the order in which they first appear."""
+    """Concatenate tables; dictionaries are in the order of first appearance."""
     return pa.concat_tables(pieces).unify_dictionaries().combine_chunks()
 
 
 def join_any(pieces: Iterable[pa.Table]) -> pa.Table:
-    """Join tables whose columns may differ; a column that a table lacks is missing in its rows."""
+    """Concatenate tables whose columns may differ; absent columns become missing values."""
     plain = [with_words(piece, encoded=False).replace_schema_metadata(None) for piece in pieces]
     return with_words(pa.concat_tables(plain, promote_options="permissive"), encoded=True).combine_chunks()
 
 
 def with_columns(table: pa.Table, constants: Mapping[str, str | int]) -> pa.Table:
-    """Put columns with one value each before those of a table."""
+    """Prepend constant columns to a table."""
     values = {name: pa.repeat(pa.scalar(value), len(table)) for name, value in constants.items()}
     return pa.table({**values, **{name: table[name] for name in table.column_names if name not in constants}})
 
@@ -127,7 +127,7 @@ def as_table(frame: pd.DataFrame, columns: Mapping[str, str]) -> pa.Table:
 
 
 def with_words(table: pa.Table, encoded: bool) -> pa.Table:
-    """Return a table with all columns of words dictionary-encoded, or all of them plain."""
+    """Return a table with all string columns dictionary-encoded, or all of them plain."""
     for position, column in enumerate(table.schema):
         if not encoded and pa.types.is_dictionary(column.type):
             table = table.set_column(position, column.name, table.column(position).cast(column.type.value_type))
@@ -138,7 +138,7 @@ def with_words(table: pa.Table, encoded: bool) -> pa.Table:
 
 
 def read_frame(path: Path, what: str = "table", fingerprint: str | None = None) -> pd.DataFrame:
-    """Read a table; dictionary columns come back as plain strings.
+    """Read a table; dictionary columns become plain strings.
 
     Raises StateError: its footer carries another fingerprint than ``fingerprint``.
     """
@@ -152,7 +152,7 @@ def read_rows(
     columns: Sequence[str] | None = None,
     distinct: bool = False,
 ) -> pd.DataFrame:
-    """Read some rows of a table, of which one row group is in memory at a time; words come back as plain strings.
+    """Read selected rows of a table, one row group at a time; dictionary columns become plain strings.
 
     Raises DataError: the file is missing or damaged. StateError: it lacks a column.
 
@@ -179,8 +179,8 @@ def read_rows(
 
 
 def _is_in(column: pa.ChunkedArray, values: Collection[Any]) -> pa.ChunkedArray:
-    """Say of each row whether its value is one of some; of words the few are compared, not the many rows."""
-    if pa.types.is_null(column.type):  # a column without any value was stored without a type
+    """Whether the value of each row is in ``values``; strings are compared once per dictionary entry."""
+    if pa.types.is_null(column.type):  # a column without values was stored without a type
         return pc.is_valid(column)
     column = column.unify_dictionaries()
     words = pa.types.is_dictionary(column.type)
@@ -196,7 +196,7 @@ def _is_in(column: pa.ChunkedArray, values: Collection[Any]) -> pa.ChunkedArray:
 def read_result(
     path: Path, what: str = "table", fingerprint: str | None = None, columns: Mapping[str, str] | None = None
 ) -> Table:
-    """Read a table as it is stored.
+    """Read a table without conversion.
 
     Raises StateError as in :func:`read_frame`, or there is a column missing or of another type.
 
@@ -215,7 +215,7 @@ def read_result(
 
 
 def table_of_rows(rows: Sequence[Mapping[str, Any]], columns: Mapping[str, str]) -> Table:
-    """Return rows as a table with the given columns and types (``KINDS``); what a row lacks is missing."""
+    """Return rows as a table with the given columns and types (``KINDS``); absent keys become missing values."""
     return pa.table({name: [row.get(name) for row in rows] for name in columns}, schema=_schema(columns))
 
 
