@@ -105,7 +105,7 @@ def test_a_report_stays_short_however_many_jobs_failed():
     assert f"out of memory\n    {again}" in text
     assert "Try it alone: snakemake 'a file' --profile" in text
     assert "  and 37 more for other reasons" in text
-    assert "Not made because of that: calibrate (100), report.\n7 other jobs were not begun" in text
+    assert "Not made because of these failures: calibrate (100), report.\n7 other jobs were not started" in text
 
 
 def test_few_failures_are_all_named():
@@ -116,4 +116,4 @@ def test_few_failures_are_all_named():
 
 
 def test_of_a_call_that_was_stopped_it_is_said_that_nothing_is_lost():
-    assert joblogs.report({}, {}, 12, []).startswith("Stopped before the end: what is finished is kept")
+    assert joblogs.report({}, {}, 12, []).startswith("Stopped: finished results are kept")

@@ -1,8 +1,8 @@
-"""What the file of a component says: its facts, its hyper-parameters and their ranges, read without importing it.
+"""Facts, hyper-parameters and ranges of a component, read from its file without importing it.
 
-Hyper-parameters are the keyword-only arguments of ``__init__``: their defaults and annotations are the only place where
-they are written down, and ``limits`` of ``@register`` is the only place of their ranges. A class without ``__init__``
-has those of its base, and ``**options`` stands for the base's others. A metric is a function, and has none.
+Hyper-parameters are the keyword-only arguments of ``__init__``, with their defaults and annotations; ``limits`` of
+``@register`` has their ranges. A class without ``__init__`` inherits those of its base; ``**options`` adds the other ones
+of the base. A metric is a function without hyper-parameters.
 """
 
 import ast
@@ -30,7 +30,7 @@ KINDS: Mapping[str, tuple[str, str]] = {
     "metric": ("metrics", "metric"),
 }
 
-#: facts of a backbone that are whole numbers above 0
+#: facts of a backbone that are positive integers
 SIZES = ("num_features", "image_size", "min_size", "macs", "activations")
 #: kind -> facts that each component gives, facts that some give; any component may give ``limits``
 FACTS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
@@ -62,28 +62,28 @@ METRIC_FACTS: Mapping[str, tuple[Any, ...]] = {
 SEVERAL = ("dataset", "backbone")
 #: kinds that share their identifiers: both are methods
 METHODS = ("loss", "procedure")
-#: what annotations of hyper-parameters are made of, beside None and Literal
+#: types in annotations of hyper-parameters, beside None and Literal
 PLAIN_TYPES = ("bool", "int", "float", "str")
 LIST_TYPES = ("list", "tuple", "Sequence")
 
 
-#: what carries ``@register(...)``
+#: definitions that can have ``@register(...)``
 Registered = ast.ClassDef | ast.FunctionDef
 
 
 @dataclass(frozen=True)
 class Option:
-    """One hyper-parameter: its default and the values it takes."""
+    """One hyper-parameter: its default and valid values."""
 
     name: str
     default: Any
     type: str
     choices: tuple[Any, ...] = ()
-    #: of a number, or of the members of a list
+    #: range of a number, or of the members of a list
     range: Range | None = None
 
     def check(self, value: Any, where: str) -> Any:
-        """Return ``value`` in the declared type, or raise ConfigError naming ``where`` it was given."""
+        """Return ``value`` in the declared type, or raise ConfigError with its location ``where``."""
         if self.choices:
             if value not in self.choices:
                 raise ConfigError(f"{where} must be one of {list(self.choices)}, got {value!r}.")
@@ -108,12 +108,12 @@ class Option:
 
 @dataclass(frozen=True)
 class ComponentSpec:
-    """What a component's file says about it, without running the file.
+    """A component as declared in its file.
 
     Attributes
     ----------
-    module : where the class is; ``module:class`` where the module registers several, of which a fingerprint counts
-        what this one uses.
+    module : module of the class; ``module:class`` if the module registers several, so that a fingerprint covers only
+        what this class uses.
     """
 
     id: str
@@ -128,7 +128,7 @@ class ComponentSpec:
 
     @property
     def origin(self) -> str:
-        """Package that it comes from: ``calgrid``, or that of a plugin."""
+        """Its package: ``calgrid``, or that of a plugin."""
         return self.module.partition(".")[0]
 
     def resolve(
@@ -140,8 +140,8 @@ class ComponentSpec:
     ) -> dict[str, Any]:
         """Return all hyper-parameters: file defaults, then those of the data set, then ``overrides``.
 
-        Keys of ``dataset_defaults`` are ``"dataset"`` or, winning over it, ``"dataset/backbone"``.
-        Raises ConfigError for a name the component does not have, a value of the wrong type or beyond its limits.
+        Keys of ``dataset_defaults`` are ``"dataset"`` or, with precedence, ``"dataset/backbone"``.
+        Raises ConfigError for an unknown name, or a value of the wrong type or out of range.
         """
         place = where or f"{self.kind} '{self.id}'"
         values = {name: option.default for name, option in self.options.items()}
@@ -156,7 +156,7 @@ class ComponentSpec:
         return values
 
     def _check_ranges(self, values: Mapping[str, Any], place: str) -> None:
-        """Raise ConfigError for a value out of its range; those that are ends of ranges come first."""
+        """Raise ConfigError for a value out of range; values that are ends of other ranges come first."""
         ranges = {name: option.range for name, option in self.options.items() if option.range is not None}
         for name in sorted(ranges, key=lambda name: bool(ranges[name].names)):
             if values[name] is not None:
@@ -177,7 +177,7 @@ def _literal(module: Module, node: ast.expr, where: str) -> Any:
 
 
 def _choices(module: Module, annotation: ast.expr, where: str) -> tuple[Any, ...]:
-    """Values of a Literal; none for another annotation, which must be one that :meth:`Option.check` understands."""
+    """Values of a Literal; none for another annotation, which :meth:`Option.check` must support."""
     if isinstance(annotation, ast.Subscript) and ast.unparse(annotation.value) == "Literal":
         values = _literal(module, annotation.slice, where)
         return values if isinstance(values, tuple) else (values,)
@@ -209,7 +209,7 @@ def _option(module: Module, arg: ast.arg, default: ast.expr | None, where: str) 
 
 
 def _check_facts(kind: str, info: Mapping[str, Any], where: str) -> None:
-    """Raise ConfigError unless a component gives all facts of its kind, and none that nothing reads."""
+    """Raise ConfigError unless a component has all required facts of its kind, and no unknown ones."""
     needed, further = FACTS[kind]
     known = (*needed, *further, *(() if kind == "metric" else ("limits", "dataset_defaults")))
     for name in info:
@@ -233,7 +233,7 @@ def _check_facts(kind: str, info: Mapping[str, Any], where: str) -> None:
 
 
 def _check_sizes(info: Mapping[str, Any], where: str) -> None:
-    """Raise ConfigError unless the facts that a backbone gives are numbers by which jobs can be sized."""
+    """Raise ConfigError unless the sizes of a backbone are valid numbers."""
     parameters = info.get("parameters", {0: 0})
     if not isinstance(parameters, dict) or not parameters:
         raise ConfigError(f"{where}: the fact parameters must map numbers of classes to counts, got {parameters!r}.")
@@ -243,7 +243,7 @@ def _check_sizes(info: Mapping[str, Any], where: str) -> None:
 
 
 def _with_ranges(options: Mapping[str, Option], limits: Mapping[str, Any], where: str) -> dict[str, Option]:
-    """Options with their ranges; ConfigError for limits of none of them, or that are no range."""
+    """Options with their ranges; ConfigError for limits of unknown options or without a valid range."""
     found = dict(options)
     for name, text in limits.items():
         limit = read_range(text, f"{where}: limits of {name}")
@@ -255,7 +255,7 @@ def _with_ranges(options: Mapping[str, Option], limits: Mapping[str, Any], where
 
 
 def _registered(kind: str, module: Module, where: str) -> Iterator[tuple[Registered, dict[str, Any]]]:
-    """Yield the classes (functions, of a metric) of a file that carry ``@register(...)``, and what they give there."""
+    """Yield the classes (functions, for a metric) of a file with ``@register(...)``, and its arguments."""
     for node in (module.functions if kind == "metric" else module.classes).values():
         for mark in node.decorator_list:
             if isinstance(mark, ast.Call) and isinstance(mark.func, ast.Name) and mark.func.id == "register":
@@ -267,7 +267,7 @@ def _registered(kind: str, module: Module, where: str) -> Iterator[tuple[Registe
 
 
 def read_file(kind: str, path: Path, name: str) -> list[ComponentSpec]:
-    """Return the components of a file, the module ``name``; ConfigError if it holds none, or no valid one."""
+    """Return the components of a file, the module ``name``; ConfigError if it has none or an invalid one."""
     where = plugins.shown(name)
     module = Module.of(parse(path, where), name)
     found = list(_registered(kind, module, where))
@@ -280,7 +280,7 @@ def read_file(kind: str, path: Path, name: str) -> list[ComponentSpec]:
 
 
 def _check_function(node: ast.FunctionDef, where: str) -> None:
-    """Raise ConfigError unless a metric takes what it is called with, and says what it is."""
+    """Raise ConfigError unless a metric has the right arguments and a docstring."""
     given = node.args
     if len([*given.posonlyargs, *given.args]) != 3 or given.vararg or given.kwonlyargs or given.kwarg:
         raise ConfigError(f"{where}: {node.name} must take (probs, labels, n_bins), got ({ast.unparse(given)}).")

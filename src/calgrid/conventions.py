@@ -1,30 +1,30 @@
-"""Words and numbers of the file contract on which several parts of the package must agree."""
+"""Constants shared by several parts of the package."""
 
-#: label of a row that has none (out-of-distribution sets)
+#: label of out-of-distribution samples
 NO_LABEL = -1
-#: most rows of a family's logits that are written and read together, but for a setting of more
+#: maximum rows of a row group of a family's logits, unless one setting has more
 GROUP_ROWS = 2**16
-#: most numbers of a row's logits and features that a calibrator predicts from at once, for it copies them several times
+#: maximum logits and features that a calibrator processes at once, because it copies them several times
 PREDICTED_NUMBERS = 2**21
-#: images of a prepared split that take more bytes as an array stay encoded, unless that takes more still
+#: a prepared split with more bytes as an array stays encoded, if that is smaller
 ENCODED_ABOVE = 4 * 10**9
-#: most bytes of images that a training holds in the memory of a processor; more are read batch by batch
+#: maximum bytes of images that a training on the CPU holds in memory; larger sets are read batch by batch
 HELD_BYTES = 8 * 10**9
 #: ``ood/svhn`` is the test split of the data set ``svhn``, used as an out-of-distribution set
 OOD_PREFIX = "ood/"
-#: a calibrator with more than this many times the NLL of the uncalibrated logits is warned of, wherever it is scored
+#: a calibrator whose NLL exceeds this multiple of the uncalibrated NLL causes a warning
 WORSE = 2.0
-#: files of tensors that people bring, which only PyTorch reads
+#: files of tensors, which need PyTorch
 TENSOR_FILES = (".pt", ".pth")
-#: file of a folder in which a Hugging Face data set is stored; it lists the others
+#: index file in the folder of a Hugging Face data set
 STORED = "state.json"
-#: value of a protocol's ``weights`` where networks are trained here
+#: value of a protocol's ``weights`` if networks are trained
 TRAINED = "trained"
-#: value of ``fit_on``: a part of each shifted set fits the calibrators that are scored on the rest of it
+#: value of ``fit_on``: calibrators are fitted on a part of each shifted set and scored on the rest
 SAME_SHIFT = "same_shift"
 SAME_SHIFT_SHARE = 0.2
-#: what a published number is about, beside its paper and table, and all columns that files of them must have
+#: key columns of published numbers beside paper and table, and all required columns of their files
 PUBLISHED_PLACE = ("dataset", "backbone", "method", "calibrator", "metric", "shift", "severity")
 PUBLISHED_COLUMNS = ("paper", "table", *PUBLISHED_PLACE, "value", "unit", "suspect")
-#: unit in these files -> what one printed unit is worth in the unit of the metrics
+#: unit in these files -> factor to the unit of the metrics
 PUBLISHED_UNITS = {"percent": 0.01, "centinats": 0.01, "seconds": 1.0, "rank": 1.0}

@@ -1,4 +1,4 @@
-"""What a module of this package or of a plugin declares, read from its source without importing it."""
+"""Declarations of a module of this package or of a plugin, read from its source without importing it."""
 
 import ast
 from collections.abc import Iterator, Mapping
@@ -12,7 +12,7 @@ from calgrid.errors import ConfigError
 
 @dataclass(frozen=True)
 class Module:
-    """Names at the top level of a module: its classes, functions and constants, and what it imports from where.
+    """Top-level names of a module: classes, functions, constants and imports.
 
     Attributes
     ----------
@@ -26,7 +26,7 @@ class Module:
 
     @classmethod
     def of(cls, tree: ast.Module, name: str = "") -> "Module":
-        """Return what the syntax tree of a module declares, imports under ``if TYPE_CHECKING:`` included."""
+        """Return the declarations of a syntax tree, including imports under ``if TYPE_CHECKING:``."""
         body = [*tree.body, *(node for block in tree.body if isinstance(block, ast.If) for node in block.body)]
         imports = [(node, imported_from(node, name)) for node in body if isinstance(node, ast.ImportFrom)]
         return cls(
@@ -37,7 +37,7 @@ class Module:
         )
 
     def literal(self, node: ast.expr) -> Any:
-        """Return the value of an expression of literals and of constants of modules of this package and of plugins.
+        """Return the value of an expression of literals and constants of this package and of plugins.
 
         Raises ValueError: it is anything else.
         """
@@ -67,7 +67,7 @@ class Module:
                 yield from self._imported(base.id)
 
     def find(self, name: str) -> Iterator[tuple["Module", str]]:
-        """Yield where a class is defined, unless that is a package that is no plugin."""
+        """Yield the definition of a class, if it is in this package or a plugin."""
         if name in self.classes:
             yield self, name
         else:
@@ -79,9 +79,9 @@ class Module:
             yield from read_module(module).find(original)
 
     def keyword_only(self, class_name: str) -> dict[str, tuple[ast.arg, ast.expr | None, "Module"]]:
-        """Keyword-only arguments of the constructor of a class: each with its default and the module of both.
+        """Keyword-only arguments of the constructor of a class, with default and module.
 
-        A class without a constructor has that of its base; ``**`` in its arguments stands for the others of the base.
+        A class without a constructor inherits that of its base; ``**`` adds the remaining arguments of the base.
         """
         found: dict[str, tuple[ast.arg, ast.expr | None, Module]] = {}
         own = [n for n in self.classes[class_name].body if isinstance(n, ast.FunctionDef) and n.name == "__init__"]
@@ -102,7 +102,7 @@ def _constants(body: list[ast.stmt]) -> Iterator[tuple[str, ast.expr]]:
 
 
 def imported_from(node: ast.ImportFrom, module: str) -> str:
-    """Return the full name of what a statement in ``module`` imports from: ``from ._focal import x`` is relative."""
+    """Return the absolute module name of an import statement in ``module``."""
     if not node.level:
         return str(node.module)
     path = plugins.locate(module)
@@ -113,13 +113,13 @@ def imported_from(node: ast.ImportFrom, module: str) -> str:
 
 @plugins.cached
 def read_module(name: str) -> Module:
-    """Return what a module of this package or of a plugin declares; nothing for a module of another one."""
+    """Return the declarations of a module of this package or of a plugin; nothing for other modules."""
     path = plugins.locate(name)
     return Module({}, {}, {}) if path is None else Module.of(parse(path, plugins.shown(name)), name)
 
 
 def parse(path: Path, where: str) -> ast.Module:
-    """Return the syntax tree of a file; ConfigError, which names it as ``where``, if it is no Python in UTF-8."""
+    """Return the syntax tree of a file; ConfigError with the name ``where`` if it is not valid Python in UTF-8."""
     try:
         return ast.parse(path.read_text(encoding="utf-8"))
     except SyntaxError as error:
@@ -131,7 +131,7 @@ def parse(path: Path, where: str) -> ast.Module:
 
 
 def undefined(module: str, class_name: str) -> list[str]:
-    """Names of methods that bases within the package leave to their subclasses, and that nothing here defines.
+    """Names of abstract methods of bases within the package that the class does not define.
 
     A base leaves a method to its subclasses if it marks it as abstract or only raises NotImplementedError in it.
     """
@@ -150,7 +150,7 @@ def undefined(module: str, class_name: str) -> list[str]:
 
 
 def _members(found: ast.ClassDef) -> Iterator[tuple[str, bool]]:
-    """Names that a class's body defines, and whether as something that is left to subclasses."""
+    """Names that the body of a class defines, and whether they are abstract."""
     for node in found.body:
         if isinstance(node, ast.FunctionDef):
             yield node.name, _is_abstract(node)

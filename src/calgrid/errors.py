@@ -1,34 +1,34 @@
-"""Errors that a user can mend: one sentence saying what is wrong, where, and what to do about it."""
+"""Errors caused by user input: one sentence with the problem, its location and the fix."""
 
 import difflib
 from collections.abc import Iterable
 
 
 class CalgridError(Exception):
-    """Base of all errors that are the input's fault; the command line prints its message and exits with 2."""
+    """Base of all errors caused by invalid input; the command line prints the message and exits with 2."""
 
 
 class ConfigError(CalgridError):
-    """The configuration asks for something that does not exist or does not fit together."""
+    """The configuration is invalid."""
 
 
 class DataError(CalgridError):
-    """A data set, logits file or other input file is missing, damaged or does not fit its description."""
+    """A data set, logits file or other input file is missing, damaged or inconsistent with its description."""
 
 
 class StateError(CalgridError):
-    """A checkpoint, resume state or lock on disk does not belong to what is being run."""
+    """A checkpoint, resume state, lock or result on disk is damaged or belongs to another run."""
 
 
 def unknown_id(kind: str, name: str, known: Iterable[str], where: str = "") -> ConfigError:
-    """Build the error for an unknown identifier, suggesting the nearest valid ones.
+    """Return the error for an unknown identifier, with the closest valid ones.
 
     Parameters
     ----------
-    kind : what the identifier names, in the singular ("method", "calibrator").
+    kind : kind of the identifier, in the singular ("method", "calibrator").
     name : the unknown identifier.
     known : all valid identifiers.
-    where : where it was found, for example "grids[0].methods".
+    where : its location, for example "grids[0].methods".
     """
     options = sorted(known)
     small = {option.lower(): option for option in options}
@@ -40,9 +40,9 @@ def unknown_id(kind: str, name: str, known: Iterable[str], where: str = "") -> C
 
 
 def number_as_text(value: object, whole: bool = False) -> str:
-    """Return a hint, to stand behind a value that should be a number, if YAML took it for text (``1e-3``), else ''.
+    """Return a hint for an error message if YAML parsed a number as text (``1e-3``), else ''.
 
-    ``whole`` says that it should be a whole one.
+    ``whole``: the number should be an integer.
     """
     if not isinstance(value, str):
         return ""

@@ -1,4 +1,4 @@
-"""A classifier of scikit-learn with one of calgrid's calibrators behind it."""
+"""A scikit-learn classifier with a calibrator of calgrid."""
 
 from collections.abc import Mapping
 from typing import Any, Self
@@ -16,25 +16,25 @@ from calgrid.calibrators import build_calibrator, logits_from_probabilities
 
 
 class CalibratedEstimator(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  # without types
-    """A classifier of scikit-learn whose probabilities are calibrated.
+    """A scikit-learn classifier with calibrated probabilities.
 
-    The calibrator is fitted on predictions for rows that the classifier has not seen: those of cross-validation, after
-    which the classifier is fitted on all rows. A classifier that is trained already stands in a
-    :class:`sklearn.frozen.FrozenEstimator`; ``fit`` then gets rows that it has not seen, and fits the calibrator alone.
+    The calibrator is fitted on cross-validated predictions of the classifier, which is then fitted on all rows. Wrap an
+    already trained classifier in a :class:`sklearn.frozen.FrozenEstimator`; ``fit`` then fits only the calibrator, on
+    rows that must not be training rows of the classifier.
 
     Logits are the ``decision_function`` of the classifier (with two classes: 0 and its value), or the logarithm of its
-    ``predict_proba`` where it has no other.
+    ``predict_proba`` if it has none.
 
     Parameters
     ----------
     estimator : classifier.
-    calibrator : identifier of a calibrator that needs logits alone (``calgrid list calibrators``).
-    options : hyper-parameters of the calibrator that differ from its defaults, as ``{"seed": 1}``.
-    cv : folds, or what else :func:`sklearn.model_selection.check_cv` takes; not used for a frozen classifier.
+    calibrator : identifier of a calibrator that needs only logits (``calgrid list calibrators``).
+    options : non-default hyper-parameters of the calibrator, for example ``{"seed": 1}``.
+    cv : number of folds, or any ``cv`` of :func:`sklearn.model_selection.check_cv`; unused for a frozen classifier.
 
     Attributes
     ----------
-    classes_ : labels of the K classes. estimator_, calibrator_ : the fitted two.
+    classes_ : labels of the K classes. estimator_, calibrator_ : fitted classifier and calibrator.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class CalibratedEstimator(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  
         check_classification_targets(y)
         frozen = isinstance(self.estimator, FrozenEstimator)
         if not frozen and len(np.unique(y)) < 2:
-            raise ValueError("y holds one class: a classifier needs rows of at least two.")
+            raise ValueError("y has one class: a classifier needs rows of at least two.")
         self.estimator_ = self.estimator if frozen else clone(self.estimator)
         if frozen:
             check_is_fitted(self.estimator_)
@@ -72,7 +72,7 @@ class CalibratedEstimator(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  
         self.classes_: NDArray[Any] = self.estimator_.classes_
         labels = np.searchsorted(self.classes_, y)
         if not np.array_equal(self.classes_[np.minimum(labels, len(self.classes_) - 1)], y):
-            raise ValueError("y holds classes that the classifier was not trained on: remove their rows.")
+            raise ValueError("y has classes that the classifier was not trained on: remove their rows.")
         self.calibrator_ = calibrator.fit(self._logits(scores), labels)
         for name in ("n_features_in_", "feature_names_in_"):
             if hasattr(self.estimator_, name):
@@ -86,7 +86,7 @@ class CalibratedEstimator(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  
         return self.calibrator_.predict_proba(self._logits(scores))
 
     def predict(self, X: Any) -> NDArray[Any]:
-        """Return the label ``(N,)`` of largest probability."""
+        """Return the labels ``(N,)`` with the largest probability."""
         probabilities = self.predict_proba(X)
         return self.classes_[probabilities.argmax(axis=1)]
 
@@ -99,7 +99,7 @@ class CalibratedEstimator(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  
         return np.column_stack([np.zeros(len(scores)), scores]) if scores.ndim == 1 else scores
 
     def __sklearn_tags__(self) -> Any:
-        """Return what it takes, which is what its classifier takes."""
+        """Return the tags of the classifier."""
         tags = super().__sklearn_tags__()
         tags.input_tags = get_tags(self.estimator).input_tags
         return tags

@@ -1,4 +1,4 @@
-"""Libraries that pip installs only with an extra of calgrid, and the sentence where one is missing."""
+"""Optional libraries, installed by extras of calgrid, and the error if one is missing."""
 
 import contextlib
 from collections.abc import Iterator
@@ -6,7 +6,7 @@ from importlib.util import find_spec
 
 from calgrid.errors import CalgridError
 
-#: extra of pyproject.toml -> modules that calgrid imports of what it installs
+#: extra of pyproject.toml -> modules that calgrid imports from its libraries
 EXTRAS = {
     "train": ("torch", "torchvision", "timm", "sklearn", "typing_extensions"),
     "workflow": ("snakemake", "jsonschema"),
@@ -14,24 +14,24 @@ EXTRAS = {
 
 
 class MissingLibraryError(CalgridError, ImportError):
-    """A library is not installed that an extra of calgrid brings."""
+    """A library of an extra is not installed."""
 
 
 @contextlib.contextmanager
 def say_extra() -> Iterator[None]:
-    """Name the extra that brings a library, where an import within this context does not find it."""
+    """Convert a failed import of an optional library into an error that names its extra."""
     try:
         yield
     except ModuleNotFoundError as error:
         module = (error.name or "").partition(".")[0]
         extra = next((extra for extra, modules in EXTRAS.items() if module in modules), None)
-        if extra is None or find_spec(module) is not None:  # it is there, and lacks a module of its own
+        if extra is None or find_spec(module) is not None:  # installed, but one of its own imports fails
             raise
         raise _missing(module, extra) from None
 
 
 def require(extra: str) -> None:
-    """Raise MissingLibraryError unless all libraries of an extra are installed; imports none of them."""
+    """Raise MissingLibraryError unless all libraries of an extra are installed, without importing them."""
     for module in EXTRAS[extra]:
         if find_spec(module) is None:
             raise _missing(module, extra)

@@ -1,8 +1,8 @@
-"""Fingerprints: what a result depends on, as a short string.
+"""Fingerprints: hashes of all that a result depends on.
 
-Snakemake does not notice an edit of an imported package, so each rule carries the fingerprint of its resolved
-configuration and of the source of the modules that its stage really uses. Comments, docstrings and formatting do not
-count; neither do modules that move results around without changing them.
+Snakemake does not detect edits of an imported package, so each rule has the fingerprint of its resolved configuration
+and of the source of all modules that its stage uses. Comments, docstrings, formatting and modules that cannot change
+results do not count.
 """
 
 import ast
@@ -16,9 +16,9 @@ from calgrid.declarations import imported_from, parse
 from calgrid.plugins import PACKAGE
 
 LENGTH = 16
-#: version of the files that stages hand to each other; raise it when their meaning changes
+#: version of the files between stages; increase it when their meaning changes
 FORMAT_VERSION = 1
-#: modules that cannot change a number: how things are found, fetched (by checksum), stored, locked, shown or reported
+#: modules that cannot change results: search, download (by checksum), storage, locks, output and reporting
 NEUTRAL = (
     "registry",
     "errors",
@@ -42,19 +42,19 @@ _DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 def digest(value: Any) -> str:
-    """Fingerprint of a JSON-like value; equal values give equal fingerprints whatever the order of their keys."""
+    """Fingerprint of a JSON-like value, independent of the order of keys."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:LENGTH]
 
 
 def of_stage(settings: Mapping[str, Any], roots: Iterable[str]) -> str:
-    """Fingerprint of a stage: its settings and the source of ``roots`` with all that they import.
+    """Fingerprint of a stage: its settings and the source of ``roots`` with all their imports.
 
-    Of a root ``module:class``, only what this class uses of the module counts.
+    For a root ``module:class``, only the parts of the module that this class uses count.
 
     Parameters
     ----------
-    settings : the resolved configuration of the stage, JSON-like; never the device or anything that is only speed.
+    settings : the resolved configuration of the stage, JSON-like, without device and options that affect only speed.
     roots : names of modules of calgrid and of plugins, for example ``"calgrid.losses.mbls"``.
     """
     return digest({"format": FORMAT_VERSION, "settings": settings, "code": code_digest(tuple(sorted(set(roots))))})
@@ -62,12 +62,12 @@ def of_stage(settings: Mapping[str, Any], roots: Iterable[str]) -> str:
 
 @plugins.cached
 def code_digest(roots: tuple[str, ...]) -> str:
-    """Fingerprint of the source of ``roots`` and of all that they import of calgrid and plugins, directly or not."""
+    """Fingerprint of the source of ``roots`` and of their direct and indirect imports from calgrid and plugins."""
     return digest({name: _read(name)[1] for name in sorted(closure(roots))})
 
 
 def closure(roots: Iterable[str]) -> set[str]:
-    """All modules of calgrid and of plugins that ``roots`` import, themselves included, neutral ones left out.
+    """All modules of calgrid and of plugins that ``roots`` import, including ``roots``, without neutral ones.
 
     Raises FileNotFoundError: a root does not exist; its fingerprint would be that of nothing. ConfigError: a module is
     not valid Python.
@@ -99,13 +99,13 @@ def _source(name: str) -> str:
         raise FileNotFoundError(f"module {name} has no source file")
     source = path.read_text(encoding="utf-8")
     if not name.startswith(f"{PACKAGE}."):
-        parse(path, plugins.shown(name))  # what a component imports, nobody has looked at yet
+        parse(path, plugins.shown(name))  # imports of a component have not been validated yet
     chosen = name.partition(":")[2]
     return _of_class(source, chosen) if chosen else source
 
 
 def _of_class(source: str, name: str) -> str:
-    """What a class uses of its module: itself, and the imports, constants, functions and classes that it names."""
+    """Source of a class and of the imports, constants, functions and classes of its module that it uses."""
     lines = source.splitlines(keepends=True)
     parts: dict[str, str] = {}
     for node in ast.parse(source).body:
@@ -143,16 +143,16 @@ def _read(name: str) -> tuple[tuple[str, ...], str]:
         else:
             module = imported_from(node, name)
             names.add(module)
-            # ``from package import module``: harmless where the name is no module
+            # ``from package import module``: harmless if the name is no module
             names.update(f"{module}.{alias.name}" for alias in node.names)
     imports = tuple(sorted(each for each in names if plugins.locate(each) is not None))
     return imports, hashlib.sha256(" ".join(parts).encode()).hexdigest()
 
 
 def syntax(tree: ast.AST) -> str:
-    """Text of a syntax tree without docstrings and positions, the same in all versions of Python.
+    """Text of a syntax tree without docstrings and positions, equal in all versions of Python.
 
-    ``ast.dump`` is not: fields that are new in a version are empty in older code, so empty ones are left out here.
+    ``ast.dump`` differs between versions because new fields are empty; empty fields are omitted here.
     """
     return " ".join(_collect(tree)[0])
 

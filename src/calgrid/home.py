@@ -1,12 +1,12 @@
-"""Where the workflow is: rules, schemas, protocols, studies, and all that tables of papers need."""
+"""Location of the workflow: rules, schemas, protocols, studies and definitions of paper tables."""
 
 from pathlib import Path
 
 
 def home() -> Path:
-    """Folder that holds ``workflow`` and ``config``: the checkout that this package lies in, or its own folder.
+    """Folder with ``workflow`` and ``config``: the checkout, or (in a wheel) inside the package.
 
-    A wheel has both inside the package, through the links in ``src/calgrid/_home``.
+    A wheel has both through the links in ``src/calgrid/_home``.
     """
     checkout = Path(__file__).parents[2]
     return checkout if (checkout / "workflow" / "Snakefile").is_file() else Path(__file__).parent / "_home"

@@ -1,4 +1,4 @@
-"""Public names of a package that are imported at their first use, because what defines them imports torch."""
+"""Public names of a package that are imported at their first use, because their modules import torch."""
 
 import importlib
 import sys

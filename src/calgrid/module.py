@@ -1,4 +1,4 @@
-"""A classifier of PyTorch and a fitted calibrator as one module."""
+"""A PyTorch classifier and a fitted calibrator as one module."""
 
 from typing import Any
 
@@ -11,15 +11,15 @@ from calgrid.errors import StateError
 
 
 class CalibratedModule(nn.Module):
-    """A trained classifier whose outputs are calibrated probabilities.
+    """A trained classifier that returns calibrated probabilities.
 
-    The network runs where it is; its logits are calibrated in float64 on the CPU, without gradients. The module is in
-    evaluation mode, since the calibrator was fitted on logits of this mode. A ``state_dict`` holds the network alone:
-    the calibrator has its own :meth:`~calgrid.calibrators.Calibrator.save`.
+    The network runs on its device; its logits are calibrated in float64 on the CPU, without gradients. The module is in
+    evaluation mode, as the logits of the calibrator's fit. Its ``state_dict`` has only the network;
+    save the calibrator with :meth:`~calgrid.calibrators.Calibrator.save`.
 
     Parameters
     ----------
-    model : returns logits ``(N, K)``; for calibrators that need features a pair of logits and features ``(N, d)``.
+    model : returns logits ``(N, K)``; for calibrators that use features, a pair of logits and features ``(N, d)``.
     calibrator : fitted on logits (and features) of this model.
 
     Raises
@@ -37,11 +37,11 @@ class CalibratedModule(nn.Module):
 
     @torch.no_grad()
     def forward(self, *inputs: Any, **named: Any) -> Tensor:
-        """Return probabilities ``(N, K)`` on the device of the logits, of their type; arguments are the model's.
+        """Return probabilities ``(N, K)`` with the device and dtype of the logits; arguments are those of the model.
 
         Raises
         ------
-        DataError : what the model returns is not what the calibrator was fitted on.
+        DataError : the output of the model does not match the fit of the calibrator.
         """
         found = self.model(*inputs, **named)
         logits, features = found if isinstance(found, tuple) else (found, None)
@@ -50,5 +50,5 @@ class CalibratedModule(nn.Module):
 
 
 def _array(values: Tensor) -> np.ndarray:
-    """Values of a tensor of any floating type and device, float64."""
+    """Tensor of any floating dtype and device as a float64 array."""
     return values.double().cpu().numpy()

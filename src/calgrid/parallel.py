@@ -1,4 +1,4 @@
-"""A function over many items by several threads or processes: results in the order of the items, few in memory."""
+"""Parallel map with threads or processes: ordered results, few in memory."""
 
 import contextlib
 import functools
@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from typing import Any, TypeVar
 
-#: results that each worker may have computed before they are taken: more would fill the memory
+#: results that each worker may compute ahead; more would fill the memory
 AHEAD = 8
 #: the same for processes, whose items are large
 AHEAD_PROCESSES = 2
@@ -21,10 +21,10 @@ Map = Callable[[Callable[[Any], Any], Iterable[Any]], Iterator[Any]]
 
 
 def in_threads(function: Callable[[Item], Result], items: Iterable[Item], threads: int) -> Iterator[Result]:
-    """Yield ``function(item)`` in the order of ``items``, computed ahead by some threads.
+    """Yield ``function(item)`` in the order of ``items``, computed ahead by threads.
 
-    For functions that work without Python's lock (Pillow decodes and scales so), which makes threads as good as
-    processes. ``items`` are drawn by the caller's thread. The result does not depend on the number of threads.
+    For functions that release the GIL, such as decoding and resizing in Pillow. ``items`` are consumed in the caller's
+    thread. The result does not depend on the number of threads.
     """
     if threads == 1:
         yield from map(function, items)
@@ -33,27 +33,27 @@ def in_threads(function: Callable[[Item], Result], items: Iterable[Item], thread
 
 
 def ahead(function: Callable[[Item], Result], items: Iterable[Item], most: int, threads: int = 1) -> Iterator[Result]:
-    """Yield ``function(item)`` in the order of ``items``: threads compute up to ``most`` in advance."""
+    """Yield ``function(item)`` in the order of ``items``; threads compute up to ``most`` ahead."""
     pool = ThreadPoolExecutor(threads)
     try:
         yield from _ahead(pool, most, function, items)
     finally:
-        # Without waiting: Python may collect an abandoned generator anywhere, even where it holds the lock that a
-        # thread needs to end. A thread ends after the item that it works on.
+        # Without waiting: Python may collect an abandoned generator while it holds a lock that a thread needs to
+        # end. Each thread ends after its current item.
         pool.shutdown(wait=False, cancel_futures=True)
 
 
 @contextlib.contextmanager
 def processes(count: int) -> Iterator[Map]:
-    """Yield a ``map`` whose function runs in ``count`` processes, ahead of what is taken; the built-in one for one.
+    """Yield a ``map`` that runs ahead in ``count`` processes; the built-in ``map`` if ``count`` is one.
 
-    Function, items and results are pickled between processes of this program; results come in the order of the items,
-    and so does what the function raises. The processes end with this one, however it ends.
+    Function, items and results are pickled between processes of this program. Results and exceptions come in the order
+    of the items. The processes end with this one, even if it is killed.
     """
     if count == 1:
         yield map
         return
-    # a fork would copy the threads' locks of Arrow and torch, held or not
+    # a fork would copy held locks of Arrow's and torch's threads
     pool = ProcessPoolExecutor(count, multiprocessing.get_context("spawn"), initializer=_end_with_parent)
     try:
         yield functools.partial(_ahead, pool, AHEAD_PROCESSES * count)
@@ -72,7 +72,7 @@ def _ahead(pool: Executor, most: int, function: Callable[[Item], Result], items:
 
 
 def _end_with_parent() -> None:
-    """Without this, workers of a killed process wait for ever: each holds the pipe open that the others wait on."""
+    """End when the parent dies: workers of a killed process would wait forever, each keeping the pipe open."""
     parent = multiprocessing.parent_process()
 
     def watch() -> None:

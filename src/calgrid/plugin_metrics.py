@@ -1,7 +1,7 @@
-"""Metrics of plugins, beside those of :mod:`calgrid.metrics`: ``my_folder/metrics/my_metric.py``, one function each.
+"""Metrics of calgrid and of plugins (``my_folder/metrics/my_metric.py``, one function each).
 
-They are known by what their files declare; a file is imported when its function is first called. Only metrics of
-predictions with labels can come from a plugin.
+Files of plugins are read without importing them; a file is imported when its function is first called. Plugins can
+define only metrics of predictions with labels.
 """
 
 import math
@@ -19,7 +19,7 @@ from calgrid.errors import ConfigError
 from calgrid.metrics import METRICS, Metric, Predictions
 from calgrid.registry import ComponentSpec
 
-#: rows and bins of the predictions on which a metric is tried
+#: rows and bins of the random predictions for the check of a metric
 TRIED_ROWS, TRIED_BINS = 200, 15
 
 
@@ -34,7 +34,7 @@ def known_metrics() -> Mapping[str, Metric]:
 
 
 def find_metric(name: str, where: str = "") -> Metric:
-    """Return a metric; ConfigError for an unknown one, or for one whose file is broken."""
+    """Return a metric; ConfigError if it is unknown or its file is broken."""
     if name not in known_metrics():
         raise registry.missing(["metric"], "metric", name, known_metrics(), where)
     return known_metrics()[name]
@@ -46,13 +46,13 @@ def ranking_metrics() -> list[str]:
 
 
 def own_metrics(names: Iterable[str] | None = None) -> list[Metric]:
-    """Those of ``names``, or of all metrics, that a plugin brings; ConfigError for an unknown name."""
+    """Plugin metrics among ``names``, or all plugin metrics; ConfigError for an unknown name."""
     found = map(find_metric, registry.specs("metric") if names is None else names)
     return [metric for metric in found if metric.id not in METRICS]
 
 
 def check_metric(name: str, n_classes: Iterable[int]) -> None:
-    """Import the file of a metric of a plugin, and compute it on random predictions of these numbers of classes.
+    """Import a plugin metric, and compute it on random predictions of these numbers of classes.
 
     Raises ConfigError: it cannot be imported or computed, or its value is no number or not within the bounds of its
     unit.
@@ -73,7 +73,7 @@ def check_metric(name: str, n_classes: Iterable[int]) -> None:
 
 @dataclass(frozen=True)
 class _Function:
-    """Function of a plugin's file, called as those of calgrid are; it gets plain arrays, which it cannot change."""
+    """Function of a plugin's file with the signature of calgrid's metrics; its arrays are read-only."""
 
     spec: ComponentSpec
 

@@ -1,7 +1,7 @@
-"""Folders of components outside this package: named by a configuration, by CALGRID_PLUGINS, or by installed packages.
+"""Plugins: folders of components named by a configuration, by CALGRID_PLUGINS, or by installed packages.
 
-A plugin is a folder that mirrors this package, ``my_folder/losses/my_loss.py``. Its modules are named after it,
-``my_folder.losses.my_loss``, and are found, read, imported and fingerprinted like those of calgrid.
+A plugin is a folder that mirrors this package, ``my_folder/losses/my_loss.py``. Its modules, for example
+``my_folder.losses.my_loss``, are found, imported and fingerprinted like those of calgrid.
 """
 
 import functools
@@ -18,9 +18,9 @@ from calgrid.errors import ConfigError
 
 PACKAGE = "calgrid"
 PACKAGE_ROOT = Path(__file__).parent
-#: environment variable with folders, separated as those of PATH are
+#: environment variable with folders, separated as in PATH
 VARIABLE = "CALGRID_PLUGINS"
-#: entry points of installed packages; each names a package whose folder is a plugin
+#: group of entry points of installed packages; each names a package whose folder is a plugin
 GROUP = "calgrid.plugins"
 
 P = ParamSpec("P")
@@ -33,9 +33,9 @@ class Plugin:
 
     Attributes
     ----------
-    package : first part of the names of its modules: the folder's own name, or what an entry point names.
-    folder : as it was written, or where the installed package is.
-    installed : whether Python finds it by itself.
+    package : top-level name of its modules: the folder name, or the package of an entry point.
+    folder : path as given, or that of the installed package.
+    installed : whether it is an installed package.
     """
 
     package: str
@@ -48,14 +48,14 @@ _forget: list[Callable[[], None]] = []
 
 
 def cached(function: Callable[P, R]) -> Callable[P, R]:
-    """Keep the results of a function as :func:`functools.cache` does, until other plugins are used."""
+    """Cache like :func:`functools.cache`, until other plugins are used."""
     kept = functools.cache(function)
     _forget.append(kept.cache_clear)
     return cast(Callable[P, R], kept)
 
 
 def use(folders: Iterable[str | Path], where: str = "plugins") -> None:
-    """Look for components in these folders too, in the place of those that an earlier call named.
+    """Search for components in these folders too, replacing those of an earlier call.
 
     Raises ConfigError: a folder is no plugin, or has the name of another package.
 
@@ -63,22 +63,22 @@ def use(folders: Iterable[str | Path], where: str = "plugins") -> None:
     ----------
     folders : relative to the current folder. where : what names them, in messages.
     """
-    global _configured  # noqa: PLW0603  (what is imported is a matter of the process)
+    global _configured  # noqa: PLW0603  (imports are global to the process)
     before = _configured
     _configured = tuple((f"{where}[{number}]", Path(folder)) for number, folder in enumerate(folders))
-    if before or _configured:  # the files of a plugin may change in the life of a process, those of calgrid do not
+    if before or _configured:  # files of a plugin may change during a process, those of calgrid do not
         forget()
     found()
 
 
 def export() -> None:
-    """Let processes that this one starts find the same plugins."""
+    """Make child processes use the same plugins."""
     if folders := [str(plugin.folder) for plugin in found() if not plugin.installed]:
         os.environ[VARIABLE] = os.pathsep.join(folders)
 
 
 def forget() -> None:
-    """Forget what was read: files, or the environment variable, have changed."""
+    """Clear all caches, after files or the environment variable have changed."""
     for clear in _forget:
         clear()
 
@@ -108,13 +108,13 @@ def found() -> tuple[Plugin, ...]:
 
 
 def problems() -> list[str]:
-    """Sentences about installed packages that name a plugin which is not there."""
+    """Messages about entry points of plugins that do not exist."""
     return _installed()[1]
 
 
 @functools.cache
 def _installed() -> tuple[list[Plugin], list[str]]:
-    """Plugins of installed packages, none of which is imported, and what is wrong with others."""
+    """Plugins of installed packages (without importing them), and messages about invalid ones."""
     plugins, wrong = [], []
     for entry in importlib.metadata.entry_points(group=GROUP):
         top, _, rest = entry.value.partition(".")
@@ -130,16 +130,16 @@ def _installed() -> tuple[list[Plugin], list[str]]:
 
 
 def _places(top: str) -> list[Path]:
-    """Folders in which Python finds the modules of a package; none for what is no package."""
+    """Folders of a package; none if it is no package."""
     try:
         found = importlib.util.find_spec(top)
-    except ValueError:  # a module that was made without a specification
+    except ValueError:  # a module without a specification
         return []
     return [Path(place).resolve() for place in (found and found.submodule_search_locations) or ()]
 
 
 def _of_folder(folder: Path, where: str) -> Plugin:
-    """Plugin of a folder; ConfigError where it cannot be one."""
+    """Plugin of a folder; ConfigError if it is invalid."""
     if not folder.is_dir():
         raise ConfigError(f"{where}: the folder '{folder}' does not exist; create it or correct the path.")
     check_folder(folder, where)
@@ -147,7 +147,7 @@ def _of_folder(folder: Path, where: str) -> Plugin:
 
 
 def check_folder(folder: Path, where: str) -> None:
-    """Raise ConfigError unless modules can carry the name of a folder, which need not be there yet."""
+    """Raise ConfigError unless the folder name is a valid package name; the folder need not exist yet."""
     full = folder.resolve()
     name = full.name
     if not name.isidentifier():
@@ -162,12 +162,12 @@ def check_folder(folder: Path, where: str) -> None:
 
 
 def importable(module: str) -> None:
-    """Let Python import the modules of the plugin that a module belongs to; those of other packages it finds."""
+    """Make the plugin of a module importable."""
     for plugin in found():
         if not plugin.installed and module.startswith(f"{plugin.package}."):
             parent = str(plugin.folder.resolve().parent)
             if parent not in sys.path:
-                sys.path.append(parent)  # behind all others, so that nothing else is hidden
+                sys.path.append(parent)  # last, so that it hides nothing
                 importlib.invalidate_caches()
 
 
@@ -193,12 +193,12 @@ def locate(module: str) -> Path | None:
 
 
 def folders(package: str) -> Iterator[tuple[str, Path]]:
-    """Yield what holds components in a sub-package: its dotted name and its folder, calgrid's own first."""
+    """Yield dotted name and folder of a sub-package in calgrid and in each plugin."""
     yield f"{PACKAGE}.{package}", PACKAGE_ROOT / package
     for plugin in found():
         yield f"{plugin.package}.{package}", plugin.folder / package
 
 
 def shown(module: str) -> str:
-    """File of a module as messages name it: ``my_folder/losses/my_loss.py``."""
+    """File of a module for messages: ``my_folder/losses/my_loss.py``."""
     return f"{module.partition(':')[0].replace('.', '/')}.py"

@@ -1,4 +1,4 @@
-"""Progress of long work: a bar in a terminal, plain lines in a log, both with the time left."""
+"""Progress with the time left: a bar in a terminal, plain lines in a log."""
 
 import sys
 import time
@@ -11,7 +11,7 @@ LOG_INTERVAL = 10.0
 
 
 def log(message: str) -> None:
-    """Write one line to standard error, where Snakemake's log files collect it."""
+    """Write one line to standard error, which Snakemake redirects to log files."""
     tqdm.write(message, file=sys.stderr)
 
 
@@ -26,10 +26,10 @@ class Progress:
 
     Parameters
     ----------
-    title : what is being done ("train digits/resnet8/ce/seed1").
+    title : name of the task ("train digits/resnet8/ce/seed1").
     total : number of steps.
-    unit : what one step is ("epoch").
-    done : steps done by an earlier, interrupted process; they do not count for the time left.
+    unit : name of a step ("epoch").
+    done : steps of an earlier, interrupted process; they are ignored for the time left.
     """
 
     def __init__(self, title: str, total: int, unit: str = "step", done: int = 0) -> None:
@@ -49,7 +49,7 @@ class Progress:
             self._bar.close()
 
     def advance(self, **shown: float) -> None:
-        """Count one step; ``shown`` are numbers to show beside it (loss, accuracy)."""
+        """Count one step; ``shown`` are numbers to print (loss, accuracy)."""
         self.done += 1
         if self._bar is not None:
             self._bar.set_postfix({name: f"{value:.4g}" for name, value in shown.items()}, refresh=False)

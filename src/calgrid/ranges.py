@@ -14,7 +14,7 @@ _INTERVAL = re.compile(rf"([\[(])\s*{_END}\s*,\s*{_END}\s*([\])])")
 
 @dataclass(frozen=True)
 class Range:
-    """The numbers between two ends, each a number as it was written or the name of another hyper-parameter."""
+    """An interval; each end is a number or the name of another hyper-parameter."""
 
     low: str
     high: str
@@ -27,9 +27,9 @@ class Range:
         return tuple(end for end in (self.low, self.high) if end.isidentifier() and end != "inf")
 
     def check(self, value: Any, where: str, others: Mapping[str, Any]) -> None:
-        """Raise ConfigError naming ``where`` unless a number, or each member of a list, lies in the range.
+        """Raise ConfigError with the location ``where`` unless a number, or each member of a list, is in the range.
 
-        ``others`` are the values of the hyper-parameters that can be ends of the range.
+        ``others`` are the values of the hyper-parameters.
         """
         members = value if isinstance(value, list | tuple) else [value]
         if not members:
@@ -42,7 +42,7 @@ class Range:
                 raise ConfigError(f"{where} must be {self.words(others)}, got {member!r}.")
 
     def words(self, others: Mapping[str, Any]) -> str:
-        """What a number must be, behind "must be"."""
+        """Description of the range, after "must be"."""
         low = () if self.low == "-inf" else (f"{'above' if self.above else 'at least'} {_named(self.low, others)}",)
         high = () if self.high == "inf" else (f"{'below' if self.below else 'at most'} {_named(self.high, others)}",)
         return " and ".join((*low, *high)) or "a finite number"
@@ -53,7 +53,7 @@ class Range:
 
 
 def read_range(text: Any, where: str) -> Range:
-    """Return the range that interval notation describes; ConfigError naming ``where`` for anything else."""
+    """Return the range of interval notation; ConfigError with the location ``where`` for any other text."""
     found = _INTERVAL.fullmatch(text) if isinstance(text, str) else None
     if found is None:
         raise ConfigError(f"{where} must be a range such as '[0, 1)' or '(0, inf)', got {text!r}.")
@@ -62,7 +62,7 @@ def read_range(text: Any, where: str) -> Range:
 
 
 def is_finite(value: float) -> bool:
-    """Is a number neither NaN nor infinite, nor a whole one beyond what a float holds?"""
+    """Whether a number is finite, also when converted to float."""
     try:
         return math.isfinite(value)
     except OverflowError:
@@ -70,7 +70,7 @@ def is_finite(value: float) -> bool:
 
 
 def not_finite(value: float) -> str:
-    """What an error says, behind the place, of a number that is not finite."""
+    """End of the error message for a number that is not finite."""
     return f"must be a finite number, got {'one beyond 1.0e+308' if isinstance(value, int) else value}"
 
 

@@ -1,14 +1,13 @@
 """Registry of methods: one file = one identifier, read without importing it.
 
-A component (loss, procedure, calibrator, dataset, shift, backbone, probe) lives in ``calgrid/<package>/<id>.py`` or
-``<plugin>/<package>/<id>.py`` (:mod:`calgrid.plugins`); the file name is the identifier, and the one class in it that
-carries ``@register(...)`` is the component. Of the metric of a plugin it is a function; calgrid's own metrics are rows
-of ``metrics/table.py``. Backbones and data sets that differ by numbers only may share a file: then each class says
-``@register(id=...)``. Files that begin with ``_``, and ``base.py``, hold no components. A file that is
-no valid component is left out: only who asks for it is told why.
+A component (loss, procedure, calibrator, dataset, shift, backbone, probe) is a class with ``@register(...)`` in
+``calgrid/<package>/<id>.py`` or ``<plugin>/<package>/<id>.py`` (:mod:`calgrid.plugins`); the file name is the
+identifier. A plugin metric is a function; calgrid's own metrics are rows of ``metrics/table.py``. Backbones and data
+sets that differ only in numbers may share a file with ``@register(id=...)`` for each class. Files that begin with
+``_``, and ``base.py``, have no components. An invalid file causes an error only when its component is requested.
 
-Planning a grid must not import torch (seconds) for each Snakemake process, so :func:`specs` reads the files with
-:mod:`ast`; :func:`load` imports the one file that is needed.
+Planning a grid must not import torch (seconds) in each Snakemake process, so :func:`specs` reads the files with
+:mod:`ast`; :func:`load` imports only the requested file.
 """
 
 import ast
@@ -44,26 +43,26 @@ __all__ = [
 ]
 
 Component = TypeVar("Component", bound=Callable[..., Any])
-#: where the metrics of calgrid are; their files hold several functions each
+#: module with the table of calgrid's metrics
 METRIC_TABLE = "calgrid.metrics.table"
 
 
 def register(
     *, source: str, id: str | None = None, dataset_defaults: Mapping[str, Mapping[str, Any]] | None = None, **info: Any
 ) -> Callable[[Component], Component]:
-    """Mark a class, or the function of a metric, as a component.
+    """Register a class, or the function of a metric, as a component.
 
-    All arguments must be literals, or constants of modules of this package or of a plugin: they are also read without
-    importing the file.
+    All arguments must be literals, or constants of modules of this package or of a plugin, because they are also read
+    without importing the file.
 
     Parameters
     ----------
-    id : identifier, of a class that is not the only component of its file.
+    id : identifier, if the file has several components.
     source : the paper (authors, venue, year, equation) or origin.
-    dataset_defaults : dataset id -> hyper-parameters that differ from the defaults there.
+    dataset_defaults : dataset id -> hyper-parameters that override the defaults.
     info : further facts of the kind, for example ``needs=("features",)`` or ``keeps_argmax=True``; ``limits`` maps each
-        numeric hyper-parameter to the range in which its value, or each member of a list, must lie: ``"[0, 1)"``,
-        ``"(0, inf)"``, ``"[1, other]"`` up to the value of another one, ``"(-inf, inf)"`` for any number.
+        numeric hyper-parameter to the range of its value, or of each member of a list: ``"[0, 1)"``,
+        ``"(0, inf)"``, ``"[1, other]"`` (up to another hyper-parameter), ``"(-inf, inf)"``.
     """
 
     def mark(cls: Component) -> Component:
@@ -76,7 +75,7 @@ def register(
 
 @dataclass(frozen=True)
 class _Read:
-    """Components of a kind by identifier, why others are none: identifier -> sentence, and what has a name already."""
+    """Components of a kind by identifier, messages about invalid ones, and descriptions of used names."""
 
     specs: dict[str, ComponentSpec] = field(default_factory=dict)
     broken: dict[str, str] = field(default_factory=dict)
@@ -85,19 +84,19 @@ class _Read:
 
 @plugins.cached
 def _read(kind: str) -> _Read:
-    """Read the files of a kind, those of calgrid first; imports nothing."""
+    """Read the files of a kind, those of calgrid first, without importing them."""
     read = _Read(taken=_metrics_of_the_table() if kind == "metric" else {})
     all_found: dict[str, ComponentSpec] = {}
     files = [(each, *file) for each in (METHODS if kind in METHODS else (kind,)) for file in _files(each)]
     for each, name, path in sorted(files, key=lambda file: not file[1].startswith(f"{plugins.PACKAGE}.")):
         try:
             found = read_file(each, path, name)
-        except Exception as error:  # whatever a stranger's file may make of our reading
+        except Exception as error:  # a plugin's file may cause any error
             said = str(error) if isinstance(error, ConfigError) else _unread(name, error)
             read.broken.update(dict.fromkeys(_identifiers(path), said) if each == kind else {})
             continue
         for entry in found:
-            if entry.id in read.taken:  # nobody could tell which one is meant
+            if entry.id in read.taken:  # ambiguous
                 said = f"'{entry.id}' is the {read.taken[entry.id]} already; choose another name."
                 read.broken[entry.id] = f"{plugins.shown(entry.module)}: {said}"
             all_found.setdefault(entry.id, entry)
@@ -108,7 +107,7 @@ def _read(kind: str) -> _Read:
 
 
 def _metrics_of_the_table() -> dict[str, str]:
-    """Identifiers of calgrid's metrics -> where they are; to import them takes SciPy."""
+    """Identifiers of calgrid's metrics -> their location, read without importing SciPy."""
     rows = ast.walk(read_module(METRIC_TABLE).constants["_ENTRIES"])
     first = [row.args[0] for row in rows if isinstance(row, ast.Call) and row.args]
     ids = [str(each.value) for each in first if isinstance(each, ast.Constant)]
@@ -116,7 +115,7 @@ def _metrics_of_the_table() -> dict[str, str]:
 
 
 def _files(kind: str) -> Iterator[tuple[str, Path]]:
-    """Yield the modules that hold components of a kind: name and file."""
+    """Yield name and file of the modules of a kind."""
     for package, folder in plugins.folders(KINDS[kind][0]):
         if METRIC_TABLE.startswith(f"{package}."):
             continue
@@ -125,7 +124,7 @@ def _files(kind: str) -> Iterator[tuple[str, Path]]:
 
 
 def _identifiers(path: Path) -> list[str]:
-    """Identifiers under which somebody may ask for what a file holds that cannot be read."""
+    """Possible identifiers of the components of an unreadable file."""
     text = path.read_bytes().decode("utf-8", errors="replace")
     return [path.stem, *re.findall(r"""\bid=["'](\w+)["']""", text)]
 
@@ -135,22 +134,22 @@ def _unread(name: str, error: Exception) -> str:
 
 
 def specs(kind: str) -> Mapping[str, ComponentSpec]:
-    """All valid components of a kind by identifier, in alphabetical order; imports nothing."""
+    """All valid components of a kind by identifier, in alphabetical order, without importing them."""
     return MappingProxyType(_read(kind).specs)
 
 
 def taken(kind: str, name: str) -> str:
-    """Say what has this name, ``loss of calgrid/losses/ce.py``; empty where nothing has. Methods share their names."""
+    """Describe the component with this name, ``loss of calgrid/losses/ce.py``, or ''. Methods share their names."""
     return _read(kind).taken.get(name, "")
 
 
 def broken(kind: str) -> list[str]:
-    """Sentences about the files of a kind that are no valid components."""
+    """Messages about invalid files of a kind."""
     return list(dict.fromkeys(_read(kind).broken.values()))
 
 
 def missing(kinds: Iterable[str], what: str, name: str, known: Iterable[str], where: str = "") -> ConfigError:
-    """Build the error for an identifier that is not among the ``known`` ones: its file is broken, or it is unknown."""
+    """Return the error for an identifier that is unknown or whose file is broken."""
     for kind in kinds:
         if name in (found := _read(kind).broken):
             return ConfigError(found[name])
@@ -158,10 +157,10 @@ def missing(kinds: Iterable[str], what: str, name: str, known: Iterable[str], wh
 
 
 def spec(kind: str, name: str, where: str = "") -> ComponentSpec:
-    """Return one component's ComponentSpec; an unknown ``name`` raises ConfigError with the nearest valid one.
+    """Return one component's ComponentSpec; an unknown ``name`` raises ConfigError with the closest valid one.
 
-    ``library/member`` is a member of a component that is registered as a library; which members there are, only its
-    file knows.
+    ``library/member`` is a member of a component that is registered as a library; its file checks whether the member
+    exists.
     """
     known = specs(kind)
     if name in known:
@@ -175,16 +174,16 @@ def spec(kind: str, name: str, where: str = "") -> ComponentSpec:
 
 @plugins.cached
 def _check_methods(module: str, class_name: str, kind: str) -> None:
-    """Raise ConfigError for a class that could not be used, because it lacks what its base asks for."""
+    """Raise ConfigError for a class that lacks abstract methods of its base."""
     module = module.partition(":")[0]
     if absent := undefined(module, class_name):
         raise ConfigError(f"{plugins.shown(module)}: the {kind} {class_name} must define {', '.join(absent)}.")
 
 
 def load(kind: str, name: str) -> Any:
-    """Import the file of a component and return its class, of a metric its function.
+    """Import the file of a component and return its class (for a metric, its function).
 
-    Raises ConfigError if that fails in the file of a plugin.
+    Raises ConfigError if the import of a plugin's file fails.
     """
     entry = spec(kind, name)
     module = entry.module.partition(":")[0]
@@ -195,7 +194,7 @@ def load(kind: str, name: str) -> Any:
 
 @contextlib.contextmanager
 def said_of(module: str, what: str) -> Iterator[None]:
-    """Turn what a plugin's file raises into a ConfigError: the file and the line, ``what`` it does not do, and why."""
+    """Convert exceptions of a plugin's file into ConfigError with file, line, ``what`` failed, and the reason."""
     try:
         yield
     except Exception as error:

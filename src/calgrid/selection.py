@@ -1,4 +1,4 @@
-"""Which calibrator is the best for given logits: cross-validation on the rows that may fit one, never on test."""
+"""Ranking of calibrators for given logits by cross-validation on the rows of the fit, never on test rows."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -23,14 +23,14 @@ Head = tuple[Array, Array]
 
 @dataclass(frozen=True)
 class Ranked:
-    """A calibrator and how it scores on rows that did not fit it.
+    """A calibrator and its cross-validated scores.
 
     Attributes
     ----------
     id : calibrator. scores : metric -> (value, lower, upper) of the out-of-fold probabilities of all rows.
-    difference : metric of the ranking minus that of the best, with a paired bootstrap interval; (0, 0, 0) for the best.
-    seconds : of one fit, mean over folds.
-    changed : share of rows whose arg max the calibrator moved.
+    difference : ranking metric minus that of the best, with a paired bootstrap interval; (0, 0, 0) for the best.
+    seconds : duration of one fit, mean over folds.
+    changed : fraction of rows whose arg max changes.
     """
 
     id: str
@@ -41,14 +41,14 @@ class Ranked:
 
     @property
     def tied(self) -> bool:
-        """Whether the rows cannot tell the calibrator from the best one: the interval of the difference holds 0."""
+        """Whether the calibrator ties with the best one: the interval of the difference contains 0."""
         return self.difference[1] <= 0 <= self.difference[2]
 
 
 def usable(features: Any = None, head: Any = None) -> list[str]:
-    """Return the ids of all calibrators whose inputs are at hand, in alphabetical order, ``none`` first.
+    """Return the ids of all calibrators whose inputs are available, in alphabetical order, ``none`` first.
 
-    Those registered as slow, whose fit takes minutes, must be asked for by name.
+    Slow calibrators (minutes per fit) are not included.
     """
     given = {"logits", *(["features"] if features is not None else []), *(["head"] if head is not None else [])}
     specs = registry.specs("calibrator")
@@ -70,28 +70,26 @@ def rank_calibrators(
     n_resamples: int = 1000,
     level: float = 0.95,
 ) -> tuple[list[Ranked], dict[str, str]]:
-    """Rank calibrators by a metric in cross-validation, the best first.
+    """Rank calibrators by a cross-validated metric, the best first.
 
-    Every row is scored once, by a fit on the other folds; all calibrators see the same folds and the intervals the
-    same resamples, so that differences are paired. The folds' fits use fewer rows than a final fit on all of them:
-    calibrators with many parameters look a little worse here than they will be.
+    All calibrators use the same folds and resamples, so that differences are paired. Fits on folds use fewer rows than
+    a final fit on all rows, which is a slight disadvantage for calibrators with many parameters.
 
     Parameters
     ----------
-    logits : (N, K). labels : (N,). features : (N, d), head : weight (K, d) and bias (K,), where at hand.
-    candidates : ids; all that :func:`usable` names by default.
-    rank_by : labelled metric of which more or less is better, perhaps of a plugin.
-    folds : at least 2 and at most N. seed : of the folds, the calibrators and the resamples.
-    n_resamples : of the bootstrap. level : nominal coverage of the intervals.
+    logits : (N, K). labels : (N,). features : (N, d), head : weight (K, d) and bias (K,), optional.
+    candidates : ids; by default those of :func:`usable`.
+    rank_by : metric of predictions with labels that has ranks; plugin metrics are allowed.
+    folds : at least 2 and at most N. seed : seed of folds, calibrators and resamples.
+    n_resamples : number of bootstrap resamples. level : nominal coverage of the intervals.
 
     Returns
     -------
-    The ranking, and the calibrators that refused these data with their reason.
+    The ranking, and the calibrators that cannot be fitted on these data with the reason.
 
     Raises
     ------
-    DataError : an input does not fit. ConfigError : ``folds`` does not fit, no calibrator is left, or ``rank_by`` is no
-        such metric.
+    DataError : an input is invalid. ConfigError : ``folds`` or ``rank_by`` is invalid, or no calibrator can be fitted.
     """
     if rank_by not in (known := ranking_metrics()):
         raise registry.missing(["metric"], "metric", rank_by, known, "rank_by")
@@ -128,7 +126,7 @@ class _Inputs:
     seed: int
 
     def out_of_fold(self, id: str) -> tuple[Array, float]:
-        """Probabilities (N, K), each row from a fit without its fold, and the mean seconds of a fit."""
+        """Out-of-fold probabilities (N, K), and the mean seconds of a fit."""
         probs, seconds = np.empty(self.logits.shape), []
         options = {"seed": self.seed} if registry.spec("calibrator", id).info["stochastic"] else {}
         for rest, held in self._splits():
@@ -139,7 +137,7 @@ class _Inputs:
         return probs, float(np.mean(seconds))
 
     def changed(self, probs: Array) -> float:
-        """Share of rows whose arg max is not that of the logits; a tie at the top that keeps it does not count."""
+        """Fraction of rows whose arg max differs from that of the logits; ties with the old arg max do not count."""
         top = np.take_along_axis(probs, self.logits.argmax(axis=1)[:, None], axis=1)[:, 0]
         return float((top < probs.max(axis=1)).mean())
 

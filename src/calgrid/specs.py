@@ -1,6 +1,6 @@
-"""Job specifications: the JSON that a rule gives to a stage, and the manifest of a study.
+"""Job specifications: the JSON input of a stage, and the manifest of a study.
 
-:class:`calgrid.configuration.plan.Plan` makes them; each ``fingerprint`` covers all that determines the stage's result.
+:class:`calgrid.configuration.plan.Plan` creates them; a ``fingerprint`` covers all that determines the stage's result.
 """
 
 from collections.abc import Mapping
@@ -27,20 +27,20 @@ class Component(TypedDict):
 
 
 class NamedComponent(Component):
-    """A component under the name that the configuration gives it."""
+    """A component with its name in the configuration."""
 
     name: str
 
 
 class Calibrator(NamedComponent):
-    """A calibrator; ``needs`` says what it reads: ``logits``, ``features``, ``head``."""
+    """A calibrator; ``needs`` lists its inputs: ``logits``, ``features``, ``head``."""
 
     stochastic: bool
     needs: list[str]
 
 
 class Optimizer(TypedDict):
-    """SGD or AdamW; ``momentum`` and ``nesterov`` are those of SGD."""
+    """SGD or AdamW; ``momentum`` and ``nesterov`` apply to SGD."""
 
     name: str
     lr: float
@@ -59,16 +59,16 @@ class Schedule(TypedDict):
 
 
 class Augmentation(TypedDict):
-    """What is done to a training batch."""
+    """Augmentation of training batches."""
 
     crop_padding: int
     flip: bool
 
 
 class Protocol(TypedDict):
-    """How networks are trained and tested (``workflow/schemas/protocol.schema.yaml`` explains the keys).
+    """Training and test settings; ``workflow/schemas/protocol.schema.yaml`` documents the keys.
 
-    Keys that need not be there are those of training; a protocol that takes trained weights has none of them.
+    Optional keys are those of training; a protocol with published weights has none of them.
     """
 
     weights: Literal["trained", "published", "focal_calibration"]
@@ -94,7 +94,7 @@ class Protocol(TypedDict):
 
 
 class FirstStage(TypedDict):
-    """Training and checkpoint that a second stage starts from."""
+    """Training and checkpoint from which a second stage starts."""
 
     fingerprint: str
     checkpoint: str
@@ -116,9 +116,9 @@ class Normalisation(TypedDict):
 
 
 class DataSpec(TypedDict):
-    """A data set that the configuration makes of files of the user's own, or a variant of a registered one.
+    """A data set of the user's own files, or a variant of a registered one.
 
-    ``kind`` is the registered class, ``sources`` the identity of each file, ``info`` the facts that are known.
+    ``kind`` is the registered class, ``sources`` the identity of each file, ``info`` the known facts.
     """
 
     unit: str
@@ -130,7 +130,7 @@ class DataSpec(TypedDict):
 
 
 class TrainSpec(TypedDict):
-    """One training run. ``data`` is the fingerprint of the data set; ready weights have no ``loss``."""
+    """One training run. ``data`` is the fingerprint of the data set; published weights have no ``loss``."""
 
     key: Key
     protocol: Protocol
@@ -153,7 +153,7 @@ class _TestSpec(TypedDict):
 class PredictSpec(_TestSpec):
     """Logits of a run. ``families`` maps every shift family of the data set to the fingerprint of its images.
 
-    It names all families that exist, whichever the study wants, so that studies with different ones agree.
+    It lists all existing families, so that studies with different families have equal specifications.
     """
 
     export_features: bool | Literal["all"]
@@ -166,16 +166,16 @@ class ProbeSpec(_TestSpec):
     probe: NamedComponent
 
 
-#: files of an entry of ``external``, in the order in which a job is given them
+#: files of an entry of ``external``, in the order of the job's arguments
 EXTERNAL_FILES = ("val", "val_labels", "test", "test_labels", "head")
-#: keys of an entry of ``external`` that say what is where in its files
+#: keys of an entry of ``external`` about the content of its files
 EXTERNAL_READING = ("values_key", "label_key", "classes", "binary")
 
 
 class External(TypedDict):
-    """Logits made elsewhere: files below ``data_root``, what is where in them, and how their rows are split.
+    """External logits: files below ``data_root``, their content, and the split of their rows.
 
-    Without ``val`` the rows of ``test`` are split; ``val_rows`` and ``val_seed`` take some of the rows of val.
+    Without ``val`` the rows of ``test`` are split; ``val_rows`` and ``val_seed`` select a subset of the rows of val.
     """
 
     name: str
@@ -200,7 +200,7 @@ class External(TypedDict):
 
 
 class ExternalSpec(TypedDict):
-    """An import of logits made elsewhere."""
+    """An import of external logits."""
 
     key: Key
     external: External
@@ -208,14 +208,14 @@ class ExternalSpec(TypedDict):
 
 
 class FittedCalibrator(Calibrator):
-    """A calibrator with the seeds it is fitted with, and the fingerprint of its code and options."""
+    """A calibrator with the seeds of its fits, and the fingerprint of its code and options."""
 
     seeds: list[int]
     fingerprint: str
 
 
 class LabelCounts(TypedDict):
-    """File with how many people chose each class for each test image."""
+    """File with counts of human labels for each test image."""
 
     file: str
     sha256: str
@@ -224,8 +224,8 @@ class LabelCounts(TypedDict):
 class CalibrateSpec(TypedDict):
     """Calibration and scoring of a run.
 
-    ``families`` are the shift families that are scored; ``fit_on`` says what fits the calibrators (``val``,
-    ``same_shift``), ``draws`` the seeds of the rows of ``same_shift``; ``statistics`` is the configuration's block.
+    ``families`` are the scored shift families; ``fit_on`` lists the data of fits (``val``, ``same_shift``), ``draws``
+    the seeds of the rows of ``same_shift``; ``statistics`` is the block of the configuration.
     """
 
     key: Key
@@ -243,7 +243,7 @@ class CalibrateSpec(TypedDict):
 
 
 class FirstStageRun(TypedDict):
-    """Method and folder of the run that a second stage starts from."""
+    """Method and folder of the run from which a second stage starts."""
 
     method: str
     run: str
@@ -271,7 +271,7 @@ class ManifestRun(TypedDict):
 
 
 class Tuning(TypedDict):
-    """Tuned method -> its candidates as [protocol, method], the default first; ``metric`` chooses among them."""
+    """Tuned method -> its candidates as [protocol, method], the default first; ``metric`` selects one."""
 
     metric: str
     protocol: str
@@ -279,7 +279,7 @@ class Tuning(TypedDict):
 
 
 class Manifest(TypedDict):
-    """Everything that aggregation and the report need. ``lines`` maps protocols to the tables that they share."""
+    """Inputs of aggregation and report. ``lines`` maps protocols to their shared tables."""
 
     study: str
     statistics: dict[str, Any]
@@ -292,13 +292,13 @@ class Manifest(TypedDict):
     fingerprint: str
 
 
-#: what a rule gives to a stage
+#: specification of a job
 JobSpec = DataSpec | TrainSpec | PredictSpec | ProbeSpec | ExternalSpec | CalibrateSpec
 Spec = TypeVar("Spec", bound=JobSpec | Manifest)
 
 
 def checked(found: Any, kind: type[Spec], what: str) -> Spec:
-    """Return what was read from JSON as a specification of this kind.
+    """Return a JSON value as a specification of this kind.
 
     Raises ConfigError: it is no JSON object, or lacks a key; the message begins with ``what`` it is.
     """
@@ -307,5 +307,5 @@ def checked(found: Any, kind: type[Spec], what: str) -> Spec:
     required: frozenset[str] = cast(Any, kind).__required_keys__
     for key in kind.__annotations__:
         if key in required and key not in found:
-            raise ConfigError(f"{what} lacks the key '{key}': take it as the workflow makes it.")
+            raise ConfigError(f"{what} lacks the key '{key}': use the specification of the workflow.")
     return cast(Spec, found)

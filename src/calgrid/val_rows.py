@@ -1,8 +1,8 @@
-"""Which rows of the validation split serve which purpose.
+"""Rows of the validation split for each purpose.
 
-Common practice lets the same rows choose the checkpoint, steer training (AdaFocal, CALS-ALM) and fit the calibrator, so
-that each of them is judged by rows that an earlier one has used already. Under a protocol with
-``disjoint_validation: true`` each purpose has a third of the rows for itself.
+Usually the same rows select the checkpoint, give feedback during training (AdaFocal, CALS-ALM) and fit the calibrator,
+so that later steps use rows that earlier ones have fitted. With ``disjoint_validation: true`` in a protocol each
+purpose has its own third of the rows.
 """
 
 from types import MappingProxyType
@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 
 from calgrid.errors import DataError
 
-#: chooses checkpoints and hyper-parameters; these rows are also what ``split: val`` scores
+#: selection of checkpoints and hyper-parameters; ``split: val`` is scored on these rows
 CHOICE = "choice"
-#: what a loss sees during training
+#: feedback to a loss during training
 FEEDBACK = "feedback"
-#: fits the calibrators
+#: fit of calibrators
 FIT = "fit"
 PURPOSES = (CHOICE, FEEDBACK, FIT)
 
@@ -42,7 +42,7 @@ def rows_by_purpose(labels: Any, disjoint: bool) -> MappingProxyType[str, NDArra
             "larger validation split."
         )
     by_class = np.argsort(labels, kind="stable")
-    # taken on over classes, so that the sizes differ by one row at most
+    # continued over classes, so that the sizes differ by at most one row
     return MappingProxyType(
         {purpose: np.sort(by_class[start :: len(PURPOSES)]) for start, purpose in enumerate(PURPOSES)}
     )

@@ -48,7 +48,7 @@ def test_a_truncated_file_is_called_damaged(saved):
 
 def test_a_safetensors_file_of_another_kind_is_refused(tmp_path):
     save_file({"weight": np.zeros(3)}, tmp_path / "model")
-    with pytest.raises(StateError, match="calgrid has not written it"):
+    with pytest.raises(StateError, match="calgrid did not write it"):
         load_calibrator(tmp_path / "model")
 
 

@@ -85,10 +85,10 @@ class TestWhatIsNoFileOrFolder:
         [
             (os.mkfifo, "z.png' is a FIFO and no regular file: remove it"),
             (lambda path: path.symlink_to("/dev/zero"), "z.png' is a device"),
-            (lambda path: path.symlink_to("nothing"), "z.png' cannot be read (it is a link to nothing): mend"),
+            (lambda path: path.symlink_to("nothing"), "z.png' cannot be read (it is a broken link): mend"),
             (lambda path: path.symlink_to(path), "z.png' cannot be read (Too many levels of symbolic links)"),
         ],
-        ids=["fifo", "device", "link to nothing", "link to itself"],
+        ids=["fifo", "device", "broken link", "link to itself"],
     )
     def test_special_files(self, folder, refuses, make, message):
         make(folder / "cat" / "z.png")

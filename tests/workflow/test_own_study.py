@@ -80,7 +80,7 @@ def test_a_job_that_fails_is_named_with_its_reason_and_what_to_do(study):
     again = f"{RESULTS}/runs/external/digits/unknown/bad/seed0/predict.json"
     assert f"    Try it alone: snakemake {shlex.quote(again)} " in ending
     behind = ", ".join(sorted({"calibrate", *AGGREGATION} - {"manifest"}))
-    assert f"Not made because of that: {behind}.\n" in ending
+    assert f"Not made because of these failures: {behind}.\n" in ending
     assert "take them out of the configuration: no other is made again" in ending
 
 
