@@ -1,4 +1,4 @@
-"""Calibration metrics on arrays: probabilities ``(N, K)`` and labels ``(N,)`` in, a float out; NumPy and SciPy only.
+"""Calibration metrics of probabilities ``(N, K)`` and labels ``(N,)``, with NumPy and SciPy only.
 
     probabilities, labels = np.array([[0.8, 0.2], [0.3, 0.7], [0.6, 0.4]]), np.array([0, 1, 1])
     ece(probabilities, labels, n_bins=15)

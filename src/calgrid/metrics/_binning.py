@@ -1,4 +1,4 @@
-"""Equal-width confidence bins and what is read from them; one row of sums a resample, or a single one."""
+"""Equal-width confidence bins and their errors, for one sample or many resamples (rows)."""
 
 import math
 from dataclasses import dataclass
@@ -9,12 +9,12 @@ from numpy.typing import NDArray
 from calgrid.metrics._inputs import Predictions, check_bins
 
 Floats = NDArray[np.float64]
-_erf = np.vectorize(math.erf, otypes=[np.float64])  # only ever on a few numbers a bin, never on samples
+_erf = np.vectorize(math.erf, otypes=[np.float64])  # slow, but called only on values of bins, not on samples
 
 
 @dataclass(frozen=True)
 class BinSums:
-    """Sums over the samples of each bin, each float64 (..., M): number, confidence, correct predictions."""
+    """Sums over the samples of each bin, float64 (..., M): count, confidence, correct predictions."""
 
     count: Floats
     confidence: Floats
@@ -22,15 +22,15 @@ class BinSums:
 
     @property
     def gap(self) -> Floats:
-        """Confidence minus correct, (..., M): positive where the model is over-confident."""
+        """Sum of confidence minus correct, (..., M): positive if the model is over-confident."""
         return self.confidence - self.correct
 
     def with_gap(self, gap: Floats) -> "BinSums":
-        """The same counts with another gap, (..., M); what is read from the accuracies of bins has no meaning then."""
+        """The same counts with another gap, (..., M); accuracies of bins are invalid then."""
         return BinSums(self.count, gap, np.zeros_like(gap))
 
     def noise(self, sample: "BinSums") -> "BinSums":
-        """What resampling has added to the sums of the sample, at the counts of the resample."""
+        """Difference between the sums of the resample and of the sample, at the counts of the resample."""
         return BinSums(self.count, self.confidence - sample.confidence, self.correct - sample.correct)
 
 
@@ -42,7 +42,7 @@ def inner_edges(n_bins: int) -> Floats:
 def bin_index(values: Floats, n_bins: int) -> NDArray[np.intp]:
     """Bin of each value: bins are (low, high], 0 is in the first and 1 in the last.
 
-    A search among the edges rather than ``ceil(value * M) - 1``, which misplaces values that lie on an edge.
+    Uses a search among the edges because ``ceil(value * M) - 1`` misplaces values on an edge.
     """
     return np.searchsorted(inner_edges(n_bins), values, side="left")
 
@@ -55,34 +55,34 @@ def bin_sums(predictions: Predictions, n_bins: int) -> BinSums:
 
 
 def mean_gap(sums: BinSums) -> Floats:
-    """Mean over samples of the |confidence - accuracy| of their bin, (...)."""
+    """Sample-weighted mean of |confidence - accuracy| over bins, (...)."""
     return np.abs(sums.gap).sum(axis=-1) / sums.count.sum(axis=-1)
 
 
 def mean_over(sums: BinSums) -> Floats:
-    """The part of :func:`mean_gap` from bins where confidence exceeds accuracy, (...)."""
+    """Part of :func:`mean_gap` from over-confident bins, (...)."""
     return sums.gap.clip(min=0).sum(axis=-1) / sums.count.sum(axis=-1)
 
 
 def mean_under(sums: BinSums) -> Floats:
-    """The part of :func:`mean_gap` from bins where accuracy exceeds confidence, (...)."""
+    """Part of :func:`mean_gap` from under-confident bins, (...)."""
     return (-sums.gap).clip(min=0).sum(axis=-1) / sums.count.sum(axis=-1)
 
 
 def largest_gap(sums: BinSums) -> Floats:
-    """Largest |confidence - accuracy| of a bin that is not empty, (...)."""
+    """Largest |confidence - accuracy| of a non-empty bin, (...)."""
     return np.abs(sums.gap / np.maximum(sums.count, 1)).max(axis=-1)
 
 
 def rms_gap(sums: BinSums) -> Floats:
-    """Root mean square over samples of the confidence - accuracy of their bin, (...)."""
+    """Sample-weighted root mean square of confidence - accuracy over bins, (...)."""
     return np.sqrt((sums.gap**2 / np.maximum(sums.count, 1)).sum(axis=-1) / sums.count.sum(axis=-1))
 
 
 def debiased_square(sums: BinSums) -> Floats:
     """:func:`rms_gap` squared, minus its expected excess from the variance of bin accuracies; may be negative, (...).
 
-    A bin of fewer than two samples tells nothing about that variance and adds nothing.
+    Bins with fewer than two samples, whose variance is unknown, are ignored.
     """
     accuracy = sums.correct / np.maximum(sums.count, 1)
     excess = accuracy * (1 - accuracy) / np.maximum(sums.count - 1, 1)
@@ -92,9 +92,9 @@ def debiased_square(sums: BinSums) -> Floats:
 
 
 def debiased_gap(sums: BinSums) -> Floats:
-    """:func:`mean_gap` minus its expected excess when bin accuracies are redrawn from their normal law, (...).
+    """:func:`mean_gap` minus its expected excess when bin accuracies are redrawn from normal distributions, (...).
 
-    The mean of |X| for X ~ N(m, s^2) is known, so the mean over resamples is exact here instead of simulated.
+    The expectation uses the exact mean of |X| for X ~ N(m, s^2), without simulation.
     """
     count = np.maximum(sums.count, 1)
     gap, accuracy = sums.gap / count, sums.correct / count

@@ -1,4 +1,4 @@
-"""Bins of every class: sums over the samples of each class and bin, in one or many resamples."""
+"""Classwise bins: sums over the samples of each class and bin, in one or many resamples."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,8 +13,8 @@ Floats = NDArray[np.float64]
 class ClasswiseBins:
     """The M equal-width bins of p_ik for each class k, with 1[y_i = k] in place of "correct".
 
-    A row of probabilities sums to 1, so fewer than M of its entries lie above the first bin, whatever K. Those stand
-    in their own bin; the first bin is the total of the class, one dense product, less them.
+    A row of probabilities sums to 1, so fewer than M of its entries are above the first bin for any K. Only these are
+    stored; the first bin is the total of the class, one dense product, minus them.
 
     Parameters
     ----------
@@ -52,7 +52,7 @@ class ClasswiseBins:
         square[:, 0] += np.square(self._probs).sum(axis=0) - square.sum(axis=1)
         own = (self._labels @ self._label_probs).reshape(square.shape)
         found = sums.confidence[:, 0] - square, square - 2 * own + sums.correct[:, 0]
-        return tuple(each.clip(min=0) for each in found)  # rounding in the remainders of the first bin
+        return tuple(each.clip(min=0) for each in found)  # rounding errors of the first bin
 
     def _per_cell(self, cells: sparse.csr_array, weights: Floats) -> Floats:
         sums = (cells @ weights.T).reshape(self._probs.shape[1], self._n_bins, -1)

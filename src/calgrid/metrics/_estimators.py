@@ -1,10 +1,10 @@
-"""Metrics of many resamples at once: each estimator maps weights to one value a resample.
+"""Metrics of many resamples at once: each estimator maps weights to one value per resample.
 
-A resample is a row of weights, how often each sample was drawn. Sums over it are products with columns that do not
-depend on the resample, and samples are sorted once, so that nothing is binned or sorted again.
+A resample is a row of weights: how often each sample was drawn. Sums over resamples are matrix products, and samples
+are sorted and binned only once.
 
-Calibration errors are sizes of a signed measure, the residuals. Their estimators also give by how much chance may have
-made them too large, from what resampling adds to that measure: see :mod:`calgrid.metrics.intervals`.
+Calibration errors are absolute values of sums of residuals. Their estimators also return the possible excess due to
+noise, from the change of these sums under resampling: see :mod:`calgrid.metrics.intervals`.
 """
 
 from collections.abc import Callable, Sequence
@@ -21,14 +21,14 @@ from calgrid.metrics.table import Metric
 
 Floats = NDArray[np.float64]
 
-#: gaps of bins within this many standard deviations may be 0: sqrt(ln N), the usual choice, for N = 8,000
+#: gaps within this many standard deviations are treated as possibly 0: sqrt(ln N), the usual choice, for N = 8,000
 NEAR = 3.0
-#: distinct confidences beyond which resamples of the smooth calibration error merge them into as many equal cells
+#: maximum distinct confidences for resamples of the smooth calibration error; more are merged into equal cells
 SMOOTH_CELLS = 1000
 
 
 class Draws(NamedTuple):
-    """Values (R,) by metric in each resample, and for errors by how much (R,) chance may have made them too large."""
+    """Values (R,) of each metric in each resample, and for errors the excess (R,) due to noise."""
 
     values: dict[str, Floats]
     noise: dict[str, Floats]
@@ -41,16 +41,16 @@ OodEstimator = Callable[[Floats, Floats], dict[Callable[..., float], Floats]]
 
 
 def labelled_estimators(predictions: Predictions, n_bins: int) -> tuple[Estimator, ...]:
-    """Estimators that together give all labelled metrics with an interval but the smooth calibration error."""
+    """Estimators of all labelled metrics with an interval, except the smooth calibration error."""
     makers = (_means, _binned, _ranked, _classwise, _kernel)
     return tuple(make(predictions, n_bins) for make in makers)
 
 
 def smooth_estimator(predictions: Predictions) -> Estimator:
-    """Estimator of the smooth calibration error: a dynamic programme a resample, so give it fewer of them.
+    """Estimator of the smooth calibration error: slow, one dynamic programme per resample.
 
-    Exact for up to SMOOTH_CELLS distinct confidences; with more, w is constant on as many cells of [0, 1], which moves
-    the value by no more than half the width of a cell times the mean |a_i - p_i|.
+    Exact for up to SMOOTH_CELLS distinct confidences; with more, w is constant on SMOOTH_CELLS cells of [0, 1], which
+    changes the value by at most half the width of a cell times the mean |a_i - p_i|.
     """
     positions, cell = np.unique(predictions.confidence, return_inverse=True)
     if len(positions) > SMOOTH_CELLS:
@@ -66,7 +66,7 @@ def smooth_estimator(predictions: Predictions) -> Estimator:
 
 
 def function_estimator(predictions: Predictions, metrics: Sequence[Metric], n_bins: int) -> Estimator:
-    """Estimator of any metrics: a call of each function on the rows of each resample, so give it fewer of them."""
+    """Estimator of any metrics: slow, one call of each function per resample."""
     rows = np.arange(predictions.n_samples)
 
     def each(weights: Floats) -> list[float]:
@@ -92,7 +92,7 @@ def _means(predictions: Predictions, n_bins: int) -> Estimator:
     return lambda weights: Draws(dict(zip(per_sample, (weights @ columns).T / n, strict=True)), {})
 
 
-#: errors of equal-width bins and how they are read from their sums
+#: errors of equal-width bins and their functions of the sums
 _BINNED = {
     "ece": _binning.mean_gap,
     "mce": _binning.largest_gap,
@@ -124,11 +124,11 @@ def _binned(predictions: Predictions, n_bins: int) -> Estimator:
 
 
 def _centre(gap: Floats, expected: Floats, seen: Floats) -> tuple[Floats, Floats]:
-    """Gaps of bins with 0 for those that chance may explain, and by how much the noise of these is enlarged.
+    """Gaps of bins, with insignificant ones set to 0, and a factor for the noise of these.
 
-    ``expected`` is the variance sum p_i (1 - p_i) of a bin without calibration error, ``seen`` the sum of squares that
-    resampling goes by, all of the shape of ``gap``. Where few errors are expected and none was seen, resampling would
-    make a bin look as if it had no noise.
+    ``expected`` is the variance sum p_i (1 - p_i) of a bin without calibration error, ``seen`` the empirical sum of
+    squares that resampling uses, both with the shape of ``gap``. The factor corrects bins without observed errors, for
+    which resampling would estimate no noise.
     """
     largest = np.maximum(seen, expected)
     near = np.abs(gap) <= NEAR * np.sqrt(largest)
@@ -192,7 +192,7 @@ def _kernel(predictions: Predictions, n_bins: int) -> Estimator:
     nodes = kernel.node_shares(predictions.confidence).multiply(residual[:, None]).tocsr()
 
     def estimate(weights: Floats) -> Draws:
-        # a quantile of the noise needs fewer resamples than this costs
+        # half of the resamples are enough for a quantile of the noise
         added = weights[::2] - 1
         return Draws({"smece": kernel.fixed_points(weights @ nodes)}, {"smece": kernel.fixed_points(added @ nodes)})
 

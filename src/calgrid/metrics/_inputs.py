@@ -1,4 +1,4 @@
-"""What every metric takes: checked probabilities and labels, and what is derived from them once."""
+"""Validated probabilities and labels, the input of every metric."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -9,14 +9,14 @@ from numpy.typing import ArrayLike, NDArray
 
 from calgrid.errors import ConfigError, DataError
 
-#: largest distance of a row sum from 1 and of an entry from [0, 1]: float64 input, input of lower precision
+#: tolerance of row sums and of the range [0, 1] for float64 input
 TOLERANCE = 1e-6
 TOLERANCE_LOW_PRECISION = 1e-4
 
 
 @dataclass(frozen=True)
 class Predictions:
-    """Probabilities and labels that passed :func:`check_probabilities`; every metric takes them in place of ``probs``.
+    """Probabilities and labels validated by :func:`check_probabilities`; metrics accept it as ``probs``.
 
     Attributes
     ----------
@@ -57,14 +57,14 @@ Probabilities = ArrayLike | Predictions
 
 
 def check_probabilities(probs: Probabilities, labels: ArrayLike) -> Predictions:
-    """Return probabilities and labels as checked float64 and int64 arrays; logits are refused, never converted.
+    """Return validated probabilities and labels as float64 and int64 arrays; logits are refused.
 
     Raises DataError naming the argument, the row and the value that do not fit.
 
     Parameters
     ----------
     probs : array (N, K), N >= 1, finite, in [0, 1], rows summing to 1 within 1e-6 (1e-4 for input of less than
-        64 bits). Entries outside [0, 1] by no more than that are moved to the border. `Predictions` pass unchanged.
+        64 bits). Entries are clipped to [0, 1] within this tolerance. `Predictions` pass unchanged.
     labels : integers (N,), in [0, K). Rows without a label (-1, as in out-of-distribution sets) are refused.
     """
     if isinstance(probs, Predictions):
@@ -74,12 +74,12 @@ def check_probabilities(probs: Probabilities, labels: ArrayLike) -> Predictions:
 
 
 def check_rows(probs: ArrayLike, name: str) -> NDArray[np.float64]:
-    """Return ``probs`` as float64 (N, K) after the checks that need no labels; ``name`` is the argument in messages."""
+    """Return validated ``probs`` as float64 (N, K); ``name`` is the argument in messages."""
     given = _as_numbers(probs, name)
     if given.ndim != 2 or 0 in given.shape:
         raise DataError(f"{name} must have shape (N, K) with N >= 1 and K >= 1, got {given.shape}.")
     tolerance = TOLERANCE if given.dtype.kind in "iub" or given.dtype.itemsize >= 8 else TOLERANCE_LOW_PRECISION
-    rows = np.asarray(given, dtype=np.float64, order="C")  # sums must not depend on the layout
+    rows = np.asarray(given, dtype=np.float64, order="C")  # rounding of sums must not depend on the layout
     lowest, highest = rows.min(), rows.max()
     if not (np.isfinite(lowest) and np.isfinite(highest)):
         raise _bad_entry(name, rows, ~np.isfinite(rows), "must be finite")

@@ -1,6 +1,6 @@
-"""Bins of equal numbers of samples, of any number and of a number that the data choose, in resamples of sorted samples.
+"""Equal-mass bins, with a fixed or data-dependent number of bins, in resamples of sorted samples.
 
-A sample that was drawn several times may be cut by the border between two bins; its draws then fall on both sides.
+The draws of a repeated sample may be split between two bins.
 """
 
 from typing import Any, NamedTuple
@@ -14,12 +14,12 @@ Floats = NDArray[np.float64]
 
 
 class Carried(NamedTuple):
-    """What samples carry in resamples.
+    """Weighted values of samples in resamples.
 
     Attributes
     ----------
-    values : what a sample carries, (N,). weights : how often it was drawn, (R, N).
-    less : how often what it carries was taken off again: 0, or 1 for what resampling has added to the sample.
+    values : value of each sample, (N,). weights : how often it was drawn, (R, N).
+    less : subtracted from the weights: 0, or 1 for the difference between resample and sample.
     cumulated : cumulative sums of (weights - less) * values, (R, N + 1).
     """
 
@@ -38,41 +38,41 @@ class Carried(NamedTuple):
 
 
 def carry(weights: Floats, values: Floats) -> Carried:
-    """What the draws of samples with ``values`` (N,) carry in resamples with ``weights`` (R, N)."""
+    """``values`` (N,) of samples in resamples with ``weights`` (R, N)."""
     return Carried(values, weights, 0, cumulative(weights * values))
 
 
 def noise(carried: Carried) -> Carried:
-    """The same less what each sample carries once: what resampling has added, zero in the mean."""
+    """Difference between resamples and sample, zero in the mean."""
     return carried._replace(less=1, cumulated=carried.cumulated - cumulative(carried.values[None]))
 
 
 def equal_runs(n: int, n_bins: int) -> Floats:
-    """Inner borders (M - 1,) of M runs of n samples whose lengths differ by at most one, the longer ones first."""
+    """Inner edges (M - 1,) of M runs of n samples whose lengths differ by at most one, longer ones first."""
     length, longer = divmod(n, n_bins)
     first = np.arange(1, n_bins)
     return (first * length + np.minimum(first, longer)).astype(np.float64)
 
 
 def run_gaps(carried: Carried, ranks: Ranks, n_bins: int) -> Floats:
-    """Sum of what is carried in each of M equal runs of each resample, (R, M)."""
+    """Sum of the values in each of M equal runs of each resample, (R, M)."""
     n, rows = len(carried.values), np.arange(len(carried.weights))
     inner = equal_runs(n, n_bins)
-    # with more bins than samples, the last borders all lie behind the last sample
+    # with more bins than samples, the last edges are behind the last sample
     holders = np.minimum(ranks.holders(inner), n - 1)
     return np.diff(carried.up_to(inner, ranks, holders, rows), axis=1)
 
 
 def sweep(correct: Carried, ranks: Ranks, carried: tuple[Carried, ...], norm: int) -> list[Floats]:
-    """Error of each of ``carried``, (R,), over the most equal bins up to which their accuracies do not decrease.
+    """Error of each of ``carried``, (R,), with the largest number of equal bins with non-decreasing accuracies.
 
-    Bins are tried from 1 upwards, so that bin i of b holds the ranks r with floor(r b / N) = i, until accuracy
-    decreases from one bin to the next. Where all errors come before all correct predictions it never does.
+    Numbers of bins b are tried from 1 upwards until accuracy decreases between neighbours; bin i has the ranks r with
+    floor(r b / N) = i. If all errors come before all correct predictions, accuracy never decreases.
 
     Parameters
     ----------
-    correct : the correct predictions, in ascending order of confidence. ranks, carried : of the same resamples.
-    norm : 1 or 2, of the gaps of bins.
+    correct : correct predictions, in ascending order of confidence. ranks, carried : of the same resamples.
+    norm : norm of the gaps, 1 or 2.
     """
     n = len(correct.values)
     found = [_norm(one.cumulated[:, -1:], np.array([n]), n, norm) for one in carried]
@@ -95,11 +95,11 @@ def sweep(correct: Carried, ranks: Ranks, carried: tuple[Carried, ...], norm: in
 
 
 def _separated(correct: Carried) -> NDArray[np.bool_]:
-    """Whether no error that was drawn follows a correct prediction that was drawn, (R,)."""
+    """Whether all drawn errors precede all drawn correct predictions, (R,)."""
     errors = np.flatnonzero(correct.values == 0)
     return (correct.weights[:, errors] * correct.cumulated[:, errors]).sum(axis=1) == 0
 
 
 def _norm(gaps: Floats, sizes: NDArray[Any], n: int, norm: int) -> Floats:
-    """Error of each resample, (R,), from the gaps (R, B) of bins of ``sizes`` that hold ``n`` draws."""
+    """Error of each resample, (R,), from the gaps (R, B) of bins with ``sizes`` of ``n`` draws."""
     return np.abs(gaps).sum(axis=1) / n if norm == 1 else np.sqrt((gaps**2 / sizes).sum(axis=1) / n)

@@ -1,7 +1,7 @@
-"""Order-based estimators over weighted samples: one row of weights a resample, a row of ones for the plain estimate.
+"""Order-based estimators of weighted samples: one row of weights per resample, ones for the plain estimate.
 
-Weights are how often each sample was drawn, so a resample is never sorted again: its order statistics are read from
-cumulative weights over samples that were sorted once.
+Weights are how often each sample was drawn. Samples are sorted once; order statistics of resamples come from cumulative
+weights.
 """
 
 import math
@@ -30,13 +30,13 @@ class Ranks:
 
     def __init__(self, before: Floats) -> None:
         self.before = before
-        # each row is shifted past the one before it: one search over all rows instead of one a row
+        # each row is shifted beyond the previous one: one search over all rows instead of one per row
         self._row = np.arange(len(before))[:, None]
         self._shift = (before[0, -1] + 1) * self._row
         self._ascending = (before + self._shift).ravel()
 
     def holders(self, ranks: NDArray[Any], rows: NDArray[np.intp] | slice = slice(None)) -> NDArray[np.intp]:
-        """Index of the sample that holds each rank (Q,) in each resample of ``rows``, (R, Q)."""
+        """Index of the sample at each rank (Q,) in each resample of ``rows``, (R, Q)."""
         wanted = ranks + self._shift[rows]
         found = np.searchsorted(self._ascending, wanted.ravel(), side="right").reshape(wanted.shape)
         return found - self.before.shape[1] * self._row[rows] - 1
@@ -48,7 +48,7 @@ def tie_ends(ascending: Floats) -> NDArray[np.intp]:
 
 
 def adaptive_positions(confidence: Floats, ranks: Ranks, n_bins: int) -> NDArray[np.intp]:
-    """Position in the sorted samples of the edges of equal-mass bins, (R, M + 1), in the form of focal_calibration.
+    """Positions of the edges of equal-mass bins in the sorted samples, (R, M + 1), as in focal_calibration.
 
     Bin edges interpolate the sorted confidences at ranks 0, N/M, ..., N; bins are (low, high], so the lowest
     confidence (with its ties) is in no bin, and ties merge bins.
@@ -81,7 +81,7 @@ def auroc(positive: Floats, negative: Floats, weights: Floats, negatives_before:
 
 
 def share_kept(positive: Floats, negative: Floats, positives_before: Floats, negatives_before: Floats) -> Floats:
-    """Share of negatives at or above the largest threshold that keeps at least 95 % of the positives, (R,).
+    """Fraction of negatives at or above the largest threshold that keeps at least 95 % of the positives, (R,).
 
     Scores ascending, (n,) and (m,), with their cumulative weights (R, n + 1) and (R, m + 1).
     """
@@ -93,7 +93,7 @@ def share_kept(positive: Floats, negative: Floats, positives_before: Floats, neg
 
 
 def share_flagged(positive: Floats, negative: Floats, positives_before: Floats, negatives_before: Floats) -> Floats:
-    """Share of positives at or below the smallest threshold that finds at least 95 % of the negatives, (R,).
+    """Fraction of positives at or below the smallest threshold that finds at least 95 % of the negatives, (R,).
 
     Arguments as in :func:`share_kept`.
     """
@@ -104,5 +104,5 @@ def share_flagged(positive: Floats, negative: Floats, positives_before: Floats, 
 
 
 def _needed(n: int) -> int:
-    """Least number that is at least 95 % of ``n``; in this order, as 0.95 * n may exceed the whole number it is."""
+    """Smallest integer of at least 95 % of ``n``, in integer arithmetic because 0.95 * n may be rounded up."""
     return math.ceil(95 * n / 100)

@@ -1,8 +1,8 @@
 """Calibration errors over confidence bins: ECE and its relatives.
 
-All take probabilities (N, K) and labels (N,), work in float64 and return a fraction, not percent. p_i is the confidence
-(largest probability) of sample i and a_i is 1 where its arg max is right. The M = ``n_bins`` equal-width bins are
-(low, high]; a confidence of 0 is in the first and 1 in the last.
+All take probabilities (N, K) and labels (N,), compute in float64 and return a fraction, not percent. p_i is the
+confidence (largest probability) of sample i; a_i is 1 if its arg max is correct. The M = ``n_bins`` equal-width bins
+are (low, high]; a confidence of 0 is in the first bin.
 """
 
 from typing import Literal
@@ -28,8 +28,8 @@ def ece(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:
 
     Raises
     ------
-    DataError : for anything but probabilities and labels, see :func:`calgrid.metrics.check_probabilities`.
-    ConfigError : if ``n_bins`` is not an integer of at least 1.
+    DataError : invalid probabilities or labels, see :func:`calgrid.metrics.check_probabilities`.
+    ConfigError : ``n_bins`` is not an integer of at least 1.
 
     Source: Naeini et al., AAAI 2015; Guo et al., ICML 2017, equation 3.
 
@@ -58,7 +58,7 @@ def u_ece(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:
 
 
 def mce(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:
-    """Maximum calibration error, max_b |conf_b - acc_b| over bins that are not empty; dominated by tiny bins.
+    """Maximum calibration error, max_b |conf_b - acc_b| over non-empty bins; dominated by small bins.
 
     Parameters and errors as in :func:`ece`. Source: Naeini et al., AAAI 2015.
     """
@@ -75,10 +75,10 @@ def rmsce(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:
 
 
 def rmsce_debiased(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:
-    """:func:`rmsce` less its bias: root of sum_b (n_b / N) [(conf_b - acc_b)^2 - acc_b (1 - acc_b) / (n_b - 1)].
+    """Debiased :func:`rmsce`: root of sum_b (n_b / N) [(conf_b - acc_b)^2 - acc_b (1 - acc_b) / (n_b - 1)].
 
-    0 where the sum is negative; bins of one sample add nothing. Same equal-width bins as :func:`rmsce` (the paper's
-    code bins by equal mass).
+    0 if the sum is negative; bins of one sample are ignored. Same equal-width bins as :func:`rmsce` (the paper's code
+    uses equal-mass bins).
 
     Parameters and errors as in :func:`ece`. Source: Kumar, Liang and Ma, NeurIPS 2019, definition 5.1.
     """
@@ -89,10 +89,10 @@ def rmsce_debiased(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) ->
 def ece_debiased(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:
     """ECE minus its estimated bias: 2 ECE - E[ECE with bin accuracies ~ N(acc_b, acc_b (1 - acc_b) / n_b)].
 
-    The expectation over the normal law is exact, so there is no random seed. Same equal-width bins as :func:`ece`,
-    for a correction of that very number (the paper's code bins by equal mass). Never above the ECE; may be negative,
-    and is not cut off at 0 because that would bias its mean over seeds. It removes the bias to first order where a bin
-    is miscalibrated, and sqrt(2) - 1 = 41 % of it where the bin is perfectly calibrated.
+    The expectation is exact, without random seed. Same equal-width bins as :func:`ece` (the paper's code uses
+    equal-mass bins). Never above the ECE; may be negative, and is not clipped at 0 because that would bias its mean
+    over seeds. It removes the bias to first order if a bin is miscalibrated, and sqrt(2) - 1 = 41 % of it if the bin
+    is perfectly calibrated.
 
     Parameters and errors as in :func:`ece`. Source: Kumar, Liang and Ma, NeurIPS 2019, section 5 (L1 form of the code).
     """
@@ -106,16 +106,16 @@ def aece(
     *,
     form: Literal["focal_calibration", "equal_count"] = "focal_calibration",
 ) -> float:
-    """Adaptive ECE: as :func:`ece`, over bins of equal numbers of samples.
+    """Adaptive ECE: :func:`ece` with bins of equal numbers of samples.
 
     Other parameters and errors as in :func:`ece`. Source: Nixon et al., CVPR workshops 2019; code of Mukhoti et al.,
     NeurIPS 2020.
 
     Parameters
     ----------
-    form : ``focal_calibration`` interpolates the edges between sorted confidences and takes (low, high] bins, so that
-        the lowest confidence with its ties is in no bin and ties merge bins: the code behind the published tables.
-        ``equal_count`` cuts the stably sorted samples into M runs whose lengths differ by at most one.
+    form : ``focal_calibration``, the code of the published tables, interpolates the edges between sorted confidences
+        and uses (low, high] bins: the lowest confidence with its ties is in no bin, and ties merge bins.
+        ``equal_count`` splits the stably sorted samples into M runs whose lengths differ by at most one.
     """
     predictions, n_bins = check_probabilities(probs, labels), check_bins(n_bins)
     residual = _sorted_residual(predictions)
@@ -131,15 +131,15 @@ def aece(
 
 
 def aece_eq(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:
-    """Adaptive ECE over runs of equal counts that drop no sample: :func:`aece` with ``form="equal_count"``."""
+    """Adaptive ECE with bins of equal counts without dropped samples: :func:`aece` with ``form="equal_count"``."""
     return aece(probs, labels, n_bins, form="equal_count")
 
 
 def ece_sweep(probs: Probabilities, labels: ArrayLike, n_bins: int = 15, *, norm: Literal[1, 2] = 1) -> float:
-    """ECE over as many equal-mass bins as keep the accuracy of bins from decreasing.
+    """ECE with the largest number of equal-mass bins with non-decreasing accuracies.
 
-    Sample i of N in the stable order of confidence is in bin floor(i b / N); b = 1, 2, ... is raised until a bin is
-    less accurate than the one below it, and the last b before that counts.
+    Sample i of N in the stable order of confidence is in bin floor(i b / N); b = 1, 2, ... is increased until a bin is
+    less accurate than the previous one, and the last b before that is used.
 
     Errors as in :func:`ece`; ConfigError for another norm. Source: Roelofs et al., AISTATS 2022, algorithm 1.
 
@@ -160,7 +160,7 @@ def ece_sweep(probs: Probabilities, labels: ArrayLike, n_bins: int = 15, *, norm
 def ks(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:
     """Kolmogorov-Smirnov calibration error, max_t |sum_{i: p_i <= t} (p_i - a_i)| / N; no bins.
 
-    The sum is read at distinct confidences, so that the order of ties does not matter.
+    t runs over distinct confidences, so that the order of ties does not matter.
 
     Errors as in :func:`ece`. Source: Gupta et al., ICLR 2021, equation 6.
 

@@ -13,12 +13,12 @@ from calgrid.metrics.table import LABELLED, OOD, SOFT, Metric
 def evaluate(
     probs: Probabilities, labels: ArrayLike, *, n_bins: int = 15, further: Iterable[Metric] = ()
 ) -> dict[str, float]:
-    """Value of every labelled metric by identifier, in the order of ``METRICS``; inputs are checked once.
+    """Value of every labelled metric by identifier, in the order of ``METRICS``.
 
     Parameters
     ----------
     probs : probabilities (N, K). labels : integers (N,). n_bins : number of confidence bins.
-    further : labelled metrics of your own, which come last.
+    further : additional labelled metrics, at the end.
 
     Raises
     ------
@@ -43,7 +43,7 @@ def evaluate_ood(probs_id: ArrayLike, probs_ood: ArrayLike) -> dict[str, float]:
 
     Raises
     ------
-    DataError : for anything but probabilities, or if the numbers of classes differ.
+    DataError : invalid probabilities, or different numbers of classes.
     """
     scores = ood_scores(probs_id, probs_ood)
     return {name: metric.function(*scores[metric.score]) for name, metric in OOD.items()}

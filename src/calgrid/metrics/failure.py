@@ -1,7 +1,7 @@
-"""Failure prediction: how well the confidence separates correct predictions from errors.
+"""Failure prediction: separation of correct predictions from errors by the confidence.
 
-All take probabilities (N, K) and labels (N,). Samples that tie in confidence count with the mean over their orders, so
-that none depends on the order of samples.
+All take probabilities (N, K) and labels (N,). Ties in confidence count with the mean over their orders, so that the
+order of samples does not matter.
 """
 
 from functools import cached_property
@@ -16,12 +16,12 @@ Floats = NDArray[np.float64]
 
 
 class Confidences:
-    """Numbers of correct and wrong predictions at each distinct confidence, in one or many resamples.
+    """Numbers of correct predictions and errors at each distinct confidence, in one or many resamples.
 
     Parameters
     ----------
     ends : position after the last sample of each distinct confidence, (G,), in ascending order.
-    before, correct_before : cumulative weights of all and of the correct predictions in that order, (R, N + 1).
+    before, correct_before : cumulative weights of all and of correct predictions in that order, (R, N + 1).
     """
 
     def __init__(self, ends: NDArray[np.intp], before: Floats, correct_before: Floats) -> None:
@@ -43,7 +43,7 @@ class Confidences:
         return self._area(np.arange(self._n, 0.0, -1)) / self._n**2
 
     def oracle_aurc(self) -> Floats:
-        """Area under the risk-coverage curve if all errors were least confident, (R,)."""
+        """Area under the risk-coverage curve if all errors had the lowest confidences, (R,)."""
         area = np.append(0, np.cumsum(_harmonic_tails(self._n)))
         return (area[-1] - area[self._n - self.wrong.astype(np.intp)]) / self._n
 
@@ -55,19 +55,19 @@ class Confidences:
         return _ratio(wins, self.wrong * (self._n - self.wrong))
 
     def fpr95(self) -> Floats:
-        """Share of errors at or above the largest threshold that keeps 95 % of the correct, (R,); NaN without either.
+        """Fraction of errors at or above the largest threshold that keeps 95 % of the correct, (R,); NaN if undefined.
 
-        The least number that is at least 95 % is computed in this order, as 0.95 * n may exceed the whole number it is.
+        The count is computed in integer arithmetic because 0.95 * n may be rounded up.
         """
         right = self._n - self.wrong
         dropped = right - np.ceil(95 * right / 100)
-        # the threshold is the first confidence up to which more correct predictions lie than may be dropped
+        # the first confidence up to which there are more correct predictions than may be dropped
         threshold = (self._upto - self._wrong_upto > dropped[:, None]).argmax(axis=1) - 1
         kept = self.wrong - np.take_along_axis(self._wrong_upto, threshold.clip(min=0)[:, None], axis=1)[:, 0]
         return _ratio(kept, np.where(right > 0, self.wrong, 0))
 
     def _area(self, by_rank: Floats) -> Floats:
-        """Sum over errors of what an error counts at its rank from the most confident, (R,); ties get their mean."""
+        """Sum over errors of ``by_rank`` at their ranks from the most confident, (R,); ties get their mean."""
         area = np.append(0, np.cumsum(by_rank))[(self._n - self._upto).astype(np.intp)]
         size = np.diff(self._upto, axis=1)
         each = np.divide(-np.diff(area, axis=1), size, out=np.zeros_like(size), where=size > 0)
@@ -87,9 +87,9 @@ def aurc(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:
 
 
 def e_aurc(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:
-    """:func:`aurc` less that of the same errors ranked last (the finite oracle, not its limit for large N).
+    """:func:`aurc` minus that of the same errors ranked last (the finite oracle, not its limit for large N).
 
-    Parameters and errors as there. Source: Geifman, Uziel and El-Yaniv, ICLR 2019.
+    Parameters and errors as in :func:`aurc`. Source: Geifman, Uziel and El-Yaniv, ICLR 2019.
     """
     confidences = _confidences(probs, labels)
     return float((confidences.aurc() - confidences.oracle_aurc())[0])
@@ -104,7 +104,7 @@ def augrc(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:
 
 
 def auroc_failure(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:
-    """AUROC of the confidence as a score for "correct"; NaN where all predictions are correct, or all are wrong.
+    """AUROC of the confidence as a score for "correct"; NaN if all predictions are correct, or all are wrong.
 
     Parameters and errors as in :func:`aurc`. Source: Hendrycks and Gimpel, ICLR 2017.
     """
@@ -112,9 +112,9 @@ def auroc_failure(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> 
 
 
 def fpr95_failure(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:
-    """Share of errors at or above the largest threshold that keeps at least 95 % of the correct predictions.
+    """Fraction of errors at or above the largest threshold that keeps at least 95 % of the correct predictions.
 
-    NaN where all predictions are correct, or all are wrong. Parameters and errors as in :func:`aurc`. Source:
+    NaN if all predictions are correct, or all are wrong. Parameters and errors as in :func:`aurc`. Source:
     Hendrycks and Gimpel, ICLR 2017; Corbière et al., NeurIPS 2019.
     """
     return float(_confidences(probs, labels).fpr95()[0])
@@ -133,7 +133,7 @@ def sorted_correct(predictions: Predictions) -> tuple[Floats, Floats]:
 
 
 def _harmonic_tails(n: int) -> Floats:
-    """sum_{m = r}^{n} 1 / m for the ranks r = 1 ... n: what an error at rank r adds to the sum of the risks."""
+    """sum_{m = r}^{n} 1 / m for the ranks r = 1 ... n: contribution of an error at rank r to the sum of risks."""
     return np.cumsum(1 / np.arange(n, 0.0, -1))[::-1]
 
 

@@ -1,8 +1,7 @@
-"""Agreement of a model with what people saw: per-image votes in place of one label.
+"""Agreement of a model with human labels: votes instead of one label per image.
 
-All take probabilities (N, K) and votes (N, K), how many people chose each class for each image (as in CIFAR-10H,
-Peterson et al., ICCV 2019). h_i are the shares of votes of image i. Where the probability of every class given the
-image is known instead, that takes the place of the votes.
+All take probabilities (N, K) and votes (N, K): how many people chose each class for each image (as in CIFAR-10H,
+Peterson et al., ICCV 2019), or known class probabilities. h_i are the fractions of votes of image i.
 """
 
 import numpy as np
@@ -27,7 +26,7 @@ def kl_human(probs: ArrayLike, votes: ArrayLike, n_bins: int = 15) -> float:
 
     Raises
     ------
-    DataError : for anything but probabilities, or votes of another shape or without a vote in a row.
+    DataError : invalid probabilities, or votes with another shape or a row without votes.
     """
     return float(kl_per_sample(*check_votes(probs, votes)).mean())
 
@@ -41,12 +40,12 @@ def tv_human(probs: ArrayLike, votes: ArrayLike, n_bins: int = 15) -> float:
 
 
 def ece_human(probs: ArrayLike, votes: ArrayLike, n_bins: int = 15) -> float:
-    """ECE against people: sum_b |sum_{i in b} (p_i - h_i)| / N with h_i the share of votes for the predicted class.
+    """ECE against people: sum_b |sum_{i in b} (p_i - h_i)| / N with h_i the fraction of votes for the predicted class.
 
-    As :func:`calgrid.metrics.ece`, with that share in place of right or wrong: less noisy, as a share is an average.
-    With the known probability q of the predicted class in place of a share, it estimates the binned form of the true
-    calibration error E|E[q | confidence] - confidence| without the noise of drawing labels. That of drawing images,
-    whose q differ within a bin, is left, and it is the larger part where q is mostly near 0 or 1.
+    Less noisy than :func:`calgrid.metrics.ece` because h_i is an average. With the known probability q of the predicted
+    class as h_i, it estimates the binned form of the true calibration error E|E[q | confidence] - confidence| without
+    label noise. The sampling noise of images, whose q differ within a bin, remains; it dominates if q is mostly near 0
+    or 1.
 
     Parameters
     ----------
@@ -58,24 +57,24 @@ def ece_human(probs: ArrayLike, votes: ArrayLike, n_bins: int = 15) -> float:
 
 
 def kl_per_sample(rows: Floats, shares: Floats) -> Floats:
-    """Kullback-Leibler divergence of each image (N,), from what :func:`check_votes` returns."""
+    """Kullback-Leibler divergence of each image (N,), from the output of :func:`check_votes`."""
     return special.rel_entr(shares, np.maximum(rows, PROBABILITY_FLOOR)).sum(axis=1)
 
 
 def tv_per_sample(rows: Floats, shares: Floats) -> Floats:
-    """Total variation distance of each image (N,), from what :func:`check_votes` returns."""
+    """Total variation distance of each image (N,), from the output of :func:`check_votes`."""
     return np.abs(rows - shares).sum(axis=1) / 2
 
 
 def bin_columns(rows: Floats, shares: Floats, n_bins: int) -> Floats:
-    """What each image adds to the sums of the bins, (N, 3 M): count, confidence, share of the predicted class."""
+    """Contribution of each image to the sums of bins, (N, 3 M): count, confidence, fraction of the predicted class."""
     confidence, agreed = rows.max(axis=1), shares[np.arange(len(rows)), rows.argmax(axis=1)]
     member = (bin_index(confidence, n_bins)[:, None] == np.arange(n_bins)).astype(np.float64)
     return np.hstack([member, member * confidence[:, None], member * agreed[:, None]])
 
 
 def check_votes(probs: ArrayLike, votes: ArrayLike) -> tuple[Floats, Floats]:
-    """Probabilities and shares of votes, each float64 (N, K)."""
+    """Probabilities and fractions of votes, each float64 (N, K)."""
     rows = check_rows(probs, "probs")
     try:
         counts = np.asarray(votes, dtype=np.float64)

@@ -1,37 +1,35 @@
-"""Bootstrap intervals over test samples, of one model and of the difference of two on the same samples.
+"""Bootstrap intervals over test samples, for one model and for the difference of two on the same samples.
 
-Which interval a metric gets stands in ``METRICS``. With v the value, q the quantiles of the resampled values and m
+``METRICS`` gives the type of interval of each metric. With v the value, q the quantiles of the resampled values and m
 their mean:
 
 ``percentile`` [q_low, q_high] : accuracy, top-5, NLL, Brier score, failure prediction and out-of-distribution metrics;
-    for two models of the resampled differences.
-``centred`` [v + m - q_high, v + m - q_low] : the split of the Brier score, corrected for the bias of one sampling but
-    not for that of the second one in a resample, which m takes out; for two models the same of the difference.
-``guarded`` [v - c_high, v + m - q_low] : calibration errors. They are sizes of signed gaps, and c are the amounts
-    by which chance may have made them too large. For binned errors they are what resampling adds to gaps: with its sign
-    in a bin whose gap is more than 3 standard deviations from 0, at its full size in the others, which chance may
-    explain (the directional derivative of the error with an estimated set of kinks: Fang and Santos, Review of Economic
-    Studies 2019; Andrews and Soares, Econometrica 2010). For the others they are the sizes of all that resampling adds,
-    the triangle inequality. So the lower end is 0 where chance alone may explain the value. The upper end of ``ks`` is
-    at least as far from v as the lower one: it is the largest of many sums, of which resamples often find a larger one,
-    and without this 8 % of the intervals of 500 samples ended below the truth.
-    The ends of a difference are d -+ sqrt(r^2 + s^2 - 2 c r s), r and s the reaches of both intervals towards it, c
-    the correlation of resampled values (Zou and Donner, Statistics in Medicine 2008): a bias that one model has and the
-    other has not makes no winner. Only a negative c counts, as between an over- and an under-confident model (without
-    it 83 to 87 % of the intervals of ``rmsce`` and ``ece`` held their difference); with a positive one too few held
-    that of a calibrated and a slightly over-confident model (87 % of ``aece``, 83 % of ``o_ece``).
-    A debiased error has the interval of its plain one. Both estimate the same quantity, and what the correction leaves
-    of the bias (two fifths are gone at perfect calibration, all of it far from there) is as hard to bound.
-``none`` : ``ece_null`` is no estimate from the labels; of ``mce``, which its smallest bin decides, we found none.
+    for two models, quantiles of the resampled differences.
+``centred`` [v + m - q_high, v + m - q_low] : the decomposition of the Brier score, whose bias correction does not
+    cover the second sampling in a resample; m removes this bias. For two models, the same for the difference.
+``guarded`` [v - c_high, v + m - q_low] : calibration errors. They are absolute values of gaps, and c is the possible
+    excess due to noise. For binned errors c is the change of gaps under resampling: signed in bins whose gap is more
+    than 3 standard deviations from 0, absolute in the others (the directional derivative of the error with an
+    estimated set of kinks: Fang and Santos, Review of Economic Studies 2019; Andrews and Soares, Econometrica 2010).
+    For other errors c is the error of the resampling noise (triangle inequality). So the lower end is 0 if noise alone
+    can explain the value. The upper end of ``ks`` is at least as far from v as the lower one, because a maximum of sums
+    is often larger in resamples: without this 8 % of the intervals of 500 samples ended below the truth.
+    The ends of a difference are d -+ sqrt(r^2 + s^2 - 2 c r s), with r and s the half-widths of both intervals in this
+    direction and c the correlation of resampled values (Zou and Donner, Statistics in Medicine 2008), so that a bias of
+    one model alone is not significant. Only negative c is used, as between an over- and an under-confident model
+    (without it the coverage of ``rmsce`` and ``ece`` was 83 to 87 %); with positive c the coverage for a calibrated and
+    a slightly over-confident model was too low (87 % for ``aece``, 83 % for ``o_ece``).
+    A debiased error has the interval of its plain error: both estimate the same quantity, and the remaining bias (the
+    correction removes two fifths at perfect calibration, all of it far from there) is as hard to bound.
+``none`` : ``ece_null`` is not estimated from labels; for ``mce``, dominated by its smallest bin, we found no valid one.
 
-Intervals are cut to the range of the quantity, as an estimate and its reflection may lie outside. ``smce`` costs a
-dynamic programme a resample, a metric of your own (``further``) a call of its function: they get the first 200 of them.
-A metric that does not exist in every resample (no error was drawn) is taken over those in which it does. A single
-sample has no intervals.
+Intervals are clipped to the range of the quantity. ``smce`` needs a dynamic programme per resample and ``further``
+metrics a function call: they use only the first 200 resamples. A metric that is undefined in some resamples (no error
+was drawn) uses the others. A single sample has no intervals.
 
-``benchmarks/coverage.md`` shows how often these intervals hold the truth, and percentile, basic, BCa (Efron, JASA 1987)
-and normal intervals, which fail near calibration: a percentile interval of a plain error never holds 0, and keeps the
-difference of two biases in that of two models.
+``benchmarks/coverage.md`` has the coverage of these intervals, and of percentile, basic, BCa (Efron, JASA 1987) and
+normal intervals, which fail near calibration: a percentile interval of a plain error never contains 0, and the
+difference of two models keeps the difference of their biases.
 """
 
 import math
@@ -60,12 +58,12 @@ Interval = tuple[float, float]
 Intervals = dict[str, Interval]
 NO_INTERVAL: Interval = (math.nan, math.nan)
 
-#: resamples of the smooth calibration error, each of which costs a dynamic programme, and of metrics of your own
+#: resamples of slow metrics: the smooth calibration error and ``further`` ones
 SMOOTH_RESAMPLES = 200
 
-#: entries of an array with a row a resample: few enough for a processor cache, and a bound on memory whatever N
+#: entries of an array with one row per resample: fits into a processor cache, and bounds memory for any N
 BLOCK_ENTRIES = 2**18
-#: but no fewer rows than this, for a matrix product has to read all probabilities once a block
+#: minimum rows of a block, because each matrix product reads all probabilities
 MIN_ROWS = 16
 
 
@@ -79,15 +77,15 @@ def bootstrap(
     n_bins: int = 15,
     further: Iterable[Metric] = (),
 ) -> Intervals:
-    """Interval (low, high) of every labelled metric by identifier; NaN where there is none: see the module.
+    """Interval (low, high) of every labelled metric by identifier, or NaN: see the module.
 
     Parameters
     ----------
     probs : probabilities (N, K). labels : integers (N,).
     n_resamples : number of resamples. level : nominal coverage, in (0, 1).
-    seed : of the resamples, which depend on it and on N alone: models on one test set can be compared in pairs.
+    seed : seed of the resamples, which depend only on it and N: models on one test set have paired resamples.
     n_bins : number of confidence bins.
-    further : labelled metrics of your own; ``guarded`` intervals are those of calgrid's alone.
+    further : additional labelled metrics; they cannot have ``guarded`` intervals.
 
     Raises
     ------
@@ -179,8 +177,8 @@ class Resampled(NamedTuple):
 
     Attributes
     ----------
-    values : on the samples. drawn : in each resample, (R,).
-    noise : of errors, by how much chance may have made them too large, (R,): see the module.
+    values : values on the samples. drawn : values in each resample, (R,).
+    noise : possible excess of errors due to noise, (R,): see the module.
     """
 
     values: Mapping[str, float]
@@ -247,13 +245,13 @@ def _joined(blocks: Iterable[Mapping[str, Floats]]) -> dict[str, Floats]:
 def resample_weights(
     n_samples: int, n_resamples: int, seed: int, *, stream: int = 0, rows: int | None = None
 ) -> Iterator[Floats]:
-    """Yield how often each sample is drawn in each resample, float64 (rows, N) a block.
+    """Yield blocks of weights, float64 (rows, N): how often each sample is drawn in each resample.
 
-    The resamples depend on ``n_samples``, ``seed`` and ``stream`` only, not on how many make a block.
+    The resamples depend only on ``n_samples``, ``seed`` and ``stream``, not on the size of blocks.
 
     Raises
     ------
-    ConfigError : if ``n_resamples`` is less than 1.
+    ConfigError : ``n_resamples`` is less than 1.
     """
     if n_resamples < 1:
         raise ConfigError(f"n_resamples must be at least 1, got {n_resamples}.")
@@ -267,7 +265,7 @@ def resample_weights(
 
 
 def _rows(width: int) -> int:
-    """Resamples in a block whose widest array has this many entries a resample."""
+    """Number of resamples of a block whose widest array has ``width`` entries per resample."""
     return max(MIN_ROWS, BLOCK_ENTRIES // width)
 
 
@@ -279,14 +277,14 @@ def tails_of(level: float) -> tuple[float, float]:
 
 
 def interval(metric: Metric, found: Resampled, tails: tuple[float, float]) -> Interval:
-    """Interval (low, high) of a metric of one model between two probabilities, by its kind; NaN where it has none."""
+    """Interval (low, high) of a metric of one model, at two tail probabilities; NaN if it has none."""
     metric = LABELLED.get(metric.interval_of or "", metric)
     if metric.interval == "none":
         return NO_INTERVAL
     if metric.interval == "percentile":
         return _percentile(found.drawn[metric.id], tails)
     value, (below, above) = found.values[metric.id], _reach(metric, found, tails)
-    # within the range of the quantity, which a reflection does not know
+    # clipped, because a reflected end may be outside the range of the quantity
     return tuple(np.clip((value - below, value + above), *metric.bounds).tolist())
 
 
@@ -319,20 +317,20 @@ def _correlation(first: Floats, second: Floats) -> float:
 def quantiles(drawn: Floats, tails: Sequence[float]) -> Floats:
     """Quantiles over the first axis of R resamples, at the ranks (R + 1) p.
 
-    Interpolation between the least and the largest draw, as is NumPy's default, leaves 3.0 % beyond an end that is to
-    leave 2.5 % with 200 resamples. Source: Davison and Hinkley, Bootstrap Methods and their Application, 1997, 2.4.
+    NumPy's default, interpolation between the smallest and the largest draw, has a tail of 3.0 % instead of 2.5 % with
+    200 resamples. Source: Davison and Hinkley, Bootstrap Methods and their Application, 1997, 2.4.
     """
     return np.quantile(drawn, tails, axis=0, method="weibull")
 
 
 def _percentile(drawn: Floats, tails: tuple[float, float]) -> Interval:
-    """Quantiles of the resamples in which the metric exists."""
+    """Quantiles of the resamples in which the metric is defined."""
     drawn = drawn[~np.isnan(drawn)]
     return tuple(quantiles(drawn, tails).tolist()) if len(drawn) else NO_INTERVAL
 
 
 def _reach(metric: Metric, found: Resampled, tails: tuple[float, float]) -> tuple[float, float]:
-    """How far the interval of a ``centred`` or ``guarded`` metric goes below and above its value."""
+    """Distances of the ends of a ``centred`` or ``guarded`` interval below and above the value."""
     below, above = _spread(found.drawn[metric.id], tails)
     if metric.interval == "guarded":
         below = quantiles(found.noise[metric.id], tails[1:])[0]

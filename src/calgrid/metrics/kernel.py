@@ -1,4 +1,4 @@
-"""Kernel smooth calibration error: a calibration measure without bins whose smoothing chooses itself."""
+"""Kernel smooth calibration error: a calibration measure without bins and with automatic bandwidth."""
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -8,10 +8,10 @@ from calgrid.metrics._inputs import Probabilities, check_probabilities
 
 Floats = NDArray[np.float64]
 
-#: points of [0, 1] to which residuals are assigned, and at which their smoothed sum is evaluated
+#: grid points of [0, 1] for residuals and their smoothed sum
 NODES = 2**12
 POINTS = 2**10
-#: what the bandwidth may be off by, and steps after which it is left (five are usual)
+#: tolerance of the bandwidth, and maximum number of steps (five are usual)
 TOLERANCE = 1e-9
 STEPS = 50
 
@@ -20,13 +20,13 @@ def smece(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:
     """Kernel smooth calibration error: the s at which smECE_s = s.
 
     smECE_s = integral over t in [0, 1] of |mean_i (p_i - a_i) K_s(t, p_i)|, with K_s a Gaussian of deviation s,
-    reflected at 0 and 1; it decreases in s. Not smCE (:func:`calgrid.metrics.smce`), which is another number. This is
-    the fixed point to seven digits. Values below about 0.003 are smoothed by less than the grid resolves.
+    reflected at 0 and 1; it decreases in s. It differs from smCE (:func:`calgrid.metrics.smce`). The fixed point has
+    seven correct digits. For values below about 0.003 the bandwidth is smaller than the grid resolution.
 
     The authors' package (relplot 1.0.3) differs in two ways. It stops its search at 2^-10 and sums over 200 points,
-    which matters little. And it loses half of the residuals at a confidence of 1: its reflection takes the last point
-    of its mesh once, not once with its mirror image. Saturated confidences, frequent at K = 2, then come out too small:
-    on one such set 0.42076, where the integral above, by quadrature, and this function are 0.43803.
+    which has little effect. And it loses half of the residuals at a confidence of 1, because its reflection omits the
+    mirror image of the last grid point. Values for saturated confidences, frequent at K = 2, are then too small: on one
+    such set 0.42076, where the integral above (by quadrature) and this function are 0.43803.
 
     Errors as in :func:`calgrid.metrics.ece`. Source: Błasiok and Nakkiran, ICLR 2024, definition 2.
 
@@ -41,9 +41,9 @@ def smece(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:
 
 
 def node_shares(confidence: Floats) -> sparse.csr_array:
-    """Share of each sample that falls to each of the NODES cells of [0, 1], sparse (N, NODES).
+    """Linear interpolation weights of samples on the NODES cells of [0, 1], sparse (N, NODES).
 
-    Each is divided between the two nearest centres in proportion; beyond the outermost centres, reflected.
+    Each sample is split between the two nearest centres; beyond the outermost centres it is reflected.
     """
     place = confidence * NODES - 0.5
     left = np.floor(place)
@@ -61,13 +61,13 @@ def smoothed(nodes: Floats, bandwidth: Floats) -> Floats:
 def fixed_points(nodes: Floats) -> Floats:
     """The s at which smECE_s = s, (R,), of residuals on the nodes (R, NODES).
 
-    No smoothing takes away the mean residual, so s is at least its size, and as smECE_s decreases, at most smECE there.
-    Within these limits by false position, in the form of Anderson and Björck (1973).
+    Smoothing keeps the mean residual, so s is at least its absolute value, and at most smECE there because smECE_s
+    decreases. Solved within these limits by false position (Anderson and Björck, 1973).
     """
     spectrum = _spectrum(nodes)
     low = np.abs(spectrum[:, 0])
     high = _smoothed(spectrum, low)
-    # how far smECE_s lies above s at both limits; it falls at least as fast as s grows, so this bounds the error in s
+    # smECE_s - s at both limits; its slope is at most -1, so it bounds the error in s
     above, below = high - low, _smoothed(spectrum, high) - high
     found = np.where(above <= TOLERANCE, low, high)
     rows = np.flatnonzero((above > TOLERANCE) & (below < -TOLERANCE))
@@ -77,7 +77,7 @@ def fixed_points(nodes: Floats) -> Floats:
         rest = _smoothed(spectrum[rows], middle) - middle
         found[rows] = middle
         up = rest > 0
-        # a limit that stays twice is given less weight, or the other one would creep
+        # reduce the weight of a limit that stays twice, for faster convergence
         scale = 1 - rest / np.where(up, above, below)
         scale = np.where(moved == np.where(up, 1, -1), np.where(scale > 0, scale, 0.5), 1.0)
         low, high = np.where(up, middle, low), np.where(up, high, middle)
@@ -87,14 +87,14 @@ def fixed_points(nodes: Floats) -> Floats:
             break
         rows, moved = rows[going], np.where(up, 1, -1)[going]
         low, high, above, below = low[going], high[going], above[going], below[going]
-    # below what the cosines resolve, they may overshoot the sum of the residuals, which smoothing cannot
+    # below the resolution of the cosines the result may exceed the sum of residuals, an upper bound
     return np.minimum(found, np.abs(nodes).sum(axis=1))
 
 
 def _spectrum(nodes: Floats) -> Floats:
-    """Cosine coefficients (R, POINTS) of residuals on the nodes, without what dividing them between nodes blurred.
+    """Cosine coefficients (R, POINTS) of residuals on the nodes, corrected for the blur of linear interpolation.
 
-    A reflected Gaussian multiplies coefficient k by exp(-(pi k s)^2 / 2): in cosines, smoothing is a product.
+    A reflected Gaussian multiplies coefficient k by exp(-(pi k s)^2 / 2).
     """
     wave = np.arange(POINTS)
     return fft.dct(nodes, type=2, axis=1)[:, :POINTS] / 2 / np.sinc(wave / (2 * NODES)) ** 2

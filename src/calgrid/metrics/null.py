@@ -1,4 +1,4 @@
-"""The ECE that a perfectly calibrated model would score: what finite bins alone produce."""
+"""The ECE of a perfectly calibrated model: the bias of the ECE at finite sample size."""
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -6,18 +6,18 @@ from numpy.typing import ArrayLike, NDArray
 from calgrid.metrics._binning import inner_edges
 from calgrid.metrics._inputs import Probabilities, check_probabilities
 
-#: natural logarithm of the probability mass that may be neglected in each bin
+#: natural logarithm of the neglected probability mass of each bin
 LOG_NEGLIGIBLE = np.log(1e-17)
-#: complex factors held at once
+#: complex factors in memory at once
 BLOCK_ENTRIES = 2**18
 
 
 def ece_null(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:
     """Expected ECE if the same confidences p_i were perfectly calibrated, a_i ~ Bernoulli(p_i), at this sample size.
 
-    An ECE is only evidence of miscalibration where it exceeds this. E|sum_{i in b} (p_i - a_i)| is exact (to about
-    1e-12), from the Poisson binomial law of the number of correct predictions in each bin: no simulation, no seed.
-    Depends on the labels only through their check.
+    An ECE is evidence of miscalibration only if it exceeds this. E|sum_{i in b} (p_i - a_i)| is exact (to about 1e-12),
+    from the Poisson binomial distribution of the number of correct predictions in each bin, without simulation. The
+    labels are only validated.
 
     Parameters
     ----------
@@ -38,7 +38,7 @@ def ece_null(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float
 
 def _mean_deviation(p: NDArray[np.float64]) -> float:
     """E|S - E S| for S the number of successes of independent trials with probabilities ``p`` (n,)."""
-    if not (p * (1 - p)).any():  # an empty bin, or one without chance
+    if not (p * (1 - p)).any():  # an empty or deterministic bin
         return 0.0
     first, period = _support(p)
     values = first + np.arange(period)
@@ -47,7 +47,7 @@ def _mean_deviation(p: NDArray[np.float64]) -> float:
 
 
 def _support(p: NDArray[np.float64]) -> tuple[int, int]:
-    """First value and number of values outside of which S has negligible mass, by Bernstein's inequality."""
+    """First value and number of values with non-negligible mass of S, by Bernstein's inequality."""
     third = -LOG_NEGLIGIBLE / 3
     reach = int(np.ceil(third + np.sqrt(third**2 + 6 * third * (p * (1 - p)).sum())))
     period = 2 * reach + 2
@@ -55,7 +55,7 @@ def _support(p: NDArray[np.float64]) -> tuple[int, int]:
 
 
 def _characteristic(p: NDArray[np.float64], period: int) -> NDArray[np.complex128]:
-    """E exp(-2 pi i l S / period) for l = 0 ... period // 2: the transform of the mass folded at ``period``."""
+    """E exp(-2 pi i l S / period) for l = 0 ... period // 2: Fourier transform of the mass modulo ``period``."""
     turn = np.expm1(-2j * np.pi * np.arange(period // 2 + 1) / period)
     blocks = np.array_split(turn, -(-len(turn) * len(p) // BLOCK_ENTRIES))
     return np.concatenate([np.prod(1 + block[:, None] * p, axis=1) for block in blocks])

@@ -1,4 +1,4 @@
-"""Detection of out-of-distribution samples by a score that is high on in-distribution (ID) ones."""
+"""Detection of out-of-distribution (OOD) samples by scores that are high for in-distribution (ID) samples."""
 
 from collections.abc import Callable
 
@@ -29,11 +29,11 @@ def auroc(scores_id: ArrayLike, scores_ood: ArrayLike) -> float:
 
     Parameters
     ----------
-    scores_id, scores_ood : finite scores (N,) and (M,), high where a sample looks in-distribution.
+    scores_id, scores_ood : finite scores (N,) and (M,), high for in-distribution samples.
 
     Raises
     ------
-    DataError : if either is empty, not one-dimensional or not finite.
+    DataError : scores are empty, not one-dimensional or not finite.
 
     Examples
     --------
@@ -46,7 +46,7 @@ def auroc(scores_id: ArrayLike, scores_ood: ArrayLike) -> float:
 
 
 def fpr95(scores_id: ArrayLike, scores_ood: ArrayLike) -> float:
-    """Share of OOD samples at or above the largest threshold that keeps at least 95 % of the ID samples.
+    """Fraction of OOD samples at or above the largest threshold that keeps at least 95 % of the ID samples.
 
     Parameters and errors as in :func:`auroc`. Source: the convention of TST, BalCAL and MaC-Cal (ID positive).
     """
@@ -54,7 +54,7 @@ def fpr95(scores_id: ArrayLike, scores_ood: ArrayLike) -> float:
 
 
 def fpr95_oodpos(scores_id: ArrayLike, scores_ood: ArrayLike) -> float:
-    """Share of ID samples flagged at the smallest threshold that finds at least 95 % of the OOD samples.
+    """Fraction of ID samples flagged at the smallest threshold that finds at least 95 % of the OOD samples.
 
     Parameters and errors as in :func:`auroc`. Source: the convention of OpenOOD (OOD positive).
     """
@@ -62,7 +62,7 @@ def fpr95_oodpos(scores_id: ArrayLike, scores_ood: ArrayLike) -> float:
 
 
 def sorted_scores(scores: ArrayLike, name: str) -> Floats:
-    """Return checked scores as float64 (N,) in ascending order; ``name`` is the argument in messages."""
+    """Return validated scores as float64 (N,) in ascending order; ``name`` is the argument in messages."""
     try:
         values = np.asarray(scores, dtype=np.float64)
     except (TypeError, ValueError) as error:

@@ -7,12 +7,12 @@ from calgrid.metrics._binning import debiased_square
 from calgrid.metrics._classwise import classwise_sums
 from calgrid.metrics._inputs import Predictions, Probabilities, check_probabilities
 
-#: probabilities below this count as this in the NLL, so that one certain mistake does not make it infinite
+#: lower clip of probabilities in the NLL, so that an error with probability 0 does not make it infinite
 PROBABILITY_FLOOR = 1e-12
 
 
 def accuracy(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:
-    """Share of samples whose first arg max is the label.
+    """Fraction of samples whose first arg max is the label.
 
     Parameters
     ----------
@@ -20,13 +20,13 @@ def accuracy(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float
 
     Raises
     ------
-    DataError : for anything but probabilities and labels, see :func:`calgrid.metrics.check_probabilities`.
+    DataError : invalid probabilities or labels, see :func:`calgrid.metrics.check_probabilities`.
     """
     return float(check_probabilities(probs, labels).correct.mean())
 
 
 def top5(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:
-    """Share of samples whose label is among the min(5, K) largest probabilities; ties go to the lower class index.
+    """Fraction of samples whose label is among the min(5, K) largest probabilities; ties by lower class index.
 
     Parameters and errors as in :func:`accuracy`.
     """
@@ -50,11 +50,11 @@ def brier(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:
 
 
 def brier_calibration(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:
-    """Part of the Brier score that recalibration class by class could remove; the rest is :func:`brier_refinement`.
+    """Part of the Brier score that classwise recalibration can remove; the rest is :func:`brier_refinement`.
 
     sum_k sum_b (n_kb / N) [(mean p_k - mean y_k)^2 - mean y_k (1 - mean y_k) / (n_kb - 1)] over the equal-width bins of
-    :func:`calgrid.metrics.cece`; the last term removes the bias that few samples in a bin cause, so the sum may be
-    slightly negative. Bins of one sample add nothing.
+    :func:`calgrid.metrics.cece`; the last term corrects the bias of small bins, so the sum may be slightly negative.
+    Bins of one sample are ignored.
 
     Parameters and errors as in :func:`calgrid.metrics.ece`. Source: Murphy, Journal of Applied Meteorology 1973; bias
     correction of Bröcker, Climate Dynamics 2012, and Ferro and Fricker, QJRMS 2012.
@@ -63,17 +63,17 @@ def brier_calibration(probs: Probabilities, labels: ArrayLike, n_bins: int = 15)
 
 
 def brier_refinement(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:
-    """Brier score less :func:`brier_calibration`: what a recalibrated model with the same bins would still score.
+    """Brier score minus :func:`brier_calibration`: the score of a recalibrated model with the same bins.
 
-    The spread of probabilities within bins counts here, so that both parts add up to the score exactly (Stephenson,
-    Coelho and Jolliffe, Weather and Forecasting 2008). Parameters, errors and source as there.
+    It includes the variance of probabilities within bins, so that both parts add up exactly (Stephenson, Coelho and
+    Jolliffe, Weather and Forecasting 2008). Parameters, errors and source as in :func:`brier_calibration`.
     """
     predictions = check_probabilities(probs, labels)
     return brier(predictions, predictions.labels) - brier_calibration(predictions, predictions.labels, n_bins)
 
 
 def brier_top_label(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:
-    """Brier score of the confidence alone, mean_i (p_i - a_i)^2, in [0, 1].
+    """Brier score of the confidence, mean_i (p_i - a_i)^2, in [0, 1].
 
     Parameters and errors as in :func:`accuracy`.
     """

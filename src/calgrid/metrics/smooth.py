@@ -7,20 +7,19 @@ from numpy.typing import ArrayLike, NDArray
 
 from calgrid.metrics._inputs import Probabilities, check_probabilities
 
-#: kinks of a concave function on one side of its maximum, the nearest last: (position - offset, drop of the slope)
+#: kinks of a concave function on one side of its maximum, nearest last: (position - offset, decrease of the slope)
 _Kinks = list[tuple[float, float]]
 
 
 def smce(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:
     """Smooth calibration error, max_w sum_i w(p_i) (a_i - p_i) / N over 1-Lipschitz w: [0, 1] -> [-1, 1]; exact.
 
-    Not smECE (the kernel estimate of Błasiok and Nakkiran 2024), which is another number.
+    It differs from smECE (the kernel estimate of Błasiok and Nakkiran 2024).
 
-    A dynamic programme over the sorted confidences. F_j(x), the best sum over the first j with w_j = x, is concave and
-    piecewise linear on [-1, 1]: its maximum and the kinks on either side say everything. Between two confidences w may
-    change by their distance, so the sides move apart by it; a new residual tilts F, so the maximum climbs over kinks,
-    which change sides. They do so in order of position: each side is a stack. The loop runs over distinct confidences
-    because each step depends on the one before.
+    Computed by dynamic programming over the sorted confidences. F_j(x), the best sum over the first j with w_j = x, is
+    concave and piecewise linear on [-1, 1], stored as its maximum and the kinks on both sides. Between two confidences
+    w may change by their distance, which moves both sides apart; a new residual adds a linear function, so the maximum
+    moves over kinks, which change sides in order of position: each side is a stack.
 
     Parameters
     ----------
@@ -54,8 +53,8 @@ def best_witness(positions: NDArray[np.float64], residual: NDArray[Any]) -> floa
 def _climb(uphill: _Kinks, downhill: _Kinks, offset: float, slope: float) -> float:
     """Add a linear function to the concave one: move its maximum uphill and return by how much it rose.
 
-    Positions count outwards from 0, so those of the two sides differ in sign, and both sides end in a wall at 1. The
-    kink at which the slope is used up is split between the sides.
+    Positions are measured outwards from 0, so the two sides have opposite signs, and both end at a boundary at 1. The
+    kink at which the slope reaches 0 is split between the sides.
     """
     wall, rest, reached, rise = 1.0 - offset, slope, -offset, 0.0
     while uphill and uphill[-1][0] < wall:

@@ -1,4 +1,4 @@
-"""The metrics that enter the result tables: one entry an identifier, in the order in which they are listed."""
+"""The metrics of the result tables, in their order."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -13,22 +13,22 @@ from calgrid.metrics import calibration, failure, human, kernel, null, ood, scor
 
 @dataclass(frozen=True)
 class Metric:
-    """What is known about a metric.
+    """A metric and its facts.
 
     Attributes
     ----------
     id : value of the column ``metric`` in the results.
     function : ``function(probs, labels, n_bins)`` of a labelled metric; ``function(scores_id, scores_ood)`` of an
-        out-of-distribution metric, on what ``score`` makes of the probabilities; ``function(probs, distribution,
-        n_bins)`` of a soft metric, on the probabilities of all classes given the image.
-    summary, source : what it is, and the paper or convention it follows.
-    lower_is_better : None where the number is a reference value that ranks nobody.
+        out-of-distribution metric, on the output of ``score``; ``function(probs, distribution, n_bins)`` of a soft
+        metric, with the true class probabilities of each image.
+    summary, source : description, and paper or convention.
+    lower_is_better : None for a reference value without ranks.
     kind : ``labelled``, ``ood`` or ``soft``.
     unit : ``fraction`` (in [0, 1], shown in percent), ``nats`` (at least 0), ``score`` (in [0, 2]) or ``number`` (any).
     interval : ``percentile``, ``centred``, ``guarded`` or ``none``: see :mod:`calgrid.metrics.intervals`.
-    interval_of : the plain error whose interval a debiased one has, for both estimate the same quantity.
-    is_largest_gap : whether it is the largest of many sums, whose interval must reach further up.
-    score : of an out-of-distribution metric, ``score(probs) -> (N,)``, high on in-distribution samples.
+    interval_of : for a debiased error, the plain error with the same interval.
+    is_largest_gap : whether it is a maximum of many sums, which needs a higher upper end.
+    score : for an out-of-distribution metric, ``score(probs) -> (N,)``, high for in-distribution samples.
     """
 
     id: str
@@ -45,7 +45,7 @@ class Metric:
 
     @property
     def bounds(self) -> tuple[float, float]:
-        """Least and largest value of the quantity; an estimate that is corrected for bias may lie outside."""
+        """Range of the quantity; a bias-corrected estimate may be outside."""
         any_number = (-math.inf, math.inf)
         return {"fraction": (0.0, 1.0), "score": (0.0, 2.0), "nats": (0.0, math.inf), "number": any_number}[self.unit]
 
@@ -56,12 +56,12 @@ class Metric:
 
     @property
     def is_bounded(self) -> bool:
-        """Whether there is a least value, which no estimate lies below."""
+        """Whether estimates have a lower bound."""
         return not self.corrected and self.bounds[0] > -math.inf
 
     @property
     def is_error(self) -> bool:
-        """Whether it is the size of noisy gaps, whose bias depends on the model: other seeds do not average it out."""
+        """Whether it is a calibration error, whose bias depends on the model and is not averaged out over seeds."""
         return self.interval == "guarded" or self.id == "mce"
 
 
@@ -86,8 +86,8 @@ def _ood(name: str, function: Callable[..., float], score: Callable[..., ood.Flo
 _SOFT = "known posterior or label counts as in Peterson et al., ICCV 2019"
 
 _ENTRIES = (
-    Metric("accuracy", scoring.accuracy, "share of correct arg max", "top-1", False, "labelled"),
-    Metric("top5", scoring.top5, "share of labels among the five largest", "top-5", False, "labelled"),
+    Metric("accuracy", scoring.accuracy, "fraction of correct arg max", "top-1", False, "labelled"),
+    Metric("top5", scoring.top5, "fraction of labels among the five largest", "top-5", False, "labelled"),
     _error("ece", calibration.ece, "expected calibration error, equal-width bins", "Guo et al., ICML 2017"),
     _debiased("ece_debiased", calibration.ece_debiased, "ECE minus its estimated bias", "Kumar et al., NeurIPS 2019"),
     Metric(
@@ -106,7 +106,7 @@ _ENTRIES = (
     Metric(
         "mce",
         calibration.mce,
-        "largest calibration error of a bin (no interval of it holds what it promises)",
+        "largest calibration error of a bin (no interval with valid coverage is known)",
         "Naeini et al., AAAI 2015",
         True,
         "labelled",

@@ -1,4 +1,4 @@
-"""Probes by identifier: measurements that need a trained network itself and not only its logits.
+"""Probes by identifier: measurements of a trained network beyond its logits.
 
 ``calgrid new probe my_probe`` writes a new one, ``probes/my_probe.py``, and its test.
 """
@@ -17,7 +17,7 @@ __getattr__, __dir__ = lazy_names(__name__, dict.fromkeys(("Probe", "Subject"), 
 
 
 def build_probe(id: str, **overrides: Any) -> "Probe":
-    """Build a probe.
+    """Return a probe.
 
     Raises ConfigError: unknown ``id`` or option, or a value that it cannot take.
 

@@ -1,4 +1,4 @@
-"""What a probe is, and what it is given: a trained network in evaluation mode and the test images."""
+"""Base class of probes, and their input: a trained network in evaluation mode and the test images."""
 
 import functools
 from collections.abc import Mapping
@@ -20,13 +20,13 @@ from calgrid.training.procedure import Procedure
 from calgrid.training.seeds import stream
 
 BATCH = 1024
-#: images that are on the device at once: a test split need not fit there as a whole
+#: images on the device at once, because a test split may not fit
 CHUNK = 16 * BATCH
 Array = NDArray[np.float64]
 
 
 class Layer(NamedTuple):
-    """A linear layer: weight (K, d) and bias (K,), or None where it has none."""
+    """A linear layer: weight (K, d), and bias (K,) or None."""
 
     weight: Tensor
     bias: Tensor | None
@@ -44,9 +44,9 @@ class Subject:
 
     Parameters
     ----------
-    network, procedure : of the run, with the weights of one checkpoint, on ``device``.
+    network, procedure : those of the run, with the weights of one checkpoint, on ``device``.
     prepared : the data set.
-    channels_last, crop_size : as the protocol says.
+    channels_last, crop_size : settings of the protocol.
     run : name of the run, for messages.
     """
 
@@ -88,13 +88,13 @@ class Subject:
         )
 
     def logits(self, images: Tensor, index: Tensor) -> Tensor:
-        """Logits (B, K) in float32 of normalised images (B, C, H, W), through which gradients flow to the images.
+        """Logits (B, K) in float32 of normalised images (B, C, H, W), differentiable with respect to the images.
 
         Parameters
         ----------
-        index : (B,) positions of the images; predictions that draw noise draw the same for the same positions.
+        index : (B,) positions of the images, which determine the noise of random predictions.
         """
-        # frozen features come without a gradient
+        # frozen features have no gradient
         features = self.network.body.features(images) if isinstance(self.network, FrozenFeatures) else None
         batch = Batch(images, torch.zeros_like(index), index, features)
         return self.procedure.predict(self.network, batch)[0].float()
@@ -124,10 +124,10 @@ class Subject:
         return result
 
     def last_layer(self) -> Layer | None:
-        """Linear layer that ends in the logits, with the mask of its last epoch if it has one; None without any.
+        """Last linear layer, with the mask of its last epoch if it has one; None if there is none.
 
-        A second stage's head may have layers before it, whose output it reads in the place of the features. A network
-        with two heads, as that of BalCAL, gives its linear one.
+        The head of a second stage may have layers before it, whose output it reads instead of the features. For a
+        network with two heads, such as BalCAL's, it is the linear one.
         """
         head = getattr(getattr(self.network, "backbone", self.network), "head", None)
         layers = [] if head is None else [each for each in head.modules() if isinstance(each, nn.Linear)]
@@ -139,22 +139,22 @@ class Subject:
 
 
 class Probe:
-    """A measurement of one network; subclasses say which. Options are the keyword arguments of ``__init__``."""
+    """Base class of probes. Options are the keyword arguments of ``__init__``."""
 
     registered: Mapping[str, Any] = {}
 
     def measure(self, subject: Subject) -> pd.DataFrame:
-        """Return what was measured as a tidy table without missing columns; the same network gives the same table.
+        """Return the measurements as a tidy table with all columns; the same network gives the same table.
 
         Raises
         ------
-        ConfigError : an option does not fit the data set.
+        ConfigError : an option is invalid for the data set.
         """
         raise NotImplementedError
 
 
 def draw_rows(available: int, wanted: int, seed: int, name: str) -> NDArray[np.intp]:
-    """Up to ``wanted`` of ``available`` rows, drawn without replacement, ascending; the same for all networks."""
+    """Draw up to ``wanted`` of ``available`` rows without replacement, ascending; the same for all networks."""
     order = np.random.default_rng(stream(seed, "probe", name)).permutation(available)
     return np.sort(order[:wanted])
 

@@ -1,4 +1,4 @@
-"""Test images in the plane: t-SNE of penultimate features and of logits (MaC-Cal, Figure 2a and d)."""
+"""Two-dimensional t-SNE of penultimate features and of logits (MaC-Cal, Figure 2a and d)."""
 
 from typing import Literal
 
@@ -21,9 +21,9 @@ from calgrid.training.seeds import stream
 class Embedding(Probe):
     """t-SNE of a class-balanced sample of test images.
 
-    Coordinates of different networks mean nothing beside each other but the neighbourhoods they keep, and the sizes
-    of and distances between clusters mean nothing at all. The paper embeds logits, coloured by label, the paler the
-    larger the entropy; a head that is retrained on frozen features changes the logits alone.
+    Only neighbourhoods are meaningful: coordinates of different networks, and sizes of and distances between clusters,
+    are not. The paper embeds logits, coloured by label, paler for larger entropy; retraining a head on frozen features
+    changes only the logits.
 
     Initialised by principal components and seeded; on one CPU thread the same features give the same bytes.
 
@@ -32,11 +32,11 @@ class Embedding(Probe):
 
     Parameters
     ----------
-    points : images, as many of each class as the rarest allows, up to an equal share; the same for every run on a data
-        set. At least the number of classes.
-    space : what is embedded.
+    points : maximum number of images, equally many of each class; the same for every run on a data set. At least the
+        number of classes.
+    space : embedded quantities.
     perplexity : effective number of neighbours; below a third of the number of images.
-    iterations : of the optimisation. seed : of the sample and of t-SNE.
+    iterations : number of optimisation steps. seed : seed of the sample and of t-SNE.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class Embedding(Probe):
 
 
 def balanced_rows(labels: NDArray[np.int64], points: int, seed: int) -> NDArray[np.intp]:
-    """Rows with equally many of each class that occurs in ``labels`` (N,), at most ``points``, ascending.
+    """Rows with equally many of each class in ``labels`` (N,), at most ``points``, ascending.
 
     Raises ConfigError: fewer points than classes.
     """

@@ -11,7 +11,7 @@ from calgrid.probes.base import BATCH, Probe, Subject, draw_rows
 from calgrid.registry import register
 from calgrid.training.data import Batch
 
-#: gradients take several times the memory of a pass forth
+#: gradients need several times the memory of a forward pass
 ATTACKED_AT_ONCE = BATCH // 4
 Changed = Callable[[Tensor], Tensor]
 
@@ -30,34 +30,34 @@ Changed = Callable[[Tensor], Tensor]
 class MarginAttack(Probe):
     """Minimal FGSM perturbation of each image and the margin between its two largest logits.
 
-    For an image x with pixels in [0, 1] and predicted class c, one gradient sign gives the direction of the attack
-    and the perturbation is the smallest of its lengths at which another class is predicted::
+    For an image x with pixels in [0, 1] and predicted class c, the sign of the gradient is the direction of the attack,
+    and the perturbation is the smallest length at which another class is predicted::
 
         s = sign grad_x (-log p_c(x)),    eps*(x) = min { eps > 0 : argmax z(clip(x + eps s, 0, 1)) != c }
 
-    eps is the L-infinity norm in units of pixel values in [0, 1]: 1/255 is one step of an 8-bit image. The predicted
-    class is attacked, not the label: what is measured is the distance to the decision boundary, which an image that
-    is misclassified has too (column ``correct``).
+    eps is the L-infinity norm in units of pixel values in [0, 1]: 1/255 is one step of an 8-bit image. The attack is on
+    the predicted class, not on the label: it measures the distance to the decision boundary, also for misclassified
+    images (column ``correct``).
 
-    The sign is that of the gradient of ``logsumexp_{k != c} z_k - z_c``: the gradient of -log p_c is this one times
-    1 - p_c, which is 0 in float32 where the softmax is saturated, and those are the images with the largest margins.
+    The implementation uses the gradient of ``logsumexp_{k != c} z_k - z_c``. The gradient of -log p_c is the same times
+    1 - p_c, which is 0 in float32 if the softmax is saturated, as for images with the largest margins.
 
-    eps* is found by trying ``eps_max / 2^(j / 2)`` for j = ``steps`` - 1 .. 0 from below and halving the bracket in
-    front of the first one that changes the class ``bisections`` times. Its relative error is below
-    2^(-1 - bisections), for images below the smallest length tried its absolute error is that length
-    times 2^-bisections; a change back within one bracket is not seen. An image whose class does not change up to
-    ``eps_max`` is ``censored``: its ``epsilon`` is ``eps_max``, a lower bound.
+    eps* is found by trying ``eps_max / 2^(j / 2)`` for j = ``steps`` - 1 .. 0 in ascending order, and bisecting the
+    bracket before the first change of class ``bisections`` times. Its relative error is below 2^(-1 - bisections); below
+    the smallest tried length its absolute error is that length times 2^-bisections. Changes back within one bracket are
+    missed. An image whose class does not change up to ``eps_max`` is ``censored``: its ``epsilon`` is ``eps_max``, a
+    lower bound.
 
-    The paper does not say how its perturbations are found, which networks they are of, or whether pixels are clipped.
+    The paper does not specify its search, its networks, or whether pixels are clipped.
 
     Columns: ``index`` (position in the test split), ``label``, ``predicted``, ``correct``, ``confidence``, ``margin``
     (logits), ``epsilon``, ``censored``.
 
     Parameters
     ----------
-    samples : test images, drawn at random; the same for every run on a data set.
-    eps_max : largest length that is tried. steps, bisections : as above.
-    seed : of the draw.
+    samples : number of random test images; the same for every run on a data set.
+    eps_max : largest tried length. steps, bisections : as above.
+    seed : seed of the sample.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class MarginAttack(Probe):
         self.samples, self.eps_max, self.steps, self.bisections, self.seed = samples, eps_max, steps, bisections, seed
 
     def measure(self, subject: Subject) -> pd.DataFrame:
-        """One row an image."""
+        """One row per image."""
         rows = draw_rows(len(subject.labels), self.samples, self.seed, "margin_attack")
         parts = [self._attack(subject, batch) for batch in subject.images(rows).batches(ATTACKED_AT_ONCE)]
         table = pd.concat(parts, ignore_index=True)
@@ -107,7 +107,7 @@ class MarginAttack(Probe):
         return pd.DataFrame({name: values.cpu().numpy() for name, values in columns.items()})
 
     def _smallest(self, changed: Changed, count: int, device: torch.device) -> tuple[Tensor, Tensor]:
-        """Smallest lengths (B,) at which ``changed`` holds, ``eps_max`` where none does, and where one does (B,)."""
+        """Smallest lengths (B,) at which ``changed`` holds, else ``eps_max``, and whether it holds at any (B,)."""
         low = torch.zeros(count, dtype=torch.float64, device=device)
         high = torch.full_like(low, self.eps_max)
         found = torch.zeros(count, dtype=torch.bool, device=device)

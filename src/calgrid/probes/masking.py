@@ -1,4 +1,4 @@
-"""Masked inference: accuracy and confidence when part of the last layer's weights is set to zero (MaC-Cal, Fig. 1)."""
+"""Masked inference: accuracy and confidence with part of the last layer's weights set to zero (MaC-Cal, Fig. 1)."""
 
 from typing import cast
 
@@ -13,7 +13,7 @@ from calgrid.probes.base import Layer, Probe, Subject, log_softmax
 from calgrid.registry import register
 from calgrid.training.seeds import generator
 
-#: what is scored beside the mean confidence: no ECE without its company
+#: metrics beside the mean confidence
 SCORES = ("accuracy", "nll", "brier", "ece", "ece_debiased", "ece_null")
 
 
@@ -25,22 +25,21 @@ SCORES = ("accuracy", "nll", "brier", "ece", "ece_debiased", "ece_null")
 class MaskedInference(Probe):
     """Scores of a trained network under masks on the weights of its linear head, without retraining.
 
-    ``z = (M * W) h + b``: a share r of the weights W (K, d) is set to zero, nothing is rescaled and the bias stays.
-    ``random`` masks each weight with probability r; the masks of one draw are nested, a weight that a small ratio
-    masks is masked by all larger ones. As in the paper there is a new mask "at each forward pass", here of ``batch``
-    images, since it does not say of how many; the scores are those of all test images together. ``magnitude`` masks
-    the r K d weights of smallest magnitude, for all images. Masking while the head is retrained is a method:
-    ``maccal`` with ``head: linear, sparsity: fixed, p0: 1 - r``.
+    ``z = (M * W) h + b``: a fraction r of the weights W (K, d) is set to zero, without rescaling; the bias is kept.
+    ``random`` masks each weight with probability r; the masks of one draw are nested over r. As in the paper there is a
+    new mask "at each forward pass", here of ``batch`` images, as the paper does not give a number; scores are over all
+    test images. ``magnitude`` masks the r K d weights of smallest magnitude, for all images. Retraining the head with
+    masks is a method: ``maccal`` with ``head: linear, sparsity: fixed, p0: 1 - r``.
 
     Columns: ``mode``, ``ratio``, ``draw`` (0 for ``magnitude``), ``confidence`` (mean largest probability),
-    ``accuracy``, ``nll``, ``brier``, ``ece``, ``ece_debiased``, ``ece_null``: of the test split, fractions but for nll
+    ``accuracy``, ``nll``, ``brier``, ``ece``, ``ece_debiased``, ``ece_null``: of the test split, fractions except nll
     (nats) and brier (sum over classes).
 
     Parameters
     ----------
-    ratios : shares of weights that are masked. draws : passes over the test split under random masks.
-    batch : test images under one random mask; 128 is the paper's batch in training.
-    bins : equal-width bins of the calibration errors. seed : of the random masks.
+    ratios : fractions of masked weights. draws : number of passes over the test split with random masks.
+    batch : test images per random mask; 128 is the paper's batch size in training.
+    bins : number of equal-width bins of calibration errors. seed : seed of the random masks.
     """
 
     def __init__(
@@ -56,8 +55,8 @@ class MaskedInference(Probe):
         self.ratios, self.draws, self.batch, self.bins, self.seed = ratios, draws, batch, bins, seed
 
     def measure(self, subject: Subject) -> pd.DataFrame:
-        """One row a mode, ratio and draw."""
-        layer = cast(Layer, subject.last_layer())  # registered: it needs a linear head
+        """One row per mode, ratio and draw."""
+        layer = cast(Layer, subject.last_layer())  # not None: the probe requires a linear head
         features = torch.from_numpy(subject.outputs.features).to(subject.device)
         ranks = magnitude_ranks(layer.weight)
         passes = [("magnitude", 0, [masked_logits(features, layer, ranks >= ratio) for ratio in self.ratios])]
@@ -87,7 +86,7 @@ class MaskedInference(Probe):
 
 
 def magnitude_ranks(weight: Tensor) -> Tensor:
-    """Share of weights (K, d) that are smaller in magnitude than each; of equal ones the first counts as smaller."""
+    """Fraction of weights (K, d) that are smaller in magnitude than each; of equal ones the first is smaller."""
     order = weight.abs().flatten().cpu().argsort(stable=True)
     ranks = torch.empty(len(order), dtype=torch.float64)
     ranks[order] = torch.arange(len(order), dtype=torch.float64) / len(order)
@@ -95,5 +94,5 @@ def magnitude_ranks(weight: Tensor) -> Tensor:
 
 
 def masked_logits(features: Tensor, layer: Layer, keep: Tensor) -> Tensor:
-    """Logits (N, K) of features (N, d) when only the weights at ``keep`` (K, d) take part."""
+    """Logits (N, K) of features (N, d) with only the weights at ``keep`` (K, d)."""
     return F.linear(features, layer.weight * keep, layer.bias)

@@ -1,4 +1,4 @@
-"""Images whose feature norm tells the wrong thing about the answer: failure cases of FeDLaS's indicator."""
+"""Images whose feature norm contradicts the correctness of the prediction: failure cases of FeDLaS's indicator."""
 
 import io
 from collections.abc import Sequence
@@ -19,22 +19,21 @@ from calgrid.registry import register
     limits={"images": "[1, inf)"},
 )
 class Misjudged(Probe):
-    """Wrong answers with the largest feature norms and right answers with the smallest ones.
+    """Wrong predictions with the largest feature norms, and correct predictions with the smallest ones.
 
     The indicator is that of FeDLaS on the test split: ``(n - mean(n)) / std(n)``, n the L1 norm of the penultimate
-    features. A large value stands for an image that the network is sure of, so the two groups are the images on which
-    the indicator is most mistaken.
+    features. A large value indicates a confident prediction, so the two groups are the worst errors of the indicator.
 
-    Columns: ``group`` (``wrong``: wrong answers, largest norm first; ``right``: right answers, smallest norm first),
-    ``rank`` from 1, ``index`` of the image, ``class`` and ``answer`` (class numbers or their names), ``confidence``
-    (largest softmax probability), ``indicator``, ``picture`` (PNG), and constant in a table ``auroc`` (how well the
-    norm tells right answers from wrong ones, all test images) and ``auroc_confidence`` (the same of the confidence).
-    A network without a wrong (or right) answer has no rows of that group, and the AUROCs are 0.5.
+    Columns: ``group`` (``wrong``: wrong predictions, largest norm first; ``right``: correct ones, smallest norm first),
+    ``rank`` from 1, ``index`` of the image, ``class`` and ``answer`` (true and predicted class, as number or name),
+    ``confidence`` (largest softmax probability), ``indicator``, ``picture`` (PNG), and constant in a table ``auroc``
+    (AUROC of the norm for correctness, all test images) and ``auroc_confidence`` (the same for the confidence).
+    An empty group has no rows, and then the AUROCs are 0.5.
 
     Parameters
     ----------
-    images : in each group, at most.
-    class_names : of all classes in their order; None numbers them.
+    images : maximum number of images per group.
+    class_names : names of all classes in order; None uses numbers.
     """
 
     def __init__(self, *, images: int = 8, class_names: Sequence[str] | None = None) -> None:
@@ -42,7 +41,7 @@ class Misjudged(Probe):
         self.images, self.class_names = images, class_names
 
     def measure(self, subject: Subject) -> pd.DataFrame:
-        """One row an image; ConfigError where ``class_names`` do not fit the data set."""
+        """One row per image; ConfigError if ``class_names`` do not match the data set."""
         names = self.class_names or [str(number) for number in range(subject.num_classes)]
         if len(names) != subject.num_classes:
             raise ConfigError(

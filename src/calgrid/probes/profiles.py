@@ -7,18 +7,17 @@ from numpy.typing import NDArray
 from calgrid.probes.base import Array, Probe, Subject, log_softmax
 from calgrid.registry import register
 
-#: shares of the images below the columns q10, q50 and q90
+#: quantiles of the columns q10, q50 and q90
 QUANTILES = {"q10": 0.1, "q50": 0.5, "q90": 0.9}
 
 
 @register(source="FeDLaS (arXiv 2606.28654), Fig. 1d", limits={"images": "[1, inf)"})
 class FeatureProfiles(Probe):
-    """Penultimate features of an image by falling magnitude, averaged over the easiest, the hardest and all images.
+    """Sorted magnitudes of penultimate features, averaged over the easiest, the hardest and all images.
 
-    The profile of an image is its absolute features, sorted in descending order; the sum of a profile is the L1 norm
-    of the features. Easy images are those whose label has the highest probability, hard ones those whose label has the
-    lowest (that is, the largest cross-entropy); ties by position. The paper shows a few images of MNIST and does not
-    say how they were chosen.
+    The profile of an image is its absolute features in descending order, whose sum is the L1 norm of the features. Easy
+    images have the highest label probability (lowest cross-entropy), hard images the lowest; ties by position. The paper
+    shows a few images of MNIST without saying how they were chosen.
 
     Columns: ``group`` (``easy``, ``hard``, ``all``), ``rank`` (1 is the largest feature), ``mean``, ``q10``, ``q50``,
     ``q90`` of the magnitude over the group's images, and constant in a group ``images``, ``l1`` (mean L1 norm),
@@ -26,7 +25,7 @@ class FeatureProfiles(Probe):
 
     Parameters
     ----------
-    images : in each of the groups easy and hard; at most half of the test split.
+    images : number of images per group easy and hard; at most half of the test split.
     """
 
     def __init__(self, *, images: int = 100) -> None:
@@ -34,7 +33,7 @@ class FeatureProfiles(Probe):
         self.images = images
 
     def measure(self, subject: Subject) -> pd.DataFrame:
-        """One row a group and rank."""
+        """One row per group and rank."""
         features, logits = subject.outputs
         rows = np.arange(len(subject.labels))
         label_log_probs = log_softmax(logits)[rows, subject.labels]

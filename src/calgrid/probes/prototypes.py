@@ -18,20 +18,20 @@ class PrototypeAngles(Probe):
     """Pairwise angles between class prototypes, of three kinds.
 
     ``features``: means of the penultimate features over the test images of each class. ``logits``: means of the
-    logits. ``head``: rows of the linear layer that ends in the logits, under the mask that predictions use; for a
-    second stage that is the last layer of the new head, and a network without one has no such rows. Which of them the
-    paper calls prototypes it does not say; a head that is retrained on frozen features leaves the first as they are.
+    logits. ``head``: rows of the last linear layer with the mask of predictions (for a second stage, the last layer of
+    the new head), if there is one. The paper does not define its prototypes. Retraining a head on frozen features does
+    not change ``features``.
 
-    ``angle`` is that of the vectors as they are, ``angle_centred`` that after the mean of all prototypes was
-    subtracted. The centred angles of a simplex, the arrangement in which all classes are equally far apart, are
-    arccos(-1 / (K - 1)): 96.4 degrees for ten classes.
+    ``angle`` is the angle between the vectors, ``angle_centred`` the angle after subtracting the mean of all prototypes.
+    In a simplex, with all classes equally far apart, the centred angles are arccos(-1 / (K - 1)): 96.4 degrees for ten
+    classes.
 
     Columns: ``of``, ``class_a``, ``class_b`` (each pair once, a < b), ``angle``, ``angle_centred`` in degrees, NaN
-    where a vector is zero. Classes without test images have no rows but those of ``head``.
+    if a vector is zero. Classes without test images only have rows of ``head``.
     """
 
     def measure(self, subject: Subject) -> pd.DataFrame:
-        """One row a kind of prototype and pair of classes."""
+        """One row per kind of prototype and pair of classes."""
         parts = [_angles(of, vectors, classes) for of, vectors, classes in _prototypes(subject)]
         return pd.concat(parts, ignore_index=True)
 
@@ -61,7 +61,7 @@ def _angles(of: str, vectors: Array, classes: NDArray[np.int64]) -> pd.DataFrame
 
 
 def pairwise_angles(vectors: Array) -> Array:
-    """Angles (C, C) in degrees between vectors (C, d), to about 1e-6 degrees; NaN where one is zero."""
+    """Angles (C, C) in degrees between vectors (C, d), to about 1e-6 degrees; NaN if one is zero."""
     norms = np.linalg.norm(vectors, axis=1, keepdims=True)
     units = np.divide(vectors, norms, out=np.full_like(vectors, np.nan), where=norms > 0)
     return np.degrees(np.arccos(np.clip(units @ units.T, -1.0, 1.0)))

@@ -1,4 +1,4 @@
-"""Checks of a tidy metrics frame before statistics are made of it."""
+"""Validation of metrics frames."""
 
 from collections.abc import Sequence
 
@@ -11,7 +11,7 @@ from calgrid.storage.schema import INTERVAL, NUMBER_KEY, SEEDS
 
 
 def check_columns(frame: pd.DataFrame, needed: Sequence[str], name: str) -> None:
-    """Raise DataError naming the columns of ``needed`` that ``frame`` lacks; ``name`` is the argument in messages."""
+    """Raise DataError if ``frame`` lacks columns of ``needed``; ``name`` is the argument in messages."""
     missing = [column for column in needed if column not in frame.columns]
     if missing:
         raise DataError(f"{name} must have the columns {', '.join(needed)}; missing: {', '.join(missing)}.")
@@ -34,7 +34,7 @@ def check_metrics(metrics: pd.DataFrame) -> pd.DataFrame:
 
 
 def refuse_twice(metrics: pd.DataFrame, twice: NDArray[np.bool_]) -> None:
-    """Raise DataError for the first row (n,) that holds the same number of the same run as another."""
+    """Raise DataError for the first row with a repeated key; ``twice`` (n,)."""
     if twice.any():
         row = metrics[[*NUMBER_KEY, *SEEDS]].iloc[int(twice.argmax())].to_dict()
         raise DataError(f"metrics must hold each number once, found several rows for {row}.")

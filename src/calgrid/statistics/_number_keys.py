@@ -1,4 +1,4 @@
-"""The cells of a metrics frame as whole numbers, by which many millions of rows are grouped and joined fast."""
+"""Integer keys of the cells of a metrics frame, for fast grouping and joining of millions of rows."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,17 +11,17 @@ from calgrid.statistics._checks import check_columns, refuse_twice
 from calgrid.storage.schema import INTERVAL, NUMBER_KEY, SEEDS
 
 Ids = NDArray[np.int64]
-#: products of numbers of values stay below this, so that they are whole numbers of 64 bits
+#: upper bound of products of numbers of values, so that they fit into 64-bit integers
 LARGEST = 2**62
 
 
 @dataclass(frozen=True)
 class NumberKeys:
-    """What the reported numbers of a frame are about: all combinations of ``NUMBER_KEY`` that occur, sorted.
+    """The cells of a frame: all existing combinations of ``NUMBER_KEY``, sorted.
 
     Attributes
     ----------
-    codes : for each key the place (n,) of each cell's value among ``values``.
+    codes : for each key the index (n,) of each cell's value in ``values``.
     values : for each key its values, sorted.
     """
 
@@ -32,21 +32,21 @@ class NumberKeys:
         return len(self.codes[NUMBER_KEY[0]])
 
     def frame(self) -> pd.DataFrame:
-        """Return the keys of all cells, one row each."""
+        """Return the keys of all cells, one row per cell."""
         return pd.DataFrame({key: self.values[key].take(self.codes[key]) for key in NUMBER_KEY})
 
     def ids(self, keys: Sequence[str]) -> Ids:
-        """Number (n,) of each cell's group of equal ``keys``, from 0 on without gaps."""
+        """Index (n,) of each cell's group of equal ``keys``, from 0 without gaps."""
         codes, _ = pd.factorize(combined([(self.codes[key], len(self.values[key])) for key in keys]), sort=True)
         return codes.astype(np.int64)
 
     def having(self, key: str, value: str) -> NDArray[np.bool_]:
-        """Say of each cell (n,) whether its ``key`` is ``value``."""
+        """Whether ``key`` is ``value`` for each cell (n,)."""
         return (self.values[key] == value)[self.codes[key]]
 
 
 def split_numbers(metrics: pd.DataFrame) -> tuple[NumberKeys, pd.DataFrame]:
-    """Return the cells of a metrics frame and its numbers, sorted by cell and seeds.
+    """Return the cells of a metrics frame and its values, sorted by cell and seeds.
 
     Returns the cells, and a frame with the columns cell (place among the cells), run (number of the run seed),
     fit_seed, value, ci_low, ci_high. Raises DataError if a column is missing, or if two rows hold the same number of
@@ -74,18 +74,18 @@ def split_numbers(metrics: pd.DataFrame) -> tuple[NumberKeys, pd.DataFrame]:
 
 
 def coded(column: pd.Series) -> tuple[Ids, pd.Index]:
-    """Place of each value among the sorted values, and these; missing words are empty, missing numbers zero."""
+    """Index of each value in the sorted values, and these; missing strings become empty, missing numbers zero."""
     if column.name == "severity":
         codes, values = pd.factorize(column.fillna(0).astype(int), sort=True)
         return codes.astype(np.int64), pd.Index(values)
-    codes, found = pd.factorize(column)  # the few values are sorted, not the many rows; -1 stands for a missing one
+    codes, found = pd.factorize(column)  # sorts only the unique values; -1 is missing
     places, words = pd.factorize(np.array([*map(str, found), ""], dtype=object), sort=True)
     used = np.unique(places[codes])
     return np.searchsorted(used, places[codes]), pd.Index(words[used])
 
 
 def combined(columns: Sequence[tuple[Ids, int]]) -> Ids:
-    """One whole number (n,) for the combination of several, in the order of sorting by all of them."""
+    """One integer (n,) for each combination of codes, in lexicographic order."""
     total, size = np.zeros(len(columns[0][0]), dtype=np.int64), 1
     for codes, n_values in columns:
         if size * max(n_values, 1) > LARGEST:

@@ -1,4 +1,4 @@
-"""Means over seeds and their paired differences: what summaries, tests against a baseline and comparisons share."""
+"""Means over seeds and paired differences, for summaries, tests against a baseline and comparisons."""
 
 import math
 from collections.abc import Sequence
@@ -12,11 +12,11 @@ from calgrid.errors import ConfigError
 from calgrid.plugin_metrics import known_metrics
 from calgrid.storage.schema import INTERVAL, NUMBER_KEY
 
-#: takes the place of an upper bound where there is none
+#: replaces a missing upper bound
 NO_BOUND = 1e9
-#: how far the intervals over test samples go below and above the values of both sides of a difference
+#: distances of the interval ends over test samples below and above the values of both sides of a difference
 REACH = ("below", "above", "below_against", "above_against")
-#: differences that vary by less than this share of the values vary only by rounding
+#: relative variation of differences below which it is only rounding
 ROUNDING = 1e-12
 
 
@@ -27,7 +27,7 @@ def check_level(level: float) -> None:
 
 
 def average_fit_seeds(metrics: pd.DataFrame, keys: Sequence[str] = (*NUMBER_KEY, "seed")) -> pd.DataFrame:
-    """One row for each number of each run seed, sorted by ``keys``: seeds of a calibrator are no independent runs."""
+    """Average calibrator seeds, which are no independent runs: one row per value and run seed, sorted by ``keys``."""
     return metrics.groupby(list(keys), as_index=False).agg(
         **{column: (column, "mean") for column in ("value", *INTERVAL)},
         std_fit=("value", "std"),
@@ -36,20 +36,20 @@ def average_fit_seeds(metrics: pd.DataFrame, keys: Sequence[str] = (*NUMBER_KEY,
 
 
 def student_reach(std: ArrayLike, n: ArrayLike, level: float) -> pd.Series:
-    """Half width of the Student t interval of a mean of ``n`` values with deviation ``std``; NaN for one value."""
+    """Half-width of the Student t interval of a mean of ``n`` values with deviation ``std``; NaN for one value."""
     return special.stdtrit(np.maximum(n, 2) - 1, (1 + level) / 2) * std / np.sqrt(n)
 
 
 def seed_interval(summary: pd.DataFrame, level: float) -> pd.DataFrame:
-    """Set ``ci_low`` and ``ci_high`` to an interval of ``mean`` where there are several seeds.
+    """Set ``ci_low`` and ``ci_high`` to an interval of ``mean`` if there are several seeds.
 
-    It lies within the bounds of ``metric``: it is the Student t interval of the logit of the mean, (mean - low) /
-    (high - mean), or of its logarithm where there is no upper bound, by the delta method. That of a metric that is
-    corrected for bias, whose mean may lie at or beyond a bound, of one without a lower bound and of what is no metric
-    is not transformed; the first is cut at the bounds.
+    The interval respects the bounds of ``metric``: it is the Student t interval of the logit of the mean, (mean - low)
+    / (high - mean), or of its logarithm without an upper bound, by the delta method. It is not transformed for
+    bias-corrected metrics (then clipped), whose mean may be outside the bounds, for metrics without a lower bound and
+    for other quantities.
 
-    ``benchmarks/coverage.md`` shows what the alternatives hold: untransformed or arcsine intervals hold the mean of
-    skew values less often, logits of the single values far less often with many seeds. Source of the transform:
+    ``benchmarks/coverage.md`` has the coverage of alternatives: untransformed or arcsine intervals are worse for skewed
+    values, logits of single values far worse with many seeds. Source of the transform:
     Agresti, Categorical Data Analysis, on logit intervals of a proportion.
     """
     several = summary["n_seeds"] > 1
@@ -58,7 +58,7 @@ def seed_interval(summary: pd.DataFrame, level: float) -> pd.DataFrame:
 
 
 def _bounded(summary: pd.DataFrame, reach: pd.Series) -> tuple[pd.Series, pd.Series]:
-    """Both ends of the interval of each mean, from its half width before it is bounded."""
+    """Both ends of the interval of each mean, from the half-width of the unbounded interval."""
     known = {name: known_metrics().get(name) for name in summary["metric"].unique()}
     least, most = (
         summary["metric"].map({name: each.bounds[end] if each else far for name, each in known.items()}).astype(float)
@@ -74,7 +74,7 @@ def _bounded(summary: pd.DataFrame, reach: pd.Series) -> tuple[pd.Series, pd.Ser
 
 
 def paired_tests(pairs: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
-    """Mean difference, its deviation over seeds, and the paired t-test.
+    """Mean difference, its standard deviation over seeds, and the paired t-test.
 
     Returns one row for each combination of ``keys``, in order of appearance, with n_seeds; difference, the mean of
     ``value - value_against``; std (ddof 1, NaN for one seed); p_value, two-sided, of a zero mean difference: 1 if all
@@ -100,17 +100,17 @@ def paired_tests(pairs: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
 
 
 def reaches(runs: pd.DataFrame) -> pd.DataFrame:
-    """Values with how far their intervals go below and above them, NaN without; the first half of ``REACH``."""
+    """Values with the distances of their interval ends, NaN without interval; the first half of ``REACH``."""
     return runs.assign(below=runs["value"] - runs["ci_low"], above=runs["ci_high"] - runs["value"])
 
 
 def beyond_bias(tests: pd.DataFrame, metric: pd.Series) -> pd.Series:
-    """Whether a difference of calibration errors is larger than what one finite test set may feign; others always are.
+    """Whether a difference of calibration errors can exceed the bias on a finite test set; True for other metrics.
 
-    The bias of an error, and what is left of it after its correction, depends on the model (a flat one has more) and is
-    the same for every seed, so that a test over seeds finds it where both models are calibrated. A difference counts
-    where it exceeds the reaches of both intervals over test samples, squared and added (Zou and Donner, Statistics in
-    Medicine 2008), which allow for the bias; without such intervals, nowhere.
+    The (remaining) bias of an error depends on the model (it is larger for less confident ones) and is equal for all
+    seeds, so a test over seeds may be significant for two calibrated models. A difference counts if it exceeds the root
+    of the summed squares of the distances to the interval ends over test samples (Zou and Donner, Statistics in
+    Medicine 2008), which include the bias. Without intervals it never counts.
     """
     known = known_metrics()
     error = metric.map({name: name in known and known[name].is_error for name in metric.unique()}).astype(bool)
@@ -120,7 +120,7 @@ def beyond_bias(tests: pd.DataFrame, metric: pd.Series) -> pd.Series:
 
 
 def _paired_t_test(mean: pd.Series, std: pd.Series, n: pd.Series, size: pd.Series) -> pd.Series:
-    """Two-sided p-value of a zero mean difference; ``size`` is the largest value that entered a difference."""
+    """Two-sided p-value of a zero mean difference; ``size`` is the largest value in a difference."""
     varies = (n > 1) & (std > ROUNDING * size)
     t = mean / (std / np.sqrt(n)).where(varies)
     p_value = pd.Series(2 * special.stdtr(n.clip(lower=2) - 1, -t.abs()), index=mean.index)

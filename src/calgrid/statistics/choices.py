@@ -1,7 +1,6 @@
-"""Methods tuned with an equal budget: the choice by validation rows, and what the chosen runs score elsewhere.
+"""Methods tuned with an equal budget: selection on validation rows, and scores of the selected runs on test rows.
 
-Each seed chooses for itself, so that the spread over seeds holds what the choice adds to it. Validation rows choose,
-test rows score; nothing that is reported has taken part in the choice.
+Each seed selects separately, so that the variance over seeds includes that of the selection.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,29 +10,29 @@ import pandas as pd
 from calgrid.errors import DataError, unknown_id
 from calgrid.metrics import METRICS
 
-#: what all candidates of a choice have in common
+#: columns that all candidates of a selection share
 CELL = ("dataset", "backbone", "checkpoint", "seed")
 Candidates = Mapping[str, Sequence[tuple[str, str]]]
 
 
 def choose(metrics: pd.DataFrame, candidates: Candidates, metric: str = "nll") -> pd.DataFrame:
-    """Choose the candidate of each method with the best validation value of the uncalibrated network.
+    """Select the candidate of each method with the best validation value of the uncalibrated network.
 
     Parameters
     ----------
     metrics : tidy metrics frame, see :func:`calgrid.statistics.summarise`.
-    candidates : tuned method -> (protocol, method) of its candidates; of those that are tied, the first is chosen.
-    metric : what is compared, on the rows with split ``val`` and calibrator ``none``.
+    candidates : tuned method -> (protocol, method) of its candidates; ties select the first.
+    metric : compared metric, on the rows with split ``val`` and calibrator ``none``.
 
     Returns
     -------
-    One row a tuned method and cell, in the order of ``candidates``: tuned, dataset, backbone, checkpoint, seed,
-    protocol and method of the choice, place (0 = the first candidate), value (validation), n_candidates.
+    One row per tuned method and cell, in the order of ``candidates``: tuned, dataset, backbone, checkpoint, seed,
+    protocol and method of the selected candidate, place (0 = the first candidate), value (validation), n_candidates.
 
     Raises
     ------
-    DataError : a candidate has no validation value in a cell where another has one. ConfigError : unknown metric or
-        one that ranks nothing.
+    DataError : a candidate lacks a validation value that another one has. ConfigError : unknown metric or one without
+        ranks.
     """
     ranking = [name for name, each in METRICS.items() if each.lower_is_better is not None]
     if metric not in ranking:
@@ -58,7 +57,7 @@ def choose(metrics: pd.DataFrame, candidates: Candidates, metric: str = "nll") -
 
 
 def listed(rows: pd.DataFrame, candidates: Candidates) -> pd.DataFrame:
-    """Rows of the runs that are candidates, with the columns tuned and place; a run may stand for several methods."""
+    """Rows of all candidates, with the columns tuned and place; a run may be a candidate of several methods."""
     flat = [
         {"tuned": name, "place": place, "protocol": protocol, "method": method}
         for name, each in candidates.items()
@@ -68,13 +67,13 @@ def listed(rows: pd.DataFrame, candidates: Candidates) -> pd.DataFrame:
 
 
 def as_tuned(metrics: pd.DataFrame, choices: pd.DataFrame, protocol: str) -> pd.DataFrame:
-    """Rows of the chosen runs under the name of the tuned method and one protocol, ready to be summarised.
+    """Rows of the selected runs, renamed to the tuned method and one protocol.
 
     Parameters
     ----------
     metrics : tidy metrics frame.
-    choices : one row a tuned method and cell: tuned, dataset, backbone, checkpoint, seed, protocol, method.
-    protocol : name that all rows get, so that methods whose candidates differ in protocol are compared.
+    choices : one row per tuned method and cell: tuned, dataset, backbone, checkpoint, seed, protocol, method.
+    protocol : protocol name of all rows, so that methods are compared whose candidates differ in protocol.
     """
     keys = [*CELL, "protocol", "method"]
     rows = metrics.merge(choices[["tuned", *keys]], on=keys)

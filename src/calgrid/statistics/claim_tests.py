@@ -1,4 +1,4 @@
-"""Claims about cells of a table: paired tests over seeds, a verdict, and how many seeds a verdict would take."""
+"""Claims about cells of a table: paired tests over seeds, verdicts, and the number of seeds needed for a verdict."""
 
 import math
 from typing import TypedDict
@@ -13,33 +13,32 @@ from calgrid.statistics.holm import holm
 from calgrid.statistics.table_cells import SECTION
 
 POWER = 0.8
-#: no answer is looked for beyond this many seeds
+#: maximum reported number of needed seeds
 MOST_SEEDS = 10_000
 CONFIRMED, REFUTED, OPEN = "confirmed", "not confirmed", "cannot tell"
 
 
 def claim_tests(runs: pd.DataFrame, pairs: pd.DataFrame, margin: float = 0.0, level: float = 0.95) -> pd.DataFrame:
-    """Paired t-test of each cell against each of its rivals, over the seeds that both have.
+    """Paired t-test of each cell against each of its rivals, over common seeds.
 
     Parameters
     ----------
     runs : values of cells in run seeds, from :func:`calgrid.statistics.cell_runs`.
-    pairs : columns setting, cell, rival, and lower_is_better, one row a comparison.
-    margin : 0 where the cell is claimed to be better; else it is claimed not to be worse by ``margin`` or more.
-    level : 1 - level is the level of the tests.
+    pairs : columns setting, cell, rival, and lower_is_better, one row per comparison.
+    margin : 0 for the claim that the cell is better; else the claim is that it is worse by less than ``margin``.
+    level : 1 - level is the significance level.
 
     Returns
     -------
-    One row for each protocol and checkpoint that has both cells of a pair, with the columns of ``pairs`` and
-    n_seeds; gain, how much better the cell is than its rival, plus the margin; std, over seeds (ddof 1);
+    One row for each protocol and checkpoint with both cells of a pair, with the columns of ``pairs`` and
+    n_seeds; gain, improvement of the cell over its rival, plus the margin; std, over seeds (ddof 1);
     p_value, two-sided, of a zero gain; p_holm, after Holm over the pairs of the claim;
-    verdict : ``confirmed`` or ``not confirmed`` where p_holm < 1 - level, by the sign of the gain, else
-        ``cannot tell``;
-    seeds_needed : where it is open, see :func:`seeds_needed` (at the level that Holm asks of the first of all pairs).
+    verdict : ``confirmed`` or ``not confirmed`` if p_holm < 1 - level, by the sign of the gain, else ``cannot tell``;
+    seeds_needed : for an open verdict, see :func:`seeds_needed` (at Holm's level of the smallest p-value).
 
     Raises
     ------
-    ConfigError : for a ``level`` outside (0, 1).
+    ConfigError : ``level`` outside (0, 1).
     """
     check_level(level)
     values = runs[[*SECTION, "cell", "seed", "value"]].astype({"cell": int, "value": "float64"})
@@ -64,7 +63,7 @@ def verdicts(tests: pd.DataFrame, level: float) -> pd.DataFrame:
 
 
 class ClaimVerdict(TypedDict):
-    """What the tests of a claim say: see :func:`claim_verdict`."""
+    """Verdict on a claim: see :func:`claim_verdict`."""
 
     verdict: str
     present: int
@@ -76,19 +75,19 @@ class ClaimVerdict(TypedDict):
 def claim_verdict(tests: pd.DataFrame, n_settings: int, at_least: int) -> ClaimVerdict:
     """Verdict on a claim from the tests of one protocol and checkpoint.
 
-    A setting is confirmed if its cell beats all its rivals, and not if it loses to one; a missing number leaves it
-    open. The claim is confirmed if ``at_least`` settings are, not confirmed if that has become impossible, else the
-    data cannot tell.
+    A setting is confirmed if its cell is better than all its rivals, refuted if it is worse than one, and open with
+    missing numbers. The claim is confirmed if ``at_least`` settings are, not confirmed if that is impossible, else
+    ``cannot tell``.
 
     Parameters
     ----------
     tests : rows of :func:`claim_tests`, with the column ``n_rivals`` of their setting.
-    n_settings : settings of the claim, with or without numbers.
+    n_settings : number of settings of the claim, with or without numbers.
 
     Returns
     -------
-    verdict; present, confirmed, refuted: numbers of settings; seeds_needed: the largest of the open tests (inf where
-    more than 10,000, NaN where nothing open has a spread over seeds).
+    verdict; present, confirmed, refuted: numbers of settings; seeds_needed: maximum over open tests (inf for more than
+    10,000, NaN if no open test has a variance over seeds).
     """
     marked = tests.assign(won=tests["verdict"] == CONFIRMED, lost=tests["verdict"] == REFUTED)
     settings = marked.groupby("setting").agg(
@@ -107,23 +106,23 @@ def claim_verdict(tests: pd.DataFrame, n_settings: int, at_least: int) -> ClaimV
 
 
 def seeds_needed(gain: ArrayLike, std: ArrayLike, alpha: float, power: float = POWER) -> NDArray[np.float64]:
-    """Smallest number of seeds at which a paired t-test would find a mean difference.
+    """Smallest number of seeds at which a paired t-test would detect a mean difference.
 
     ``n >= (t_{1 - alpha / 2} + t_power)^2 (std / gain)^2`` with n - 1 degrees of freedom, the usual approximation of
     the power of the t-test, at least 2.
 
     Parameters
     ----------
-    gain, std : mean difference and its deviation over seeds (ddof 1).
-    alpha, power : two-sided level of the test; chance to find the difference.
+    gain, std : mean difference and its standard deviation over seeds (ddof 1).
+    alpha, power : two-sided significance level; probability to detect the difference.
 
     Returns
     -------
-    Number of seeds; inf above 10,000 or for no difference, NaN where there is no deviation to go by.
+    Number of seeds; inf above 10,000 or without a difference, NaN without a standard deviation.
     """
     n = np.arange(2, MOST_SEEDS + 1)
     quantiles = special.stdtrit(n - 1, 1 - alpha / 2) + special.stdtrit(n - 1, power)
-    reach = n / quantiles**2  # rises with n
+    reach = n / quantiles**2  # increases with n
     gain, std = np.asarray(gain, dtype=np.float64), np.asarray(std, dtype=np.float64)
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = np.where(std == 0, 0.0, (std / gain) ** 2)

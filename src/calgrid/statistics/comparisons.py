@@ -1,4 +1,4 @@
-"""Questions that a study asks of two methods, answered by paired tests over seeds."""
+"""Questions of a study about two methods, answered by paired tests over seeds."""
 
 from collections.abc import Mapping, Sequence
 
@@ -20,41 +20,41 @@ from calgrid.statistics.summary import FAMILY
 from calgrid.storage.schema import NUMBER_KEY
 
 QUESTION = ("question", "method", "against")
-#: what both methods of a comparison have in common
+#: columns that both methods of a comparison share
 SHARED = tuple(key for key in NUMBER_KEY if key != "method")
-#: differences that rounding leaves between runs that compute the same; one of 10,000 test images weighs 1e-4
+#: differences due to rounding between equal runs; one of 10,000 test images counts 1e-4
 NEGLIGIBLE = 1e-5
 
 
 def compare(metrics: pd.DataFrame, comparisons: Sequence[Mapping[str, str]], level: float = 0.95) -> pd.DataFrame:
-    """Paired difference of two methods for each question, and what may be said about it.
+    """Paired difference of two methods for each question, with test and verdict.
 
-    Calibrator seeds are averaged within a run first. A question is answered wherever both methods share a seed: for
-    each protocol, data set, backbone, checkpoint, calibrator, split, shift and metric.
+    Calibrator seeds are averaged within a run first. A question is answered for each protocol, data set, backbone,
+    checkpoint, calibrator, split, shift and metric in which both methods share a seed.
 
     Parameters
     ----------
     metrics : tidy metrics frame, see :func:`calgrid.statistics.summarise`.
     comparisons : questions, each {"question": text, "method": id, "against": id}.
-    level : nominal coverage of the intervals, in (0, 1); 1 - level is the level of the tests.
+    level : nominal coverage of the intervals, in (0, 1); 1 - level is the significance level.
 
     Returns
     -------
-    Frame with the columns question, method, against, then what both share, in the order of ``comparisons``, and
-    n_seeds : seeds that both have;
+    Frame with the columns question, method, against, then the shared columns, in the order of ``comparisons``, and
+    n_seeds : number of common seeds;
     difference : mean over them of method - against;
-    std : deviation of the difference over seeds (ddof 1), the noise that it must be seen through;
+    std : standard deviation of the difference over seeds (ddof 1);
     ci_low, ci_high : Student t interval of the mean difference; NaN for one seed;
     p_value : paired t-test, as in :func:`calgrid.statistics.summarise`;
     p_holm : after Holm over all questions of the same metric and calibrator in one setting;
-    verdict : ``lower`` or ``higher`` where p_holm < 1 - level, else ``no difference found``; ``equal`` where mean and
-        deviation of the difference are below 1e-5, whatever the test says; ``not testable`` with fewer than two seeds
-        or a difference without variance. On what a verdict is about, and on calibration errors, see
+    verdict : ``lower`` or ``higher`` if p_holm < 1 - level, else ``no difference found``; ``equal`` if mean and
+        standard deviation of the difference are below 1e-5; ``not testable`` with fewer than two seeds
+        or a difference without variance. For the scope of verdicts, and for calibration errors, see
         :func:`calgrid.statistics.summarise`.
 
     Raises
     ------
-    DataError : as in :func:`calgrid.statistics.summarise`. ConfigError : for a ``level`` outside (0, 1).
+    DataError : as in :func:`calgrid.statistics.summarise`. ConfigError : ``level`` outside (0, 1).
     """
     check_level(level)
     runs = reaches(average_fit_seeds(check_metrics(metrics)))[[*NUMBER_KEY, "seed", "value", "below", "above"]]
@@ -73,7 +73,7 @@ def compare(metrics: pd.DataFrame, comparisons: Sequence[Mapping[str, str]], lev
 
 
 def _pairs(runs: pd.DataFrame, asked: Mapping[str, str]) -> pd.DataFrame:
-    """Values of both methods at the seeds that they share."""
+    """Values of both methods at common seeds."""
     method, against = (runs[runs["method"] == asked[role]] for role in ("method", "against"))
     return method.merge(against.drop(columns="method"), on=[*SHARED, "seed"], suffixes=("", "_against"))
 

@@ -1,4 +1,4 @@
-"""What a critical-difference diagram shows: mean ranks, and which of them the settings cannot tell apart."""
+"""Critical-difference diagrams: mean ranks, and groups without significant differences."""
 
 from dataclasses import dataclass
 
@@ -14,10 +14,10 @@ class CriticalDifference:
     Attributes
     ----------
     mean_ranks : by method, ascending: the best first.
-    cd : critical difference at ``alpha``; mean ranks that lie at least this far apart differ.
-    groups : the bars of the diagram, each the methods (best first) of a longest run whose mean ranks span less than
+    cd : critical difference at ``alpha``; mean ranks differ significantly if they are at least this far apart.
+    groups : the bars of the diagram: each has the methods (best first) of a maximal run of mean ranks within less than
         ``cd``; a method that differs from all others is in none.
-    friedman : test that all methods have the same mean rank; unless it rejects, the bars mean little.
+    friedman : test that all methods have the same mean rank; interpret the bars only if it rejects.
     alpha : level of ``cd``.
     """
 
@@ -41,7 +41,7 @@ def critical_difference(
 
     Raises
     ------
-    DataError : with fewer than two settings or methods left. ConfigError : as in
+    DataError : fewer than two settings or methods remain. ConfigError : as in
         :func:`calgrid.statistics.setting_ranks`, or for ``alpha``.
 
     Source: Demšar, JMLR 2006, sections 3.2.2 and 3.2.4.
@@ -54,7 +54,7 @@ def critical_difference(
 
 
 def _bars(means: pd.Series, cd: float) -> tuple[tuple[str, ...], ...]:
-    """Longest runs of sorted means that span less than ``cd``, without runs of one and runs within another."""
+    """Maximal runs of at least two sorted means within less than ``cd``."""
     ends = means.to_numpy().searchsorted(means.to_numpy() + cd, side="left")
     bars, reached = [], 0
     for start, end in enumerate(ends.tolist()):

@@ -1,22 +1,22 @@
-"""Claims about calibrators of one network: tests on test samples and seeds of the calibrator, not of training.
+"""Claims about calibrators of one network: tests over test samples and calibrator seeds, not over trainings.
 
-Two calibrators of one network are compared on the same test samples. What could have come out otherwise is which
-samples were drawn, and where the fit of a calibrator with random numbers ended. The deviation of a difference is
+Two calibrators of one network are compared on the same test samples. The sources of variance are the sampling of test
+samples and the random fit of a calibrator. The standard deviation of a difference is
 
 ``std^2 = std_test^2 + s_a^2 / n_a + s_b^2 / n_b``
 
-with std_test the deviation of the difference over resamples of the test samples that both share (of the means over the
-seeds of each), and s the deviations over seeds; a calibrator with one seed adds nothing. The test is that of a normal
-difference. A test over the seeds of the calibrator alone would call differences certain that another test set undoes:
-``smart`` varies by 0.02 points of ECE over its seeds on CIFAR-10, and by 0.2 over test sets of 10,000 images.
+with std_test the standard deviation over common resamples of the test samples (of means over seeds), and s the standard
+deviations over seeds, 0 for one seed. The test assumes a normal difference. A test over calibrator seeds alone would
+overstate significance: ``smart`` varies by 0.02 points of ECE over its seeds on CIFAR-10, and by 0.2 over test sets of
+10,000 images.
 
-Where each seed also draws anew which samples fit and which are scored (``fit_on`` = ``same_shift``), the seeds are
-repeated random splits. Their scored parts overlap, so that a plain t-test finds far too much. Used is the corrected
-resampled t-test of Nadeau and Bengio (Machine Learning 52, 2003): of J differences with deviation s,
+If each seed also draws a new split into fitted and scored samples (``fit_on`` = ``same_shift``), the seeds are repeated
+random splits with overlapping scored parts, for which a plain t-test has too many false positives. Then the corrected
+resampled t-test of Nadeau and Bengio (Machine Learning 52, 2003) is used: for J differences with standard deviation s,
 
 ``std^2 = (1 / J + n_scored / n_fit) s^2`` with J - 1 degrees of freedom.
 
-Neither says anything of another training, the first nothing of other samples to fit on.
+Neither test covers other trainings; the first does not cover other samples to fit on.
 """
 
 import math
@@ -47,24 +47,23 @@ def fitted_claim_tests(
 
     Parameters
     ----------
-    fits : values of cells in seeds of the calibrator (:func:`calgrid.statistics.cell_runs` over ``fit_seed``).
-    pairs : columns setting, cell, rival, and lower_is_better, one row a comparison.
-    draws : columns protocol, checkpoint, cell and draws, the values (R,) of the cell's mean over seeds in each resample
-        of the test samples; the same resamples for all cells of a network and set. Cells without any are not tested.
-    ratios : for cells whose seeds draw the scored samples anew, how many are scored for each one that fits.
+    fits : values of cells for calibrator seeds (:func:`calgrid.statistics.cell_runs` over ``fit_seed``).
+    pairs : columns setting, cell, rival, and lower_is_better, one row per comparison.
+    draws : columns protocol, checkpoint, cell and draws: values (R,) of the cell's mean over seeds in each resample
+        of the test samples, paired over all cells of a network and set. Cells without draws are not tested.
+    ratios : for cells with random splits, number of scored samples per fitted sample.
     margin, level : as in :func:`calgrid.statistics.claim_tests`.
 
     Returns
     -------
     One row for each protocol and checkpoint that has both cells of a pair, with the columns of
-    :func:`calgrid.statistics.claim_tests` (``std`` is that of the gain, not over seeds; ``n_seeds`` the larger number
-    of the two; ``seeds_needed`` is NaN, for other seeds would not do), and std_test, std_fit: its two parts, NaN where
-    the seeds are random splits. p_value is NaN without resamples; where nothing varies it is 1 for a gain of zero, else
-    0: no resample tells the two apart.
+    :func:`calgrid.statistics.claim_tests` (``std`` is that of the gain, not over seeds; ``n_seeds`` the larger of both
+    numbers; ``seeds_needed`` is NaN, because more seeds do not help), and std_test, std_fit: its two parts, NaN
+    for random splits. p_value is NaN without resamples; without variance it is 1 for a gain of zero, else 0.
 
     Raises
     ------
-    ConfigError : for a ``level`` outside (0, 1).
+    ConfigError : ``level`` outside (0, 1).
     """
     check_level(level)
     values = {key: part.set_index("seed")["value"] for key, part in fits.groupby([*SECTION, "cell"])}
@@ -92,7 +91,7 @@ def fitted_claim_tests(
 def _on_samples(
     mine: pd.Series, rival: pd.Series, drawn: Floats | None, against: Floats | None, sign: float, margin: float
 ) -> dict[str, float]:
-    """Test by resamples of the test samples and the deviation over seeds of the calibrators."""
+    """Test with the variance over test samples and calibrator seeds."""
     gain = sign * (mine.mean() - rival.mean()) + margin
     fit = sum(float(each.var(ddof=1)) / len(each) for each in (mine, rival) if len(each) > 1)
     test = math.nan
@@ -106,7 +105,7 @@ def _on_samples(
 
 
 def _on_splits(gains: pd.Series, ratio: float) -> dict[str, float]:
-    """Corrected resampled t-test of gains (J,) in random splits."""
+    """Corrected resampled t-test of gains (J,) on random splits."""
     count = len(gains)
     std = float(gains.std(ddof=1)) * math.sqrt(1 / max(count, 1) + ratio)
     gain = float(gains.mean())
@@ -117,6 +116,6 @@ def _on_splits(gains: pd.Series, ratio: float) -> dict[str, float]:
 def _p_value(gain: float, std: float, size: float, two_sided: Callable[[float], float]) -> float:
     if math.isnan(std) or math.isnan(gain):
         return math.nan
-    if std <= ROUNDING * size:  # nothing but rounding varies
+    if std <= ROUNDING * size:  # only rounding
         return 1.0 if abs(gain) <= ROUNDING * size else 0.0
     return float(two_sided(abs(gain) / std))

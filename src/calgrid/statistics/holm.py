@@ -1,4 +1,4 @@
-"""Correction of p-values for several comparisons."""
+"""Correction of p-values for multiple comparisons."""
 
 import numpy as np
 import pandas as pd
@@ -12,7 +12,7 @@ def holm(p_values: ArrayLike, groups: ArrayLike | None = None) -> NDArray[np.flo
 
     Parameters
     ----------
-    p_values : (n,) in [0, 1]; NaN is a comparison that was not made: it stays NaN and does not count in m.
+    p_values : (n,) in [0, 1]; NaN is a missing comparison: it stays NaN and does not count in m.
     groups : label (n,) of the family of each comparison; one family by default.
 
     Raises

@@ -1,4 +1,4 @@
-"""What a calibrator may read of a logit vector, and the temperature that gives the vector a fixed confidence."""
+"""Indicators of logit vectors, and the temperature that gives a vector a fixed confidence."""
 
 import numpy as np
 import pandas as pd
@@ -7,19 +7,19 @@ from numpy.typing import NDArray
 from calgrid.calibrators._indicators import margin, max_minus_mean
 
 Floats = NDArray[np.float64]
-#: the confidence for which temperatures are solved
+#: the fixed confidence
 CONFIDENCE = 0.8
-#: temperatures between which a solution is looked for, as powers of ten, and halvings of that interval
+#: search interval of temperatures, as powers of ten, and number of bisections
 POWERS, HALVINGS = (-6.0, 6.0), 60
 
 
 def margins(logits: Floats) -> Floats:
-    """Largest minus second largest logit (N,) of logits (N, K); inf where only one class is possible."""
+    """Largest minus second largest logit (N,) of logits (N, K); inf if only one class is possible."""
     return margin(logits - logits.max(axis=1, keepdims=True))[0]
 
 
 def indicators(logits: Floats) -> pd.DataFrame:
-    """Margin, largest logit, largest minus mean logit, and solved temperature of logits (N, K), one row each."""
+    """Margin, largest logit, largest minus mean logit, and solved temperature of logits (N, K), one row per sample."""
     largest = logits.max(axis=1)
     below = logits - largest[:, None]
     return pd.DataFrame(
@@ -35,8 +35,8 @@ def indicators(logits: Floats) -> pd.DataFrame:
 def solved_temperature(logits: Floats, confidence: float) -> Floats:
     """Temperature (N,) at which ``softmax(z / T)`` of logits (N, K) has its largest entry at ``confidence``.
 
-    The largest entry falls from 1 to 1/K as T rises, so that the solution is unique: it is found by bisection of log T
-    to 1 part in 10^15. NaN where there is none: two largest logits, or a confidence of 1/K or less.
+    The largest entry decreases from 1 to 1/K in T, so the solution is unique; bisection of log T finds it to a relative
+    error of 1e-15. NaN without a solution: tied largest logits, or a confidence of at most 1/K.
     """
     below = logits - logits.max(axis=1, keepdims=True)
     low, high = (np.full(len(logits), power) for power in POWERS)

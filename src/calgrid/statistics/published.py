@@ -1,4 +1,4 @@
-"""Numbers that papers printed: in the units of the metrics, and matched to the rows of a summary."""
+"""Published numbers: converted to the units of the metrics, and matched to the rows of a summary."""
 
 import pandas as pd
 
@@ -6,7 +6,7 @@ from calgrid.conventions import PUBLISHED_COLUMNS, PUBLISHED_UNITS
 from calgrid.errors import DataError
 from calgrid.statistics._checks import check_columns
 
-#: note of a deviation that is printed with a percent sign, of an unknown whole
+#: note of a standard deviation printed in percent of an unknown quantity
 RELATIVE_STD = "std_printed_with_percent_sign"
 _KEYS = ["dataset", "backbone", "method", "calibrator", "metric", "shift"]
 
@@ -16,17 +16,17 @@ def printed_numbers(published: pd.DataFrame) -> pd.DataFrame:
 
     Parameters
     ----------
-    published : ``PUBLISHED_COLUMNS``, perhaps ``std``; as read from CSV files, where an empty cell is missing.
+    published : ``PUBLISHED_COLUMNS``, optionally ``std``; as read from CSV files, where an empty cell is missing.
 
     Returns
     -------
-    The same rows with text in ``table``, ``shift`` and ``suspect`` (why a number is doubted, empty where it is not),
-    whole numbers in ``severity``, and ``value`` and ``std`` converted; ``std`` is missing where a note says that it was
-    printed with a percent sign, because papers do not say of what it is a percentage.
+    The same rows with strings in ``table``, ``shift`` and ``suspect`` (why a number is doubtful, else empty),
+    integers in ``severity``, and converted ``value`` and ``std``; ``std`` is missing if a note says that it was
+    printed with a percent sign, because papers do not define this percentage.
 
     Raises
     ------
-    DataError : if a column is missing or a unit is unknown.
+    DataError : a column is missing or a unit is unknown.
     """
     check_columns(published, PUBLISHED_COLUMNS, "published")
     words = {name: published[name].astype(object).fillna("").astype(str) for name in ("table", "shift", "suspect")}
@@ -41,11 +41,11 @@ def printed_numbers(published: pd.DataFrame) -> pd.DataFrame:
 
 
 def match_published(summary: pd.DataFrame, published: pd.DataFrame) -> pd.DataFrame:
-    """Published value of each row of a summary, in the unit of its metric, with where it was printed.
+    """Published value of each row of a summary, in the unit of its metric, with its source.
 
-    Matched on dataset, backbone, method, calibrator and metric: clean test rows with numbers about the test set,
-    out-of-distribution rows with those about the same set. Of several numbers the first by paper and table counts,
-    those marked ``suspect`` last.
+    Matched on dataset, backbone, method, calibrator and metric: clean test rows with numbers for the test set,
+    out-of-distribution rows with those for the same set. Of several numbers the first by paper and table is used,
+    ``suspect`` ones last.
 
     Parameters
     ----------
@@ -54,8 +54,8 @@ def match_published(summary: pd.DataFrame, published: pd.DataFrame) -> pd.DataFr
 
     Returns
     -------
-    Frame with the index of ``summary`` and the columns ``published`` (NaN where there is none) and
-    ``published_source`` (such as "smart t1"; empty where there is none).
+    Frame with the index of ``summary`` and the columns ``published`` (NaN if none) and
+    ``published_source`` (such as "smart t1"; empty if none).
 
     Raises
     ------
@@ -68,7 +68,7 @@ def match_published(summary: pd.DataFrame, published: pd.DataFrame) -> pd.DataFr
 
 
 def _one_per_cell(published: pd.DataFrame) -> pd.DataFrame:
-    """Keep one number a cell, with the columns _KEYS, value and source."""
+    """Keep one number per cell, with the columns _KEYS, value and source."""
     doubted = published["suspect"] != ""
     rows = published.assign(doubted=doubted, number=pd.to_numeric(published["table"], errors="coerce"))
     rows = rows.sort_values(["doubted", "paper", "number"], kind="stable").drop_duplicates(_KEYS)
@@ -77,7 +77,7 @@ def _one_per_cell(published: pd.DataFrame) -> pd.DataFrame:
 
 
 def _printed_shift(summary: pd.DataFrame) -> pd.Series:
-    """Value of ``shift`` in published rows about the same thing; no such value for rows that nothing matches."""
+    """Corresponding value of ``shift`` in published rows; an unused value for rows without a match."""
     shift = summary["shift"].astype(str)
     clean = (summary["split"] == "test") & (shift == "")
     return shift.where(clean | (summary["split"] == "ood"), "(no published counterpart)")

@@ -1,4 +1,4 @@
-"""Comparison of several methods over several settings by their ranks (Demšar, JMLR 2006)."""
+"""Comparison of methods over settings by ranks (Demšar, JMLR 2006)."""
 
 import importlib
 import math
@@ -20,7 +20,7 @@ Missing = Literal["drop_settings", "drop_methods"]
 
 @dataclass(frozen=True)
 class FriedmanResult:
-    """Friedman's test that all methods have the same mean rank, and Iman and Davenport's sharper form of it."""
+    """Friedman's test that all methods have the same mean rank, and Iman and Davenport's more powerful form."""
 
     chi2: float
     p_value: float
@@ -38,12 +38,12 @@ def setting_ranks(
     Parameters
     ----------
     scores : settings in rows, methods in columns, seeds already averaged (they are not independent settings).
-    missing : what to leave out where a number is missing, for none is ever imputed: its setting or its method.
-    ties : methods that tie share the ``average`` of their ranks, or the smallest (``min``, as in FeDLaS' tables).
+    missing : drop the setting or the method of a missing number; nothing is imputed.
+    ties : tied methods get the ``average`` of their ranks, or the smallest (``min``, as in FeDLaS' tables).
 
     Raises
     ------
-    ConfigError : for an unknown ``missing`` or ``ties``. DataError : if nothing is left.
+    ConfigError : unknown ``missing`` or ``ties``. DataError : nothing is left.
     """
     if missing not in ("drop_settings", "drop_methods") or ties not in ("average", "min"):
         raise ConfigError(f"missing must be 'drop_settings' or 'drop_methods', got {missing!r}; ties {ties!r}.")
@@ -82,7 +82,7 @@ def friedman(ranks: ArrayLike) -> FriedmanResult:
     if not np.allclose(table.sum(axis=1), k * (k + 1) / 2):
         raise DataError(f"ranks must hold in each row the ranks 1 to {k} (ties averaged), as setting_ranks gives them.")
     chi2 = float(12 * n / (k * (k + 1)) * ((table.mean(axis=0) ** 2).sum() - k * (k + 1) ** 2 / 4))
-    room = n * (k - 1) - chi2  # 0 when all settings agree on one order
+    room = n * (k - 1) - chi2  # 0 if all settings have the same order
     f = math.inf if room < 1e-9 else (n - 1) * chi2 / room
     f_p_value = float(special.fdtrc(k - 1, (k - 1) * (n - 1), f)) if math.isfinite(f) else 0.0
     return FriedmanResult(chi2, float(special.chdtrc(k - 1, chi2)), f, f_p_value, n, k)
@@ -91,7 +91,7 @@ def friedman(ranks: ArrayLike) -> FriedmanResult:
 def nemenyi_cd(k: int, n: int, alpha: float = 0.05) -> float:
     """Critical difference of mean ranks, q_alpha sqrt(k (k + 1) / (6 n)), for k methods over n settings.
 
-    It depends on which methods are in the pool: prefer :func:`wilcoxon_holm` against one reference.
+    It depends on the set of methods: prefer :func:`wilcoxon_holm` against one reference.
 
     Raises
     ------
@@ -108,8 +108,8 @@ def nemenyi_cd(k: int, n: int, alpha: float = 0.05) -> float:
 def wilcoxon_holm(scores: pd.DataFrame, reference: str) -> pd.DataFrame:
     """Wilcoxon signed-rank test of each method against the reference over settings, Holm-adjusted.
 
-    Two-sided, zero differences kept in the ranking (Pratt), exact where there are no zeros or ties. A pair is compared
-    over the settings that have both. With n settings no p-value is below 2 / 2^n: 6 are needed for 0.05.
+    Two-sided, zero differences kept in the ranking (Pratt), exact without zeros and ties. A pair is compared over
+    settings with both methods. With n settings no p-value is below 2 / 2^n: 6 are needed for 0.05.
 
     Parameters
     ----------
@@ -117,12 +117,12 @@ def wilcoxon_holm(scores: pd.DataFrame, reference: str) -> pd.DataFrame:
 
     Returns
     -------
-    One row a method other than the reference: n_settings, median_difference (method - reference), statistic, p_value,
-    p_holm; NaN where no setting has both.
+    One row per method other than the reference: n_settings, median_difference (method - reference), statistic, p_value,
+    p_holm; NaN if no setting has both.
 
     Raises
     ------
-    DataError : if ``reference`` is no column.
+    DataError : ``reference`` is no column.
 
     Source: Wilcoxon 1945; Pratt 1959; Benavoli et al., JMLR 2016, for pairwise tests instead of Nemenyi's.
     """
@@ -138,7 +138,7 @@ def wilcoxon_holm(scores: pd.DataFrame, reference: str) -> pd.DataFrame:
 def _signed_rank(differences: pd.Series) -> dict[str, float]:
     statistic, p_value = math.nan, math.nan
     if len(differences):
-        # all methods equal everywhere: no evidence, where the formula would divide 0 by 0
+        # all methods are equal everywhere: no evidence, and the formula would be 0 / 0
         equal = not differences.any()
         statistic, p_value = (0.0, 1.0) if equal else _scipy_stats().wilcoxon(differences, zero_method="pratt")
     return {
@@ -150,5 +150,5 @@ def _signed_rank(differences: pd.Series) -> dict[str, float]:
 
 
 def _scipy_stats() -> ModuleType:
-    """Half of the time to import calgrid's statistics, which every process that aggregates does, would be for this."""
+    """Import SciPy's statistics lazily: it would take half of the import time of calgrid's statistics."""
     return importlib.import_module("scipy.stats")

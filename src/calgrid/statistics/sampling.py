@@ -1,4 +1,4 @@
-"""Methods compared on the same test samples: how much of a difference may be due to them, and how much to the seeds."""
+"""Comparison of methods on the same test samples: variance due to test samples and to seeds."""
 
 import itertools
 import math
@@ -17,7 +17,7 @@ from calgrid.registry import missing
 from calgrid.statistics._paired import check_level, student_reach
 
 Floats = NDArray[np.float64]
-#: what stands in place of a verdict on a metric that has no interval
+#: verdict on a metric without an interval
 NO_VERDICT = "no verdict"
 
 
@@ -38,37 +38,36 @@ def paired_bootstrap(
     seed: int = 0,
     n_bins: int = 15,
 ) -> pd.DataFrame:
-    """Difference of every two methods on the same test samples, with an interval over these and over seeds.
+    """Difference of every pair of methods on the same test samples, with an interval over samples and seeds.
 
-    Every run is scored on the same resamples of the test samples; runs of a method are averaged in each resample.
+    All runs are scored on the same resamples of the test samples; runs of a method are averaged in each resample.
 
     Parameters
     ----------
-    runs : for each method its runs, probabilities (N, K) each, one a seed; run s of one method belongs to run s of the
-        others, so that all have equally many. labels : integers (N,).
-    metrics : identifiers of labelled metrics but ``ece_null``, also of those of plugins.
+    runs : for each method its runs, probabilities (N, K), one per seed; runs at the same position are paired, so all
+        methods have the same number. labels : integers (N,).
+    metrics : identifiers of labelled metrics except ``ece_null``, including plugin metrics.
     n_resamples, level, seed, n_bins : as in :func:`calgrid.metrics.bootstrap`.
 
     Returns
     -------
     One row for each pair of methods and metric: method, against, metric, n_seeds and
-    difference : of the means over seeds, method - against;
-    ci_low, ci_high : interval of the difference; NaN for ``mce``. With one seed it is over test samples, for these very
-        runs. With several it is over test samples and seeds: the reaches of the interval for these runs and of the
-        Student t interval over seeds, squared and added, so that it is never shorter than either;
-    std_test : deviation of the difference over resamples of the test samples (ddof 1);
-    std_seed : deviation over seeds of the difference of one run of each on all test samples (ddof 1; NaN for one
+    difference : difference of the means over seeds, method - against;
+    ci_low, ci_high : interval of the difference; NaN for ``mce``. With one seed it is over test samples, for these
+        runs only. With several it is over test samples and seeds: the root of the summed squares of the half-widths of
+        the interval for these runs and of the Student t interval over seeds;
+    std_test : standard deviation of the difference over resamples of the test samples (ddof 1);
+    std_seed : standard deviation over seeds of the difference of paired runs on all test samples (ddof 1; NaN for one
         seed);
-    verdict : ``lower`` or ``higher`` where the interval excludes 0, else ``tie``; ``no verdict`` without an interval.
+    verdict : ``lower`` or ``higher`` if the interval excludes 0, else ``tie``; ``no verdict`` without an interval.
 
     Raises
     ------
-    DataError : as in :func:`calgrid.metrics.ece`; with fewer than two methods, without a run of one, or with more runs
-        of one than of another. ConfigError : as in :func:`calgrid.metrics.bootstrap`; for an unknown metric or one
-        that ranks nobody.
+    DataError : as in :func:`calgrid.metrics.ece`; fewer than two methods, a method without runs, or different numbers
+        of runs. ConfigError : as in :func:`calgrid.metrics.bootstrap`; unknown metric or one without ranks.
 
-    Source: intervals over test samples, see :mod:`calgrid.metrics.intervals`; adding squares of reaches, Zou and
-    Donner, Statistics in Medicine 2008. What they hold is in ``benchmarks/coverage.md``.
+    Source: intervals over test samples, see :mod:`calgrid.metrics.intervals`; sum of squared half-widths, Zou and
+    Donner, Statistics in Medicine 2008. ``benchmarks/coverage.md`` has their coverage.
     """
     check_level(level)
     _check_runs(runs)
@@ -114,7 +113,7 @@ def _difference(metric: Metric, first: _Scores, second: _Scores, level: float) -
     over_seeds = float(student_reach(std_seed, count, level)) if count > 1 else 0.0
     ends = difference_interval(metric, first.mean, second.mean, ((1 - level) / 2, (1 + level) / 2))
     below, above = (math.hypot(end - difference, over_seeds) for end in ends)
-    # with one seed the ends themselves, which rounding would move
+    # with one seed the exact ends, without rounding
     low, high = (difference - below, difference + above) if over_seeds else ends
     return {
         "n_seeds": count,

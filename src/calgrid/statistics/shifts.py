@@ -7,15 +7,15 @@ from calgrid.statistics._checks import check_columns, refuse_twice
 from calgrid.statistics._number_keys import coded, combined
 from calgrid.storage.schema import INTERVAL, NUMBER_KEY, SEEDS
 
-#: value of the column ``shift`` in rows that are means over corruptions
+#: value of the column ``shift`` in means over corruptions
 MEAN_SHIFT = "mean"
 
 
 def mean_over_shifts(metrics: pd.DataFrame) -> pd.DataFrame:
-    """Mean over the corruptions at each severity, of each metric of each run and calibrator.
+    """Mean over the corruptions at each severity, for each metric, run and calibrator.
 
-    Each corruption is scored on its own and then averaged: pooling the samples of several corruptions before they are
-    binned gives another, smaller error. Only rows of the split ``shift`` with a severity of at least 1 enter.
+    Each corruption is scored separately and then averaged: pooling the samples of several corruptions would give
+    another, smaller error. Only rows of the split ``shift`` with a severity of at least 1 are used.
 
     Parameters
     ----------
@@ -24,7 +24,7 @@ def mean_over_shifts(metrics: pd.DataFrame) -> pd.DataFrame:
     Returns
     -------
     Rows as in ``metrics`` with shift ``mean``, no interval, the total of ``n_samples``, and the columns ``n_shifts``
-    and ``shifts`` (names joined by a comma), so that means over different corruptions are not taken for the same.
+    and ``shifts`` (names joined by a comma), so that means over different corruptions can be distinguished.
 
     Raises
     ------
@@ -39,7 +39,7 @@ def mean_over_shifts(metrics: pd.DataFrame) -> pd.DataFrame:
     refuse_twice(corrupted, pd.Index(combined(list(sizes.values()))).duplicated())
     shift, names = codes["shift"]
     group, _ = pd.factorize(combined([each for name, each in sizes.items() if name != "shift"]), sort=True)
-    # a set of names is a sum of powers of two: joining words in each of many groups takes far longer
+    # a set of names is a sum of powers of two: faster than joining strings in many groups
     powers = np.array([1 << place for place in range(len(names))], dtype=np.int64 if len(names) < 63 else object)
     parts = corrupted[["value", *(name for name in ("n_samples", "fingerprint") if name in corrupted)]]
     grouped = parts.assign(shifts=powers[shift]).groupby(group)
@@ -60,7 +60,7 @@ def mean_over_shifts(metrics: pd.DataFrame) -> pd.DataFrame:
 
 
 def mean_over_severities(means: pd.DataFrame) -> pd.DataFrame:
-    """Mean of the means of :func:`mean_over_shifts` over the severities, as rows of severity -1."""
+    """Means of the rows of :func:`mean_over_shifts` over severities, as rows of severity -1."""
     keys = [*(key for key in NUMBER_KEY if key != "severity"), *SEEDS]
     found = {"value": ("value", "mean"), "n_shifts": ("n_shifts", "max")}
     return means.groupby(keys, as_index=False, observed=True).agg(**found).assign(severity=-1)

@@ -1,4 +1,4 @@
-"""From the tidy metrics of all runs to one row a reported number."""
+"""Summary of the metrics of all runs over seeds."""
 
 import math
 
@@ -14,57 +14,56 @@ from calgrid.statistics.holm import holm
 from calgrid.statistics.published import match_published
 from calgrid.storage.schema import NUMBER_KEY
 
-#: rows of one column of a table: they are ranked among each other
+#: keys of a table column, within which rows are ranked
 RANKED = [key for key in NUMBER_KEY if key not in ("method", "calibrator", "fit_on")]
-#: rows whose differences from the baseline are one family of tests
+#: keys of a family of tests against the baseline
 FAMILY = [*RANKED, "calibrator"]
 
 
 def summarise(
     metrics: pd.DataFrame, baseline_method: str = "ce", published: pd.DataFrame | None = None, level: float = 0.95
 ) -> pd.DataFrame:
-    """Mean, spread, interval, rank and test against the baseline of every number, over seeds.
+    """Mean, standard deviation, interval, rank and test against the baseline of every cell, over seeds.
 
-    Calibrator seeds are averaged within a run first: they are not independent runs. Nothing missing is imputed:
-    ``n_seeds`` says how many runs a row rests on.
+    Calibrator seeds are averaged within a run first: they are not independent runs. Missing values are not imputed;
+    ``n_seeds`` is the number of runs of a row.
 
     Parameters
     ----------
     metrics : tidy frame with the columns protocol, dataset, backbone, method, seed, checkpoint, calibrator, fit_on,
-        fit_seed, split, shift, severity, metric, value, ci_low, ci_high; one row a number.
-    baseline_method : method with which the others are compared, at the same calibrator and all else.
-    published : numbers of papers, see :func:`calgrid.statistics.match_published`.
-    level : nominal coverage of all intervals, in (0, 1): also of the bootstrap intervals in ``metrics``.
+        fit_seed, split, shift, severity, metric, value, ci_low, ci_high.
+    baseline_method : method with which the others are compared, with the same other keys.
+    published : published numbers, see :func:`calgrid.statistics.match_published`.
+    level : nominal coverage of all intervals, in (0, 1), including the bootstrap intervals in ``metrics``.
 
     Returns
     -------
-    Frame with one row for each combination of the columns but seeds, sorted, and
+    Frame with one row for each combination of the key columns without seeds, sorted, and
     mean, std (ddof 1, NaN for one seed), n_seeds;
-    std_fit, n_fits : spread over the seeds of a calibrator that starts from random numbers (ddof 1, mean over run
-        seeds; NaN for one seed), and how many there are;
-    std_test : what the choice of test samples adds to the value of a single run: the deviation whose normal interval is
-        as wide as the bootstrap intervals of the runs (root mean square); NaN where there are none. ``std`` is over
-        seeds on one test set and knows nothing of it;
+    std_fit, n_fits : standard deviation over the seeds of a randomly initialised calibrator (ddof 1, mean over run
+        seeds; NaN for one seed), and their number;
+    std_test : standard deviation of a single run over test samples, from the width of the bootstrap intervals of the
+        runs (root mean square) under normality; NaN without intervals. It is not part of ``std``, which is over seeds
+        on one test set;
     ci_low, ci_high : Student t interval of the mean over seeds, within the bounds of the metric; for one seed the
         bootstrap interval of that run (mean of the limits over calibrator seeds);
     test_low, test_high : bootstrap interval over test samples, mean of the limits over the runs;
     rank : among methods and calibrators of the same table column, 1 = best, ties averaged; NaN for ``ece_null``;
-    diff_vs_baseline : mean difference over the seeds that both have; NaN if none;
+    diff_vs_baseline : mean difference over common seeds; NaN if none;
     p_value : paired t-test over these seeds, 1 if all differences are zero; NaN for the baseline itself, with fewer
         than two seeds, or if all differences are equal but not zero (no variance to test against);
     p_holm : after Holm over the methods with the same calibrator in the same table column;
-    verdict : ``better`` or ``worse`` than the baseline where p_holm < 1 - level, else ``tie``: the data cannot tell.
-        It is about training again, with the same test samples. Calibration errors differ by their bias where nothing
-        else does, so that they tie, whatever p_holm, unless the bootstrap intervals of the runs tell them apart too;
-        empty for the baseline itself, where it has no seed in common, and for metrics that rank nobody;
+    verdict : ``better`` or ``worse`` than the baseline if p_holm < 1 - level, else ``tie`` (not significant). It holds
+        for other trainings with the same test samples. Calibration errors may differ only by their bias, so they tie
+        unless the bootstrap intervals of the runs exclude this too; empty for the baseline itself, without common
+        seeds, and for metrics without ranks;
     verdict_best : the same against the best mean of the table column, after Holm over the column: ``best`` for that row
         itself, ``worse``, or ``tie``;
     published, published_source : see :func:`calgrid.statistics.match_published`.
 
     Raises
     ------
-    DataError : if a column is missing or a number stands twice. ConfigError : for an unknown metric or a ``level``
-        outside (0, 1).
+    DataError : a column is missing or a key is repeated. ConfigError : unknown metric or ``level`` outside (0, 1).
     """
     check_level(level)
     cells, numbers = split_numbers(metrics)
@@ -85,7 +84,7 @@ def _tested(
     losses = _signs(summary) * summary["mean"]  # NaN where the metric ranks nobody
     is_baseline = cells.having("method", baseline_method)
     tests = _tests(runs, _counterparts(cells, is_baseline), len(cells))
-    # no test of the baseline itself, nor one of a family of tests
+    # the baseline itself is not tested
     p_value = tests["p_value"].mask(is_baseline)
     p_holm = holm(p_value, family)
     verdicts = _verdicts(summary, tests, pd.Series(p_holm), alpha)
@@ -107,7 +106,7 @@ def _per_run(numbers: pd.DataFrame) -> pd.DataFrame:
 
 
 def _over_seeds(runs: pd.DataFrame, metric: pd.Series, level: float) -> pd.DataFrame:
-    """Mean, spread and intervals of each cell, one row a cell."""
+    """Mean, standard deviation and intervals of each cell, one row per cell."""
     reach = (runs["ci_high"] - runs["ci_low"]) / (2 * special.ndtri((1 + level) / 2))
     grouped = runs.assign(variance_test=reach**2).groupby("cell")
     summary = grouped.agg(
@@ -131,12 +130,12 @@ def _signs(summary: pd.DataFrame) -> pd.Series:
 
 
 def _sign(metric: str) -> float:
-    """1 where lower is better, -1 where higher is, NaN where the metric ranks nobody."""
+    """1 if lower is better, -1 if higher is better, NaN for metrics without ranks."""
     return {True: 1.0, False: -1.0, None: math.nan}[find_metric(metric, "the column metric").lower_is_better]
 
 
 def _counterparts(cells: NumberKeys, is_baseline: NDArray[np.bool_]) -> Ids:
-    """Cell (n,) of the baseline that is like each cell in all but the method; -1 where there is none."""
+    """Cell (n,) of the baseline with the same other keys as each cell; -1 if there is none."""
     place = cells.ids([key for key in NUMBER_KEY if key != "method"])
     baseline = np.full(len(cells), -1)
     baseline[place[is_baseline]] = np.flatnonzero(is_baseline)
@@ -144,7 +143,7 @@ def _counterparts(cells: NumberKeys, is_baseline: NDArray[np.bool_]) -> Ids:
 
 
 def _tests(runs: pd.DataFrame, against: Ids, n_cells: int) -> pd.DataFrame:
-    """Paired tests of each cell (n_cells rows) with another, ``against``, over the seeds that both have."""
+    """Paired tests of each cell (n_cells rows) with the cell ``against``, over common seeds."""
     cell, run = runs["cell"].to_numpy(), runs["run"].to_numpy()
     n_runs = int(run.max(initial=0)) + 1
     found = pd.Index(cell * n_runs + run).get_indexer(against[cell] * n_runs + run)
@@ -155,7 +154,7 @@ def _tests(runs: pd.DataFrame, against: Ids, n_cells: int) -> pd.DataFrame:
 
 
 def _verdicts(summary: pd.DataFrame, tests: pd.DataFrame, p_holm: pd.Series, alpha: float) -> np.ndarray:
-    """``better``, ``worse`` or ``tie`` by what the difference is and whether it is told from zero; empty without."""
+    """``better``, ``worse`` or ``tie`` by sign and significance of the difference; empty without a difference."""
     loss = _signs(summary) * tests["difference"]
     found = (p_holm < alpha) & beyond_bias(tests, summary["metric"])
     rules = {"": loss.isna(), "better": found & (loss < 0), "worse": found & (loss > 0)}

@@ -1,4 +1,4 @@
-"""Cells of a table: each a number of some runs, or a mean of numbers over several places, with its interval."""
+"""Cells of paper tables: a metric of some runs, or a mean over several places, with its interval."""
 
 from typing import Literal
 
@@ -8,7 +8,7 @@ from calgrid.statistics._checks import check_metrics
 from calgrid.statistics._paired import check_level, seed_interval
 from calgrid.storage.schema import NUMBER_KEY, SEEDS
 
-#: runs of one protocol and checkpoint stand in one table
+#: keys of a table: runs of one protocol and checkpoint
 SECTION = ("protocol", "checkpoint")
 #: coordinates of a place; the split follows from the shift
 AXES = ("dataset", "backbone", "method", "calibrator", "fit_on", "shift", "severity", "metric")
@@ -16,16 +16,15 @@ PER_SEED = ["cell", "metric", *SECTION, "seed"]
 
 
 def cell_runs(metrics: pd.DataFrame, places: pd.DataFrame, over: Literal["seed", "fit_seed"] = "seed") -> pd.DataFrame:
-    """Value of each cell in each run seed, or in each seed of the calibrator.
+    """Value of each cell for each run seed, or for each calibrator seed.
 
-    Seeds of the other kind are averaged first, then the places of a cell; a seed counts only where all places are
-    there.
+    Seeds of the other kind are averaged first, then the places of a cell; seeds with missing places are dropped.
 
     Parameters
     ----------
-    metrics : tidy metrics frame, see :func:`calgrid.statistics.summarise`; rows of the split ``val`` are left out.
-    places : one row a place, with the columns ``AXES`` and ``cell``, a number that places of one cell share.
-    over : column whose values are the seeds of the result.
+    metrics : tidy metrics frame, see :func:`calgrid.statistics.summarise`; rows of the split ``val`` are ignored.
+    places : one row per place, with the columns ``AXES`` and ``cell``, the index of its cell.
+    over : column of the seeds of the result.
 
     Returns
     -------
@@ -37,7 +36,7 @@ def cell_runs(metrics: pd.DataFrame, places: pd.DataFrame, over: Literal["seed",
     """
     wanted = {axis: set(places[axis]) for axis in ("dataset", "method", "metric")}
     rows = metrics[metrics["split"] != "val"]
-    for axis, values in wanted.items():  # a large frame becomes a small one before it is checked and copied
+    for axis, values in wanted.items():  # reduce a large frame before it is validated and copied
         rows = rows[rows[axis].isin(values)]
     frame = check_metrics(rows)[[*NUMBER_KEY, *SEEDS, "value", "ci_low", "ci_high"]].dropna(subset="value")
     if over == "fit_seed":
