@@ -1,7 +1,7 @@
 """Facts, hyper-parameters and ranges of a component, read from its file without importing it.
 
 Hyper-parameters are the keyword-only arguments of ``__init__``, with their defaults and annotations; ``limits`` of
-``@register`` has their ranges. A class without ``__init__`` inherits those of its base; ``**options`` adds the other ones
+``@register`` has their ranges. A class without ``__init__`` inherits those of its base; ``**options`` adds the others
 of the base. A metric is a function without hyper-parameters.
 """
 

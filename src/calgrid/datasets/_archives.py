@@ -1,4 +1,4 @@
-"""Archives and pickles of published data sets, read without trusting them.
+"""Safe reading of archives and pickles of published data sets.
 
 Nothing is ever extracted: the members that are needed are read by their exact names, so no path in an archive can reach
 outside a folder. :func:`each_member` takes them in the archive's order, whatever its compression; a member must be a
@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from calgrid.errors import DataError
 from calgrid.storage.sources import files_below
 
-#: what the pickled NumPy arrays of the CIFAR archives are made of, under NumPy's old name and its new one
+#: globals in the pickled NumPy arrays of the CIFAR archives, with NumPy's old and new module names
 ALLOWED = frozenset(
     {
         ("numpy.core.multiarray", "_reconstruct"),
@@ -35,9 +35,9 @@ ALLOWED = frozenset(
 )
 
 
-#: most bytes of a list of pictures, labels or classes
+#: maximum bytes of a list of images, labels or classes
 LIST_LIMIT = 10_000_000
-#: what reading a damaged archive raises; a zip file asks for a password by RuntimeError
+#: errors of reading a damaged archive; an encrypted zip file raises RuntimeError
 DAMAGED = (tarfile.TarError, zipfile.BadZipFile, zlib.error, OSError, EOFError, RuntimeError)
 
 
@@ -47,14 +47,14 @@ def read_members(archive: Path, limits: Mapping[str, int]) -> dict[str, bytes]:
 
 
 def each_member(archive: Path, limits: Mapping[str, int]) -> Iterator[tuple[str, bytes]]:
-    """Read members of a zip archive, or a tar archive, compressed or not, one by one in the archive's order.
+    """Read members of a zip or (compressed) tar archive in the archive's order.
 
     Raises DataError: the archive is damaged, or a member is missing, twice there, no regular file or too large.
 
     Parameters
     ----------
-    archive : file, or the folder that it was unpacked to, with whose name the names of its members begin.
-    limits : exact name of a member (without a leading ``./``) -> most bytes that it may have.
+    archive : file, or its unpacked folder, with whose name the names of members begin.
+    limits : exact name of a member (without a leading ``./``) -> maximum bytes.
 
     Yields
     ------
@@ -75,7 +75,7 @@ def each_member(archive: Path, limits: Mapping[str, int]) -> Iterator[tuple[str,
         raise DataError(f"The archive {archive} has no member '{missing[0]}': replace it.")
 
 
-#: name of a member, its size (None: no regular file), and what reads it
+#: name of a member, its size (None: no regular file), and a function that reads it
 Found = tuple[str, int | None, Callable[[], bytes]]
 
 
@@ -208,7 +208,7 @@ def _map_file(path: Path) -> NDArray[Any]:
 
 
 def _mapped(file: BinaryIO, start: int, size: int, where: str) -> NDArray[Any]:
-    """Map the array of a ``.npy`` file that takes ``size`` bytes of another file from ``start`` on."""
+    """Memory-map the array of a ``.npy`` file at bytes ``start`` to ``start + size`` of another file."""
     file.seek(start)
     try:
         version = np.lib.format.read_magic(file)
@@ -232,18 +232,18 @@ class _ArrayUnpickler(pickle.Unpickler):
 
 
 def _reconstruct(subtype: type, shape: tuple[int, ...], code: bytes | str) -> np.ndarray:
-    """Return the empty array that a pickle then fills; always a plain one."""
+    """Return the empty plain array that a pickle then fills."""
     return np.ndarray.__new__(np.ndarray, (0,), np.int8)
 
 
 def unpickle_arrays(stream: BinaryIO, where: str) -> dict[str, Any]:
-    """Unpickle a dictionary of plain values and NumPy arrays, as Python 2 wrote it; nothing else is run.
+    """Unpickle a Python 2 dictionary of plain values and NumPy arrays, without running other code.
 
     Raises DataError: the pickle is damaged, holds something else, or asks for anything but arrays.
     """
     try:
         value = _ArrayUnpickler(stream, encoding="latin1").load()
-    except Exception as error:  # a hostile pickle can make the unpickler raise anything
+    except Exception as error:  # a malicious pickle can raise any error
         raise DataError(f"{where} is no pickle of plain arrays ({error}): replace the archive.") from None
     if not isinstance(value, dict):
         raise DataError(f"{where} holds no dictionary: replace the archive.")

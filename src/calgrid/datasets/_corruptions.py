@@ -1,8 +1,7 @@
-"""Corruptions of images, after Hendrycks and Dietterich (ICLR 2019), for pictures of a few pixels.
+"""Corruptions of small images, after Hendrycks and Dietterich (ICLR 2019).
 
 Each function maps images ``(N, ..., H, W)`` in [0, 1], one strength and a generator to images of the same shape, not
-yet clipped to [0, 1]. Names and mechanisms are those of CIFAR-10-C; strengths depend on the size of the images, so
-they are given by the caller.
+clipped to [0, 1]. Names and methods are those of CIFAR-10-C; the caller sets strengths, which depend on the image size.
 """
 
 import io
@@ -27,12 +26,12 @@ def gaussian_noise(images: Images, scale: float, rng: np.random.Generator) -> Im
 
 
 def shot_noise(images: Images, photons: float, rng: np.random.Generator) -> Images:
-    """Count photons: Poisson, with a mean of ``photons`` at white."""
+    """Poisson noise with a mean of ``photons`` counts at white."""
     return rng.poisson(images * photons) / photons
 
 
 def impulse_noise(images: Images, share: float, rng: np.random.Generator) -> Images:
-    """Set a ``share`` of the values to 0 or 1 with equal chance (salt and pepper)."""
+    """Set a fraction ``share`` of the values to 0 or 1 with equal probability (salt and pepper)."""
     draw = rng.random(images.shape)
     return np.where(draw < share, np.where(draw < share / 2, 0.0, 1.0), images)
 
@@ -43,12 +42,12 @@ def gaussian_blur(images: Images, sigma: float, rng: np.random.Generator) -> Ima
 
 
 def brightness(images: Images, amount: float, rng: np.random.Generator) -> Images:
-    """Add ``amount`` to every value; what exceeds 1 is lost."""
+    """Add ``amount`` to every value; values above 1 are clipped later."""
     return images + amount
 
 
 def contrast(images: Images, factor: float, rng: np.random.Generator) -> Images:
-    """Shrink the distance of each value to the mean of its image and channel by ``factor``."""
+    """Multiply the distance of each value to the mean of its image and channel by ``factor``."""
     mean = images.mean(axis=(-2, -1), keepdims=True)
     return (images - mean) * factor + mean
 
@@ -66,7 +65,7 @@ def elastic_transform(images: Images, strength: float, rng: np.random.Generator)
 
 
 def pixelate(images: Images, factor: float, rng: np.random.Generator) -> Images:
-    """Shrink each image to ``factor`` of its side by averaging, and enlarge it by repeating pixels."""
+    """Downsample each image to ``factor`` of its side by averaging, and upsample it by repeating pixels."""
     height, width = images.shape[-2:]
     small = (round(width * factor), round(height * factor))
 
@@ -87,7 +86,7 @@ def jpeg_compression(images: Images, quality: float, rng: np.random.Generator) -
 
 
 def _each_picture(images: Images, change: Callable[[Image.Image], Image.Image]) -> Images:
-    """Apply a change to colour images ``(N, 3, H, W)`` or grey ones ``(N, H, W)``, one by one, as 8-bit pictures."""
+    """Apply a function to colour images ``(N, 3, H, W)`` or grey ones ``(N, H, W)``, one by one, in 8 bits."""
     last = np.rint(255 * images).astype(np.uint8)
     last = np.moveaxis(last, 1, -1) if images.ndim == 4 else last
     changed = np.stack([np.asarray(change(Image.fromarray(picture))) for picture in last]) / 255.0
@@ -111,7 +110,7 @@ CORRUPTIONS: Mapping[str, Corruption] = {
 
 
 def corrupt(images: NDArray[np.uint8], name: str, severity: int, strength: float) -> NDArray[np.uint8]:
-    """Corrupt images; the same arguments always give the same images.
+    """Corrupt images deterministically.
 
     Returns uint8 of the same shape, rounded and clipped to 0..255. Raises ConfigError: unknown ``name`` or ``severity``
     below 1.
@@ -120,7 +119,7 @@ def corrupt(images: NDArray[np.uint8], name: str, severity: int, strength: float
     ----------
     images : uint8 ``(N, H, W)`` or ``(N, 3, H, W)``.
     name : corruption, a key of ``CORRUPTIONS``.
-    severity : from 1; with ``name`` it seeds the noise, so settings are independent of each other.
+    severity : from 1; name and severity seed the noise, so settings are independent.
     strength : argument of the corruption at this severity.
     """
     if name not in CORRUPTIONS:

@@ -43,10 +43,10 @@ class MarginAttack(Probe):
     1 - p_c, which is 0 in float32 if the softmax is saturated, as for images with the largest margins.
 
     eps* is found by trying ``eps_max / 2^(j / 2)`` for j = ``steps`` - 1 .. 0 in ascending order, and bisecting the
-    bracket before the first change of class ``bisections`` times. Its relative error is below 2^(-1 - bisections); below
-    the smallest tried length its absolute error is that length times 2^-bisections. Changes back within one bracket are
-    missed. An image whose class does not change up to ``eps_max`` is ``censored``: its ``epsilon`` is ``eps_max``, a
-    lower bound.
+    bracket before the first change of class ``bisections`` times. Its relative error is below 2^(-1 - bisections);
+    below the smallest tried length its absolute error is that length times 2^-bisections. Changes back within one
+    bracket are missed. An image whose class does not change up to ``eps_max`` is ``censored``: its ``epsilon`` is
+    ``eps_max``, a lower bound.
 
     The paper does not specify its search, its networks, or whether pixels are clipped.
 

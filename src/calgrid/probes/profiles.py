@@ -15,9 +15,9 @@ QUANTILES = {"q10": 0.1, "q50": 0.5, "q90": 0.9}
 class FeatureProfiles(Probe):
     """Sorted magnitudes of penultimate features, averaged over the easiest, the hardest and all images.
 
-    The profile of an image is its absolute features in descending order, whose sum is the L1 norm of the features. Easy
-    images have the highest label probability (lowest cross-entropy), hard images the lowest; ties by position. The paper
-    shows a few images of MNIST without saying how they were chosen.
+    The profile of an image is its absolute features in descending order, whose sum is the L1 norm of the features.
+    Easy images have the highest label probability (lowest cross-entropy), hard images the lowest; ties by position.
+    The paper shows a few images of MNIST without saying how they were chosen.
 
     Columns: ``group`` (``easy``, ``hard``, ``all``), ``rank`` (1 is the largest feature), ``mean``, ``q10``, ``q50``,
     ``q90`` of the magnitude over the group's images, and constant in a group ``images``, ``l1`` (mean L1 norm),

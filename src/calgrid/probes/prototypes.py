@@ -22,8 +22,8 @@ class PrototypeAngles(Probe):
     the new head), if there is one. The paper does not define its prototypes. Retraining a head on frozen features does
     not change ``features``.
 
-    ``angle`` is the angle between the vectors, ``angle_centred`` the angle after subtracting the mean of all prototypes.
-    In a simplex, with all classes equally far apart, the centred angles are arccos(-1 / (K - 1)): 96.4 degrees for ten
+    ``angle`` is the angle between the vectors, ``angle_centred`` that after subtracting the mean of all prototypes. In
+    a simplex, with all classes equally far apart, the centred angles are arccos(-1 / (K - 1)): 96.4 degrees for ten
     classes.
 
     Columns: ``of``, ``class_a``, ``class_b`` (each pair once, a < b), ``angle``, ``angle_centred`` in degrees, NaN

@@ -1,4 +1,4 @@
-"""Training procedures by identifier: how a method uses the one training loop.
+"""Training procedures by identifier.
 
 ``calgrid new procedure my_procedure`` writes a new one, ``procedures/my_procedure.py``, and its test. It overrides
 some hooks of :class:`Procedure`.
@@ -18,11 +18,11 @@ __getattr__, __dir__ = lazy_names(__name__, dict.fromkeys(("Procedure", "Trainin
 
 
 def build_procedure(id: str, dataset: str | None = None, backbone: str | None = None, **overrides: Any) -> "Procedure":
-    """Build a procedure with the defaults of ``dataset`` and ``backbone``, changed by ``overrides``.
+    """Return a procedure with the defaults of ``dataset`` and ``backbone``, changed by ``overrides``.
 
     Raises
     ------
-    ConfigError : unknown ``id`` or hyper-parameter, or a value of the wrong type.
+    ConfigError : unknown ``id`` or hyper-parameter, or invalid value.
     """
     options = spec("procedure", id).resolve(overrides, dataset, backbone)
     return load("procedure", id)(**options)

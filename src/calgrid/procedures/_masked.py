@@ -1,4 +1,4 @@
-"""Linear layers of which only a random part of the weights takes part, a new part each epoch."""
+"""Linear layers with a random binary mask on the weights, new in each epoch."""
 
 from typing import Literal
 
@@ -10,16 +10,16 @@ EvalMask = Literal["last", "none", "expect"]
 
 
 class MaskedLinear(nn.Linear):
-    """``z = (M * W) x + b`` with a binary mask M that :meth:`mask_weights` sets; nothing is divided by the rate.
+    """``z = (M * W) x + b`` with a binary mask M of :meth:`mask_weights`, without rescaling.
 
-    What the mask takes out is moved from ``weight`` to the buffer ``resting``, so ``weight`` is the folded layer, and
-    weight decay has nothing to act on there: the two always add up to the stored W, without rounding.
+    Masked weights are moved from ``weight`` to the buffer ``resting``, so that weight decay does not affect them;
+    ``weight + resting`` is exactly the stored W.
 
     Parameters
     ----------
     straight_through : give masked weights the gradient of the effective weights, dL / d(M * W), instead of none; they
-        then stay in ``weight``, because they move.
-    eval_mask : evaluate with the last mask, with the stored weights, or with their expectation under the rate.
+        then stay in ``weight`` and are updated.
+    eval_mask : evaluate with the last mask, with the stored weights, or with their expectation.
     """
 
     mask: torch.Tensor
@@ -42,9 +42,8 @@ class MaskedLinear(nn.Linear):
 
         Parameters
         ----------
-        mask : (out, in) bool, True where a weight takes part. retention : rate that it was drawn with.
-        keep : whether weights that are masked now come back as they are when a later mask keeps them; else they are
-            set to zero for good.
+        mask : (out, in) bool, True for kept weights. retention : retention rate of the mask.
+        keep : restore masked weights when a later mask keeps them; else set them to zero.
         """
         stored = self.stored()
         self.mask.copy_(mask)
@@ -55,7 +54,7 @@ class MaskedLinear(nn.Linear):
 
     @torch.no_grad()
     def undo_masked_steps(self) -> None:
-        """Take back what momentum did to masked weights in a step; their gradient is zero already."""
+        """Undo the momentum update of masked weights, whose gradient is zero."""
         if not self.straight_through:
             self.weight.masked_fill_(~self.mask, 0.0)
 
@@ -64,13 +63,12 @@ class MaskedLinear(nn.Linear):
         return self.weight + self.resting
 
     def effective(self) -> torch.Tensor:
-        """Weights that the layer uses in its current mode, (out, in)."""
+        """Weights of the layer in its current mode, (out, in)."""
         if not self.training and self.eval_mask != "last":
             stored = self.stored()
             return self.retention * stored if self.eval_mask == "expect" else stored
         masked = self.weight * self.mask
-        # the difference adds exactly zero to kept weights and takes masked ones away exactly; the gradient is that of
-        # the first term alone
+        # exact: adds zero to kept weights and cancels masked ones; only the first term has a gradient
         return self.weight + (masked - self.weight).detach() if self.straight_through else masked
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:

@@ -13,7 +13,7 @@ from calgrid.procedures._mixing import draw_beta, draw_partners, mix, weighted_l
 from calgrid.training.data import Batch
 from calgrid.training.procedure import LossFunction, Procedure
 
-#: pairs of weights drawn at once, and how often, before a margin counts as out of reach
+#: pairs of weights per draw, and maximum number of draws to reach the margin
 DRAWS, ATTEMPTS = 64, 1000
 
 Pair = tuple[Tensor, Tensor]
@@ -32,12 +32,12 @@ def decouple(mixed: Pair, weights: tuple[float, float]) -> Pair:
 class MixupInference(Procedure):
     """Training on the decoupled outputs of two mixtures of each pair, with the pair's own labels.
 
-    ``l1 = max(u, 1 - u)`` and ``l2 = min(v, 1 - v)``, u and v ~ Beta(alpha, alpha), drawn again while
+    ``l1 = max(u, 1 - u)`` and ``l2 = min(v, 1 - v)``, u and v ~ Beta(alpha, alpha), redrawn while
     ``l1 - l2 < margin``, because the noise of the decoupled outputs grows as 1 / (l1 - l2). With a partner j of each
-    sample i, ``L = 1/2 loss(o_i, y_i) + 1/2 loss(o_j, y_j)``. The mixtures go through the network one after the
-    other, as in the official code: BatchNorm sees each on its own.
+    sample i, ``L = 1/2 loss(o_i, y_i) + 1/2 loss(o_j, y_j)``. As in the official code, the mixtures are separate
+    forward passes with separate BatchNorm statistics.
 
-    Subclasses say in which units of the network the pair is decoupled.
+    Subclasses define the units of the network in which the pair is decoupled.
     """
 
     def __init__(self, alpha: float, margin: float) -> None:
@@ -57,7 +57,7 @@ class MixupInference(Procedure):
         return own, weighted_loss(loss, terms, index=batch.index)
 
     def through(self, unit: nn.Module, pair: Pair) -> Pair:
-        """Mix a pair with fresh weights, run both mixtures through a unit, and decouple its outputs."""
+        """Mix a pair with new weights, run both mixtures through a unit, and decouple its outputs."""
         weights = self.draw_weights()
         first, second = (unit(mix(*pair, weight)) for weight in weights)
         return decouple((first, second), weights)

@@ -1,6 +1,6 @@
 """Mixtures of a batch with a permutation of itself: random weights, partners, and losses of several terms.
 
-Everything random is drawn from the global generator of the CPU, so that all devices mix the same pairs.
+All random numbers come from the global CPU generator, so that all devices mix the same pairs.
 """
 
 from collections.abc import Iterable
@@ -16,9 +16,8 @@ from calgrid.training.procedure import LossFunction
 def draw_beta(alpha: float, count: int) -> Tensor:
     """Independent draws (count,) in float64 of Beta(alpha, alpha), alpha > 0.
 
-    With G of Gamma(alpha + 1) and u uniform, ``log G + log(u) / alpha`` is the logarithm of a Gamma(alpha) variable,
-    and two of them give the draw. The plain quotient of Gamma variables is 0 / 0 for an alpha below about 0.01,
-    where both underflow.
+    With G ~ Gamma(alpha + 1) and u uniform, ``log G + log(u) / alpha`` is the logarithm of a Gamma(alpha) variable;
+    two of them give a draw. The plain quotient of Gamma variables underflows to 0 / 0 for alpha below about 0.01.
     """
     shape = (2, count)
     concentration = torch.tensor(alpha + 1.0, dtype=torch.float64)
@@ -43,7 +42,7 @@ def weighted_loss(
     features: Tensor | None = None,
     index: Tensor | None = None,
 ) -> Tensor:
-    """Return ``sum_j w_j loss(z_j, y_j)``; the loss's own terms for the history become the same sums.
+    """Return ``sum_j w_j loss(z_j, y_j)``; the loss's terms for the history are summed alike.
 
     Parameters
     ----------

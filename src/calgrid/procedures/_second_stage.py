@@ -1,4 +1,4 @@
-"""Second stages: frozen features of a trained network under a new head."""
+"""Second stages: a new head on frozen features of a trained network."""
 
 from collections.abc import Iterable, Iterator
 
@@ -10,21 +10,21 @@ from calgrid.errors import StateError
 from calgrid.training.data import Batch, Split
 from calgrid.training.procedure import Procedure, State, Training
 
-#: images of one pass that fills a table of features
+#: batch size of the computation of features
 FEATURE_BATCH = 1024
 
 
 class FrozenFeatures(Network):
-    """A network whose body is frozen: no gradient, and BatchNorm keeps its running statistics.
+    """A network with a frozen body: no gradients, fixed BatchNorm statistics.
 
-    ``requires_grad=False`` alone is not enough: in training mode BatchNorm would use batch statistics and let its
-    buffers drift, so the body stays in evaluation mode always.
+    The body always stays in evaluation mode, because in training mode BatchNorm would use batch statistics and update
+    its buffers even with ``requires_grad=False``.
     """
 
     def __init__(self, body: Backbone, head: nn.Module) -> None:
         super().__init__()
         self.num_features = body.num_features
-        setattr(body, "head", nn.Identity())  # noqa: B010  (the first stage's head is thrown away: no Linear any more)
+        setattr(body, "head", nn.Identity())  # noqa: B010  (replaces the first stage's head, which is no Identity)
         self.body: Backbone = body.requires_grad_(False)
         self.head = head
 
@@ -45,12 +45,12 @@ class FrozenFeatures(Network):
 
 
 class FeatureTable:
-    """Features of a split, computed once, in the place of its images.
+    """Precomputed features of a split, instead of its images.
 
     Parameters
     ----------
-    model : what computes the features; its body must be frozen.
-    split : the images; they are taken as they are, without augmentation.
+    model : network with a frozen body.
+    split : the images, used without augmentation.
     """
 
     def __init__(self, model: FrozenFeatures, split: Split) -> None:
@@ -69,20 +69,20 @@ class FeatureTable:
     def batch(
         self, index: torch.Tensor, crop_padding: int = 0, flip: bool = False, rng: torch.Generator | None = None
     ) -> Batch:
-        """Features of the samples at ``index``; nothing is left to augment."""
+        """Features of the samples at ``index``, without augmentation."""
         return Batch(self._features.new_empty(0), self.labels[index], index, self._features[index])
 
 
 class SecondStage(Procedure[FrozenFeatures]):
-    """A new head on the frozen features of a first stage; subclasses say which head.
+    """A new head on the frozen features of a first stage; subclasses define the head.
 
-    The features of the validation images are computed once, and those of the training images too where the protocol
-    does not augment them: the same numbers in a fraction of the time.
+    Features of the validation images are computed once, and those of the training images too if the protocol has no
+    augmentation: the same results in a fraction of the time.
 
     Parameters
     ----------
-    cached : compute the features of the training images once under any protocol: without the augmentation, so
-        another variant of the method, and a faster one.
+    cached : always compute the features of the training images once, without augmentation: a faster variant of the
+        method.
     """
 
     def __init__(self, *, cached: bool = False) -> None:
@@ -91,15 +91,15 @@ class SecondStage(Procedure[FrozenFeatures]):
         self._augmented = True
 
     def build_head(self, num_features: int, num_classes: int) -> nn.Module:
-        """Return the head to train, freshly drawn: features (N, d) -> logits (N, K)."""
+        """Return the head to train, with random weights: features (N, d) -> logits (N, K)."""
         raise NotImplementedError
 
     def build_model(self, backbone: Backbone, num_classes: int) -> FrozenFeatures:
-        """Freeze the body of ``backbone`` and put the new head on it."""
+        """Freeze the body of ``backbone`` and add the new head."""
         return FrozenFeatures(backbone, self.build_head(backbone.num_features, num_classes))
 
     def load_first_stage(self, model: FrozenFeatures, state: State) -> None:
-        """Take the body's weights and buffers from the first stage.
+        """Load the body's weights and buffers from the first stage.
 
         Raises StateError: the first stage's network is not the one that the body was built as.
         """
@@ -107,11 +107,11 @@ class SecondStage(Procedure[FrozenFeatures]):
         load_checked(model.body, body, "backbone")
 
     def begin_training(self, model: FrozenFeatures, training: Training) -> None:
-        """Remember whether the protocol augments."""
+        """Store whether the protocol augments."""
         self._augmented = training.augmented
 
     def splits(self, model: FrozenFeatures, train: Split, val: Split) -> tuple[Split, Split]:
-        """Features in the place of images wherever that changes nothing, or ``cached`` allows it."""
+        """Replace images by features if results are equal, or with ``cached``."""
         once = self.cached or not self._augmented
         return FeatureTable(model, train) if once else train, FeatureTable(model, val)
 

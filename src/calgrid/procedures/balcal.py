@@ -19,7 +19,7 @@ from calgrid.registry import register
 from calgrid.training.data import Batch, Split
 from calgrid.training.procedure import LossFunction, Procedure, Training
 
-#: rows whose softmax is computed at once
+#: rows per softmax computation
 CHUNK = 65536
 
 
@@ -27,7 +27,7 @@ def simplex_frame(num_features: int, num_classes: int, scale: float) -> Tensor:
     """Draw a simplex equiangular tight frame (d, K), with the global generator.
 
     ``scale sqrt(K / (K - 1)) U (I - 1 1^T / K)``, U (d, K) with orthonormal columns: all columns have length
-    ``scale``, and any two of them the cosine ``-1 / (K - 1)``. Needs d >= K.
+    ``scale``, and any two have the cosine ``-1 / (K - 1)``. Needs d >= K.
     """
     orthonormal, _ = torch.linalg.qr(torch.rand(num_features, num_classes, dtype=torch.float64))
     centred = orthonormal - orthonormal.mean(dim=1, keepdim=True)
@@ -55,8 +55,7 @@ def accuracy_and_confidence(first: Tensor, second: Tensor, labels: Tensor, weigh
 def balancing_weight(first: Tensor, second: Tensor, labels: Tensor, ratio: float, tolerance: float = 1e-4) -> float:
     """Weight at which the mean confidence of the mixed logits (N, K) is ``ratio`` times their accuracy.
 
-    1 where the first logits alone are less confident than that already; else by bisection of [0, 1], the last
-    midpoint.
+    1 if the first logits alone are less confident; else the last midpoint of a bisection of [0, 1].
     """
     accuracy, confidence = accuracy_and_confidence(first, second, labels, 1.0)
     if ratio * accuracy > confidence:
@@ -73,7 +72,7 @@ WIDEST_ADAPTOR = 512
 
 
 class Adaptor(nn.Module):
-    """Residual block ``g + Conv(ReLU(BN(Conv(ReLU(BN(g))))))`` of 3x3 convolutions, narrower inside."""
+    """Residual bottleneck block ``g + Conv(ReLU(BN(Conv(ReLU(BN(g))))))`` of 3x3 convolutions."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
@@ -94,11 +93,11 @@ class Adaptor(nn.Module):
 
 
 class BalancedHeads(Network):
-    """A backbone with its linear head, and beside it an adaptor in front of a fixed simplex frame.
+    """A backbone with its linear head, and a second head: an adaptor with a fixed simplex frame.
 
     Attributes
     ----------
-    frame : (d, K), the fixed classifier; a buffer, so that every checkpoint holds it.
+    frame : (d, K), the fixed classifier; a buffer, so that checkpoints contain it.
     """
 
     frame: Tensor
@@ -133,7 +132,7 @@ def map_channels(backbone: Backbone) -> int:
             "have: use a convolutional backbone."
         )
     training = backbone.training
-    backbone.eval()  # so that BatchNorm does not take the zeros for data
+    backbone.eval()  # so that the zeros do not update BatchNorm statistics
     maps = torch.zeros(1, 3, 32, 32)
     for stage in backbone.stages:
         maps = stage(maps)
@@ -148,7 +147,7 @@ def map_channels(backbone: Backbone) -> int:
     limits={"beta": "(0, inf)", "delta": "(0, 1]", "lambda0": "[0, 1]"},
 )
 class BalancedClassifiers(Procedure[BalancedHeads]):
-    """Linear head and fixed simplex head on one backbone, their logits mixed by a weight that is solved each epoch.
+    """Linear head and fixed simplex head on one backbone, mixed with a weight that is solved after each epoch.
 
     Simplex head: an adaptor on the last feature map, BN, ReLU and the backbone's pooling give e, and
     ``z_etf = e / ||e|| M0`` with ``M0 = beta sqrt(K / (K - 1)) U (I - 1 1^T / K)``. In training each column of M0 is
@@ -157,14 +156,14 @@ class BalancedClassifiers(Procedure[BalancedHeads]):
         L = lambda loss(z_lin, y) + (1 - lambda) loss(z_etf, y)
         z = lambda z_lin + (1 - lambda) e / ||e|| M0
 
-    After each epoch lambda is solved from the logits of both heads as training saw them: 1 where delta x accuracy of
+    After each epoch lambda is solved from the training logits of both heads: 1 if delta x accuracy of
     the linear head exceeds its mean confidence, else by bisection to 1e-4 such that both are equal for the mixed
     logits. The paper calls delta the target ratio and the weight gamma.
 
     Differences. The official code returns the last midpoint whose gap is below that of the linear head; we return
-    the final one (the same limit). It keeps M0 outside the checkpoint; here it is a buffer. It is written for a
-    pre-activation WRN, whose linear branch has BN and ReLU of its own: our backbones end behind an activation, so
-    that branch is unchanged and the adaptor starts from activated maps. Inner width of the adaptor: half the
+    the final one (the same limit). It keeps M0 outside the checkpoint; here it is a buffer. It uses a
+    pre-activation WRN with additional BN and ReLU in the linear branch; our backbones end with an activation, so
+    this branch is unchanged and the adaptor takes activated maps. Inner width of the adaptor: half the
     channels as in the official code, at most 512. BatchNorm keeps the momentum of the backbone (official: 0.01).
 
     The logits of an epoch take 8 N K bytes on the device (160 MB for Tiny-ImageNet) and in the resume state.
@@ -172,7 +171,7 @@ class BalancedClassifiers(Procedure[BalancedHeads]):
     Parameters
     ----------
     beta : length of the columns of M0, above 0.
-    delta : ratio of mean confidence to accuracy that is aimed at, in (0, 1].
+    delta : target ratio of mean confidence to accuracy, in (0, 1].
     lambda0 : weight of the linear head in the first epoch, in [0, 1].
     """
 
@@ -182,7 +181,7 @@ class BalancedClassifiers(Procedure[BalancedHeads]):
         self._weight = lambda0
 
     def build_model(self, backbone: Backbone, num_classes: int) -> BalancedHeads:
-        """Put adaptor and simplex frame beside the backbone's head.
+        """Add adaptor and simplex frame to the backbone.
 
         Raises ConfigError: fewer features than classes, or no feature maps.
         """
@@ -194,12 +193,12 @@ class BalancedClassifiers(Procedure[BalancedHeads]):
         return BalancedHeads(backbone, num_classes, self.beta)
 
     def begin_training(self, model: BalancedHeads, training: Training) -> None:
-        """Make room for an epoch's logits of both heads."""
+        """Allocate memory for an epoch's logits of both heads."""
         shape = (training.samples, training.num_classes)
         self._linear, self._simplex = (torch.full(shape, math.nan, device=training.device) for _ in range(2))
 
     def splits(self, model: BalancedHeads, train: Split, val: Split) -> tuple[Split, Split]:
-        """Keep the training labels, which lambda is solved against."""
+        """Store the training labels, needed to solve lambda."""
         self._labels = train.labels
         return train, val
 
@@ -216,7 +215,7 @@ class BalancedClassifiers(Procedure[BalancedHeads]):
 
     def end_epoch(self, model: BalancedHeads, epoch: int, means: Mapping[str, float]) -> dict[str, float]:
         """Solve lambda; return it with accuracy and mean confidence of the linear head."""
-        seen = ~self._linear[:, 0].isnan()  # not those of a last batch that the protocol drops
+        seen = ~self._linear[:, 0].isnan()  # without a dropped last batch
         linear, simplex, labels = (each[seen] for each in (self._linear, self._simplex, self._labels))
         self._linear.fill_(math.nan)
         accuracy, confidence = accuracy_and_confidence(linear, simplex, labels, 1.0)
@@ -229,24 +228,24 @@ class BalancedClassifiers(Procedure[BalancedHeads]):
         return mix(linear.float(), project(directions, model.frame), self._weight), features
 
     def state_dict(self) -> dict[str, Any]:
-        """Weight of the linear head, in double precision as it was solved."""
+        """Weight of the linear head, in double precision."""
         return {"lambda": torch.tensor(self._weight, dtype=torch.float64)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take over what :meth:`state_dict` returned."""
+        """Restore the state of :meth:`state_dict`."""
         self._weight = float(state["lambda"])
 
     def resume_state(self) -> dict[str, Any]:
-        """Logits that the running epoch has seen, by training sample."""
+        """Logits of the current epoch, by training sample."""
         return {"linear": self._linear, "simplex": self._simplex}
 
     def load_resume_state(self, state: Mapping[str, Any]) -> None:
-        """Take over what :meth:`resume_state` returned."""
+        """Restore the state of :meth:`resume_state`."""
         self._linear.copy_(state["linear"])
         self._simplex.copy_(state["simplex"])
 
 
 def project(directions: Tensor, frame: Tensor) -> Tensor:
-    """Logits (N, K) of unit vectors (N, d), in float32: those of all classes lie within a few tenths."""
+    """Logits (N, K) of unit vectors (N, d), in float32 because their range is only a few tenths."""
     with torch.autocast(directions.device.type, enabled=False):
         return directions @ frame

@@ -1,4 +1,4 @@
-"""MaC-Cal: retrain the classifier on frozen features under a random mask that is drawn anew each epoch.
+"""MaC-Cal: retrain the classifier on frozen features with a new random mask in each epoch.
 
 Ni, Zhao, Yang & Guo, Deep Neural Network Calibration by Reducing Classifier Shift with Stochastic Masking, Pattern
 Recognition 177:113217, 2026 (arXiv 2508.09116). No official code was found.
@@ -19,7 +19,7 @@ from calgrid.registry import register
 from calgrid.training.procedure import State, Training
 from calgrid.training.seeds import generator
 
-#: epochs in a row at the smallest retention rate after which the log says so
+#: consecutive epochs at the smallest retention rate before a warning
 FLOOR_EPOCHS = 10
 WIDEST_BOTTLENECK = 512
 
@@ -40,46 +40,45 @@ WIDEST_BOTTLENECK = 512
     },
 )
 class MaskedClassifierCalibration(SecondStage):
-    """Masked two-layer head on frozen features; the share of kept weights follows accuracy and confidence.
+    """Masked two-layer head on frozen features; the retention rate adapts to accuracy and confidence.
 
-    At the start of epoch t each weight of a layer is kept with probability p_t; the mask serves the whole epoch::
+    At the start of epoch t each weight of a layer is kept with probability p_t, for the whole epoch::
 
         M ~ Bernoulli(p_t),  z = W2' relu(W1' h + b1) + b2  with  W' = M * W                 (8), (9)
         W <- W - eta M * dL/dW'                                                              (11)
         p_{t+1} = clip(p_t + clip(lambda acc_t - conf_t, -tau_t, tau_t), p_min, 1)           (12)
         tau_t = tau0 exp(-kappa t / T)                                                       (13)
 
-    The paper's words fix: frozen extractor, randomly initialised two-layer bottleneck, one Bernoulli mask an epoch,
-    masked gradients, cross-entropy, adaptation by training accuracy (down-weighted) and mean training confidence, a
-    threshold on the change that decays exponentially over the epochs, deterministic inference, 40 epochs at rate 0.1.
+    The text of the paper specifies: frozen extractor, randomly initialised two-layer bottleneck, one Bernoulli mask per
+    epoch, masked gradients, cross-entropy, adaptation by training accuracy (down-weighted) and mean training
+    confidence, a threshold on the change that decays exponentially, deterministic inference, 40 epochs at rate 0.1.
 
-    Our reading, because the formulas and most constants are in no text that we could obtain: independent masks for the
-    two layers and none for biases; no division by p; accuracy and confidence over the training batches of the epoch
-    with the mask on; the additive form of (12), the form of (13), and the constants p0, tau0, kappa, p_min and the
-    width of the bottleneck (lambda 0.7 is what a later paper used for all data sets); prediction by the last mask.
-    Rows of the ablation: masked retraining is ``head: linear`` (warm start) with the straight-through gradient,
-    because plain autograd of M * W masks the gradient by itself.
+    Our interpretation, because we could not obtain the formulas and most constants: independent masks for the two
+    layers and none for biases; no division by p; accuracy and confidence over the masked training batches of the epoch;
+    the additive form of (12), the form of (13), and the constants p0, tau0, kappa, p_min and the width of the
+    bottleneck (a later paper used lambda 0.7 for all data sets); prediction with the last mask. For the ablation,
+    masked retraining is ``head: linear`` (warm start) with the straight-through gradient, because plain autograd of
+    M * W already masks the gradient.
 
-    A masked weight keeps its bits to the end of the epoch: no gradient, no weight decay, and its momentum is not
-    applied. The velocity itself is left to the optimiser, where without gradient and decay it fades by the factor
-    ``momentum`` a step: to nothing in a CIFAR epoch of 352 steps, to 0.53 in six steps of the protocol ``digits``. What
-    is left of it acts again when the weight comes back. The changes of p add up to at most about tau0 T / kappa, 0.4 in
-    40 epochs but 0.2 in 20: a shorter second stage also has a narrower range of p.
+    A masked weight is constant for the epoch: no gradient, no weight decay, no momentum update. Its momentum buffer
+    decays in the optimiser by the factor ``momentum`` per step: to nothing in a CIFAR epoch of 352 steps, to 0.53 in
+    six steps of the protocol ``digits``; the rest acts when the weight is kept again. The total change of p is at most
+    about tau0 T / kappa, 0.4 in 40 epochs but 0.2 in 20: a shorter second stage has a narrower range of p.
 
-    Epochs, batch and rate are the protocol's ``second_stage``; an epoch needs enough steps to train under its mask.
-    What the readings do on the embedded digits is in docs/maccal_reading.md.
+    Epochs, batch size and learning rate are those of ``second_stage`` in the protocol; an epoch needs enough steps to
+    train with its mask. docs/maccal_reading.md has the effects of the interpretations on the embedded digits.
 
     Parameters
     ----------
-    lambda_ : factor that scales training accuracy down in (12).
+    lambda_ : factor of the training accuracy in (12).
     p0 : retention rate of the first epoch. p_min : smallest rate.
     tau0, kappa : threshold (13) of the first epoch, and its decay.
-    head : ``bottleneck``, freshly drawn, or ``linear``, the first stage's own head to start from.
+    head : ``bottleneck``, randomly initialised, or ``linear``, initialised with the first stage's head.
     bottleneck : hidden units; None is min(512, d / 4), raised to the number of classes. 256 on digits, where the rule
-        gives too few units to be masked (docs/maccal_reading.md).
-    gradient : ``masked`` (11), or ``straight_through``: all weights get the gradient of the masked ones.
+        gives too few units (docs/maccal_reading.md).
+    gradient : ``masked`` (11), or ``straight_through``: all weights get the gradient of the effective weights.
     sparsity : ``decaying`` (12) and (13), ``static`` (12) with tau_t = tau0, ``fixed`` p_t = p0.
-    mask_mode : ``keep`` what is masked for later epochs, or set it to ``zero`` at the start of each epoch.
+    mask_mode : ``keep`` masked weights for later epochs, or set them to ``zero`` at the start of each epoch.
     eval_mask : predict with the ``last`` epoch's mask, without a mask (``none``), or with p W (``expect``).
     cached : compute the training features once, without augmentation (a faster variant).
     """
@@ -122,7 +121,7 @@ class MaskedClassifierCalibration(SecondStage):
         return nn.Sequential(masked(num_features, width), nn.ReLU(), masked(width, num_classes))
 
     def load_first_stage(self, model: FrozenFeatures, state: State) -> None:
-        """Take the body of the first stage, and its head where that is the start.
+        """Load the body of the first stage, and its head for ``head: linear``.
 
         Raises StateError: the first stage's network is not the one that the model was built as.
         """
@@ -132,12 +131,12 @@ class MaskedClassifierCalibration(SecondStage):
             load_checked(model.head, {**dict(model.head.named_buffers()), **own}, "linear head")
 
     def begin_training(self, model: FrozenFeatures, training: Training) -> None:
-        """Remember seed and epochs."""
+        """Store seed and epochs."""
         super().begin_training(model, training)
         self._seed, self._epochs = training.seed, training.epochs
 
     def begin_epoch(self, model: FrozenFeatures, epoch: int) -> None:
-        """Draw the masks of an epoch, unless the run resumes within it and brought them along."""
+        """Draw the masks of an epoch, unless a resumed run has restored them."""
         model.train()
         if self._masked_epoch == epoch:
             return
@@ -149,12 +148,12 @@ class MaskedClassifierCalibration(SecondStage):
         self._masked_epoch = epoch
 
     def after_step(self, model: FrozenFeatures) -> None:
-        """Leave masked weights where they were."""
+        """Restore masked weights."""
         for layer in masked_layers(model.head):
             layer.undo_masked_steps()
 
     def end_epoch(self, model: FrozenFeatures, epoch: int, means: Mapping[str, float]) -> dict[str, float]:
-        """Move the retention rate by (12) and (13); return what it was moved by."""
+        """Update the retention rate by (12) and (13); return rate and inputs of the update."""
         used, accuracy, confidence = self._retention, means["train_accuracy"], means["train_confidence"]
         clip = self.clip(epoch)
         self._retention = self.next_retention(used, accuracy, confidence, clip)
@@ -168,24 +167,24 @@ class MaskedClassifierCalibration(SecondStage):
         return {"retention": used, "masked_accuracy": accuracy, "masked_confidence": confidence, "clip": clip}
 
     def clip(self, epoch: int) -> float:
-        """Largest change tau_t of the retention rate after an epoch, (13)."""
+        """Maximum change tau_t of the retention rate after an epoch, (13)."""
         if not self.adaptive:
             return 0.0
         return self.tau0 * (math.exp(-self.kappa * epoch / self._epochs) if self.decaying else 1.0)
 
     def next_retention(self, retention: float, accuracy: float, confidence: float, clip: float) -> float:
-        """Retention rate p_{t+1} after an epoch of this accuracy and mean confidence, (12)."""
+        """Retention rate p_{t+1} after an epoch with this accuracy and mean confidence, (12)."""
         if not self.adaptive:
             return retention
         change = min(max(self.lambda_ * accuracy - confidence, -clip), clip)
         return min(max(retention + change, self.p_min), 1.0)
 
     def resume_state(self) -> dict[str, Any]:
-        """Retention rate of the next epoch to be masked, epoch of the current masks, epochs at the floor."""
+        """Retention rate of the next masks, epoch of the current masks, number of epochs at p_min."""
         return {"retention": self._retention, "masked_epoch": self._masked_epoch, "floor_epochs": self._floor_epochs}
 
     def load_resume_state(self, state: Mapping[str, Any]) -> None:
-        """Take over what :meth:`resume_state` returned; the masks are buffers of the head."""
+        """Restore the state of :meth:`resume_state`; the masks are buffers of the head."""
         self._retention = state["retention"]
         self._masked_epoch = state["masked_epoch"]
         self._floor_epochs = state["floor_epochs"]

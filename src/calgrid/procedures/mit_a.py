@@ -1,4 +1,4 @@
-"""MIT-A: mixup inference in training, decoupled and mixed anew in all blocks (see ``_mit``)."""
+"""MIT-A: mixup inference in training, decoupled and remixed in all blocks (see ``_mit``)."""
 
 from torch import nn
 
@@ -13,16 +13,15 @@ from calgrid.registry import register
     limits={"alpha": "(0, inf)", "margin": "[0, 1)"},
 )
 class MixupInferenceAll(MixupInference):
-    """The pair is decoupled after each unit and mixed with fresh weights before the next.
+    """The pair is decoupled after each unit and mixed with new weights before the next.
 
-    Units of the official code, which has ResNets only: stem, residual levels, pool with classifier. Ours: the stages
-    of any backbone, pool with head. Decoupled activations may be negative although ReLU came last; as in the
-    official code they stay so.
+    Units of the official code, only for ResNets: stem, residual levels, pool with classifier. Ours: the stages
+    of any backbone, pool with head. As in the official code, decoupled activations may be negative even after ReLU.
 
     Parameters
     ----------
-    alpha : of the Beta distribution, above 0.
-    margin : least difference of the two weights, in [0, 1).
+    alpha : parameter of the Beta distribution, above 0.
+    margin : minimum difference of the two weights, in [0, 1).
     """
 
     def __init__(self, *, alpha: float = 0.5, margin: float = 0.5) -> None:

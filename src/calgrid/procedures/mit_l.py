@@ -11,15 +11,15 @@ from calgrid.registry import register
     limits={"alpha": "(0, inf)", "margin": "[0, 1)"},
 )
 class MixupInferenceLast(MixupInference):
-    """Two forward passes over the whole network; only the logits are decoupled.
+    """Two forward passes through the whole network; only the logits are decoupled.
 
-    Defaults: alpha 1 as in the documented runs of MIT-L, with the official margin 0.5 (those runs have margin 0, at
-    which single batches have noise without bound).
+    Defaults: alpha 1 as in the documented runs of MIT-L, with the official margin 0.5 (those runs have margin 0, with
+    unbounded noise of single batches).
 
     Parameters
     ----------
-    alpha : of the Beta distribution, above 0.
-    margin : least difference of the two weights, in [0, 1).
+    alpha : parameter of the Beta distribution, above 0.
+    margin : minimum difference of the two weights, in [0, 1).
     """
 
     def __init__(self, *, alpha: float = 1.0, margin: float = 0.5) -> None:

@@ -19,19 +19,19 @@ from calgrid.training.procedure import LossFunction, Procedure
 class Mixup(Procedure):
     """Mixup of a batch with a permutation of itself.
 
-    One weight a batch, lambda ~ Beta(alpha, alpha), and a random partner j of each sample i::
+    One weight per batch, lambda ~ Beta(alpha, alpha), and a random partner j of each sample i::
 
         x = lambda x_i + (1 - lambda) x_j
         L = lambda loss(z(x), y_i) + (1 - lambda) loss(z(x), y_j)
 
-    The sum of two losses is the form of the official code. The paper mixes one-hot labels, which is the same for
-    losses that are affine in the label; the others are refused. Accuracy on the training data is weighted alike.
-    The official default of alpha is 1; Thulasidasan et al. find the best calibration at small values, and
-    under-confidence at large ones.
+    The sum of two losses follows the official code. The paper mixes one-hot labels, which is equivalent for
+    losses that are affine in the label; other losses are refused. Training accuracy is weighted alike.
+    The official default of alpha is 1; Thulasidasan et al. find the best calibration for small values, and
+    under-confidence for large ones.
 
     Parameters
     ----------
-    alpha : of the Beta distribution, at least 0; 0 is lambda = 1, plain training.
+    alpha : parameter of the Beta distribution, at least 0; 0 is lambda = 1, plain training.
     """
 
     def __init__(self, *, alpha: float = 0.2) -> None:
@@ -42,7 +42,7 @@ class Mixup(Procedure):
 
     def forward_loss(self, model: Backbone, loss: LossFunction, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
         """Return logits (B, K) of the mixed images and the two-term loss."""
-        if self.alpha == 0:  # nothing is drawn, so that whatever else draws sees the numbers of plain training
+        if self.alpha == 0:  # draw nothing, so that other random numbers equal those of plain training
             return super().forward_loss(model, loss, batch)
         self._weight = float(draw_beta(self.alpha, 1))
         partners = draw_partners(batch)
@@ -53,7 +53,7 @@ class Mixup(Procedure):
         return logits, weighted_loss(loss, terms, features, batch.index)
 
     def correct(self, logits: torch.Tensor, batch: Batch) -> torch.Tensor:
-        """Weight (B,) of the labels that the arg max meets."""
+        """Total weight (B,) of the labels that equal the arg max."""
         own = super().correct(logits, batch)
         if self.alpha == 0:
             return own

@@ -13,12 +13,12 @@ from calgrid.backbones.base import Backbone
 from calgrid.registry import register
 from calgrid.training.procedure import Procedure, Training
 
-#: number of parameter tensors of a network -> how many of them, from the input on, each phase trains
+#: number of parameter tensors of a network -> number of tensors, from the input, that each phase trains
 CUTS: Mapping[int, tuple[int, ...]] = {
     # lists of the official code
     62: (62, 60, 57, 54, 45, 39, 30, 24, 15, 9, 3),  # ResNet-18
     161: (161, 150, 141, 129, 120, 102, 93, 84, 72, 54, 33),  # ResNet-50
-    # our reading: ends of blocks in the pattern of ResNet-50
+    # our interpretation: ends of blocks as for ResNet-50
     341: (341, 330, 321, 309, 255, 201, 156, 111, 72, 54, 33),  # ResNet-110
     314: (314, 303, 294, 282, 237, 201, 156, 111, 72, 54, 33),  # ResNet-101
     86: (86, 78, 72, 66, 57, 51, 45, 39, 30, 24, 18),  # WRN-26-10
@@ -27,11 +27,11 @@ CUTS: Mapping[int, tuple[int, ...]] = {
 
 
 def trained_tensors(model: Backbone, most: int) -> list[int]:
-    """Tensors that each phase trains, in the order of ``named_parameters``, descending from all of them.
+    """Number of tensors that each phase trains, in the order of ``named_parameters``, descending from all.
 
-    Networks without a list in :data:`CUTS`, our reading: all, then up to the end of each block from the top. As in
-    the list of ResNet-50, the first peel takes the classifier with the last block, and the last phase keeps the
-    first block with the stem. Of more cuts than ``most``, that many are taken, evenly spread.
+    For networks without a list in :data:`CUTS`, our interpretation: all, then up to the end of each block from the top.
+    As for ResNet-50, the first peel freezes the classifier with the last block, and the last phase trains the first
+    block with the stem. At most ``most`` cuts are used, evenly spaced.
     """
     total = len(list(model.parameters()))
     cuts = CUTS.get(total) or (total, *reversed(block_ends(model)[:-1]))
@@ -40,9 +40,9 @@ def trained_tensors(model: Backbone, most: int) -> list[int]:
 
 
 def block_ends(model: Backbone) -> list[int]:
-    """Tensors up to and with each block: the composite children of the stages behind the stem, or whole stages.
+    """Tensors up to the end of each block: the composite children of the stages after the stem, or whole stages.
 
-    The parts of a network of one stage count as its stages.
+    For a network with one stage, its parts are used as stages.
     """
     place = {id(parameter): number for number, parameter in enumerate(model.parameters(), start=1)}
     ends = set()
@@ -53,7 +53,7 @@ def block_ends(model: Backbone) -> list[int]:
 
 
 def _parts(stage: nn.Module) -> list[nn.Module]:
-    """Children of a stage with parameters, below modules that only wrap another one."""
+    """Children of a stage with parameters, without pure wrapper modules."""
     children = [child for child in stage.children() if next(child.parameters(), None) is not None]
     return _parts(children[0]) if len(children) == 1 else children
 
@@ -61,9 +61,8 @@ def _parts(stage: nn.Module) -> list[nn.Module]:
 def phase_starts(phases: int, gamma: float, epochs: int) -> np.ndarray:
     """First epoch of each phase, ``floor((k / n)^gamma E)``, in the arithmetic of the official code.
 
-    No phase but the first begins before epoch 1: a classifier that is never trained would be of no use. (The
-    official code compares each epoch with one start after the other, so two phases that start in the same epoch
-    halt its schedule for good; here the later one counts.)
+    Only the first phase begins before epoch 1, so that the classifier is trained. (In the official code, two phases
+    with the same first epoch stop the schedule; here the later one is used.)
     """
     starts = (np.linspace(0, 1, phases + 1)[:-1] ** gamma * epochs).astype(int)
     starts[1:] = np.maximum(starts[1:], 1)
@@ -78,20 +77,19 @@ def phase_starts(phases: int, gamma: float, epochs: int) -> np.ndarray:
 class ProgressiveLayerPeeling(Procedure):
     """Phase k of n trains only the first c_k parameter tensors, counted from the input.
 
-    Phase k begins at epoch ``floor((k / n)^gamma E)`` of E. As in the official optimiser, frozen tensors are skipped
-    altogether: no gradient, no weight decay, and their momentum rests. The network computes as before: all BatchNorm
-    layers stay in training mode, and their running statistics move above the cut too. Gradient clipping, where the
-    protocol has it, sees the trained tensors only (the official runs do not clip). Parameters of the loss are no part
-    of the network and are never frozen.
+    Phase k begins at epoch ``floor((k / n)^gamma E)`` of E. As in the official optimiser, frozen tensors are skipped:
+    no gradient, no weight decay, no change of their momentum. All BatchNorm layers stay in training mode and update
+    their running statistics. Gradient clipping, if any, uses only the trained tensors (the official runs do not clip).
+    Parameters of the loss are never frozen.
 
-    The cuts are those of the official code for ResNet-18 and ResNet-50 and our reading elsewhere, see :data:`CUTS`.
-    The official Tiny-ImageNet runs start from ImageNet weights; here every protocol starts as it does for the other
-    methods. The method aims at calibration after temperature scaling.
+    The cuts are those of the official code for ResNet-18 and ResNet-50 and our interpretation for other networks, see
+    :data:`CUTS`. The official Tiny-ImageNet runs start from ImageNet weights; here the protocol decides. The method
+    aims at calibration after temperature scaling.
 
     Parameters
     ----------
-    gamma : above 0; below 1 delays the first peel, above 1 hastens it.
-    cuts : number n of phases, at least 1; fewer where the network has fewer blocks.
+    gamma : above 0; below 1 delays the first peel, above 1 advances it.
+    cuts : number n of phases, at least 1; fewer if the network has fewer blocks.
     """
 
     def __init__(self, *, gamma: float = 1.0, cuts: int = 11) -> None:
@@ -99,12 +97,12 @@ class ProgressiveLayerPeeling(Procedure):
         self.gamma, self.cuts = gamma, cuts
 
     def begin_training(self, model: Backbone, training: Training) -> None:
-        """Lay out the phases."""
+        """Compute the phases."""
         self._trained = trained_tensors(model, self.cuts)
         self._starts = phase_starts(len(self._trained), self.gamma, training.epochs)
 
     def begin_epoch(self, model: Backbone, epoch: int) -> None:
-        """Look up what the epoch's phase freezes: by the epoch alone, so that it needs no state."""
+        """Set the frozen tensors of the epoch's phase, which depend only on the epoch."""
         super().begin_epoch(model, epoch)
         self._frozen = list(model.parameters())[self.trained_tensors(epoch) :]
 
@@ -113,10 +111,10 @@ class ProgressiveLayerPeeling(Procedure):
         return self._trained[int(np.searchsorted(self._starts, epoch, side="right")) - 1]
 
     def before_step(self, model: Backbone) -> None:
-        """Drop gradients above the cut: optimisers skip a tensor without one."""
+        """Remove gradients above the cut: optimisers skip tensors without a gradient."""
         for parameter in self._frozen:
             parameter.grad = None
 
     def end_epoch(self, model: Backbone, epoch: int, means: Mapping[str, float]) -> dict[str, float]:
-        """Return how many tensors the epoch trained."""
+        """Return the number of tensors that the epoch trained."""
         return {"trained_tensors": float(self.trained_tensors(epoch))}

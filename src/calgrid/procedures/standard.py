@@ -1,4 +1,4 @@
-"""Plain training: one stage, every parameter, from random weights."""
+"""Plain training of all parameters in one stage."""
 
 from calgrid.registry import register
 from calgrid.training.procedure import Procedure

@@ -1,4 +1,4 @@
-"""TST, two-stage training: throw the head away and retrain a small one on frozen features.
+"""TST, two-stage training: retrain a small new head on frozen features.
 
 Jordahn & Olmos, Decoupling Feature Extraction and Classification Layers for Calibrated Neural Networks, ICML 2024
 (official code MJordahn/Decoupled-Layers-for-Calibrated-NNs).

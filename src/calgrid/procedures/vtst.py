@@ -18,12 +18,12 @@ from calgrid.training.data import Batch
 from calgrid.training.procedure import LossFunction, Training
 from calgrid.training.seeds import generator
 
-#: images whose noise is drawn together
+#: images per draw of noise
 NOISE_ROWS = 64
 
 
 class VariationalHead(nn.Module):
-    """Features h (N, d) to a Gaussian of Z independent latents, and a linear classifier of samples of it."""
+    """Maps features h (N, d) to a Gaussian of Z independent latents, and its samples to logits by a linear layer."""
 
     def __init__(self, num_features: int, width: int, num_classes: int) -> None:
         super().__init__()
@@ -33,7 +33,7 @@ class VariationalHead(nn.Module):
         self.classifier = nn.Linear(width, num_classes)
 
     def forward(self, features: Tensor) -> tuple[Tensor, Tensor]:
-        """Return mean and log-variance, each (N, Z), of the latents; no variance exceeds 1."""
+        """Return mean and log-variance, each (N, Z), of the latents; variances are at most 1."""
         return self.mean(features).float(), F.logsigmoid(self.spread(features).float())
 
     def classify(self, mean: Tensor, log_variance: Tensor, noise: Tensor) -> Tensor:
@@ -58,16 +58,16 @@ class VariationalTwoStageTraining(SecondStage):
     """New variational head on the frozen features of a first stage, trained with cross-entropy and a KL term.
 
     Two parallel networks Linear(d, 3Z) - ReLU - Linear(3Z, Z) give mu and s, with ``log sigma^2 = logsigmoid(s)``.
-    A latent ``u = mu + sigma eps``, eps ~ N(0, I), goes through Linear(Z, K). Training draws one latent a sample::
+    A latent ``u = mu + sigma eps``, eps ~ N(0, I), goes through Linear(Z, K). Training draws one latent per sample::
 
         L = CE(z(u), y) + w / Z KL(N(mu, diag sigma^2) || N(0, I))
 
     with the KL term divided by Z and w = 1 as in the official code (its argument ``beta`` is not used). Prediction
-    draws M latents and gives ``log 1/M sum_m softmax(z(u_m))``; adding a constant a row changes nothing, so post-hoc
-    methods take it for logits. Its noise comes from the CPU, seeded by the run's seed and the position of each image
-    in its split: an image has the same noise on each device and in batches of any size.
+    draws M latents and returns ``log 1/M sum_m softmax(z(u_m))``, which post-hoc methods use as logits. The noise is
+    drawn on the CPU, seeded by the run's seed and the position of each image in its split, so that it does not depend
+    on device and batch size.
 
-    Deviations are those of ``tst``: SGD at the second stage's constant rate, and a body in evaluation mode.
+    Differences are those of ``tst``: SGD at the second stage's constant rate, and a body in evaluation mode.
 
     Parameters
     ----------
@@ -87,12 +87,12 @@ class VariationalTwoStageTraining(SecondStage):
         return VariationalHead(num_features, self.hidden, num_classes)
 
     def begin_training(self, model: FrozenFeatures, training: Training) -> None:
-        """Remember the seed, which predictions depend on."""
+        """Store the seed, which predictions need."""
         super().begin_training(model, training)
         self._seed = training.seed
 
     def forward_loss(self, model: FrozenFeatures, loss: LossFunction, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Return logits (B, K) of one latent a sample and the loss with its KL term."""
+        """Return logits (B, K) of one latent per sample and the loss with its KL term."""
         head = cast(VariationalHead, model.head)
         mean, log_variance = head(self.features(model, batch))
         logits = head.classify(mean, log_variance, torch.randn_like(mean))
@@ -113,7 +113,7 @@ class VariationalTwoStageTraining(SecondStage):
         return torch.stack(log_probs).logsumexp(dim=0) - math.log(self.samples), features
 
     def _noise(self, index: Tensor, width: int) -> Tensor:
-        """Standard normal numbers (M, B, Z) for the images at ``index`` (B,): the same ones in whatever batches."""
+        """Standard normal noise (M, B, Z) for the images at ``index`` (B,), independent of the batches."""
         blocks, block = (index // NOISE_ROWS).unique(return_inverse=True)
         shape = (NOISE_ROWS, self.samples, width)
         drawn = [torch.randn(shape, generator=generator("cpu", self._seed, "vtst", int(each))) for each in blocks]
@@ -124,5 +124,5 @@ class VariationalTwoStageTraining(SecondStage):
         return {"seed": self._seed}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take over what :meth:`state_dict` returned."""
+        """Restore the state of :meth:`state_dict`."""
         self._seed = int(state["seed"])

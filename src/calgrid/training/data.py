@@ -1,7 +1,7 @@
 """Images of a split, batches by index, augmentation of whole batches on the device.
 
-A split is on the device as a whole, or streamed: its batches are read from the disk, ahead of the step that needs them.
-Both give the same numbers.
+A split is completely on the device, or streamed: batches are read from the disk in the background. Both give the same
+results.
 """
 
 import math
@@ -22,9 +22,9 @@ from calgrid.parallel import ahead
 PIXELS_AT_ONCE = {"cpu": 128 * 32**2, "cuda": 1024 * 64**2}
 #: bytes of images that go to the device at once when a split is put there
 PIECE_BYTES = 2**26
-#: batches of streamed images that are read ahead
+#: streamed batches that are read ahead
 AHEAD = 3
-#: fewer images than these are never scored at once, however large they are
+#: minimum size of an evaluation batch
 LEAST_AT_ONCE = 8
 
 
@@ -32,9 +32,9 @@ LEAST_AT_ONCE = 8
 class Batch:
     """One batch.
 
-    images : (B, C, H, W) float32, normalised; empty where a frozen network's features stand in their place.
+    images : (B, C, H, W) float32, normalised; empty if features of a frozen network replace them.
     labels : (B,) int64. index : (B,) int64, position in the split.
-    features : (B, d) float32, penultimate features that were computed before, or None.
+    features : (B, d) float32, precomputed penultimate features, or None.
     """
 
     images: torch.Tensor
@@ -47,7 +47,7 @@ class Batch:
 
 
 class Split(Protocol):
-    """What the training loop needs of a split: images, or features in their place."""
+    """Interface of a split for the training loop: images, or features instead."""
 
     labels: torch.Tensor
 
@@ -69,11 +69,11 @@ class DeviceImages:
 
     Parameters
     ----------
-    images : (N, C, H, W) uint8, or what stands for it.
+    images : (N, C, H, W) uint8, or an array-like.
     labels : (N,) integers.
     mean, std : per channel, of pixel values in [0, 1].
-    crop_size : side of the square that is cut out of each image: anywhere in :meth:`batch`, the middle in
-        :meth:`batches`; None takes images whole.
+    crop_size : side of the square crop of each image: random in :meth:`batch`, centred in :meth:`batches`; None uses
+        whole images.
     """
 
     def __init__(
@@ -103,14 +103,14 @@ class DeviceImages:
         self.memory_format = torch.channels_last if channels_last else torch.contiguous_format
 
     def _hold(self, images: np.ndarray) -> None:
-        """Put all images on the device, piece by piece: neither they nor what they are decoded to is copied whole."""
+        """Move all images to the device in pieces, without a full copy in host memory."""
         self._images = torch.empty(images.shape, dtype=torch.uint8, device=self.labels.device)
         step = max(1, PIECE_BYTES // math.prod(images.shape[1:]))
         for begin in range(0, len(images), step):
             self._images[begin : begin + step] = torch.tensor(np.asarray(images[begin : begin + step]))
 
     def _parts(self, parts: Sequence[slice]) -> Iterator[torch.Tensor]:
-        """Images of some parts of the split, one part at a time."""
+        """Yield the images of some parts of the split."""
         return (self._images[part] for part in parts)
 
     def _at(self, index: torch.Tensor) -> torch.Tensor:
@@ -120,11 +120,11 @@ class DeviceImages:
         return len(self.labels)
 
     def normalise(self, images: torch.Tensor) -> torch.Tensor:
-        """Turn uint8 images into normalised float32, (x / 255 - mean) / std."""
+        """Return uint8 images as normalised float32, (x / 255 - mean) / std."""
         return (images.float() * self._scale - self._offset).contiguous(memory_format=self.memory_format)
 
     def batches(self, size: int) -> Iterator[Batch]:
-        """All images in order, without augmentation; fewer than ``size`` at once where they are large."""
+        """All images in order, without augmentation; batches of large images are smaller than ``size``."""
         most = PIXELS_AT_ONCE[self.labels.device.type] // math.prod(self._sides)
         size = min(size, max(most, LEAST_AT_ONCE))
         parts = [slice(begin, min(begin + size, len(self))) for begin in range(0, len(self), size)]
@@ -135,22 +135,22 @@ class DeviceImages:
     def batch(
         self, index: torch.Tensor, crop_padding: int = 0, flip: bool = False, rng: torch.Generator | None = None
     ) -> Batch:
-        """Augmented batch of the images at ``index``; ``rng`` lives on the device of the images."""
+        """Augmented batch of the images at ``index``; ``rng`` is on the device of the images."""
         images = augment(self._at(index), crop_padding, flip, rng, self.crop_size)
         return Batch(self.normalise(images), self.labels[index], index)
 
     def _middle(self, images: torch.Tensor) -> torch.Tensor:
         if self.crop_size is None:
             return images
-        # rounded as torchvision's CenterCrop does
+        # rounding as in torchvision's CenterCrop
         top, left = (round((side - self.crop_size) / 2) for side in images.shape[-2:])
         return images[..., top : top + self.crop_size, left : left + self.crop_size]
 
 
 class StreamedImages(DeviceImages):
-    """A split that is read batch by batch: as :class:`DeviceImages`, to the same numbers, but only a few are held.
+    """A split that is read batch by batch, with the same results as :class:`DeviceImages`.
 
-    On a GPU batches go through pinned memory, so that no step waits for its copy.
+    On a GPU batches are copied through pinned memory, so that no step waits for the copy.
     """
 
     def _hold(self, images: np.ndarray) -> None:
@@ -159,7 +159,7 @@ class StreamedImages(DeviceImages):
         self._batches: Iterator[torch.Tensor] = iter(())
 
     def expect(self, batches: Sequence[torch.Tensor]) -> None:
-        """Say for which indices :meth:`batch` will be called next, in this order, with these very tensors."""
+        """Announce the index tensors of the next calls of :meth:`batch`, in order; calls must use the same objects."""
         self._expected = deque(batches)
         rows = torch.cat(list(batches)).cpu().split([len(batch) for batch in batches]) if batches else ()
         self._batches = ahead(self._read, [each.numpy() for each in rows], AHEAD)
@@ -180,9 +180,9 @@ class StreamedImages(DeviceImages):
 
 
 class HostRows:
-    """Rows that a device computes, batch by batch, in the memory of the processor.
+    """Rows computed on a device in batches, collected in host memory.
 
-    From a GPU they go to pinned memory, and only :meth:`arrays` waits for them.
+    Copies from a GPU use pinned memory, and only :meth:`arrays` waits for them.
     """
 
     def __init__(self, rows: int, device: torch.device) -> None:
@@ -191,7 +191,7 @@ class HostRows:
         self._filled: dict[str, int] = {}
 
     def add(self, name: str, values: torch.Tensor) -> None:
-        """Append rows (B, d) as float32 to those of a name."""
+        """Append rows (B, d) as float32 to the array ``name``."""
         if name not in self._tensors:
             pinned = self._device.type == "cuda"
             self._tensors[name] = torch.empty((self._rows, values.shape[1]), pin_memory=pinned)
@@ -213,14 +213,14 @@ def augment(
     rng: torch.Generator | None = None,
     crop_size: int | None = None,
 ) -> torch.Tensor:
-    """Random crop after zero padding, and random mirroring, of a whole batch at once.
+    """Random crop after zero padding, and random horizontal flip, of a whole batch.
 
     Parameters
     ----------
     images : (B, C, H, W), any dtype; padding comes before normalisation, so zero is black, as in torchvision.
-    crop_padding : pixels on each side; 0 leaves the position alone.
-    flip : mirror each image left to right with probability 1/2.
-    crop_size : side of the crop; None crops to the size before the padding.
+    crop_padding : pixels on each side; 0 disables padding.
+    flip : flip each image horizontally with probability 1/2.
+    crop_size : side of the crop; None crops to the size before padding.
     """
     if not crop_padding and not flip and crop_size is None:
         return images
@@ -242,5 +242,5 @@ def augment(
         mirrored = torch.rand(count, 1, generator=rng, device=device) < 0.5
         columns = torch.where(mirrored, columns.flip(1), columns)
     sample = torch.arange(count, device=device).view(count, 1, 1)
-    # a slice between index tensors puts the channels last: (B, H, W, C), which is channels_last memory already
+    # a slice between index tensors puts the channels last: (B, H, W, C), already in channels_last memory format
     return images[sample, :, rows.unsqueeze(2), columns.unsqueeze(1)].permute(0, 3, 1, 2)

@@ -1,4 +1,4 @@
-"""The machine a run is on: device, threads, precision, and what must be written down about them."""
+"""Environment of a run: device, threads, precision, and their record."""
 
 import contextlib
 import os
@@ -19,7 +19,7 @@ CGROUP_FILES = {"": ("memory.max", "memory.current"), "memory": ("memory.limit_i
 
 
 def choose_device(wanted: str) -> torch.device:
-    """Device for ``cpu``, ``cuda`` or ``auto``; ``cuda`` without a GPU raises ConfigError."""
+    """Return the device for ``cpu``, ``cuda`` or ``auto``; ``cuda`` without a GPU raises ConfigError."""
     if wanted == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     if wanted == "cuda" and not torch.cuda.is_available():
@@ -28,28 +28,28 @@ def choose_device(wanted: str) -> torch.device:
 
 
 def prepare(device: torch.device, threads: int, deterministic: bool = False) -> None:
-    """Set the threads of this process and which kernels it may use; to be called before anything is put on the device.
+    """Set threads and kernels of this process; call it before anything is moved to the device.
 
-    On the CPU kernels are always reproducible. On a GPU they are with ``deterministic``, at the price of speed; an
-    operation that has no such kernel then fails. Without it the GPU tries which convolution is fastest, uses TF32, and
-    adds up in an order that is left to chance: numbers differ a little from one run to the next.
+    On the CPU kernels are always deterministic. On a GPU they are with ``deterministic``, which is slower and fails for
+    operations without a deterministic kernel. Without it the GPU benchmarks convolutions, uses TF32, and sums in random
+    order: results differ slightly between runs.
     """
     torch.set_num_threads(threads)
     if device.type == "cuda":
         if deterministic:
-            # read when cuBLAS starts: its products are reproducible with a workspace of fixed size only
+            # read when cuBLAS starts: deterministic products need a workspace of fixed size
             os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"
         torch.backends.cudnn.benchmark = not deterministic
         torch.backends.cudnn.deterministic = deterministic
         torch.backends.cudnn.allow_tf32 = not deterministic
         torch.backends.cuda.matmul.allow_tf32 = not deterministic
-    # what use_deterministic_algorithms does, without its import of the compiler, which takes a second
+    # like use_deterministic_algorithms, without its slow import of the compiler
     torch.set_deterministic_debug_mode("error" if deterministic or device.type == "cpu" else "default")
 
 
 @contextlib.contextmanager
 def explained(title: str) -> Iterator[None]:
-    """Turn PyTorch's error for an operation that has no deterministic kernel into a ConfigError in one sentence."""
+    """Convert PyTorch's error for an operation without a deterministic kernel into ConfigError."""
     try:
         yield
     except RuntimeError as error:
@@ -63,9 +63,9 @@ def explained(title: str) -> Iterator[None]:
 
 
 def computes_bf16(device: torch.device) -> bool:
-    """Does the device multiply bfloat16 natively? Autocast elsewhere is slower than float32.
+    """Whether the device multiplies bfloat16 natively; otherwise autocast is slower than float32.
 
-    Processors do with AMX (Intel since Sapphire Rapids) or AVX512_BF16 (also AMD since Zen 4).
+    CPUs need AMX (Intel since Sapphire Rapids) or AVX512_BF16 (also AMD since Zen 4).
     """
     if device.type == "cuda":
         return torch.cuda.is_bf16_supported(including_emulation=False)
@@ -73,7 +73,7 @@ def computes_bf16(device: torch.device) -> bool:
 
 
 def free_bytes(device: torch.device) -> int:
-    """Bytes of memory that this process may still take: of the GPU, or of the machine and the job's share of it."""
+    """Free memory for this process in bytes: of the GPU, or of the machine within the limits of the job."""
     if device.type == "cuda":
         return torch.cuda.mem_get_info(device)[0]
     found = re.search(r"MemAvailable:\s*(\d+) kB", _text(Path("/proc/meminfo")))
@@ -82,7 +82,7 @@ def free_bytes(device: torch.device) -> int:
 
 
 def _left_to_groups(root: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")) -> Iterator[int]:
-    """What the limits of the control groups of this process leave, those of a cluster's job for one."""
+    """Yield the free memory of each control group of this process, for example of a cluster job."""
     for line in _text(own).splitlines():
         _, controllers, path = line.split(":", 2)
         if controllers in CGROUP_FILES:
@@ -94,7 +94,7 @@ def _left_to_groups(root: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc
 
 
 def _text(path: Path) -> str:
-    """Content of a file of the kernel; empty where there is none."""
+    """Content of a file of the kernel; empty if it does not exist."""
     try:
         return path.read_text(encoding="ascii", errors="replace")
     except OSError:
@@ -102,14 +102,14 @@ def _text(path: Path) -> str:
 
 
 def peak_memory_mb(device: torch.device) -> float:
-    """Largest memory in MB: of the GPU's allocator, or resident memory of this process on CPU."""
+    """Peak memory in MB: of the GPU's allocator, or resident memory of this process on CPU."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device) / 2**20
     return provenance.peak_memory_mb()
 
 
 def describe(device: torch.device) -> dict[str, str | int]:
-    """Where a stage ran, with versions, device, driver, threads and whether its numbers repeat, for its record."""
+    """Return versions, device, driver, threads and determinism, for the record of a stage."""
     gpu = torch.cuda.get_device_name(device) if device.type == "cuda" else ""
     return {
         **provenance.describe("numpy"),
@@ -124,7 +124,7 @@ def describe(device: torch.device) -> dict[str, str | int]:
 
 
 def run_record(spec: Mapping[str, Any], seconds: float, device: torch.device) -> dict[str, Any]:
-    """Return what every stage that used a network records: configuration, environment, time, memory."""
+    """Return the record of a stage with a network: configuration, environment, time, memory."""
     return {
         "spec": dict(spec),
         "fingerprint": spec["fingerprint"],
@@ -136,6 +136,6 @@ def run_record(spec: Mapping[str, Any], seconds: float, device: torch.device) ->
 
 
 def _driver() -> str:
-    """Version of the NVIDIA kernel driver; empty where the system does not tell."""
+    """Version of the NVIDIA kernel driver; empty if unknown."""
     found = re.search(r"Kernel Module\D*(\d+(?:\.\d+)+)", _text(Path("/proc/driver/nvidia/version")))
     return found[1] if found else ""

@@ -8,11 +8,11 @@ from calgrid.errors import CalgridError
 
 
 class StoppedError(CalgridError):
-    """A run was asked to stop; its state is saved and the next call continues it."""
+    """A run was stopped by a signal; its state is saved and the next call resumes it."""
 
 
 class StopRequest:
-    """Catches stop signals while it is entered; the training loop asks for it between two steps."""
+    """Context manager that catches stop signals; the training loop checks it between steps."""
 
     SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)
 

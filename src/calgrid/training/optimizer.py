@@ -1,7 +1,7 @@
-"""Stochastic gradient descent, with the numbers of ``torch.optim.SGD``.
+"""Stochastic gradient descent, with the same results as ``torch.optim.SGD``.
 
-That class, at its construction and in each step, imports PyTorch's compiler, which nothing here uses and which takes
-more than a second of a processor: longer than a small training.
+``torch.optim.SGD`` imports PyTorch's compiler, which is unused here and takes more than a second: longer than a small
+training.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,14 +12,14 @@ from torch import nn
 
 
 class SGD:
-    """SGD over one group of parameters; those without a gradient stay where they are, and so do their velocities.
+    """SGD over one group of parameters; parameters without a gradient, and their momentum buffers, are not changed.
 
     ``v <- momentum v + g + weight_decay p``, from 0, and ``p <- p - lr v``; with Nesterov's momentum
     ``p <- p - lr (g + weight_decay p + momentum v)``.
 
     Attributes
     ----------
-    param_groups : one mapping, of ``params`` and the rate ``lr``, which may be set before each step.
+    param_groups : one mapping, with ``params`` and the learning rate ``lr``, which may be set before each step.
     """
 
     def __init__(
@@ -30,13 +30,13 @@ class SGD:
         self._velocities = [torch.zeros_like(parameter, requires_grad=False) for parameter in parameters]
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Forget the gradients."""
+        """Clear the gradients."""
         for parameter in self.param_groups[0]["params"]:
             parameter.grad = None
 
     @torch.no_grad()
     def step(self) -> None:
-        """Move all parameters that have a gradient."""
+        """Update all parameters that have a gradient."""
         group = self.param_groups[0]
         pairs = zip(group["params"], self._velocities, strict=True)
         moved = [(parameter, parameter.grad, v) for parameter, v in pairs if parameter.grad is not None]
@@ -53,10 +53,10 @@ class SGD:
         torch._foreach_add_(parameters, steps, alpha=-group["lr"])
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the velocities; the rate is set anew in each step."""
+        """Return the momentum buffers; the learning rate is set before each step."""
         return {"velocities": self._velocities}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take over what :meth:`state_dict` returned."""
+        """Restore the state of :meth:`state_dict`."""
         for mine, saved in zip(self._velocities, state["velocities"], strict=True):
             mine.copy_(saved)

@@ -1,4 +1,4 @@
-"""What the training loop asks of a procedure. Each method here is a hook; the loop itself exists once."""
+"""Base class of procedures. Each method is a hook of the training loop."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -12,12 +12,12 @@ from calgrid.backbones.base import Backbone, Network
 from calgrid.training.data import Batch, Split
 
 State = Mapping[str, torch.Tensor]
-#: the network that a procedure trains: the backbone itself, unless it puts something on it
+#: network of a procedure: the backbone, unless it adds something to it
 Model = TypeVar("Model", bound=Network, default=Backbone)
 
 
 class LossFunction(Protocol):
-    """What procedures ask of a :class:`~calgrid.losses.Loss`."""
+    """Interface of a :class:`~calgrid.losses.Loss` for procedures."""
 
     num_classes: int
     reduction: Literal["mean", "sum"]
@@ -36,12 +36,12 @@ class LossFunction(Protocol):
 
 @dataclass(frozen=True)
 class Training:
-    """What a procedure is told of the run before it trains.
+    """Facts of the run for a procedure.
 
     Attributes
     ----------
-    seed : of the run; whatever a procedure draws derives from it, by name.
-    epochs : of this stage. samples : of the training split. num_classes : K.
+    seed : seed of the run, from which all random numbers derive by name.
+    epochs : epochs of this stage. samples : size of the training split. num_classes : K.
     augmented : whether the protocol augments the training images.
     """
 
@@ -54,15 +54,15 @@ class Training:
 
 
 class Procedure(Generic[Model]):
-    """Plain training of the whole network; procedures override the hooks in which they differ.
+    """Plain training of the whole network; procedures override some hooks.
 
-    The global torch generator is seeded anew before each training step, from the run's seed, epoch and step: what a
-    hook draws there is the same after an interruption.
+    The global torch generator is seeded before each training step from the run's seed, epoch and step, so that random
+    numbers of hooks are the same after an interruption.
 
     Attributes
     ----------
-    last_terms : terms of the last step that the loss does not know, detached scalars, means over the batch; they
-        join the history as ``train_<name>``.
+    last_terms : additional loss terms of the last step, detached scalars, means over the batch; columns
+        ``train_<name>`` of the history.
     """
 
     registered: Mapping[str, Any] = {}
@@ -72,11 +72,11 @@ class Procedure(Generic[Model]):
 
     @property
     def linear_head(self) -> bool:
-        """Whether the logits are a linear layer on the exported features."""
+        """Whether the logits are a linear function of the exported features."""
         return bool(self.registered.get("linear_head", True))
 
     def build_model(self, backbone: Backbone, num_classes: int) -> Network:
-        """Return the network to train, with freshly drawn weights.
+        """Return the network to train, with random weights.
 
         Parameters
         ----------
@@ -85,23 +85,23 @@ class Procedure(Generic[Model]):
         return backbone
 
     def load_first_stage(self, model: Model, state: State) -> None:
-        """Take over what the procedure needs of a first stage's weights (second stages only)."""
+        """Load weights of the first stage (second stages only)."""
 
     def begin_training(self, model: Model, training: Training) -> None:
-        """Prepare the run, once in a process, before state of an interrupted run is restored."""
+        """Prepare the run, once per process, before the state of an interrupted run is restored."""
 
     def splits(self, model: Model, train: Split, val: Split) -> tuple[Split, Split]:
-        """Return what is trained and validated on in place of the images."""
+        """Return the splits for training and validation."""
         return train, val
 
     def parameters(self, model: Model) -> Iterable[nn.Parameter]:
-        """Parameters of the network that are trained (those of the loss come on top)."""
+        """Trained parameters of the network (those of the loss are added)."""
         return model.parameters()
 
     def begin_epoch(self, model: Model, epoch: int) -> None:
-        """Prepare an epoch: put the network into training mode, draw masks, ...
+        """Prepare an epoch: set the training mode, draw masks, ...
 
-        Called again when a run resumes within the epoch, so it must depend on ``epoch`` and saved state alone.
+        Called again when a run resumes within the epoch, so it must depend only on ``epoch`` and saved state.
         """
         model.train()
 
@@ -112,17 +112,17 @@ class Procedure(Generic[Model]):
         return logits, loss(logits, batch.labels, features=features, index=batch.index)
 
     def correct(self, logits: torch.Tensor, batch: Batch) -> torch.Tensor:
-        """Return how right the arg max of each training sample is, (B,), for the training accuracy."""
+        """Return the correctness of each training sample, (B,), for the training accuracy."""
         return logits.argmax(dim=1) == batch.labels
 
     def before_step(self, model: Model) -> None:
-        """Change gradients after the backward pass, before they are clipped."""
+        """Change gradients after the backward pass, before clipping."""
 
     def after_step(self, model: Model) -> None:
         """Change weights after the optimiser's step."""
 
     def end_epoch(self, model: Model, epoch: int, means: Mapping[str, float]) -> dict[str, float]:
-        """Update the procedure's state after an epoch, before it is validated; return diagnostics for the history.
+        """Update the procedure's state after an epoch, before validation; return diagnostics for the history.
 
         Parameters
         ----------
@@ -137,19 +137,19 @@ class Procedure(Generic[Model]):
 
     @staticmethod
     def features(model: Network, batch: Batch) -> torch.Tensor:
-        """Penultimate features (B, d): those that the batch brings, or the network's."""
+        """Penultimate features (B, d): precomputed ones of the batch, or those of the network."""
         return model.features(batch.images) if batch.features is None else batch.features
 
     def state_dict(self) -> dict[str, Any]:
-        """State that predictions depend on, saved with every checkpoint: tensors and numbers."""
+        """State for predictions, saved with every checkpoint: tensors and numbers."""
         return {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take over what :meth:`state_dict` returned."""
+        """Restore the state of :meth:`state_dict`."""
 
     def resume_state(self) -> dict[str, Any]:
-        """Further state that an interrupted run needs to go on, as tensors and numbers."""
+        """Additional state for resuming: tensors and numbers."""
         return {}
 
     def load_resume_state(self, state: Mapping[str, Any]) -> None:
-        """Take over what :meth:`resume_state` returned."""
+        """Restore the state of :meth:`resume_state`."""

@@ -1,4 +1,4 @@
-"""Batches of an epoch, and the learning rate as a function of epoch and step; without state."""
+"""Batches of an epoch, and the learning rate as a function of epoch and step."""
 
 import math
 from collections.abc import Mapping
@@ -8,9 +8,9 @@ from calgrid.errors import ConfigError
 
 
 def epoch_batches(samples: int, protocol: Mapping[str, Any]) -> tuple[int, int]:
-    """Return how many batches an epoch over ``samples`` images has, and how many images the last of them has.
+    """Return the number of batches of an epoch over ``samples`` images, and the size of the last batch.
 
-    ``batch_size`` and ``drop_last`` of the protocol are read; ConfigError where the latter leaves no batch at all.
+    Uses ``batch_size`` and ``drop_last`` of the protocol; ConfigError if ``drop_last`` leaves no batch.
     """
     size = protocol["batch_size"]
     full, rest = divmod(samples, size)
@@ -29,9 +29,9 @@ def learning_rate(protocol: Mapping[str, Any], epoch: int, step: int, steps: int
 
     Parameters
     ----------
-    protocol : its ``epochs``, ``optimizer.lr`` and ``schedule`` are read.
+    protocol : with ``epochs``, ``optimizer.lr`` and ``schedule``.
     epoch, step : counted from 0.
-    steps : steps in an epoch.
+    steps : steps per epoch.
 
     Notes
     -----

@@ -1,10 +1,9 @@
-"""The training loop, once for all methods.
+"""The training loop of all methods.
 
-The state of a run at any step is: network, optimiser, loss, procedure, epoch, step, sums of the running epoch, best
-weights so far, history, tables of training samples. All randomness is seeded by (seed, name, epoch, step), so this
-state and nothing else has to be saved for a run that is interrupted anywhere to end with the same bytes: on the CPU
-always (same type of processor, same number of threads), on a GPU where the protocol is ``deterministic``. Without that,
-kernels of a GPU add up in an order that is left to chance, and the resumed run is the same but for rounding.
+The state of a run is: network, optimiser, loss, procedure, epoch, step, sums of the current epoch, best weights,
+history, tables of training samples. All random numbers are seeded by (seed, name, epoch, step), so a run resumed from
+this state is bit-identical: always on the CPU (same type of processor and number of threads), on a GPU if the protocol
+is ``deterministic``. Otherwise a resumed run on a GPU differs by rounding.
 """
 
 import copy
@@ -34,13 +33,13 @@ from calgrid.val_rows import CHOICE, FEEDBACK, rows_by_purpose
 
 EVALUATION_BATCH = 1024
 RESUME_FILE = "resume.pt"
-#: epochs of which a table of all training samples is kept, those after a drop of the learning rate not counted
+#: epochs with a stored table of all training samples, plus one after each drop of the learning rate
 SAMPLED_EPOCHS = 12
 
 
 @dataclass
 class Position:
-    """Where training stands and what it has found so far; saved and restored as a whole."""
+    """Position and results of a training so far; saved and restored as a whole."""
 
     epoch: int = 0
     step: int = 0
@@ -58,13 +57,13 @@ class Trainer:
 
     Parameters
     ----------
-    model, loss, procedure : what is trained, on ``device``; parameters of the loss are trained with the network.
+    model, loss, procedure : on ``device``; parameters of the loss are trained with the network.
     protocol : resolved protocol of this stage.
     train, val : the splits, on the device or streamed to it.
-    seed : the run's seed; everything random derives from it.
-    autocast : compute the training passes in bfloat16.
-    folder : where resume state is kept.
-    resume_every : seconds between two resume states.
+    seed : the run's seed, from which all random numbers derive.
+    autocast : compute training passes in bfloat16.
+    folder : folder of the resume state.
+    resume_every : seconds between resume states.
     title : for the progress bar.
     """
 
@@ -106,7 +105,7 @@ class Trainer:
         self._restore()
 
     def run(self, stop: StopRequest) -> Position:
-        """Train to the end; raises StoppedError, with resume state saved, when a stop was requested."""
+        """Train to the end; on a stop request, save the resume state and raise StoppedError."""
         position, epochs = self.position, self.protocol["epochs"]
         before, begin = position.seconds, time.monotonic()
         last_save = begin
@@ -153,9 +152,9 @@ class Trainer:
         self._accumulate(batch, logits.detach(), total.detach())
 
     def _accumulate(self, batch: Batch, logits: torch.Tensor, total: torch.Tensor) -> None:
-        """Add to the epoch's sums, on the device, so that no step waits for it."""
+        """Add to the epoch's sums, on the device to avoid synchronisation."""
         count = len(batch)
-        weight = 1 if self.loss.reduction == "sum" else count  # the history holds means over samples either way
+        weight = 1 if self.loss.reduction == "sum" else count  # the history has means over samples in both cases
         parts = {**self.loss.last_terms, **self.procedure.last_terms}
         sums = {
             "train_loss": total * weight,
@@ -169,7 +168,7 @@ class Trainer:
     def _finish_epoch(self) -> dict[str, float]:
         position = self.position
         means = self._epoch_means()
-        # before the validation, so that what is validated is what the checkpoint holds
+        # before validation, so that it uses the state of the checkpoint
         diagnostics = self.procedure.end_epoch(self.model, position.epoch, means)
         validation = self._validation_logits(), self.val_images.labels
         logits, labels = (each[self.val_rows[CHOICE]] for each in validation)
@@ -198,7 +197,7 @@ class Trainer:
         seen = (self.steps - 1) * self.protocol["batch_size"] + self.last_batch
         means = {name: float(value) / seen for name, value in self.position.sums.items()}
         if not math.isfinite(means["train_loss"]):
-            # found at the end of the epoch, because a look at each batch would make the device wait
+            # checked once per epoch, because a check of each batch would synchronise with the device
             raise DataError(
                 f"{self.title} diverged in epoch {self.position.epoch}: its mean loss is {means['train_loss']}; lower "
                 "the learning rate of the protocol or clip gradients."
@@ -206,7 +205,7 @@ class Trainer:
         return means
 
     def _sample(self) -> None:
-        """Keep what the loss recorded of each training sample, at sampled epochs."""
+        """Store the loss's records of each training sample, at sampled epochs."""
         epoch = self.position.epoch
         table = self.loss.sample_table(epoch) if epoch in self.sampled else None
         if table is not None:
@@ -223,7 +222,7 @@ class Trainer:
         return torch.cat(logits).float()
 
     def states(self) -> dict[str, dict[str, torch.Tensor]]:
-        """State of network, loss and procedure, as a checkpoint holds them."""
+        """State of network, loss and procedure for a checkpoint."""
         return {
             "model": self.model.state_dict(),
             "loss": self.loss.state_dict(),
@@ -266,7 +265,7 @@ def _training(protocol: Mapping[str, Any], seed: int, train: Split, loss: Loss) 
 
 
 def sampled_epochs(protocol: Mapping[str, Any]) -> frozenset[int]:
-    """Epochs, counted from 0, of which samples are kept: first, last, evenly between them, first of each new rate."""
+    """Epochs, from 0, with stored samples: first, last, evenly between them, first with each learning rate."""
     epochs, schedule = protocol["epochs"], protocol["schedule"]
     count = min(SAMPLED_EPOCHS, epochs)
     evenly = {round(k * (epochs - 1) / max(count - 1, 1)) for k in range(count)}
@@ -275,7 +274,7 @@ def sampled_epochs(protocol: Mapping[str, Any]) -> frozenset[int]:
 
 
 def build_optimizer(parameters: list[nn.Parameter], settings: Mapping[str, Any]) -> SGD | torch.optim.AdamW:
-    """SGD or AdamW over one group: the same rate and weight decay for network, BatchNorm, biases and loss."""
+    """SGD or AdamW over one group: equal learning rate and weight decay for network, BatchNorm, biases and loss."""
     if settings["name"] == "adamw":
         return torch.optim.AdamW(parameters, lr=settings["lr"], weight_decay=settings["weight_decay"])
     return SGD(parameters, settings["lr"], settings["momentum"], settings["weight_decay"], settings["nesterov"])
