@@ -1,11 +1,10 @@
-"""Published files below data_root: taken as they lie there if they are the right ones, else downloaded.
+"""Published files below data_root: verified if they exist, else downloaded.
 
-A file is known by its size and checksum, which are written in the file of its data set; of the weights of backbones
-the publisher states the beginning of the checksum alone, and the server tells the size. Of a file without any published
-checksum it is recorded beside the file at first use, which is trusted, and verified ever after. A download goes to a
-hidden ``.part`` file, which the next attempt or the next call continues, and gets its name when the checksum is right.
-A file that is there already is never replaced or removed, and never fetched again. Connections are encrypted, also
-after a redirection.
+Size and checksum of a file are registered with its data set. For weights of backbones only a prefix of the checksum is
+published, and the server gives the size. For a file without a published checksum, that of the first use is recorded
+beside the file and verified later. A download goes to a hidden ``.part`` file, which later attempts and calls resume,
+and is renamed after its checksum is verified. Existing files are never replaced, removed or downloaded again.
+Connections are encrypted, also after redirects.
 """
 
 import hashlib
@@ -31,18 +30,18 @@ ATTEMPTS, PAUSE = 5, 2.0
 #: seconds without a byte after which a connection counts as broken
 TIMEOUT = 60.0
 MEGABYTE = 1_000_000
-#: answers that a later attempt may change; any other refusal is final
+#: HTTP errors that are retried; others are final
 PASSING = (408, 425, 429, 500, 502, 503, 504)
 #: how files may be fetched
 SCHEMES = ("https",)
-#: answer to a request for bytes behind the last one
+#: HTTP status of a range request beyond the end
 BEYOND_THE_END = 416
 
 
 class PublishedFile(TypedDict):
-    """A published file, as data sets register theirs: ``size`` in bytes, and one checksum if there is any.
+    """A registered published file: ``size`` in bytes, and one checksum if published.
 
-    ``sha256_prefix`` is the beginning of the SHA-256, all that is known of some weights.
+    ``sha256_prefix`` is a prefix of the SHA-256, for weights.
     """
 
     name: str
@@ -54,7 +53,7 @@ class PublishedFile(TypedDict):
 
 
 def download(file: PublishedFile, folder: Path | None) -> Path:
-    """Return the path of a published file, after downloading it if it is not there.
+    """Return the path of a published file, after downloading it if it does not exist.
 
     Raises DataError: what lies there is another file, or it could not be downloaded; says what to do by hand.
 
@@ -83,7 +82,7 @@ def download(file: PublishedFile, folder: Path | None) -> Path:
 
 
 def download_pinned(file: PublishedFile, folder: Path | None) -> Path:
-    """Return the path of a file whose publisher states no checksum; see :func:`download`.
+    """Return the path of a file without a published checksum; see :func:`download`.
 
     What lies there, or comes, at the first call is trusted: its SHA-256 is recorded beside it, as ``sha256sum`` writes
     it, and from then on the file must be that one. Raises DataError: the file is no longer the recorded one, the record
@@ -113,7 +112,7 @@ def download_pinned(file: PublishedFile, folder: Path | None) -> Path:
 
 
 def unpacked_or_download(file: PublishedFile, folder: Path | None, unpacked: str) -> Path:
-    """Return the archive, or the folder that somebody has unpacked it to where the archive is not below data_root.
+    """Return the archive, or its unpacked folder if the archive is not below data_root.
 
     Parameters
     ----------
@@ -126,7 +125,7 @@ def unpacked_or_download(file: PublishedFile, folder: Path | None, unpacked: str
 
 
 def find_local(file: PublishedFile, folder: Path | None) -> Path | None:
-    """Return the path of a published file that a person must fetch, or None if it is not there.
+    """Return the path of a published file that must be downloaded by hand, or None if it does not exist.
 
     Raises DataError: what lies there is another file.
 
@@ -160,7 +159,7 @@ def _kind(file: PublishedFile) -> Literal["md5", "sha256"]:
 
 
 def _difference(path: Path, file: PublishedFile) -> str:
-    """Say how a file differs from the published one; empty if it does not."""
+    """Describe the difference of a file from the published one; empty if equal."""
     if not path.is_file():
         return "a folder, FIFO or device"
     size = path.stat().st_size
@@ -176,7 +175,7 @@ def _difference(path: Path, file: PublishedFile) -> str:
 
 
 def _difference_can_show(file: PublishedFile) -> bool:
-    """Would a checksum tell that the beginning of a download was that of another file?"""
+    """Whether a checksum can detect that a partial download belongs to another file."""
     return "sha256_prefix" in file or _kind(file) in file
 
 
@@ -202,7 +201,7 @@ def _complete(file: PublishedFile, part: Path, path: Path) -> None:
 
 
 def _fetch(file: PublishedFile, part: Path, path: Path) -> None:
-    """Download what is missing of ``part``, in as many attempts as bring something."""
+    """Download the rest of ``part``, with retries while attempts make progress."""
     failures, reason, most = 0, "", 0
     known = {"size": file.get("size", math.inf)}  # without a stated size it is what the first answer says
     while (have := _size(part)) < known["size"]:
@@ -237,7 +236,7 @@ def _size(path: Path) -> int:
 
 
 def _attempt(file: PublishedFile, part: Path, have: int, known: dict[str, float]) -> None:
-    """Ask once for the bytes from ``have`` on and append what comes; an unknown size is known afterwards."""
+    """Request the bytes from ``have`` on once and append them; sets an unknown size."""
     headers = {"User-Agent": "calgrid", "Accept-Encoding": "identity", **({"Range": f"bytes={have}-"} if have else {})}
     request = urllib.request.Request(file["url"], headers=headers)
     opener = urllib.request.build_opener(_Redirects(file))
@@ -272,7 +271,7 @@ def _check_scheme(url: str, file: PublishedFile) -> None:
 
 
 class _Redirects(urllib.request.HTTPRedirectHandler):
-    """Follows redirections, but never from an encrypted connection to one in the clear."""
+    """Follows redirects, but never to an unencrypted connection."""
 
     def __init__(self, file: PublishedFile) -> None:
         self.file = file

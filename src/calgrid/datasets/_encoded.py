@@ -1,4 +1,4 @@
-"""Pictures that stay encoded on the disk and are decoded when they are read.
+"""Images that stay encoded on disk and are decoded when they are read.
 
 As arrays, ImageNet-C would take 114 GB, and a network reads each picture once. A large split is therefore one file with
 the bytes of all picture files, one after another, and an array that says where each begins.
@@ -31,7 +31,7 @@ class Scaling:
 
 @dataclass(frozen=True)
 class Encoded:
-    """Encoded pictures: the bytes of each, by its row; what to call it in a message; and the bytes of all together."""
+    """Encoded images: functions for the bytes and the name in messages of a row, and the total bytes."""
 
     read: Callable[[int], bytes]
     name: Callable[[int], str]
@@ -39,12 +39,12 @@ class Encoded:
 
 
 class EncodedImages:
-    """Stands for an array of images uint8 ``(N, 3, H, W)``: what is read of it is decoded, and not kept.
+    """Array-like of images uint8 ``(N, 3, H, W)``, decoded when read, without a cache.
 
     Parameters
     ----------
-    source : the pictures. shape : of the array that this stands for.
-    threads : that decode pictures; the pixels do not depend on them.
+    source : the images. shape : shape of the array.
+    threads : number of decoding threads; the pixels do not depend on it.
     """
 
     dtype, ndim = np.dtype(np.uint8), 4
@@ -91,19 +91,19 @@ class EncodedImages:
 
 
 def is_large(shape: Sequence[int]) -> bool:
-    """Whether an array of images of this shape takes so much of the disk that they better stay encoded."""
+    """Whether an array of images of this shape is too large for the disk, so that they stay encoded."""
     return math.prod(shape) > ENCODED_ABOVE
 
 
 def stays_encoded(parts: Sequence[Any]) -> bool:
-    """Whether images of one file are to stay encoded: they can, are many, and take no more bytes so."""
+    """Whether images of one file stay encoded: they are encoded, large, and not smaller as an array."""
     shape = (sum(map(len, parts)), *parts[0].shape[1:])
     encoded = all(isinstance(part, EncodedImages) for part in parts)
     return encoded and is_large(shape) and sum(part.encoded_bytes for part in parts) <= math.prod(shape)
 
 
 def concatenated(content: NDArray[np.uint8], offsets: NDArray[np.int64], where: Path | str) -> Encoded:
-    """Pictures whose bytes lie one after another, the picture of row i from ``offsets[i]`` to ``offsets[i + 1]``."""
+    """Images from concatenated bytes: row i is ``offsets[i]`` to ``offsets[i + 1]``."""
     return Encoded(
         lambda row: content[offsets[row] : offsets[row + 1]].tobytes(),
         lambda row: f"Image {row} of {where}",
@@ -112,7 +112,7 @@ def concatenated(content: NDArray[np.uint8], offsets: NDArray[np.int64], where: 
 
 
 def collected(pictures: Iterable[tuple[str, bytes]], folder: Path | None, most: int) -> Encoded | None:
-    """Put encoded pictures, given with what to call them, into a file that vanishes with them or the process.
+    """Collect encoded images, with their names in messages, in a temporary file.
 
     None if they take more than ``most`` bytes. ``folder`` is on the disk of the file; None: where such files go.
     """

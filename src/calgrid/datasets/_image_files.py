@@ -1,12 +1,12 @@
-"""Data sets that users configure: pictures in files of their own, with a rule for what is missing.
+"""Data sets of users' own image files.
 
 Splits. ``test`` has files of its own. ``val`` has files too, or ``val_size`` rows are drawn from the training rows by
 ``split_seed``: ``stratified`` by class (see :func:`calgrid.datasets._splits.stratified_order`), or ``shuffled``, the
-first rows of NumPy's legacy shuffle, as the CIFAR splits of focal_calibration are drawn. ``subset`` keeps the first
-rows of a stratified order of the remaining training rows, so that smaller subsets lie within larger ones.
+first rows of NumPy's legacy shuffle, as in the CIFAR splits of focal_calibration. ``subset`` keeps the first
+rows of a stratified order of the remaining training rows, so that subsets are nested.
 
-What is not given is read from the source: the number of classes (the training labels must then be 0 to K - 1, each of
-them at least once), the size of the pictures (which must then all be equal), and the mean and standard deviation of
+Missing options are read from the source: the number of classes (the training labels must then be 0 to K - 1, each at
+least once), the image size (which must then be constant), and the mean and standard deviation of
 each channel over the training images.
 """
 
@@ -37,9 +37,9 @@ class Source:
     Attributes
     ----------
     labels : int64 ``(N,)``.
-    read : from ascending rows to (what to call the picture in a message, its encoded bytes), one by one.
-    files : returns size and SHA-256 of what was read, for the manifest.
-    classes : names of the classes, where the source has them.
+    read : maps ascending rows to (name in messages, encoded bytes) of each image.
+    files : returns size and SHA-256 of the read files, for the manifest.
+    classes : names of the classes, if known.
     """
 
     labels: Rows
@@ -61,18 +61,18 @@ LIMITS = {
 
 
 class ImageFiles(Dataset):
-    """Base of the kinds of data sets that users configure; a kind defines :meth:`open`.
+    """Base of data sets of users' own files; subclasses define :meth:`open`.
 
     Parameters
     ----------
     train, test, val : files or folders below data_root, one or a list each.
-    val_size : images drawn from the training files where there are none for ``val``.
-    split, split_seed : how they are drawn (see above); the seed also orders the ``subset``.
+    val_size : number of images drawn from the training files if ``val`` has no files.
+    split, split_seed : method of the draw (see above); the seed also determines the ``subset``.
     subset : number of training images to keep.
-    image_size, resize : pixels of a side, and of the shorter side before the cut (see ``_pictures.py``).
+    image_size, resize : pixels of a side, and of the shorter side before the crop (see ``_pictures.py``).
     n_classes : number of classes; that of the training files if None.
     mean, std : normalisation constants for pixels in [0, 1]; those of the training images if None.
-    duplicates : what to do about images of equal content in two splits: refuse them, or count them in the manifest.
+    duplicates : for images of equal content in two splits, raise an error or count them in the manifest.
     """
 
     def __init__(
@@ -117,7 +117,7 @@ class ImageFiles(Dataset):
         return {role: splits[role] for role in ("train", "val", "test")}
 
     def plan(self, data_root: Path | None) -> tuple[dict[str, Source], dict[str, Rows]]:
-        """Open all sources and deal the training rows out, by the labels alone: no picture is read.
+        """Open all sources and assign the training rows by their labels, without reading images.
 
         Returns role -> source, and role -> rows of the training source. Raises DataError: a source cannot be read, a
         label is out of range, or there are fewer rows than are asked for.
@@ -133,7 +133,7 @@ class ImageFiles(Dataset):
         return sources, self._rows(train.labels)
 
     def _rows(self, labels: Rows) -> dict[str, Rows]:
-        """Rows of the training source that go to ``train`` and, where it has no files, to ``val``."""
+        """Rows of the training source for ``train`` and, without own files, for ``val``."""
         rows = {"train": np.arange(len(labels))}
         if not self.paths["val"]:
             rows = draw_val(
@@ -147,7 +147,7 @@ class ImageFiles(Dataset):
         return rows
 
     def _images(self, role: str, source: Source, rows: Rows) -> NDArray[np.uint8]:
-        """Return the pictures at ``rows``: to be decoded when they are read, or as an array on the disk."""
+        """Return the images at ``rows``, encoded or as an array on disk."""
         for where, content in itertools.islice(source.read(rows[:1]), 1):
             shape = (len(rows), *decode(content, self.image_size, self.resize, where).shape)
             encoded = collected(source.read(rows), self.scratch, math.prod(shape)) if is_large(shape) else None
@@ -222,7 +222,7 @@ def _check_labels(labels: Rows, n_classes: int, files: str) -> None:
 
 
 def _count_classes(train: Source, files: str) -> int:
-    """Number of classes: of the source's names, else the training labels, which must then hold every one."""
+    """Number of classes: that of the names, else of the training labels, which must then have all classes."""
     if train.classes is not None:
         return len(train.classes)
     present = np.unique(train.labels[train.labels >= 0])

@@ -1,12 +1,12 @@
-"""The ImageNet family: test pictures in folders named by WordNet ids, for networks that were trained elsewhere.
+"""The ImageNet family: test images in folders named by WordNet ids, for pretrained networks.
 
-Rows are in the sorted order of ``wnid/file``, whatever store the pictures lie in, and a class is the place of its id
-among the sorted ids. Every picture is scaled (bilinear) until its shorter side has 256 pixels and cut to 224 x 224
-around its centre, for all networks, as SMART does. This is also what torchvision's first weights are published with,
-but for Swin-B (238 pixels, bicubic): the options ``resize`` and ``interpolation`` make a data set of that kind.
+Rows are in the sorted order of ``wnid/file``, and a class is the index of its id in the sorted ids. Every image is
+resized (bilinear) to 256 pixels on its shorter side and centre-cropped to 224 x 224, for all networks, as in SMART.
+This is also the preset of torchvision's V1 weights, except for Swin-B (238 pixels, bicubic), which needs the options
+``resize`` and ``interpolation``.
 
-There is no training split. As in SMART, a random fifth of the pictures (``val``) fits the calibrators, and the others
-(``test``) score them; the seed of the draw is an option. The draw is NumPy's, SMART's is torch's: other pictures.
+There is no training split. As in SMART, calibrators are fitted on a random fifth of the images (``val``) and scored on
+the others (``test``); the seed is an option. The draw uses NumPy, SMART's uses torch, so the images differ.
 """
 
 import dataclasses
@@ -49,10 +49,10 @@ PICTURE = re.compile(r"(?:.*/)?(n\d{8}/[^/.][^/]*)")
 
 @dataclass(frozen=True)
 class Pictures:
-    """Encoded pictures with labels int64 ``(N,)``, in the order of the rows; ``members`` are their names in the store.
+    """Encoded images with labels int64 ``(N,)``, in the order of rows; ``members`` are their names in the store.
 
-    ``names`` are ``wnid/file``, by which the same picture is known in other stores. ``resize`` (pixels of the shorter
-    side before the cut) and ``interpolation`` say how they are scaled.
+    ``names`` are ``wnid/file``, which identify an image in all stores. ``resize`` (pixels of the shorter side before
+    the crop) and ``interpolation`` define the resizing.
     """
 
     store: ArchiveReader
@@ -116,9 +116,9 @@ class Evaluated(Dataset):
 
     Parameters
     ----------
-    split_seed : seed of the draw of the pictures that fit calibrators.
-    resize : pixels of the shorter side before the cut to 224, at least as many.
-    interpolation : how pictures are scaled to that.
+    split_seed : seed of the draw of validation images.
+    resize : pixels of the shorter side before the crop to 224, at least 224.
+    interpolation : interpolation of the resizing.
     """
 
     def __init__(

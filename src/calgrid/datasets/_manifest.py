@@ -44,7 +44,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class Prepared:
-    """A prepared folder: memory-mapped arrays, or encoded images, and what the manifest says about them.
+    """A prepared folder: memory-mapped arrays, or encoded images, and their manifest.
 
     Attributes
     ----------
@@ -96,7 +96,7 @@ def open_prepared(
 
     Parameters
     ----------
-    folder : what :func:`prepare` wrote.
+    folder : folder written by :func:`prepare`.
     verify : also verify all files, see :meth:`Prepared.verify`.
     fingerprint : what a configured data set must have been prepared for.
     threads : that decode pictures; the pixels do not depend on them.
@@ -143,7 +143,7 @@ def _open_split(folder: Path, facts: Mapping[str, Any], threads: int) -> ImageSp
 
 
 def _open_encoded(folder: Path, facts: Mapping[str, Any], threads: int) -> Any:
-    """Images that stand for an array; None where they are one."""
+    """Encoded images; None if they are an array."""
     if "offsets" not in facts:
         return None
     path, offsets = folder / facts["file"], _open_array(folder, facts["offsets"])

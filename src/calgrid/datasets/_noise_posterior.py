@@ -10,7 +10,7 @@ and pixels are independent given the picture. With pictures drawn uniformly, Bay
 
     p(y | x) = sum_{j: y_j = y} prod_d P(x_d | b_jd) / sum_j prod_d P(x_d | b_jd),
 
-exact but for floating point. Everything is computed in the log domain.
+exact up to rounding. Everything is computed in the log domain.
 """
 
 import numpy as np

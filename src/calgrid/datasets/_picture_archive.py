@@ -1,8 +1,8 @@
-"""Data sets whose publishers offer encoded pictures with lists of their classes in one archive.
+"""Data sets published as one archive with encoded images and class lists.
 
-Nothing is unpacked: a first pass through the archive reads the lists, a second one decodes each picture at its place in
-arrays on the disk, so that neither the archive nor the pictures need fit into memory. The order of the rows is that of
-the lists or names, never that of the archive.
+Nothing is unpacked: a first pass through the archive reads the lists, a second one decodes each image into arrays on
+disk, so that neither the archive nor the images must fit into memory. Rows are in the order of the lists or names, not
+of the archive.
 """
 
 from collections.abc import Mapping, Sequence
@@ -60,7 +60,7 @@ class Listed:
 
 
 class PictureArchive(Dataset):
-    """Base of these data sets; a data set says how its archive lists its pictures, and their size.
+    """Base of these data sets; subclasses define the lists and the size of images.
 
     ``size`` is the number of pixels of a side. ``stretch`` scales pictures to a square whatever their proportions.
     With ``val_is_test``, validation has the test pictures, and all training pictures are for training; else it is drawn

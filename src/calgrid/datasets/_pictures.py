@@ -1,4 +1,4 @@
-"""Encoded pictures: from the bytes of a JPEG, PNG, ... file to red, green and blue pixels of one size."""
+"""Decoding of image files (JPEG, PNG, ...) to RGB pixels of one size."""
 
 import io
 import math
@@ -12,7 +12,7 @@ from PIL import Image, UnidentifiedImageError
 from calgrid.errors import DataError
 from calgrid.progress import Progress
 
-#: what Pillow may take a file for; others (PostScript, for one) start foreign programs or are no photographs
+#: formats allowed in Pillow; others (such as PostScript) run external programs or are no photographs
 FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
 SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
 #: modes of which an 8-bit conversion would keep only the lowest values
@@ -77,7 +77,7 @@ def _fit(picture: Image.Image, size: int | None, resize: int | None, scaling: Im
 
 
 def counted(items: Iterable[Item], total: int, title: str) -> Iterator[Item]:
-    """Yield ``total`` items and show how far their decoding is."""
+    """Yield ``total`` items and show the progress of decoding."""
     with Progress(f"decode {title}", -(-total // STEP), f"{STEP} images") as progress:
         for number, item in enumerate(items, 1):
             yield item

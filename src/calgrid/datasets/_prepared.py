@@ -1,4 +1,4 @@
-"""Build a data set once, check it against its registration and write it to a prepared folder."""
+"""Build a data set, validate it against its registration and write it to a prepared folder."""
 
 import contextlib
 import dataclasses
@@ -66,7 +66,7 @@ def prepare(
     twins = _check_built(entry, parts, settings)
     path = Path(out_dir) / MANIFEST
     before = _listed_files(path)
-    with contextlib.ExitStack() as pending:  # all arrays take their places when it closes
+    with contextlib.ExitStack() as pending:  # all arrays are renamed when it closes
         manifest = (
             _describe(entry, base)
             | {name: entry.info[name] for name in ("repeats", "warning") if name in entry.info}
@@ -84,7 +84,7 @@ def prepare(
 def _build(
     entry: ComponentSpec, component: Dataset | ShiftFamily, base: Prepared | None, root: Path | None
 ) -> tuple[ComponentSpec, dict[str, Sequence[ImageSplit]], Sequence[ShiftSetting]]:
-    """Return what is known, with what a shift family has from its base; the splits by name; and the settings."""
+    """Return the specification (of a shift family, with facts of its base), the splits by name, and the settings."""
     if not isinstance(component, ShiftFamily):
         return entry, {name: [split] for name, split in component.build(root).items()}, []
     if base is None:
@@ -101,7 +101,7 @@ def _build(
 def _component(
     dataset_id: str, configured: Mapping[str, Any] | None, data_root: Path | None
 ) -> tuple[ComponentSpec, Dataset | ShiftFamily]:
-    """Return what is known of a data set beforehand, under its own id, and what builds it."""
+    """Return the specification of a data set under its own id, and its component."""
     if configured is None:
         entry = spec("dataset", dataset_id)
         if entry.info.get("configurable", False):
@@ -117,7 +117,7 @@ def _component(
 
 
 def _origin(configured: Mapping[str, Any] | None, found: Mapping[str, Any], twins: Mapping[str, int]) -> dict[str, Any]:
-    """Return the manifest's facts on where the images are from, as far as there are any."""
+    """Return the manifest's facts about the origin of images, if any."""
     facts: dict[str, Any] = {name: found[name] for name in ("sources", "classes") if name in found}
     if configured is not None:
         facts |= {name: configured[name] for name in ("kind", "options", "fingerprint")}
@@ -127,8 +127,8 @@ def _origin(configured: Mapping[str, Any] | None, found: Mapping[str, Any], twin
 def image_hashes(images: NDArray[np.uint8]) -> NDArray[np.uint64]:
     """Hash each image ``(N, 3, H, W)`` to 64 bits: equal images have equal hashes ``(N,)``.
 
-    Multilinear hashing modulo 2^64 with fixed odd weights. Two different images collide with a chance below 2^-56,
-    which is some 10^-7 for any pair among 100,000 images.
+    Multilinear hashing modulo 2^64 with fixed odd weights. Two different images collide with a probability below 2^-56,
+    about 10^-7 for any pair among 100,000 images.
     """
     weights = np.random.RandomState(0).randint(0, 2**63, math.prod(images.shape[1:]), dtype=np.uint64) * 2 + 1
     parts = [chunk.reshape(len(chunk), -1).astype(np.uint64) @ weights for chunk in chunked(images)]
@@ -228,7 +228,7 @@ def _check_disjoint(entry: ComponentSpec, splits: Mapping[str, ImageSplit]) -> d
 def _where(
     entry: ComponentSpec, splits: Mapping[str, ImageSplit], hashes: Mapping[str, NDArray[np.uint64]], twin: np.uint64
 ) -> str:
-    """Say where the first duplicate of a configured data set stands, and how to go on with duplicates."""
+    """Describe the position of the first duplicate of a configured data set, and the option for duplicates."""
     if "sources" not in entry.info:
         return ""
     sources = ((splits[name].rows, each == twin) for name, each in hashes.items())
@@ -262,7 +262,7 @@ def _setting_ranges(settings: Sequence[ShiftSetting]) -> list[dict[str, Any]]:
 def _write_splits(
     pending: contextlib.ExitStack, folder: Path, parts: Mapping[str, Sequence[ImageSplit]]
 ) -> dict[str, Any]:
-    """Write all arrays; return what the manifest says of splits and files."""
+    """Write all arrays; return the manifest's entries of splits and files."""
     files: dict[str, dict[str, Any]] = {}
     splits = {name: _write_split(pending, folder, name, each, files) for name, each in parts.items()}
     return {"splits": splits, FILES: files}
@@ -294,7 +294,7 @@ def _write_split(
 def _write_array(
     pending: contextlib.ExitStack, path: Path, parts: Sequence[NDArray[Any]], files: dict[str, dict[str, Any]]
 ) -> dict[str, Any]:
-    """Write arrays as one ``.npy`` file, piece by piece: what is decoded when it is read need not fit into memory."""
+    """Write arrays as one ``.npy`` file in chunks: encoded images need not fit into memory."""
     shape = (sum(len(part) for part in parts), *parts[0].shape[1:])
     dtype = parts[0].dtype.newbyteorder("<")
     header = io.BytesIO()
@@ -314,7 +314,7 @@ def _write_array(
 def _write_encoded(
     pending: contextlib.ExitStack, path: Path, parts: Sequence[EncodedImages], files: dict[str, dict[str, Any]]
 ) -> dict[str, Any]:
-    """Write encoded pictures as one file, and where each of them begins in it as an array."""
+    """Write encoded images as one file, and their offsets as an array."""
     encoded, offsets, digest = path.with_suffix(".bin"), [0], hashlib.sha256()
     with pending.enter_context(replacing(encoded)).open("wb") as file:
         for content in itertools.chain.from_iterable(part.contents() for part in parts):
@@ -337,7 +337,7 @@ def _listed_files(path: Path) -> set[str]:
 
 
 def _withdraw_unless_equal(path: Path, manifest: Mapping[str, Any]) -> None:
-    """Remove a manifest that the new arrays contradict: from here to the end the folder counts as unprepared."""
+    """Remove a manifest that differs from the new one: the folder is incomplete until the end."""
     try:
         equal = read_record(path, "manifest") == json.loads(json.dumps(manifest))
     except DataError:

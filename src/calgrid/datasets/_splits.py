@@ -1,4 +1,4 @@
-"""Which rows of a source go to which split: drawn by seeds that are the same for all runs."""
+"""Random splits of source rows, with seeds that are equal for all runs."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -10,7 +10,7 @@ from calgrid.errors import DataError
 
 
 def stratified_split(labels: NDArray[np.int64], sizes: Mapping[str, int], seed: int) -> dict[str, NDArray[np.int64]]:
-    """Deal all rows out to splits of exact sizes, each with nearly the class shares of the whole.
+    """Split all rows into splits of exact sizes, stratified by class.
 
     Rows are shuffled by NumPy's legacy generator, whose stream is frozen for good. Row number r of the n_k rows of
     a class then has the position (r + 1/2) / n_k in [0, 1], and the splits are consecutive ranges of positions: a
@@ -27,9 +27,9 @@ def stratified_split(labels: NDArray[np.int64], sizes: Mapping[str, int], seed: 
 
 
 def stratified_order(labels: NDArray[np.int64], seed: int) -> NDArray[np.int64]:
-    """Return all rows in a random order of which every beginning has nearly the class shares of the whole.
+    """Return all rows in a random order in which every prefix is stratified by class.
 
-    It is the order in which :func:`stratified_split` deals rows out, so that smaller subsets lie within larger ones.
+    It is the order of :func:`stratified_split`, so that subsets are nested.
     """
     shuffled = np.random.RandomState(seed).permutation(len(labels))
     by_class = shuffled[np.argsort(labels[shuffled], kind="stable")]
@@ -40,12 +40,12 @@ def stratified_order(labels: NDArray[np.int64], seed: int) -> NDArray[np.int64]:
 
 
 def shuffled_order(count: int, seed: int) -> NDArray[np.int64]:
-    """Return all rows in the order of NumPy's legacy shuffle, whatever their classes."""
+    """Return all rows in the order of NumPy's legacy shuffle, independent of their classes."""
     return np.random.RandomState(seed).permutation(count).astype(np.int64)
 
 
 def draw_val(labels: NDArray[np.int64], rule: Mapping[str, Any]) -> dict[str, NDArray[np.int64]]:
-    """Draw validation rows from training rows; the others are left for training.
+    """Draw validation rows from training rows.
 
     Returns ``val`` and ``train`` -> int64 rows, ascending. Raises DataError: nothing would be left for training.
 

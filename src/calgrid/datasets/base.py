@@ -1,4 +1,4 @@
-"""What a data set and a shift family give: uint8 images with integer labels, in named splits or settings."""
+"""Base classes of data sets and shift families: uint8 images with integer labels, in splits or settings."""
 
 import math
 import tempfile
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from calgrid.errors import DataError
 
-#: values of images that are computed with at once: 16 MB in 64 bits
+#: image values per chunk of a computation: 16 MB in 64 bits
 CHUNK_VALUES = 2**21
 
 
@@ -70,14 +70,14 @@ class ShiftSetting:
 
 
 class Images:
-    """What data sets and shift families share."""
+    """Common base of data sets and shift families."""
 
     registered: ClassVar[Mapping[str, Any]]
     #: folder on whose disk :func:`scratch_array` may lie, set by the preparation; None: in memory
     scratch: Path | None = None
     #: threads that decode pictures, set by the preparation
     threads = 1
-    #: facts that only :meth:`build` could tell, for the manifest; they win over registered ones
+    #: facts found by :meth:`build`, for the manifest; they override registered ones
     found: Mapping[str, Any] = MappingProxyType({})
 
 
@@ -109,7 +109,7 @@ class ShiftFamily(Images):
 
 
 def scratch_array(shape: tuple[int, ...], folder: Path | None) -> NDArray[np.uint8]:
-    """Return an array to be filled; with a folder, in a file on its disk that vanishes with the array or process."""
+    """Return an uninitialised array; with a folder, in a temporary file on its disk."""
     if folder is None or 0 in shape:
         return np.empty(shape, dtype=np.uint8)
     folder.mkdir(parents=True, exist_ok=True)
@@ -118,7 +118,7 @@ def scratch_array(shape: tuple[int, ...], folder: Path | None) -> NDArray[np.uin
 
 
 def chunked(images: NDArray[Any]) -> Iterator[NDArray[Any]]:
-    """Yield consecutive parts of an array ``(N, ...)`` that are small enough to compute with in 64 bits."""
+    """Yield consecutive chunks of an array ``(N, ...)`` for computations in 64 bits."""
     step = max(1, CHUNK_VALUES // max(1, math.prod(images.shape[1:])))
     yield from (images[begin : begin + step] for begin in range(0, len(images), step))
 

@@ -1,10 +1,9 @@
 """CIFAR-10-C and CIFAR-100-C: the test images of CIFAR under 15 corruptions at five severities, out of their tar.
 
 The archive holds one array a corruption, of 5 x 10,000 images by ascending severity in the order of the test split,
-and the labels. Nothing is unpacked: the arrays are mapped into memory where they lie in the archive, or in the folder
-``CIFAR-10-C`` or ``CIFAR-100-C`` below data_root that somebody has unpacked. Its four extra corruptions, which the
-authors keep for validation, are left out. The images were made of the original files, whatever
-data set a network was trained on.
+and the labels. Nothing is unpacked: the arrays are memory-mapped in the archive, or in the unpacked folder
+``CIFAR-10-C`` or ``CIFAR-100-C`` below data_root. The four extra corruptions for validation are not used. The images
+are made from the original CIFAR files for every base data set.
 """
 
 from collections.abc import Mapping

@@ -2,7 +2,7 @@
 
 Rows are in the order of the image ids of the lists; labels count from 1 there. A tenth of the training pictures is
 drawn for validation, stratified by class, by a seed that is the same for all runs. The official code of MbLS and FeDLaS
-validates on the test pictures instead and picks its checkpoint by them, so its numbers are somewhat too good.
+validates on the test images instead and selects its checkpoint on them, so its results are optimistic.
 
 Pictures differ in size and are scaled once, when they are prepared, to ``size`` x ``size`` pixels whatever their
 proportions: 256 as the published configuration of MbLS for ResNet-101 has it (then cut to 224), 448 for ViT-B/16 at 384

@@ -3,7 +3,7 @@
 Rows are in the order of the published lists, classes in that of ``variants.txt``, as torchvision's ``FGVCAircraft`` has
 them. The published ``trainval`` pictures are for training; a tenth of them is drawn for validation, stratified by
 class, by a seed that is the same for all runs. The official code of MbLS and FeDLaS validates on the test pictures
-instead and picks its checkpoint by them, so its numbers are somewhat too good.
+instead and selects its checkpoint on them, so its results are optimistic.
 
 Pictures differ in size and are scaled once, when they are prepared, to ``size`` x ``size`` pixels whatever their
 proportions: 256 as the published configuration of MbLS for ResNet-101 on birds has it (then cut to 224; that of

@@ -1,8 +1,8 @@
-"""ImageNet-1K, validation pictures: 50,000 photographs of 1,000 classes, to evaluate networks trained elsewhere.
+"""ImageNet-1K validation images: 50,000 photographs of 1,000 classes, to evaluate pretrained networks.
 
-They cannot be downloaded by a program. Taken are, below data_root, the two published archives as they are, or the
-folder ``imagenet/val`` or ``val`` with one folder of pictures a WordNet id. Both give the same rows: the numbers of the
-devkit's ground truth are in another order than the sorted ids and are translated by its ``meta.mat``.
+They must be downloaded by hand. Put the two published archives below data_root, or the folder ``imagenet/val`` or
+``val`` with one folder of images per WordNet id. Both give the same rows: the numbers of the devkit's ground truth are
+in another order than the sorted ids and are translated by its ``meta.mat``.
 """
 
 import io

@@ -4,9 +4,9 @@ The published sets hold all 50,000 validation pictures; here each setting has th
 no calibrator is scored on a picture that it was fitted on without the corruption. The published pictures are 224 x 224
 pixels; as in SMART they are scaled and cut like the clean ones, although their authors only cut them.
 
-The published archives are downloaded, and taken where they lie below data_root, or else the folder ``imagenet_c`` with
-``corruption/severity/wnid/file`` or ``category/corruption/severity/wnid/file``. The pictures of the 19 settings stay
-encoded and take as much of the disk as they do in the archives; as arrays they would take 114 GB.
+The published archives are downloaded to data_root; the folder ``imagenet_c`` with ``corruption/severity/wnid/file`` or
+``category/corruption/severity/wnid/file`` can replace them. The images of the 19 settings stay encoded and need as much
+disk space as the archives; as arrays they would take 114 GB.
 """
 
 import re

@@ -1,9 +1,9 @@
-"""ImageNet-LT, test pictures: exactly the validation pictures of ImageNet, drawn by another seed.
+"""ImageNet-LT test images: exactly the validation images of ImageNet, split with another seed.
 
-The long-tailed list of ImageNet-LT is that of its training pictures; its test list names the 50,000 balanced validation
-pictures of ImageNet. Networks trained on ImageNet and evaluated on it, as in SMART, are therefore evaluated on ImageNet
-once more: nothing here has a long tail, and results differ from those on ``imagenet`` by the draw of the calibration
-pictures alone. A warning goes with such results.
+Only the training list of ImageNet-LT is long-tailed; its test list has the 50,000 balanced validation images of
+ImageNet. Evaluating networks trained on ImageNet on it, as in SMART, repeats the evaluation on ImageNet: there is no
+long tail, and results differ from those on ``imagenet`` only by the draw of the calibration images. Results have a
+warning.
 """
 
 from typing import Any

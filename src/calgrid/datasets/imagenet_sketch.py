@@ -1,9 +1,9 @@
 """ImageNet-Sketch: some 50,000 drawings of the 1,000 classes of ImageNet, to evaluate networks trained elsewhere.
 
-Documented are 50 drawings a class; 50,889 are said to be on the disk, so they are counted and no number is demanded.
-The archive (7.8 GB) is downloaded from the copy of its second author, and taken where it lies below data_root, or else
-the folder ``imagenet_sketch`` with one folder of pictures a WordNet id somewhere below it. No checksum of it is
-published: what comes first is trusted and recorded; size and SHA-256 of the archive go into the manifest.
+The documentation gives 50 drawings per class, but other sources 50,889 in total, so the number is not checked.
+The archive (7.8 GB) is downloaded from the copy of its second author to data_root; the folder ``imagenet_sketch`` with
+one folder of images per WordNet id can replace it. There is no published checksum: the first download is trusted and
+recorded; size and SHA-256 of the archive are in the manifest.
 """
 
 from pathlib import Path

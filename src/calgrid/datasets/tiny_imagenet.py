@@ -5,11 +5,10 @@ are in the sorted order of their paths, as torchvision's ``ImageFolder`` has the
 their file names. Grey pictures get three equal channels. The published test pictures have no labels and are left out.
 
 Splits. The published validation pictures are the test split, and 50 pictures of each class are drawn from the training
-pictures for validation by a seed that is the same for all runs: the sizes of MbLS, ACLS and FeDLaS; which 50 they are
-depends on the generator, and theirs is another one. With ``val: official``, all 100,000 training pictures are for
-training, and the published validation pictures are both the validation and the test split, as in the code of
-focal_calibration: numbers are then comparable with that literature, and too good, since checkpoints, temperatures and
-every other choice by validation have seen the test labels. A warning goes with such results.
+pictures for validation, with one seed for all runs: the sizes of MbLS, ACLS and FeDLaS, whose random draw differs. With
+``val: official``, all 100,000 training images are used for training, and the published validation images are both the
+validation and the test split, as in the code of focal_calibration. Results are then comparable with that literature,
+but optimistic, because checkpoints, temperatures and other choices use the test labels. They have a warning.
 """
 
 import re

@@ -22,9 +22,9 @@ class TwoStageTraining(SecondStage):
     """New MLP head on the frozen features of a first stage, trained with cross-entropy.
 
     The head is Linear(d, 3Z) - ReLU - Linear(3Z, Z) - Linear(Z, K), without an activation between the last two, as
-    in the official code. Deviations, both of the shared protocol: SGD at a constant rate as in the MaC-Cal paper's
-    reruns (official: Adam 1e-4), and the frozen body stays in evaluation mode (the official loop lets BatchNorm
-    drift). The stage's epochs and rate are the protocol's ``second_stage``.
+    in the official code. Differences, for a common protocol: SGD at a constant rate as in the MaC-Cal paper's
+    reruns (official: Adam 1e-4), and the frozen body stays in evaluation mode (the official loop updates BatchNorm
+    statistics). Epochs and learning rate are those of the protocol's ``second_stage``.
 
     Parameters
     ----------
