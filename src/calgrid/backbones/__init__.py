@@ -20,7 +20,7 @@ __getattr__, __dir__ = lazy_names(__name__, {"Backbone": "calgrid.backbones.base
 
 
 def build_backbone(id: str, num_classes: int, pretrained: bool = False) -> "Backbone":
-    """Build a network with freshly drawn weights (global torch generator; seed it before).
+    """Return a network with random weights (from the global torch generator).
 
     Raises ConfigError: unknown ``id``, fewer than two classes, or ``pretrained`` where no weights are published.
     DataError: published weights are not there and cannot be downloaded, or are not the right ones.

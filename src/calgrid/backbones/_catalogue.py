@@ -1,4 +1,4 @@
-"""What is known of a backbone before it is built: whether it exists, its size, the images it takes."""
+"""Facts of backbones without building them: existence, size, supported image sizes."""
 
 import dataclasses
 import difflib
@@ -11,18 +11,18 @@ from types import MappingProxyType
 from calgrid import plugins, registry
 from calgrid.errors import ConfigError
 
-#: how timm's files mark the function that builds a model
+#: definition of a model in timm's files
 TIMM_MODEL = re.compile(r"^@register_model\s+def (\w+)\(", re.MULTILINE)
-#: names of weights of a model, behind the dot of ``resnet50.a1_in1k``
+#: names of weights of a model, the part after the dot of ``resnet50.a1_in1k``
 TIMM_WEIGHTS = re.compile(r"""["'](\w+)\.(\w+)["']\s*:""")
-#: facts that are measured where a file does not give them
+#: facts that are measured if a file does not declare them
 MEASURED = ("parameters", "num_features", "min_size", "macs", "activations")
 #: names that a message suggests
 NEAR = 3
 
 
 def describe(id: str, where: str = "") -> registry.ComponentSpec:
-    """Return what is registered of a backbone, or of the library that has it (``timm/resnet50``).
+    """Return the specification of a backbone, or of its library (``timm/resnet50``).
 
     Raises ConfigError: there is no such backbone; names near ones.
     """
@@ -34,7 +34,7 @@ def describe(id: str, where: str = "") -> registry.ComponentSpec:
 
 @plugins.cached
 def measured(id: str, where: str = "") -> registry.ComponentSpec:
-    """Return what :func:`describe` does, with the facts that the file does not give measured, which needs torch.
+    """Return the specification of :func:`describe` with missing facts measured, which needs torch.
 
     Raises ConfigError: there is no such backbone, or it cannot be built or does not take the images that it names.
     """
@@ -50,7 +50,7 @@ def measured(id: str, where: str = "") -> registry.ComponentSpec:
 
 
 def check_image_size(spec: registry.ComponentSpec, height: int, width: int, where: str) -> None:
-    """Raise ConfigError if a backbone cannot take images of this size, as far as that is known."""
+    """Raise ConfigError if a backbone is known not to support images of this size."""
     least, most = spec.info.get("min_size", 1), spec.info.get("max_size")
     if least <= min(height, width) and (most is None or max(height, width) <= most):
         return
@@ -65,7 +65,7 @@ def check_image_size(spec: registry.ComponentSpec, height: int, width: int, wher
 def timm_names() -> dict[str, frozenset[str]]:
     """Models of the installed timm and the names of their weights, read from its files; empty without timm.
 
-    Importing timm takes seconds, and planning a grid must not.
+    Importing timm takes seconds, too long for planning a grid.
     """
     found = importlib.util.find_spec("timm")
     if found is None or found.origin is None:
@@ -79,7 +79,7 @@ def timm_names() -> dict[str, frozenset[str]]:
 
 
 def check_timm_name(name: str, where: str = "") -> None:
-    """Raise ConfigError unless the installed timm has such a model, with such weights if the name says which.
+    """Raise ConfigError unless the installed timm has this model, and these weights if the name contains them.
 
     The name is ``model`` or ``model.weights``.
     """
@@ -89,7 +89,7 @@ def check_timm_name(name: str, where: str = "") -> None:
     if not known:
         return
     model, dot, tag = name.partition(".")
-    # a few models have the weights of another one, which their files say in code: timm itself knows in the end
+    # some models use weights of other models, which only timm itself knows: accept all known names of weights
     if model in known and (not dot or any(tag in tags for tags in known.values())):
         return
     options = [f"{model}.{each}" for each in known[model]] if model in known else list(known)

@@ -1,7 +1,7 @@
 """Published checkpoints of torrvision/focal_calibration (Mukhoti et al., NeurIPS 2020) in our networks of CIFAR.
 
-Their files are state dictionaries of ``DataParallel``, with names of modules that differ from ours. Their dense layers
-put what they compute before their input and ours behind it, so that the channels of a dense block are in another order.
+Their files are state dictionaries of ``DataParallel`` with other module names. Their dense layers prepend their output
+to the input and ours append it, so the channels of a dense block are in another order.
 """
 
 import re
@@ -53,7 +53,7 @@ def load_checkpoint(model: Backbone, path: Path) -> None:
     theirs = read_checkpoint(path)
     try:
         ours = _dense(theirs) if "dense1.0.bn1.weight" in theirs else _residual(theirs)
-        # old versions of torch did not count the batches, which no prediction depends on
+        # old versions of torch have no batch counts, which do not affect predictions
         counts = {name: tensor for name, tensor in model.state_dict().items() if name.endswith("num_batches_tracked")}
         model.load_state_dict({**counts, **ours})
     except (RuntimeError, KeyError, IndexError) as error:
@@ -69,7 +69,7 @@ def _residual(theirs: Mapping[str, Tensor]) -> State:
 
 
 def _dense(theirs: Mapping[str, Tensor]) -> State:
-    """Rename a dense network, and bring the channels behind each concatenation into our order."""
+    """Rename a dense network, and reorder the channels after each concatenation."""
     ours, counts = {"stages.0.weight": theirs["conv1.weight"]}, dict.fromkeys(BLOCKS, 0)
     for name, tensor in theirs.items():
         if found := DENSE_LAYER.fullmatch(name):
@@ -94,7 +94,7 @@ def _parts(theirs: Mapping[str, Tensor], prefix: str) -> list[tuple[str, Tensor]
 
 
 def _reordered(theirs: Mapping[str, Tensor], tensor: Tensor, block: int, layers: int) -> Tensor:
-    """Order the channels that a tensor reads behind ``layers`` layers of a block as ours are.
+    """Reorder the input channels of a tensor after ``layers`` layers of a block.
 
     Theirs are those of the last layer, ..., of the first layer, of the block's input.
     """

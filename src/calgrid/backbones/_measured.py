@@ -1,4 +1,4 @@
-"""Facts of a backbone that its file need not give: counted on the meta device, where nothing is computed."""
+"""Facts of a backbone measured on the meta device, without computation."""
 
 from collections.abc import Callable
 from typing import Any
@@ -10,7 +10,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from calgrid.backbones.base import Backbone
 from calgrid.errors import CalgridError, ConfigError
 
-#: images in a pass, and classes that parameters are counted for
+#: images per forward pass, and number of classes
 IMAGES, CLASSES = 2, 10
 
 
@@ -55,7 +55,7 @@ def _forward(model: Backbone, size: int) -> tuple[int, int]:
 
 
 def _kept(model: Backbone, size: int) -> int:
-    """Numbers that a pass of one image keeps for the backward pass, weights left out."""
+    """Number of values that the forward pass of one image stores for the backward pass, without weights."""
     own = {each.untyped_storage()._cdata for each in (*model.parameters(), *model.buffers())}
     kept: dict[int, Tensor] = {}
 
@@ -70,13 +70,13 @@ def _kept(model: Backbone, size: int) -> int:
 
 
 def _sizes(model: Backbone, image_size: int) -> dict[str, int]:
-    """Least side of images that the network takes, and the largest where it takes one size alone."""
+    """Smallest supported side of images, and the largest if only one size is supported."""
 
     def takes(size: int) -> bool:
         try:
             with torch.no_grad():
                 model(_blank(size))
-        except Exception:  # whatever its layers raise
+        except Exception:  # layers may raise any error
             return False
         return True
 

@@ -18,7 +18,7 @@ from calgrid.backbones.base import Backbone, he_normal_
 WIDTHS = (16, 32, 64)
 #: channels inside the blocks of each level of the four-level networks
 FOUR_WIDTHS = (64, 128, 256, 512)
-#: side of the last average pool of the official code, which leaves one value a channel of a 32x32 image
+#: side of the last average pool of the official code: one value per channel for 32x32 images
 POOL = 4
 
 
@@ -132,10 +132,10 @@ class SmallImageResNet(Backbone):
 
 
 class FourLevelResNet(Backbone):
-    """An ImageNet residual network on the CIFAR stem, weights drawn as PyTorch draws them.
+    """An ImageNet residual network on the CIFAR stem, with PyTorch's default initialisation.
 
-    The official code averages 4x4 squares of the last map, which at 32x32 is the mean of the map. We take the mean at
-    every size, so that the network and its features have one width; :class:`TinyImageNetResNet` has the squares.
+    The official code averages 4x4 squares of the last map, which at 32x32 is the mean of the map. We use the mean at
+    every size, so that the number of features is constant; :class:`TinyImageNetResNet` uses the squares.
     """
 
     def __init__(self, num_classes: int, block: Block, blocks: Sequence[int]) -> None:

@@ -16,7 +16,7 @@ from calgrid.errors import ConfigError, DataError
 class TimmBackbone(Backbone):
     """A model of timm, by its name there.
 
-    Its one stage is the whole trunk: blocks of the many families have nothing else in common.
+    The whole trunk is one stage, because the families have no common structure.
     """
 
     def __init__(self, num_classes: int, name: str, pretrained: bool = False) -> None:
@@ -51,7 +51,7 @@ def create(name: str, num_classes: int, pretrained: bool) -> Any:
         raise ConfigError(f"Backbone 'timm/{name}' has no pretrained weights: set pretrained to false.")
     try:
         return timm.create_model(name, pretrained=True, num_classes=num_classes)
-    except Exception as error:  # libraries of several layers, each with errors of its own
+    except Exception as error:  # several libraries with their own errors
         reason = " ".join(str(error).split())[:200] or type(error).__name__
         raise DataError(
             f"The published weights of 'timm/{name}' could not be loaded ({reason}): run once where "
@@ -61,7 +61,7 @@ def create(name: str, num_classes: int, pretrained: bool) -> Any:
 
 
 class Trunk(nn.Module):
-    """All of a model in front of its pooling."""
+    """All of a model before its pooling."""
 
     def __init__(self, name: str, model: Any) -> None:
         super().__init__()
@@ -82,7 +82,7 @@ class Trunk(nn.Module):
 
 
 class PreLogits(nn.Module):
-    """Pooling and whatever a family has between it and the classifier; its weights belong to the trunk."""
+    """Pooling and all layers up to the classifier; its weights belong to the trunk."""
 
     def __init__(self, model: Any) -> None:
         super().__init__()

@@ -1,8 +1,7 @@
-"""ImageNet networks of torchvision, taken apart into stages, pool and head, and their published weights.
+"""ImageNet networks of torchvision, split into stages, pool and head, and their published weights.
 
-Weights are named by their version (``IMAGENET1K_V1``), never as the best ones that torchvision has. The file lies in
-the cache of torch.hub or is downloaded to it; its name ends with the beginning of its SHA-256, which must be right.
-Only tensors are read from it.
+Weights have a fixed version (``IMAGENET1K_V1``), never ``DEFAULT``. The file is in the cache of torch.hub or is
+downloaded to it, and verified by the SHA-256 prefix at the end of its name. Only tensors are read from it.
 """
 
 import re
@@ -21,10 +20,10 @@ from calgrid.datasets._download import PublishedFile, download
 from calgrid.errors import DataError
 from calgrid.storage.sources import record
 
-#: classes that the published heads know
+#: number of classes of the published heads
 PUBLISHED_CLASSES = 1000
 VERSION = "IMAGENET1K_V1"
-#: layers of dense blocks in files from before module names were forbidden to hold a dot
+#: layers of dense blocks in old files, whose module names contain a dot
 OLD_DENSE_LAYER = re.compile(r"(denselayer\d+\.(?:norm|relu|conv))\.(?=[12]\.)")
 #: encoder blocks of a vision transformer in one stage: four stages of 12 blocks, as many as convolutional networks have
 BLOCKS_A_STAGE = 3
@@ -33,10 +32,10 @@ Parts = tuple[list[nn.Module], nn.Module, nn.Linear]
 
 
 class TorchvisionBackbone(Backbone):
-    """A network of ``torchvision.models``; subclasses name it.
+    """Base of networks of ``torchvision.models``.
 
-    ``model`` is the name of its builder and ``weights`` that of the enumeration of its weights. With published weights
-    and another number of classes than ImageNet's the head is new, drawn as torchvision draws it, for fine-tuning.
+    ``model`` is the name of the builder and ``weights`` that of the enumeration of weights. With published weights
+    and another number of classes than ImageNet's, the head is new, with torchvision's initialisation, for fine-tuning.
     """
 
     model: str
@@ -81,7 +80,7 @@ def read_weights(file: PublishedFile, folder: Path) -> dict[str, Tensor]:
 
 
 def load_published(network: Any, state: dict[str, Tensor], num_classes: int) -> None:
-    """Load published weights; a head for another number of classes stays as it was drawn."""
+    """Load published weights; a head for another number of classes keeps its random initialisation."""
     head = next(name for name, module in network.named_modules() if module is head_of(network))
     if num_classes != PUBLISHED_CLASSES:
         own = network.state_dict()

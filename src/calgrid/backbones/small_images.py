@@ -142,8 +142,8 @@ class ResNet101(FourLevelResNet):
 class ResNet110(FourLevelResNet):
     """Four levels of 3-4-26-3 bottlenecks, widths 256-512-1024-2048, on a 3x3 stem.
 
-    What the line of focal_calibration calls ResNet-110: not the network of 110 layers and 1.7 million parameters of the
-    6n + 2 family, which has the same name elsewhere.
+    The ResNet-110 of focal_calibration: not the network of 110 layers and 1.7 million parameters of the 6n + 2 family
+    with the same name.
     """
 
     def __init__(self, num_classes: int) -> None:

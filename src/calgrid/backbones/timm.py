@@ -1,9 +1,9 @@
-"""Any model of the library timm, written ``timm/<name>``, for example ``timm/convnext_tiny.fb_in1k``; one by a name."""
+"""Any model of the library timm as ``timm/<name>``, for example ``timm/convnext_tiny.fb_in1k``, and ``vit_b16_384``."""
 
 from calgrid.backbones._timm import TimmBackbone
 from calgrid.registry import register
 
-#: the weights that the plain name means in timm, written out because that may change
+#: fixed weights, because the default weights of timm may change
 NAME = "vit_base_patch16_384.augreg_in21k_ft_in1k"
 
 
@@ -16,10 +16,10 @@ NAME = "vit_base_patch16_384.augreg_in21k_ft_in1k"
     pretrained=True,
 )
 class Timm(TimmBackbone):
-    """Any model of timm that ends in a linear layer: write timm/ and its name there, with or without its weights'.
+    """Any model of timm that ends in a linear layer: timm/ and its name, optionally with the name of its weights.
 
-    Nothing is known of such a model before it is built: jobs ask for the memory and time of a large one, and images of
-    a wrong size are refused by the job that meets them.
+    The size of such a model is unknown before it is built: jobs request the memory and time of a large one, and a job
+    fails if the image size is wrong.
     """
 
 
