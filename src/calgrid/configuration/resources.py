@@ -40,7 +40,7 @@ CALIBRATE_THREADS, LONG_SECONDS = 2, 1800
 #: copies of the files that people bring while they are read
 IMPORT_COPIES = 5
 #: copies of images while they are prepared, and the most MB that they take: large data sets go through the disk
-PREPARE_COPIES, PREPARE_MB = 4, 2000
+PREPARE_COPIES, PREPARE_MB = 3, 2000
 #: stand for a data set of unknown size, and for a backbone of unknown size: as large as the largest registered ones
 UNKNOWN_IMAGES = 100_000
 #: share of the rows of a test split of known size that val has where its size is unknown
