@@ -273,7 +273,7 @@ def test_who_was_replaced_is_told_so(path, dead, refuses):
     with OwnerLock(path, WHAT) as lock:
         lock.check()
         write(path, {**dead, "host": "node17", "token": "another"})
-        with refuses(StateError, "on node17", "writes nothing more"):
+        with refuses(StateError, "on node17", "stops writing"):
             lock.check()
 
 

@@ -319,7 +319,7 @@ def test_a_late_writer_whose_lock_was_taken_over_publishes_nothing(root, refuses
         write_all("late")(folder)
         lock.write_text(json.dumps({"token": "another", "host": "node17", "pid": 4711, "since": "then"}))
 
-    with refuses(StateError, "process 4711 on node17", "writes nothing more"):
+    with refuses(StateError, "process 4711 on node17", "stops writing"):
         run(root, "f1", overtaken)
     assert contents(root) == {name: f"old {name}" for name in OUTPUTS}
     assert json.loads(lock.read_text())["host"] == "node17"
