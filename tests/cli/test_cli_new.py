@@ -18,6 +18,7 @@ def folder(tmp_path):
     return tmp_path / "new_ones"
 
 
+@pytest.mark.slow
 def test_every_kind_is_written_listed_and_passes_its_test(calgrid, folder, monkeypatch):
     assert set(NEW_KINDS) == set(KINDS)
     for kind in NEW_KINDS:

@@ -113,6 +113,7 @@ def test_captions_say_what_the_intervals_are(figures, external_figures):
     assert "95 % bootstrap intervals over test images" in json.dumps(read_index(external_figures))
 
 
+@pytest.mark.slow
 def test_the_same_study_gives_the_same_bytes(study, figures, tmp_path):
     write_figures(study.folder, study.manifest, tmp_path)
     for path in tmp_path.iterdir():

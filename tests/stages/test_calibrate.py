@@ -238,6 +238,7 @@ class TestParts:
         assert most["together"] <= most["digits_c"] + most["val"]
         assert contents(tmp_path) == undisturbed
 
+    @pytest.mark.slow
     def test_a_killed_job_goes_on_to_the_same_bytes(self, spec, parted, undisturbed, tmp_path, monkeypatch):
         scored, score = [], Scorer.score
 
@@ -279,6 +280,7 @@ class TestParts:
         calibrate(spec.calibrate(key("ce")), parted, tmp_path / "part")
         assert contents(tmp_path / "part") == undisturbed
 
+    @pytest.mark.slow
     def test_several_processes_give_the_same_bytes(self, spec, parted, undisturbed, tmp_path):
         calibrate(spec.calibrate(key("ce")), parted, tmp_path, threads=2)
         assert contents(tmp_path) == undisturbed

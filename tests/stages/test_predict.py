@@ -169,6 +169,7 @@ def killed(run, plan, data, tmp_path, monkeypatch):
     return out, again, blocks, content
 
 
+@pytest.mark.slow
 def test_a_killed_prediction_goes_on_to_the_same_bytes_and_makes_bad_blocks_anew(killed):
     out, again, blocks, content = killed
     folder = next(out.glob(".calgrid/predict/*.partial"))
