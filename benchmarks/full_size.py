@@ -44,7 +44,7 @@ from calgrid.configuration.resources import Resources
 from calgrid.configuration.study import Study
 from calgrid.errors import CalgridError
 from calgrid.storage.arrays import write_head
-from calgrid.storage.layout import head_file, logits_file
+from calgrid.storage.layout import head_file, logits_file, run_key
 from calgrid.storage.logits import Logits, write_logits
 from calgrid.storage.records import FILES, PREDICT, listed, read_record, sha256_of, write_record
 from posthoc import print_row
@@ -345,7 +345,7 @@ def memory_asked(needs: Resources, job: Path, study: Study) -> float | None:
         return needs.aggregate_memory(None, 1)
     if rule == "prepare":
         return needs.prepare_memory(SimpleNamespace(unit=job.name), 1)
-    if rule in ("train", "predict", "calibrate", "probe", "import"):
+    if rule in ("train", "predict", "calibrate", "probe", "import") and run_key(wildcards(job)) in study.runs:
         return getattr(needs, f"{rule}_memory")(wildcards(job), 1)
     return None
 
