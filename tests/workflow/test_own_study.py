@@ -81,7 +81,7 @@ def test_a_job_that_fails_is_named_with_its_reason_and_what_to_do(study):
     assert f"    Try it alone: snakemake {shlex.quote(again)} " in ending
     behind = ", ".join(sorted({"calibrate", *AGGREGATION} - {"manifest"}))
     assert f"Not made because of these failures: {behind}.\n" in ending
-    assert "take them out of the configuration: no other is made again" in ending
+    assert "remove them from the configuration: no other run is repeated" in ending
 
 
 def test_the_advice_makes_the_report_of_the_others_and_nothing_again(study):
