@@ -46,7 +46,7 @@ def test_text_says_which_is_lower(calgrid, two):
     assert lines["nll"].endswith("higher")
     assert lines["accuracy"].endswith("tie")
     assert "sharp - soft  (seeds: 1; interval and verdict: these runs only, " in done.out
-    assert "mce: no verdict, as no interval" in done.out
+    assert "mce: no verdict, because no interval" in done.out
     assert "compare ece_debiased" in done.out
 
 

@@ -22,9 +22,7 @@ from calgrid.storage.logits import Logits
 #: fewer resamples have no deviation, and intervals of nothing but noise
 LEAST_RESAMPLES = 10
 #: why a metric gets no verdict, and what to compare instead
-WHY_NONE = {
-    "mce": "no verdict, as no interval of the largest of many noisy gaps holds what it promises; compare ece_debiased."
-}
+WHY_NONE = {"mce": "no verdict, because no interval with valid coverage is known; compare ece_debiased."}
 
 
 def compare(options: argparse.Namespace) -> None:

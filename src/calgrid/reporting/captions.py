@@ -46,7 +46,7 @@ def spread(data: StudyData, rows: pd.DataFrame) -> str:
     """Say what stands beside the means."""
     level = f"{100 * data.level:g} %"
     many = "± is the standard deviation over seeds"
-    single = f"brackets are {level} bootstrap intervals over test images (MCE has none that holds what it promises)"
+    single = f"brackets are {level} bootstrap intervals over test images (none for MCE)"
     if rows["n_seeds"].min() > 1:
         return f"{many}."
     if rows["n_seeds"].max() == 1:
@@ -95,7 +95,7 @@ def reading(data: StudyData) -> list[str]:
         f"With one seed, an interval is a {level} bootstrap interval over test images: it covers the choice of test "
         "images and says nothing about other seeds. Calibration errors are biased upwards, in resamples more: their "
         "interval reaches down to what chance does not explain (0 where it may explain all), and a debiased error has "
-        "that of the plain one, for both estimate the same. MCE has none: no interval of it holds what it promises.",
+        "that of the plain one, for both estimate the same. MCE has none: no interval with valid coverage is known.",
         RANKING,
         f"ECE is never read alone. {NULL} ECE debiased subtracts the estimated bias and may fall slightly below 0.",
         f"Tests are paired t-tests over seeds against {data.baseline}, corrected by Holm over all methods of a column. "
