@@ -306,7 +306,6 @@ def jobs(folder: Path, options: argparse.Namespace) -> None:
     A cluster counts the Snakemake on the node too, for which every job asks.
     """
     study = Study(yaml.safe_load(options.configfile.read_text(encoding="utf-8")), HOME)
-    study.check_labels()
     needs, found = Resources(study, gpus=0), defaultdict(list)
     results = Path(study.layout.results)
     for path in sorted((results / "benchmarks").rglob("*.tsv")):

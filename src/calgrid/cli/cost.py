@@ -1,7 +1,6 @@
 """``calgrid cost``: what a configuration takes, before anything has run."""
 
 import argparse
-import contextlib
 import math
 import sys
 from collections import defaultdict
@@ -22,8 +21,6 @@ def cost(options: argparse.Namespace) -> None:
     """Print jobs, hours, downloads and disk of a configuration, by place and by method, with what they rest on."""
     throughput = dict(_measured(text) for text in options.throughput)
     study = read_study(options.configuration)
-    with contextlib.suppress(ConfigError):  # one's own pictures need not be there yet
-        study.check_labels()
     found = study_cost(study, throughput)
     lines = [f"study '{study.layout.study}', as if nothing of it were there yet", "", *_jobs(found)]
     lines += ["", *_table("protocol, data set, backbone", found.runs, _place)]

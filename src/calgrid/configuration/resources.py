@@ -336,7 +336,10 @@ class Resources:
         return bool(self._sizes(dataset))
 
     def _sizes(self, dataset: str) -> Mapping[str, int]:
-        return self.info(dataset).get("sizes") or self._study.sizes.get(dataset, {})
+        try:
+            return self.info(dataset).get("sizes") or self._study.sizes(family_unit(dataset)) or {}
+        except ConfigError:  # Study.check_labels reports what is wrong with the labels
+            return {}
 
     def classes(self, dataset: str) -> int:
         """Classes of a data set."""

@@ -98,7 +98,6 @@ class Study:
     runs : every run that must exist, also first stages that the grid does not name; insertion order is stable.
     trained, external : those of :class:`Run` and those of :class:`ExternalRun`.
     evaluations : what is wanted of the runs that the study names.
-    sizes : images of each split of one's own pictures, once :meth:`check_labels` has read them.
     layout : where files lie.
     papers : the papers whose tables are wanted.
     """
@@ -127,7 +126,7 @@ class Study:
         for number, override in enumerate(overrides):
             for name in as_list(override["match"].get("protocol")):
                 self.protocols.get(name, f"overrides[{number}].match")
-        self.sizes: dict[str, dict[str, int]] = {}
+        self._sizes: dict[str, dict[str, int] | None] = {}
         self.trained: dict[RunKey, Run] = {}
         self.external: dict[RunKey, ExternalRun] = {}
         self.evaluations: dict[RunKey, Evaluation] = {}
@@ -312,19 +311,21 @@ class Study:
             for name in self.own_metrics:
                 check_metric(name, sorted(filter(None, counts)))
 
+    def sizes(self, unit: str) -> Mapping[str, int] | None:
+        """Images of each split of one's own pictures, whose labels are read once; None for registered data sets."""
+        if unit not in self._sizes:
+            self._sizes[unit] = self.datasets.sizes(unit, self.config["data_root"])
+        return self._sizes[unit]
+
     def check_labels(self) -> None:
         """Raise ConfigError for pictures of one's own that are too few or have other classes than are asked for.
 
-        Their numbers are kept in ``sizes``, for the memory and time of jobs. It takes seconds where there are many, so
-        jobs, which plan too, leave it out.
+        It takes seconds where there are many, so jobs, which plan too, leave it out.
         """
         for unit in self.data_units():
-            sizes = self.datasets.sizes(unit, self.config["data_root"])
-            if sizes is None:
-                continue
-            self.sizes[unit] = sizes
+            sizes = self.sizes(unit)
             for key, run in self.trained.items():
-                if key.dataset == unit and trains(run.protocol):
+                if sizes is not None and key.dataset == unit and trains(run.protocol):
                     check_batches(run.protocol, sizes["train"], f"protocol '{key.protocol}' on '{unit}'")
 
 
