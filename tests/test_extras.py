@@ -10,9 +10,11 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from tests.conftest import HOME
 
-from calgrid import extras
+from calgrid import extras, load_study
+from calgrid.calibrators import build_calibrator
 from calgrid.configuration.jobs import Jobs
 from calgrid.extras import EXTRAS, MissingLibraryError, say_extra
+from calgrid.metrics import evaluate
 
 #: modules that are not named as their packages are
 PACKAGES = {"sklearn": "scikit-learn"}
@@ -48,7 +50,7 @@ def core(run_python, tmp_path):
     return lambda program: run_python(setup + program)
 
 
-def test_logits_and_lists_need_no_extra(core):
+def test_logits_lists_and_configurations_need_no_extra(core, home):
     kinds = ("methods", "calibrators", "datasets", "backbones", "metrics", "procedures", "losses", "probes")
     printed = core(
         "common = ['--bootstrap', '10']\n"
@@ -57,16 +59,32 @@ def test_logits_and_lists_need_no_extra(core):
         "codes += [main([*one, 'smart', '--out', 'out.parquet', '--save', 'fitted.safetensors'])]\n"
         "codes += [main([*one, 'ts,iso']), main(['compare', 'a=test.npz', 'b=val.npz', *common])]\n"
         f"codes += [main(['list', kind]) for kind in {kinds}]\n"
+        f"codes += [main([command, {str(home / 'config/config.yaml')!r}]) for command in ('check', 'cost', 'status')]\n"
         "import calgrid; calgrid.load_study; import calgrid.selection, calgrid.statistics\n"
         "print(codes)\n"
     )
-    assert printed.splitlines()[-1] == str([0] * (4 + len(kinds)))
+    assert printed.splitlines()[-1] == str([0] * (7 + len(kinds)))
 
 
-def test_what_is_missing_is_named_with_its_extra(core, home):
+@pytest.mark.slow
+def test_the_report_of_logits_files_needs_no_extra_and_scores_fitted_calibrators(core, tmp_path):
+    printed = core(
+        "files = ['--fit', 'val.npz', '--apply', 'test.npz', '--bootstrap', '20']\n"
+        "print(main(['report-logits', 'my_network', *files, '--calibrator', 'all', '--bins', '10']))\n"
+    )
+    assert printed.splitlines()[-2:] == ["wrote results/my_network/report.html", "0"]
+    assert "<h1>" in (tmp_path / "results/my_network/report.html").read_text()
+    study = load_study(tmp_path / "results/my_network")
+    rows = study.metrics.query("split == 'test' and metric == 'nll'").set_index("calibrator")["value"]
+    assert {"none", "ts", "smart", "hb"} < set(rows.index) and "fc" not in rows.index  # no last layer was given
+    val, test = (np.load(tmp_path / f"{name}.npz") for name in ("val", "test"))
+    probs = build_calibrator("vs").fit(val["logits"], val["label"]).predict_proba(test["logits"])
+    assert rows["vs"] == pytest.approx(evaluate(probs, test["label"])["nll"], rel=1e-5)  # a study has float32
+
+
+def test_what_is_missing_is_named_with_its_extra(core):
     printed = core(
         "import sys; sys.stderr = sys.stdout\n"
-        f"print(main(['check', {str(home / 'config/config.yaml')!r}]))\n"
         "print(main(['data', '--unit', 'digits', '--out', 'data/digits']))\n"
         "from calgrid.configuration.jobs import extras\n"
         "for step in (lambda: __import__('calgrid.losses').losses.Loss, lambda: extras.require('train')):\n"
@@ -75,11 +93,10 @@ def test_what_is_missing_is_named_with_its_extra(core, home):
     said = [line for line in printed.splitlines() if "brings it" in line]
     sentence = "The library {} is not installed: pip install 'calgrid[{}]' brings it."
     assert said == [
-        f"calgrid check: {sentence.format('jsonschema', 'workflow')}",
         f"calgrid data: {sentence.format('sklearn', 'train')}",
         *[sentence.format("torch", "train")] * 2,
     ]
-    assert printed.splitlines().count("2") == 2
+    assert printed.splitlines().count("2") == 1
 
 
 def test_a_study_that_trains_asks_for_its_libraries_before_any_job(make_config, home, monkeypatch, refuses):

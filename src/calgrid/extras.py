@@ -8,8 +8,8 @@ from calgrid.errors import CalgridError
 
 #: extra of pyproject.toml -> modules that calgrid imports from its libraries
 EXTRAS = {
-    "train": ("torch", "torchvision", "timm", "sklearn", "typing_extensions"),
-    "workflow": ("snakemake", "jsonschema"),
+    "train": ("torch", "torchvision", "timm", "sklearn"),
+    "workflow": ("snakemake",),
 }
 
 

@@ -46,9 +46,14 @@ def read(path: Path, labels: Path | None, options: argparse.Namespace) -> Logits
     )
 
 
+def calibrator_names(text: str) -> list[str]:
+    """Names in ``ID,ID,...``, each once."""
+    return list(dict.fromkeys(filter(None, map(str.strip, text.split(",")))))
+
+
 def calibrate(options: argparse.Namespace) -> None:
     """Fit (or load) a calibrator, apply it, print metrics before and after; of several, the best on the fit data."""
-    names = list(dict.fromkeys(filter(None, (part.strip() for part in (options.calibrator or "").split(",")))))
+    names = calibrator_names(options.calibrator or "")
     _check_options(options, names)
     target = read(options.apply, options.apply_labels, options) if options.apply else None
     found: dict[str, Any] = {}

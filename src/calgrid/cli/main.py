@@ -24,7 +24,7 @@ EXIT_STOPPED = 75
 EXIT_INTERRUPTED = 130
 SPEC_HELP = "JSON, a file that holds it, or CONFIG#RUN, for example config/config.yaml#digits/digits/resnet8/ce/seed1"
 #: commands whose threads are processes
-IN_PROCESSES = ("evaluate", "aggregate")
+IN_PROCESSES = ("evaluate", "aggregate", "report-logits")
 DEVICES = ("auto", "cpu", "cuda")
 OUT_HELP = (
     "calibrated file: logits, the log-probabilities in float32, and the probabilities themselves, which --kind "
@@ -180,6 +180,16 @@ def _manifest_options(parser: argparse.ArgumentParser, out: str, threads: str = 
     parser.add_argument("--threads", type=_count, default=1, help=f"{threads} (1)")
 
 
+def _pair_options(parser: argparse.ArgumentParser, required: bool) -> None:
+    fit, apply = "labelled file that fits the calibrator", "file to calibrate"
+    parser.add_argument("--fit", type=Path, metavar="VAL", required=required, help=fit)
+    parser.add_argument("--fit-labels", type=Path, metavar="FILE", help="labels of --fit, where in a file of their own")
+    apply += "" if required else "; may be left out for a ranking"
+    parser.add_argument("--apply", type=Path, metavar="TEST", required=required, help=apply)
+    parser.add_argument("--apply-labels", type=Path, metavar="FILE", help="labels of --apply, likewise")
+    parser.add_argument("--head", type=Path, metavar="FILE", help="weight and bias of the last layer, for fc")
+
+
 def _file_commands(commands: Commands) -> None:
     parser = _command(commands, "metrics", "files:metrics", "Print all metrics of a logits file, with intervals.")
     parser.add_argument("file", type=Path, metavar="FILE", help=FILE_HELP)
@@ -195,12 +205,8 @@ def _file_commands(commands: Commands) -> None:
         metavar="ID[,ID...]",
         help="what to fit; all, or several with commas, are ranked by cross-validation on the fit file",
     )
-    parser.add_argument("--fit", type=Path, metavar="VAL", help="labelled file that fits the calibrator")
-    parser.add_argument("--fit-labels", type=Path, metavar="FILE", help="labels of --fit, where in a file of their own")
+    _pair_options(parser, required=False)
     parser.add_argument("--load", type=Path, metavar="FITTED", help="use a calibrator saved before instead of --fit")
-    parser.add_argument("--apply", type=Path, metavar="TEST", help="file to calibrate; may be left out for a ranking")
-    parser.add_argument("--apply-labels", type=Path, metavar="FILE", help="labels of --apply, likewise")
-    parser.add_argument("--head", type=Path, metavar="FILE", help="weight and bias of the last layer, for fc")
     ranked = "metric that a ranking goes by (nll)"
     parser.add_argument("--rank-by", metavar="METRIC", help=ranked)
     parser.add_argument("--folds", type=int, default=5, help="folds of a ranking (5)")
@@ -221,6 +227,15 @@ def _file_commands(commands: Commands) -> None:
     shown = ("accuracy", "nll", "brier", "ece_debiased")
     parser.add_argument("--metrics", nargs="+", metavar="ID", default=shown, help="labelled metrics")
     _json_option(parser)
+    _file_options(parser)
+
+    help = "Write the HTML report of a network's logits, with tables and figures, before and after calibration."
+    parser = _command(commands, "report-logits", "report_logits:report_logits", help)
+    parser.add_argument("name", metavar="NAME", help="name of the network; the report is RESULTS/NAME/report.html")
+    _pair_options(parser, required=True)
+    compared = "calibrators to compare (none,ts,iso,smart); all: each whose inputs are given"
+    parser.add_argument("--calibrator", metavar="ID[,ID...]", default="none,ts,iso,smart", help=compared)
+    parser.add_argument("--results", type=Path, default=Path("results"), help="folder of the results (results)")
     _file_options(parser)
 
 
