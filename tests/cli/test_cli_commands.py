@@ -3,6 +3,7 @@
 import json
 import os
 import sys
+from io import StringIO
 from types import SimpleNamespace
 
 import pytest
@@ -11,7 +12,7 @@ from tests.datasets.pictures import write_parquet
 
 import calgrid as package
 from calgrid import registry
-from calgrid.cli.main import EXIT_STOPPED, KINDS, build_parser
+from calgrid.cli.main import EXIT_STOPPED, KINDS, build_parser, main
 from calgrid.configuration import jobs
 from calgrid.configuration.components import registered_methods
 from calgrid.configuration.plan import Plan
@@ -21,7 +22,7 @@ from calgrid.metrics import METRICS
 from calgrid.storage.records import write_record
 
 COMMANDS = (
-    *("list", "calibrate", "metrics", "compare", "check", "cost", "status", "show", "pack", "merge"),
+    *("list", "calibrate", "metrics", "compare", "report-logits", "check", "cost", "status", "show", "pack", "merge"),
     *("data", "train", "predict", "probe", "import", "evaluate"),
 )
 REPORTS = ("aggregate", "tables", "figures", "report")
@@ -70,6 +71,7 @@ def test_every_command_has_help_for_every_option(calgrid, command):
 def test_help_and_lists_import_no_heavy_library(run_python, home):
     program = """
 import sys
+from io import StringIO
 from calgrid.cli import main
 for kind in ("methods", "calibrators", "datasets", "backbones", "procedures", "probes"):
     main(["list", kind])
@@ -352,3 +354,18 @@ def test_a_folder_is_replaced_as_a_whole_or_not_at_all(tmp_path):
         _replace_folder(out, fail)
     assert [path.name for path in out.iterdir()] == ["new.csv"]
     assert [path.name for path in tmp_path.iterdir()] == ["tables"]
+
+
+def test_errors_are_red_in_a_terminal_that_wants_colours(monkeypatch):
+    class Terminal(StringIO):
+        def isatty(self):
+            return True
+
+    said = []
+    for wanted in ("", "1"):
+        monkeypatch.setenv("NO_COLOR", wanted)
+        monkeypatch.setattr(sys, "stderr", Terminal())
+        assert main(["metrics", "nothing.npz"]) == 2
+        said.append(sys.stderr.getvalue())
+    assert said[0].startswith("\033[31mcalgrid metrics:\033[0m ")
+    assert said[1].startswith("calgrid metrics: ")

@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from calgrid.cli.colours import coloured
 from calgrid.cli.files import read
 from calgrid.errors import ConfigError, DataError
 from calgrid.plugin_metrics import find_metric
@@ -95,4 +96,11 @@ def _why_none(metric: str) -> str:
 def _line(row: Any) -> str:
     interval = "" if math.isnan(row.ci_low) else f"[{row.ci_low:+.5f}, {row.ci_high:+.5f}]"
     seeds = "" if math.isnan(row.std_seed) else f"{row.std_seed:.5f}"
-    return f"{row.metric:16s}{row.difference:>+12.5f}  {interval:24s}{row.std_test:>10.5f}{seeds:>10s}  {row.verdict}"
+    return f"{row.metric:16s}{row.difference:>+12.5f}  {interval:24s}{row.std_test:>10.5f}{seeds:>10s}  {_verdict(row)}"
+
+
+def _verdict(row: Any) -> str:
+    """``lower`` or ``higher`` in green where the first method is better, in red where it is worse."""
+    better = "lower" if find_metric(row.metric).lower_is_better else "higher"
+    colour = ("green" if row.verdict == better else "red") if row.verdict in ("lower", "higher") else None
+    return coloured(row.verdict, colour, sys.stdout)

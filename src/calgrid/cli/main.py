@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from calgrid import __version__, joblogs
+from calgrid.cli.colours import coloured
 from calgrid.errors import CalgridError, StateError
 from calgrid.extras import say_extra
 from calgrid.progress import log
@@ -54,7 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with say_extra():
             getattr(importlib.import_module(f"calgrid.cli.{module}"), function)(options)
     except CalgridError as error:
-        sys.stderr.write(f"calgrid {options.command}: {error}\n")
+        _say(options.command, error)
         return EXIT_STOPPED if type(error).__name__ == "StoppedError" else EXIT_USER
     except BrokenPipeError:  # the reader of our output (head, less) has seen enough
         sys.stderr.close()
@@ -65,12 +66,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
             mended = StateError(f"The path {error.filename} cannot be used ({reason}): correct it or its permissions.")
         if not isinstance(mended, CalgridError):
             raise
-        sys.stderr.write(f"calgrid {options.command}: {mended}\n")
+        _say(options.command, mended)
         return EXIT_USER
     except KeyboardInterrupt:
-        sys.stderr.write(f"calgrid {options.command}: Interrupted.\n")
+        _say(options.command, "Interrupted.")
         return EXIT_INTERRUPTED
     return 0
+
+
+def _say(command: str, error: object) -> None:
+    sys.stderr.write(f"{coloured(f'calgrid {command}:', 'red', sys.stderr)} {error}\n")
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -88,7 +93,7 @@ def build_parser() -> argparse.ArgumentParser:
         for add in adders:
             add(commands)
         new = [name for name in commands.choices if name not in before]
-        groups.append("\n".join([f"{title}:", *(f"  {name:11s}{commands.choices[name].description}" for name in new)]))
+        groups.append("\n".join([f"{title}:", *(f"  {name:14s}{commands.choices[name].description}" for name in new)]))
     parser.epilog = "\n\n".join(groups)
     return parser
 

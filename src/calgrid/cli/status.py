@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from calgrid import joblogs
+from calgrid.cli.colours import coloured
 from calgrid.cli.listing import read_study
 from calgrid.configuration.plan import Plan
 from calgrid.configuration.repair import Stage, planned_stages
@@ -23,6 +24,7 @@ from calgrid.storage.locks import live_owner
 from calgrid.storage.records import HIDDEN
 
 DONE, OUTDATED, RUNNING, STOPPED, FAILED, WAITING = "done", "outdated", "running", "stopped", "failed", "waiting"
+COLOURS = {DONE: "green", RUNNING: "blue", OUTDATED: "yellow", STOPPED: "yellow", FAILED: "red"}
 #: what is said of jobs in a state
 MEANING = {
     RUNNING: "running",
@@ -120,11 +122,16 @@ def _text(study: str, found: list[Job]) -> str:
     lines = [f"study '{study}': {sum(job.state == DONE for job in found)} of {len(found)} jobs done"]
     for stage in dict.fromkeys(job.stage for job in found):
         states = Counter(job.state for job in found if job.stage == stage)
-        others = ", ".join(f"{states[state]} {state}" for state in (*MEANING, WAITING) if states[state])
-        lines.append(f"  {stage:10s}{states[DONE]:>6d} of {states.total():<6d}{others}".rstrip())
+        others = [_coloured(f"{states[state]} {state}", state) for state in (*MEANING, WAITING) if states[state]]
+        done = f"{states[DONE]:>6d} of {states.total():<6d}"
+        lines.append(f"  {stage:10s}{done if others else _coloured(done, DONE)}{', '.join(others)}".rstrip())
     for state, meaning in MEANING.items():
-        lines += _paragraph(meaning, [job for job in found if job.state == state])
+        lines += _paragraph(_coloured(meaning, state), [job for job in found if job.state == state])
     return "\n".join(lines) + "\n"
+
+
+def _coloured(text: str, state: str) -> str:
+    return coloured(text, COLOURS.get(state), sys.stdout)
 
 
 def _paragraph(meaning: str, found: Iterable[Job]) -> list[str]:
