@@ -13,8 +13,10 @@ from tests.workflow.dag import finished_grid
 from calgrid import plugins
 
 HOME = Path(__file__).parents[1]
-#: whole workflows, which take minutes: begun first, so that the many short tests fill what is left
-LONG = ("tests/slurm/", "tests/workflow/")
+#: what takes minutes: begun first, so that the many short tests fill what is left
+LONG = ("tests/slurm/", "tests/workflow/", "tests/reporting/")
+#: folders whose tests run in one process, as they share a cluster, or studies that are slow to make
+TOGETHER = ("tests/slurm/", "tests/reporting/")
 
 
 def pytest_collection_modifyitems(items):
@@ -25,12 +27,12 @@ def pytest_collection_modifyitems(items):
 
 
 def pytest_xdist_make_scheduler(config, log):
-    """A file's tests run in one process, as they share what is slow to make; all of tests/slurm share a cluster."""
+    """A file's tests run in one process, as they share what is slow to make; in some folders all tests do."""
     from xdist.scheduler import LoadFileScheduling
 
     class Scheduling(LoadFileScheduling):
         def _split_scope(self, nodeid):
-            return LONG[0] if nodeid.startswith(LONG[0]) else super()._split_scope(nodeid)
+            return next(filter(nodeid.startswith, TOGETHER), None) or super()._split_scope(nodeid)
 
     return Scheduling(config, log)
 
