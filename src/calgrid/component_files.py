@@ -46,7 +46,7 @@ FACTS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     ),
     "backbone": (
         ("label", "image_size"),
-        # what is not given is measured, but for a network with published weights and a library of networks
+        # missing facts are measured, except for networks with published weights and libraries of networks
         ("pretrained", "parameters", "num_features", "min_size", "macs", "activations", "max_size", "library"),
     ),
     "probe": ((), ("needs_linear_head",)),
@@ -58,7 +58,7 @@ METRIC_FACTS: Mapping[str, tuple[Any, ...]] = {
     "unit": ("fraction", "nats", "score", "number"),
     "interval": ("percentile", "centred", "none"),
 }
-#: kinds of which one file may hold several, each with an id of its own
+#: kinds of which one file may hold several, each with its own id
 SEVERAL = ("dataset", "backbone")
 #: kinds that share their identifiers: both are methods
 METHODS = ("loss", "procedure")
@@ -141,7 +141,7 @@ class ComponentSpec:
         """Return all hyper-parameters: file defaults, then those of the data set, then ``overrides``.
 
         Keys of ``dataset_defaults`` are ``"dataset"`` or, with precedence, ``"dataset/backbone"``.
-        Raises ConfigError for an unknown name, or a value of the wrong type or out of range.
+        Raises ConfigError: a name is unknown, or a value has the wrong type or is out of range.
         """
         place = where or f"{self.kind} '{self.id}'"
         values = {name: option.default for name, option in self.options.items()}

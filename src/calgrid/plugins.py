@@ -87,7 +87,7 @@ def forget() -> None:
 def found() -> tuple[Plugin, ...]:
     """All plugins: those of the configuration, then of the environment variable, then of installed packages.
 
-    Raises ConfigError for a folder that is no plugin.
+    Raises ConfigError: the folder is not a plugin.
     """
     named = os.environ.get(VARIABLE, "").split(os.pathsep)
     folders = [*_configured, *((VARIABLE, Path(folder)) for folder in named if folder)]

@@ -142,7 +142,7 @@ def test_margins_beyond_the_fit_are_clamped_and_counted_on_request(problem, caps
     clamped = problem.fit("smart", clamp_margin=True)
     clamped.predict_proba(logits)
     assert clamped.share_clamped == 0.5
-    assert "smart: 50.00% of 4 inputs lie outside" in capsys.readouterr().err
+    assert "smart: 50.00% of 4 inputs are outside" in capsys.readouterr().err
     used = clamped.temperature(np.minimum(outside, margins.max()))
     np.testing.assert_array_equal(clamped.temperature(outside), used)
     free = problem.fit("smart")

@@ -192,7 +192,7 @@ class TestCheck:
         monkeypatch.setattr(jobs, "GPU_DEVICES", ())
         done = calgrid("check", write(make_config(device="cuda")))
         assert done.code == 0
-        assert done.err.startswith("calgrid check: device: cuda is not checked here, as this machine has no GPU")
+        assert done.err.startswith("calgrid check: device: cuda is not checked, because this machine has no GPU")
 
     def test_counts_the_rows_of_own_images(self, fails, write, make_config, tmp_path):
         write_parquet(tmp_path / "train.parquet", [b""] * 30, [0, 1] * 15)

@@ -82,7 +82,7 @@ def test_what_cannot_be_compared_is_refused(fails, two, data, tmp_path):
     fails("compare", a, parts=["at least two methods"])
     fails("compare", a, a, parts=["different names"])
     fails("compare", a, str(two[1]), parts=["write NAME=FILE"])
-    fails("compare", a, f"b={few}", parts=["few.parquet holds other samples"])
+    fails("compare", a, f"b={few}", parts=["few.parquet has other samples"])
     fails("compare", a, f"b={other}", parts=["other.parquet has other labels"])
     fails("compare", a, f"b={two[1]}", "--metrics", "nlll", parts=["Unknown metric 'nlll'", "nll"])
     for few in ("0", "1", "9"):
@@ -92,7 +92,7 @@ def test_what_cannot_be_compared_is_refused(fails, two, data, tmp_path):
             f"b={two[1]}",
             "--bootstrap",
             few,
-            parts=[f"--bootstrap {few}", "needs resamples, at least 10"],
+            parts=[f"--bootstrap {few}", "needs at least 10 resamples"],
         )
     fails("compare", f"{a},{two[0]}", f"b={two[1]}", *FEW, parts=["different numbers of runs (a 2, b 1)"])
 

@@ -66,7 +66,7 @@ def test_images_of_unknown_number_are_named(calgrid, tmp_path):
     path.write_text(yaml.safe_dump({**config, "grids": [{**GRID, "datasets": ["mine"]}]}))
     done = calgrid("cost", path)
     assert done.code == 0, done.err
-    assert "their size is not known before they are prepared: mine." in done.out
+    assert "their size is unknown before preparation: mine." in done.out
 
 
 @pytest.mark.parametrize("text", ["resnet50", "resnet50=fast", "resnet50=0", "=100", "resnet50=inf"])

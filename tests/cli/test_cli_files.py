@@ -230,7 +230,7 @@ class TestMistakes:
         ("scalar.npz", ["logits must have shape (N, K)"]),
         ("empty.npz", ["N >= 1", "(0, 4)"]),
         ("huge.npz", ["hold NaN or infinity", "row 3"]),
-        ("no_archive.npz", ["cannot be read (no .npz archive)"]),
+        ("no_archive.npz", ["cannot be read (not an .npz archive)"]),
     )
 
     @pytest.mark.parametrize(("name", "parts"), CASES, ids=[name for name, _ in CASES])

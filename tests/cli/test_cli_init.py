@@ -37,5 +37,5 @@ def test_what_is_there_stays_as_it_is(calgrid, fails, tmp_path):
     (tmp_path / "file").touch()
     fails("init", "file", parts=["file exists already"])
     shutil.rmtree(tmp_path / "mine")
-    fails("init", "two words", parts=["the name of the folder two words", "'two words' is no valid name"])
+    fails("init", "two words", parts=["the name of the folder two words", "'two words' is not a valid name"])
     assert [path.name for path in tmp_path.iterdir()] == ["file"]

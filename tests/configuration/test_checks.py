@@ -25,10 +25,10 @@ GRIDS = [
     ({"shifts": ["digits_b"]}, ["Unknown shift 'digits_b' in grids[0].shifts", "did you mean 'digits_c'?"]),
     ({"shifts": ["ood/foto"]}, ["Unknown shift 'ood/foto' in grids[0].shifts", "did you mean 'ood/photos'?"]),
     ({"shifts": ["snow"]}, ["Unknown shift 'snow' in grids[0].shifts", "valid: digits_c, "]),
-    ({"datasets": ["digits_c"]}, ["grids[0].datasets: 'digits_c' can only be tested on", "name it in shifts"]),
+    ({"datasets": ["digits_c"]}, ["grids[0].datasets: 'digits_c' is for testing only", "name it in shifts"]),
     ({"fit_on": ["same_shift"], "shifts": ["ood/photos"]}, ["grids[0].fit_on: 'same_shift' needs a shift family"]),
     ({"methods": []}, ["grids[0].methods must not be empty"]),
-    ({"seeds": [1, 2, 1]}, ["grids[0].seeds holds 1 twice"]),
+    ({"seeds": [1, 2, 1]}, ["grids[0].seeds contains 1 twice"]),
     ({"methods": "ce"}, ["grids[0].methods must be of type array, got 'ce' (write [ce])"]),
     ({"seeds": [1.5]}, ["grids[0].seeds[0] must be of type integer, got 1.5"]),
     ({"seeds": [-1]}, ["grids[0].seeds[0]", "-1 is less than the minimum of 0"]),
@@ -38,10 +38,10 @@ GRIDS = [
     ({"seeds": None}, ["grids[0].seeds must be of type array, got None"]),
     ({"methods": ["tst+mblss"]}, ["Unknown method 'mblss' in 'tst+mblss' in grids[0].methods", "'mbls'?"]),
     ({"methods": ["tst+"]}, ["Unknown method '' in 'tst+'"]),
-    ({"methods": ["tst+mbls+ls"]}, ["'mbls+ls' in 'tst+mbls+ls' in grids[0].methods", "'mbls' is a loss, nothing"]),
+    ({"methods": ["tst+mbls+ls"]}, ["'mbls+ls' in 'tst+mbls+ls' in grids[0].methods", "'mbls' is a loss, and cannot"]),
     ({"methods": ["tst+tst"]}, ["'tst+tst' in grids[0].methods", "itself a second stage", "use a one-stage method"]),
     ({"methods": ["tst+ce"]}, ["'tst+ce' in grids[0].methods: write 'tst'"]),
-    ({"methods": ["mixup+tst"]}, ["'mixup+tst' in grids[0].methods: 'tst' is no loss", "stands a loss"]),
+    ({"methods": ["mixup+tst"]}, ["'mixup+tst' in grids[0].methods: 'tst' is not a loss", "write a loss"]),
     (
         {"methods": ["mixup+fl3"]},
         ["'mixup' mixes labels", "needs hard ones", "it can train: acls, brier, cals_alm, ce"],
@@ -69,9 +69,9 @@ TOP_LEVEL = [
     ({"sudy": "x"}, ["Unknown key 'sudy' in configuration", "did you mean 'study'?"]),
     ({"study": "runs"}, ["study must not be 'runs'"]),
     ({"study": "benchmarks"}, ["study must not be 'benchmarks'"]),
-    ({"study": "a/b"}, ["study: 'a/b' is no valid name"]),
+    ({"study": "a/b"}, ["study: 'a/b' is not a valid name"]),
     ({"device": "gpu"}, ["device must be one of auto, cpu, cuda, got 'gpu'"]),
-    ({"results": "{x}"}, ["results: the path must not hold '{'"]),
+    ({"results": "{x}"}, ["results: the path must not contain '{'"]),
     ({"results": "~/x"}, ["results: '~' is not replaced", "write the path in full"]),
     ({"results": ""}, ["results", "non-empty"]),
     ({"grids": []}, ["grids must not be empty"]),
@@ -79,7 +79,7 @@ TOP_LEVEL = [
     ({"published": ["no.csv"]}, ["published[0]: the file '", "no.csv' does not exist"]),
     (
         {"published": ["/etc/passwd"]},
-        ["published[0]: '/etc/passwd' is no CSV file of published numbers", "paper, table"],
+        ["published[0]: '/etc/passwd' is not a CSV file of published numbers", "paper, table"],
     ),
     ({"study": "x" * 300}, ["study must have at most 100 characters, got 300"]),
     ({"results": "/etc/passwd/mine"}, ["results: '/etc/passwd' is a file; give a folder"]),
@@ -96,9 +96,9 @@ TOP_LEVEL = [
     (method(base="mbls", margin=float("nan")), ["methods.mine: margin must be a finite number, got nan"]),
     (method(base="mbls", margin=10**400), ["methods.mine: margin must be a finite number, got one beyond"]),
     ({"methods": {"mbls": {"base": "mbls"}}}, ["methods.mbls: 'mbls' is a registered method", "another name"]),
-    ({"methods": {1: {"base": "mbls"}}}, ["methods: 1 is no valid name", "starts with a letter"]),
-    ({"methods": {"a\n": {"base": "mbls"}}}, ["methods: 'a\\n' is no valid name"]),
-    ({"methods": {"My+Own": {"base": "mbls"}}}, ["methods: 'My+Own' is no valid name"]),
+    ({"methods": {1: {"base": "mbls"}}}, ["methods: 1 is not a valid name", "starts with a letter"]),
+    ({"methods": {"a\n": {"base": "mbls"}}}, ["methods: 'a\\n' is not a valid name"]),
+    ({"methods": {"My+Own": {"base": "mbls"}}}, ["methods: 'My+Own' is not a valid name"]),
     ({"calibrators": {"mine": {"base": "tss"}}}, ["Unknown calibrator 'tss' in calibrators.mine.base", "'ts'?"]),
     ({"calibrators": {"mine": {"base": "smart", "sgma": 1}}}, ["'sgma' in calibrators.mine", "did you mean 'sigma'?"]),
     ({"calibrators": {"mine": {"base": "smart", "seed": 1}}}, ["calibrators.mine", "calibrator_seeds"]),
@@ -264,13 +264,13 @@ class TestExternal:
             ({**SPLIT, "val": "val.npz"}, ["external.a: 'val' and 'split_seed' exclude each other"]),
             (
                 {"test": "test.npz", "val": "./test.npz", "kind": "logits"},
-                ["external.a: 'val' and 'test' are the same file", "never score it", "'split_seed'"],
+                ["external.a: 'val' and 'test' are the same file", "must not be scored on", "'split_seed'"],
             ),
             ({**PAIR, "val_fraction": 0.5}, ["external.a: 'val' and 'val_fraction' exclude each other"]),
-            ({**PAIR, "val_seeds": [1, 2]}, ["external.a.val_seeds says nothing without 'val_rows'"]),
+            ({**PAIR, "val_seeds": [1, 2]}, ["external.a.val_seeds has no effect without 'val_rows'"]),
             ({"test": "test.npz", "split_seed": 1}, ["external.a: the key 'kind' is missing"]),
             ({**SPLIT, "test_labels": "y.npy"}, ["external.a.test_labels: the file", "y.npy' does not exist"]),
-            ({**SPLIT, "val_labels": "test.npz"}, ["external.a.val_labels says nothing without 'val'"]),
+            ({**SPLIT, "val_labels": "test.npz"}, ["external.a.val_labels has no effect without 'val'"]),
             ({**SPLIT, "test": "test.npy"}, ["external.a.test: .npy holds one array", "as 'test_labels'"]),
             ({**SPLIT, "classes": ["cat"]}, ["external.a.classes must have at least 2 entries"]),
             ({**SPLIT, "calibrators": ["fc"]}, ["external.a.calibrators: 'fc' needs the last layer", "'head'"]),
@@ -279,7 +279,7 @@ class TestExternal:
             ({"test": "test.npz", "split_seed": 1, "kind": "probs"}, ["one of logits, probabilities, got 'probs'"]),
             ({**SPLIT, "calibrators": ["tss"]}, ["external.a", "'ts'?"]),
             ({**SPLIT, "val_fraction": 1}, ["external.a.val_fraction"]),
-            ({**SPLIT, "method": "a b"}, ["'a b' is no valid name"]),
+            ({**SPLIT, "method": "a b"}, ["'a b' is not a valid name"]),
             ({"tests": "test.npz", "split_seed": 1, "kind": "logits"}, ["Unknown key 'tests'", "did you mean 'test'?"]),
         ],
     )
@@ -301,7 +301,7 @@ class TestExternal:
 
 def test_cuda_without_a_gpu_is_refused_where_jobs_run_here(make_config, home, refuses, monkeypatch):
     monkeypatch.setattr(jobs, "GPU_DEVICES", ())
-    with refuses(ConfigError, "device: 'cuda' was asked for but this machine has no GPU", "device: cpu or auto"):
+    with refuses(ConfigError, "device: 'cuda' is configured but this machine has no GPU", "device: cpu or auto"):
         Jobs(make_config(device="cuda"), home, local=True)
 
 
@@ -340,15 +340,15 @@ def test_published_numbers_are_taken(published, home):
 @pytest.mark.parametrize(
     ("lines", "parts"),
     [
-        ((), ["is no CSV file of published numbers: it lacks the columns paper, table, dataset"]),
+        ((), ["is not a CSV file of published numbers: it lacks the columns paper, table, dataset"]),
         ((HEAD.replace("unit", "units"), ROW), ["it lacks the column unit (config/published/README.md"]),
         ((f"{HEAD},unit", f"{ROW},"), ["has the column unit twice"]),
-        ((HEAD, ROW, f"{ROW},more"), ["line 3, has 13 cells and not 12"]),
+        ((HEAD, ROW, f"{ROW},more"), ["line 3, has 13 cells instead of 12"]),
         ((HEAD, ROW.replace("3.7", "low")), ["line 2: value must be a number, got 'low'"]),
         ((HEAD, ROW.replace("3.7", "")), ["line 2: value must be a number, got ''"]),
         ((HEAD, ROW.replace(",0,", ",high,")), ["line 2: severity must be a number, got 'high'"]),
         ((HEAD, ROW.replace("percent", "%")), ["line 2: unit must be one of percent, centinats", "got '%'"]),
-        ((HEAD, ROW.replace("mine", "\xe9")), ["is no CSV file in UTF-8"]),
+        ((HEAD, ROW.replace("mine", "\xe9")), ["is not a CSV file in UTF-8"]),
     ],
 )
 def test_what_holds_no_published_numbers_is_refused(published, refuses, lines, parts):

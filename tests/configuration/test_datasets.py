@@ -50,7 +50,7 @@ def test_corruptions_belong_to_the_data_set_that_they_are_made_of(study):
     ("given", "message"),
     [
         ({"of": "nothing"}, "Unknown dataset 'nothing' in datasets.mine_c.of"),
-        ({"of": "digits_c"}, "datasets.mine_c.of: 'digits_c' is no data set"),
+        ({"of": "digits_c"}, "datasets.mine_c.of: 'digits_c' is not a data set"),
         ({"of": "mine", "images": 0}, "images"),
         ({"of": "mine", "like": "cifar10"}, "datasets.mine_c.like: a shift family has none"),
     ],
@@ -192,9 +192,9 @@ def test_only_configured_sets_hand_a_specification_to_the_preparation(make_confi
 
 REFUSED = [
     ({"base": "image_parqet"}, ["Unknown dataset 'image_parqet' in datasets.mine.base", "'image_parquet'?"]),
-    ({"base": "digits"}, ["datasets.mine.base: 'digits' has its own files", "image_folder, image_parquet"]),
+    ({"base": "digits"}, ["datasets.mine.base: 'digits' has fixed files", "image_folder, image_parquet"]),
     ({"like": "cifar1"}, ["Unknown dataset 'cifar1' in datasets.mine.like", "did you mean 'cifar10'?"]),
-    ({"like": "photos"}, ["datasets.mine.like: 'photos' is no data set with splits"]),
+    ({"like": "photos"}, ["datasets.mine.like: 'photos' is not a data set with training"]),
     ({"trian": "x"}, ["Unknown hyper-parameter 'trian' in datasets.mine", "did you mean 'train'?"]),
     ({"val_size": "30"}, ["datasets.mine: val_size must be int | None, got '30'"]),
     ({"val_size": None}, ["datasets.mine: give either 'val' or 'val_size'"]),
@@ -204,15 +204,15 @@ REFUSED = [
     ({"test": "a\0b"}, ["datasets.mine.test must be a path below data_root, got 'a\\x00b'"]),
     ({"train": [3]}, ["datasets.mine.train must be a path below data_root, got 3"]),
     ({"train": []}, ["datasets.mine.train must not be empty"]),
-    ({"mean": [0.5, 0.5, 0.5]}, ["datasets.mine: give both 'mean' and 'std' or neither"]),
-    ({"mean": [0.5], "std": [1, 1, 1]}, ["datasets.mine.mean must be three numbers, one of each channel, got [0.5]"]),
+    ({"mean": [0.5, 0.5, 0.5]}, ["datasets.mine: give both 'mean' and 'std', or neither"]),
+    ({"mean": [0.5], "std": [1, 1, 1]}, ["datasets.mine.mean must be three numbers, one per channel, got [0.5]"]),
     ({"split": "random"}, ["datasets.mine: split must be one of ['stratified', 'shuffled'], got 'random'"]),
     ({"resize": 40}, ["datasets.mine.resize must be at least image_size"]),
     ({"resize": 30, "image_size": 32}, ["datasets.mine.resize must be at least image_size"]),
     ({"families": ["ood/foto"]}, ["Unknown dataset 'foto' in datasets.mine.families", "did you mean 'photos'?"]),
     ({"families": ["photos"]}, ["datasets.mine.families: write 'ood/' before data sets"]),
     ({"families": ["ood/digits_c"]}, ["datasets.mine.families: write 'ood/' before data sets, and only before them"]),
-    ({"families": ["ood/mine"]}, ["datasets.mine.families: 'mine' cannot be out of its own distribution"]),
+    ({"families": ["ood/mine"]}, ["datasets.mine.families: 'mine' cannot be its own out-of-distribution set"]),
     ({"train": "mine/trian.parquet"}, ["datasets.mine.train: the file or folder", "trian.parquet' does not exist"]),
 ]
 

@@ -40,7 +40,7 @@ ALIASES += "".join(f"a{n}: &a{n} [{f'*a{n - 1}, ' * 10}]\n" for n in range(1, 7)
         ),
         ("a: *b\n", [", line 1, column 4, is not valid YAML: found undefined alias 'b'"]),
         ("a: b\x01\n", ["is not valid YAML: unacceptable character #x0001: special characters are not allowed"]),
-        ("a: &b {c: *b}\n", ["is not valid YAML: an alias stands within what it repeats"]),
+        ("a: &b {c: *b}\n", ["is not valid YAML: an alias contains itself"]),
         (ALIASES, ["is not valid YAML: its aliases repeat more than 1,000,000 values"]),
         (f"a: 0x{'f' * 6000}\n", ["line 1, column 4", "a number is too long"]),
         ("a: " + "[" * 5000 + "]" * 5000, ["is nested too deeply: write it with fewer levels"]),

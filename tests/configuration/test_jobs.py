@@ -122,8 +122,8 @@ class TestJobs:
         assert times.pop() <= time.time()
         assert Path(run, "notes.txt").stat().st_mtime > time.time()
         warning = capsys.readouterr().err
-        assert "the times of 12 files" in warning
-        assert "what was made of them and looks older now is made once more" in warning
+        assert "times of 12 files" in warning
+        assert "outputs that are older now are computed again" in warning
         find_repairs(made.plan)
         assert "future" not in capsys.readouterr().err
 

@@ -54,11 +54,11 @@ def test_names_stand_in_headings(load):
         ({"rows": [{"methd": "ce"}]}, ["Unknown key 'methd'", "did you mean 'method'?"]),
         ({"best_over": ["methods"]}, ["best_over[0] must be one of dataset, backbone, method"]),
         ({"where": None}, ["a cell has no 'dataset'", "name it in rows, columns or where"]),
-        ({"columns": [{"metric": "ece", "method": "ls"}]}, ["'method' stands in rows and in columns"]),
+        ({"columns": [{"metric": "ece", "method": "ls"}]}, ["'method' is in rows and in columns"]),
         ({"columns": [{"metric": "eec"}]}, ["Unknown metric 'eec'", "did you mean 'ece'?"]),
-        ({"columns": [{"metric": "ece"}, {"metric": "ece"}]}, ["the cell", "metric=ece", "is there twice"]),
+        ({"columns": [{"metric": "ece"}, {"metric": "ece"}]}, ["the cell", "metric=ece", "occurs twice"]),
         ({"means": [{"where": {"dataset": "b"}, "over": {"backbone": "x"}}]}, ["means: no cell has", "correct or"]),
-        ({"ranks": {"mean_rank_ece": "ece"}}, ["ranks: 'mean_rank_ece' ranks 'ece', of which one is in no cell"]),
+        ({"ranks": {"mean_rank_ece": "ece"}}, ["ranks: 'mean_rank_ece' ranks 'ece', but a cell is missing"]),
     ],
 )
 def test_what_does_not_fit_is_refused(load, refuses, changes, parts):
@@ -164,7 +164,7 @@ def test_without_than_all_that_compete_are_rivals(load_claim):
 def test_than_names_several_rivals_that_must_all_be_there(load_claim, refuses):
     (claim,) = load_claim({"than": {"method": ["ls", "mbls", "ce"]}})
     assert [len(setting["rivals"]) for setting in claim["settings"]] == [3] * 6
-    with refuses(ConfigError, "0 cells of table 1 match and have a rival"):
+    with refuses(ConfigError, "too few cells of table 1 match and have a rival (0)"):
         load_claim({"than": {"method": ["ls", "no_such"]}})
 
 
@@ -193,9 +193,9 @@ def test_claims_may_be_about_the_numbers_behind_a_figure(home):
     ("claim", "parts"),
     [
         ({"table": 9}, ["mine: there is no table 9; valid: 1, 2, 3, 4"]),
-        ({"better": {"method": "no_such"}}, ["0 cells of table 1 match and have a rival"]),
-        ({"than": {"method": "no_such"}}, ["0 cells of table 1 match and have a rival"]),
-        ({"at_least": 7}, ["6 cells of table 1 match", "which is too few"]),
+        ({"better": {"method": "no_such"}}, ["too few cells of table 1 match and have a rival (0)"]),
+        ({"than": {"method": "no_such"}}, ["too few cells of table 1 match and have a rival (0)"]),
+        ({"at_least": 7}, ["too few cells of table 1 match", "(6)"]),
     ],
 )
 def test_claims_that_do_not_fit_are_refused(load_claim, refuses, claim, parts):
@@ -204,7 +204,7 @@ def test_claims_that_do_not_fit_are_refused(load_claim, refuses, claim, parts):
 
 
 def test_ids_are_there_once(load_claim, refuses):
-    with refuses(ConfigError, "the id 'mine' is there twice"):
+    with refuses(ConfigError, "the id 'mine' occurs twice"):
         load_claim({}, {})
 
 

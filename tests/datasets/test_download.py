@@ -211,7 +211,7 @@ def test_a_longer_file_is_refused_without_being_stored(server, file, tmp_path):
 def test_a_final_refusal_is_not_repeated(server, file, tmp_path, refuses, status):
     server.plan = [refuse(status)]
     with refuses(
-        DataError, f"could not be downloaded (HTTP {status}", "run again to go on, or put data.tar of 2,560,000"
+        DataError, f"could not be downloaded (HTTP {status}", "run again to resume, or put data.tar of 2,560,000"
     ):
         download(file, tmp_path)
     assert len(server.requests) == 1

@@ -139,7 +139,7 @@ def test_many_pictures_stay_encoded_and_are_read_to_the_same_pixels(root, monkey
     assert disk < 1.2 * published < arrays.nbytes
     content = (root / "out" / "images.bin").read_bytes()
     (root / "out" / "images.bin").write_bytes(content[:-1])
-    with refuses(DataError, "images.bin has not the size that its manifest says"):
+    with refuses(DataError, "images.bin does not have the size in its manifest"):
         open_prepared(root / "out")
     (root / "out" / "images.bin").write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
     with pytest.raises(StateError, match="is damaged"):

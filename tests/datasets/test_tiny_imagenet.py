@@ -174,10 +174,10 @@ def test_only_a_variant_that_says_so_may_repeat_a_split(root, plan, monkeypatch,
     ("datasets", "parts"),
     [
         ({"mine": {**LITERATURE, "val": "train"}}, ["datasets.mine: val must be one of ['drawn', 'official']"]),
-        ({"mine": {**LITERATURE, "like": "cifar10"}}, ["datasets.mine.like: leave it out", "'tiny_imagenet'"]),
+        ({"mine": {**LITERATURE, "like": "cifar10"}}, ["datasets.mine.like: remove it", "'tiny_imagenet'"]),
         ({"mine": {**LITERATURE, "subset": 3}}, ["Unknown hyper-parameter 'subset' in datasets.mine"]),
-        ({"mine": {"base": "cifar10"}}, ["datasets.mine.base: 'cifar10' has its own files and no options"]),
-        ({"mine": {"base": "cifar10_c"}}, ["datasets.mine.base: 'cifar10_c' has its own files and no options"]),
+        ({"mine": {"base": "cifar10"}}, ["datasets.mine.base: 'cifar10' has fixed files and no options"]),
+        ({"mine": {"base": "cifar10_c"}}, ["datasets.mine.base: 'cifar10_c' has fixed files and no options"]),
     ],
     ids=["value", "like", "option", "no options", "family"],
 )

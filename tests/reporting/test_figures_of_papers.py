@@ -313,7 +313,7 @@ def test_report_leads_from_the_list_to_the_figure(several, tmp_path):
     ("figures", "said"),
     [
         ([{"number": "1", "shows": "x"}], "'1' names no figure of ours"),
-        ([{"number": "1", "shows": "x", "note": "y"}] * 2, "the number '1' is there twice"),
+        ([{"number": "1", "shows": "x", "note": "y"}] * 2, "the number '1' occurs twice"),
         ([{"number": "1", "shows": "x", "note": "y", "data": "z"}], "data"),
     ],
 )

@@ -87,7 +87,7 @@ def test_what_is_not_there_is_named(results, tmp_path, refuses):
         (lambda: results.compare("lss", "ce"), ["Unknown method 'lss'", "'ls'"]),
         (lambda: results.compare("ls", "ce", metrics=["ecee"]), ["Unknown metric 'ecee'"]),
         (lambda: results.reliability("mixup"), ["Unknown method 'mixup'"]),
-        (lambda: results.logits("ce"), ["3 runs of 'ce' differ in seed: say which you want"]),
+        (lambda: results.logits("ce"), ["3 runs of 'ce' differ in seed: select one by keywords"]),
         (lambda: results.logits("ce", 7), ["Unknown seed '7'"]),
         (lambda: results.logits("ce", 1, "svhn"), ["Unknown split or shift 'svhn'"]),
         (lambda: results.run("ce", 1, data="digits"), ["Unknown keyword 'data'"]),
@@ -101,7 +101,7 @@ def test_what_is_not_there_is_named(results, tmp_path, refuses):
 def test_several_groups_must_be_told_apart(tmp_path, refuses):
     recipe = Recipe(methods=("ce",), seeds=(0,), backbones=("resnet8", "resnet20"), shifts=(), ood=(), resamples=0)
     found = calgrid.load_study(make_study(tmp_path, recipe).folder)
-    with refuses(ConfigError, "2 groups that differ in backbone: say which you want"):
+    with refuses(ConfigError, "2 groups that differ in backbone: select one by keywords"):
         found.reliability("ce")
     assert found.reliability("ce", backbone="resnet20")["count"].sum() == recipe.n_test
     with refuses(ConfigError, "2 runs of 'ce' differ in backbone"):

@@ -63,7 +63,7 @@ def test_rows_are_found_by_their_index(tmp_path):
         (COUNTS * [[1], [0], [1], [0]], range(4), "2 rows hold .* no count at all, the first is row 1"),
         (COUNTS - [[0], [0], [1], [0]] * np.array([2, 0, 0]), range(4), "1 rows hold a count that is negative"),
         (np.where(COUNTS == 50, np.inf, COUNTS), range(4), "not finite.*the first is row 3"),
-        (COUNTS[0], range(4), r"must hold numbers of shape \(N, K\), it holds int64 \(3,\)"),
+        (COUNTS[0], range(4), r"must hold numbers of shape \(N, K\), but it holds int64 \(3,\)"),
         (COUNTS.astype(str), range(4), "must hold numbers"),
     ],
 )
@@ -79,7 +79,7 @@ def test_files_that_cannot_be_read_are_named(tmp_path):
     with pytest.raises(DataError, match=r"no\.npy do not exist"):
         label_distribution({**spec, "file": str(tmp_path / "no.npy")}, rows(range(4)))
     for name, message in (
-        ("a.npy", "damaged or no .npy file"),
+        ("a.npy", "damaged or not an .npy file"),
         ("a.csv", "read from .npy or .parquet, not from"),
     ):
         file = tmp_path / name

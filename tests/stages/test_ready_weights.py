@@ -137,7 +137,7 @@ def test_a_file_of_another_content_is_refused(network, take, refuses):
 @pytest.mark.parametrize(
     ("data", "kind", "parts"),
     [
-        ({"n_classes": 10}, DataError, ["'imagenet' has 10 classes", "'imagenet_resnet50' 1000", "fine-tune"]),
+        ({"n_classes": 10}, DataError, ["'imagenet' has 10 classes", "'imagenet_resnet50' have 1000", "fine-tune"]),
         ({"side": 16}, ConfigError, ["takes images of 32x32 pixels or more", "these have 16x16"]),
     ],
 )

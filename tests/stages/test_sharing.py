@@ -198,7 +198,7 @@ def test_a_changed_file_and_a_run_made_again_are_not_packed(study, tmp_path, ref
         pack(study, tmp_path / "study.zip", **OF_A)
     logits.write_bytes(before)
     write_record(run / "train.json", {**read_record(run / "train.json"), "fingerprint": "other"})
-    with refuses(StateError, SECOND.path, "made again since"):
+    with refuses(StateError, SECOND.path, "has changed since"):
         pack(study, tmp_path / "study.zip", **OF_A)
     assert not (tmp_path / "study.zip").exists()
 

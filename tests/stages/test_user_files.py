@@ -65,7 +65,7 @@ def test_the_kind_is_stated_and_never_guessed(tmp_path, refuses):
 def test_an_index_that_is_there_twice(tmp_path, refuses):
     logits, labels = arrays()
     path = npz(tmp_path / "t.npz", logits=logits, label=labels, index=np.arange(20) % 17)
-    with refuses(DataError, "t.npz has index 0 more than once", "give each its own, or leave 'index' out"):
+    with refuses(DataError, "t.npz has index 0 more than once", "make it unique, or remove 'index'"):
         read_any(path, "logits")
 
 
@@ -328,11 +328,11 @@ def test_columns_that_more_than_one_reading_would_fit_are_refused(tmp_path, refu
 
 def test_damaged_tables(tmp_path, refuses):
     for name, text, parts in (
-        ("names.csv", "0.5,1.5,1\n0.1,0.2,0\n", ["has no first line with the names of its columns"]),
+        ("names.csv", "0.5,1.5,1\n0.1,0.2,0\n", ["has no header"]),
         ("ragged.csv", "a0,a1,label\n1,2\n", ["ragged.csv cannot be read", "Expected 3 columns, got 2"]),
         ("empty.csv", "", ["empty.csv cannot be read"]),
         ("hole.csv", "a0,a1,label\n1,,0\n", ["Column 'a1' of", "has 1 empty rows"]),
-        ("words.csv", "a0,a1,label\n1,x,0\n", ["Column 'a1' of", "must hold one number a row, it holds string"]),
+        ("words.csv", "a0,a1,label\n1,x,0\n", ["Column 'a1' of", "must hold one number per row, but it holds string"]),
         ("twice.csv", "a0,a0,label\n1,2,0\n", ["has 2 columns named 'a0': keep one"]),
         ("none.arrow", "x", ["none.arrow cannot be read"]),
     ):
@@ -351,7 +351,7 @@ def test_arrow_as_a_stream_and_as_a_file(tmp_path, refuses):
         with write(folder / name, table.schema) as writer:
             writer.write_table(table)
         assert_read(read_any(folder / name, "logits"), logits, labels)
-    with refuses(DataError, "test is a folder: give one of what it holds, as ", "data-00000-of-00001.arrow"):
+    with refuses(DataError, "test is a folder: give one of the files or folders in it, ", "data-00000-of-00001.arrow"):
         read_any(folder, "logits")
 
 
@@ -367,7 +367,7 @@ def test_a_stored_data_set_is_read_from_all_its_files_in_order(tmp_path, refuses
     state = {"_data_files": [{"filename": name} for name in parts], "_fingerprint": "f", "_split": "test"}
     (folder / "state.json").write_text(json.dumps(state))
     assert_read(read_any(folder, "logits"), logits, labels)
-    with refuses(DataError, "saved is a folder: give one of what it holds, as ", "saved/test"):
+    with refuses(DataError, "saved is a folder: give one of the files or folders in it, ", "saved/test"):
         read_any(tmp_path / "saved", "logits")
     (folder / "data-00001-of-00002.arrow").unlink()
     with refuses(DataError, "data-00001-of-00002.arrow"):
@@ -384,7 +384,7 @@ def test_labels_as_text_and_as_rows_with_a_single_one(tmp_path, refuses):
     assert_read(read_any(text, "logits", classes=NAMES), logits, labels)
     with refuses(DataError, "labels are text (", "--classes A,B,...", "classes: [A, B, ...]"):
         read_any(text, "logits")
-    with refuses(DataError, "label 'fox' is none of the classes cat, dog, eel, yak"):
+    with refuses(DataError, "label 'fox' is not one of the classes cat, dog, eel, yak"):
         read_any(text, "logits", classes=[*NAMES[:3], "yak"])
     with refuses(DataError, "has 4 columns for the 3 classes cat, dog, eel"):
         read_any(text, "logits", classes=NAMES[:3])
@@ -402,7 +402,7 @@ def test_one_column_is_two_classes_where_that_is_said(tmp_path, refuses, kind, s
     labels, scores = np.arange(20) % 2, np.linspace(0.05, 0.95, 20).reshape(shape)
     path = npz(tmp_path / "t.npz", label=labels, **{kind: scores})
     with refuses(
-        DataError, f"{kind} must have shape (N, K)", f"got {shape}", "say --binary (in a study, binary: true)"
+        DataError, f"{kind} must have shape (N, K)", f"got {shape}", "add --binary (in a study, binary: true)"
     ):
         read_any(path, kind)
     p = scores.ravel() if kind == "probabilities" else 1 / (1 + np.exp(-scores.ravel()))

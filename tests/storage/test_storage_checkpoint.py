@@ -75,7 +75,7 @@ def test_a_missing_checkpoint_is_refused_by_name(path, refuses):
 def test_a_truncated_checkpoint_is_refused_by_name(path, refuses, keep):
     save_checkpoint(path, STATES, DESCRIPTION)
     path.write_bytes(path.read_bytes()[:keep])
-    with refuses(StateError, f"The checkpoint {path} is damaged", "run again, and it is made anew"):
+    with refuses(StateError, f"The checkpoint {path} is damaged", "run again to recompute it"):
         load_checkpoint(path)
 
 

@@ -303,7 +303,7 @@ def test_a_damaged_file_is_refused(path, refuses, damage):
     write_logits(path, make())
     content = {"truncated": path.read_bytes()[:-30], "no Parquet": b"label,logits\n" * 9, "no bytes": b""}[damage]
     path.write_bytes(content)
-    with refuses(DataError, f"The logits file {path} is damaged or no Parquet file", "run again, and it is made anew"):
+    with refuses(DataError, f"The logits file {path} is damaged or no Parquet file", "run again to recompute it"):
         read_logits(path)
 
 

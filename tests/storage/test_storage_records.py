@@ -61,7 +61,7 @@ def test_every_bit_of_a_listed_file_counts(root, refuses):
     right = path.read_bytes()
     for bit in some_bits(path):
         flipped(path, bit)
-        with refuses(StateError, f"The table {path} is damaged", "run again, and it is made anew"):
+        with refuses(StateError, f"The table {path} is damaged", "run again to recompute it"):
             verified(root, "stage.json", path.name, "table")
         assert Record.read(root, "stage.json").damaged() == [path.name]
         path.write_bytes(right)

@@ -99,7 +99,7 @@ def test_the_advice_of_a_job_that_finds_damage_works_and_nothing_else_is_lost(tw
     assert result.returncode != 0
     said = f"The logits file {RUN}/ce/seed1/logits/last/test.parquet is damaged"
     assert said in result.stdout + result.stderr
-    assert "run again, and it is made anew" in result.stdout + result.stderr
+    assert "run again to recompute it" in result.stdout + result.stderr
     assert set(before) - set(contents(twin)) <= {f"{PARTS}/ce/seed1/metrics.parquet"}, "its own"
     twin.run()
     assert contents(twin) == before

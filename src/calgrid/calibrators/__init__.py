@@ -40,19 +40,19 @@ def build_calibrator(id: str, **overrides: Any) -> Calibrator:
 def load_calibrator(path: str | Path) -> Calibrator:
     """Load a fitted calibrator that :meth:`Calibrator.save` wrote; its output is the same to the last bit.
 
-    The histories of the fit (one value an epoch) and its seconds are not in the file; ``fit_seconds`` is None.
+    Histories of the fit (one value per epoch) and its duration are not stored; ``fit_seconds`` is None.
 
     Raises
     ------
-    StateError : the file is missing, damaged or not a calibrator, or this version has another idea of it.
+    StateError : the file is missing, damaged or not a calibrator, or does not match this version of calgrid.
     """
     path = Path(path)
     if not path.is_file():
         raise StateError(f"The calibrator {path} does not exist: fit one and save it there.")
-    path.open("rb").close()  # a file that is closed to us is not damaged
+    path.open("rb").close()  # raises PermissionError: such a file is not damaged
     state, description = read_arrays(path, "calibrator", "fit and save it again")
     if not isinstance(description, dict) or "hyperparameters" not in description:
-        raise StateError(f"The file {path} holds no calibrator: give one that Calibrator.save wrote.")
+        raise StateError(f"The file {path} is not a calibrator: give a file that Calibrator.save wrote.")
     try:
         calibrator = build_calibrator(description["id"], **description["hyperparameters"])
         calibrator.restore(state, description)

@@ -112,7 +112,7 @@ LIMITS = {
 
 
 class GroupCalibrator(Calibrator):
-    """Group calibration with hard groups; a subclass says how a group is calibrated.
+    """Group calibration with hard groups; a subclass defines the calibration of a group.
 
     Each of the ``n_partitions`` partitions learns W from a random start, by L-BFGS on :class:`PartitionLoss` over
     standardised features. Its temperatures are then discarded: samples belong to the group of their largest ``W f``,
@@ -127,7 +127,7 @@ class GroupCalibrator(Calibrator):
     penalty : weight of the mean square of W.
     held_out : share of the samples, drawn for each partition, that calibrate its groups and do not shape it; with 0
         all samples do both.
-    min_group : least samples of a group with a calibrator of its own.
+    min_group : minimum number of samples of a group with its own calibrator.
     seed : of the starts of W and of the draws.
     """
 

@@ -12,7 +12,7 @@ from calgrid.calibrators.base import Calibrator
 
 Array = NDArray[np.float64]
 FOLDS = 5
-#: fewer samples than this a fold say nothing
+#: minimum number of samples per fold
 LEAST_IN_FOLD = 2
 #: smallest probability of an outcome in the log loss
 FLOOR = 1e-12

@@ -15,7 +15,7 @@ Objective = Callable[[Array, Problems], tuple[Array, Array]]
 
 #: steps and gradient changes that are remembered
 MEMORY = 10
-#: least decrease that a step must give, as a share of what the slope promises; most halvings of a step
+#: least decrease of a step as a fraction of the predicted one; maximum number of halvings of a step
 SUFFICIENT, HALVINGS = 1e-4, 20
 #: a problem is solved when its loss falls by less than this share, or its largest gradient component is below the other
 LOSS_TOLERANCE, GRADIENT_TOLERANCE = 1e-9, 1e-6

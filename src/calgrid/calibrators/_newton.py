@@ -17,7 +17,7 @@ Linear = Callable[[Array], Array]
 
 #: most steps of Newton's method, of conjugate gradients within one, and of the search for entries that meet a bound
 MAX_STEPS, MAX_INNER, MAX_ROUNDS = 100, 250, 5
-#: least decrease of a step as a share of what the slope promises; smallest step; differences that are rounding
+#: least decrease of a step as a fraction of the predicted one; smallest step; differences due to rounding
 SUFFICIENT, SMALLEST_STEP, ROUNDING = 1e-4, 1e-10, 1e-15
 #: added to a block's diagonal, as a share of its largest entry, so that it can be inverted
 JITTER = 1e-10

@@ -13,9 +13,9 @@ Array = NDArray[np.float64]
 #: beta, which samples -> mean loss over them and its derivative in beta
 Objective = Callable[[float, slice], tuple[float, float]]
 
-#: intervals of the scan, equal in ln beta; beta = 1 is looked at too
+#: number of intervals of the scan, equal in ln beta; beta = 1 is evaluated, too
 N_SCANNED = 50
-#: samples that the scan looks at; it only has to find the right valley, the end of which is found on all
+#: samples of the scan, which only has to find the right valley; its minimum is found on all samples
 N_ROWS = 1000
 #: first width, as a factor, of the bracket around the result of the scan
 FINE_STEP = 1.01
@@ -26,7 +26,7 @@ TOLERANCE = 1e-12
 def lowest_beta(objective: Objective, n_samples: int) -> TemperatureFit:
     """Minimise over beta in [0.01, 20]: a scan and a root of the derivative on some samples, then the root on all.
 
-    The first search looks at every ``ceil(N / 1000)``-th sample. From there a bracket grows until the derivative over
+    The first search uses every ``ceil(N / 1000)``-th sample. From there a bracket grows until the derivative over
     all samples changes its sign between its ends; Brent's method finds the root to 1e-10. Where the loss is flat at
     beta = 1, beta stays 1.
 

@@ -51,7 +51,7 @@ class TemperatureFit:
         return []
 
     def history(self) -> dict[str, Any]:
-        """Return what a calibrator's ``fit_history`` says of its temperature."""
+        """Return the entries of ``fit_history`` for one temperature."""
         bounds = {"at_lower_bound": self.at_lower_bound, "at_upper_bound": self.at_upper_bound}
         found = {"temperature": self.temperature, "beta": self.beta, "loss": self.loss}
         return {**found, **bounds, "warnings": self.warnings}
@@ -88,7 +88,7 @@ def moments(logits: Array, beta: float | Array) -> tuple[Array, Array, Array]:
 
 
 def temperature_range(temperature: Array) -> dict[str, float]:
-    """Return what a ``fit_history`` says of temperatures that differ."""
+    """Return the entries of ``fit_history`` for several temperatures."""
     return {f"temperature_{name}": float(getattr(temperature, name)()) for name in ("min", "mean", "max")}
 
 

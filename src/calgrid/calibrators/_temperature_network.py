@@ -56,7 +56,7 @@ def standardise(values: Array, scaling: Array, clamp: bool = False) -> tuple[Arr
 
     Parameters
     ----------
-    values : ``(D, N)``; what is not finite becomes the mean.
+    values : ``(D, N)``; non-finite values become the mean.
     scaling : ``(4, D)`` from :func:`fit_scaling`.
     clamp : keep values within the range of the fit.
     """
@@ -85,7 +85,7 @@ class NetworkObjective:
     ----------
     network, inputs : the network and its input ``(D, N)``.
     link : output ``(N,)`` to temperature and its derivative, each ``(N,)``.
-    evidence, objective : what is minimised.
+    evidence, objective : samples and objective of the fit.
     """
 
     network: MLP
@@ -109,13 +109,13 @@ class NetworkObjective:
 
 @dataclass
 class Trace:
-    """NLL, ECE and gradient of the fit's samples as the fit goes on: what Figs. 2 and 3 of the SMART paper plot.
+    """NLL, ECE and gradient on the fit's samples during the fit, as plotted in Figs. 2 and 3 of the SMART paper.
 
     Attributes
     ----------
     problem : whose parameters are watched.
     epochs, nll, ece : an entry every 20th epoch; ECE with 15 bins.
-    gradient : L2 norm of d objective / d weights, likewise.
+    gradient : L2 norm of d objective / d weights, per epoch.
     """
 
     problem: NetworkObjective
@@ -170,7 +170,7 @@ class TemperatureNetwork(Calibrator):
 
     @abstractmethod
     def _inputs(self, logits: Array) -> Array:
-        """Return what the network reads ``(D, N)``, not yet standardised."""
+        """Return the network inputs ``(D, N)``, not yet standardised."""
 
     @abstractmethod
     def _sizes(self, n_inputs: int) -> tuple[int, ...]:
@@ -196,7 +196,7 @@ class TemperatureNetwork(Calibrator):
     def temperature(self, values: Array) -> Array:
         """Return the temperature ``(N,)`` for inputs ``(D, N)``, or ``(N,)`` where D is 1; inf gets the mean's.
 
-        Both belong to logits as they are given to :meth:`predict_proba`.
+        Both apply to logits as given to :meth:`predict_proba`.
         """
         return self._unit * self._temperature(np.atleast_2d(values) / self._input_unit)
 
@@ -206,7 +206,7 @@ class TemperatureNetwork(Calibrator):
         return self._link(self.network.forward(self._parameters, inputs)[0])[0]
 
     def _problem(self, logits: Array, labels: Labels, values: Array, objective: Objective) -> NetworkObjective:
-        """Return what the fit minimises, for inputs ``(D, N)`` that :attr:`_scaling` standardises."""
+        """Return the objective for inputs ``(D, N)``, which :attr:`_scaling` standardises."""
         lower, upper = self.tabulated
         evidence = Evidence.gather(self._scaled(logits), labels, lower, objective.reach * upper)
         return NetworkObjective(self.network, standardise(values, self._scaling)[0], self._link, evidence, objective)
@@ -271,7 +271,7 @@ class FullBatchNetwork(TemperatureNetwork):
 
     @abstractmethod
     def _start(self, logits: Array, labels: Labels) -> tuple[Array, dict[str, float]]:
-        """Return initial weights ``(P,)``, and what the history says of them."""
+        """Return initial weights ``(P,)``, and their entries in the history."""
 
     def _link(self, output: Array) -> tuple[Array, Array]:
         return bounded_temperature(output, self.floor)

@@ -1,4 +1,4 @@
-"""The unit of logits: what they are divided by before a fit, so that their scale does not matter."""
+"""The unit of logits: their divisor before a fit, so that their scale does not matter."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,7 +36,7 @@ def _spreads(gaps: Array) -> Array:
 
 
 def in_units(logits: Array, unit: float) -> Array:
-    """Return logits divided by their unit; what overflows is impossible (-inf)."""
+    """Return logits divided by their unit; overflow becomes impossible (-inf)."""
     if unit == 1.0:
         return logits
     with np.errstate(over="ignore"):

@@ -1,4 +1,4 @@
-"""Checks of what callers hand to a calibrator, each error saying how to mend it."""
+"""Checks of the inputs of calibrators."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What a fit says of itself where its result should not be trusted blindly: entries of ``fit_history["warnings"]``."""
+"""Warnings about doubtful fits: entries of ``fit_history["warnings"]``."""
 
 from collections.abc import Sequence
 

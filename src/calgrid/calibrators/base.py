@@ -1,4 +1,4 @@
-"""What every calibrator offers: fit, predict, save; checks and timing around two small methods of its own."""
+"""Base class of calibrators: fit, predict and save, with checks; subclasses implement two small methods."""
 
 import time
 from abc import ABC, abstractmethod
@@ -27,25 +27,24 @@ class Calibrator(ABC):
     """A map from logits to calibrated probabilities.
 
     A subclass stores each hyper-parameter in an attribute of the same name and overrides :meth:`_fit` and
-    :meth:`_transform`. These get checked float64 arrays; logits come with their row maximum subtracted, and where
-    :attr:`scale_free` divided by the unit of the fit's logits. What it registers as ``needs`` (``"logits"``,
-    ``"features"``, ``"head"``) is there; what it does not need is None. Arrays and numbers that the fit puts into
-    attributes are saved; one that keeps anything else overrides :meth:`_state` and :meth:`_load_state`.
+    :meth:`_transform`. These receive checked float64 arrays; the row maximum of logits is subtracted, and with
+    :attr:`scale_free` they are divided by the unit of the fit's logits. Inputs that are not registered as ``needs``
+    (``"logits"``, ``"features"``, ``"head"``) are None. Arrays and numbers that the fit stores in attributes are saved;
+    a subclass that stores anything else overrides :meth:`_state` and :meth:`_load_state`.
 
     Attributes
     ----------
-    fit_history : what happened during the fit: numbers, lists with one number an epoch, and ``warnings``, a list of
-        sentences: a bound that holds the result, an optimiser that did not converge, an end of a grid that was
-        chosen. Temperatures are in the unit of the given logits.
+    fit_history : numbers, lists with one number per epoch, and ``warnings``, a list of sentences (a parameter at its
+        bound or at the end of a grid, an optimiser that did not converge). Temperatures apply to the given logits.
     fit_seconds : wall-clock seconds of the last fit, without imports; None after loading from a file.
-    n_classes : K of the fit; None before it.
+    n_classes : K of the fit; None before the fit.
     """
 
     #: set by ``@register``: source, needs, keeps_argmax, parameters, stochastic
     registered: ClassVar[Mapping[str, Any]]
-    #: logits times any positive number give the same probabilities, because fit and prediction see them in units of
-    #: their spread (:func:`~calgrid.calibrators._unit.logit_unit`). Not so where the logits' softmax is what is
-    #: calibrated, or where published numbers are temperatures or network inputs: there the logits come as they are
+    #: if True, logits are divided by their spread (:func:`~calgrid.calibrators._unit.logit_unit`), so that scaling them
+    #: by a positive number does not change the probabilities. False if the softmax of the logits is calibrated, or if
+    #: published numbers are temperatures or network inputs
     scale_free: ClassVar[bool] = False
 
     def __init__(self) -> None:
@@ -53,9 +52,9 @@ class Calibrator(ABC):
         self.fit_seconds: float | None = None
         self.n_classes: int | None = None
         self._feature_width: int | None = None
-        #: what logits are divided by
+        #: divisor of the logits
         self._unit = 1.0
-        #: attributes that fits have set
+        #: attributes set by fits
         self._fitted: set[str] = set()
 
     @property
@@ -80,7 +79,7 @@ class Calibrator(ABC):
 
         Raises
         ------
-        DataError : an input is missing or does not fit the description above.
+        DataError : an input is missing or does not match the description above.
         """
         scores = check_logits(logits)
         n_samples, n_classes = scores.shape
@@ -89,7 +88,7 @@ class Calibrator(ABC):
         layer = self._required_head(head, n_classes, inputs)
         self.n_classes, self._feature_width = None, None
         begin = time.perf_counter()
-        # samples whose label is impossible have no say in a fit
+        # samples whose label is impossible do not affect the fit
         possible = scores[np.arange(n_samples), targets] > -np.inf
         self._unit = logit_unit(scores[possible]) if self.scale_free and possible.any() else 1.0
         history = self._fit_noted(in_units(scores, self._unit), targets, inputs, layer)
@@ -109,7 +108,7 @@ class Calibrator(ABC):
         Raises
         ------
         StateError : not fitted.
-        DataError : an input is missing or does not fit the description above.
+        DataError : an input is missing or does not match the description above.
         """
         self._require_fitted()
         scores = check_logits(logits, self.n_classes)
@@ -119,9 +118,10 @@ class Calibrator(ABC):
     def save(self, path: str | Path) -> None:
         """Write the fitted calibrator as safetensors, atomically; equal fits give equal bytes.
 
-        The metadata key ``calgrid`` holds id, hyper-parameters, K, and the single numbers and the warnings of
-        ``fit_history`` as JSON.
-        Raises StateError if the calibrator is not fitted.
+        The metadata key ``calgrid`` holds id, hyper-parameters, K, and the numbers and warnings of ``fit_history`` as
+        JSON.
+
+        Raises StateError: the calibrator is not fitted.
         """
         self._require_fitted()
         description = {
@@ -139,7 +139,7 @@ class Calibrator(ABC):
         write_arrays(Path(path), {**self._state(), "unit": np.array([self._unit])}, description)
 
     def restore(self, state: Mapping[str, NDArray[Any]], description: Mapping[str, Any]) -> None:
-        """Take over what :meth:`save` wrote, as read from a file; raises KeyError or ValueError where it misfits."""
+        """Restore the state that :meth:`save` wrote. Raises KeyError or ValueError: it does not match the class."""
         self._unit = state["unit"].item()
         self._load_state(state)
         self.fit_history = dict(description["fit_history"])
@@ -150,14 +150,14 @@ class Calibrator(ABC):
     def _fit_noted(
         self, logits: Array, labels: Labels, features: Array | None = None, head: Head | None = None
     ) -> dict[str, Any]:
-        """Run :meth:`_fit`, and note which attributes it set, for :meth:`_state`."""
+        """Run :meth:`_fit`, and record the attributes that it set, for :meth:`_state`."""
         before = dict(vars(self))
         history = self._fit(logits, labels, features, head)
         self._fitted |= {name for name, value in vars(self).items() if name not in before or before[name] is not value}
         return history
 
     def _in_given_unit(self, history: Mapping[str, Any]) -> dict[str, Any]:
-        """Return a history whose temperatures belong to the logits as they were given."""
+        """Return a history whose temperatures apply to the given logits."""
         factors = {**dict.fromkeys(TEMPERATURES, self._unit), "beta": 1.0 / self._unit}
         return {name: value * factors[name] if name in factors else value for name, value in history.items()}
 
@@ -188,9 +188,9 @@ class Calibrator(ABC):
         """Return probabilities ``(N, K)``."""
 
     def _state(self) -> dict[str, NDArray[Any]]:
-        """Return the fitted arrays that :meth:`_load_state` needs to give the same output to the last bit.
+        """Return the fitted arrays from which :meth:`_load_state` restores the same output to the last bit.
 
-        These are the attributes that the fit has set, unless a subclass knows better.
+        By default these are the attributes that the fit has set.
 
         Raises
         ------
@@ -206,7 +206,7 @@ class Calibrator(ABC):
         return {name: np.asarray(value) for name, value in found.items()}
 
     def _load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Take over fitted arrays."""
+        """Restore fitted arrays."""
         self._fitted = {*state} - {"unit"}
         for name in self._fitted:
             setattr(self, name, state[name][()])  # an array, or a number

@@ -105,7 +105,7 @@ class EnsembleTemperatureScaling(Calibrator):
     is exact: the squared error is a quadratic form of w, solved on each face of the simplex. The plain softmax is that
     of the logits as they come: logits of another scale give another map.
 
-    Ours: where all weight goes to the uniform distribution, because the predictions say nothing of the labels, the
+    Ours: if all weight goes to the uniform distribution, because the predictions are unrelated to the labels, the
     plain softmax gets a weight of 1e-6, so that the predicted class stays.
 
     ``fit_history``: ``temperature``, ``beta``, ``w_tempered``, ``w_plain``, ``w_uniform``, ``loss`` (of the mixture;
@@ -135,7 +135,7 @@ class EnsembleTemperatureScaling(Calibrator):
             self.weights = likelihood_on_simplex(members)
         if self.weights[2] > 1.0 - TIE_BREAK:
             self.weights = np.array([0.0, TIE_BREAK, 1.0 - TIE_BREAK])
-            warnings.append("All weight is on the uniform distribution: the predictions say nothing of the labels.")
+            warnings.append("All weight is on the uniform distribution: the predictions are unrelated to the labels.")
 
         def loss(weights: Array) -> float:
             if self.objective == "mse":

@@ -81,7 +81,7 @@ class FeatureClipping(Calibrator):
 
     Parameters
     ----------
-    criterion : what the threshold minimises.
+    criterion : criterion that the threshold minimises.
     """
 
     def __init__(self, *, criterion: Literal["ece", "nll"] = "ece") -> None:

@@ -33,7 +33,7 @@ class TopLabelHistogramBinning(Calibrator):
 
     What is calibrated is the softmax of the logits as they come: logits of another scale give another map.
 
-    ``fit_history``: ``n_bins`` (ties can leave fewer than were asked for), ``n_empty``.
+    ``fit_history``: ``n_bins`` (ties can reduce the number of bins), ``n_empty``.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""ProCal by bin-mean shift: a calibrator of its own for each range of proximity."""
+"""ProCal by bin-mean shift: a separate calibrator for each range of proximity."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, cast
@@ -41,7 +41,7 @@ def _build(base: str) -> Calibrator:
     limits={"n_bins": "[1, 1000000]", "n_neighbours": "[1, inf)"},
 )
 class ProximityBinMeanShift(Calibrator):
-    """ProCal-BMS in the form of its code: samples are split by proximity, each part has a calibrator of its own.
+    """ProCal-BMS as in its code: samples are split by proximity, and each part has its own calibrator.
 
     The proximity is that of ``procal_dr``; the parts hold equal numbers of validation samples. The bases of the code
     are one-vs-all histogram binning with 10 bins (``hb_ova``), one-vs-all isotonic regression (``iso_ova``) and
@@ -50,7 +50,7 @@ class ProximityBinMeanShift(Calibrator):
 
     What is calibrated is the softmax of the logits as they come: logits of another scale give another map.
 
-    ``fit_history``: ``n_bins`` (ties can leave fewer than were asked for), ``mean_proximity``.
+    ``fit_history``: ``n_bins`` (ties can reduce the number of bins), ``mean_proximity``.
 
     Parameters
     ----------

@@ -52,7 +52,7 @@ class ParameterisedTemperature(TopLogitsNetwork, FullBatchNetwork):
     Parameters
     ----------
     seed : of the initial weights.
-    objective : what is minimised, as in :mod:`ts <calgrid.calibrators.ts>`.
+    objective : objective of the fit, as in :mod:`ts <calgrid.calibrators.ts>`.
     sigma : width of a soft bin of ``softece``, ``charbonnier`` and ``pointwise``, in units of confidence.
     delta : half-width of the smooth part of the penalty of ``charbonnier`` and ``pointwise``.
     alpha : label smoothing of ``ls``.

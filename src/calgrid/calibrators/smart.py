@@ -77,13 +77,13 @@ class Smart(FullBatchNetwork):
     ----------
     seed : of the initial weights.
     hidden_layers : 1 (49 weights, the paper) or 2 (321 weights, the group's code).
-    indicator : what the network reads.
-    objective : what the fit minimises.
+    indicator : input of the network.
+    objective : objective of the fit.
     sigma : width of a soft bin of ``charbonnier``, ``softece`` and ``pointwise``, in units of confidence.
     delta : half-width of the smooth part of the penalty of ``charbonnier`` and ``pointwise``.
     alpha : label smoothing of ``ls``.
     learning_rate, max_epochs, patience, min_delta : of Adam and its early stopping.
-    clamp_margin : keep normalised margins (or what else is read) within the range seen in the fit, instead of
+    clamp_margin : clamp normalised margins (or other inputs) to the range of the fit, instead of
         extrapolating the network beyond it; the share of samples it touched is logged and kept in ``share_clamped``.
     start : where the fit begins.
     guard : whether cross-validation must confirm the network; it costs five more fits.
@@ -166,5 +166,5 @@ class Smart(FullBatchNetwork):
     def _transform(self, logits: Array, features: Array | None) -> Array:
         probabilities = super()._transform(logits, features)
         if self.share_clamped > 0.0:
-            log(f"smart: {self.share_clamped:.2%} of {len(logits)} inputs lie outside those of the fit: clamped.")
+            log(f"smart: {self.share_clamped:.2%} of {len(logits)} inputs are outside the range of the fit: clamped.")
         return probabilities

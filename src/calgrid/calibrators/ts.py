@@ -86,7 +86,7 @@ class TemperatureScaling(Calibrator):
 
     Parameters
     ----------
-    objective : what the temperature minimises.
+    objective : objective that the temperature minimises.
     sigma : width of a soft bin of ``softece``, ``charbonnier`` and ``pointwise``, in units of confidence.
     delta : half-width of the smooth part of the penalty of ``charbonnier`` and ``pointwise``.
     alpha : label smoothing of ``ls``.

@@ -1,4 +1,4 @@
-"""Command that compares methods by logits files of the same test samples."""
+"""``calgrid compare``: compares methods by their logits files for the same test samples."""
 
 import argparse
 import json
@@ -20,9 +20,9 @@ from calgrid.statistics import paired_bootstrap
 from calgrid.statistics.sampling import NO_VERDICT
 from calgrid.storage.logits import Logits
 
-#: fewer resamples have no deviation, and intervals of nothing but noise
+#: with fewer resamples the intervals are mostly noise
 LEAST_RESAMPLES = 10
-#: why a metric gets no verdict, and what to compare instead
+#: why a metric has no verdict, and what to compare instead
 WHY_NONE = {"mce": "no verdict, because no interval with valid coverage is known; compare ece_debiased."}
 
 
@@ -34,8 +34,8 @@ def compare(options: argparse.Namespace) -> None:
         raise ConfigError("Give at least two methods of different names, each as NAME=FILE[,FILE...].")
     if options.bootstrap < LEAST_RESAMPLES:
         raise ConfigError(
-            f"--bootstrap {options.bootstrap}: a comparison needs resamples, at least {LEAST_RESAMPLES}; 1000 is a "
-            "good number."
+            f"--bootstrap {options.bootstrap}: a comparison needs at least {LEAST_RESAMPLES} resamples; 1000 is a good "
+            "number."
         )
     first = _read(named[0][1][0], options)
     metrics = list(dict.fromkeys(options.metrics))
@@ -52,12 +52,12 @@ def _parse(text: str) -> tuple[str, list[Path]]:
     name, equals, files = text.partition("=")
     paths = [Path(file) for file in files.split(",") if file]
     if not (name and equals and paths):
-        raise ConfigError(f"{text}: write NAME=FILE, or NAME=FILE,FILE with one file a seed.")
+        raise ConfigError(f"{text}: write NAME=FILE, or NAME=FILE,FILE with one file per seed.")
     return name, paths
 
 
 def _read(path: Path, options: argparse.Namespace) -> Logits:
-    """Rows in the order of their index."""
+    """Rows sorted by index."""
     data = read(path, options.labels, options)
     return data.rows(np.lexsort(row_keys(data)))
 
@@ -67,11 +67,13 @@ def _probabilities(path: Path, first: Logits, options: argparse.Namespace) -> ND
     same = data.logits.shape == first.logits.shape and len(row_keys(data)) == len(row_keys(first))
     if not (same and all(map(np.array_equal, row_keys(data), row_keys(first)))):
         raise DataError(
-            f"{path} holds other samples than the first file (index or number of classes differ): compare files of the "
+            f"{path} has other samples than the first file (index or number of classes differ): compare files for the "
             "same test set."
         )
     if not np.array_equal(data.label, first.label):
-        raise DataError(f"{path} has other labels than the first file for the same samples: compare files of one set.")
+        raise DataError(
+            f"{path} has other labels than the first file for the same samples: compare files for the same test set."
+        )
     return predicted(data)
 
 
@@ -79,7 +81,7 @@ def _text(frame: pd.DataFrame, n_samples: int) -> str:
     lines = [f"Paired on {n_samples} test samples; sd test: over resamples of them, sd seed: over seeds."]
     for (method, against), rows in frame.groupby(["method", "against"], sort=False):
         seeds = rows["n_seeds"].iloc[0]
-        about = "over test samples and seeds" if seeds > 1 else "these runs only, over test samples and not over seeds"
+        about = "over test samples and seeds" if seeds > 1 else "these runs only, over test samples but not seeds"
         lines.append(f"\n{method} - {against}  (seeds: {seeds}; interval and verdict: {about})")
         lines.append(f"{'':16s}{'difference':>12s}  {'95 % interval':24s}{'sd test':>10s}{'sd seed':>10s}  verdict")
         lines += [_line(row) for row in rows.itertuples()]

@@ -1,4 +1,4 @@
-"""``calgrid cost``: what a configuration takes, before anything has run."""
+"""``calgrid cost``: estimated cost of a configuration."""
 
 import argparse
 import math
@@ -12,17 +12,17 @@ from calgrid.configuration.costs import ENCODED_SHARE, RunCost, StudyCost, study
 from calgrid.configuration.resources import FORWARD_SHARE, PASS_SECONDS, PASS_SECONDS_A_MULTIPLY_ADD, UNKNOWN_IMAGES
 from calgrid.errors import ConfigError
 
-#: units and how many of the smallest they are; each number has its own, so that none says 0.0
+#: units and their size; each number has the largest unit in which it is at least 1
 TIME = {"h": 3600.0, "min": 60.0, "s": 1.0}
 SIZE = {"GB": 1e9, "MB": 1e6, "kB": 1e3}
 
 
 def cost(options: argparse.Namespace) -> None:
-    """Print jobs, hours, downloads and disk of a configuration, by place and by method, with what they rest on."""
+    """Print jobs, hours, downloads and disk of a configuration, by data set and by method, with the assumptions."""
     throughput = dict(_measured(text) for text in options.throughput)
     study = read_study(options.configuration)
     found = study_cost(study, throughput)
-    lines = [f"study '{study.layout.study}', as if nothing of it were there yet", "", *_jobs(found)]
+    lines = [f"study '{study.layout.study}', ignoring existing results", "", *_jobs(found)]
     lines += ["", *_table("protocol, data set, backbone", found.runs, _place)]
     lines += ["", *_table("method", found.runs, lambda key: key.method)]
     lines += ["", *_cores(found), *_disk(found), *_brought(found), "", *_assumptions(found, throughput)]
@@ -67,7 +67,7 @@ def _table(title: str, runs: Iterable[RunCost], name: Callable[[Any], str]) -> l
 
 
 def _unit(units: Mapping[str, float], total: float) -> str:
-    """The largest unit of which there is at least one, or the smallest."""
+    """The largest unit in which the total is at least 1, or the smallest."""
     return next((name for name, size in units.items() if total >= size), list(units)[-1])
 
 
@@ -77,7 +77,7 @@ def _sized(size: float) -> str:
 
 
 def _cores(found: StudyCost) -> list[str]:
-    """Time of one processor core, each number in its own unit."""
+    """CPU core time, each number in its own unit."""
     parts = {name: 3600 * hours for name, hours in found.core_hours.items()}
     each = ", ".join(f"{name} {_timed(seconds)}" for name, seconds in parts.items())
     return [f"processor cores: {_timed(sum(parts.values()))} of one core ({each})"]
@@ -89,11 +89,11 @@ def _timed(seconds: float) -> str:
 
 
 def _brought(found: StudyCost) -> list[str]:
-    """What a person must fetch, and downloads of which nobody knows the size."""
+    """Files that the user must fetch, and downloads of unknown size."""
     files = [name + (f" ({_sized(size)})" if size else "") for name, size in found.brought.items()]
     unsized = [name for name, size in found.downloads.items() if size is None]
     lines = [f"downloads of unpublished size, not counted: {', '.join(unsized)}"] if unsized else []
-    return [*lines, *([f"to be brought into data_root: {', '.join(files)}"] if files else [])]
+    return [*lines, *([f"to be put into data_root by you: {', '.join(files)}"] if files else [])]
 
 
 def _disk(found: StudyCost) -> list[str]:
@@ -108,28 +108,28 @@ def _disk(found: StudyCost) -> list[str]:
 
 def _assumptions(found: StudyCost, throughput: Mapping[str, float]) -> list[str]:
     estimated = sorted({run.key.backbone for run in found.runs} - set(throughput))
-    lines = ["What this rests on:"]
+    lines = ["Assumptions:"]
     if throughput:
         stated = ", ".join(f"{backbone} {images:g} images/s" for backbone, images in throughput.items())
         lines.append(f"- Stated by you, for training on images of this study: {stated}.")
     if estimated:
         lines.append(
             f"- Estimated, not measured on your GPU: {', '.join(estimated)}. A forward and backward pass over an image "
-            f"takes {PASS_SECONDS_A_MULTIPLY_ADD:g} s a multiply-add of the network, the slow end of what "
-            f"published training times on CIFAR with one A40 come to, and at least {PASS_SECONDS:g} s at 32x32 pixels. "
-            "Precision is not taken into account. Give --throughput for better numbers."
+            f"takes {PASS_SECONDS_A_MULTIPLY_ADD:g} s per multiply-add of the network, the slow end of published "
+            f"training times on CIFAR with one A40, and at least {PASS_SECONDS:g} s at 32x32 pixels. Precision is "
+            "ignored. Give --throughput for better numbers."
         )
     lines += [
         "- Every training step counts as one pass over its images, whatever the method; some take longer.",
-        f"- Images that are scored, and the frozen body under a second stage, count {FORWARD_SHARE:.2f} of a pass.",
-        "- Preparation and calibration run on processor cores, several at a time; aggregation, tables, figures and "
-        "report take minutes, and are not counted.",
-        "- Disk is that of uncompressed numbers; tables, figures and resume states are not in it. Images of large "
-        f"splits stay encoded: they count as their files, those of corruptions as {ENCODED_SHARE:g} of their pixels.",
+        f"- Scored images, and the frozen body of a second stage, count as {FORWARD_SHARE:.2f} of a pass.",
+        "- Preparation and calibration run on CPU cores, in parallel; aggregation, tables, figures and report take "
+        "minutes and are not counted.",
+        "- Disk space is that of uncompressed numbers, without tables, figures and resume states. Images of large "
+        f"splits stay encoded: they count as their files, corruptions as {ENCODED_SHARE:g} of their pixels.",
     ]
     if found.unknown:
         lines.append(
-            f"- Counted as {UNKNOWN_IMAGES:,} training and test images each, because their size is not known before "
-            f"they are prepared: {', '.join(found.unknown)}."
+            f"- Assumed to have {UNKNOWN_IMAGES:,} training and {UNKNOWN_IMAGES:,} test images, because their size is "
+            f"unknown before preparation: {', '.join(found.unknown)}."
         )
     return lines

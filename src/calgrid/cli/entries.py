@@ -1,14 +1,14 @@
-"""Components as text: one line each, or all that is known of one."""
+"""Components as text: one line each, or all details of one."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-#: parts of an entry that have lines of their own, and the words before them
+#: parts of an entry that are printed as lists, and their titles
 PARTS = {"defaults": "options", "dataset_defaults": "options on", "facts": "facts"}
 
 
 def lines(entries: Iterable[Mapping[str, Any]]) -> str:
-    """Return one line a component: its identifier, what it is, and the file of one that a plugin brings."""
+    """Return one line per component: identifier, summary, and the file of a plugin's component."""
     rows = [(entry["id"], entry["summary"] + _origin(entry)) for entry in entries]
     width = max(len(id) for id, _ in rows) + 2
     return "".join(f"{id:{width}s}{summary}\n" for id, summary in rows)
@@ -19,7 +19,7 @@ def _origin(entry: Mapping[str, Any]) -> str:
 
 
 def sheet(entry: Mapping[str, Any], kind: str) -> str:
-    """Return all that is known of one component, a line a fact."""
+    """Return all details of one component, one line each."""
     found = [f"{entry['id']} ({kind})", f"  {entry['summary']}", f"  source: {entry['source']}"]
     if "file" in entry:
         found.append(f"  plugin: {entry['file']}")

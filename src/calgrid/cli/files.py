@@ -65,12 +65,12 @@ def calibrate(options: argparse.Namespace) -> None:
 
 
 def _apply(options: argparse.Namespace, calibrator: Calibrator, target: Logits) -> dict[str, Any]:
-    """Calibrate a file, and write and print what was asked for; returns what ``--json`` prints."""
+    """Calibrate a file, and write and print the results; return what ``--json`` prints."""
     before = predicted(target)
     after = before if calibrator.id == "none" else calibrator.predict_proba(target.logits, features=target.features)
     columns = {"none": before, calibrator.id: after}
     scores = {name: _scores(probs, target.label, options) for name, probs in columns.items()}
-    # Files are written last, when no input can be wrong any more, and none before all can be.
+    # Files are written last, after all inputs are checked, and only if all of them can be written.
     for path in filter(None, (options.save, options.out)):
         require_writable(path)
     if options.save:
@@ -93,7 +93,7 @@ def _apply(options: argparse.Namespace, calibrator: Calibrator, target: Logits) 
 
 
 def _check_options(options: argparse.Namespace, names: Sequence[str]) -> None:
-    """Refuse options that do not go together, before anything is read or fitted."""
+    """Raise ConfigError for options that exclude each other, before anything is read or fitted."""
     _check_labels(options)
     if (options.fit is None) == (options.load is None):
         raise ConfigError("Give either --fit (a labelled file) or --load (a calibrator saved before).")

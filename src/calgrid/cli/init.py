@@ -1,4 +1,4 @@
-"""``calgrid init``: a folder of one's own from which Snakemake runs a study."""
+"""``calgrid init``: a new folder from which Snakemake runs a study."""
 
 import argparse
 import shutil
@@ -42,7 +42,7 @@ rule default:
 
 
 def init(options: argparse.Namespace) -> None:
-    """Write configuration, Snakefile, profiles and a folder for plugins; all of them or nothing."""
+    """Write configuration, Snakefile, profiles and a plugin folder; on an error nothing is written."""
     folder: Path = options.folder
     if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
         raise ConfigError(f"{folder} exists already and is not an empty folder: choose another name.")
@@ -57,10 +57,10 @@ def init(options: argparse.Namespace) -> None:
             (new / path).write_text(content, encoding="utf-8")
         shutil.copytree(workflow / "profiles" / "default", new / "profiles" / "default")
         shutil.copytree(workflow / "profiles" / "slurm", new / "slurm")
-        new.rename(folder)  # which may be there, and empty
+        new.rename(folder)  # works also if the folder exists and is empty
     sys.stdout.write(
-        f"wrote {folder}\nStudy:   config/config.yaml, which calgrid check config/config.yaml checks\n"
+        f"wrote {folder}\nStudy:   config/config.yaml (check it: calgrid check config/config.yaml)\n"
         f"Run it:  cd {folder} && snakemake --cores all\n"
         "Cluster: slurm/config.yaml, then snakemake --profile slurm\n"
-        "Methods: plugins/, where calgrid new loss my_loss begins one\n"
+        "Methods: plugins/ (add one: calgrid new loss my_loss)\n"
     )

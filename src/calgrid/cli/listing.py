@@ -1,4 +1,4 @@
-"""``calgrid list`` and ``calgrid check``: what exists, and what a configuration would run."""
+"""``calgrid list`` and ``calgrid check``: available components, and the runs of a configuration."""
 
 import argparse
 import json
@@ -20,13 +20,13 @@ from calgrid.errors import unknown_id
 from calgrid.home import home
 from calgrid.progress import log
 
-#: what can be listed -> kinds of the registry
+#: argument of ``list`` -> kinds of the registry
 LISTED = {"methods": METHODS, **{package: (kind,) for kind, (package, _) in registry.KINDS.items()}}
 SINGULAR = dict(registry.KINDS.values()) | {"methods": "method"}
 
 
 def list_kind(options: argparse.Namespace) -> None:
-    """Print the components of a kind, one line each, or all that is known of those with an identifier."""
+    """Print the components of a kind, one line each, or all details of those with an identifier."""
     _say_broken("list", LISTED.get(options.kind, () if options.kind in KINDS else registry.KINDS))
     if options.kind in KINDS and options.id is None:
         entries = list(_entries(options.kind))
@@ -37,7 +37,7 @@ def list_kind(options: argparse.Namespace) -> None:
 
 
 def _named(kind: str, id: str | None) -> tuple[list[dict[str, Any]], str]:
-    """Entries of all components with an identifier, of one kind where it is given too, and what is said of them."""
+    """Entries of all components with an identifier, of one kind if given, and their text."""
     if id is None:
         kinds, id = [name for name in KINDS if name != "methods"], kind  # methods are losses and procedures
     elif kind in KINDS:
@@ -71,13 +71,13 @@ def _entries(kind: str) -> Iterable[dict[str, Any]]:
 
 
 def _say_broken(command: str, kinds: Iterable[str]) -> None:
-    """Name plugins and files of these kinds that are no valid components, and are left out."""
+    """Report plugins and files of these kinds that are not valid components and are ignored."""
     for sentence in [*plugins.problems(), *(each for kind in kinds for each in registry.broken(kind))]:
         log(f"calgrid {command}: {sentence}")
 
 
 def _entry(spec: registry.ComponentSpec) -> dict[str, Any]:
-    """What is listed of a component; ``file`` where it is one of a plugin."""
+    """Listed properties of a component; with ``file`` if it belongs to a plugin."""
     return {
         **({} if spec.origin == plugins.PACKAGE else {"file": plugins.shown(spec.module)}),
         "id": spec.id,
@@ -105,17 +105,17 @@ def check(options: argparse.Namespace) -> None:
         log(f"calgrid check: overrides[{number}] matches no run of this study.")
     if study.config["device"] == "cuda" and not gpu_here():
         log(
-            "calgrid check: device: cuda is not checked here, as this machine has no GPU: snakemake refuses it on this "
-            "machine, and on a cluster each job needs one."
+            "calgrid check: device: cuda is not checked, because this machine has no GPU: snakemake refuses it here, "
+            "and on a cluster each job needs one."
         )
     for key in study.runs:
         sys.stdout.write(f"  {plan.run_fingerprint(key)}  {key.path}\n")
 
 
 def read_study(path: Path, data_root: Path | None = None) -> Study:
-    """Read a configuration file and expand it; ``data_root`` takes the place of the one that it names.
+    """Read and expand a configuration file; ``data_root`` replaces the one in the file.
 
-    Raises ConfigError: the file cannot be read as keys and values, or asks for something that does not exist.
+    Raises ConfigError: the file is not valid YAML, or the configuration is invalid.
     """
     chosen = {} if data_root is None else {"data_root": str(data_root)}
     return Study({**read_configuration(path), **chosen}, home())

@@ -1,4 +1,4 @@
-"""``calgrid new``: a component of one's own to begin with, and its test."""
+"""``calgrid new``: a template for a component of your own, and its test."""
 
 import argparse
 import re
@@ -11,10 +11,13 @@ from calgrid.storage.atomic import write_text
 
 
 def new(options: argparse.Namespace) -> None:
-    """Write a component that works, and its test, into a plugin's folder; nothing is overwritten."""
+    """Write a working component and its test into a plugin folder; nothing is overwritten."""
     kind, id, folder = options.kind, options.id, options.into
     if not re.fullmatch("[a-z][a-z0-9_]*", id) or id == "base":
-        raise ConfigError(f"'{id}' is no identifier: use small letters, digits and _, a letter first, and not 'base'.")
+        raise ConfigError(
+            f"'{id}' is not a valid identifier: use lower-case letters, digits and _, starting with a letter, and not "
+            "'base'."
+        )
     plugins.check_folder(folder, "--into")
     package = registry.KINDS[kind][0]
     files = {folder / package / f"{id}.py": f"{kind}.py", folder / "tests" / f"test_{kind}_{id}.py": f"test_{kind}.py"}

@@ -7,18 +7,18 @@ import numpy as np
 
 from calgrid.selection import Ranked
 
-#: metrics of the ranking, beside the difference in the one that orders it
+#: metrics shown in the ranking, in addition to the difference in the ranking metric
 SHOWN = ("nll", "brier", "ece_debiased", "ece", "ece_null", "accuracy")
 
 
 def json_interval(cell: tuple[float, float, float]) -> dict[str, float | None]:
-    """Value and interval; JSON has no NaN: what does not exist is null."""
+    """Value and interval; NaN, which JSON lacks, becomes null."""
     keys = ("value", "ci_low", "ci_high")
     return {key: None if np.isnan(value) else float(value) for key, value in zip(keys, cell, strict=True)}
 
 
 def ranking_content(ranking: Sequence[Ranked], refused: Mapping[str, str]) -> dict[str, Any]:
-    """Return a ranking as it goes into JSON, the best first."""
+    """Return a ranking for JSON, the best first."""
     entries = [
         {
             "calibrator": entry.id,
@@ -34,7 +34,7 @@ def ranking_content(ranking: Sequence[Ranked], refused: Mapping[str, str]) -> di
 
 
 def ranking_text(ranking: Sequence[Ranked], refused: Mapping[str, str], rows: int, folds: int, rank_by: str) -> str:
-    """Return the ranked table, the best first, with what it means and who refused."""
+    """Return the ranking as a table, the best first, with ties and calibrators left out."""
     tied = [entry.id for entry in ranking[1:] if entry.tied]
     width = max(len(entry.id) for entry in ranking) + 2
     columns = list(dict.fromkeys([*SHOWN, rank_by]))
@@ -58,6 +58,6 @@ def ranking_text(ranking: Sequence[Ranked], refused: Mapping[str, str], rows: in
         value = best.scores["ece_debiased"][0]
         lines.append(f"Debiased ECE of {best.id}: {value:.5f}, interval [{low:.5f}, {high:.5f}].")
     if tied:
-        lines.append(f"These rows cannot tell {best.id} from: {', '.join(tied)}.")
+        lines.append(f"No significant difference from {best.id}: {', '.join(tied)}.")
     lines += [f"Left out: {id} ({reason})" for id, reason in refused.items()]
     return "\n".join(lines) + "\n\n"

@@ -1,11 +1,11 @@
-"""``calgrid pack`` and ``calgrid merge``: results for other laboratories, and of other laboratories."""
+"""``calgrid pack`` and ``calgrid merge``: sharing results between laboratories."""
 
 import argparse
 import sys
 
 
 def pack(options: argparse.Namespace) -> None:
-    """Write an archive and say what it holds."""
+    """Write an archive and print its size."""
     from calgrid.stages.pack import pack as run
 
     count = run(options.study, options.archive, creators=options.creator, licence=options.licence, cite=options.cite)
@@ -13,15 +13,15 @@ def pack(options: argparse.Namespace) -> None:
 
 
 def merge(options: argparse.Namespace) -> None:
-    """Merge an archive and say what it brought."""
+    """Merge an archive and print the number of its runs and their source."""
     from calgrid.stages.merge import merge as run
     from calgrid.stages.merge import merge_as
 
     if options.label:
         about, file, count = merge_as(options.archive, options.label, options.data_root, options.results)
-        did = f"{count} entries of 'external' in {file}: give it behind yours, --configfile my_study.yaml {file}"
+        did = f"{count} entries of 'external' in {file}: add it after your own, --configfile my_study.yaml {file}"
     else:
         about, new, old = run(options.archive, options.results)
-        did = f"{new} runs into {options.results}, {old} were there"
+        did = f"{new} runs merged into {options.results}, {old} existed already"
     source = ", ".join([*about["creators"], *filter(None, [about["cite"]])])
-    sys.stdout.write(f"{did}\nof {source}, licence {about['licence']}\n")
+    sys.stdout.write(f"{did}\nSource: {source}, licence {about['licence']}\n")

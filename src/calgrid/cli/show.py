@@ -13,7 +13,7 @@ SUFFIXES = (".png", ".pdf", ".svg")
 
 
 def show(options: argparse.Namespace) -> None:
-    """Print configuration, course of training and reliability of a run; draw them where a file is named."""
+    """Print configuration, training history and reliability of a run; also draw them if a file is given."""
     if options.plot and options.plot.suffix.lower() not in SUFFIXES:
         raise ConfigError(f"--plot {options.plot}: give it a name that ends in {', '.join(SUFFIXES)}.")
     run = Run(_folder(options.run_folder, options.results))
@@ -27,7 +27,7 @@ def show(options: argparse.Namespace) -> None:
 
 
 def _folder(text: str, results: Path) -> Path:
-    """Folder of a run, given as such or as ``protocol/dataset/backbone/method/seed1``."""
+    """Folder of a run, given as a path or as ``protocol/dataset/backbone/method/seed1``."""
     places = [Path(text), results / "runs" / text]
     for place in places:
         if any((place / name).is_file() for name in ("train.json", "predict.json")):

@@ -1,4 +1,4 @@
-"""Commands that the rules of the workflow call: thin adapters from options to stages."""
+"""Commands that the rules of the workflow call: from command-line options to stages."""
 
 import argparse
 import json
@@ -40,9 +40,9 @@ def _spec(text: str, stage: str, kind: type[specs.Spec]) -> specs.Spec:
 
 
 def _from_configuration(config: Path, run: str, stage: str) -> object:
-    """Resolve ``protocol/dataset/backbone/method/seed1``, or a data set, of a configuration in the workflow's root.
+    """Specification of a run (``protocol/dataset/backbone/method/seed1``) or data set of a configuration.
 
-    For a probe, its name stands behind the run: ``.../seed1/margin_attack``.
+    For a probe its name follows the run: ``.../seed1/margin_attack``.
     """
     from calgrid.cli.listing import read_study
     from calgrid.configuration.plan import Plan
@@ -61,7 +61,7 @@ def _from_configuration(config: Path, run: str, stage: str) -> object:
 
 
 def data(options: argparse.Namespace) -> None:
-    """Prepare a data set or shift family, and record where and how long; times are kept out of the manifest."""
+    """Prepare a data set or shift family; machine and duration are recorded outside the manifest."""
     from calgrid.datasets import prepare
 
     begin = time.monotonic()
@@ -75,7 +75,7 @@ def data(options: argparse.Namespace) -> None:
 
 
 def train(options: argparse.Namespace) -> None:
-    """Train one run, or take its published weights."""
+    """Train one run, or load its published weights."""
     spec = _spec(options.spec, "train", specs.TrainSpec)
     settings = {"device": options.device, "threads": options.threads}
     if spec["protocol"]["weights"] == TRAINED:
@@ -135,7 +135,7 @@ def aggregate(options: argparse.Namespace) -> None:
 
 
 def _replace_folder(out: Path, write: Callable[[Path], object]) -> None:
-    """Let ``write`` fill a new folder, then put it in the place of ``out``."""
+    """Let ``write`` fill a new folder, then replace ``out`` by it."""
     out.parent.mkdir(parents=True, exist_ok=True)
     new = out.with_name(f".{out.name}.{uuid.uuid4().hex[:8]}.tmp")
     try:
@@ -148,7 +148,7 @@ def _replace_folder(out: Path, write: Callable[[Path], object]) -> None:
 
 
 def _record(out: Path) -> None:
-    """List the files of a folder, or the file itself, in a hidden record beside it."""
+    """List the files of a folder, or the file itself, in a hidden record in the same folder."""
     files = [path for path in ([out] if out.is_file() else sorted(out.rglob("*"))) if path.is_file()]
     names = [str(path.relative_to(out.parent)) for path in files]
     write_record(study_record(out), {FILES: listed(out.parent, names)})

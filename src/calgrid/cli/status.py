@@ -25,20 +25,20 @@ from calgrid.storage.records import HIDDEN
 
 DONE, OUTDATED, RUNNING, STOPPED, FAILED, WAITING = "done", "outdated", "running", "stopped", "failed", "waiting"
 COLOURS = {DONE: "green", RUNNING: "blue", OUTDATED: "yellow", STOPPED: "yellow", FAILED: "red"}
-#: what is said of jobs in a state
+#: heading of the jobs in a state
 MEANING = {
     RUNNING: "running",
-    STOPPED: "stopped; the same command goes on with them",
-    FAILED: "ended without a result",
-    OUTDATED: "made with another configuration or source; the same command makes them again",
+    STOPPED: "stopped; the same command continues them",
+    FAILED: "failed",
+    OUTDATED: "outdated (another configuration or source code); the same command recomputes them",
 }
-#: a line of progress that is older than this is said to be
+#: progress older than this is marked with its age
 OLD_SECONDS = 120
 
 
 @dataclass(frozen=True)
 class Job:
-    """A job of a study: its stage and what it is about, its state, and what is known of that."""
+    """A job of a study: stage, run or data set, state, and details."""
 
     stage: str
     about: str
@@ -66,7 +66,7 @@ def status(options: argparse.Namespace) -> None:
 
 
 def jobs(plan: Plan) -> list[Job]:
-    """Return the jobs of a study, but those at its end that take seconds."""
+    """Return the jobs of a study, without the last ones, which take seconds."""
     layout = plan.study.layout
     return [_job(stage, layout) for stage in planned_stages(plan) if stage.name]
 
@@ -92,7 +92,7 @@ def _job(stage: Stage, layout: Layout) -> Job:
 
 
 def _named(stage: Stage, layout: Layout) -> tuple[str, str]:
-    """Rule of a stage, and what its log is named by."""
+    """Rule of a stage, and the name of its log."""
     if stage.name == "data":
         return "data", stage.root.name
     if stage.name == "calibrate":
@@ -139,7 +139,7 @@ def _paragraph(meaning: str, found: Iterable[Job]) -> list[str]:
     for job in found:
         left = f", {job.left} left" if job.left and job.state == RUNNING else ""
         old = job.said_seconds_ago is not None and job.said_seconds_ago > OLD_SECONDS and job.state == RUNNING
-        ago = f" (said {job.said_seconds_ago / 60:.0f} min ago)" if old and job.said_seconds_ago else ""
+        ago = f" ({job.said_seconds_ago / 60:.0f} min ago)" if old and job.said_seconds_ago else ""
         lines.append(f"  {job.stage} {job.about}: {job.progress}{left}{ago}".rstrip(": "))
         lines += [f"      {said}" for said in (job.where, job.reason) if said]
         if job.state == FAILED:

@@ -1,7 +1,7 @@
-"""What calibrators take: seconds of their fits and predictions, and memory, from rows, classes and width of features.
+"""Costs of calibrators: seconds of fits and predictions, and memory, from rows, classes and width of features.
 
-Seconds are those of one core of an AMD EPYC of 2025, as ``python benchmarks/full_size.py --only costs`` measures them,
-rounded up. What knows no number here counts as much as the slowest calibrators that take logits alone.
+Seconds are of one core of an AMD EPYC of 2025, measured by ``python benchmarks/full_size.py --only costs`` and rounded
+up. A calibrator without an entry costs as much as the slowest one that takes only logits.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -43,11 +43,11 @@ FIT_SECONDS: Mapping[str, Seconds] = {
     "tva_ts": lambda n, k, d: 2e-7 * n * k,
     "vs": lambda n, k, d: 1.2e-6 * n * k,
 }
-#: stands for a calibrator that has no entry: the slowest of those whose time grows with rows and classes
+#: assumed for a calibrator without an entry: the slowest whose time grows with rows and classes
 SLOWEST = "cts"
-#: seconds of a softmax for each number
+#: seconds of a softmax per number
 SOFTMAX_SECONDS = 5e-8
-#: seconds to predict n rows after a fit on m rows, where that takes more than the softmax
+#: seconds to predict n rows after a fit on m rows, if more than the softmax
 PREDICT_SECONDS: Mapping[str, Callable[[float, float, float, float], float]] = {
     "fc": lambda n, m, k, d: n * (SOFTMAX_SECONDS * k + 5e-11 * k * d + 5e-9 * d),
     "gc_ets": lambda n, m, k, d: n * (4e-7 * k + 3e-8 * d),
@@ -55,25 +55,25 @@ PREDICT_SECONDS: Mapping[str, Callable[[float, float, float, float], float]] = {
     "procal_bms": lambda n, m, k, d: _neighbours(n, m, d) + SOFTMAX_SECONDS * n * k,
     "procal_dr": lambda n, m, k, d: _neighbours(n, m, d) + SOFTMAX_SECONDS * n * k,
 }
-#: seconds of all metrics for a row and for each of its numbers, and of one resample of them
+#: seconds of all metrics per row and per number, and of one resample
 SCORE_SECONDS, SCORE_SECONDS_A_CLASS = 1e-5, 2e-8
 RESAMPLE_SECONDS, RESAMPLE_SECONDS_A_CLASS = 1.3e-7, 1e-10
-#: seconds to read, check and copy a number of a logits file
+#: seconds to read, check and copy one number of a logits file
 READ_SECONDS = 2e-8
-#: float64 arrays of the size of the logits, and of the features, that are there at once in a fit, bytes of a row for
-#: everything else, and arrays of the size of the probabilities while they are resampled
+#: float64 arrays of the size of the logits, and of the features, during a fit; bytes per row for everything else;
+#: arrays of the size of the probabilities during resampling
 FITTED, FITTED_FEATURES, ROW_BYTES, SCORED = 7, 4, 2**14, 3
-#: bytes of the rows that are predicted at once, and of blocks of distances, kernels and clipped features
+#: bytes of rows predicted at once, and of blocks of distances, kernels and clipped features
 BLOCK_BYTES, FEATURE_BLOCK_BYTES = 4 * 8 * PREDICTED_NUMBERS, 2**28
 
 
 def _neighbours(queries: float, points: float, d: float) -> float:
-    """Seconds to find the nearest of all points for each query, and to estimate densities there."""
+    """Seconds to find the nearest points of each query and to estimate densities."""
     return queries * points * (5e-11 * d + 1.2e-8)
 
 
 class Rows(NamedTuple):
-    """Rows of logits: their number, classes, and width of the features that are stored with them."""
+    """Rows of logits: their number, their classes, and the width of stored features."""
 
     number: int
     classes: int
@@ -81,7 +81,7 @@ class Rows(NamedTuple):
 
     @property
     def stored(self) -> int:
-        """Bytes in the file's type."""
+        """Bytes in a logits file (float32)."""
         return 4 * self.number * (self.classes + self.features)
 
     def with_features(self, width: int) -> "Rows":
@@ -89,12 +89,12 @@ class Rows(NamedTuple):
         return self._replace(features=width)
 
     def of(self, number: float) -> "Rows":
-        """So many rows of the same kind."""
+        """Another number of rows of the same kind."""
         return self._replace(number=int(number))
 
 
 class Fitted(NamedTuple):
-    """A calibrator: its registered identifier, whether it reads features, and the seeds that it is fitted with."""
+    """A calibrator: registered identifier, whether it reads features, and number of seeds."""
 
     id: str
     features: bool
@@ -102,7 +102,7 @@ class Fitted(NamedTuple):
 
 
 class Family(NamedTuple):
-    """A shift family: the rows of a setting, how many settings, and whether it is an out-of-distribution set."""
+    """A shift family: rows of each setting, number of settings, and whether it is an out-of-distribution set."""
 
     rows: Rows
     settings: int
@@ -121,9 +121,9 @@ class Calibration:
 
     Attributes
     ----------
-    resamples : of the clean test split for intervals and paired differences together.
-    on_val : whether calibrators that are fitted on val are scored on shifts.
-    draws : fits under ``same_shift`` on each setting.
+    resamples : resamples of the clean test split, for intervals and paired differences together.
+    on_val : whether calibrators fitted on val are scored on shifts.
+    draws : fits per setting under ``same_shift``.
     """
 
     calibrators: Sequence[Fitted]
@@ -135,7 +135,7 @@ class Calibration:
     draws: int
 
     def seconds(self) -> float:
-        """Seconds of one core."""
+        """Core seconds."""
         return sum(map(self._of_clean, self.calibrators)) + sum(map(self._of_family, self.families))
 
     def _of_clean(self, each: Fitted) -> float:
@@ -158,7 +158,7 @@ class Calibration:
         return family.settings * (seconds + numbers * READ_SECONDS * (1 + len(self.calibrators) * self.draws))
 
     def part_bytes(self) -> int:
-        """Bytes that the largest part takes in a process: its rows as they are stored, and what works on them."""
+        """Bytes of the largest part in a process: its stored rows and working memory."""
         clean = self.test.stored + self._working_bytes(self.val, self.test)
         shifted = [self._family_bytes(family) for family in self.families]
         return self.val.stored + max(clean, *shifted) if shifted else self.val.stored + clean
@@ -167,12 +167,12 @@ class Calibration:
         setting, group = family.rows, family.group
         if family.ood:
             return self.test.stored + group.stored + self._working_bytes(self.val, max(self.test, group))
-        # under same_shift the rows of a setting are copied: those that fit, and the others
+        # under same_shift the rows of a setting are copied for fitting and scoring
         copies = setting.stored if self.draws else 0
         return group.stored + copies + self._working_bytes(setting.of(SAME_SHIFT_SHARE * setting.number), group)
 
     def _working_bytes(self, fitted: Rows, scored: Rows) -> int:
-        """Bytes of the hungriest fit or prediction."""
+        """Working memory of the largest fit or prediction in bytes."""
         read = max((rows.features for rows in (fitted, scored)), default=0)
         read *= any(each.features for each in self.calibrators)
         fit = fitted.number * (8 * (FITTED * fitted.classes + FITTED_FEATURES * read) + ROW_BYTES)

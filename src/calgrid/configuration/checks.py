@@ -1,6 +1,6 @@
-"""What is refused before any job: files that are not there, grids that cannot run, questions without an answer.
+"""Checks before any job: missing files, grids that cannot run, comparisons that cannot be computed.
 
-Names and hyper-parameters that do not exist are refused where they are looked up, in the catalogs.
+Unknown names and hyper-parameters are reported by the catalogs.
 """
 
 import csv
@@ -30,20 +30,20 @@ PathOf = Callable[[str], Path]
 
 
 def check_folders(config: Config) -> None:
-    """Raise ConfigError unless the folders of the results and of the data can be used as such."""
+    """Raise ConfigError if the folders of results or data cannot be used."""
     for key in ("results", "data_root"):
         if (config[key] or "").startswith("~"):
             raise ConfigError(f"{key}: '~' is not replaced by your home folder here; write the path in full.")
         if not is_path(config[key] or ""):
             raise ConfigError(f"{key}: {config[key]!r} holds a character that no path can have; write another one.")
     if wrong := sorted(set("{}\n") & set(config["results"])):
-        raise ConfigError(f"results: the path must not hold {wrong[0]!r}, which means something to Snakemake.")
+        raise ConfigError(f"results: the path must not contain {wrong[0]!r}, which has a meaning in Snakemake.")
     _check_no_file(Path(config["results"], config["study"]), "results")
     if config["data_root"] is None:
         return
     data_root = Path(config["data_root"])
     _check_no_file(data_root, "data_root")
-    # a folder beside the results is made by the first download; elsewhere a missing one is a slip
+    # a folder in the current one is created by the first download; a missing one elsewhere is probably a typing error
     if not data_root.is_dir() and len(data_root.parts) > 1:
         raise ConfigError(f"data_root: the folder '{data_root}' does not exist; create it or correct the path.")
 
@@ -55,7 +55,7 @@ def _check_no_file(folder: Path, where: str) -> None:
 
 
 def check_published(path: Path, where: str) -> None:
-    """Raise ConfigError unless a file holds published numbers (``config/published/README.md``)."""
+    """Raise ConfigError if a file is not a table of published numbers (``config/published/README.md``)."""
     if not path.is_file():
         raise ConfigError(f"{where}: the file '{path}' does not exist; correct the path.")
     try:
@@ -66,13 +66,13 @@ def check_published(path: Path, where: str) -> None:
                 if row:
                     _check_row(columns, row, f"{where}: '{path}', line {rows.line_num}")
     except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise ConfigError(f"{where}: '{path}' is no CSV file in UTF-8 ({error}); correct or remove it.") from None
+        raise ConfigError(f"{where}: '{path}' is not a CSV file in UTF-8 ({error}); correct or remove it.") from None
 
 
 def _check_columns(columns: Sequence[str], where: str) -> None:
     if missing := [name for name in PUBLISHED_COLUMNS if name not in columns]:
         raise ConfigError(
-            f"{where} is no CSV file of published numbers: it lacks the column{'s' if missing[1:] else ''} "
+            f"{where} is not a CSV file of published numbers: it lacks the column{'s' if missing[1:] else ''} "
             f"{', '.join(missing)} (config/published/README.md explains them)."
         )
     if double := [name for name in columns if columns.count(name) > 1]:
@@ -81,7 +81,7 @@ def _check_columns(columns: Sequence[str], where: str) -> None:
 
 def _check_row(columns: Sequence[str], row: Sequence[str], where: str) -> None:
     if len(row) != len(columns):
-        raise ConfigError(f"{where}, has {len(row)} cells and not {len(columns)}; put cells with commas into quotes.")
+        raise ConfigError(f"{where}, has {len(row)} cells instead of {len(columns)}; quote cells that contain commas.")
     cells = dict(zip(columns, row, strict=True))
     if cells["unit"] not in PUBLISHED_UNITS:
         raise ConfigError(f"{where}: unit must be one of {', '.join(PUBLISHED_UNITS)}, got {cells['unit']!r}.")
@@ -94,12 +94,12 @@ def _check_row(columns: Sequence[str], row: Sequence[str], where: str) -> None:
 
 
 def check_external(given: Mapping[str, Any], path_of: PathOf, where: str) -> None:
-    """Refuse logits made elsewhere whose files are not there or would fit and score, and keys that have no effect.
+    """Raise ConfigError for external logits with missing files, equal val and test files, or keys without effect.
 
     Parameters
     ----------
-    given : the entry as it is written, without defaults.
-    path_of : path of a file that the entry names.
+    given : the entry as written, without defaults.
+    path_of : function from a file name of the entry to its path.
     """
     for role in EXTERNAL_FILES:
         if role in given:
@@ -108,7 +108,7 @@ def check_external(given: Mapping[str, Any], path_of: PathOf, where: str) -> Non
         if given.get(role, "").lower().endswith(".npy") and f"{role}_labels" not in given:
             raise ConfigError(f"{where}.{role}: .npy holds one array: give its labels as '{role}_labels'.")
     if "val_labels" in given and "val" not in given:
-        raise ConfigError(f"{where}.val_labels says nothing without 'val'; give both or remove it.")
+        raise ConfigError(f"{where}.val_labels has no effect without 'val'; give both or remove it.")
     if "val" not in given and "split_seed" not in given:
         raise ConfigError(f"{where}: give a 'val' file, or 'split_seed' to split the test rows at random.")
     for key in ("split_seed", "val_fraction"):
@@ -116,15 +116,15 @@ def check_external(given: Mapping[str, Any], path_of: PathOf, where: str) -> Non
             raise ConfigError(f"{where}: 'val' and '{key}' exclude each other.")
     if "val" in given and path_of(given["val"]).samefile(path_of(given["test"])):
         raise ConfigError(
-            f"{where}: 'val' and 'test' are the same file, and rows that fitted a calibrator never score it; give "
-            "'split_seed' in the place of 'val' to split them."
+            f"{where}: 'val' and 'test' are the same file, but a calibrator must not be scored on rows that it was "
+            "fitted on; replace 'val' by 'split_seed' to split the rows."
         )
     if "val_seeds" in given and "val_rows" not in given:
-        raise ConfigError(f"{where}.val_seeds says nothing without 'val_rows'; give both or remove it.")
+        raise ConfigError(f"{where}.val_seeds has no effect without 'val_rows'; give both or remove it.")
 
 
 def check_label_counts(label_counts: Mapping[str, str], known: Collection[str], path_of: PathOf) -> None:
-    """Refuse label counts of data sets that are not evaluated, or that are not there."""
+    """Raise ConfigError for label counts of data sets that are not evaluated, or missing files."""
     for dataset, path in label_counts.items():
         if dataset not in known:
             raise unknown_id("data set", dataset, known, "label_counts")
@@ -140,10 +140,10 @@ def _check_file(name: str, path_of: PathOf, where: str) -> None:
 
 
 def check_grid(grid: Grid, protocol: Protocol, datasets: DatasetCatalog, where: str) -> None:
-    """Refuse data sets, backbones, shifts and seeds that the protocol of a grid cannot be run with."""
+    """Raise ConfigError for data sets, backbones, shifts or seeds that a grid's protocol does not allow."""
     for dataset in grid["datasets"]:
         if datasets.spec(dataset, f"{where}.datasets").info.get("role") != "dataset":
-            raise ConfigError(f"{where}.datasets: '{dataset}' can only be tested on; name it in shifts.")
+            raise ConfigError(f"{where}.datasets: '{dataset}' is for testing only; name it in shifts.")
     for backbone in grid["backbones"]:
         _check_backbone(backbone, grid, protocol, datasets, where)
     if not trains(protocol):
@@ -155,12 +155,12 @@ def check_grid(grid: Grid, protocol: Protocol, datasets: DatasetCatalog, where: 
 
 
 def _check_backbone(backbone: str, grid: Grid, protocol: Protocol, datasets: DatasetCatalog, where: str) -> None:
-    """A backbone must exist, have weights to start from, and take images of every size that is known."""
+    """Raise ConfigError if a backbone is unknown, lacks weights that the protocol needs, or refuses an image size."""
     found = measured(backbone, f"{where}.backbones")
     if protocol["pretrained"] and not found.info["pretrained"]:
         raise ConfigError(
-            f"{where}.backbones: '{backbone}' has no published weights, from which protocol '{grid['protocol']}' "
-            "starts; use another backbone or pretrained: false."
+            f"{where}.backbones: '{backbone}' has no published weights, but protocol '{grid['protocol']}' starts from "
+            "such; use another backbone or pretrained: false."
         )
     for dataset in grid["datasets"]:
         shape = datasets.spec(dataset).info.get("image_shape")
@@ -171,26 +171,26 @@ def _check_backbone(backbone: str, grid: Grid, protocol: Protocol, datasets: Dat
 
 
 def _check_ready_weights(grid: Grid, protocol: Protocol, datasets: DatasetCatalog, where: str) -> None:
-    """Refuse methods, seeds, backbones and data sets for which there are no weights that can be taken as they are."""
+    """Raise ConfigError for methods, seeds, backbones or data sets without published weights."""
     named = f"protocol '{grid['protocol']}'"
     if len(grid["seeds"]) > 1:
         raise ConfigError(
-            f"{where}.seeds: {named} takes weights as they are, one network for all seeds; name one seed, and several "
+            f"{where}.seeds: {named} uses published weights, one network for all seeds; name one seed, and several "
             "calibrator_seeds."
         )
-    if protocol["weights"] == FOCAL_CALIBRATION:  # which files there are, each run asks by itself
+    if protocol["weights"] == FOCAL_CALIBRATION:  # each run checks that its file exists
         return
     for method in grid["methods"]:
         if method != PLAIN:
             raise ConfigError(
-                f"{where}.methods: {named} trains nothing, and the published weights of a backbone count as '{PLAIN}', "
-                f"not as '{method}'; leave it out."
+                f"{where}.methods: {named} does not train, and the published weights of a backbone have the method "
+                f"'{PLAIN}'; remove '{method}'."
             )
     for backbone in grid["backbones"]:
         info = describe(backbone, f"{where}.backbones").info
         if not info["pretrained"] or info.get("library", False):
             raise ConfigError(
-                f"{where}.backbones: no published weights of '{backbone}' are known, which {named} takes; use another "
+                f"{where}.backbones: {named} uses published weights, and none are known for '{backbone}'; use another "
                 "backbone (calgrid list backbones)."
             )
         for dataset in grid["datasets"]:
@@ -203,7 +203,7 @@ def _check_ready_weights(grid: Grid, protocol: Protocol, datasets: DatasetCatalo
 
 
 def check_features(calibrators: Iterable[Calibrator], protocol: Protocol, fit_on: Sequence[str], where: str) -> None:
-    """Calibrators that need features find them in the logits files, on shifts too where they are fitted there."""
+    """Raise ConfigError if calibrators need features that the protocol does not export."""
     wanted = [True, "all"] if list(fit_on) == ["val"] else ["all"]
     for each in calibrators:
         if "features" in each["needs"] and protocol["export_features"] not in wanted:
@@ -216,7 +216,7 @@ def check_features(calibrators: Iterable[Calibrator], protocol: Protocol, fit_on
 def check_linear_head(
     method: Method, calibrators: Iterable[Calibrator], probes: Iterable[NamedComponent], where: str
 ) -> None:
-    """Refuse calibrators and probes that read the last linear layer for a method whose network has none."""
+    """Raise ConfigError if calibrators or probes read the last linear layer of a method's network that has none."""
     if method.linear_head:
         return
     readers = [("calibrator", each["name"]) for each in calibrators if "head" in each["needs"]]
@@ -226,21 +226,21 @@ def check_linear_head(
     for kind, name in readers:
         raise ConfigError(
             f"{where}.{kind}s: '{name}' needs a linear last layer on the features, which '{method.id}' does not have; "
-            f"put the method into a grid without this {kind}."
+            f"move the method to a grid without this {kind}."
         )
 
 
 def check_fit_on(fit_on: Sequence[str], families: Iterable[str], where: str) -> None:
-    """Calibrators can be fitted on shifts only where there are any, be it for another block of the study."""
+    """Raise ConfigError if calibrators are fitted on shifts and the study has none."""
     if SAME_SHIFT in fit_on and all(family.startswith(OOD_PREFIX) for family in families):
         raise ConfigError(f"{where}.fit_on: 'same_shift' needs a shift family in 'shifts'; name one or remove it.")
 
 
-# questions about a whole study ----------------------------------------------------------------------------------------
+# comparisons of a whole study -----------------------------------------------------------------------------------------
 
 
 def check_lines(lines: Mapping[str, Sequence[str]], evaluated: Collection[RunKey]) -> None:
-    """A cell of a table must not get numbers of two protocols."""
+    """Raise ConfigError if a table cell would combine two protocols, or ``lines`` names a protocol twice."""
     line_of: dict[str, str] = {}
     known = {key.protocol for key in evaluated}
     for name, protocols in lines.items():
@@ -262,14 +262,14 @@ def check_lines(lines: Mapping[str, Sequence[str]], evaluated: Collection[RunKey
 
 
 def check_compared(method: str, evaluated: Collection[RunKey], where: str) -> None:
-    """A method that others are compared with must be there."""
+    """Raise ConfigError if the method that others are compared with is not evaluated."""
     known = {key.method for key in evaluated}
     if method not in known:
         raise unknown_id("method", method, known, where)
 
 
 def check_comparison(comparison: Comparison, evaluated: Collection[RunKey], where: str) -> None:
-    """Both methods must be there, and somewhere with the same seed: else the question has no answer."""
+    """Raise ConfigError unless both methods are evaluated, and with at least one common seed."""
     method, against = comparison["method"], comparison["against"]
     check_compared(method, evaluated, f"{where}.method")
     check_compared(against, evaluated, f"{where}.against")
@@ -283,14 +283,14 @@ def check_comparison(comparison: Comparison, evaluated: Collection[RunKey], wher
 
 
 class Candidate(NamedTuple):
-    """A setting that was tried for a tuned method: the run's protocol and method."""
+    """A candidate setting of a tuned method: the run's protocol and method."""
 
     protocol: str
     method: str
 
 
 def tuning_candidates(tuning: Tuning) -> dict[str, list[Candidate]]:
-    """Tuned method -> its candidates, the default first."""
+    """Return the candidates of each tuned method, the default first."""
 
     def read(each: str | Mapping[str, str]) -> Candidate:
         return Candidate(tuning["protocol"], each) if isinstance(each, str) else Candidate(**each)
@@ -299,7 +299,7 @@ def tuning_candidates(tuning: Tuning) -> dict[str, list[Candidate]]:
 
 
 def check_tuning(tuning: Tuning, evaluated: Collection[RunKey]) -> None:
-    """An equal budget: all tuned methods have equally many candidates, each run wherever any other is."""
+    """Raise ConfigError unless all tuned methods have equally many candidates, run on the same data sets and seeds."""
     lists = tuning_candidates(tuning)
     first, budget = next((name, len(listed)) for name, listed in lists.items())
     runs: dict[Candidate, set[tuple[str, str, int]]] = {each: set() for listed in lists.values() for each in listed}
@@ -311,8 +311,7 @@ def check_tuning(tuning: Tuning, evaluated: Collection[RunKey]) -> None:
         where = f"tuning.methods.{name}"
         if len(listed) != budget:
             raise ConfigError(
-                f"{where}: {len(listed)} candidates, but {budget} of '{first}'; an equal budget needs as many for each "
-                "method."
+                f"{where}: {len(listed)} candidates, but '{first}' has {budget}; give all methods the same number."
             )
         if len(set(listed)) < budget:
             raise ConfigError(f"{where}: a candidate is listed twice; try another setting instead.")

@@ -1,9 +1,8 @@
 """Components that a configuration can name: registered methods, calibrators and probes, and its own variants of them.
 
-Here an identifier such as ``maccal+mixup+ls`` becomes a procedure, a loss and all their hyper-parameters. It is read
-from the left: a loss (``mbls``); a procedure with the loss that it trains (``mixup+ls``, plain ``mixup`` for
-cross-entropy); a second stage with the method that it starts from (``maccal+mixup+ls``, plain ``maccal`` over
-cross-entropy).
+An identifier such as ``maccal+mixup+ls`` is resolved to a procedure, a loss and all their hyper-parameters. It is a
+loss (``mbls``); a procedure and the loss that it trains (``mixup+ls``; ``mixup`` alone trains cross-entropy); or a
+second stage and the method that it starts from (``maccal+mixup+ls``; ``maccal`` alone starts from cross-entropy).
 """
 
 import contextlib
@@ -20,11 +19,11 @@ from calgrid.configuration.datasets import DatasetCatalog, as_list
 from calgrid.errors import ConfigError, unknown_id
 from calgrid.specs import Calibrator, NamedComponent
 
-#: loss and first stage where none is named
+#: default loss and first stage
 PLAIN = "ce"
-#: procedure of a method that is a loss alone
+#: procedure of a method that consists of a loss only
 STANDARD = "standard"
-#: which losses a one-stage procedure can train (what it registers as ``losses``): the rule, and why
+#: losses that a one-stage procedure can train, by its registered fact ``losses``: the rule and its reason
 COMBINATIONS: Mapping[str, tuple[Callable[[Mapping[str, Any]], bool], str]] = {
     "any": (lambda info: True, ""),
     "affine": (lambda info: not info["hard_labels"], "mixes labels, and this loss needs hard ones"),
@@ -46,7 +45,7 @@ class ComponentCatalog:
     variants : name -> {"base": registered id, option: value, ...}.
     """
 
-    #: kind in messages and, in the plural, key of the configuration; registered kinds that it holds
+    #: kind in messages, in the plural the key of the configuration; registered kinds in the catalog
     kind: ClassVar[str]
     kinds: ClassVar[tuple[str, ...]]
 
@@ -65,14 +64,14 @@ class ComponentCatalog:
         return registry.specs(self.kind)
 
     def base(self, name: str, where: str = "") -> registry.ComponentSpec:
-        """Registered component behind a registered id or a variant's name."""
+        """Registered component of a registered id or of a variant."""
         if name not in self.registered and name not in self.variants:
             raise registry.missing(self.kinds, self.kind, name, [*self.registered, *self.variants], where)
         found = self.registered[self.variants[name]["base"] if name in self.variants else name]
         return registry.spec(found.kind, found.id)
 
     def changes(self, name: str) -> dict[str, Any]:
-        """Options in which a variant differs from its base; none for a registered component."""
+        """Options that a variant changes; empty for a registered component."""
         return {key: value for key, value in self.variants.get(name, NONE).items() if key != "base"}
 
 
@@ -98,10 +97,10 @@ class CalibratorCatalog(ComponentCatalog):
             self.resolve(name, f"calibrators.{name}")
 
     def resolve(self, name: str, where: str) -> Calibrator:
-        """Return a calibrator with all options filled in but its seed, which the grid gives."""
+        """Return a calibrator with all options filled in except the seed, which the grid sets."""
         base, changes = self.base(name, where), self.changes(name)
         if "seed" in changes:
-            raise ConfigError(f"{where}: seeds of a calibrator are given by calibrator_seeds, not by 'seed'.")
+            raise ConfigError(f"{where}: set the seeds of a calibrator by calibrator_seeds, not by 'seed'.")
         options = base.resolve(changes, where=where)
         options.pop("seed", None)
         return {
@@ -129,28 +128,28 @@ class Method:
 
     @property
     def linear_head(self) -> bool:
-        """Does the network end in a linear layer on its features?"""
+        """Whether the network ends in a linear layer on its features."""
         return has_linear_head(registry.spec("procedure", self.procedure))
 
 
 @dataclass(frozen=True)
 class RunContext:
-    """Where a method is run: what overrides can match, beside the method itself."""
+    """Protocol, data set and backbone of a run, which overrides can match."""
 
     protocol: str
     dataset: str
     backbone: str
-    #: of the protocol; a default that a variant or override can change
+    #: default of the protocol, which a variant or override can change
     reduction: str = "mean"
-    #: data set whose defaults of hyper-parameters hold, where that is not ``dataset`` itself
+    #: data set that determines default hyper-parameters, if not ``dataset``
     defaults_of: str | None = None
 
     def resolve(self, component: registry.ComponentSpec, values: Mapping[str, Any], where: str = "") -> dict[str, Any]:
-        """Return all hyper-parameters of a component here; see :meth:`calgrid.registry.ComponentSpec.resolve`."""
+        """Return all hyper-parameters of a component; see :meth:`calgrid.registry.ComponentSpec.resolve`."""
         return component.resolve(values, self.defaults_of or self.dataset, self.backbone, where)
 
     def matches(self, wanted: Mapping[str, Any], method: str | None) -> bool:
-        """Does the ``match`` of an override hold here for a method (None: for a component that none names)?"""
+        """Whether the ``match`` of an override applies to a method (None: a component that no override can name)."""
         actual = {"method": method, "dataset": self.dataset, "backbone": self.backbone, "protocol": self.protocol}
         return all(actual[key] in as_list(value) for key, value in wanted.items())
 
@@ -192,10 +191,10 @@ class MethodCatalog(ComponentCatalog):
         base = self.base(own, at if plus else where)
         if base.kind == "loss":
             if plus:
-                raise ConfigError(f"{at}: '{own}' is a loss, nothing can stand after its '+'.")
+                raise ConfigError(f"{at}: '{own}' is a loss, and cannot be combined with '{rest}'.")
             return own, own, None
         if plus and rest == PLAIN:
-            raise ConfigError(f"{at}: write '{own}', which is the same run over {PLAIN}.")
+            raise ConfigError(f"{at}: write '{own}', which stands for '{method}'.")
         if base.info.get("second_stage", False):
             self._check_first_stage(rest if plus else PLAIN, at)
             return own, None, rest if plus else PLAIN
@@ -208,14 +207,14 @@ class MethodCatalog(ComponentCatalog):
             raise ConfigError(f"{at}: '{first}' is itself a second stage; use a one-stage method there.")
         if not has_linear_head(self.base(own)):
             raise ConfigError(
-                f"{at}: '{own}' trains more than a linear head on its features, which a second stage would throw "
-                "away; use a method there that trains an ordinary network."
+                f"{at}: '{own}' trains more than a linear head, which a second stage would discard; use a method that "
+                "trains an ordinary network."
             )
 
     def _check_loss(self, procedure: registry.ComponentSpec, loss: str, at: str) -> None:
         base = self.base(loss, at)
         if base.kind != "loss":
-            raise ConfigError(f"{at}: '{loss}' is no loss; after '{procedure.id}+' stands a loss.")
+            raise ConfigError(f"{at}: '{loss}' is not a loss; write a loss after '{procedure.id}+'.")
         rule = str(procedure.info.get("losses"))
         if rule not in COMBINATIONS:
             raise ConfigError(
@@ -228,30 +227,30 @@ class MethodCatalog(ComponentCatalog):
             raise ConfigError(f"{at}: '{procedure.id}' {why}; it can train: {possible}.")
 
     def resolve(self, method: str, context: RunContext) -> Method:
-        """Resolve all hyper-parameters: file defaults < those of the data set < protocol < variant < overrides.
+        """Resolve all hyper-parameters, in rising precedence: component, data set, protocol, variant, overrides.
 
-        An override that names a method changes that method's own options: those of ``mixup`` in ``mixup+ls``, whose
-        loss is changed by a variant (``mixup+ls_strong``) or by an override that names no method.
+        An override that names ``mixup+ls`` changes the options of ``mixup``. To change its loss, use a variant
+        (``mixup+ls_strong``) or an override that names no method.
         """
         own, loss, first = self.split(method, "the grid")
         base = self.base(own)
         if base.kind == "loss":
             return Method(method, STANDARD, {}, base.id, self._options(method, own, context))
         values = self._options(method, own, context)
-        if loss is None:  # a second stage has a loss of its own, which nothing changes
+        if loss is None:  # the loss of a second stage is fixed
             stage_loss = registry.spec("loss", base.info.get("loss", PLAIN))
             options = context.resolve(stage_loss, {"reduction": context.reduction})
             return Method(method, base.id, values, stage_loss.id, options, first)
         return Method(method, base.id, values, self.base(loss).id, self._options(None, loss, context))
 
     def _options(self, method: str | None, name: str, context: RunContext) -> dict[str, Any]:
-        """Options of the component behind ``name``; ``method`` is what overrides match, None for a procedure's loss."""
+        """Options of the component ``name``; overrides match ``method``, which is None for a procedure's loss."""
         base = self.base(name)
         values: dict[str, Any] = {"reduction": context.reduction} if base.kind == "loss" else {}
         values.update(self.changes(name))
         for override in self.overrides:
             if context.matches(override["match"], method):
-                # an override without a method is for all methods that have such a hyper-parameter
+                # an override that names no method applies to all methods that have this hyper-parameter
                 named = "method" in override["match"]
                 values.update({k: v for k, v in override["set"].items() if named or k in base.options})
         return context.resolve(base, values, f"method '{method or name}'")
@@ -276,7 +275,7 @@ class MethodCatalog(ComponentCatalog):
             self._check_for_any_method(name, override["set"], f"{where}.set")
 
     def _check_for_any_method(self, name: str, values: Mapping[str, Any], where: str) -> None:
-        """Raise ConfigError unless some method has a hyper-parameter ``name`` and takes what ``values`` give it."""
+        """Raise ConfigError unless a method has the hyper-parameter ``name`` and accepts its value."""
         known = self.registered.values()
         owners = [each for each in known if name in each.options]
         if not owners:
@@ -295,5 +294,5 @@ def registered_methods() -> Mapping[str, registry.ComponentSpec]:
 
 
 def has_linear_head(component: registry.ComponentSpec) -> bool:
-    """Does a loss or procedure train a network that ends in a linear layer on its features?"""
+    """Whether a loss or procedure trains a network that ends in a linear layer on its features."""
     return bool(component.info.get("linear_head", True))

@@ -1,9 +1,8 @@
-"""What a study will take before anything has run: jobs, hours of a GPU and of a processor core, downloads and disk.
+"""Estimated cost of a study: jobs, GPU hours, CPU core hours, downloads and disk.
 
-Hours are those of one GPU, from images times seconds an image; see :class:`Resources` for the seconds. Each training
-step counts as one forward and backward pass over its images, whatever the method; a forward pass alone, of images that
-are scored or of a frozen body under a second stage, as a third of that. Disk is that
-of uncompressed arrays.
+GPU hours are the number of images times the seconds per image of :class:`Resources`. Every training step counts as one
+forward and backward pass, whatever the method; a forward pass alone (scored images, the frozen body of a second stage)
+counts as a third. Disk space is that of uncompressed arrays.
 """
 
 import math
@@ -16,16 +15,16 @@ from calgrid.configuration.study import Study
 from calgrid.errors import unknown_id
 from calgrid.storage.layout import RunKey, family_unit
 
-#: bytes of a stored number of a checkpoint, a logits file or exported features
+#: bytes per number of a checkpoint, a logits file or exported features
 FLOAT = 4
-#: bytes of a picture of noise at severity 5 as a JPEG (quality 85, 224x224) over those of its pixels; of others, less
+#: JPEG bytes (quality 85, 224x224) per byte of pixels, for noise at severity 5; other corruptions take less
 ENCODED_SHARE = 1 / 4
 #: jobs after calibration: manifest, aggregate, tables, figures, report
 JOBS_AT_THE_END = 5
 
 
 class RunCost(NamedTuple):
-    """What one run takes: hours of a GPU and bytes of its checkpoints, logits and features."""
+    """Cost of one run: GPU hours, and bytes of checkpoints, logits and features."""
 
     key: RunKey
     train_hours: float
@@ -34,12 +33,11 @@ class RunCost(NamedTuple):
 
 
 class StudyCost(NamedTuple):
-    """What a study takes.
+    """Cost of a study.
 
-    ``jobs`` maps stages to numbers of jobs, ``core_hours`` to hours of one processor core; ``downloads`` are bytes by
-    file, archives and weights (None where nobody publishes the size), ``brought`` those that a person must fetch,
-    ``prepared`` bytes by data set or shift family; ``unknown`` are data sets of which nobody has said how many images
-    they have.
+    ``jobs`` maps stages to numbers of jobs, ``core_hours`` stages to CPU core hours. ``downloads`` are bytes per
+    downloaded file (None if the size is not published), ``brought`` bytes per file that the user must fetch, and
+    ``prepared`` bytes per data set or shift family. ``unknown`` are data sets with an unknown number of images.
     """
 
     jobs: Mapping[str, int]
@@ -52,13 +50,13 @@ class StudyCost(NamedTuple):
 
 
 def study_cost(study: Study, throughput: Mapping[str, float] | None = None) -> StudyCost:
-    """Estimate what a study takes, as if nothing of it were there yet.
+    """Estimate the cost of a study, ignoring existing results.
 
     Raises ConfigError: a throughput is given for a backbone that the study does not train.
 
     Parameters
     ----------
-    throughput : backbone -> images a second that a GPU trains on, in the place of the estimate.
+    throughput : backbone -> training images per second on the GPU, which replaces the estimate.
     """
     needs = Resources(study, gpus=1)
     trained = list(study.trained)
@@ -92,7 +90,7 @@ def study_cost(study: Study, throughput: Mapping[str, float] | None = None) -> S
 
 
 def _probe_jobs(study: Study) -> dict[str, int]:
-    """Jobs of probes, where the study has any."""
+    """Number of probe jobs; empty if the study has none."""
     probes = sum(len(evaluation.probes) for evaluation in study.evaluations.values())
     return {"probe": probes} if probes else {}
 
@@ -104,7 +102,7 @@ def _run_cost(study: Study, needs: Resources, key: RunKey, throughput: Mapping[s
     seconds = run.protocol["epochs"] * (trained + images["val"] * FORWARD_SHARE) * an_image
     checkpoints = len(run.checkpoints)
     size = checkpoints * FLOAT * _parameters(needs, key)
-    if key not in study.evaluations:  # a first stage that nobody asked about has no logits
+    if key not in study.evaluations:  # a first stage that no grid names has no logits
         return RunCost(key, seconds / 3600, 0.0, size)
     families = sum(needs.scored(family_unit(family)) for family in study.families(key))
     own = images["val"] + images["test"]
@@ -120,13 +118,13 @@ def _parameters(needs: Resources, key: RunKey) -> int:
 
 
 def _archives(needs: Resources, units: Iterable[str], downloaded: bool) -> dict[str, int | None]:
-    """Files of data sets that are downloaded, or are not, with their sizes; variants of a data set share them."""
+    """Files of data sets and their sizes, either downloaded or not; variants of a data set share its files."""
     chosen = [info for unit in units if (info := needs.info(unit)).get("download", False) == downloaded]
     return {file["name"]: file.get("size") for info in chosen for file in info.get("files", ())}
 
 
 def _weights(study: Study) -> dict[str, int | None]:
-    """Published checkpoints, and the weights of backbones that runs start from, as large as their numbers are."""
+    """Published checkpoints and pretrained weights, with their size in float32."""
     found: dict[str, int | None] = {}
     for key, run in study.trained.items():
         size = FLOAT * max(backbone_facts(key.backbone)["parameters"].values())
@@ -139,11 +137,11 @@ def _weights(study: Study) -> dict[str, int | None]:
 
 
 def _prepared(needs: Resources, unit: str) -> int:
-    """Bytes of prepared images: 8 bits a channel, or those of the files that hold them where images stay encoded."""
+    """Bytes of prepared images: 8 bits per channel, or the size of the encoded files."""
     images = needs.scored(unit) if needs.info(unit).get("base") else sum(needs.images(unit).values())
     arrays = images * math.prod(needs.shape(unit))
     if not needs.is_encoded(unit):
         return arrays
-    if needs.info(unit).get("base"):  # encoded in the size in which networks see them
+    if needs.info(unit).get("base"):  # encoded at the network's input size
         return round(ENCODED_SHARE * arrays)
     return min(arrays, sum(file.get("size", 0) for file in needs.info(unit).get("files", ())) or arrays)

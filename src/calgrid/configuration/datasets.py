@@ -1,6 +1,6 @@
-"""Data sets that a configuration can name: registered ones, variants of them, and those made of the user's own files.
+"""Data sets that a configuration can name: registered ones, variants of them, and the user's own images.
 
-What is known of each before it is prepared, and what its prepared arrays depend on.
+The catalog holds the facts known before preparation, and the settings that determine the prepared arrays.
 """
 
 import dataclasses
@@ -16,17 +16,17 @@ from calgrid.conventions import OOD_PREFIX
 from calgrid.errors import ConfigError, DataError
 from calgrid.storage.sources import identity
 
-#: keys of a configured data set that are no options of its kind
+#: keys of a configured data set that are not options of its kind
 KEYS = ("base", "like", "families")
 #: options that name files or folders below data_root
 SOURCES = ("train", "test", "val")
-#: options that are facts of the data set; what is None here is read from the source when it is prepared
+#: options that are facts of the data set; if None, they are computed when the data set is prepared
 FACTS = ("n_classes", "mean", "std", "duplicates")
-#: further facts of variants of registered data sets, which the preparation must know where there are any
+#: further facts of variants of registered data sets, needed for preparation
 VARIANT_FACTS = ("sizes", "repeats", "warning")
 #: facts of shift families that are computed from a data set
 SHIFT_FACTS = ("base", "shifts", "severities")
-#: facts that the specification of a configured data set holds, as far as they are known
+#: facts that the specification of a configured data set holds, if known
 PLANNED_FACTS = ("role", "image_shape", *SHIFT_FACTS, *FACTS, *VARIANT_FACTS)
 
 
@@ -53,9 +53,9 @@ class DatasetCatalog:
             self._check_families(name, f"datasets.{name}.families")
 
     def spec(self, name: str, where: str = "") -> registry.ComponentSpec:
-        """Return what is known of a data set before it is prepared; the id of a configured one is its name.
+        """Return the facts of a data set that are known before preparation; the id of a configured one is its name.
 
-        Raises ConfigError for an unknown name, or a kind of data set that must first be told its files.
+        Raises ConfigError: the name is unknown, or is a kind of data set that needs a configuration with files.
         """
         if name in self._specs:
             return self._specs[name]
@@ -65,13 +65,12 @@ class DatasetCatalog:
             raise registry.missing(["dataset"], registry.KINDS["dataset"][1], name, [*fixed, *self.configured], where)
         if _is_kind(known[name]):
             raise ConfigError(
-                f"{where or name}: '{name}' is a kind of data set; give one of your own a name under 'datasets', with "
-                f"base: {name}."
+                f"{where or name}: '{name}' is a kind of data set; define one under 'datasets' with base: {name}."
             )
         return known[name]
 
     def families(self, name: str) -> tuple[str, ...]:
-        """Shift families that exist for a data set; any data set of role ``ood`` must be named by it."""
+        """Shift families of a data set, including out-of-distribution sets that it names."""
         computed = [shift for shift in self._shifts if self._options[shift]["of"] == name]
         return (*self.spec(name).info.get("families", ()), *computed)
 
@@ -80,12 +79,12 @@ class DatasetCatalog:
         return self.spec(unit).info.get("base")
 
     def defaults_of(self, name: str) -> str:
-        """Data set whose defaults of hyper-parameters hold: the one that a configured data set is like, or itself."""
+        """Data set that determines default hyper-parameters: ``like`` or ``base`` of a configured one, or itself."""
         given = self.configured.get(name, {})
         return given["base"] if name in self._variants else given.get("like", name)
 
     def warning(self, name: str) -> str:
-        """What must be said with every result on a data set; empty for most."""
+        """Warning that accompanies every result on a data set; empty for most."""
         known = name in self._specs or name in registry.specs("dataset")
         return self.spec(name).info.get("warning", "") if known else ""
 
@@ -94,9 +93,9 @@ class DatasetCatalog:
         return self._options[name]
 
     def settings(self, unit: str, data_root: str | None) -> dict[str, Any]:
-        """Return what the prepared arrays of a configured data set depend on; nothing for a registered one.
+        """Return the settings that determine the prepared arrays of a configured data set; empty for a registered one.
 
-        Raises ConfigError for a source that does not exist.
+        Raises ConfigError: a source file does not exist.
         """
         if unit not in self.configured:
             return {}
@@ -111,9 +110,9 @@ class DatasetCatalog:
         return {"kind": self.configured[unit]["base"], "options": options, "sources": sources}
 
     def sizes(self, unit: str, data_root: str | None) -> dict[str, int] | None:
-        """Return the images of each split of one's own pictures; None for what is registered. The labels are read.
+        """Return the number of images per split of the user's own images; None for other data sets. Reads the labels.
 
-        Raises ConfigError where the labels do not fit the options.
+        Raises ConfigError: the labels do not match the options.
         """
         if unit not in self.configured or unit in self._variants or unit in self._shifts:
             return None
@@ -161,7 +160,7 @@ class DatasetCatalog:
         options = kind.resolve({key: value for key, value in given.items() if key not in KEYS}, where=where)
         base = self.spec(options["of"], f"{where}.of")
         if base.info["role"] != "dataset":
-            raise ConfigError(f"{where}.of: '{base.id}' is no data set with a test split.")
+            raise ConfigError(f"{where}.of: '{base.id}' is not a data set with a test split.")
         info = {
             **kind.info,
             "label": name,
@@ -173,16 +172,16 @@ class DatasetCatalog:
         self._specs[name] = dataclasses.replace(kind, id=name, info=MappingProxyType(info))
 
     def _add_variant(self, name: str, base: registry.ComponentSpec, where: str) -> None:
-        """Add a registered data set with options of its own."""
+        """Add a variant of a registered data set, with other options."""
         given = self.configured[name]
         own = {key: value for key, value in given.items() if key not in KEYS}
         if not base.options or base.info["role"] != "dataset":
             kinds = ", ".join(id for id, spec in registry.specs("dataset").items() if _is_kind(spec))
             raise ConfigError(
-                f"{where}.base: '{base.id}' has its own files and no options; kinds for files of yours: {kinds}."
+                f"{where}.base: '{base.id}' has fixed files and no options; for your own files use one of: {kinds}."
             )
         if "like" in given:
-            raise ConfigError(f"{where}.like: leave it out, a variant of '{base.id}' is like '{base.id}'.")
+            raise ConfigError(f"{where}.like: remove it; a variant of '{base.id}' takes everything from '{base.id}'.")
         options = base.resolve(own, where=where)
         info = {**base.info, "label": name}
         if "size" in options:
@@ -190,11 +189,11 @@ class DatasetCatalog:
         side = info["image_shape"][1]
         if options.get("resize", side) < side:
             raise ConfigError(
-                f"{where}.resize must be at least {side}, the pixels that are cut out, got {options['resize']}."
+                f"{where}.resize must be at least the crop size of {side} pixels, got {options['resize']}."
             )
         for option, value in options.items():
             info.update(base.info.get("variants", {}).get(f"{option}={value}", {}))
-        # a family is made of the test images of its base, which those of a variant need not be
+        # a shift family corrupts the test images of its base, which may differ from those of a variant
         kept = [f for f in base.info.get("families", ()) if f.startswith(OOD_PREFIX)]
         families = (*kept, *given.get("families", ()))
         self._options[name] = options
@@ -204,12 +203,12 @@ class DatasetCatalog:
         )
 
     def _like(self, given: Mapping[str, Any], where: str) -> Mapping[str, Any]:
-        """Facts of the registered data set that a configured one is like."""
+        """Facts of the registered data set that ``like`` names."""
         if "like" not in given:
             return {}
         like = registry.spec("dataset", given["like"], f"{where}.like")
         if like.info.get("role") != "dataset" or _is_kind(like):
-            raise ConfigError(f"{where}.like: '{like.id}' is no data set with splits of its own.")
+            raise ConfigError(f"{where}.like: '{like.id}' is not a data set with training, validation and test images.")
         return like.info
 
     def _check_families(self, name: str, where: str) -> None:
@@ -220,11 +219,11 @@ class DatasetCatalog:
                     f"{where}: write '{OOD_PREFIX}' before data sets, and only before them, in '{family}'."
                 )
             if family == f"{OOD_PREFIX}{name}":
-                raise ConfigError(f"{where}: '{name}' cannot be out of its own distribution.")
+                raise ConfigError(f"{where}: '{name}' cannot be its own out-of-distribution set; remove it.")
 
 
 def as_list(value: str | Iterable[str] | None) -> list[str]:
-    """One value, several or none, as a list."""
+    """Return one value, several values or None as a list."""
     if value is None:
         return []
     return [value] if isinstance(value, str) else list(value)
@@ -235,7 +234,7 @@ def _is_kind(spec: registry.ComponentSpec) -> bool:
 
 
 def _taken(like: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
-    """Options that follow from being like a registered data set: its facts, and its rule for drawing val."""
+    """Options taken from the data set that ``like`` names: its facts, and how it draws val."""
     taken = {fact: like[fact] for fact in FACTS if fact in like}
     if "image_shape" in like:
         taken["image_size"] = like["image_shape"][1]
@@ -243,7 +242,7 @@ def _taken(like: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _check(options: dict[str, Any], where: str) -> None:
-    """Raise ConfigError unless the options that all kinds share fit together; numbers become floats in place."""
+    """Raise ConfigError if options common to all kinds contradict each other; make channel values floats in place."""
     for role in SOURCES:
         for path in as_list(options[role]):
             written = isinstance(path, str) and path and is_path(path)
@@ -255,9 +254,9 @@ def _check(options: dict[str, Any], where: str) -> None:
     if bool(as_list(options["val"])) == (options["val_size"] is not None):
         raise ConfigError(f"{where}: give either 'val' or 'val_size', the number of training rows to draw for it.")
     if options["resize"] is not None and options["resize"] < (options["image_size"] or math.inf):
-        raise ConfigError(f"{where}.resize must be at least image_size, which is cut out of the resized image.")
+        raise ConfigError(f"{where}.resize must be at least image_size, because a crop of that size is taken.")
     if (options["mean"] is None) != (options["std"] is None):
-        raise ConfigError(f"{where}: give both 'mean' and 'std' or neither (then the training images tell).")
+        raise ConfigError(f"{where}: give both 'mean' and 'std', or neither (then training images determine them).")
     for name in ("mean", "std"):
         options[name] = _channels(options[name], f"{where}.{name}")
 
@@ -266,5 +265,5 @@ def _channels(values: Any, where: str) -> list[float] | None:
     if values is None:
         return None
     if len(values) != 3:
-        raise ConfigError(f"{where} must be three numbers, one of each channel, got {values!r}.")
+        raise ConfigError(f"{where} must be three numbers, one per channel, got {values!r}.")
     return [float(value) for value in values]

@@ -1,6 +1,6 @@
-"""YAML files as people write them: read strictly, checked against a JSON schema, with defaults filled in.
+"""Configuration files in YAML: read strictly, checked against a JSON schema, with defaults filled in.
 
-Every mistake ends in one sentence that says where it is.
+Every error is one sentence with the place of the mistake.
 """
 
 import functools
@@ -18,20 +18,20 @@ if TYPE_CHECKING:
     from jsonschema import ValidationError
 
 MERGE = "tag:yaml.org,2002:merge"
-#: characters of a whole number, and of a wrong value in a message
+#: maximum characters of an integer, and of a wrong value in a message
 LONGEST_INTEGER, LONGEST_SHOWN = 40, 80
-#: values of a file, those that aliases repeat counted each time
+#: maximum number of values in a file, counting repetitions by aliases
 MOST_VALUES = 1_000_000
 
 
 class _RepeatedKeyError(Exception):
-    """A mapping has a key twice, of which YAML would keep the last."""
+    """A mapping has a key twice; YAML would keep the last one."""
 
 
 class _Loader(yaml.SafeLoader):  # type: ignore[misc]  # PyYAML has no types
-    """The safe loader; a mapping in which a key is written twice raises _RepeatedKeyError.
+    """The safe loader, but a repeated key in a mapping raises _RepeatedKeyError.
 
-    Keys are compared as they are written, before a merge (``<<``) adds those of another mapping.
+    Keys are compared as written, before a merge (``<<``) adds those of another mapping.
     """
 
     def compose_mapping_node(self, anchor: str | None) -> yaml.MappingNode:
@@ -47,7 +47,7 @@ class _Loader(yaml.SafeLoader):  # type: ignore[misc]  # PyYAML has no types
         return node
 
     def construct_yaml_int(self, node: yaml.ScalarNode) -> int:
-        """Refuse what no number of a configuration needs, and Python would not print."""
+        """Refuse very long integers, which Python would not print in a message."""
         if len(node.value) > LONGEST_INTEGER:
             raise yaml.constructor.ConstructorError(None, None, "a number is too long", node.start_mark)
         return super().construct_yaml_int(node)
@@ -59,11 +59,11 @@ _Loader.add_constructor("tag:yaml.org,2002:int", _Loader.construct_yaml_int)
 def read_yaml(path: Path, what: str) -> Any:
     """Read a YAML file.
 
-    Raises ConfigError: the file is missing, no YAML, or has a key twice in one mapping.
+    Raises ConfigError: the file is missing, not valid YAML, or has a key twice in one mapping.
 
     Parameters
     ----------
-    what : names the file in messages, as their first words.
+    what : name of the file at the beginning of messages.
     """
     try:
         loader = _Loader(path.read_text(encoding="utf-8"))
@@ -94,7 +94,7 @@ def read_yaml(path: Path, what: str) -> Any:
 
 
 def _count(value: Any, known: dict[int, int | None]) -> int:
-    """Count values, each as often as aliases repeat it; ValueError for an alias within what it repeats."""
+    """Count values, including repetitions by aliases. Raises ValueError: an alias contains itself."""
     if not isinstance(value, dict | list):
         return 1
     if id(value) not in known:
@@ -103,12 +103,12 @@ def _count(value: Any, known: dict[int, int | None]) -> int:
         known[id(value)] = 1 + sum(_count(part, known) for part in parts)
     count = known[id(value)]
     if count is None:
-        raise ValueError("an alias stands within what it repeats")
+        raise ValueError("an alias contains itself")
     return count
 
 
 def read_mapping(path: Path, what: str) -> dict[str, Any]:
-    """Read a YAML file that holds keys and values; see :func:`read_yaml`."""
+    """Read a YAML file with a mapping; see :func:`read_yaml`."""
     found = read_yaml(path, what)
     if not isinstance(found, Mapping):
         raise ConfigError(f"{what} must be a mapping of keys to values.")
@@ -130,10 +130,9 @@ def _is_number(_: Any, value: Any) -> bool:
 
 @functools.cache
 def _validator(schema_path: Path) -> Any:
-    # `calgrid list` needs this module, but checks no configuration
-    import jsonschema  # noqa: PLC0415
+    import jsonschema  # noqa: PLC0415  (`calgrid list` imports this module, but checks no configuration)
 
-    # JSON takes 1.0 for a whole number, which no seed or count may be, and knows no NaN
+    # JSON accepts 1.0 as an integer, which no seed or count may be, and has no NaN
     types = {"integer": _is_integer, "number": _is_number}
     checker = jsonschema.Draft202012Validator.TYPE_CHECKER.redefine_many(types)
     strict = jsonschema.validators.extend(jsonschema.Draft202012Validator, type_checker=checker)
@@ -147,7 +146,7 @@ def load_schema(path: Path) -> Mapping[str, Any]:
 
 
 def validate(value: Any, schema_path: Path, what: str) -> None:
-    """Raise ConfigError in one sentence if ``value`` does not follow the schema; ``what`` names the value."""
+    """Raise ConfigError if ``value`` does not follow the schema; ``what`` names it in the message."""
     errors = _validator(schema_path).iter_errors(value)
     from jsonschema.exceptions import best_match  # noqa: PLC0415
 
@@ -164,13 +163,13 @@ def read_valid(path: Path, schema_path: Path, what: str) -> Any:
 
 
 def fill_defaults(value: dict[str, Any], schema_path: Path) -> dict[str, Any]:
-    """Return a copy in which keys that were left out have the schema's defaults, also in nested objects."""
+    """Return a copy with the schema's defaults for missing keys, also in nested objects."""
     root = load_schema(schema_path)
     return _filled(value, root, root)
 
 
 def _relevance(error: "ValidationError") -> tuple[Any, ...]:
-    # a misspelt key first: that another key is missing may only follow from it
+    # misspelt keys first: they may be the reason why another key is missing
     return (-len(error.path), error.validator == "additionalProperties", error.validator not in ("anyOf", "oneOf"))
 
 
@@ -204,14 +203,12 @@ def _alternatives(error: "ValidationError", place: str) -> str:
 
 def _repeated(error: "ValidationError", place: str) -> str:
     double = next(item for item in error.instance if error.instance.count(item) > 1)
-    return f"{place} holds {double!r} twice: each entry may occur once."
+    return f"{place} contains {double!r} twice: remove one."
 
 
 def _wrong_type(error: "ValidationError", place: str) -> str:
     if "propertyNames" in error.absolute_schema_path:
-        return (
-            f"{place}: {_shown(error.instance)} is no valid name, which is text: write one that starts with a letter."
-        )
+        return f"{place}: {_shown(error.instance)} is not a valid name: write text that starts with a letter."
     wanted = [error.validator_value] if isinstance(error.validator_value, str) else error.validator_value
     given, numbers = error.instance, {"number", "integer"} & set(wanted)
     whole = numbers == {"integer"}
@@ -226,7 +223,7 @@ def _wrong_type(error: "ValidationError", place: str) -> str:
 
 
 def _shown(value: Any) -> str:
-    """A value as a message shows it, cut where it is long."""
+    """A value in a message, truncated if it is long."""
     text = repr(value)
     return text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]} ..."
 
@@ -252,7 +249,7 @@ _EXPLANATIONS: Mapping[str, Callable[["ValidationError", str], str]] = {
     ),
     "not": lambda error, place: f"{place} must not be {error.instance!r}: that name is taken.",
     "pattern": lambda error, place: (
-        f"{place}: {_shown(error.instance)} is no valid name (pattern {error.validator_value})."
+        f"{place}: {_shown(error.instance)} is not a valid name (pattern {error.validator_value})."
     ),
 }
 
@@ -285,7 +282,7 @@ def _child(schema: Mapping[str, Any], key: str) -> Mapping[str, Any]:
 
 
 def is_path(text: str) -> bool:
-    """Can a path be written so?"""
+    """Whether a text can be a path."""
     try:
         return b"\0" not in os.fsencode(text)
     except UnicodeEncodeError:

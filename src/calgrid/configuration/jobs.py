@@ -1,7 +1,7 @@
-"""What the rules of the workflow ask: inputs, parameters and resources of their jobs.
+"""Inputs, parameters and resources of the jobs, for the rules of the workflow.
 
 Most are functions of wildcards that return strings or lists of paths: Snakemake notices a changed parameter only if its
-function takes wildcards alone and returns a string.
+function takes nothing but wildcards and returns a string.
 """
 
 import functools
@@ -24,12 +24,12 @@ from calgrid.storage import provenance
 from calgrid.storage.layout import RunKey, family_unit, probe_files, run_key
 from calgrid.storage.records import MODEL, ORIGIN
 
-#: device files of the GPU drivers: looked at because asking torch takes seconds
+#: device files of the GPU drivers, checked because importing torch takes seconds
 GPU_DEVICES = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")
 
 
 def gpu_here() -> bool:
-    """Has this machine a GPU?"""
+    """Whether this machine has a GPU."""
     return any(Path(path).exists() for path in GPU_DEVICES)
 
 
@@ -40,8 +40,8 @@ class Jobs:
     ----------
     config : configuration as Snakemake has merged it.
     home : folder of the workflow.
-    local : jobs run on this machine (so that a GPU that is asked for must be here).
-    repairs : look for damaged results, so that their jobs run again.
+    local : jobs run on this machine (``device: cuda`` then needs a GPU here).
+    repairs : find damaged results, so that their jobs run again.
     """
 
     def __init__(self, config: Mapping[str, Any], home: Path, local: bool, repairs: bool = False) -> None:
@@ -55,17 +55,17 @@ class Jobs:
         self.units = study.data_units()
         self._repairing = repairs
         if local and self.device == "cuda" and not gpu_here():
-            raise ConfigError("device: 'cuda' was asked for but this machine has no GPU; use device: cpu or auto.")
-        #: GPUs that a training or prediction job asks for
+            raise ConfigError("device: 'cuda' is configured but this machine has no GPU; use device: cpu or auto.")
+        #: GPUs of a training or prediction job
         self.gpus = 0 if self.device == "cpu" or (local and not gpu_here()) else 1
         #: memory and time of the jobs
         self.needs = Resources(study, self.gpus)
 
     def check_installed(self, conda: bool) -> None:
-        """Raise CalgridError where what the jobs import is not installed; ``conda``: in environments of the rules.
+        """Check that the libraries of the jobs are installed; ``conda``: the rules have conda environments.
 
-        Raises MissingLibraryError: a library of an extra is missing. ConfigError: conda environments hold no calgrid,
-        and this is no checkout that jobs could take it from.
+        Raises MissingLibraryError: a library of an extra is missing. ConfigError: jobs in conda environments need
+        calgrid's source code, and this is not a checkout.
         """
         if conda and not (self.home / "src").is_dir():
             raise ConfigError(
@@ -76,17 +76,17 @@ class Jobs:
                 extras.require(extra)
 
     def check_merged(self) -> None:
-        """Raise StateError where a run that was merged from an archive would have to be made again."""
+        """Raise StateError if a run that was merged from an archive would have to be computed again."""
         if any(Path(self.layout.run(key), ORIGIN).exists() for key in self.plan.study.trained):
-            self._repairs  # noqa: B018  (looks over all results)
+            self._repairs  # noqa: B018  (verifies all results)
 
     def export_environment(self) -> None:
-        """Set what all jobs inherit, here and through a cluster's scheduler.
+        """Set the environment variables that all jobs inherit, also through a cluster's scheduler.
 
-        Jobs run exactly this checkout, if it is one, in the environment that Snakemake was started from (or in the
-        rule's conda environment, whose folder comes first in PATH when it is active). A stage that another process
-        completed after the moment of planning is not computed twice. The device is no part of a fingerprint, so it
-        cannot be a parameter of a rule.
+        Jobs run the code of this checkout, if it is one, in the environment of Snakemake (or in the rule's conda
+        environment, whose folder comes first in PATH when it is active). With the time of planning, jobs do not repeat
+        a stage that another process has completed since. The device is not part of a fingerprint, so it cannot be a
+        parameter of a rule.
         """
         paths = {"PYTHONPATH": self.home / "src", "PATH": Path(sys.executable).parent}
         for variable, folder in paths.items():
@@ -104,18 +104,18 @@ class Jobs:
         return find_repairs(self.plan) if self._repairing else Repairs()
 
     def repair_trigger(self, output: str) -> Callable[[Any], list[str]]:
-        """Function that returns a file newer than all results where a job's output must be made again, else nothing.
+        """Input function of a job: returns a file newer than all results if the job must run again, else nothing.
 
-        Snakemake sees only that the input is newer: it looks neither at the content of files nor, behind a target that
-        is there, at files that are missing.
+        Snakemake compares modification times only: it checks neither the content of files, nor files that are missing
+        behind an existing target.
         """
         return lambda wildcards: [self.layout.repairs] * (output.format_map(vars(wildcards)) in self._repairs.again)
 
     def _unless_spared(self, manifests: Iterable[str], target: str) -> list[str]:
-        """Manifests that a job reads; but where all it wrote is right, not those that are only made again as they were.
+        """Manifests that a job reads, without those that are only restored, if all its outputs are correct.
 
-        Snakemake would run every job behind them, and ``ancient`` would also hide what else has changed for those. What
-        a run from an archive was made of does not matter here.
+        Otherwise Snakemake would run all jobs that depend on them; ``ancient`` would hide other changes as well. Inputs
+        of runs from an archive are not needed.
         """
         if target in self._repairs.merged:
             return []
@@ -124,7 +124,7 @@ class Jobs:
 
     @property
     def wildcard_constraints(self) -> dict[str, str]:
-        """Exactly the values that occur, escaped: ``tst+mbls`` and ``timm+...`` hold special characters."""
+        """Exactly the values that occur, escaped: ``tst+mbls`` and ``timm+...`` contain special characters."""
         fields = {name: {str(getattr(key, name)) for key in self.runs} for name in RunKey._fields}
         fields["backbone"] = {key.backbone_folder for key in self.runs}
         fields["probe"] = {name for evaluation in self.evaluations.values() for name in evaluation.probes}
@@ -192,7 +192,7 @@ class Jobs:
         return self._unless_spared(map(self.layout.data, units), self.layout.record(key, "predict"))
 
     def predict_families(self, wildcards: Any) -> str:
-        """Shift families of a run that the study wants."""
+        """Shift families on which the study scores a run."""
         return shlex.join(self.families(run_key(wildcards)))
 
     def predict_spec(self, wildcards: Any) -> str:

@@ -1,6 +1,6 @@
-"""What a study compares with a paper: its printed tables, claims and figures, from files in ``config``.
+"""Tables, claims and figures of a paper that a study is compared with, read from files in ``config``.
 
-``config/tables/{paper}/table{N}.yaml`` and ``figure{N}.yaml`` (the numbers behind a figure that a claim is about),
+``config/tables/{paper}/table{N}.yaml`` and ``figure{N}.yaml`` (numbers behind a figure that a claim refers to),
 ``config/claims/{paper}.yaml``, ``config/figures/{paper}.yaml``; the printed numbers are in
 ``config/published/{paper}.csv``. Only reporting reads the result.
 """
@@ -14,14 +14,14 @@ from typing import Any, TypedDict, cast
 from calgrid.configuration.files import fill_defaults, read_valid
 from calgrid.errors import ConfigError, unknown_id
 
-#: coordinates of a cell that need not be named, and that must be
+#: coordinates of a cell with defaults, and required ones
 DEFAULTS = {"stage": "none", "calibrator": "none", "fit_on": "val", "shift": "", "severity": 0}
 NEEDED = ("dataset", "backbone", "method", "metric")
-#: data set of cells that are means over several
+#: data set of cells that are means over data sets
 AVERAGE = "average"
 #: metrics of published tables that come from ``costs.parquet``
 TIMES = ("train_seconds", "runtime_seconds")
-#: keys of a figure that name runs and what they must hold; a missing one asks for nothing
+#: keys of a figure that name the runs it needs; a missing key needs nothing
 WANTED = ("dataset", "backbone", "method", "calibrator", "shift")
 
 #: coordinates of a cell: dataset, backbone, method, metric, calibrator, shift, ...
@@ -29,14 +29,14 @@ CellKey = dict[str, Any]
 
 
 class Entry(TypedDict):
-    """A row or column: the words of its heading, and the coordinates that its cells share."""
+    """A row or column: its heading, and the coordinates that its cells share."""
 
     heading: list[str]
     where: CellKey
 
 
 class TableSpec(TypedDict):
-    """A printed table with all defaults, and blocks of rows and columns written out.
+    """A printed table with defaults filled in, and blocks expanded to rows and columns.
 
     ``id`` is ``{paper}_table{N}`` and ``table`` its number, or ``{paper}_figure{N}`` and ``figure{N}``; ``row_axes``
     names the headings of the rows. The schema (``workflow/schemas/table.schema.yaml``) explains the others.
@@ -59,7 +59,7 @@ class TableSpec(TypedDict):
 
 
 class ClaimSetting(TypedDict):
-    """A cell, by its number row by row, and the cells that it is claimed to be better than."""
+    """A cell, numbered row by row, and the cells that it is claimed to be better than."""
 
     cell: int
     rivals: list[int]
@@ -77,7 +77,7 @@ class Claim(TypedDict):
 
 
 class PaperFigure(TypedDict):
-    """A printed figure: ``figure`` is the id of ours, empty where there is none (``note`` says why)."""
+    """A printed figure; ``figure`` is the id of ours, or empty with a reason in ``note``."""
 
     number: str
     shows: str
@@ -92,7 +92,7 @@ class PaperFigure(TypedDict):
 
 
 class Paper(TypedDict):
-    """Everything that is compared with a paper; ``published`` is the path of the file with its numbers."""
+    """Everything that is compared with a paper; ``published`` is the path of its published numbers."""
 
     name: str
     published: str
@@ -107,20 +107,20 @@ def cell_key(table: Mapping[str, Any], row: Mapping[str, Any], column: Mapping[s
 
 
 def matches(cell: Mapping[str, Any], where: Mapping[str, Any]) -> bool:
-    """Has a cell the coordinates of ``where``?"""
+    """Whether a cell has the coordinates of ``where``."""
     return all(cell[axis] == value for axis, value in where.items())
 
 
 def paper(home: Path, name: str, where: str) -> Paper:
-    """Read and check all that is compared with a paper, tables in the order of their numbers.
+    """Read and check the tables (ordered by number), claims and figures of a paper.
 
-    Raises ConfigError for an unknown paper or a file that does not say what its cells are.
+    Raises ConfigError: the paper is unknown, or a file is invalid.
 
     Parameters
     ----------
-    home : folder of the workflow (holds ``config`` and ``workflow/schemas``).
-    name : of a folder in ``config/tables`` and a file in ``config/published``.
-    where : where the configuration names it.
+    home : folder of the workflow, with ``config`` and ``workflow/schemas``.
+    name : name of a folder in ``config/tables`` and of a file in ``config/published``.
+    where : key of the configuration that names the paper, for messages.
     """
     config, schemas = Path(home, "config"), Path(home, "workflow", "schemas")
     known = sorted(path.name for path in (config / "tables").glob("*") if path.is_dir())
@@ -172,7 +172,7 @@ def load_table(path: Path, schema: Path) -> TableSpec:
 
 
 def _place(path: Path) -> tuple[bool, int]:
-    """Tables before figures, each by number."""
+    """Sort key: tables before figures, each by number."""
     found = re.fullmatch(r"(table|figure)([1-9][0-9]*)", path.stem)
     if found is None:
         raise ConfigError(f"The file {path} must be named after its table or figure, as table1.yaml or figure1.yaml.")
@@ -184,7 +184,7 @@ def _lists(block: Mapping[str, Any]) -> dict[str, list[Any]]:
 
 
 def _combinations(block: Mapping[str, Any]) -> Iterator[CellKey]:
-    """Coordinates of a block whose values may be lists: all combinations."""
+    """All combinations of a block's values, which may be lists."""
     lists = _lists(block)
     return (dict(zip(lists, values, strict=True)) for values in itertools.product(*lists.values()))
 
@@ -206,7 +206,7 @@ def _cells(table: TableSpec) -> list[CellKey]:
 def _check_table(table: TableSpec, what: str) -> None:
     in_rows, in_columns = ({axis for entry in table[side] for axis in entry["where"]} for side in ("rows", "columns"))
     if shared := in_rows & in_columns:
-        raise ConfigError(f"{what}: '{min(shared)}' stands in rows and in columns; leave it to one of them.")
+        raise ConfigError(f"{what}: '{min(shared)}' is in rows and in columns; remove it from one of them.")
     cells = _cells(table)
     for axis in NEEDED:
         if any(axis not in cell for cell in cells):
@@ -215,7 +215,7 @@ def _check_table(table: TableSpec, what: str) -> None:
     for cell in cells:
         key = tuple(sorted(cell.items()))
         if key in seen:
-            raise ConfigError(f"{what}: the cell {', '.join(f'{a}={v}' for a, v in key if v)} is there twice.")
+            raise ConfigError(f"{what}: the cell {', '.join(f'{a}={v}' for a, v in key if v)} occurs twice.")
         seen.add(key)
     _check_metrics(table, {cell["metric"] for cell in cells}, what)
     for mean in table["means"]:
@@ -232,7 +232,7 @@ def _check_metrics(table: TableSpec, found: set[str], what: str) -> None:
             raise unknown_id("metric", metric, known, what)
     for rank, ranked in table["ranks"].items():
         if not {rank, ranked} <= found:
-            raise ConfigError(f"{what}: ranks: '{rank}' ranks '{ranked}', of which one is in no cell.")
+            raise ConfigError(f"{what}: ranks: '{rank}' ranks '{ranked}', but a cell is missing for one of them.")
 
 
 # claims ---------------------------------------------------------------------------------------------------------------
@@ -241,7 +241,7 @@ def _check_metrics(table: TableSpec, found: set[str], what: str) -> None:
 def load_claims(path: Path, schema: Path, tables: Sequence[TableSpec]) -> list[Claim]:
     """Read and check the claims of a paper about its tables.
 
-    Raises ConfigError for a file that does not follow the schema, or a claim about no cell.
+    Raises ConfigError: the file does not follow the schema, or a claim matches no cell.
     """
     what = f"claims {path.name}"
     claims = read_valid(path, schema, what)["claims"]
@@ -253,7 +253,7 @@ def load_claims(path: Path, schema: Path, tables: Sequence[TableSpec]) -> list[C
 def _check_distinct(names: Sequence[str], what: str, mend: str) -> None:
     for name in names:
         if names.count(name) > 1:
-            raise ConfigError(f"{what} '{name}' is there twice; {mend}.")
+            raise ConfigError(f"{what} '{name}' occurs twice; {mend}.")
 
 
 def _claim(claim: Mapping[str, Any], tables: Mapping[str, TableSpec], where: str) -> Claim:
@@ -264,7 +264,7 @@ def _claim(claim: Mapping[str, Any], tables: Mapping[str, TableSpec], where: str
     wanted = [{**claim.get("where", {}), **better} for better in _combinations(claim["better"])]
     if not set(wanted[0]) <= set(cells[0]):
         raise ConfigError(f"{where}: cells have no coordinate '{min(set(wanted[0]) - set(cells[0]))}'.")
-    # a claim is about ranks of cells and means over them only where it names them
+    # a claim covers rank cells and mean cells only if it names them
     single = [cell["metric"] not in table["ranks"] and cell["dataset"] != AVERAGE for cell in cells]
     named = wanted[0].get("dataset") == AVERAGE
     found = [n for n, cell in enumerate(cells) if (named or single[n]) and any(matches(cell, each) for each in wanted)]
@@ -273,7 +273,7 @@ def _claim(claim: Mapping[str, Any], tables: Mapping[str, TableSpec], where: str
     at_least = claim.get("at_least", len(settings))
     if not 1 <= at_least <= len(settings):
         raise ConfigError(
-            f"{where}: {len(settings)} cells of table {claim['table']} match and have a rival, which is too few; "
+            f"{where}: too few cells of table {claim['table']} match and have a rival ({len(settings)}); "
             "correct where, better, than or at_least."
         )
     return {
@@ -302,8 +302,8 @@ def _rivals(claim: Mapping[str, Any], table: TableSpec, cells: Sequence[CellKey]
 def load_figures(path: Path, schema: Path) -> list[PaperFigure]:
     """Read and check the figures of a paper.
 
-    Raises ConfigError for a file that does not follow the schema, a number that is there twice, or a figure without
-    ours and without a note that says why.
+    Raises ConfigError: the file does not follow the schema, a number occurs twice, or a figure has neither a figure of
+    ours nor a note.
     """
     what = f"figures {path.name}"
     entries = read_valid(path, schema, what)["figures"]
@@ -311,7 +311,7 @@ def load_figures(path: Path, schema: Path) -> list[PaperFigure]:
     for entry in entries:
         if not {"figure", "note"} & set(entry):
             number = entry["number"]
-            raise ConfigError(f"{what}: '{number}' names no figure of ours; name one in 'figure' or say why in 'note'.")
+            raise ConfigError(f"{what}: '{number}' names no figure of ours; name one in 'figure' or explain in 'note'.")
     return [_figure(entry) for entry in entries]
 
 

@@ -1,6 +1,7 @@
-"""What each job of a study is told: specifications (:mod:`calgrid.specs`) and fingerprints.
+"""Specifications (:mod:`calgrid.specs`) and fingerprints of all jobs of a study.
 
-Snakemake runs a job again when its specification has changed, so a fingerprint covers all that determines the result.
+Snakemake runs a job again when its specification has changed, so a fingerprint covers everything that determines the
+result.
 """
 
 import functools
@@ -21,9 +22,9 @@ from calgrid.errors import ConfigError, unknown_id
 from calgrid.plugins import PACKAGE_ROOT
 from calgrid.storage.layout import RunKey, family_unit
 
-#: keys of a protocol that matter after training only
+#: keys of a protocol that only matter after training
 EXPORT_KEYS = ("export_features", "test_normalisation")
-#: keys of the statistics that matter when a run is scored; paired_resamples and metrics need not be there
+#: keys of the statistics that matter when a run is scored; paired_resamples and metrics are optional
 SCORING_KEYS = ("bins", "bootstrap", "level", "seed", "paired_resamples", "metrics")
 #: keys of a configuration that change no result
 OF_THE_MACHINE = ("device", "keep_models")
@@ -55,7 +56,7 @@ class Plan:
 
     @functools.cache  # noqa: B019
     def data_spec(self, unit: str) -> specs.DataSpec | None:
-        """Specification of a configured data set; none for a registered one, whose file says all."""
+        """Specification of a configured data set; None for a registered one."""
         settings = self.study.data_settings(unit)
         if not settings:
             return None
@@ -134,7 +135,7 @@ class Plan:
         return _sealed(spec, ["calgrid.stages.probe", module, *_network_modules(run)])
 
     def _test_normalisation(self, run: Run) -> specs.Normalisation | None:
-        """Mean and deviation that normalise test images where the protocol names those of another data set."""
+        """Mean and deviation for test images if the protocol takes them from another data set, else None."""
         of = run.protocol["test_normalisation"].get(run.key.dataset)
         if of is None:
             return None
@@ -164,7 +165,7 @@ class Plan:
 
     @property
     def _metric_modules(self) -> list[str]:
-        """Modules of the metrics of plugins, which say what their numbers mean, too."""
+        """Modules of plugin metrics, which also define units and directions of their numbers."""
         return [registry.spec("metric", name).module for name in self.study.own_metrics]
 
     @functools.cache  # noqa: B019
@@ -198,7 +199,7 @@ class Plan:
         }
 
     def _label_counts(self, key: RunKey) -> specs.LabelCounts | None:
-        """File with the label counts of a run's test split and what it holds now; None where there is none."""
+        """File with the label counts of a run's test split and its current digest, or None."""
         path = self.study.label_counts(key)
         return None if path is None else {"file": str(path), "sha256": self._file_digest(path)}
 
@@ -207,7 +208,7 @@ class Plan:
         return hashlib.sha256(path.read_bytes()).hexdigest()
 
     def _sees_validation(self, key: RunKey) -> bool:
-        """Does the loss of a run, or that of its first stage, look at validation data during training?"""
+        """Whether the loss of a run, or of its first stage, uses validation data during training."""
         if key not in self.study.trained:
             return False
         run = self.study.trained[key]
@@ -215,7 +216,7 @@ class Plan:
         return bool(own) or (run.first_stage is not None and self._sees_validation(run.first_stage))
 
     def manifest(self) -> specs.Manifest:
-        """Everything that aggregation and the report need: parts with their fingerprints, and the configuration."""
+        """Input of aggregation and report: parts with their fingerprints, and the configuration."""
         config, papers = self.study.config, self.study.papers
         published = [*map(str, self.study.published()), *(each["published"] for each in papers)]
         content = {
@@ -257,7 +258,7 @@ class Plan:
         return None if first is None else {"method": first.method, "run": self.study.layout.run(first)}
 
     def _tuning(self) -> specs.Tuning | None:
-        """What the table of tuned methods needs; None where nothing is tuned."""
+        """Settings for the table of tuned methods, or None."""
         settings = self.study.config["tuning"]
         if settings is None:
             return None
@@ -267,7 +268,7 @@ class Plan:
     def stage(self, name: str) -> str:
         """Fingerprint of a stage after calibration: ``aggregate``, ``tables``, ``figures``, ``report``."""
         files = []
-        if name == "report":  # its templates lie beside the code
+        if name == "report":  # includes its templates
             templates = sorted((PACKAGE_ROOT / "reporting").glob("*.j2"))
             files = [fingerprint.digest(path.read_text(encoding="utf-8")) for path in templates]
         return fingerprint.of_stage({"stage": name, "files": files}, [*REPORT_MODULES[name], *self._metric_modules])
@@ -284,7 +285,7 @@ def _network_modules(run: Run) -> list[str]:
 
 
 def _sealed(spec: specs.Spec, modules: Iterable[str]) -> specs.Spec:
-    """Give a specification its fingerprint: of all else in it and of the code of its stage."""
+    """Set the fingerprint of a specification, from its other keys and the code of its stage."""
     settings = {name: value for name, value in spec.items() if name != "fingerprint"}
     spec["fingerprint"] = fingerprint.of_stage(settings, modules)
     return spec

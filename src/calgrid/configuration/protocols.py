@@ -1,6 +1,6 @@
-"""Protocols: how networks are trained, or where trained weights come from.
+"""Protocols: how networks are trained, or which published weights are used.
 
-Files in ``config/protocols``, the variants that a configuration makes of them, and the published checkpoints.
+They are files in ``config/protocols`` and variants of these in a configuration.
 """
 
 import itertools
@@ -16,7 +16,7 @@ from calgrid.errors import ConfigError, unknown_id
 from calgrid.specs import CheckpointFile, Protocol
 from calgrid.training.schedule import epoch_batches
 
-#: keys that a protocol with ready weights may have, and the values that the others then stand for
+#: keys that a protocol with published weights may have, and the values of some others
 READY_KEYS = ("weights", "deterministic", "channels_last", "export_features", "test_normalisation")
 READY = {
     "epochs": 0,
@@ -27,11 +27,11 @@ READY = {
     "disjoint_validation": False,
 }
 FOCAL_CALIBRATION = "focal_calibration"
-#: address of its checkpoints; our names -> theirs: of folders there and below data_root, and of networks
+#: address of its checkpoints; our names -> theirs, of folders (there and below data_root) and of networks
 ADDRESS = "https://www.robots.ox.ac.uk/~viveka/focal_calibration"
 FOLDERS = {"cifar10": "CIFAR10", "cifar100": "CIFAR100"}
 NETWORKS = {"resnet50": "resnet50", "resnet110": "resnet110", "wrn26_10": "wide_resnet", "densenet121": "densenet121"}
-#: our losses -> hyper-parameters with which they were trained, as far as their files name them, and their name
+#: our losses -> hyper-parameters of their training, as far as their files name them, and the name in the files
 LOSSES: Mapping[str, tuple[Mapping[str, float], str]] = {
     "ce": ({}, "cross_entropy"),
     "brier": ({}, "brier_score"),
@@ -60,13 +60,13 @@ class ProtocolCatalog:
         self.files = {path.stem: path for path in sorted(Path(folder).glob("*.yaml"))}
         for name in variants:
             if name in self.files:
-                raise ConfigError(f"protocols.{name}: there is a protocol file of that name; choose another one.")
+                raise ConfigError(f"protocols.{name}: a protocol file has this name; choose another one.")
             self.get(name, f"protocols.{name}")
 
     def get(self, name: str, where: str) -> Protocol:
         """Return a protocol with all defaults filled in, without its description.
 
-        Raises ConfigError for an unknown name or a protocol that does not follow the schema.
+        Raises ConfigError: the name is unknown, or the protocol does not follow the schema.
         """
         if name in self.variants:
             change = {key: value for key, value in self.variants[name].items() if key != "base"}
@@ -102,7 +102,7 @@ def merge(base: Mapping[str, Any], change: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def trains(protocol: Protocol) -> bool:
-    """Does a protocol train networks, or take them as they are?"""
+    """Whether a protocol trains networks; otherwise it uses published weights."""
     return protocol["weights"] == TRAINED
 
 
@@ -110,22 +110,22 @@ def for_stage(protocol: Protocol, second: bool) -> Protocol:
     """Return the protocol of the first or of the second stage."""
     own = {key: value for key, value in protocol.items() if key != "second_stage"}
     change = protocol.get("second_stage", {}) if second else {}
-    # a schedule is replaced as a whole: milestones of the first stage mean nothing in the second
+    # a schedule is replaced as a whole: milestones of the first stage do not apply to the second
     schedule = {"schedule": change["schedule"]} if "schedule" in change else {}
     return cast(Protocol, {**merge(own, change), **schedule})
 
 
 def cropped(size: Sequence[int] | None, protocol: Protocol, where: str) -> tuple[int, int] | None:
-    """Height and width that a network sees of images of ``size``, as far as known (else None).
+    """Height and width of the network's input for images of ``size``; None if unknown.
 
-    Raises ConfigError: the images are too small to crop, or to be padded so much.
+    Raises ConfigError: the images are too small for the protocol's crop or padding.
     """
     crop, padding = protocol["crop_size"], protocol["augmentation"]["crop_padding"] if trains(protocol) else 0
-    does = {f"cuts {crop}x{crop} pixels out of each image": crop or 0, f"pads each image by {padding} pixels": padding}
+    does = {f"crops each image to {crop}x{crop} pixels": crop or 0, f"pads each image by {padding} pixels": padding}
     for what, pixels in does.items():
         if size is not None and pixels > min(size):
             raise ConfigError(
-                f"{where}: the protocol {what}, and these have {size[0]}x{size[1]}; use larger images or another "
+                f"{where}: the protocol {what}, but the images have {size[0]}x{size[1]}; use larger images or another "
                 "protocol."
             )
     if crop:
@@ -134,7 +134,7 @@ def cropped(size: Sequence[int] | None, protocol: Protocol, where: str) -> tuple
 
 
 def check_batches(protocol: Protocol, samples: int, where: str) -> None:
-    """Raise ConfigError where an epoch over ``samples`` images has no batch, or ends with a step on a single image."""
+    """Raise ConfigError if an epoch over ``samples`` images has no batch, or its last batch is a single image."""
     size = protocol["batch_size"]
     try:
         _, last = epoch_batches(samples, protocol)
@@ -148,9 +148,11 @@ def check_batches(protocol: Protocol, samples: int, where: str) -> None:
 
 
 def checkpoint_file(dataset: str, backbone: str, method: Method, where: str) -> CheckpointFile:
-    """Name, folder and address of the checkpoint of torrvision/focal_calibration for a run.
+    """Name, folder and URL of the checkpoint of torrvision/focal_calibration for a run.
 
-    The names are those of its scripts (``evaluate_scripts``). Raises ConfigError: there is none.
+    The names are those of its scripts (``evaluate_scripts``).
+
+    Raises ConfigError: there is no such checkpoint.
     """
     options, loss = LOSSES.get(method.loss, ({}, None))
     plain = method.procedure == STANDARD and method.first_stage is None
@@ -167,9 +169,9 @@ def checkpoint_file(dataset: str, backbone: str, method: Method, where: str) -> 
 
 
 def _ready(raw: Mapping[str, Any], filled: Mapping[str, Any], where: str) -> Protocol:
-    """A protocol that trains nothing, without the keys that would say how."""
+    """A protocol that uses published weights, with only the keys that apply to it."""
     if extra := sorted(set(raw) - {"description", *READY_KEYS}):
-        raise ConfigError(f"{where}: weights: {filled['weights']} trains nothing; remove {', '.join(extra)}.")
+        raise ConfigError(f"{where}: weights: {filled['weights']} does not train; remove {', '.join(extra)}.")
     return cast(Protocol, {**{key: filled[key] for key in READY_KEYS}, **READY})
 
 

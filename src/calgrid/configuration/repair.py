@@ -1,4 +1,4 @@
-"""What of a study's results is missing or damaged, and so must be made again: Snakemake looks at times alone."""
+"""Finds missing and damaged results, whose jobs must run again; Snakemake compares modification times only."""
 
 import contextlib
 import functools
@@ -20,18 +20,18 @@ from calgrid.storage.layout import RunKey, family_unit, logits_files, probe_file
 from calgrid.storage.records import AGGREGATE, CALIBRATE, HIDDEN, MODEL, ORIGIN, PREDICT, TRAIN, Record
 from calgrid.storage.stage import MAKE_HERE, republish
 
-#: threads that read files which changed since they were last verified
+#: threads that read files changed since their last verification
 THREADS = 4
-#: results that a message names
+#: number of results named in a message
 NAMED = 5
 SILENT_SECONDS = 5
-#: so far ahead may the clock of a file server be; the times of such files are in the past soon
+#: tolerated clock difference of a file server
 TOLERANCE_SECONDS = 60.0
-#: why a merged run, which no job may change, would have to be made again, by its state
+#: state of a merged run, which no job may change -> why it would have to be computed again
 WANTING = {
     "right": "but the study plans another fingerprint, of other options or source code",
-    "damaged": "but a file of it is damaged, or is wanted and was not in the archive",
-    "missing": "but the study wants this file, which was not in the archive",
+    "damaged": "but one of its files is damaged, or is needed and was not in the archive",
+    "missing": "but the study needs this file, which was not in the archive",
     "settled": "but the study needs its network, which is in no archive",
 }
 
@@ -42,12 +42,12 @@ class Stage:
 
     Attributes
     ----------
-    target : one of them, by which Snakemake knows the job.
+    target : one of the files, which identifies the job for Snakemake.
     root, record : folder of the files, and path of their record below it.
-    needs : targets of the jobs whose files it is made of.
-    name, fingerprint : of the stage, where a second link to its files, or of data to the record, is kept below
+    needs : targets of the jobs that produce the inputs.
+    name, fingerprint : of the stage, if hard links to its files (or, for data, to the record) are kept below
         ``.calgrid``; else empty.
-    optional : files that may have been deleted.
+    optional : files that the user may delete.
     wanted : files that the record must list.
     """
 
@@ -62,7 +62,7 @@ class Stage:
 
     @functools.cached_property
     def is_merged(self) -> bool:
-        """Is this a part of a run that was merged from an archive, in which networks are not?"""
+        """Whether the stage belongs to a run that was merged from an archive; archives contain no networks."""
         return (self.root / ORIGIN).exists()
 
     @property
@@ -71,12 +71,12 @@ class Stage:
         return frozenset({MODEL}) if self.is_merged and self.record == TRAIN else self.optional
 
     def examine(self, now: float) -> tuple[str, list[str]]:
-        """Return the stage's state and the files whose times lay in the future and are ``now`` instead.
+        """Return the stage's state, and the files whose modification times were in the future and are now ``now``.
 
-        The state is ``settled`` (right, with the fingerprint that is planned now), ``right``, ``missing`` or
-        ``damaged``; files are linked again where a right one is kept.
+        The state is ``settled`` (correct, with the planned fingerprint), ``right`` (correct, with another one),
+        ``missing`` or ``damaged``. Damaged files are restored from the links below ``.calgrid`` if possible.
         """
-        clamped = clamp_future_mtimes([Path(self.target), *self._files()], now)  # before changes are remembered
+        clamped = clamp_future_mtimes([Path(self.target), *self._files()], now)  # before the times are recorded
         if self._is_right() or (
             self.name
             and republish(self.root, self.name, self.fingerprint, self.record, self._spared)
@@ -93,7 +93,7 @@ class Stage:
         return [self.root / self.record]
 
     def lacks_optional(self) -> bool:
-        """Has a file that may be deleted been deleted?"""
+        """Whether a file that the user may delete is missing."""
         return any(not (self.root / name).exists() for name in self._spared)
 
     def _is_right(self) -> bool:
@@ -105,12 +105,12 @@ class Stage:
         return self.wanted <= set(record.files) and set(record.damaged()) <= self._spared
 
     def is_current(self) -> bool:
-        """Has the record, which must be there, the fingerprint that is planned now?"""
+        """Whether the record has the planned fingerprint. Raises DataError: there is no record."""
         found = Record.read(self.root, self.record).content.get("fingerprint")
         return found == self.fingerprint or (self.root / HIDDEN / self.name / self.fingerprint / self.record).exists()
 
     def _drop_copies(self) -> None:
-        """Free the disk of what the user has deleted on purpose."""
+        """Delete the hidden links to files that the user has deleted, to free the disk."""
         for name in self.optional:
             if not (self.root / name).exists():
                 with contextlib.suppress(OSError):
@@ -118,9 +118,9 @@ class Stage:
 
 
 class Repairs(NamedTuple):
-    """Targets of the jobs that must run ``again``, and of those whose results are right and current (``settled``).
+    """Targets of jobs that must run ``again``, and of jobs whose results are correct and current (``settled``).
 
-    ``merged`` are targets of runs from an archive: what these are made of need not be here.
+    ``merged`` are targets of runs from an archive, whose inputs may be missing.
     """
 
     again: frozenset[str] = frozenset()
@@ -129,24 +129,25 @@ class Repairs(NamedTuple):
 
 
 def find_repairs(plan: Plan) -> Repairs:
-    """Look over all results of a study: which are damaged, or missing under what is made of them.
+    """Find damaged results of a study, and missing ones that existing results depend on.
 
-    Results that no job has made yet are none of these. Every file that changed since it was last verified is read.
-    Times in the future, from a clock that was ahead, become the present one, the same for all: else what is made of
-    such files would look older than they are, and Snakemake would make it again in each call until that time has come.
-    Raises StateError: a run that was merged from an archive would have to be made again.
+    Results that no job has produced yet are not reported. Files that changed since their last verification are read.
+    Modification times in the future, caused by a wrong clock, are all set to the current time: otherwise the outputs of
+    such files would look outdated, and Snakemake would recompute them in each call until that time has passed.
+
+    Raises StateError: a run that was merged from an archive would have to be computed again.
     """
     stages, now = list(planned_stages(plan)), time.time()
     with ThreadPoolExecutor(THREADS) as pool:
         found = pool.map(lambda stage: stage.examine(now), stages)
-        # nothing is shown where it takes no time, as in most calls
+        # the bar appears only if verification takes long; most calls take no time
         found = tqdm(found, "verify results", len(stages), leave=False, delay=SILENT_SECONDS)
         examined = list(zip(stages, found, strict=True))
     states = [(stage, state) for stage, (state, _) in examined]
     if clamped := [path for _, (_, paths) in examined for path in paths]:
         log(
-            f"Warning: the times of {len(clamped)} files, such as {clamped[0]}, lay in the future, because a clock was "
-            "ahead, and are now the present one; what was made of them and looks older now is made once more."
+            f"Warning: the times of {len(clamped)} files, such as {clamped[0]}, were in the future because of a wrong "
+            "clock; they are set to the current time, and outputs that are older now are computed again."
         )
     merged = {stage.target for stage, _ in states if stage.is_merged}
     made = [stage for stage, state in states if state != "missing" and stage.target not in merged]
@@ -155,7 +156,7 @@ def find_repairs(plan: Plan) -> Repairs:
         stage.target for stage, state in states if state == "damaged" or (state == "missing" and stage.target in used)
     )
     settled = {stage.target for stage, state in states if state == "settled"} - set(again)
-    # a model that was deleted is trained again where a job needs it, for example the training of a second stage
+    # a deleted model is trained again only if a job needs it, for example a second stage
     deleted = {stage.target for stage, state in states if state != "missing" and stage.lacks_optional()}
     while needed := {
         need for stage, _ in states if stage.target not in settled for need in stage.needs if need in deleted
@@ -164,21 +165,21 @@ def find_repairs(plan: Plan) -> Repairs:
         settled -= needed
         deleted -= needed
     refused = [(stage.target, state) for stage, state in states if stage.is_merged and state != "settled"]
-    refused += [(target, "settled") for target in again if target in merged]  # after what made it so
+    refused += [(target, "settled") for target in again if target in merged]  # after its causes
     for target, state in refused:
         raise StateError(f"{target} was merged from an archive, {WANTING[state]}: {MAKE_HERE}.")
     if again:
         named, more = list(again)[:NAMED], len(again) - NAMED
-        log(f"Damaged or missing results are made again: {', '.join(named)}{f' and {more} more' * (more > 0)}.")
+        log(f"Damaged or missing results are computed again: {', '.join(named)}{f' and {more} more' * (more > 0)}.")
         _write_list(Path(plan.study.layout.repairs), again)
     return Repairs(frozenset(again), frozenset(settled), frozenset(merged))
 
 
 def clamp_future_mtimes(paths: Iterable[Path], now: float) -> list[str]:
-    """Give files with a time in the future, because a clock that was ahead wrote them, the time ``now``; name them.
+    """Set modification times in the future to ``now``; return the names of the changed files.
 
-    Files that do not exist, or whose time may not be set, are left alone. ``now`` is the same for all that are looked
-    over together: what was made of a file under the same wrong clock then has the same time, and is not made again.
+    Files that do not exist, or whose time cannot be set, are skipped. ``now`` must be the same for all files of a
+    study: then inputs and outputs written under the same wrong clock get equal times, and nothing is recomputed.
     """
     clamped = []
     for path in paths:
@@ -192,7 +193,7 @@ def clamp_future_mtimes(paths: Iterable[Path], now: float) -> list[str]:
 
 
 def _write_list(path: Path, targets: Iterable[str]) -> None:
-    """Write a file that is newer than all results: the jobs of these targets have it as an input."""
+    """Write a file that is newer than all results; the jobs of these targets have it as an input."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_text(path, "\n".join([*targets, ""]))
@@ -201,7 +202,7 @@ def _write_list(path: Path, targets: Iterable[str]) -> None:
 
 
 def planned_stages(plan: Plan) -> Iterator[Stage]:
-    """Return the stages of a study, in an order in which they can run."""
+    """Yield the stages of a study in the order of their dependencies."""
     study, layout = plan.study, plan.study.layout
     for unit in study.data_units():
         base = study.datasets.base(unit)
@@ -248,7 +249,7 @@ def _after_training(plan: Plan, key: RunKey) -> Iterator[Stage]:
 
 
 def _totals(plan: Plan) -> Iterator[Stage]:
-    """What is made of all runs together."""
+    """Stages that use all runs together."""
     layout = plan.study.layout
     root = Path(layout.aggregate(""))
     parts = tuple(f"{layout.part(key)}/{CALIBRATE}" for key in plan.study.evaluations)

@@ -1,8 +1,7 @@
-"""What a job needs: memory and time for a scheduler, from data set, backbone, protocol, calibrators, shifts and device.
+"""Memory, time and threads of each job, estimated from data set, backbone, protocol, calibrators, shifts and device.
 
-These are estimates on the safe side. Memory and time double, triple, ... with each attempt at the same job; only that
-of a training does not get more time, because it goes on from its resume state. A site that wants other numbers says so
-in its profile (``set-resources``).
+The estimates are conservative. Memory and time grow in proportion to the number of attempts; only the time limit of a
+training does not, because a training resumes. Profiles can override the estimates (``set-resources``).
 """
 
 import math
@@ -17,33 +16,33 @@ from calgrid.conventions import ENCODED_ABOVE, HELD_BYTES, OOD_PREFIX, SAME_SHIF
 from calgrid.errors import ConfigError
 from calgrid.storage.layout import RunKey, family_unit, run_key
 
-#: the Snakemake that runs a job on its node, about 200 MB, which a cluster counts with the job
+#: the Snakemake process that runs a job on a cluster node takes about 200 MB, counted with the job
 SNAKEMAKE_MB = 250
-#: that, and Python with its libraries: without torch, with it, and with a CUDA context
+#: Snakemake, Python and its libraries: without torch, with torch, and with a CUDA context
 LIGHT_MB, TORCH_MB, CUDA_MB = 300 + SNAKEMAKE_MB, 800 + SNAKEMAKE_MB, 4000 + SNAKEMAKE_MB
 MB = 2**20
-#: copies of the images in memory while they are loaded and put on the device; batches of them where they are streamed
+#: copies of the images in memory while they are loaded and moved to the device; batches in memory when streamed
 IMAGE_COPIES, STREAMED_BATCHES = 3, 8
-#: copies of the weights: network, gradients, momentum, best checkpoint, and resume state while it is written; and those
-#: of a network that is not trained
+#: copies of the weights: network, gradients, momentum, best checkpoint, resume state while it is written; and copies of
+#: the weights of a network that is not trained
 WEIGHT_COPIES, READY_COPIES = 8, 3
-#: copies of the logits and features of a part of a family while they are predicted and written
+#: copies of the logits and features of one part of a family during prediction
 PREDICTED_COPIES = 4
-#: images that are read at once to be predicted, the most bytes of them, and their copies
+#: images read at once for prediction, their maximum number of bytes, and their copies
 CHUNK, CHUNK_BYTES, CHUNK_COPIES = 16 * 1024, 2**28, 3
-#: memory of figures, and of tables and report: without any run, and for each of them (``benchmarks/full_size.md``)
+#: memory of figures; of tables and report without runs, and per run (``benchmarks/full_size.md``)
 FIGURES_MB, REPORT_MB, REPORT_MB_A_RUN = 550 + SNAKEMAKE_MB, 400 + SNAKEMAKE_MB, 0.03
-#: processes that aggregate studies of many runs; few runs are read before a process has started. Memory of rows in one
+#: processes that aggregate a study, from this number of runs (fewer are faster in one process); memory of rows in each
 AGGREGATE_THREADS, MANY_RUNS, AGGREGATE_MB = 4, 500, 100
-#: processes that calibrate, where one would take longer than so many seconds
+#: processes that calibrate a run if one process would take longer than this number of seconds
 CALIBRATE_THREADS, LONG_SECONDS = 2, 1800
-#: copies of the files that people bring while they are read
+#: copies of external files while they are read
 IMPORT_COPIES = 5
-#: copies of images while they are prepared, and the most MB that they take: large data sets go through the disk
+#: copies of images during preparation, and their maximum size in MB: large data sets are memory-mapped
 PREPARE_COPIES, PREPARE_MB = 3, 2000
-#: stand for a data set of unknown size, and for a backbone of unknown size: as large as the largest registered ones
+#: assumed for a data set or backbone of unknown size: as large as the largest registered ones
 UNKNOWN_IMAGES = 100_000
-#: share of the rows of a test split of known size that val has where its size is unknown
+#: validation rows per test row if the size of val is unknown
 UNKNOWN_VAL = 1 / 4
 UNKNOWN_SHAPE = (3, 64, 64)
 UNKNOWN_CLASSES = 200
@@ -54,22 +53,22 @@ UNKNOWN_BACKBONE: Mapping[str, Any] = {
     "macs": 20 * 10**9,
     "activations": 60 * 10**6,
 }
-#: seconds of a GPU for one forward and backward pass over an image: the least, at 32x32 pixels, and those of each
+#: seconds of a GPU for one forward and backward pass over an image: the minimum at 32x32 pixels, and the time per
 #: multiply-add of the forward pass (the papers' training times on an A40 give 3e-13 to 7e-13)
 PASS_SECONDS, PASS_SECONDS_A_MULTIPLY_ADD = 2e-5, 7e-13
-#: images, and their pixels, in one batch of a prediction; this share of the activations is in memory at a time
+#: images and pixels in one batch of a prediction, and the fraction of the activations in memory at a time
 SCORED_AT_ONCE, SCORED_PIXELS, SCORED_SHARE = 1024, 1024 * 64**2, 1 / 8
-#: images of which a probe takes gradients at once, and what its libraries take beside torch, in MB
+#: images in one gradient batch of a probe, and the memory of its libraries without torch in MB
 PROBED_AT_ONCE, PROBE_MB = 256, 200
-#: seconds of a core to decode, scale, hash and write a pixel of a prepared image; how often those are decoded that stay
-#: encoded; and the threads that decode many
+#: seconds of a core to decode, scale, hash and write one pixel of a prepared image; how often images that stay encoded
+#: are decoded; threads that decode large data sets
 PREPARE_SECONDS_A_PIXEL, ENCODED_PASSES = 5e-8, 2
 DECODE_THREADS = 8
-#: bytes a second of prepared images that are read and verified, and of logits that are compressed
+#: bytes per second: prepared images read and verified; logits compressed
 READ_BYTES, WRITTEN_BYTES = 1e8, 5e7
-#: a forward pass costs this share of a forward and backward pass
+#: cost of a forward pass as a fraction of a forward and backward pass
 FORWARD_SHARE = 1 / 3
-#: a processor core is so many times slower than a GPU
+#: how many times slower a CPU core is than a GPU
 CORE_SLOWER = 50
 SAFETY = 3
 MIN_MINUTES, MAX_MINUTES = 60, 24 * 60
@@ -93,26 +92,26 @@ class Resources:
         return attempt * (LIGHT_MB + min(PREPARE_COPIES * images // MB, PREPARE_MB))
 
     def prepare_minutes(self, wildcards: Any) -> int:
-        """Time limit of the preparation of a data set or shift family; downloads go on where they were stopped."""
+        """Time limit of the preparation of a data set or shift family in minutes; interrupted downloads resume."""
         return limit(self.prepare_seconds(wildcards.unit), attempt=1)
 
     def prepare_threads(self, wildcards: Any) -> int:
-        """Threads that decode pictures, where that takes a core more than a minute."""
+        """Threads that decode images; one if decoding takes a core less than a minute."""
         return DECODE_THREADS if self.prepare_seconds(wildcards.unit) > 60 else 1
 
     def prepare_seconds(self, unit: str) -> float:
-        """Seconds of one core for the preparation of a data set or shift family."""
+        """Core seconds of the preparation of a data set or shift family."""
         passes = ENCODED_PASSES if self.is_encoded(unit) else 1
         return passes * self._prepared_images(unit) * math.prod(self.shape(unit)[1:]) * PREPARE_SECONDS_A_PIXEL
 
     def is_encoded(self, unit: str) -> bool:
-        """Whether the largest split of a data set, or a shift family, stays encoded when it is prepared."""
+        """Whether the images of a data set's largest split, or of a shift family, stay encoded when prepared."""
         info = self.info(unit)
         largest = self._prepared_images(unit) if info.get("base") else max(self.images(unit).values())
         return bool(info.get("encoded", False)) and largest * math.prod(self.shape(unit)) > ENCODED_ABOVE
 
     def _decode_threads(self, units: Iterable[str]) -> int:
-        """Threads of a job that reads some data sets and shift families: several where it decodes images."""
+        """Threads of a job that reads data sets and shift families: several if it decodes images."""
         return DECODE_THREADS if any(map(self.is_encoded, units)) else 1
 
     def _read_seconds(self, unit: str, images: float) -> float:
@@ -132,13 +131,13 @@ class Resources:
         return AGGREGATE_THREADS if len(self._study.evaluations) >= MANY_RUNS else 1
 
     def aggregate_memory(self, wildcards: Any, attempt: int) -> int:
-        """Memory of the aggregation in MB; its processes hold some runs at a time."""
+        """Memory of the aggregation in MB; each process holds a few runs at a time."""
         threads = self.aggregate_threads(wildcards)
         process = LIGHT_MB - SNAKEMAKE_MB + AGGREGATE_MB
         return attempt * (LIGHT_MB + (AGGREGATE_MB if threads == 1 else threads * process))
 
     def train_gpus(self, wildcards: Any) -> int:
-        """GPUs of a training: none where weights are taken as they are."""
+        """GPUs of a training: none if published weights are used."""
         return self._gpus if trains(self._study.trained[run_key(wildcards)].protocol) else 0
 
     def train_memory(self, wildcards: Any, attempt: int) -> int:
@@ -161,11 +160,11 @@ class Resources:
         return self._decode_threads([key.dataset] if trains(self._study.trained[key].protocol) else [])
 
     def _training_bytes(self, dataset: str) -> int:
-        """Bytes of the images of a data set, of which a training holds up to ``HELD_BYTES``."""
+        """Bytes of the images of a data set; a training holds at most ``HELD_BYTES`` and streams larger sets."""
         return sum(self.images(dataset).values()) * math.prod(self.shape(dataset))
 
     def train_minutes(self, wildcards: Any) -> int:
-        """Time limit of a training: three times its estimate, between an hour and a day."""
+        """Time limit of a training in minutes: three times its estimate, between an hour and a day."""
         key = run_key(wildcards)
         where = key._replace(seed=0)
         if where not in self._minutes:
@@ -188,7 +187,7 @@ class Resources:
         return attempt * (self._memory[where] + self._network_memory(key.dataset, key.backbone))
 
     def predict_minutes(self, wildcards: Any, attempt: int) -> int:
-        """Time limit of a prediction: a forward pass of all images, which are read, and logits that are written."""
+        """Time limit of a prediction in minutes: reading all images, a forward pass, and writing the logits."""
         key = run_key(wildcards)
         where = ("predict", key.protocol, key.dataset, key.backbone, *self._study.families(key))
         if where not in self._seconds:
@@ -224,7 +223,7 @@ class Resources:
         return attempt * (PROBE_MB + network + held // MB)
 
     def probe_minutes(self, wildcards: Any, attempt: int) -> int:
-        """Time limit of a probe: a forward and backward pass over the test images."""
+        """Time limit of a probe in minutes: a forward and backward pass over the test images."""
         key = run_key(wildcards)
         seconds = self.images(key.dataset)["test"] * self.pass_seconds(key) * self._slower
         return limit(self._checkpoints(key) * seconds, attempt)
@@ -237,11 +236,11 @@ class Resources:
         return attempt * ((TORCH_MB if tensors else LIGHT_MB) + IMPORT_COPIES * read // MB)
 
     def calibrate_threads(self, wildcards: Any) -> int:
-        """Processes that fit and score."""
+        """Processes that fit and score calibrators."""
         return CALIBRATE_THREADS if self.calibrate_seconds(run_key(wildcards)) > LONG_SECONDS else 1
 
     def calibrate_memory(self, wildcards: Any, attempt: int) -> int:
-        """Memory of the calibration of a run in MB: one part of its rows in each process."""
+        """Memory of the calibration of a run in MB: each process holds one part of its rows."""
         key, threads = run_key(wildcards), self.calibrate_threads(wildcards)
         where = ("calibrate", *self._asked(key))
         if where not in self._memory:
@@ -250,25 +249,25 @@ class Resources:
         return attempt * (self._memory[where] if threads == 1 else LIGHT_MB + threads * process)
 
     def calibrate_minutes(self, wildcards: Any, attempt: int) -> int:
-        """Time limit of the calibration of a run; what an attempt has made is kept for the next."""
+        """Time limit of the calibration of a run in minutes; the next attempt continues a killed one."""
         seconds = self.calibrate_seconds(run_key(wildcards))
         return limit(seconds / self.calibrate_threads(wildcards), attempt)
 
     def calibrate_seconds(self, key: RunKey) -> float:
-        """Seconds of one core for the calibration of a run."""
+        """Core seconds of the calibration of a run."""
         where = ("calibrate", *self._asked(key))
         if where not in self._seconds:
             self._seconds[where] = self._checkpoints(key) * self._calibration(key).seconds()
         return self._seconds[where]
 
     def _asked(self, key: RunKey) -> tuple[Any, ...]:
-        """What the calibration of a run depends on, beside the weights."""
+        """Key of all that determines the resources of a run's calibration."""
         wanted = self._study.evaluations.get(key, Evaluation())
         some = (*wanted.calibrators, *wanted.calibrator_seeds, *wanted.families, *wanted.fit_on)
         return key.protocol, key.dataset, key.backbone, *some
 
     def _calibration(self, key: RunKey) -> Calibration:
-        """The calibration of a run; of one that nobody asked for its logits alone."""
+        """The calibration of a run; without an evaluation, only its logits."""
         wanted = self._study.evaluations.get(key, Evaluation())
         exported: Any = "all"
         width: int = UNKNOWN_BACKBONE["num_features"]
@@ -303,11 +302,11 @@ class Resources:
         return len(self._study.runs[key].checkpoints) if key in self._study.runs else 1
 
     def report_memory(self, rule: str) -> int:
-        """Memory of tables, figures and report, which read the numbers of all runs piece by piece, in MB."""
+        """Memory of tables, figures and report in MB; they read the numbers of all runs piece by piece."""
         return round((FIGURES_MB if rule == "figures" else REPORT_MB) + REPORT_MB_A_RUN * len(self._study.evaluations))
 
     def _network_memory(self, dataset: str, backbone: str, batch: int = 0, copies: int = READY_COPIES) -> int:
-        """Memory for a network, and for the activations of a batch where there is no GPU for them."""
+        """Memory of a network in MB; without a GPU also of the activations of a batch."""
         where = (dataset, backbone, batch, copies)
         if where not in self._memory:
             facts = backbone_facts(backbone)
@@ -320,7 +319,7 @@ class Resources:
         return self._memory[where]
 
     def info(self, dataset: str) -> Mapping[str, Any]:
-        """What is known of a data set or family before it is prepared; nothing of logits made elsewhere."""
+        """Facts of a data set or family that are known before preparation; empty for external logits."""
         try:
             return self._study.datasets.spec(family_unit(dataset)).info
         except ConfigError:
@@ -332,13 +331,13 @@ class Resources:
         return {"train": 0, "val": 0, "test": 0, **(self._sizes(dataset) or unknown)}
 
     def is_counted(self, dataset: str) -> bool:
-        """Whether the number of its images is known."""
+        """Whether the number of images of a data set is known."""
         return bool(self._sizes(dataset))
 
     def _sizes(self, dataset: str) -> Mapping[str, int]:
         try:
             return self.info(dataset).get("sizes") or self._study.sizes(family_unit(dataset)) or {}
-        except ConfigError:  # Study.check_labels reports what is wrong with the labels
+        except ConfigError:  # Study.check_labels reports wrong labels
             return {}
 
     def classes(self, dataset: str) -> int:
@@ -364,17 +363,17 @@ class Resources:
         return max(least, PASS_SECONDS_A_MULTIPLY_ADD * facts["macs"] * pixels)
 
     def _relative_size(self, dataset: str, facts: Mapping[str, Any]) -> float:
-        """Pixels of a data set's images over those that a backbone's facts are about."""
+        """Ratio of the pixels of a data set's images to the image size of a backbone's registered facts."""
         _, height, width = self.shape(dataset)
         return height * width / facts["image_size"] ** 2
 
 
 def backbone_facts(backbone: str) -> Mapping[str, Any]:
-    """What is registered of a backbone; of a library's member, that of a large one."""
+    """Registered facts of a backbone; those of a large one for a network of a library."""
     info = measured(backbone).info
     return UNKNOWN_BACKBONE if info.get("library", False) else {**UNKNOWN_BACKBONE, **info}
 
 
 def limit(seconds: float, attempt: int) -> int:
-    """Minutes that a job may take: an hour and three times its seconds for each attempt, at most a day."""
+    """Time limit in minutes: an hour plus three times the estimate, times the attempt, at most a day."""
     return min(attempt * (MIN_MINUTES + math.ceil(SAFETY * seconds / 60)), MAX_MINUTES)

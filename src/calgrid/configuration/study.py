@@ -1,6 +1,6 @@
 """A study: the configuration, checked and expanded into runs and what is wanted of each.
 
-Grids become runs (:class:`Run`), also the first stages that nobody named, and evaluations (:class:`Evaluation`).
+Grids become runs (:class:`Run`), including first stages that no grid names, and evaluations (:class:`Evaluation`).
 """
 
 import functools
@@ -30,7 +30,7 @@ from calgrid.errors import ConfigError
 from calgrid.specs import EXTERNAL_FILES, Calibrator, External, NamedComponent, Protocol
 from calgrid.storage.layout import EXTERNAL, EXTERNAL_CHECKPOINT, Layout, RunKey, family_unit
 
-#: keys of external logits that say how they are evaluated, not what they are
+#: keys of external logits that define their evaluation, not their content
 EVALUATED = ("calibrators", "calibrator_seeds", "val_rows", "val_seeds")
 
 
@@ -51,7 +51,7 @@ class Run:
 
 @dataclass(frozen=True)
 class ExternalRun:
-    """Logits made elsewhere that count as those of a run."""
+    """Logits made elsewhere, evaluated like those of a run."""
 
     key: RunKey
     external: External
@@ -60,10 +60,10 @@ class ExternalRun:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What a study wants to know of one run.
+    """How a study evaluates one run.
 
-    ``calibrators`` and ``probes`` map names to resolved ones; ``families`` are the shift families to score on;
-    ``fit_on`` says what fits the calibrators: ``val``, ``same_shift``.
+    ``calibrators`` and ``probes`` map names to resolved entries; ``families`` are the shift families to score on;
+    ``fit_on`` lists what the calibrators are fitted on: ``val``, ``same_shift``.
     """
 
     calibrators: Mapping[str, Calibrator] = field(default_factory=dict)
@@ -73,7 +73,7 @@ class Evaluation:
     probes: Mapping[str, NamedComponent] = field(default_factory=dict)
 
     def joined(self, other: "Evaluation") -> "Evaluation":
-        """Add what another block of the grid wants of the same run."""
+        """Union with the evaluation that another grid block asks of the same run."""
         return Evaluation(
             {**self.calibrators, **other.calibrators},
             sorted({*self.calibrator_seeds, *other.calibrator_seeds}),
@@ -86,7 +86,7 @@ class Evaluation:
 class Study:
     """A checked configuration.
 
-    Raises ConfigError: the configuration asks for something that does not exist or does not fit together.
+    Raises ConfigError: the configuration names something that does not exist, or its parts contradict each other.
 
     Parameters
     ----------
@@ -95,11 +95,11 @@ class Study:
 
     Attributes
     ----------
-    runs : every run that must exist, also first stages that the grid does not name; insertion order is stable.
-    trained, external : those of :class:`Run` and those of :class:`ExternalRun`.
-    evaluations : what is wanted of the runs that the study names.
-    layout : where files lie.
-    papers : the papers whose tables are wanted.
+    runs : all runs, including first stages that no grid names; insertion order is stable.
+    trained, external : the runs of type :class:`Run` and of type :class:`ExternalRun`.
+    evaluations : evaluation of each run that a grid or ``external`` names.
+    layout : paths of all files.
+    papers : papers whose tables are written.
     """
 
     def __init__(self, config: Mapping[str, Any], home: Path) -> None:
@@ -155,7 +155,7 @@ class Study:
         checks.check_lines(self.config["lines"], self.evaluations)
         if self.config["tuning"] is not None:
             checks.check_tuning(self.config["tuning"], self.evaluations)
-        # a baseline that was asked for must be there; the default one may be missing (then nothing is tested)
+        # a baseline that the user names must exist; the default one may be missing (then nothing is tested)
         if "baseline" in config.get("statistics", {}):
             checks.check_compared(config["statistics"]["baseline"], self.evaluations, "statistics.baseline")
         for name in self.own_metrics:
@@ -186,7 +186,7 @@ class Study:
         self.evaluations[key] = self.evaluations.get(key, Evaluation()).joined(wanted)
 
     def _add_run(self, key: RunKey, protocol: Protocol, where: str) -> None:
-        """Add a run, and before it the first stage that it starts from."""
+        """Add a run, preceded by its first stage if it has one."""
         if key in self.trained:
             return
         if trains(protocol) and self.datasets.spec(key.dataset).info.get("evaluation_only", False):
@@ -241,27 +241,27 @@ class Study:
         self._evaluate(key, wanted)
 
     def external_path(self, path: str) -> Path:
-        """Path of an external file, which the configuration gives relative to data_root where there is one."""
+        """Path of an external file; relative paths are relative to data_root."""
         return Path(self.config["data_root"] or "", path)
 
     def external_files(self, key: RunKey) -> list[Path]:
-        """Files that the entry of an external run names, in the order of ``EXTERNAL_FILES``."""
+        """Files of an external run, in the order of ``EXTERNAL_FILES``."""
         external: Mapping[str, Any] = self.external[key].external
         return [self.external_path(external[name]) for name in EXTERNAL_FILES if name in external]
 
     def published(self) -> list[Path]:
-        """Files with published numbers: of the current folder, or else of those that calgrid brings."""
+        """Files with published numbers, searched in the current folder first, then in calgrid."""
         return [Path(path) if Path(path).exists() else self.home / path for path in self.config["published"]]
 
-    # what the plan asks ---------------------------------------------------------------------------------------------
+    # queries of the plan --------------------------------------------------------------------------------------------
 
     def label_counts(self, key: RunKey) -> Path | None:
-        """File with how many people chose each class for each test image of a run's data set, or None."""
+        """File with the number of people who chose each class, for each test image of a run's data set; or None."""
         path = self.config["label_counts"].get(self._source(key))
         return None if path is None else self.external_path(path)
 
     def _source(self, key: RunKey) -> str:
-        """Data set that the test rows of a run come from; an external run on few val rows has a name of its own."""
+        """Data set of a run's test rows; external runs with ``val_rows`` have a different name in their key."""
         if key not in self.external:
             return key.dataset
         external = self.external[key].external
@@ -269,16 +269,16 @@ class Study:
 
     @functools.cache  # noqa: B019  (a study lives as long as its process)
     def data_settings(self, unit: str) -> Mapping[str, Any]:
-        """What the prepared arrays of a configured data set depend on; nothing for a registered one."""
+        """Settings that determine the prepared arrays of a configured data set; empty for a registered one."""
         return self.datasets.settings(unit, self.config["data_root"])
 
     def families(self, key: RunKey) -> list[str]:
-        """All shift families that the study wants of a run, in a stable order."""
+        """All shift families that a run is scored on, sorted."""
         return sorted(self.evaluations[key].families) if key in self.evaluations else []
 
     @property
     def own_metrics(self) -> list[str]:
-        """Metrics of plugins that runs are scored with, beside those of calgrid."""
+        """Metrics of plugins that runs are scored with, in addition to those of calgrid."""
         return list(self.config["statistics"].get("metrics", ()))
 
     def data_units(self) -> list[str]:
@@ -287,13 +287,13 @@ class Study:
         return sorted({key.dataset for key in self.trained} | {family_unit(f) for f in families})
 
     def idle_overrides(self) -> list[int]:
-        """Numbers of the overrides that match no run: no fault, as a block of a grid may have been left out."""
+        """Numbers of the overrides that match no run. This is no error: the user may have removed a grid block."""
         return self.methods.idle_overrides({(key.method, self._context(key)) for key in self.trained})
 
     def check_plugins(self) -> None:
-        """Raise ConfigError for a component of a plugin that is used and cannot be imported, or a metric not computed.
+        """Raise ConfigError if a plugin component of the study cannot be imported, or a plugin metric fails.
 
-        It may take seconds, so jobs leave it out, and so does an environment that has Snakemake alone.
+        This may take seconds, so jobs skip it, as do environments without torch or SciPy.
         """
         used = {("dataset", self.datasets.configured.get(unit, {}).get("base", unit)) for unit in self.data_units()}
         for key, run in self.trained.items():
@@ -312,15 +312,15 @@ class Study:
                 check_metric(name, sorted(filter(None, counts)))
 
     def sizes(self, unit: str) -> Mapping[str, int] | None:
-        """Images of each split of one's own pictures, whose labels are read once; None for registered data sets."""
+        """Number of images per split of the user's own images, read once; None for registered data sets."""
         if unit not in self._sizes:
             self._sizes[unit] = self.datasets.sizes(unit, self.config["data_root"])
         return self._sizes[unit]
 
     def check_labels(self) -> None:
-        """Raise ConfigError for pictures of one's own that are too few or have other classes than are asked for.
+        """Raise ConfigError if the user's own images are too few, or their labels do not match the configuration.
 
-        It takes seconds where there are many, so jobs, which plan too, leave it out.
+        This takes seconds for large data sets, so jobs skip it.
         """
         for unit in self.data_units():
             sizes = self.sizes(unit)

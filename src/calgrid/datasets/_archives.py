@@ -125,7 +125,7 @@ def open_archive(place: Path, wanted: Callable[[str], bool] = bool) -> ArchiveRe
 
     Parameters
     ----------
-    wanted : says by its name which file counts; all do if it is not given.
+    wanted : selects files by their name; by default all.
     """
     if place.is_dir():
         names = [name for name, _ in files_below(place) if wanted(name)]
@@ -180,7 +180,7 @@ def _open_zip(archive: Path, wanted: Callable[[str], bool]) -> ArchiveReader:
 def map_arrays(archive: Path, names: Iterable[str]) -> dict[str, NDArray[Any]]:
     """Map ``.npy`` files, by their last names, out of an uncompressed tar archive without copying or unpickling them.
 
-    The folder that it was unpacked to stands for the archive. Raises DataError: the archive is damaged or compressed,
+    An unpacked folder can replace the archive. Raises DataError: the archive is damaged or compressed,
     or a file is missing, twice there or no plain array.
     """
     wanted, found = set(names), {}

@@ -55,12 +55,12 @@ class PublishedFile(TypedDict):
 def download(file: PublishedFile, folder: Path | None) -> Path:
     """Return the path of a published file, after downloading it if it does not exist.
 
-    Raises DataError: what lies there is another file, or it could not be downloaded; says what to do by hand.
+    Raises DataError: the existing file differs, or the download failed; the message says how to get the file by hand.
 
     Parameters
     ----------
     file : with a checksum, and with its size unless that is a prefix.
-    folder : where the file lies or is put: data_root, for weights the cache of torch.hub.
+    folder : folder of the file: data_root, or for weights the cache of torch.hub.
     """
     if folder is None:
         raise DataError(f"Give a data_root, the folder for {published(file)}.")
@@ -84,7 +84,7 @@ def download(file: PublishedFile, folder: Path | None) -> Path:
 def download_pinned(file: PublishedFile, folder: Path | None) -> Path:
     """Return the path of a file without a published checksum; see :func:`download`.
 
-    What lies there, or comes, at the first call is trusted: its SHA-256 is recorded beside it, as ``sha256sum`` writes
+    The file of the first call, existing or downloaded, is trusted: its SHA-256 is recorded as ``sha256sum`` writes
     it, and from then on the file must be that one. Raises DataError: the file is no longer the recorded one, the record
     is damaged, or the file could not be downloaded.
 
@@ -93,7 +93,7 @@ def download_pinned(file: PublishedFile, folder: Path | None) -> Path:
     file : without a checksum.
     """
     if folder is None:
-        return download(file, folder)  # which says what is missing
+        return download(file, folder)  # its error names the missing file
     path, note = folder / file["name"], folder / f"{file['name']}.sha256"
     if not note.is_file():
         download(file, folder)
@@ -127,7 +127,7 @@ def unpacked_or_download(file: PublishedFile, folder: Path | None, unpacked: str
 def find_local(file: PublishedFile, folder: Path | None) -> Path | None:
     """Return the path of a published file that must be downloaded by hand, or None if it does not exist.
 
-    Raises DataError: what lies there is another file.
+    Raises DataError: the existing file differs.
 
     Parameters
     ----------
@@ -147,7 +147,7 @@ def published(file: PublishedFile) -> str:
 
 
 def _checksum(file: PublishedFile) -> str:
-    """Say what the checksum must be."""
+    """Sentence with the expected checksum."""
     if "sha256_prefix" in file:
         return f"sha256 beginning with {file['sha256_prefix']}"
     kind = _kind(file)
@@ -203,7 +203,7 @@ def _complete(file: PublishedFile, part: Path, path: Path) -> None:
 def _fetch(file: PublishedFile, part: Path, path: Path) -> None:
     """Download the rest of ``part``, with retries while attempts make progress."""
     failures, reason, most = 0, "", 0
-    known = {"size": file.get("size", math.inf)}  # without a stated size it is what the first answer says
+    known = {"size": file.get("size", math.inf)}  # without a registered size that of the first response
     while (have := _size(part)) < known["size"]:
         most = max(most, have)
         try:
@@ -222,7 +222,7 @@ def _fetch(file: PublishedFile, part: Path, path: Path) -> None:
         failures = 0 if now > most else failures + 1
         if failures >= ATTEMPTS:
             raise DataError(
-                f"{file['url']} could not be downloaded ({reason}): run again to go on, or put {published(file)} into "
+                f"{file['url']} could not be downloaded ({reason}): run again to resume, or put {published(file)} into "
                 f"{path.parent} by hand."
             )
         if now < known["size"]:

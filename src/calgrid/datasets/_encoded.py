@@ -1,7 +1,7 @@
 """Images that stay encoded on disk and are decoded when they are read.
 
 As arrays, ImageNet-C would take 114 GB, and a network reads each picture once. A large split is therefore one file with
-the bytes of all picture files, one after another, and an array that says where each begins.
+the bytes of all image files, concatenated, and an array of their offsets.
 """
 
 import math

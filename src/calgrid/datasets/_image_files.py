@@ -120,7 +120,7 @@ class ImageFiles(Dataset):
         """Open all sources and assign the training rows by their labels, without reading images.
 
         Returns role -> source, and role -> rows of the training source. Raises DataError: a source cannot be read, a
-        label is out of range, or there are fewer rows than are asked for.
+        label is out of range, or there are too few rows.
         """
         train = self.open(data_root, self.paths["train"], None)
         sources = {"train": train}
@@ -153,7 +153,7 @@ class ImageFiles(Dataset):
             encoded = collected(source.read(rows), self.scratch, math.prod(shape)) if is_large(shape) else None
             if encoded is not None:
                 images = EncodedImages(encoded, shape, Scaling(self.image_size, self.resize), self.threads)
-                return cast(NDArray[np.uint8], images)  # stands for an array
+                return cast(NDArray[np.uint8], images)  # behaves like an array
         return self._decode(role, source, rows)
 
     def _decode(self, role: str, source: Source, rows: Rows) -> NDArray[np.uint8]:

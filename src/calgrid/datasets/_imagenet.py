@@ -31,7 +31,7 @@ SIZE = 224
 RESIZE = 256
 #: one picture in so many fits the calibrators
 FIFTH = 5
-#: what is registered of every data set of the family
+#: facts registered for every data set of the family
 FACTS: dict[str, Any] = {
     "role": "dataset",
     "n_classes": 1000,
@@ -79,7 +79,7 @@ class Pictures:
         return cls(store, names, [found[name] for name in names], labels)
 
     def at(self, rows: NDArray[np.int64], threads: int) -> NDArray[np.uint8]:
-        """Return the pictures at some rows as an array that decodes what is read of it."""
+        """Return the images at some rows as an array that decodes on access."""
         members = [self.members[row] for row in rows]
         source = Encoded(
             lambda row: self.store.read(members[row]),
@@ -88,17 +88,17 @@ class Pictures:
         )
         shape = (len(rows), 3, SIZE, SIZE)
         images = EncodedImages(source, shape, Scaling(SIZE, self.resize, self.interpolation), threads)
-        return cast(NDArray[np.uint8], images)  # stands for an array
+        return cast(NDArray[np.uint8], images)  # behaves like an array
 
 
 def by_class(store: ArchiveReader, inside: str = "") -> dict[str, str]:
-    """Pictures of a store that lie in folders named by WordNet ids: ``wnid/file`` -> name in the store.
+    """Images of a store in folders named by WordNet ids: ``wnid/file`` -> name in the store.
 
     Raises DataError: two have the same id and file.
 
     Parameters
     ----------
-    inside : path of the folder, such as ``fog/5/``, that holds these folders, wherever it lies; any if empty.
+    inside : path of their parent folder, such as ``fog/5/``, anywhere in the store; any if empty.
     """
     found: dict[str, str] = {}
     for name in store.names:

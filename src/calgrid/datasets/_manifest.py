@@ -56,7 +56,7 @@ class Prepared:
         shift family).
     settings : the settings of a shift family, in the order of its rows; else empty.
     manifest : the whole manifest.
-    folder : where the arrays lie.
+    folder : folder of the arrays.
     """
 
     id: str
@@ -71,7 +71,7 @@ class Prepared:
 
     @property
     def normalisation(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
-        """Mean and standard deviation of the channels; DataError where there are none."""
+        """Mean and standard deviation of the channels. Raises DataError: the data set has none."""
         if self.mean is None or self.std is None:
             raise DataError(f"'{self.id}' has no normalisation constants: prepare it for a data set.")
         return self.mean, self.std
@@ -98,7 +98,7 @@ def open_prepared(
     ----------
     folder : folder written by :func:`prepare`.
     verify : also verify all files, see :meth:`Prepared.verify`.
-    fingerprint : what a configured data set must have been prepared for.
+    fingerprint : expected fingerprint of a configured data set.
     threads : that decode pictures; the pixels do not depend on them.
     """
     folder = Path(folder)
@@ -152,7 +152,7 @@ def _open_encoded(folder: Path, facts: Mapping[str, Any], threads: int) -> Any:
     except (OSError, ValueError) as error:
         raise DataError(f"{path} cannot be read ({error}): prepare the data set again.") from error
     if len(content) != offsets[-1] or len(offsets) != facts["shape"][0] + 1:
-        raise DataError(f"{path} has not the size that its manifest says: prepare the data set again.")
+        raise DataError(f"{path} does not have the size in its manifest: prepare the data set again.")
     source = concatenated(content, offsets, path)
     return EncodedImages(source, tuple(facts["shape"]), Scaling(**facts["scaling"]), threads)
 

@@ -49,9 +49,9 @@ def prepare(
     data_root : folder with downloaded source files.
     base_dir : prepared folder of the base data set; required for a shift family, optional for an
         out-of-distribution set (gives it the normalisation constants and checks the image size).
-    configured : what a configuration says of the data set ``dataset_id`` (``calgrid.configuration.plan``): its kind,
+    configured : specification of a configured data set (``calgrid.configuration.plan``): its kind,
         options, facts, the identity of its sources, and a fingerprint.
-    threads : that decode pictures; what is written does not depend on it.
+    threads : number of threads that decode images; the output does not depend on it.
     """
     root = Path(data_root) if data_root is not None else None
     entry, component = _component(dataset_id, configured, root)
@@ -203,7 +203,7 @@ def _check_split(entry: ComponentSpec, name: str, split: ImageSplit) -> None:
 def _check_disjoint(entry: ComponentSpec, splits: Mapping[str, ImageSplit]) -> dict[str, int]:
     """Raise DataError if two splits share a source row, or an image of equal content unless those are to be counted.
 
-    A split that is said to repeat another one (``repeats``) may do so.
+    Splits registered as repetitions (``repeats``) are allowed.
     """
     twins = {}
     repeats = entry.info.get("repeats", {})

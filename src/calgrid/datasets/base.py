@@ -24,7 +24,7 @@ class ImageSplit:
     Attributes
     ----------
     images : uint8 ``(N, 3, H, W)``, red-green-blue, 0 to 255; or what has such a type and shape and slices to arrays.
-    labels : int64 ``(N,)``, classes from 0, or -1 where there is none.
+    labels : int64 ``(N,)``, classes from 0, or -1 without a label.
     rows : int64 ``(N,)``, position of each image in the source it was taken from; None where it has no source
         rows (generated or already prepared images).
     distribution : float32 ``(N, K)``, probability of each class given the image; None where it is not known.
@@ -73,7 +73,7 @@ class Images:
     """Common base of data sets and shift families."""
 
     registered: ClassVar[Mapping[str, Any]]
-    #: folder on whose disk :func:`scratch_array` may lie, set by the preparation; None: in memory
+    #: folder for the files of :func:`scratch_array`, set by the preparation; None: in memory
     scratch: Path | None = None
     #: threads that decode pictures, set by the preparation
     threads = 1

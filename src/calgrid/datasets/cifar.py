@@ -45,7 +45,7 @@ LIMIT = 200_000_000
 
 
 class Cifar(Dataset):
-    """Base of both; a data set says which members of its archive hold what, and their MD5."""
+    """Base of both; a data set lists the members of its archive and their MD5."""
 
     train_members: Mapping[str, str]
     test_member: tuple[str, str]

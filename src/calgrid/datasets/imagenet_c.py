@@ -104,7 +104,7 @@ class ImagenetC(ShiftFamily):
         return ImageSplit(pictures.at(rows, self.threads), pictures.labels[rows], rows)
 
     def _archives(self, data_root: Path | None, wanted: list[tuple[str, int]]) -> list[ArchiveReader]:
-        """The published archives, with the wanted settings only."""
+        """The published archives, restricted to the given settings."""
         paths = [download(file, data_root) for file in self.registered["files"]]
         setting = re.compile(rf"(?:.*/)?(?:{'|'.join(f'{shift}/{severity}' for shift, severity in wanted)})/.*")
         return [open_archive(path, lambda name: setting.match(name) is not None) for path in paths]

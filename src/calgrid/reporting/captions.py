@@ -1,4 +1,4 @@
-"""Sentences that captions share: what was scored, on how many seeds, what spreads and intervals mean."""
+"""Sentences that captions share: scored images, seeds, meaning of spreads and intervals."""
 
 from collections.abc import Sequence
 
@@ -43,31 +43,31 @@ def test_split(data: StudyData) -> str:
 
 
 def spread(data: StudyData, rows: pd.DataFrame) -> str:
-    """Say what stands beside the means."""
+    """Sentence about the spread shown with the means."""
     level = f"{100 * data.level:g} %"
     many = "± is the standard deviation over seeds"
     single = f"brackets are {level} bootstrap intervals over test images (none for MCE)"
     if rows["n_seeds"].min() > 1:
         return f"{many}."
     if rows["n_seeds"].max() == 1:
-        return f"{single[0].upper()}{single[1:]}, which say nothing about other seeds."
-    return f"{many}; where there is one seed, {single}."
+        return f"{single[0].upper()}{single[1:]}, which do not cover other seeds."
+    return f"{many}; with one seed, {single}."
 
 
 def interval(data: StudyData, rows: pd.DataFrame) -> str:
-    """Say what the intervals of a figure are."""
+    """Sentence about the intervals of a figure."""
     level = f"{100 * data.level:g} %"
-    single = f"{level} bootstrap intervals over test images, which say nothing about other seeds"
+    single = f"{level} bootstrap intervals over test images, which do not cover other seeds"
     many = f"{level} t intervals for the mean over seeds"
     if rows["n_seeds"].max() == 1:
         return f"Bars are {single}."
     if rows["n_seeds"].min() > 1:
         return f"Bars are {many}."
-    return f"Bars are {many}; where there is one seed, {single}."
+    return f"Bars are {many}; with one seed, {single}."
 
 
 def sees_validation(data: StudyData, groups: Sequence[Group]) -> str:
-    """Name the methods of groups that see validation data during training; empty where there are none."""
+    """Sentence about methods that see validation data during training; empty if there are none."""
     present = {run["key"]["method"] for group in groups for run in data.runs(group)}
     seeing = [method for method in data.validation_methods if method in present]
     if not seeing:
@@ -93,7 +93,7 @@ def reading(data: StudyData) -> list[str]:
         "of the mean over seeds, on the scale of its logit (of its logarithm where it has no upper bound), which keeps "
         "it within the bounds of the metric: it covers what training again with other seeds would change.",
         f"With one seed, an interval is a {level} bootstrap interval over test images: it covers the choice of test "
-        "images and says nothing about other seeds. Calibration errors are biased upwards, in resamples more: their "
+        "images and does not cover other seeds. Calibration errors are biased upwards, in resamples more: their "
         "interval reaches down to what chance does not explain (0 where it may explain all), and a debiased error has "
         "that of the plain one, for both estimate the same. MCE has none: no interval with valid coverage is known.",
         RANKING,

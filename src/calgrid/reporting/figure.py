@@ -70,7 +70,7 @@ class FigureKind:
     title, category : as shown.
     collect : returns the rows of the figure, none where the study has nothing to show.
     draw : draws them.
-    caption : says what is shown, how many seeds, which split and interval.
+    caption : names content, seeds, split and interval.
     each : what it is drawn for: each tested ``checkpoint``, each ``condition`` (protocol, data set and backbone), each
         ``dataset`` (with its protocol and checkpoint; it is then given the first of their groups), or once for the
         whole ``study`` (it is then given the first group).
@@ -91,7 +91,7 @@ class FigureKind:
         return {"checkpoint": data.groups, "condition": data.conditions, "study": data.groups[:1]}[self.each]
 
     def entry(self, frame: Frame) -> dict[str, Any]:
-        """What the index says of the figure: ``figure`` is its kind, ``place`` what of the study it is about."""
+        """Index entry of the figure: ``figure`` is its kind, ``place`` its data set, backbone and so on."""
         name, label = self._name(frame.study, frame.group)
         seeing = captions.sees_validation(frame.study, self._alike(frame.study, frame.group))
         place = {} if self.each == "study" else frame.group._asdict()
@@ -108,7 +108,7 @@ class FigureKind:
         }
 
     def _name(self, data: StudyData, group: Group) -> tuple[str, str]:
-        """Name of the figure's file without suffix, and what its title says of the place."""
+        """Name of the figure's file without suffix, and its title."""
         if self.each == "study":
             return self.id, ""
         checkpoint, backbone = self.each != "condition", self.each != "dataset"

@@ -55,7 +55,7 @@ def _said(row: pd.Series, *metrics: str) -> str:
 
 
 def _ece(row: pd.Series) -> str:
-    """Debiased ECE, beside it the plain one and its null."""
+    """Debiased ECE, with the plain ECE and its null."""
     debiased, plain, null = _eces(row)
     return f"debiased ECE {debiased} (plain {plain}, null {null})"
 
@@ -260,5 +260,5 @@ def _ood(data: StudyData, group: Group) -> str:
         best = part.loc[part["auroc_mean"].idxmax()]
         auroc, fpr95 = (format_with_unit(metric, best[f"{metric}_mean"]) for metric in ("auroc", "fpr95"))
         numbers = f"AUROC {auroc}, FPR95 {fpr95}"
-        parts.append(f"{_code(name)} is told apart best by {_code(best['method'])} ({numbers})")
+        parts.append(f"{_code(name)} is detected best by {_code(best['method'])} ({numbers})")
     return f"Out of distribution, uncalibrated: {'; '.join(parts)}." if parts else ""

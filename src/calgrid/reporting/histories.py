@@ -10,7 +10,7 @@ from calgrid.storage.schema import CONDITION, HISTORIES, RUN_KEY, SAMPLES
 
 
 def histories(data: StudyData, group: Group, column: str = "epoch") -> pd.DataFrame:
-    """Histories of the runs of a group that measured something, one row an epoch; epochs count from 1.
+    """Histories of the runs of a group, one row per epoch; epochs count from 1.
 
     Parameters
     ----------
@@ -24,7 +24,7 @@ def histories(data: StudyData, group: Group, column: str = "epoch") -> pd.DataFr
 
 
 def last_epochs(history: pd.DataFrame) -> pd.DataFrame:
-    """Last epoch of each seed of a method, one row a seed."""
+    """Last epoch of each seed of a method, one row per seed."""
     return history.loc[history.groupby("seed")["epoch"].idxmax()]
 
 
@@ -33,7 +33,7 @@ def last_samples(data: StudyData, group: Group, indicator: str | None = None) ->
 
     Parameters
     ----------
-    indicator : of the runs that are wanted; None wants all.
+    indicator : indicator of the selected runs; None selects all.
     """
     rows = _of_condition(data, SAMPLES, group)
     wanted = [

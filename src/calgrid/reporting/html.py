@@ -1,4 +1,4 @@
-"""The report: one HTML file that needs nothing else, made of the tables, the figures and the findings."""
+"""The report: one self-contained HTML file with tables, figures and findings."""
 
 import base64
 import re
@@ -35,7 +35,7 @@ def write_report(study: Path, manifest: Mapping[str, Any], out: Path) -> None:
     Parameters
     ----------
     study : folder with the aggregates, and with ``tables/`` and ``figures/`` as their stages wrote them.
-    manifest : what was run (``calgrid.configuration.plan.Plan.manifest``).
+    manifest : manifest of the study (``calgrid.configuration.plan.Plan.manifest``).
     out : the HTML file.
     """
     data = StudyData(study, manifest)
@@ -72,7 +72,7 @@ def _environment() -> jinja2.Environment:
 
 
 def _code(sentence: str) -> Markup:
-    """Set what stands in backticks as code."""
+    """Format text in backticks as code."""
     return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(sentence))))
 
 

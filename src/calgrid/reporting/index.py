@@ -1,4 +1,4 @@
-"""``index.json`` beside tables and figures: title, caption and category of each, all that the report reads."""
+"""``index.json`` of tables and figures: title, caption and category of each, which the report reads."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -8,7 +8,7 @@ from calgrid.storage.atomic import read_json, write_json
 
 #: shown above all sections
 SUMMARY = "Summary"
-#: section of what a single seed or a single picture shows
+#: section for content about a single seed or a single image
 APPENDIX = "Appendix"
 #: section with the lists of printed figures
 PAPER_FIGURES = "Figures of papers"

@@ -58,5 +58,5 @@ def retrained(data: StudyData, group: Group) -> Iterator[Retrained]:
 
 
 def confidence_bins(data: StudyData, group: Group, n_bins: int) -> pd.DataFrame:
-    """Sums over the clean test split in bins of the uncalibrated confidence, one row a method, seed and bin."""
+    """Sums over the clean test split in bins of the uncalibrated confidence, one row per method, seed and bin."""
     return data.rows(BINS, group, n_bins=n_bins)

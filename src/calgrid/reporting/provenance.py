@@ -59,7 +59,7 @@ def _origin(record: Mapping[str, Any]) -> str:
 
 
 def _sources(data: StudyData) -> list[tuple[str, str, str]]:
-    """Kind, name and source of all data sets, backbones, methods and calibrators that the registry knows."""
+    """Kind, name and source of all registered data sets, backbones, methods and calibrators of the study."""
     keys = [run["key"] for run in data.manifest["runs"]]
     configuration = data.manifest["configuration"]
     probes = {each["name"] for run in data.manifest["runs"] for each in run.get("probes", ())}
@@ -85,7 +85,7 @@ def _look_up(
 
 
 def _registered(kind: str, name: str) -> list[registry.ComponentSpec]:
-    """What the registry knows of a name, also of a member of a library: one component or none."""
+    """The registered component of a name, or of the library that it belongs to; one or none."""
     try:
         return [registry.spec(kind, name)]
     except ConfigError:

@@ -1,4 +1,4 @@
-"""The results of a study in Python: its numbers, tables, tests, logits and curves, without Snakemake or PyTorch."""
+"""The results of a study in Python: numbers, tables, tests, logits and curves, without Snakemake or PyTorch."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -25,11 +25,11 @@ def load_study(path: str | Path) -> "Results":
 
     Parameters
     ----------
-    path : folder ``results/<study>``; other files than ``manifest.json`` are read when they are asked for.
+    path : folder ``results/<study>``; all files except ``manifest.json`` are read on first use.
 
     Raises
     ------
-    DataError : there is no manifest, or it is damaged.
+    DataError : the manifest is missing or damaged.
     """
     return Results(Path(path))
 
@@ -37,12 +37,12 @@ def load_study(path: str | Path) -> "Results":
 class Results:
     """Results of a study; see :func:`load_study`.
 
-    Where the study compares several protocols, data sets, backbones or checkpoints, methods that speak of one take them
-    as keywords: ``dataset="cifar10"``. What is the same everywhere need not be said.
+    If the study has several protocols, data sets, backbones or checkpoints, select one by keywords such as
+    ``dataset="cifar10"``. Keywords with a single value in the study can be omitted.
 
     Raises
     ------
-    DataError : a file is missing or damaged, at its first use. ConfigError : the study has no such thing, or several.
+    DataError : a file is missing or damaged (on first use). ConfigError : the selection is empty or ambiguous.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -51,18 +51,18 @@ class Results:
 
     @property
     def runs(self) -> pd.DataFrame:
-        """One row a run: protocol, dataset, backbone, method, seed, folder."""
+        """One row per run: protocol, dataset, backbone, method, seed, folder."""
         below, keys = self.folder.parent / "runs", [run["key"] for run in self.data.manifest["runs"]]
         return pd.DataFrame([{**key, "folder": str(below / RunKey(**key).path)} for key in keys])
 
     @property
     def metrics(self) -> pd.DataFrame:
-        """Every number of every run, one row each: the columns of ``metrics.parquet``; shares are fractions."""
+        """Every number of every run, one row each, with the columns of ``metrics.parquet``; rates are fractions."""
         return self.data.metrics
 
     @property
     def summary(self) -> pd.DataFrame:
-        """Mean, deviation, interval, rank and tests over seeds: the columns of ``summary.parquet``."""
+        """Mean, deviation, interval, rank and tests over seeds, with the columns of ``summary.parquet``."""
         return self.data.summary
 
     def tables(self) -> list[str]:
@@ -70,27 +70,29 @@ class Results:
         return [table.id for build in TABLES if (table := build(self.data)) is not None]
 
     def table(self, name: str = "methods") -> pd.DataFrame:
-        """A table of the report with all digits; shares are fractions."""
+        """A table of the report with all digits; rates are fractions."""
         return self._table(name).frame
 
     def to_latex(self, name: str = "methods") -> str:
-        """A table of the report in LaTeX, one tabular a group of comparable runs, for the package booktabs."""
+        """A table of the report in LaTeX (booktabs), one tabular per group of comparable runs."""
         return self._table(name).latex
 
     def compare(
-        self, method: str, against: str, calibrator: str = "none", metrics: Sequence[str] = (), **where: str
+        self, method: str, against: str = "", calibrator: str = "none", metrics: Sequence[str] = (), **where: str
     ) -> pd.DataFrame:
-        """Paired tests of two methods over the seeds that both have, on the clean test split.
+        """Paired tests of two methods over their common seeds, on the clean test split.
 
         Parameters
         ----------
-        metrics : of which there are rows; all by default.
-        **where : protocol, dataset, backbone or checkpoint that is wanted.
+        against : the other method; by default the study's baseline.
+        metrics : metrics to test; all by default.
+        **where : protocol, dataset, backbone or checkpoint.
 
         Returns
         -------
-        Columns as in :func:`calgrid.statistics.compare`; p_holm is over the metrics' own question alone.
+        Columns as in :func:`calgrid.statistics.compare`; ``p_holm`` corrects for the groups of this comparison only.
         """
+        against = against or self.data.baseline
         chosen = self.data.rows(METRICS, split="test")
         for name in (method, against):
             if name not in self.data.methods:
@@ -123,7 +125,7 @@ class Results:
         return bin_frame(BinSums(*sums.T))
 
     def history(self, **where: str) -> pd.DataFrame:
-        """Course of all trainings of a data set and backbone, one row an epoch, counted from 1."""
+        """Histories of all trainings of a data set and backbone, one row per epoch, counted from 1."""
         return histories(self.data, self._group(where))
 
     def run(self, method: str, seed: int | None = None, **where: str) -> Run:
@@ -138,7 +140,7 @@ class Results:
             found = found[found[name] == value]
         if len(found) > 1:
             differ = [name for name in RUN_KEY if found[name].nunique() > 1]
-            raise ConfigError(f"{len(found)} runs of '{method}' differ in {', '.join(differ)}: say which you want.")
+            raise ConfigError(f"{len(found)} runs of '{method}' differ in {', '.join(differ)}: select one by keywords.")
         return Run(Path(found["folder"].iloc[0]))
 
     def logits(self, method: str, seed: int | None = None, name: str = "test", **where: str) -> Logits:
@@ -153,7 +155,7 @@ class Results:
         raise unknown_id("table", name, self.tables())
 
     def _group(self, where: dict[str, str]) -> Group:
-        """The one group of comparable runs that is wanted."""
+        """The selected group of comparable runs."""
         wanted = _checked(where)
         found = [group for group in self.data.groups if all(getattr(group, k) == v for k, v in wanted.items())]
         if len(found) == 1:
@@ -162,7 +164,9 @@ class Results:
             known = "; ".join(" ".join(group) for group in self.data.groups)
             raise DataError(f"The study has no runs with {wanted}; it has: {known}.")
         differ = [name for name in GROUP if len({getattr(group, name) for group in found}) > 1]
-        raise ConfigError(f"The study has {len(found)} groups that differ in {', '.join(differ)}: say which you want.")
+        raise ConfigError(
+            f"The study has {len(found)} groups that differ in {', '.join(differ)}: select one by keywords."
+        )
 
 
 def _checked(where: dict[str, str]) -> dict[str, str]:

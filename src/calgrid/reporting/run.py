@@ -32,14 +32,14 @@ SHOWN_EPOCHS = 12
 SAID = ("accuracy", "nll", "ece_debiased", "ece", "ece_null")
 #: characters of a bar of accuracy 1
 BAR = 50
-#: what of the specification of a run says how it was made
+#: keys of a run's specification that are shown
 MADE_BY = ("procedure", "loss", "checkpoint", "protocol", "external")
 
 
 def reliability(probabilities: ArrayLike, labels: ArrayLike, n_bins: int = 15) -> pd.DataFrame:
     """Return a reliability diagram as a frame.
 
-    Returns one row a bin: low, high (bounds of the confidence; the upper belongs to the bin), count (samples),
+    Returns one row per bin: low, high (bounds of the confidence; the upper belongs to the bin), count (samples),
     confidence and accuracy (means over these; NaN in an empty bin). Raises DataError, ConfigError as in
     :func:`calgrid.metrics.ece`.
 
@@ -74,7 +74,7 @@ class Run:
 
     @property
     def record(self) -> Mapping[str, Any]:
-        """What the record of its training, or else of its logits, says."""
+        """Record of the training, or of the logits for external runs."""
         name = TRAIN if (self.folder / TRAIN).is_file() else PREDICT
         return Record.read(self.folder, name).content
 
@@ -154,7 +154,7 @@ def _diagram(data: Logits, probs: NDArray[np.float64], sums: BinSums, checkpoint
 
 @mpl.rc_context(style.RC)
 def draw(run: Run, checkpoint: str | None = None, n_bins: int = 15) -> Figure:
-    """Draw the course of training, where there is one, and the reliability diagram of the test split."""
+    """Draw the training history, if there is one, and the reliability diagram of the test split."""
     history = run.history
     data, _, sums = _test(run, checkpoint, n_bins)
     figure = style.new_figure(style.WIDTH if history is not None else style.WIDTH / 2, 4.2)

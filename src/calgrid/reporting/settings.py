@@ -13,7 +13,7 @@ Kind = Literal["method", "calibrator"]
 
 
 def settings(data: StudyData, kind: Kind, metrics: Collection[str]) -> pd.DataFrame:
-    """Tidy means of metrics on the clean test split with the columns ``setting`` and ``name`` (what is compared).
+    """Tidy means of metrics on the clean test split with the columns ``setting`` and ``name`` (of the competitor).
 
     A setting of methods is a protocol, data set and backbone, without calibration; one of calibrators has a method too.
     Of two checkpoints the first counts.
@@ -38,7 +38,7 @@ def val_rows(data: StudyData, group: Group) -> tuple[str, float]:
 
 
 def on_most_rows(data: StudyData, group: Group) -> bool:
-    """Is no other group the same but for more validation rows?"""
+    """Whether no other group differs only by more validation rows."""
     dataset, rows = val_rows(data, group)
     alike = [other for other in data.groups if other._replace(dataset="") == group._replace(dataset="")]
     return all(more <= rows for name, more in (val_rows(data, other) for other in alike) if name == dataset)

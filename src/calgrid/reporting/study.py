@@ -1,4 +1,4 @@
-"""A study as the report sees it: its tidy tables, its groups of comparable runs, and selections of both."""
+"""Data of a study for tables, figures and report: its files, groups of comparable runs, and selections."""
 
 import functools
 import re
@@ -15,20 +15,20 @@ from calgrid.storage.schema import CONDITION, COSTS, METRICS, RUN_KEY, RUNS, SHI
 from calgrid.storage.tables import read_frame, read_rows
 
 UNCALIBRATED = "none"
-#: the calibrator that is shown beside the uncalibrated networks where there is room for one only
+#: the calibrator shown next to the uncalibrated networks where only one fits
 PREFERRED = "ts"
-#: stands behind the name of a method that sees validation data during training
+#: suffix of methods that see validation data during training
 SEES_VALIDATION = "†"
 GROUP = [*CONDITION, "checkpoint"]
-#: accuracy that a method may lose and still be ranked with those that keep it: one percentage point
+#: accuracy loss with which a method is still ranked: one percentage point
 KEPT_ACCURACY = 0.01
-#: the metrics that stand beside an ECE wherever one is shown
+#: metrics shown together with every ECE
 BESIDE_ECE = ("accuracy", "nll", "brier", "ece_debiased", "ece", "ece_null")
 STATISTICS = ("mean", "std", "ci_low", "ci_high")
 
 
 class Group(NamedTuple):
-    """Runs that are compared with each other: everything but method and seed is the same."""
+    """Runs that are compared with each other: they differ only in method and seed."""
 
     protocol: str
     dataset: str
@@ -37,14 +37,14 @@ class Group(NamedTuple):
 
 
 class StudyData:
-    """The files of a study, read when they are first needed.
+    """The files of a study, read on first use.
 
-    Raises DataError: a file is missing or damaged, at its first use.
+    Raises DataError (on first use): a file is missing or damaged.
 
     Parameters
     ----------
-    folder : holds the files that ``aggregate`` wrote (``storage.schema.STUDY_FILES``).
-    manifest : what was run (``calgrid.configuration.plan.Plan.manifest``).
+    folder : folder with the files of ``aggregate`` (``storage.schema.STUDY_FILES``).
+    manifest : manifest of the study (``calgrid.configuration.plan.Plan.manifest``).
     """
 
     def __init__(self, folder: Path, manifest: Mapping[str, Any]) -> None:
@@ -69,8 +69,8 @@ class StudyData:
 
         Parameters
         ----------
-        group : whose rows are wanted, where the file has its columns.
-        **where : values of columns, one or several; calibrators as they are called in the file.
+        group : select the rows of this group.
+        **where : column=value, or several values; calibrators have their names in the file.
         """
         return _named_calibrators(read_rows(self._verified(name), f"file {name}", _wanted(group, where)))
 
@@ -82,24 +82,24 @@ class StudyData:
         return _named_calibrators(read_rows(path, f"file {name}", wanted, columns, distinct=True))
 
     def _verified(self, name: str) -> Path:
-        """Path of a file, the content of which is compared with its record at the first use."""
+        """Path of a file, verified against its record on first use."""
         if name not in self._paths:
             self._paths[name] = verified(self.folder, AGGREGATE, name, f"file {name}")
         return self._paths[name]
 
     @functools.cached_property
     def metrics(self) -> pd.DataFrame:
-        """All metrics, one row a number: for studies that fit into memory."""
+        """All metrics, one row per number, for studies that fit into memory."""
         return _named_calibrators(self.table(METRICS))
 
     @functools.cached_property
     def summary(self) -> pd.DataFrame:
-        """Mean, spread, interval, rank, tests and published value of each metric: likewise."""
+        """Mean, spread, interval, rank, tests and published value of each metric, for studies that fit into memory."""
         return _named_calibrators(self.table(SUMMARY))
 
     @functools.cached_property
     def _unshifted(self) -> pd.DataFrame:
-        """Summary of all splits but shifts, which have most of the rows."""
+        """Summary of all splits except shifts, which have most of the rows."""
         return self.rows(SUMMARY, split=("val", "test", "ood"))
 
     @functools.cached_property
@@ -109,13 +109,13 @@ class StudyData:
 
     @functools.cached_property
     def fit_warnings(self) -> list[Mapping[str, Any]]:
-        """What fits of calibrators warned of: counts for each calibrator of a group, and the first warning."""
-        recorded = (self.folder / AGGREGATE).exists()  # else they were copied without it
+        """Warnings of calibrator fits: counts for each calibrator of a group, and the first warning."""
+        recorded = (self.folder / AGGREGATE).exists()  # missing if only the study files were copied
         return Record.read(self.folder, AGGREGATE).content.get("warnings", []) if recorded else []
 
     @functools.cached_property
     def facts(self) -> Mapping[tuple[Any, ...], Mapping[str, Any]]:
-        """What the record of its training says of each run, by the values of ``RUN_KEY``; nothing of external runs."""
+        """Facts from the training record of each run, by the values of ``RUN_KEY``; external runs have none."""
         runs = read_record(self._verified(RUNS), f"file {RUNS}")["runs"]
         return {tuple(run[name] for name in RUN_KEY): run for run in runs}
 
@@ -129,14 +129,14 @@ class StudyData:
         unknown = [group for group in groups if group[:3] not in order]
         if unknown:
             raise DataError(
-                f"The summary of {self.folder} holds {'/'.join(unknown[0])}, which is not in its manifest: aggregate "
+                f"The summary of {self.folder} has {'/'.join(unknown[0])}, which is not in its manifest: aggregate "
                 "again."
             )
         return sorted(groups, key=lambda group: (order[group[:3]], group.checkpoint))
 
     @functools.cached_property
     def methods(self) -> list[str]:
-        """Methods in the order of the manifest: colours go by it in all figures."""
+        """Methods in the order of the manifest, which determines their colours in all figures."""
         return list(dict.fromkeys(run["key"]["method"] for run in self.manifest["runs"]))
 
     @functools.cached_property
@@ -152,12 +152,12 @@ class StudyData:
         return [method for method in self.methods if method in seeing]
 
     def marked(self, method: str) -> str:
-        """Name of a method with a dagger if it sees validation data during training."""
+        """Name of a method, with a dagger if it sees validation data during training."""
         return method + SEES_VALIDATION if method in self.validation_methods else method
 
     @property
     def conditions(self) -> list[Group]:
-        """The first group of each protocol, data set and backbone: for what does not depend on the checkpoint."""
+        """The first group of each protocol, data set and backbone, for content independent of the checkpoint."""
         return list({group[:3]: group for group in reversed(self.groups)}.values())[::-1]
 
     def runs(self, group: Group) -> list[Mapping[str, Any]]:
@@ -165,19 +165,19 @@ class StudyData:
         return [run for run in self.manifest["runs"] if tuple(run["key"][name] for name in CONDITION) == group[:3]]
 
     def warning(self, group: Group) -> str:
-        """What must be said with the results of a group because of its data set; empty for most."""
+        """Warning that accompanies the results of a group because of its data set; empty for most."""
         return next((said for run in self.runs(group) if (said := run.get("warning", ""))), "")
 
     def reference(self, group: Group) -> str:
-        """The method of a group that stands for all where there is room for one: the baseline, or else the first."""
+        """The representative method of a group: the baseline, or the first method without a baseline."""
         present = [run["key"]["method"] for run in self.runs(group)]
         return self.baseline if self.baseline in present else present[0]
 
     def label(self, group: Group, checkpoint: bool = True, backbone: bool = True) -> str:
-        """Name of a group in headings: data set and backbone, and what else is needed to tell groups apart.
+        """Name of a group in headings: data set, backbone, and whatever else distinguishes groups.
 
-        ``checkpoint=False`` names it for what does not depend on the checkpoint, ``backbone=False`` for what is about
-        all backbones of a data set; the same in :meth:`slug`.
+        Use ``checkpoint=False`` for content independent of the checkpoint, ``backbone=False`` for content about all
+        backbones of a data set; the same holds for :meth:`slug`.
         """
         parts = [group.dataset, *([group.backbone] if backbone else [])]
         if len({other.protocol for other in self.groups}) > 1:
@@ -187,7 +187,7 @@ class StudyData:
         return ", ".join(parts)
 
     def slug(self, group: Group, checkpoint: bool = True, backbone: bool = True) -> str:
-        """Name of a group in file names, ``dataset_backbone`` where that is unique."""
+        """Name of a group in file names, ``dataset_backbone`` if that is unique."""
         last = 3 if backbone else 2
         parts = [*group[1:last]]
         alike = [other for other in self.groups if other[1:last] == group[1:last]]
@@ -198,25 +198,25 @@ class StudyData:
         return re.sub(r"[^A-Za-z0-9.+-]+", "_", "_".join(parts))
 
     def test(self, group: Group, calibrators: Iterable[str] | None = None) -> pd.DataFrame:
-        """Wide summary of the clean test split: one row a method and calibrator, ranked, columns as in :func:`wide`."""
+        """Wide summary of the clean test split: one row per method and calibrator, ranked; see :func:`wide`."""
         return self._ranked(self.tidy(group, "test", calibrators))
 
     def ood(self, group: Group) -> pd.DataFrame:
-        """Wide summary of the out-of-distribution sets: one row a set, method and calibrator."""
+        """Wide summary of the out-of-distribution sets: one row per set, method and calibrator."""
         rows = self.tidy(group, "ood")
         return self.in_order(wide(rows, ["shift", "method", "calibrator", "fit_on"]), self.order(group))
 
     def shift_means(self, group: Group) -> pd.DataFrame:
-        """Wide summary under shift: each corruption scored by itself, then averaged, never pooled.
+        """Wide summary under shift: each corruption is scored separately, then averaged, never pooled.
 
         Rows are method x calibrator x ``severity`` x ``domain``: means over the ``n_shifts`` corruptions of a
-        severity; severity -1 is the mean over severities, severity 0 the shifts that have none, named in ``domain``.
+        severity. Severity -1 is the mean over severities; severity 0 means a shift without severities, its ``domain``.
         """
         table = wide(self.shift_tidy(group), ["severity", "domain", "method", "calibrator", "fit_on", "n_shifts"])
         return self.in_order(table, self.order(group))
 
     def shift_tidy(self, group: Group) -> pd.DataFrame:
-        """Tidy summary under shift, one row a number: the means of :meth:`shift_means` with all their statistics."""
+        """Tidy summary under shift, one row per number: the means of :meth:`shift_means` with all their statistics."""
         return self.select(self._shift_summary, group)
 
     @functools.cached_property
@@ -228,7 +228,7 @@ class StudyData:
         )
 
     def order(self, group: Group) -> list[str]:
-        """Methods of a group, best first by :func:`rank_rows` of the uncalibrated networks; unranked ones last."""
+        """Methods of a group, the best first by :func:`rank_rows` of the uncalibrated networks, unranked ones last."""
         rows = self.tidy(group, "test", [UNCALIBRATED])
         ranked = list(rank_rows(wide(rows, ["method"]))["method"]) if len(rows) else []
         present = {run["key"]["method"] for run in self.runs(group)}
@@ -260,13 +260,13 @@ class StudyData:
         return self.distinct(METRICS, [*GROUP, "n_samples"], split="test").groupby(GROUP)["n_samples"].max()
 
     def tidy(self, group: Group, split: str, calibrators: Iterable[str] | None = None) -> pd.DataFrame:
-        """Rows of the summary of one group and split, of all calibrators or of those named."""
+        """Rows of the summary of one group and split, for all calibrators or the given ones."""
         rows = self.select(self._unshifted, group)
         rows = rows[rows["split"] == split]
         return rows if calibrators is None else rows[rows["calibrator"].isin(list(calibrators))]
 
     def few_calibrators(self) -> list[str]:
-        """No calibration, and temperature scaling or else the first calibrator of the study."""
+        """No calibration, and temperature scaling or, without it, the first calibrator of the study."""
         others = [name for name in self.calibrators if name != UNCALIBRATED]
         return [UNCALIBRATED, *([PREFERRED] if PREFERRED in others else others[:1])]
 
@@ -282,13 +282,13 @@ def _order(values: Iterable[Hashable]) -> dict[Hashable, int]:
 
 
 def _wanted(group: Group | None, where: Mapping[str, Any]) -> dict[str, Collection[Any]]:
-    """Column -> values that are wanted."""
+    """Column -> selected values."""
     of_group = {} if group is None else group._asdict()
     return {name: (value,) if isinstance(value, str | int) else value for name, value in {**of_group, **where}.items()}
 
 
 def _named_calibrators(table: pd.DataFrame) -> pd.DataFrame:
-    """Name calibrators that were not fitted on val by what they were fitted on too, where a table has them."""
+    """Append the data that a calibrator was fitted on to its name, unless that is val."""
     if "fit_on" not in table:
         return table
     elsewhere = table["fit_on"] != "val"
@@ -297,7 +297,7 @@ def _named_calibrators(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def wide(rows: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
-    """One row a combination of ``keys``, with columns ``n_seeds`` and ``{metric}_{mean|std|ci_low|ci_high}``."""
+    """One row per combination of ``keys``, with columns ``n_seeds`` and ``{metric}_{mean|std|ci_low|ci_high}``."""
     table = rows.pivot(index=keys, columns="metric", values=list(STATISTICS))
     table.columns = [f"{metric}_{statistic}" for statistic, metric in table.columns]
     seeds = rows.groupby(keys)["n_seeds"].max()
@@ -305,7 +305,7 @@ def wide(rows: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
 
 
 def keeps_accuracy(rows: pd.DataFrame) -> pd.Series:
-    """Whether each wide row is within a point of the best accuracy; all are where there is no accuracy."""
+    """Whether each wide row is within a point of the best accuracy; True without accuracies."""
     if "accuracy_mean" not in rows:
         return pd.Series(True, index=rows.index)
     accuracy = rows["accuracy_mean"]
@@ -313,7 +313,7 @@ def keeps_accuracy(rows: pd.DataFrame) -> pd.Series:
 
 
 def rank_rows(table: pd.DataFrame) -> pd.DataFrame:
-    """Sort wide rows by NLL, then Brier, those first whose accuracy is within a point of the best.
+    """Sort wide rows by NLL, then Brier; rows whose accuracy is within a point of the best come first.
 
     Adds ``keeps_accuracy`` and ``place`` (1 = first; NaN for rows that lose too much accuracy to be ranked).
     """

@@ -19,7 +19,7 @@ Key = tuple[int, str, str]
 class Sweep(NamedTuple):
     """Members that agree in everything but one option.
 
-    ``option`` is what they differ in, with its component: ``mixup alpha``; ``label`` is unlike that of any other sweep
+    ``option`` is the varied option with its component: ``mixup alpha``; ``label`` differs from that of any other sweep
     of the same option; ``members`` maps values, ascending, to names.
     """
 
@@ -29,7 +29,7 @@ class Sweep(NamedTuple):
 
 
 def method_sweeps(data: StudyData, group: Group) -> list[Sweep]:
-    """Sweeps of the trained methods of a group; the configuration's variants tell what they are."""
+    """Sweeps of the trained methods of a group, from the variants in the configuration."""
     configuration = data.manifest["configuration"]
     variants = configuration.get("methods", {})
     if not variants:

@@ -20,7 +20,7 @@ SHOWN_ROWS = 1000
 
 @dataclass(frozen=True)
 class Cell:
-    """A cell: its text, the spread beside it, whether it is the best of its column, what it is sorted by.
+    """A cell: text, spread, whether it is the best of its column, and sort key.
 
     ``link`` is where the text leads to in the report; empty for most.
     """
@@ -60,7 +60,7 @@ class Table:
 
     Attributes
     ----------
-    id : name of its files. title, caption, category : as shown; the caption says what, how many seeds, which split.
+    id : name of its files. title, caption, category : as shown; the caption names content, seeds and split.
     frame : all its numbers, fractions in full precision.
     sections : the same numbers, formatted.
     """
@@ -101,7 +101,7 @@ class Table:
 
     @property
     def entry(self) -> dict[str, Any]:
-        """What the index says of the table; its cells too, so that the report formats nothing again.
+        """Index entry of the table, including its formatted cells for the report.
 
         Of a table of more than ``SHOWN_ROWS`` rows the report shows the first sections, and names the others.
         """
@@ -126,7 +126,7 @@ NAMING = ("Method", "Against")
 def marked(table: Table, data: StudyData) -> Table:
     """Mark the methods that see validation data during training: a dagger and what it means, a column in the CSV.
 
-    What must be said of a data set of the study stands in the caption, too.
+    Warnings about data sets of the study are added to the caption.
     """
     table = dataclasses.replace(table, caption=" ".join([table.caption, *captions.warnings(data)]))
     seeing = set(data.validation_methods)
@@ -182,7 +182,7 @@ CALIBRATED: Columns = {
 
 
 def metric_cell(row: pd.Series, metric: str, bold: bool = False) -> Cell:
-    """Mean of a metric; beside it the deviation over seeds, or the bootstrap interval where there is one seed."""
+    """Mean of a metric with the deviation over seeds, or with one seed the bootstrap interval."""
     mean, std, low, high = (row[f"{metric}_{statistic}"] for statistic in STATISTICS)
     spread = text.spread(metric, row["n_seeds"], std, low, high)
     return Cell(text.format_metric(metric, mean), spread, bold, None if math.isnan(mean) else float(mean))

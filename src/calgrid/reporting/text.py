@@ -1,6 +1,6 @@
 """How numbers and names are written: percent with two decimals in tables, fractions stay in files.
 
-Words of users, such as the questions of a study, stand in tables as words: :func:`csv`, :func:`markdown` and
+Text of users, such as the questions of a study, is escaped: :func:`csv`, :func:`markdown` and
 :func:`latex` leave nothing in them that a spreadsheet computes or that changes the table.
 """
 
@@ -14,7 +14,7 @@ import pandas as pd
 from calgrid.plugin_metrics import find_metric
 
 NOTHING = "–"
-#: what a cell begins with that spreadsheets take for a formula, also as full-width characters
+#: first characters of a cell that spreadsheets interpret as a formula, including full-width ones
 FORMULA = tuple("=+-@＝＋－＠")
 #: what Markdown may take for a mark, a cell's border, a tag, a link or a named character
 MARKDOWN = re.compile(r"[\\`*|]|<(?=[A-Za-z/!?])|\](?=[(\[])|&(?=#?\w+;)")
@@ -73,7 +73,7 @@ def name(metric: str) -> str:
 
 
 def is_percent(metric: str) -> bool:
-    """Is the metric a share, shown in percent?"""
+    """Whether a metric is a fraction, shown in percent."""
     return find_metric(metric).unit == "fraction"
 
 
@@ -109,7 +109,7 @@ def format_with_unit(metric: str, value: float) -> str:
 
 
 def spread(metric: str, n_seeds: int, std: float, low: float, high: float) -> str:
-    """Write the deviation over seeds, or the bootstrap interval where there is one seed."""
+    """Format the deviation over seeds, or with one seed the bootstrap interval."""
     if n_seeds > 1 and not math.isnan(std):
         return f"± {format_metric(metric, std)}"
     return "" if math.isnan(low) else f"[{format_metric(metric, low)}, {format_metric(metric, high)}]"
@@ -168,12 +168,12 @@ def one_line(words: str) -> str:
 
 
 def markdown(words: str) -> str:
-    """Write words in Markdown so that they are shown as they are, in one line."""
+    """Escape text for one line of Markdown."""
     return MARKDOWN.sub(r"\\\g<0>", one_line(words))
 
 
 def latex(words: str) -> str:
-    """Write words in LaTeX so that they are shown as they are, in one line."""
+    """Escape text for one line of LaTeX."""
     return one_line(words).translate(LATEX)
 
 

@@ -1,9 +1,9 @@
-"""Stage ``aggregate``: all that tables, figures and the report need of the runs of a study, in one folder.
+"""Stage ``aggregate``: collects everything that tables, figures and the report need from the runs of a study.
 
-The files and their columns are listed in ``storage.schema``. Metrics pass through in pieces, so that memory does not
-grow with the number of runs: they are written as they are read, and dealt into slices on disk by what is ranked and
-tested together, which are summarised one by one. Several processes may read and summarise; the bytes do not depend on
-how many.
+The files and their columns are listed in ``storage.schema``. Metrics are processed in batches, so that memory does not
+grow with the number of runs: they are written as they are read, and distributed to slices on disk. Each slice holds the
+rows that are ranked and tested together, and is summarised separately. The bytes do not depend on the number of
+processes.
 """
 
 import functools
@@ -29,31 +29,31 @@ from calgrid.storage.slices import Slices
 from calgrid.storage.stage import run_stage
 from calgrid.storage.tables import Table, as_table, join, join_any, read_result, table_of_rows, with_columns, writing
 
-#: with ``CONDITION``: what rows of one column of a table, which are ranked and tested together, have in common
+#: with ``CONDITION``: key of the rows that are ranked and tested together
 COLUMN = ("checkpoint", "split", "shift", "severity", "metric")
 NOT_SUMMARISED = ("n_samples", "fingerprint")
-#: rows that are summarised at once, about; which takes some 150 MB
+#: approximate number of rows summarised at once, which takes about 150 MB
 SLICE_ROWS = 2**18
-#: runs that a process reads at once
+#: runs that a process reads in one batch
 BATCH_RUNS = 32
 Run = Mapping[str, Any]
-#: what the record of a training says of a run
+#: facts about a run from the record of its training
 FACTS = ("loss", "procedure")
-#: what fits of a calibrator are counted by: names and values
+#: key by which fits of a calibrator are counted: names and values
 FIT = (*CONDITION, "calibrator")
 Fit = tuple[str, ...]
 
 
 def aggregate(manifest: Mapping[str, Any], out: Path, threads: int = 1) -> bool:
-    """Collect the parts that the manifest lists, each checked against its expected fingerprint.
+    """Collect the parts that the manifest lists, after checking their fingerprints.
 
-    Raises StateError: a part was made with another configuration or code version, or for another run. DataError: a part
-    is missing or damaged.
+    Raises StateError: a part has another configuration or code version, or belongs to another run. DataError: a part is
+    missing or damaged.
 
     Parameters
     ----------
     manifest : ``manifest.json`` of a study. out : folder of the study.
-    threads : processes that read and summarise, beside this one if there are several.
+    threads : number of worker processes (1: none).
     """
 
     def produce(folder: Path) -> dict[str, Any]:
@@ -81,7 +81,7 @@ def aggregate(manifest: Mapping[str, Any], out: Path, threads: int = 1) -> bool:
 
 
 def _collect_metrics(runs: Sequence[Run], folder: Path, slices: Slices, shifted: Slices, in_processes: Map) -> int:
-    """Write and deal metrics and means over shifts of all runs in their order; return the number of metrics."""
+    """Write metrics and means over shifts of all runs in order, and fill the slices; return the number of metrics."""
     members = Counter(map(_condition, runs))
     rows = 0
     with (
@@ -101,7 +101,7 @@ def _collect_metrics(runs: Sequence[Run], folder: Path, slices: Slices, shifted:
 
 
 def _deal(table: Table, lengths: Iterable[tuple[Group, int]], members: Mapping[Group, int], slices: Slices) -> None:
-    """Deal rows into slices; ``lengths`` are the condition and the number of rows of each run."""
+    """Distribute rows to slices; ``lengths`` are the condition and the number of rows of each run."""
     numbers, start = table.drop_columns([*CONDITION, *NOT_SUMMARISED]), 0
     for condition, same in itertools.groupby(lengths, key=lambda pair: pair[0]):
         counts = [length for _, length in same]
@@ -125,7 +125,7 @@ def _read_parts(runs: Sequence[Run]) -> tuple[Table, Table, list[tuple[Group, in
 
 
 def _in_order(rows: pd.DataFrame, runs: Sequence[Run]) -> tuple[pd.DataFrame, list[int]]:
-    """Rows in the order of their runs, whatever batch these came in, and how many each has."""
+    """Sort rows by the order of their runs; also return the number of rows of each run."""
     order = pd.MultiIndex.from_tuples([tuple(run["key"][name] for name in RUN_KEY) for run in runs])
     places = order.get_indexer(pd.MultiIndex.from_frame(rows[list(RUN_KEY)]))
     return rows.iloc[np.argsort(places, kind="stable")], np.bincount(places, minlength=len(runs)).tolist()
@@ -136,24 +136,24 @@ def _condition(run: Run) -> Group:
 
 
 def _read_part(run: Run) -> Table:
-    """Metrics of a run, which must be its own: a file in the wrong place would count its rows twice."""
+    """Metrics of a run; its key is checked, because a file in the wrong folder would be counted twice."""
     path = Record.read(Path(run["part"]), CALIBRATE).verified(METRICS, "metrics file")
     part = read_result(path, "metrics file", run["fingerprint"], schema.METRIC_COLUMNS)
     for name in RUN_KEY:
         found = part.column(name).unique().to_pylist()
         if found != [run["key"][name]]:
             raise StateError(
-                f"The metrics file {path} has the {name} {', '.join(map(str, found))} where its place says "
+                f"The metrics file {path} has the {name} {', '.join(map(str, found))}, but belongs to the run with "
                 f"{run['key'][name]}: delete it and run again."
             )
     return part
 
 
 def _collect_costs(runs: Sequence[Run], path: Path, in_processes: Map) -> tuple[int, list[dict[str, Any]]]:
-    """Write what all runs cost; return how many rows there are, and what the fits of calibrators warned of.
+    """Write the costs of all runs; return the number of rows, and the warnings of calibrator fits.
 
-    There is an entry for each calibrator of a group of runs with warnings: how many fits it has, how many of them
-    warned, and the first warning.
+    There is an entry for each calibrator with warnings in a group of runs: number of fits, number of fits with
+    warnings, and the first warning.
     """
     total, fits, warned, first = 0, Counter[Fit](), Counter[Fit](), dict[Fit, str]()
     with writing(path) as writer:
@@ -184,12 +184,12 @@ def _costs_of(runs: Sequence[Run]) -> tuple[Table, list[tuple[Fit, list[str]]]]:
 
 
 def _costs(run: Run, fits: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Rows of what a run cost: its first stage, training, prediction, each probe, and each fit of a calibrator."""
+    """Cost rows of a run: first stage, training, prediction, each probe, and each fit of a calibrator."""
     key, first = run["key"], run["first_stage"]
     if first is not None:
         yield {**key, "stage": "first_stage", "item": first["method"], **_stage_cost(first["run"], "train")}
     if not run["external"]:
-        # seconds of a download are no cost of training
+        # the seconds of a download are not a training cost
         stage = "weights" if "weights" in read_record(Path(run["run"], TRAIN), "train record") else "train"
         yield {**key, "stage": stage, "item": "", **_stage_cost(run["run"], "train")}
         yield {**key, "stage": "predict", "item": "", **_stage_cost(run["run"], "predict")}
@@ -213,9 +213,9 @@ def _stage_cost(run: str, stage: str) -> dict[str, Any]:
 
 
 def collect_diagnostics(manifest: Mapping[str, Any], folder: Path, in_processes: Map = map) -> None:
-    """Write what figures and the report show of runs beside numbers: bins, fits, margins, histories, samples, probes.
+    """Write the data behind figures: bins, fits, margins, histories, samples, probes.
 
-    Courses of fits and margins are those of one run of each condition, the first seed of its reference method.
+    Histories of fits and margins are those of one run per condition, the first seed of its reference method.
     """
     runs: Sequence[Run] = manifest["runs"]
     references = _reference_runs(runs, manifest["statistics"]["baseline"])
@@ -229,7 +229,7 @@ def collect_diagnostics(manifest: Mapping[str, Any], folder: Path, in_processes:
         (schema.PROBES, runs, _probe_tables, {}),
     )
     for name, chosen, read, columns in collected:
-        # a file that has no row has columns, too
+        # a file without rows has columns, too
         empty = table_of_rows([], {**{key: schema.METRIC_COLUMNS[key] for key in RUN_KEY}, **columns})
         tables = in_processes(functools.partial(_tables_of, read), _batches(chosen))
         with writing(folder / name) as writer:
@@ -239,7 +239,7 @@ def collect_diagnostics(manifest: Mapping[str, Any], folder: Path, in_processes:
 
 
 def _tables_of(read: Callable[[Run], Iterable[Table]], runs: Sequence[Run]) -> list[Table]:
-    """Tables of some runs, with the key of its run in each row."""
+    """Tables of some runs, with the run's key as columns."""
     return [with_columns(table, run["key"]) for run in runs for table in read(run)]
 
 
@@ -248,7 +248,7 @@ def _facts_of(runs: Sequence[Run]) -> list[dict[str, Any]]:
 
 
 def _reference_runs(runs: Sequence[Run], baseline: str) -> list[Run]:
-    """The run of each condition with the first seed of the baseline, or else of its first method."""
+    """For each condition the run with the first seed of the baseline, or of the first method without a baseline."""
     found = []
     for condition in dict.fromkeys(map(_condition, runs)):
         alike = [run for run in runs if _condition(run) == condition]

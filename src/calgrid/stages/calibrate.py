@@ -3,12 +3,12 @@
 Under ``fit_on: same_shift`` a calibrator is fitted again for each corruption and severity, on a random 20 % of its
 rows, and scored on the other 80 % (the protocol of SMART for the ImageNet family).
 
-The work goes from part to part: the clean splits first, then each row group of each family, so that memory holds one
-part in each process, however many corruptions there are. Within a part all calibrators are handled in one process:
-starting Python costs more than most fits. What one of them made of a part is kept in the stage's working folder where
-it took more than a second: a job that was killed goes on from there, to the same bytes. A calibrator that was fitted
-on val is kept beside the run under a fingerprint of its code, options, seed and data, so that one calibrator more, or
-another study, fits nothing again.
+The work is divided into parts: the clean splits first, then each row group of each family. Memory holds one part per
+process, however many corruptions there are. One process handles all calibrators of a part, because starting Python
+costs more than most fits. Results of a calibrator and part that took more than a second are saved in the stage's
+working folder, so that a killed job continues from there, to the same bytes. Calibrators fitted on val are cached with
+the run, under a fingerprint of their code, options, seed and data, so that additional calibrators or studies repeat no
+fit.
 """
 
 import functools
@@ -39,14 +39,14 @@ OUTPUTS = ("metrics.parquet",)
 def calibrate(spec: CalibrateSpec, run: Path, out: Path, threads: int = 1) -> bool:
     """Fit and score all calibrators of a run; publish ``metrics.parquet`` and ``calibrate.json`` in ``out``.
 
-    With ``paired_resamples`` also ``resamples.parquet``: the values of each metric on the same resamples of the clean
-    test split for each calibrator that was fitted on val and each of its seeds. Returns False if another process had
-    already written the same files, else True.
+    With ``paired_resamples`` also ``resamples.parquet``: each metric on the same resamples of the clean test split, for
+    each calibrator fitted on val and each of its seeds. Returns False if another process had already written the same
+    files, else True.
 
     Parameters
     ----------
-    run : folder of the run, which holds ``logits/``.
-    threads : processes that fit and score, beside this one if there are several; the bytes do not depend on them.
+    run : folder of the run, with ``logits/``.
+    threads : number of worker processes (1: none); the bytes do not depend on it.
     """
     names = [*logits_files(spec["checkpoints"], spec["families"]), *map(head_file, spec["checkpoints"])]
     predicted = Record.read(run, PREDICT)
@@ -86,12 +86,12 @@ def calibrate(spec: CalibrateSpec, run: Path, out: Path, threads: int = 1) -> bo
 
 
 def _score_all(work: Work, predicted: Record, threads: int) -> list[Row]:
-    """What every calibrator makes of every part: see :func:`score_part`."""
+    """Results of every calibrator on every part; see :func:`score_part`."""
     spec = work.spec
     for name in logits_files(spec["checkpoints"], spec["families"]):
         predicted.verified(name, "logits file")
     everyone = tuple(range(len(spec["calibrators"])))
-    # with several processes each calibrator is work of its own on the clean splits, of which there is one part
+    # the clean splits are one part, so with several processes each calibrator is a separate task
     alike = [(number,) for number in everyone] if threads > 1 else [everyone]
     clean = [Part(checkpoint, some) for checkpoint in range(len(spec["checkpoints"])) for some in alike]
     shifted = [
@@ -102,7 +102,7 @@ def _score_all(work: Work, predicted: Record, threads: int) -> list[Row]:
     ]
     found: list[Row] = []
     with Progress("calibrate", len(clean) + len(shifted), "part") as progress, processes(threads) as in_processes:
-        for parts in (clean, shifted):  # the second finds what the first has fitted
+        for parts in (clean, shifted):  # the second uses the calibrators that the first has fitted
             for scored in in_processes(functools.partial(score_part, work), parts):
                 found += scored
                 progress.advance()
@@ -110,7 +110,7 @@ def _score_all(work: Work, predicted: Record, threads: int) -> list[Row]:
 
 
 def _write_diagnostics(work: Work) -> None:
-    """Write what figures show of the calibrators that were fitted on val."""
+    """Write the diagnostics of the calibrators fitted on val, for figures."""
     spec, shown = work.spec, shown_calibrators(work.spec["calibrators"])
     diagnostics = Diagnostics(spec["statistics"]["bins"])
     for number, checkpoint in enumerate(spec["checkpoints"]):
@@ -125,7 +125,7 @@ def _write_diagnostics(work: Work) -> None:
 
 
 def _warnings(metrics: pd.DataFrame) -> list[str]:
-    """Calibrators that are far worse than none on the clean test split, in words."""
+    """Warnings about calibrators that are much worse than none on the clean test split."""
     nll = metrics[(metrics["metric"] == "nll") & (metrics["split"] == "test")]
     bare = nll[nll["calibrator"] == "none"].set_index("checkpoint")["value"]
     worse = nll[nll["value"] > WORSE * nll["checkpoint"].map(bare)]
@@ -137,7 +137,7 @@ def _warnings(metrics: pd.DataFrame) -> list[str]:
 
 
 def _fit_warnings(fits: list[Row]) -> list[str]:
-    """What the fits say of themselves: bounds that hold them, optimisers that did not converge, ends of grids."""
+    """Warnings of the fits: parameters at a bound or at the end of a grid, optimisers that did not converge."""
     return [
         f"{fit['calibrator']} (seed {fit['fit_seed']}, {fit['checkpoint']} checkpoint): {warning}"
         for fit in fits
@@ -146,7 +146,7 @@ def _fit_warnings(fits: list[Row]) -> list[str]:
 
 
 def _refit_warnings(spec: CalibrateSpec, scored: Iterable[Row]) -> list[str]:
-    """What the fits under ``same_shift`` say, in one sentence a calibrator."""
+    """Warnings of the fits under ``same_shift``, one sentence per calibrator."""
     found: dict[tuple[str, str], list[str]] = {}
     for each in scored:
         checkpoint, calibrator = each["place"][:2]

@@ -22,7 +22,7 @@ Entity = dict[str, Any]
 def crate(
     about: Mapping[str, Any], actions: Iterable[Entity], files: Mapping[str, Path], sha256: Mapping[str, str]
 ) -> Entity:
-    """Return the metadata of an archive: creators and licence, its files, and an action a run (:func:`action`)."""
+    """Return the metadata of an archive: creators, licence, files, and one action per run (:func:`action`)."""
     actions = list(actions)
     tools = sorted({each["instrument"]["@id"] for each in actions})
     creators = [
@@ -68,7 +68,7 @@ def _to(entity: Entity) -> Entity:
 
 
 def action(key: RunKey, records: Mapping[str, Record], files: Iterable[str]) -> Entity:
-    """Training and prediction of a run, by one version of calgrid."""
+    """Training and prediction of a run with one version of calgrid."""
     found = [record.content for record in records.values()]
     environment = found[0]["environment"]
     commit = f"@{environment['commit']}" if environment["commit"] else ""

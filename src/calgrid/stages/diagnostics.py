@@ -1,6 +1,6 @@
-"""What figures show of a run and no metric says: confidence bins, courses of fits, and margins between logits.
+"""Diagnostics of a run for figures: confidence bins, histories of fits, and margins between logits.
 
-Written by ``calibrate``, which has the logits and the fitted calibrators; ``storage.schema`` lists the columns.
+Written by ``calibrate``, which has the logits and fitted calibrators; ``storage.schema`` lists the columns.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,16 +21,16 @@ from calgrid.storage.logits import Logits
 from calgrid.storage.schema import BINS, COMPARED, FITS, MARGINS
 from calgrid.storage.tables import write_frame
 
-#: without this calibrator there are neither courses of fits nor margins
+#: histories of fits and margins are written only for runs with this calibrator
 MAIN = "smart"
-#: bins of the ECE of a fit, as in the traces of the calibrators
+#: bins of the ECE in histories of fits, as in the traces of the calibrators
 FIT_BINS = 15
-#: test images whose temperature is solved, evenly chosen
+#: number of test images, evenly chosen, for which the ideal temperature is solved
 SOLVED = 1000
 
 
 class HasTemperature(Protocol):
-    """A calibrator that divides the logits of an image by a temperature of what it reads."""
+    """A calibrator that divides logits by a temperature that depends on its input."""
 
     def temperature(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return the temperature (N,) for inputs (N,)."""
@@ -41,7 +41,7 @@ def shown_calibrators(entries: Sequence[Mapping[str, Any]]) -> list[str]:
 
     Parameters
     ----------
-    entries : calibrators of a run, each with name, id and options; nothing is shown if ``MAIN`` is not one of them.
+    entries : calibrators of a run, each with name, id and options; without ``MAIN`` the result is empty.
     """
     options = {entry["name"]: entry["options"] for entry in entries if entry["id"] == MAIN}
     if MAIN not in options:
@@ -59,7 +59,7 @@ class Diagnostics:
     _tables: dict[str, list[pd.DataFrame]] = field(default_factory=dict)
 
     def add(self, checkpoint: str, fit: Logits, test: Logits, calibrators: Mapping[str, Calibrator]) -> None:
-        """Take a checkpoint: the rows that fitted, the clean test split, and the shown calibrators by name."""
+        """Add a checkpoint: rows used for fitting, clean test split, and shown calibrators by name."""
         bare = build_calibrator("none").fit(fit.logits, fit.label)
         everything = {"none": bare, **calibrators}
         found = {BINS: confidence_bins(_predictions(bare, test), self.n_bins)}
@@ -71,7 +71,7 @@ class Diagnostics:
             self._tables.setdefault(name, []).append(table.assign(checkpoint=checkpoint))
 
     def write(self, folder: Path, fingerprint: str) -> None:
-        """Write the tables that there are, each with the fingerprint of the run's part in its footer."""
+        """Write all non-empty tables, with the fingerprint in the footer."""
         columns: dict[str, schema.Columns] = {
             BINS: schema.BIN_COLUMNS,
             FITS: schema.FIT_COLUMNS,
@@ -84,7 +84,7 @@ class Diagnostics:
 
 
 def confidence_bins(predictions: Predictions, n_bins: int) -> pd.DataFrame:
-    """Sums over the images of each bin of the confidence, for the calibration errors and for a histogram."""
+    """Sums over the images of each confidence bin, for calibration errors and for a histogram."""
     parts = []
     for count in dict.fromkeys((n_bins, schema.HISTOGRAM_BINS)):
         sums = bin_sums(predictions, count)
@@ -97,7 +97,7 @@ def _predictions(calibrator: Calibrator, data: Logits) -> Predictions:
 
 
 def _course(name: str, calibrator: Calibrator, fit: Logits) -> pd.DataFrame:
-    """Rows of the epochs of a fit, if it has any, and a last one of what it came to."""
+    """One row per epoch of a fit, if it has epochs, and a last row for the result."""
     history = calibrator.fit_history
     epochs = np.arange(len(history.get("loss", ())) if "trace_epoch" in history else 0)
     course = pd.DataFrame({"epoch": epochs, "loss": history["loss"] if len(epochs) else []})

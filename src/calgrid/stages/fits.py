@@ -1,4 +1,4 @@
-"""Fits of calibrators: those on val are kept beside the run, under a digest of all that they depend on."""
+"""Fits of calibrators; fits on val are cached in the run's folder, under a digest of all that they depend on."""
 
 import hashlib
 from dataclasses import dataclass
@@ -16,20 +16,20 @@ from calgrid.storage.arrays import Head
 from calgrid.storage.logits import Logits
 from calgrid.storage.records import read_record, write_record
 
-#: key of the record of a fitted calibrator with the course of its fit
+#: key of a fitted calibrator's record for the history of the fit
 COURSE = "course"
 
 
 @dataclass
 class Fitted:
-    """A calibrator that was fitted on val, and what its fit took."""
+    """A calibrator fitted on val, and the cost of the fit."""
 
     calibrator: Calibrator
     cost: dict[str, Any]
 
 
 def content_of(val: Logits, head: Head | None) -> str:
-    """Digest of all that a calibrator is fitted on."""
+    """Digest of the data that a calibrator is fitted on."""
     content = hashlib.sha256(np.ascontiguousarray(val.logits).tobytes() + val.label.astype(np.int64).tobytes())
     for array in (val.features, *(head or ())):
         if array is not None:
@@ -40,9 +40,9 @@ def content_of(val: Logits, head: Head | None) -> str:
 def fit_on_val(
     entry: FittedCalibrator, seed: int, val: Logits, head: Head | None, content: str, folder: Path, trace: bool
 ) -> Fitted:
-    """Load the calibrator from its cache, under the digest ``content`` of what it is fitted on, or fit and cache it.
+    """Load a calibrator from the cache, or fit and cache it; ``content`` is the digest of its data.
 
-    With ``trace`` its ``fit_history`` has the course of the fit, too, which is kept in the record beside it.
+    With ``trace`` its ``fit_history`` includes the history of the fit, which is stored in the record.
     """
     identity = fingerprint.digest([entry["fingerprint"], seed, content])
     path = folder / f"{entry['name']}-seed{seed}-{identity}.safetensors"
@@ -65,7 +65,7 @@ def fit_on_val(
 
 
 def fit_anew(entry: FittedCalibrator, seed: int, rows: Logits, head: Head | None, trace: bool = False) -> Calibrator:
-    """Fit the calibrator on these rows."""
+    """Fit a calibrator on these rows, without the cache."""
     given = {"seed": seed} if entry["stochastic"] else {}
     options = {**entry["options"], **given, **({"trace": True} if trace else {})}
     return build_calibrator(entry["id"], **options).fit(rows.logits, rows.label, rows.features, head)

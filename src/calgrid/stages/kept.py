@@ -1,4 +1,4 @@
-"""What a stage has made so far, in its working folder: a job that was killed goes on from there, to the same bytes."""
+"""Intermediate results in a stage's working folder, from which a killed job continues to the same bytes."""
 
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -11,20 +11,20 @@ from calgrid.errors import DataError, StateError
 from calgrid.storage.arrays import read_arrays, write_arrays
 from calgrid.storage.records import FILES, Record, digest_of, listed, write_record
 
-#: what took fewer seconds than these is not kept for a next attempt
+#: results that took less time are not saved
 KEPT_SECONDS = 1.0
 Arrays = dict[str, np.ndarray]
 
 
 class KeptFile:
-    """A file that is made block by block: its blocks are kept until it is complete, and then the file itself.
+    """A file that is computed in blocks: blocks are saved until the file is complete, then the file replaces them.
 
-    What is damaged, or was made from anything else than ``inputs``, is not used.
+    Damaged blocks, and blocks computed from other ``inputs``, are ignored.
 
     Parameters
     ----------
     folder : working folder of the stage. name : path of the file below it.
-    inputs : all that the file depends on, JSON-like.
+    inputs : everything that the file depends on, JSON-like.
     """
 
     def __init__(self, folder: Path, name: str, inputs: Mapping[str, object]) -> None:
@@ -33,7 +33,7 @@ class KeptFile:
         self._record = f"kept-{name.replace('/', '-')}.json"
 
     def is_complete(self) -> bool:
-        """Whether an earlier attempt has made the whole file."""
+        """Whether an earlier attempt has completed the file."""
         try:
             record = Record.read(self._folder, self._record)
             record.verified(self._name)
@@ -42,7 +42,7 @@ class KeptFile:
         return record.content.get("inputs") == self._inputs
 
     def block(self, number: int, compute: Callable[[], Arrays]) -> Arrays:
-        """Arrays that an earlier attempt kept under this number, else those that ``compute`` returns."""
+        """Arrays that an earlier attempt saved under this number, or else those that ``compute`` returns."""
         path = self._path(number)
         self._blocks.append(path)
         if (found := self.kept(number)) is not None:
@@ -57,7 +57,7 @@ class KeptFile:
         return self._folder / f"kept-{self._name.replace('/', '-')}-{number}.safetensors"
 
     def kept(self, number: int) -> Arrays | None:
-        """Arrays that an earlier attempt kept under this number; None where there are none."""
+        """Arrays that an earlier attempt saved under this number, or None."""
         if not self._path(number).is_file():
             return None
         try:
@@ -68,7 +68,7 @@ class KeptFile:
 
     @contextmanager
     def completing(self) -> Iterator[Path]:
-        """Yield the path of the file; once it is written, it is kept in the place of its blocks."""
+        """Yield the path of the file; once it is written, it replaces its blocks."""
         path = self._folder / self._name
         begin = time.monotonic()
         yield path

@@ -1,4 +1,4 @@
-"""Label counts: how many people chose each class for each test image, brought along as a file."""
+"""Label counts: the number of people who chose each class for each test image, read from a file of the user."""
 
 import hashlib
 from pathlib import Path
@@ -13,15 +13,16 @@ COLUMN = "counts"
 
 
 def label_distribution(spec: LabelCounts, data: Logits) -> np.ndarray:
-    """Shares of the classes among the people asked, float32 (N, K), one row for each row of ``data``.
+    """Fraction of people who chose each class, float32 (N, K), one row for each row of ``data``.
 
-    Raises StateError: the file has changed since. DataError: it is missing or damaged, or does not fit the rows.
+    Raises StateError: the file has changed since planning. DataError: it is missing or damaged, or does not match the
+    rows.
 
     Parameters
     ----------
-    spec : ``file`` and the ``sha256`` of its content at the time of planning.
-    data : test rows; their ``index`` is the row of the file that belongs to them. Rows that are all of a test set
-        need a file of as many rows, a part of one a file that holds their positions.
+    spec : ``file`` and the ``sha256`` of its content at planning.
+    data : test rows; ``index`` is their row in the file. A whole test set needs a file with equally many rows; for a
+        part of one the file must contain all its indices.
     """
     path = Path(spec["file"])
     if not path.is_file():
@@ -47,9 +48,11 @@ def _read(path: Path) -> np.ndarray:
         counts = np.load(path, allow_pickle=False)
     except (ValueError, EOFError) as error:
         reason = str(error).split(". ")[0]
-        raise DataError(f"The label counts {path} are damaged or no .npy file ({reason}): write them again.") from None
+        raise DataError(
+            f"The label counts {path} are damaged or not an .npy file ({reason}): write them again."
+        ) from None
     if counts.ndim != 2 or counts.dtype.kind not in "iuf":
-        raise DataError(f"{path} must hold numbers of shape (N, K), it holds {counts.dtype} {counts.shape}.")
+        raise DataError(f"{path} must hold numbers of shape (N, K), but it holds {counts.dtype} {counts.shape}.")
     return counts.astype(np.float64)
 
 

@@ -1,7 +1,7 @@
-"""Merge an archive: its runs become runs of these results, or logits made elsewhere for a configuration.
+"""Merge an archive: its runs become runs of these results, or external logits of a configuration.
 
-Metrics are not taken: the workflow computes them from the logits, as those of its own runs. All checks come first, and
-each run then appears as a whole: a merge that is interrupted leaves whole runs, and goes on when it is called again.
+Metrics are not merged: the workflow computes them from the logits. All checks come first, and each run is moved as a
+whole: an interrupted merge leaves only complete runs, and continues when it is called again.
 """
 
 import itertools
@@ -35,8 +35,8 @@ ENTRIES = "external.yaml"
 class Archive:
     """An unpacked archive.
 
-    ``about`` is what it says of itself; ``runs`` are folders; ``splits`` map a data set and a split of it to number and
-    digest of the rows.
+    ``about`` is its description; ``runs`` are folders; ``splits`` map a data set and a split to number and digest of
+    the rows.
     """
 
     folder: Path
@@ -47,17 +47,18 @@ class Archive:
 
 
 def merge(path: Path, results: Path) -> tuple[Mapping[str, Any], int, int]:
-    """Put the runs of an archive into a folder of results.
+    """Merge the runs of an archive into a folder of results.
 
-    Returns what the archive says of itself; how many runs were new; how many were here already, the same. Raises
-    DataError: the file is damaged or no archive. StateError: a run is here already and differs, or the archive's logits
-    are of other rows than the data here; then nothing is merged.
+    Returns the archive's description, the number of new runs, and the number of runs that existed already.
+
+    Raises DataError: the file is damaged or not an archive. StateError: an existing run differs, or the archive's
+    logits have other rows than the data here; then nothing is merged.
     """
     with _opened(path, results / HIDDEN) as archive:
         if other := sorted({dataset for dataset, _ in _other_rows(archive, results)}):
             raise StateError(
-                f"The logits of {', '.join(other)} in {path} are of other rows than those in {results}: merge them as "
-                "logits made elsewhere (--as NAME), which stand in tables of their own."
+                f"The logits of {', '.join(other)} in {path} have other rows than those in {results}: merge them as "
+                "external logits (--as NAME), which are shown in separate tables."
             )
         layout = Layout(str(results), "")
         new = {key: folder for key, folder in archive.runs.items() if not _is_here(Path(layout.run(key)), folder, key)}
@@ -72,12 +73,14 @@ def merge(path: Path, results: Path) -> tuple[Mapping[str, Any], int, int]:
 
 
 def merge_as(path: Path, label: str, data_root: Path, results: Path) -> tuple[Mapping[str, Any], Path, int]:
-    """Put an archive below ``data_root``, with an entry of ``external`` for the logits of each checkpoint of its runs.
+    """Unpack an archive below ``data_root``, with an entry of ``external`` for each checkpoint of its runs.
 
-    Their methods are named by method, protocol (where there are several), checkpoint and label: ``ce.last.lab_a``. A
-    data set whose rows differ from those in ``results`` ends in the label, too. Returns what the archive says of
-    itself; the file with the entries; how many there are. Raises DataError: the file is damaged or no archive.
-    StateError: the folder ``data_root/label`` exists.
+    Methods are named by method, protocol (if there are several), checkpoint and label: ``ce.last.lab_a``. Data sets
+    whose rows differ from those in ``results`` get the label as a suffix.
+
+    Returns the archive's description, the file with the entries, and their number.
+
+    Raises DataError: the file is damaged or not an archive. StateError: the folder ``data_root/label`` exists.
     """
     target = data_root / label
     if target.exists():
@@ -105,7 +108,7 @@ def merge_as(path: Path, label: str, data_root: Path, results: Path) -> tuple[Ma
 
 
 def _tested(archive: Archive) -> Iterator[tuple[RunKey, str]]:
-    """Runs with logits, and each checkpoint of them."""
+    """Runs with logits, and each of their checkpoints."""
     for key, folder in archive.runs.items():
         if (folder / PREDICT).exists():
             for checkpoint in Record.read(folder, PREDICT).content["spec"]["checkpoints"]:
@@ -114,9 +117,9 @@ def _tested(archive: Archive) -> Iterator[tuple[RunKey, str]]:
 
 @contextmanager
 def _opened(path: Path, beside: Path) -> Iterator[Archive]:
-    """Unpack an archive into a hidden folder, which is gone afterwards, and check it.
+    """Unpack an archive into a hidden folder, check it, and remove the folder afterwards.
 
-    One merge at a time has the folder: what a killed one left there is removed.
+    A lock allows one merge at a time; the remains of a killed one are removed.
     """
     hidden = beside / ".merge"
     with OwnerLock(beside / ".merge.lock", f"folder {hidden}"):
@@ -180,10 +183,10 @@ def _checked_run(run: Path, folder: Path, sums: Mapping[str, str]) -> tuple[RunK
 
 
 def _is_here(here: Path, folder: Path, key: RunKey) -> bool:
-    """Are the records of a run in the results already? StateError where others are."""
+    """Whether the results contain the same run. Raises StateError: they contain another one under this key."""
     if not here.exists():
         return False
-    mend = "merge them as logits made elsewhere (--as NAME), or move that folder away."
+    mend = "merge them as external logits (--as NAME), or move that folder away."
     for name in (TRAIN, PREDICT):
         if (folder / name).exists():
             if not (here / name).exists():
@@ -197,7 +200,7 @@ def _is_here(here: Path, folder: Path, key: RunKey) -> bool:
 
 
 def _other_rows(archive: Archive, results: Path) -> Iterator[tuple[str, str]]:
-    """Data set and split of which the results have other rows, in prepared data or in logits."""
+    """Data sets and splits whose rows in the results, in prepared data or logits, differ from the archive's."""
     for (dataset, split), theirs in archive.splits.items():
         data = results / "data" / dataset
         ours = []
@@ -212,7 +215,7 @@ def _other_rows(archive: Archive, results: Path) -> Iterator[tuple[str, str]]:
 
 
 def _calibrators(archive: Archive) -> list[str]:
-    """Calibrators of the archive's study that everybody has and that need no last layer."""
+    """Registered calibrators of the archive's study that need no last layer."""
     named = dict.fromkeys(name for grid in archive.configuration["grids"] for name in grid["calibrators"])
     known = registry.specs("calibrator")
     return [name for name in named if name in known and "head" not in known[name].info["needs"]]

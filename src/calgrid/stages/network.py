@@ -1,4 +1,4 @@
-"""Networks of runs: built from a specification, put on a device, described for a record."""
+"""Networks of runs: built from a specification, moved to a device, described for a record."""
 
 import math
 from collections.abc import Mapping
@@ -20,14 +20,14 @@ from calgrid.training import environment
 from calgrid.training.data import DeviceImages, StreamedImages
 from calgrid.training.procedure import Procedure
 
-#: share of the free memory of a device that images may take; activations and the optimiser need the rest
+#: fraction of a device's free memory for images; activations and the optimiser need the rest
 HELD_SHARE = 1 / 2
 
 
 def build_network(
     spec: TrainSpec, num_classes: int, first: Mapping[str, torch.Tensor] | None = None, pretrained: bool = False
 ) -> tuple[Network, Procedure[Any]]:
-    """Network and procedure of a run, its weights drawn (global generator), published, or those of a first stage."""
+    """Network and procedure of a run; weights are random (global generator), published, or those of a first stage."""
     key = spec["key"]
     procedure = build_procedure(spec["procedure"]["id"], **spec["procedure"]["options"])
     backbone = build_backbone(key["backbone"], num_classes, pretrained)
@@ -40,13 +40,13 @@ def build_network(
 
 
 def to_device(network: Network, protocol: Mapping[str, Any], device: torch.device) -> Network:
-    """Put a network on the device, its convolutions in the memory format of the protocol."""
+    """Move a network to the device, in the memory format of the protocol."""
     memory_format = torch.channels_last if protocol["channels_last"] else torch.contiguous_format
     return network.to(device, memory_format=memory_format)  # type: ignore[call-overload]  # torch does not annotate it
 
 
 def check_images(key: Mapping[str, Any], protocol: Mapping[str, Any], prepared: Prepared) -> None:
-    """Raise ConfigError unless the backbone of a run takes the images of its data set."""
+    """Raise ConfigError if the backbone of a run does not accept the images of its data set."""
     crop = protocol["crop_size"]
     height, width = (crop, crop) if crop else prepared.splits["test"].images.shape[-2:]
     check_image_size(describe(key["backbone"]), height, width, f"data set '{key['dataset']}'")
@@ -55,7 +55,7 @@ def check_images(key: Mapping[str, Any], protocol: Mapping[str, Any], prepared: 
 def training_images(
     prepared: Prepared, protocol: Mapping[str, Any], device: torch.device
 ) -> tuple[DeviceImages, DeviceImages]:
-    """Training and validation images: on the device where they take half of its free memory at most, else streamed."""
+    """Training and validation images: on the device if they take at most half of its free memory, else streamed."""
     splits = [prepared.splits[name] for name in ("train", "val")]
     size = sum(math.prod(split.images.shape) for split in splits)
     most = environment.free_bytes(device) * HELD_SHARE
@@ -67,11 +67,11 @@ def training_images(
 
 
 def model_digest(model: Path) -> str:
-    """SHA-256 of a run's model, as its record has it; of the file where it lies elsewhere, without a record."""
+    """SHA-256 of a run's model, from its record, or of the file if there is no record."""
     recorded = model.with_name(TRAIN).is_file()
     return Record.read(model.parent, TRAIN).sha256(model.name) if recorded else sha256_of(model)
 
 
 def network_record(spec: TrainSpec, model: nn.Module, seconds: float, device: torch.device) -> dict[str, Any]:
-    """Return what the record of a network says, trained or taken as it is published."""
+    """Return the record of a trained or published network."""
     return {**environment.run_record(spec, seconds, device), "parameters": sum(p.numel() for p in model.parameters())}

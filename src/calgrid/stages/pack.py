@@ -2,13 +2,13 @@
 
 ::
 
-    bank.json                what the archive is: form, version of calgrid, day of the last run, licence, creators, DOI
+    bank.json                format, version of calgrid, day of the last run, licence, creators, DOI
     study.yaml               configuration of the study
-    metrics.parquet          every number of the study; whoever merges the archive computes them again
-    runs.parquet             one row a run: key, fingerprint, specification, versions, commit, device, seconds, origin
-    splits.parquet           number of rows and their SHA-256, of each split and shift family of each data set
-    runs/<path of a run>/    records, history and logits as they lie in the results, without the network; origin.json
-    ro-crate-metadata.json   all of this as a Process Run Crate (RO-Crate)
+    metrics.parquet          all numbers of the study; a merge recomputes them
+    runs.parquet             one row per run: key, fingerprint, specification, versions, commit, device, seconds, origin
+    splits.parquet           number of rows and their SHA-256, for each split and shift family of each data set
+    runs/<path of a run>/    records, history and logits as in the results, without the network; origin.json
+    ro-crate-metadata.json   description of the archive as a Process Run Crate (RO-Crate)
     SHA256SUMS
 """
 
@@ -35,13 +35,13 @@ from calgrid.storage.records import AGGREGATE, CALIBRATE, MODEL, ORIGIN, PREDICT
 from calgrid.storage.schema import METRICS
 from calgrid.storage.tables import read_result, write_frame, writing
 
-#: keys of a configuration that speak of the machine, or of runs that are not packed
+#: keys of a configuration about the machine, or about runs that are not packed
 LEFT_OUT = ("results", "data_root", "external")
 
 
 @dataclass(frozen=True)
 class Packed:
-    """Records of a run, by their names, and its files but the network, by their paths below its folder."""
+    """Records of a run by name, and its files without the network, by path below its folder."""
 
     records: Mapping[str, Record]
     files: Mapping[str, Path]
@@ -54,13 +54,13 @@ class Packed:
 def pack(study: Path, out: Path, *, creators: Sequence[str], licence: str, cite: str = "") -> int:
     """Write the archive of a finished study; the same results give the same bytes.
 
-    Returns the number of runs. Raises StateError: the study is not finished, or a file of it was changed. DataError: a
-    file is missing. ConfigError: there is nothing to pack, or the configuration names a path of this machine.
+    Returns the number of runs. Raises StateError: the study is not finished, or one of its files was changed.
+    DataError: a file is missing. ConfigError: there is nothing to pack, or the configuration has an absolute path.
 
     Parameters
     ----------
-    study : its folder in the results; runs of logits made elsewhere (``external``) are left out.
-    creators : persons or groups. licence : identifier of SPDX. cite : DOI, or address, where there is one.
+    study : folder of the study in the results; external runs are not packed.
+    creators : persons or groups. licence : SPDX identifier. cite : DOI or URL of the results; may be empty.
     """
     require_writable(out)
     manifest = read_record(study / "manifest.json", "manifest")
@@ -96,7 +96,7 @@ def pack(study: Path, out: Path, *, creators: Sequence[str], licence: str, cite:
 
 
 def _refuse_paths(value: Any) -> None:
-    """Raise ConfigError where a configuration names a path from the root, which says whose machine this is."""
+    """Raise ConfigError if a configuration contains an absolute path, which would disclose details of the machine."""
     if isinstance(value, str) and (value.startswith("~") or Path(value).is_absolute()):
         raise ConfigError(f"The configuration names {value}, a path of this machine: write it relative and run again.")
     if isinstance(value, Mapping):
@@ -107,7 +107,7 @@ def _refuse_paths(value: Any) -> None:
 
 
 def _runs(layout: Layout, runs: Sequence[Mapping[str, Any]], origin: Path) -> dict[RunKey, Packed]:
-    """Runs of a study, and first stages that it does not name, which may have no predictions."""
+    """Runs of a study, and first stages that no grid names, which may have no predictions."""
     found: dict[RunKey, Packed] = {}
     for run in (run for run in runs if not run["external"]):
         key = RunKey(**run["key"])
@@ -123,19 +123,19 @@ def _runs(layout: Layout, runs: Sequence[Mapping[str, Any]], origin: Path) -> di
 
 
 def _packed(layout: Layout, key: RunKey, wanted: Mapping[str, str], origin: Path) -> Packed:
-    """A run, each file of which is compared with its record; a merged run keeps its origin."""
+    """A run with verified files; a merged run keeps its origin."""
     root = Path(layout.run(key))
     records = {name: Record.read(root, name) for name in wanted}
     files = {ORIGIN: root / ORIGIN if (root / ORIGIN).exists() else origin}
     for name, record in records.items():
         if record.content["fingerprint"] != wanted[name]:
-            raise StateError(f"The run {key.path} was made again since: call snakemake with its configuration first.")
+            raise StateError(f"The run {key.path} has changed since: call snakemake with its configuration first.")
         files |= {name: root / name, **{each: record.verified(each) for each in record.files if each != MODEL}}
     return Packed(records, files)
 
 
 def _last_day(runs: Mapping[RunKey, Packed]) -> str:
-    """Day (UTC) on which the last run ended: that of packing would give equal results other bytes."""
+    """Day (UTC) on which the last run ended; the day of packing would make the bytes depend on it."""
     finished = [record.content["finished"] for run in runs.values() for record in run.records.values()]
     return max(datetime.fromisoformat(each).astimezone(UTC) for each in finished).date().isoformat()
 
@@ -156,14 +156,14 @@ def _row(key: RunKey, run: Packed) -> dict[str, Any]:
 
 
 def _splits(runs: Mapping[RunKey, Packed]) -> list[dict[str, Any]]:
-    """Number and digest of the rows of each split, on which all runs of a data set must agree."""
+    """Number and digest of the rows of each split; they must be equal for all runs of a data set."""
     found: dict[tuple[str, str], tuple[int, str]] = {}
     for key, run in runs.items():
         for split, name in logits_names(run.files):
             rows = rows_of(run.files[name])
             if found.setdefault((key.dataset, split), rows) != rows:
                 raise StateError(
-                    f"The logits of {key.path} are of other rows of '{split}' than those of other runs: predict all on "
-                    f"the same {key.dataset}."
+                    f"The logits of {key.path} have other rows of '{split}' than other runs: predict all runs on the "
+                    f"same {key.dataset}."
                 )
     return [{"dataset": d, "split": s, "n": n, "sha256": sha} for (d, s), (n, sha) in sorted(found.items())]

@@ -1,8 +1,8 @@
 """Stage ``predict``: logits of all splits and shift families of a run, in float32.
 
-Images are read and scored block by block. What took more than a second is kept in the stage's working folder, so that a
-job that was killed goes on with the next block, to the same bytes. Memory holds a block of images, and the logits of
-one row group.
+Images are read and scored block by block. Blocks that took more than a second are saved in the stage's working folder,
+so that a killed job continues with the next block, to the same bytes. Memory holds a few blocks of images, and the
+logits of one row group.
 """
 
 import functools
@@ -39,9 +39,9 @@ from calgrid.training.data import DeviceImages, HostRows
 from calgrid.training.procedure import Procedure
 
 BATCH = 1024
-#: most images of a block, and most bytes of them: so many are on the device at once
+#: maximum number of images in a block, and of bytes; one block is on the device at a time
 BLOCK, BLOCK_BYTES = 16 * BATCH, 2**28
-#: blocks of images that have been read and are read while one is scored
+#: blocks of images read ahead while one is scored
 BLOCKS_AHEAD = 2
 
 
@@ -57,12 +57,12 @@ def predict(
 ) -> bool:
     """Export the logits of a trained run.
 
-    Returns False if the same logits were there already, else True.
+    Returns False if the same logits existed already, else True.
 
     Parameters
     ----------
-    model : model.safetensors of the run; its fingerprint must be the expected one.
-    families : shift family, or ``ood/`` and a data set -> folder of its prepared images.
+    model : model.safetensors of the run, with the expected fingerprint.
+    families : shift family, or ``ood/`` and a data set, to the folder of its prepared images.
     """
     where = environment.choose_device(device)
     states, description = load_checkpoint(model, spec["run_fingerprint"])
@@ -105,7 +105,7 @@ def predict(
 
 
 def _kept(out: Path, spec: PredictSpec, inputs: Mapping[str, str]) -> dict[str, str]:
-    """Digests of shift families that only other studies want, by family: their logits of the same model stay."""
+    """Digests of shift families that only other studies need; their logits of the same model are kept."""
     try:
         record = Record.read(out, PREDICT)
         known = record.content.get(INPUTS) or {}
@@ -125,7 +125,7 @@ def _of_families(checkpoints: Iterable[str], families: Iterable[str]) -> list[st
 
 
 class _Exporter:
-    """Runs one network over prepared images and shapes the result as logits files."""
+    """Runs one network over prepared images and writes logits files."""
 
     def __init__(
         self,
@@ -138,7 +138,7 @@ class _Exporter:
     ) -> None:
         self.spec, self.prepared, self.network, self.procedure = spec, prepared, network, procedure
         self.device, self.channels_last, self.crop_size = device, protocol["channels_last"], protocol["crop_size"]
-        # shift families and out-of-distribution sets are compared with the test split: all of them alike
+        # shift families and out-of-distribution sets are normalised like the test split, which they are compared with
         self.tested = replace(prepared, **spec.get("test_normalisation", {}))
 
     def write(
@@ -159,7 +159,7 @@ class _Exporter:
             yield name
 
     def head(self, path: Path) -> None:
-        """Write the linear layer that turns the exported features into logits, if that is what the network has."""
+        """Write the linear layer from features to logits, if the network has one and features are exported."""
         layer = getattr(self.network, "head", None)
         if self.spec["export_features"] is not False and self.procedure.linear_head and type(layer) is torch.nn.Linear:
             weight, bias = layer.weight.detach().cpu().numpy(), layer.bias.detach().cpu().numpy()
@@ -176,12 +176,14 @@ class _Exporter:
         return Logits(index, labels, logits, features=features, distribution=split.distribution, metadata=metadata)
 
     def family(self, file: KeptFile, family: str, images: Prepared, checkpoint: str) -> Iterator[Logits]:
-        """All settings of a shift family, some at a time, or the test split of an OOD set (labels -1, severity 0)."""
+        """Settings of a shift family in groups, or the test split of an OOD set (labels -1, severity 0)."""
         metadata = self._metadata(family, checkpoint)
         everywhere = self.spec["export_features"] == "all"
         ours, theirs = (facts.manifest["image_shape"] for facts in (self.prepared, images))
         if ours != theirs:
-            raise DataError(f"Images of '{family}' are {theirs}, those of '{self.prepared.id}' {ours}: leave it out.")
+            raise DataError(
+                f"Images of '{family}' are {theirs}, those of '{self.prepared.id}' {ours}: remove '{family}'."
+            )
         if family.startswith(OOD_PREFIX):
             test = images.splits["test"]
             rows = len(test)
@@ -256,7 +258,7 @@ class _Exporter:
 
 
 def grouped(settings: Sequence[Setting]) -> Iterator[list[Setting]]:
-    """Settings that follow each other, as many at a time as have at most ``GROUP_ROWS`` rows, or a single one."""
+    """Yield groups of consecutive settings with at most ``GROUP_ROWS`` rows, or a single larger setting."""
     group: list[Setting] = []
     for setting in settings:
         if group and setting.stop - group[0].start > GROUP_ROWS:

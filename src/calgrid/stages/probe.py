@@ -1,4 +1,4 @@
-"""Stage ``probe``: one measurement of a trained network, as a table beside its logits."""
+"""Stage ``probe``: one measurement of a trained network, written as a table to the run's folder."""
 
 import time
 from dataclasses import replace
@@ -20,13 +20,13 @@ from calgrid.training import environment
 
 
 def probe(spec: ProbeSpec, model: Path, data: Path, out: Path, *, device: str = "auto", threads: int = 1) -> bool:
-    """Measure a trained run with one probe and publish table and record in ``out``.
+    """Measure a trained run with one probe, and publish table and record in ``out``.
 
     Returns False if another process had already written the same table, else True.
 
     Parameters
     ----------
-    model : model.safetensors of the run; its fingerprint must be the expected one.
+    model : model.safetensors of the run, with the expected fingerprint.
     """
     where = environment.choose_device(device)
     states, description = load_checkpoint(model, spec["run_fingerprint"])

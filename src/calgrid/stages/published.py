@@ -1,6 +1,6 @@
-"""Stage ``train`` of a run whose weights are published: they are taken as they are, and nothing is trained.
+"""Stage ``train`` of a run with published weights: nothing is trained.
 
-The history has no rows, and the record says where the weights come from.
+The history has no rows, and the record names the source of the weights.
 """
 
 import time
@@ -29,11 +29,11 @@ from calgrid.training import environment
 def take_weights(
     spec: TrainSpec, data: Path, out: Path, *, data_root: Path | None = None, device: str = "auto", threads: int = 1
 ) -> bool:
-    """Publish the files of a run whose weights are taken as they are; see :func:`calgrid.stages.train.train`.
+    """Publish the files of a run with published weights; see :func:`calgrid.stages.train.train`.
 
     Parameters
     ----------
-    data_root : folder for published checkpoints, where the weights are such.
+    data_root : folder for downloaded checkpoints, if the weights need one.
     """
     where = environment.choose_device(device)
     environment.prepare(where, threads, spec["protocol"]["deterministic"])
@@ -59,23 +59,23 @@ def take_weights(
 
 
 def _published_network(spec: TrainSpec, prepared: Prepared, data_root: Path | None) -> tuple[Backbone, dict[str, Any]]:
-    """Return the network with its weights, and where they come from."""
+    """Return the network with its weights, and their source."""
     key = spec["key"]
     check_images(key, spec["protocol"], prepared)
     known = describe(key["backbone"]).info["parameters"]
     if prepared.n_classes not in known:
         raise DataError(
             f"Data set '{key['dataset']}' has {prepared.n_classes} classes, the published weights of "
-            f"'{key['backbone']}' {', '.join(map(str, known))}: fine-tune them (pretrained: true)."
+            f"'{key['backbone']}' have {', '.join(map(str, known))}: fine-tune them (pretrained: true)."
         )
     network, _ = build_network(spec, prepared.n_classes, pretrained="checkpoint" not in spec)
-    model = cast(Backbone, network)  # nothing is put on it: such runs are of the procedure standard
+    model = cast(Backbone, network)  # such runs have the procedure standard, which does not wrap the backbone
     source = _take_checkpoint(model, spec["checkpoint"], data_root) if "checkpoint" in spec else model.published()
     return model, source
 
 
 def _take_checkpoint(model: Backbone, file: CheckpointFile, data_root: Path | None) -> dict[str, Any]:
-    """Load a published checkpoint; return where it comes from."""
+    """Load a published checkpoint; return its source."""
     if data_root is None:
         raise DataError(f"Give a data_root, the folder for {file['name']} from {file['url']}.")
     path = download_pinned({"name": file["name"], "url": file["url"]}, data_root / file["folder"])

@@ -1,4 +1,4 @@
-"""What the calibrators of a run make of one part of its rows, in which rows that fit never score."""
+"""Fits and scores the calibrators of a run on one part of its rows, never on rows used for the fit."""
 
 import functools
 import time
@@ -47,7 +47,7 @@ class Work:
 
     Attributes
     ----------
-    folder : working folder of the stage, where results are kept for a next attempt.
+    folder : working folder of the stage, where results are saved for the next attempt.
     inputs : digest of all files that the stage reads.
     """
 
@@ -58,7 +58,7 @@ class Work:
 
 
 class Part(NamedTuple):
-    """Rows that are in memory together, and the calibrators that fit and score on them, by their places in the plan.
+    """Rows that are in memory together, and the numbers of the calibrators in the specification.
 
     ``family`` is -1 for the clean splits.
     """
@@ -70,7 +70,7 @@ class Part(NamedTuple):
 
 
 def score_part(work: Work, part: Part) -> list[Row]:
-    """Results of each calibrator of a part, with the seconds that they took; those that an earlier attempt kept."""
+    """Results of each calibrator of a part and their seconds; results saved by an earlier attempt are reused."""
     scorer, names = Scorer(work, part), [entry["name"] for entry in work.spec["calibrators"]]
     about = {"checkpoint": scorer.checkpoint, "family": scorer.family, "group": part.group}
     found: list[Row] = []
@@ -80,7 +80,7 @@ def score_part(work: Work, part: Part) -> list[Row]:
         try:
             found.append(read_record(path))
             continue
-        except DataError:  # not there, or damaged
+        except DataError:  # missing or damaged
             begin = time.monotonic()
         results = list(scorer.score(number))
         seconds = time.monotonic() - begin
@@ -91,9 +91,9 @@ def score_part(work: Work, part: Part) -> list[Row]:
 
 
 class Scorer:
-    """Scores calibrated probabilities on the rows of one part, but for those that fitted them.
+    """Fits calibrators and scores their probabilities on the rows of one part.
 
-    Rows are read when they are first needed, and held as long as this object.
+    Rows are read on first use and kept for the lifetime of the object.
     """
 
     def __init__(self, work: Work, part: Part) -> None:
@@ -116,7 +116,7 @@ class Scorer:
 
     @property
     def fit(self) -> Logits:
-        """Rows of val that fit."""
+        """Rows of val for fitting."""
         return self._val[FIT]
 
     @functools.cached_property
@@ -147,7 +147,7 @@ class Scorer:
         return self.spec["families"][self.part.family] if self.part.family >= 0 else ""
 
     def fitted(self, entry: FittedCalibrator, seed: int) -> Fitted:
-        """The calibrator as it is fitted on val, from its cache if it is there."""
+        """The calibrator fitted on val, from the cache if possible."""
         is_shown = entry["name"] in shown_calibrators(self.spec["calibrators"]) and seed == min(entry["seeds"])
         trace = is_shown and "trace" in entry["options"]
         folder = self.run / "calibrators" / self.checkpoint
@@ -164,10 +164,10 @@ class Scorer:
         }
 
     def score(self, number: int) -> Iterator[Row]:
-        """Results of the calibrator at this place: JSON-like dictionaries.
+        """Yield the results of the calibrator with this number: JSON-like dictionaries.
 
-        ``place`` sorts them, ``rows`` are those of the metrics, ``fits`` costs of fits on val, ``draws`` metrics of
-        resamples, ``warnings`` those of fits under ``same_shift``.
+        ``place`` is their sort key, ``rows`` metrics, ``fits`` costs of fits on val, ``draws`` metrics of resamples,
+        ``warnings`` those of fits under ``same_shift``.
         """
         entry, family = self.spec["calibrators"][number], self.part.family
         clean, ood = family < 0, self.family.startswith(OOD_PREFIX)
@@ -191,7 +191,7 @@ class Scorer:
         calibrator, choice, rows = fitted.calibrator, self._val[CHOICE], list[Row]()
         about = {name: base[name] for name in ("checkpoint", "calibrator")}
         fits = [{**about, **fitted.cost, "warnings": calibrator.fit_history["warnings"]}]
-        if entry["name"] == "none" or self.spec["disjoint_validation"]:  # else it was fitted on these rows
+        if entry["name"] == "none" or self.spec["disjoint_validation"]:  # otherwise it was fitted on these rows
             probs = self._predict(calibrator, choice)
             rows += self._labelled({**base, "split": "val"}, probs, choice.label)
         test, place_of = self.test, {**base, "split": "test"}
@@ -214,14 +214,14 @@ class Scorer:
             yield from self._labelled(place, probs[rows], self.shifted.label[rows])
 
     def _on_same_shift(self, entry: FittedCalibrator, draw: int, place: list[int]) -> Row:
-        """Rows of a calibrator that is fitted anew on a part of each corruption and severity.
+        """Rows of a calibrator that is fitted on a part of each corruption and severity.
 
-        The draw depends on the seed and the setting alone, so that all calibrators are fitted and scored on the same
-        rows. These fits are not kept: there is one for each setting.
+        The draw depends only on the seed and the setting, so that all calibrators are fitted and scored on the same
+        rows. These fits are not cached.
         """
         base, data = self._base(entry, draw, SAME_SHIFT), self.shifted
         if "features" not in entry["needs"]:
-            data = replace(data, features=None)  # copied for nothing otherwise
+            data = replace(data, features=None)  # avoids copying them
         found: list[Row] = []
         warnings: list[str] = []
         for shift, severity, rows in data.settings():
@@ -245,7 +245,7 @@ class Scorer:
 
     @staticmethod
     def _predict(calibrator: Calibrator, data: Logits) -> np.ndarray:
-        """Probabilities (N, K), some rows at a time."""
+        """Probabilities (N, K), computed in blocks of rows."""
         width = data.logits.shape[1] + (0 if data.features is None else data.features.shape[1])
         result, most = np.empty(data.logits.shape), max(1, PREDICTED_NUMBERS // width)
         for begin in range(0, len(result), most):
@@ -291,7 +291,7 @@ class Scorer:
 
 
 def same_shift_rows(rows: np.ndarray, seed: int, shift: str, severity: int) -> tuple[np.ndarray, np.ndarray]:
-    """Split the rows ``(n,)`` of a setting at random into those that fit (20 %, at least one) and those that score."""
+    """Split the rows ``(n,)`` of a setting at random into 20 % for fitting (at least one) and the rest for scoring."""
     order = np.random.default_rng([seed, zlib.crc32(shift.encode()), severity]).permutation(rows)
     count = max(1, round(SAME_SHIFT_SHARE * len(rows)))
     return np.sort(order[:count]), np.sort(order[count:])

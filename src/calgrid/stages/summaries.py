@@ -1,4 +1,4 @@
-"""Summaries over seeds of a study's numbers and of their means over shifts, of one slice on disk after the other."""
+"""Summaries over seeds of metrics and of their means over shifts, computed slice by slice."""
 
 import functools
 from collections.abc import Mapping, Sequence
@@ -15,7 +15,7 @@ from calgrid.storage.tables import Table, as_table, read_published, table_of_row
 
 #: values of ``CONDITION``
 Group: TypeAlias = tuple[str, ...]
-#: columns of the fits whose means are over as many shifts
+#: key of fits whose means are over equally many shifts
 SHIFTED = ("checkpoint", "method", "calibrator", "fit_on")
 
 
@@ -26,9 +26,9 @@ def shift_means(metrics: pd.DataFrame) -> pd.DataFrame:
 
 
 def write_summary(manifest: Mapping[str, Any], slices: Slices, path: Path, in_processes: Map) -> int:
-    """Write the summary of one condition after the other; return how many rows there are.
+    """Write the summaries of all conditions; return the number of rows.
 
-    Conditions come sorted, and a summary is sorted by them first, so that only the rows of one condition are in memory.
+    Slices are sorted by condition, as is the summary, so that memory holds the rows of one condition only.
     """
     statistics = manifest["statistics"]
     published = read_published(manifest["published"]) if manifest["published"] else None
@@ -48,7 +48,7 @@ def _summary_of(condition: Group, options: Mapping[str, Any], part: Slice) -> pd
 
 
 def write_shift_summary(manifest: Mapping[str, Any], slices: Slices, path: Path, in_processes: Map) -> None:
-    """Write the summary of the means over shifts of one condition after the other."""
+    """Write the summaries of the means over shifts of all conditions."""
     statistics = manifest["statistics"]
     with writing(path) as writer:
         writer.add(table_of_rows([], SHIFT_SUMMARY_COLUMNS))
@@ -69,7 +69,7 @@ def _shift_part(condition: Group, baseline: str, level: float, part: Slice) -> p
 
 
 def _with_shifts(means: pd.DataFrame, baseline: str, level: float) -> pd.DataFrame:
-    """Summary of some means, and over how many shifts those of each fit are."""
+    """Summary of means over shifts, with the number of shifts of each fit."""
     counts = means.groupby(list(SHIFTED), observed=True)["n_shifts"].max().reset_index()
     return summarise(means, baseline, level=level).merge(counts, on=list(SHIFTED))
 
@@ -81,6 +81,6 @@ def _shift_table(found: Sequence[pd.DataFrame]) -> Table:
 
 
 def _with_condition(part: pd.DataFrame, condition: Group) -> pd.DataFrame:
-    """Rows of a slice with the columns that are the same in all of them."""
+    """Rows of a slice, with the columns of its condition."""
     codes = [0] * len(part)
     return part.assign(**{n: pd.Categorical.from_codes(codes, [v]) for n, v in zip(CONDITION, condition, strict=True)})

@@ -1,6 +1,6 @@
 """Stage ``train``: one run from its specification to ``model.safetensors``, ``history.parquet`` and ``train.json``.
 
-A loss that records its training samples adds ``samples.parquet``: one row a sample and sampled epoch.
+A loss that records training samples adds ``samples.parquet``: one row per sample and recorded epoch.
 """
 
 from collections.abc import Mapping
@@ -38,7 +38,7 @@ def train(
     threads: int = 1,
     resume_every: float = 60.0,
 ) -> bool:
-    """Train the run that ``spec`` describes and publish its files in ``out``.
+    """Train the run of a specification and publish its files in ``out``.
 
     Returns False if another process had already finished the same run, else True.
 
@@ -91,7 +91,7 @@ def _build_trainer(
     classes, seed = prepared.n_classes, key["seed"]
     check_images(key, protocol, prepared)
     torch.manual_seed(stream(seed, "weights"))
-    # a second stage takes its body from the first, which began with the published weights
+    # a second stage takes its body from the first, which started from the published weights
     model, procedure = build_network(spec, classes, first, pretrained=protocol["pretrained"] and first is None)
     torch.manual_seed(stream(seed, "loss weights"))
     loss = build_loss(spec["loss"]["id"], classes, **spec["loss"]["options"]).to(device)
@@ -112,7 +112,7 @@ def _build_trainer(
 def _write_outputs(
     folder: Path, spec: TrainSpec, trainer: Trainer, position: Position, device: torch.device
 ) -> dict[str, Any]:
-    """Write model and history; return what the record says."""
+    """Write model and history; return the content of the record."""
     last = trainer.states()
     tested = {"best": position.best, "last": last}
     states = {

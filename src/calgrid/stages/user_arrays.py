@@ -1,8 +1,8 @@
-"""Arrays and columns of the files that people have: read as they are, without a guess about what they mean.
+"""Reads arrays and columns from users' files without interpreting them.
 
 Array files are ``.npz``, ``.npy``, ``.safetensors`` and ``.pt``; tables are Parquet, ``.csv``, ``.arrow``, and folders
-of these with ``state.json``, in which Hugging Face data sets are stored. A matrix in a table is a column of lists or
-several columns, one a class.
+with ``state.json`` written by Hugging Face ``save_to_disk``. A matrix in a table is a column of lists, or one column
+per class.
 """
 
 import re
@@ -23,15 +23,15 @@ from calgrid.storage.logits import read_column, read_metadata, read_table, refus
 
 ARRAY_FILES = (".npz", ".npy", ".safetensors", *TENSOR_FILES)
 TABLES = (".parquet", ".csv", ".arrow")
-#: name of the only array of a file that names none
+#: name of the single array in a file without names
 UNNAMED = ""
 NUMBER = re.compile(r"-?\d*\.?\d+(e[+-]?\d+)?")
 
 
 class Columns(Mapping[str, np.ndarray]):
-    """Columns of a table as arrays, (N, width) where they hold lists of numbers, else (N,); read when asked for.
+    """Columns of a table as arrays, read on access: (N, width) for lists of numbers, else (N,).
 
-    Raises DataError: a name is there twice, or a column that is asked for has empty rows.
+    Raises DataError: a name occurs twice, or an accessed column has empty rows.
     """
 
     def __init__(self, table: pa.Table, path: Path) -> None:
@@ -52,16 +52,16 @@ class Columns(Mapping[str, np.ndarray]):
 
     @property
     def metadata(self) -> dict[str, Any]:
-        """What calgrid wrote about the table."""
+        """Metadata that calgrid wrote into the table."""
         return read_metadata(self.table)
 
     def stacked(self, names: Sequence[str]) -> np.ndarray:
-        """Return columns of numbers as (N, K); DataError where one holds something else."""
+        """Return columns of numbers as (N, K). Raises DataError: a column holds something else."""
         found = [self[name] for name in names]
         for name, values in zip(names, found, strict=True):
             if values.dtype.kind not in "fiu" or values.ndim > 1:
                 held = self.table.field(name).type
-                raise DataError(f"Column '{name}' of {self.path} must hold one number a row, it holds {held}.")
+                raise DataError(f"Column '{name}' of {self.path} must hold one number per row, but it holds {held}.")
         return np.column_stack(found)
 
 
@@ -81,7 +81,7 @@ def load(path: Path) -> Mapping[str, np.ndarray]:
         return Columns(_load_data_set(path), path)
     if path.is_dir() and (inside := [*sorted(path.glob(f"*/{STORED}")), *sorted(path.glob("*.arrow"))]):
         one = inside[0].parent if inside[0].name == STORED else inside[0]
-        raise DataError(f"{path} is a folder: give one of what it holds, as {one}.")
+        raise DataError(f"{path} is a folder: give one of the files or folders in it, for example {one}.")
     known = ", ".join((*TABLES, *ARRAY_FILES))
     raise DataError(f"{path}: unknown file type '{suffix}'; use one of {known}.")
 
@@ -94,8 +94,8 @@ def _load_arrays(path: Path) -> dict[str, np.ndarray]:
             return load_file(path)
         if suffix == ".npy":
             return {UNNAMED: np.load(path, allow_pickle=False)}
-        if not zipfile.is_zipfile(path):  # numpy would speak of pickles
-            raise ValueError("no .npz archive")
+        if not zipfile.is_zipfile(path):  # the message of numpy would be about pickles
+            raise ValueError("not an .npz archive")
         with np.load(path, allow_pickle=False) as stream:
             names, members = stream.files, {name: stream[name] for name in stream.files}
     except Exception as error:  # damaged archives raise many kinds
@@ -107,10 +107,10 @@ def _load_arrays(path: Path) -> dict[str, np.ndarray]:
 
 
 def _load_tensors(path: Path) -> dict[str, np.ndarray]:
-    """Tensors of a dictionary by name, those of a pair as logits and labels, or a single one."""
+    """Tensors of a dictionary by name, of a pair as logits and labels, or a single unnamed one."""
     require_file(path)
     try:
-        import torch  # noqa: PLC0415  (which takes seconds, and nothing else here needs)
+        import torch  # noqa: PLC0415  (takes seconds, and only these files need it)
     except ImportError:
         raise DataError(f"{path}: reading {path.suffix} needs PyTorch; install it, or save .npz.") from None
     try:
@@ -118,7 +118,7 @@ def _load_tensors(path: Path) -> dict[str, np.ndarray]:
     except Exception:  # damaged files raise many kinds, and long texts
         raise DataError(
             f"The file {path} is damaged, or holds more than tensors, so that reading it could run code: save it again "
-            "by torch.save({'logits': logits, 'label': labels}, path), both of them tensors."
+            "by torch.save({'logits': logits, 'label': labels}, path) with two tensors."
         ) from None
     if isinstance(found, torch.Tensor):
         found = {UNNAMED: found}
@@ -145,7 +145,7 @@ def _load_table(path: Path) -> pa.Table:
         reason = str(error).splitlines()[0].rstrip(".")
         raise DataError(f"The file {path} cannot be read ({reason}); write it again.") from None
     if suffix == ".csv" and all(map(NUMBER.fullmatch, table.column_names)):
-        raise DataError(f"{path} has no first line with the names of its columns: write one, with 'label' in it.")
+        raise DataError(f"{path} has no header: add a first line with the names of the columns, one of them 'label'.")
     return table
 
 
@@ -157,7 +157,7 @@ def _load_arrow(path: Path) -> pa.Table:
 
 
 def _load_data_set(folder: Path) -> pa.Table:
-    """Rows of all files of a data set that ``save_to_disk`` of the library datasets wrote, in their order."""
+    """Rows of all files of a data set written by Hugging Face ``save_to_disk``, in order."""
     state = read_json(folder / STORED, "list of the data set's files", "save the data set again")
     try:
         names = [Path(each["filename"]).name for each in state["_data_files"]]
@@ -175,20 +175,20 @@ def class_columns(
 ) -> tuple[list[str], Sequence[str] | None]:
     """Find the columns of a wide table that hold one class each, in the order of the classes.
 
-    They are those that end in the names of ``classes``, else those that end in 0 to K-1, else all that are left if they
-    are floating-point numbers; none where more than one choice is possible.
+    These are the columns whose names end in ``classes``; or else in 0 to K-1; or else all remaining columns of
+    floating-point numbers. If more than one choice is possible, none is made.
 
     Parameters
     ----------
     ignored : names of columns that hold something else.
-    labels : (N,), text where the classes have names.
-    key : what the names of the columns begin with, where several sets are there.
-    classes : names of the classes, in order.
+    labels : (N,), text if the classes have names.
+    key : common prefix of the columns, if the table has several sets.
+    classes : class names, in order.
 
     Returns
     -------
-    columns : their names; empty where there are none.
-    classes : names of the classes where the columns give them, else what was given.
+    columns : their names, or an empty list.
+    classes : class names taken from the columns, or ``classes`` unchanged.
     """
     names = [name for name in columns if name not in ignored and name.startswith(key or "")]
     if classes and (start := _common_start(names, classes)) is not None:
@@ -212,7 +212,7 @@ def class_columns(
 
 
 def _common_start(names: Sequence[str], classes: Iterable[str]) -> str | None:
-    """The one text that, put before each class, gives one of the names; None where there is none, or several are."""
+    """The unique prefix that turns every class into one of the names; None if there is none or several."""
     wanted = list(classes)
     starts = {name.removesuffix(wanted[0]) for name in names if name.endswith(wanted[0])}
     fitting = [start for start in starts if all(start + name in names for name in wanted)]

@@ -1,4 +1,4 @@
-"""Logits and labels from the files that people have: what is where is stated, never guessed."""
+"""Reads logits and labels from users' files; their kind is always stated, never guessed."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,12 +13,12 @@ from calgrid.stages.user_arrays import UNNAMED, Columns, class_columns, load
 from calgrid.storage.logits import Logits, validate_logits
 
 LABEL_NAMES = ("label", "labels", "y", "target", "targets")
-#: names of the numbers of a file of each kind
+#: array names for each kind of values
 VALUE_NAMES = {"logits": ("logits", "logit"), "probabilities": ("probabilities", "probs", "probability", "prob")}
-#: what a file may hold beside its labels and numbers
+#: further arrays that a file may hold
 EXTRAS = ("index", "shift", "severity", "features", "distribution")
 PROBABILITY_TOLERANCE = 1e-3
-#: largest distance of a row's sum from 1 that the metrics take: of numbers of 64 bits, and of fewer
+#: largest deviation of a row's sum from 1 that the metrics accept, for 64-bit numbers and for smaller types
 SCORED_TOLERANCE = {True: 1e-6, False: 1e-4}
 
 
@@ -34,18 +34,18 @@ def read_any(
 ) -> Logits:
     """Read logits and labels from array files (.npz, .npy, .safetensors, .pt) and tables (Parquet, .csv, .arrow).
 
-    Raises DataError: the file is missing, damaged, holds what is not of the kind (also logits that are probabilities in
-    every row), rows without a label, or two of one index.
+    Raises DataError: the file is missing or damaged, its values are not of the stated kind (including logits whose rows
+    are all probabilities), a row has no label, or an index occurs twice.
 
     Parameters
     ----------
-    kind : ``"logits"`` or ``"probabilities"``; stated, never guessed. Probabilities are returned as they are, beside
-        their logarithm, the logits.
-    labels : file of the labels, if they are in one of their own.
-    values_key : name of the array or column of logits or probabilities, or what the names of such columns begin with.
+    kind : ``"logits"`` or ``"probabilities"``; never guessed. Probabilities are returned unchanged, and their
+        logarithm as logits.
+    labels : file of the labels, if separate.
+    values_key : name of the array or column of logits or probabilities, or common prefix of such columns.
     label_key : name of the array or column of labels.
-    classes : names of the classes, in the order of the columns; labels may be such names.
-    binary : the numbers are one column, of class 1 of two.
+    classes : class names in the order of the columns; labels may be such names.
+    binary : the values are one column, for class 1 of two.
     """
     arrays = load(path)
     label_names = (label_key,) if label_key else LABEL_NAMES
@@ -66,7 +66,7 @@ def read_any(
 
 
 def row_keys(data: Logits) -> list[np.ndarray]:
-    """What tells the rows of a file apart, in the order of their weight in a sort, the last first."""
+    """Arrays that identify the rows of a file, as sort keys of ``np.lexsort`` (the last one is the primary key)."""
     return [values for values in (data.index, data.severity, data.shift) if values is not None]
 
 
@@ -75,25 +75,25 @@ def _check_index(data: Logits, path: Path) -> None:
     twice = np.logical_and.reduce([values[order][1:] == values[order][:-1] for values in row_keys(data)])
     if twice.any():
         raise DataError(
-            f"{path} has index {data.index[order][int(twice.argmax())]} more than once: rows are paired by it, so give "
-            "each its own, or leave 'index' out."
+            f"{path} has index {data.index[order][int(twice.argmax())]} more than once: rows are paired by index, so "
+            "make it unique, or remove 'index'."
         )
 
 
 def predicted(data: Logits) -> np.ndarray:
-    """Return the probabilities (N, K) that a file holds as they are, or else the softmax of its logits."""
+    """Return the probabilities (N, K) of a file unchanged, or the softmax of its logits."""
     if data.probabilities is not None:
         return data.probabilities
     return build_calibrator("none").fit(data.logits, data.label).predict_proba(data.logits)
 
 
 def _values(arrays: Mapping[str, Any], kind: str, key: str | None, path: Path) -> np.ndarray | None:
-    """The array of logits or probabilities; None where there is none."""
+    """The array of logits or probabilities, or None."""
     if key is not None:
         return arrays.get(key)
     values = _named(arrays, VALUE_NAMES[kind], path)
     if values is None and kind == "probabilities":
-        values = arrays.get("logits")  # what is stated counts; rows that are no probabilities are refused below
+        values = arrays.get("logits")  # the stated kind counts; rows that are not probabilities are refused below
     if values is None:
         for other, names in VALUE_NAMES.items():
             if (found := next((name for name in names if name in arrays), None)) is not None:
@@ -105,7 +105,7 @@ def _values(arrays: Mapping[str, Any], kind: str, key: str | None, path: Path) -
 
 
 def _labels_of(path: Path, names: Sequence[str]) -> np.ndarray:
-    """Labels of a file of their own."""
+    """Labels of a separate file."""
     arrays = load(path)
     found = arrays[UNNAMED] if UNNAMED in arrays else _named(arrays, names, path)
     if found is None:
@@ -150,19 +150,19 @@ def _checked(
             )
         raise DataError(
             f"{path}: {kind} must have shape (N, K), one column a class, got {values.shape}; if they are those of "
-            "class 1 of two classes, say --binary (in a study, binary: true)."
+            "class 1 of two classes, add --binary (in a study, binary: true)."
         )
     extras: dict[str, Any] = {name: arrays[name] for name in EXTRAS if name in arrays}
     for name in {"features", "distribution"} & set(extras):
         extras[name] = _float32(extras[name], name, path)
-    _float32(values, kind, path)  # numbers they must be
+    _float32(values, kind, path)  # raises for values that are not numbers
     if binary:
         values = _both_classes(values.reshape(-1), kind, path)
     labels = _class_numbers(labels, values.shape[1:], classes, path)
     logits = _float32(values, kind, path)
     data = Logits(**{"index": np.arange(labels.size), **extras}, label=labels, logits=logits)
     validate_logits(data, str(path))
-    # only now: a cast could turn a wrong number into a valid one
+    # after validation, because a cast could turn an invalid number into a valid one
     data.label, data.index = labels.astype(np.int32), data.index.astype(np.int32)
     if kind == "logits" and _are_probabilities(values):
         raise DataError(
@@ -177,7 +177,7 @@ def _checked(
 
 
 def _both_classes(values: np.ndarray, kind: str, path: Path) -> np.ndarray:
-    """Numbers (N, 2) of both classes, made of those (N,) of class 1."""
+    """Values (N, 2) of both classes from those (N,) of class 1."""
     if kind == "probabilities":
         return np.column_stack([1 - values, values])
     if values.size and values.min() >= 0 and values.max() <= 1:
@@ -189,7 +189,7 @@ def _both_classes(values: np.ndarray, kind: str, path: Path) -> np.ndarray:
 
 
 def _class_numbers(labels: np.ndarray, width: tuple[int, ...], classes: Sequence[str] | None, path: Path) -> np.ndarray:
-    """Labels as class numbers, made of names of classes or of rows with a single 1."""
+    """Class numbers (N,) from class names or one-hot rows; other labels are returned unchanged."""
     if classes and width not in ((), (len(classes),)):
         raise DataError(f"{path} has {width[0]} columns for the {len(classes)} classes {', '.join(classes)}.")
     if labels.dtype.kind in "OUS":
@@ -202,7 +202,7 @@ def _class_numbers(labels: np.ndarray, width: tuple[int, ...], classes: Sequence
             )
         number = {name: place for place, name in enumerate(classes)}
         if unknown := sorted(set(words.ravel().tolist()) - set(number)):
-            raise DataError(f"{path}: label '{unknown[0]}' is none of the classes {', '.join(classes)}.")
+            raise DataError(f"{path}: label '{unknown[0]}' is not one of the classes {', '.join(classes)}.")
         return np.array([number[word] for word in words.ravel().tolist()], np.int64).reshape(words.shape)
     one_hot = labels.ndim == 2 and labels.shape[1:] == width and np.isin(labels, (0, 1)).all()
     if one_hot and (labels.sum(axis=1) == 1).all():
@@ -211,7 +211,7 @@ def _class_numbers(labels: np.ndarray, width: tuple[int, ...], classes: Sequence
 
 
 def _named(arrays: Mapping[str, Any], names: Sequence[str], path: Path) -> np.ndarray | None:
-    """The array of one of the names; None where there is none."""
+    """The array that has one of the names, or None."""
     found = [name for name in names if name in arrays]
     for other in found[1:]:
         if not np.array_equal(arrays[found[0]], arrays[other]):
@@ -222,18 +222,18 @@ def _named(arrays: Mapping[str, Any], names: Sequence[str], path: Path) -> np.nd
 def _float32(values: np.ndarray, name: str, path: Path) -> np.ndarray:
     if not (np.issubdtype(values.dtype, np.floating) or np.issubdtype(values.dtype, np.integer)):
         raise DataError(f"{path}: '{name}' must be real numbers, got {values.dtype}.")
-    with np.errstate(over="ignore"):  # what float32 cannot hold becomes infinite, which the validation finds
+    with np.errstate(over="ignore"):  # overflow becomes infinite, which the validation finds
         return values.astype(np.float32)
 
 
 def _are_probabilities(values: np.ndarray) -> bool:
-    """Is every row 0 or more, with a sum of 1?"""
+    """Whether every row is non-negative and sums to 1."""
     off = np.abs(values.sum(axis=1, dtype=np.float64) - 1)
     return bool(values.min() >= 0 and off.max() <= PROBABILITY_TOLERANCE)
 
 
 def _checked_probabilities(values: np.ndarray, path: Path) -> np.ndarray:
-    """The values as they are if the metrics take them, else divided by the sums of their rows."""
+    """The values, divided by their row sums unless the metrics accept them unchanged."""
     sums = values.sum(axis=1, dtype=np.float64)
     off = np.abs(sums - 1)
     if not _are_probabilities(values):
@@ -246,9 +246,9 @@ def _checked_probabilities(values: np.ndarray, path: Path) -> np.ndarray:
 
 
 def read_head_arrays(path: Path) -> tuple[np.ndarray, np.ndarray]:
-    """Read weight (K, d) and bias (K,) of a last layer from ``.npz``, ``.safetensors`` or ``.pt``.
+    """Read weight (K, d) and bias (K,) of the last layer from ``.npz``, ``.safetensors`` or ``.pt``.
 
-    Raises DataError: the file is damaged or does not hold both.
+    Raises DataError: the file is damaged or lacks one of them.
     """
     arrays = load(path)
     if not {"weight", "bias"} <= set(arrays):

@@ -70,7 +70,7 @@ def unpack_archive(path: Path, folder: Path) -> dict[str, str]:
         for name, digest in sums.items():
             _unpack(archive, name, path, folder)
             if sha256_of(folder / name) != digest:
-                raise DataError(f"{name} in {path} is damaged (it has not the SHA-256 of {SUMS}): fetch it again.")
+                raise DataError(f"{name} in {path} is damaged (its SHA-256 differs from {SUMS}): fetch it again.")
     return sums
 
 
@@ -87,7 +87,7 @@ def _unpack(archive: zipfile.ZipFile, name: str, path: Path, folder: Path) -> No
 def _blocks(archive: zipfile.ZipFile, name: str, path: Path) -> Iterator[bytes]:
     try:
         entry = archive.getinfo(name)
-        if entry.compress_type != zipfile.ZIP_STORED:  # what is stored cannot grow beyond the size of the archive
+        if entry.compress_type != zipfile.ZIP_STORED:  # stored members cannot expand beyond the archive's size
             raise zipfile.BadZipFile("it is compressed")
         with archive.open(entry) as content:
             while block := content.read(2**20):

@@ -17,7 +17,7 @@ from calgrid.storage.records import AGAIN, check_fingerprint
 #: metadata key of the description, and key of the checksum within it: safetensors writes several metadata keys in
 #: random order
 DESCRIPTION, CHECKSUM = "calgrid", "sha256"
-#: weight (K, d) and bias (K,) of a last linear layer, which lies beside the features that it reads
+#: weight (K, d) and bias (K,) of the last linear layer
 Head = tuple[np.ndarray, np.ndarray]
 
 
@@ -74,7 +74,7 @@ def write_head(path: Path, weight: np.ndarray, bias: np.ndarray, fingerprint: st
 
 
 def read_head(path: Path, fingerprint: str) -> Head | None:
-    """Return the last layer of a run, or None where there is no file: it is not linear.
+    """Return the last layer of a run, or None without a file, if the layer is not linear.
 
     Raises StateError: the file is damaged or belongs to other logits.
     """

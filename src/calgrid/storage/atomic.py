@@ -15,7 +15,7 @@ from calgrid.errors import DataError, StateError
 
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Yield a temporary file beside ``path`` to write to; on success it replaces ``path``.
+    """Yield a temporary file in the folder of ``path``; on success it replaces ``path``.
 
     On any error, including a full disk or a kill, ``path`` is unchanged. The data are flushed before the rename, so
     that a power cut leaves no empty file under the final name. The file mode follows the umask. Errors of the file

@@ -240,7 +240,7 @@ def _refuse_empty_rows(table: pa.Table, column: str, path: Path) -> None:
 def read_matrix(table: pa.Table, column: str, path: Path, dtype: type | None = np.float32) -> np.ndarray:
     """Return a column of equally long lists of numbers as (N, width) of ``dtype`` (None: the stored dtype).
 
-    Raises DataError for any other column.
+    Raises DataError: the column has another type.
     """
     chunked = table.column(column)
     kind = chunked.type

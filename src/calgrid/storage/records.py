@@ -21,7 +21,7 @@ TRAIN, PREDICT, CALIBRATE, AGGREGATE = (f"{stage}.json" for stage in ("train", "
 #: file of a trained network
 MODEL = "model.safetensors"
 HISTORY = "history.parquet"
-#: beside the records of a run that was merged from an archive: who made it; no job may change such a run
+#: origin of a run that was merged from an archive; no job may change such a run
 ORIGIN = "origin.json"
 #: record key of the checksum of all other keys
 CHECKSUM = "checksum"
@@ -30,7 +30,7 @@ FILES = "files"
 #: record key of the SHA-256 of each input of the stage
 INPUTS = "inputs"
 #: end of every message about a damaged result, which the workflow recreates
-AGAIN = "run again, and it is made anew"
+AGAIN = "run again to recompute it"
 
 
 def sha256_of(path: Path) -> str:
@@ -46,7 +46,7 @@ def digest_of(content: Any) -> str:
 
 def write_record(path: Path, content: Mapping[str, Any]) -> None:
     """Write a JSON file with a checksum of its content, atomically."""
-    plain = json.loads(json.dumps(dict(content)))  # as it is read later: no tuples, keys are strings
+    plain = json.loads(json.dumps(dict(content)))  # as read later: no tuples, keys are strings
     write_json(path, {**plain, CHECKSUM: digest_of(plain)})
 
 
@@ -136,7 +136,7 @@ class Record:
         if path.stat().st_size != self.files[name]["bytes"] or sha256_of(path) != expected:
             with contextlib.suppress(OSError):  # a read-only disk
                 self.seen.unlink()  # so that the next call reads the content again
-            raise StateError(f"The {what} {path} is damaged (it has not the SHA-256 of its record): {AGAIN}.")
+            raise StateError(f"The {what} {path} is damaged (its SHA-256 differs from the record): {AGAIN}.")
         return path
 
     def damaged(self, remember: bool = True) -> list[str]:

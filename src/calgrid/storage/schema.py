@@ -14,7 +14,7 @@ SEEDS = ("seed", "fit_seed")
 INTERVAL = ("ci_low", "ci_high")
 
 _RUN_KEY: Columns = {**dict.fromkeys(RUN_KEY[:-1], "str"), "seed": "int64"}
-#: ``metrics.parquet`` of a run and of a study, one row a number
+#: ``metrics.parquet`` of a run and of a study, one row per number
 METRIC_COLUMNS: Columns = {
     **_RUN_KEY,
     "checkpoint": "str",
@@ -58,7 +58,7 @@ COST_COLUMNS: Columns = {
     "epochs": "float64",
     "parameters": "float64",
 }
-#: bins of a histogram of confidence, beside those of the calibration errors
+#: bins of the histogram of confidence, in addition to those of the calibration errors
 HISTOGRAM_BINS = 20
 #: ``bins.parquet``: sums over the test images in each of ``n_bins`` equal-width bins of the uncalibrated confidence
 BIN_COLUMNS: Columns = {
@@ -113,9 +113,9 @@ BINS, FITS, MARGINS = "bins.parquet", "fits.parquet", "margins.parquet"
 HISTORIES, SAMPLES, PROBES, RESAMPLES = "histories.parquet", "samples.parquet", "probes.parquet", "resamples.parquet"
 #: training settings and device of each run
 RUNS = "runs.json"
-#: optional files of a run beside its metrics
+#: optional files of a run, in addition to its metrics
 PART_EXTRAS = (BINS, FITS, MARGINS, RESAMPLES)
-#: inputs of tables, figures and the report, beside ``manifest.json``
+#: inputs of tables, figures and the report, in addition to ``manifest.json``
 STUDY_FILES = (
     *(METRICS, SUMMARY, COSTS, SHIFT_MEANS, SHIFT_SUMMARY),
     *(BINS, FITS, MARGINS, HISTORIES, SAMPLES, PROBES, RESAMPLES, RUNS),

@@ -46,7 +46,7 @@ def name_data_root(name: str) -> str:
     """Return the end of the error message for a file or folder that is not below ``data_root``."""
     if Path(name).exists():
         return "it is below the folder that you call from, so write the line 'data_root: .'"
-    return "put it there, correct the path, or name the folder that it lies in by a line 'data_root: FOLDER'"
+    return "put it there, correct the path, or add a line 'data_root: FOLDER' with its folder"
 
 
 def files_below(folder: Path) -> list[tuple[str, int]]:

@@ -43,7 +43,7 @@ def run_stage(
 ) -> bool:
     """Run ``produce`` under an owner lock and publish its outputs with a record.
 
-    Returns True if ``produce`` ran, False if what was complete was published again. Raises StateError: a live process
+    Returns True if ``produce`` ran, False if complete files were published again. Raises StateError: a live process
     writes the same stage, the disk is full, no output was written, the run was merged.
 
     Parameters
@@ -66,7 +66,7 @@ def run_stage(
     called = time.time()
     with OwnerLock(base.with_suffix(".lock"), f"{stage} stage of {root}") as lock:
         done, partial = base / fingerprint, base / f"{fingerprint}.partial"
-        # another study may have wanted fewer files of the same stage
+        # another study may have needed fewer files of the same stage
         complete = _complete_record(done, record, outputs)
         fresh = complete is None or not (_same_inputs(complete, inputs) or _completed_since(done / record, called))
         try:

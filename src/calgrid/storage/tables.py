@@ -202,7 +202,7 @@ def read_result(
 
     Parameters
     ----------
-    columns : the columns to return, in order, and their types (``KINDS``); all as they are if None.
+    columns : the columns to return, in order, and their types (``KINDS``); None returns all unchanged.
     """
     table = read_table(path, what)
     check_fingerprint(read_metadata(table), fingerprint, f"{what} {path}")

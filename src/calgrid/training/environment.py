@@ -23,7 +23,7 @@ def choose_device(wanted: str) -> torch.device:
     if wanted == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     if wanted == "cuda" and not torch.cuda.is_available():
-        raise ConfigError("device: 'cuda' was asked for but torch finds no GPU here; use device: cpu or auto.")
+        raise ConfigError("device: 'cuda' is configured but torch finds no GPU here; use device: cpu or auto.")
     return torch.device(wanted)
 
 

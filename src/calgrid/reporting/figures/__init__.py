@@ -47,7 +47,7 @@ from calgrid.storage.atomic import replacing, write_text
 
 __all__ = ["FIGURES", "write_figures"]
 
-#: suffix of a format -> what its files must not say, so that the same picture has the same bytes
+#: suffix of a format -> metadata left out of its files, so that the same figure has the same bytes
 FORMATS = {".png": "Software", ".svg": "Date", ".pdf": "CreationDate"}
 
 
@@ -123,7 +123,7 @@ def write_figures(
     Parameters
     ----------
     study : folder with the files that ``aggregate`` wrote.
-    manifest : what was run (``calgrid.configuration.plan.Plan.manifest``).
+    manifest : manifest of the study (``calgrid.configuration.plan.Plan.manifest``).
     out : folder for the figures.
     formats : suffixes of FORMATS; the report needs ``.png``.
     """

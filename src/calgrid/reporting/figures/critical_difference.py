@@ -24,7 +24,7 @@ UNIT = 0.21
 
 
 def collect(kind: Kind, data: StudyData, group: Group) -> pd.DataFrame:
-    """Tidy means of what is compared in each setting, of the metrics for which two settings have all of it."""
+    """Tidy means of the competitors in each setting, for metrics that are complete in at least two settings."""
     rows = settings(data, kind, SHOWN)
     groups = [group for group in data.conditions if on_most_rows(data, group)]
     parts = {group: data.select(rows, group) for group in groups}
@@ -36,10 +36,10 @@ def collect(kind: Kind, data: StudyData, group: Group) -> pd.DataFrame:
 
 
 def _complete(rows: pd.DataFrame) -> pd.DataFrame:
-    """Rows of settings that have all that is compared; none where there are not two settings and two names."""
+    """Rows of settings with all competitors; empty without at least two settings and two competitors."""
     scores = rows.pivot(index="setting", columns="name", values="mean")
     complete = scores.dropna()
-    if len(complete) < 2:  # what is missing in most settings leaves the comparison instead of the settings
+    if len(complete) < 2:  # drop competitors that are missing in most settings, instead of the settings
         complete = scores.dropna(axis="columns")
     enough = min(complete.shape) >= 2
     return rows[rows["setting"].isin(complete.index) & rows["name"].isin(complete.columns) & enough]
@@ -65,7 +65,7 @@ def caption(kind: Kind, frame: Frame) -> str:
         f"backbone), 1 = best, by {text.listed([text.name(metric) for metric in shown])} on the clean test split; "
         "means over seeds are ranked within each setting that has all that are named. CD is Nemenyi's critical "
         f"difference at the level {1 - data.level:.2g}: bars join mean ranks that differ by less. It depends on the "
-        "pool: with one competitor more or fewer, others may be told apart. Friedman's test (in the form of Iman and "
+        "pool: with one competitor more or fewer, other differences may be significant. Friedman's test (by Iman and "
         "Davenport) asks whether any mean ranks differ; where it does not reject, the bars mean little. Settings that "
         "share test images are not independent. Accuracy and the other metrics are in the table of mean ranks."
     )
@@ -127,7 +127,7 @@ def _diagram(ax: Axes, shown: CriticalDifference) -> None:
 
 
 def _name(ax: Axes, shown: CriticalDifference, place: int, name: str, ends: tuple[float, float]) -> None:
-    """Write a name beside the axis, the better half at the left, and join it to its mean rank."""
+    """Write a name next to the axis, the better half on the left, and connect it to its mean rank."""
     k = len(shown.mean_ranks)
     left = place < -(-k // 2)
     line = place if left else k - 1 - place

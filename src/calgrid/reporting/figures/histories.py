@@ -55,7 +55,7 @@ TRAINING_CURVES = Kind(
     7.0,
     "Training on {place}: accuracy and NLL on val, and the training loss, by epoch; {seeds}. Training losses of "
     "different methods are different functions: compare their course, not their height. Second stages count their own "
-    "epochs. The first epochs may lie outside the frame.",
+    "epochs. The first epochs may be outside the frame.",
 )
 GATE_OF_FEDLAS = Kind(
     # room for the lines of gates that are fixed
@@ -84,7 +84,7 @@ MASKS_OF_MACCAL = Kind(
 
 
 def collect(kind: Kind, data: StudyData, group: Group) -> pd.DataFrame:
-    """Histories of the runs that have measured what is shown, with the columns method, seed and epoch."""
+    """Histories of the runs that recorded the shown quantity, with the columns method, seed and epoch."""
     rows = histories(data, group, kind.needed)
     shown = [name for name in kind.curves if name in rows and rows[name].notna().any()]
     return rows[["method", "seed", "epoch", "learning_rate", *shown]] if len(rows) else rows

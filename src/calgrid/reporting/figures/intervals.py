@@ -1,4 +1,4 @@
-"""Means with intervals, one row a method and calibrator: errors beside accuracy, NLL beside Brier score."""
+"""Means with intervals, one row per method and calibrator: ECE and accuracy, NLL and Brier score."""
 
 import functools
 from collections.abc import Sequence
@@ -60,7 +60,7 @@ def _what(frame: Frame, metrics: str, first: str) -> str:
 
 
 def _draw(metrics: Sequence[str], frame: Frame) -> Figure:
-    """Draw one panel a metric, with one row a method and calibrator."""
+    """Draw one panel per metric, with one row per method and calibrator."""
     rows, calibrators = frame.rows, frame.calibrators()
     methods = list(dict.fromkeys(rows["method"]))
     step = 1 / (len(calibrators) + 1)

@@ -1,4 +1,4 @@
-"""Over- and under-confidence of the uncalibrated networks: O-ECE beside U-ECE, the two parts of the ECE."""
+"""Over- and under-confidence of the uncalibrated networks: O-ECE and U-ECE, the two parts of the ECE."""
 
 import numpy as np
 import pandas as pd
@@ -13,9 +13,9 @@ from calgrid.reporting.study import UNCALIBRATED, Group, StudyData
 
 #: metric -> colour, what it means
 PARTS = {"o_ece": ("#d55e00", "O-ECE: over-confident bins"), "u_ece": ("#0173b2", "U-ECE: under-confident bins")}
-#: height of a bar; two lie side by side in a row of height 1
+#: height of a bar; a row of height 1 has two
 BAR = 0.36
-#: how many times the longest bar the frame may reach for an interval; longer ones end in an arrow
+#: maximum width of the frame in units of the longest bar; longer intervals end in an arrow
 REACH = 1.6
 SMALLEST_FRAME = 1e-6
 
@@ -35,7 +35,7 @@ def caption(frame: Frame) -> str:
         "the others: together they are the ECE. "
         f"{captions.interval(frame.study, rows).replace('Bars', 'Black lines')} An arrow ends an interval that leaves "
         "the frame. Grey ticks: the ECE that a perfectly calibrated network with the same confidences would score, to "
-        "be compared with the two bars together. Accuracy, NLL and Brier score of the same networks stand in the table."
+        "be compared with the sum of the two bars. Accuracy, NLL and Brier score of the same networks are in the table."
     )
 
 

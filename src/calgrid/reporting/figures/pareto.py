@@ -13,7 +13,7 @@ from calgrid.storage.schema import CONDITION
 
 
 def collect(data: StudyData, group: Group) -> pd.DataFrame:
-    """NLL of each method without and with one calibrator, beside its seconds of training."""
+    """NLL of each method without and with one calibrator, and its training time."""
     times = totals(data)
     if times.empty:
         return times

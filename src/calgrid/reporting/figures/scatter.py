@@ -1,4 +1,4 @@
-"""Accuracy against ECE: what a method or calibrator pays for its calibration."""
+"""Accuracy against ECE: the cost of calibration in accuracy."""
 
 from typing import Any
 
@@ -34,7 +34,7 @@ def caption(frame: Frame) -> str:
 
 
 def draw(frame: Frame) -> Figure:
-    """Draw one marker for each method and calibrator; beside all, those that keep accuracy."""
+    """Draw one marker per method and calibrator, in one panel for all and one for those that keep accuracy."""
     rows, methods, calibrators = frame.rows, frame.methods(), frame.calibrators()
     near = rows[keeps_accuracy(rows)]
     panels = {"all": rows} if len(near) == len(rows) else {"all": rows, "within 1 point of the best accuracy": near}

@@ -14,7 +14,7 @@ from calgrid.reporting.sweeps import Sweep, calibrator_sweeps, method_sweeps
 
 METRICS = ("accuracy", "ece", "nll")
 NEEDED = (*METRICS, "ece_null")
-#: how the calibrators of :meth:`StudyData.few_calibrators` are told apart
+#: styles of the calibrators of :meth:`StudyData.few_calibrators`
 LINES = ("-", "--")
 
 
@@ -36,7 +36,7 @@ def collect_calibrators(data: StudyData, group: Group) -> pd.DataFrame:
 
 
 def _points(sweeps: Iterable[Sweep], rows: pd.DataFrame, kind: str) -> pd.DataFrame:
-    """One row a value of each sweep of which all members were scored: option, sweep, value, and wide means."""
+    """One row per value of each completely scored sweep: option, sweep, value, and wide means."""
     rows = rows[rows["metric"].isin(NEEDED)]
     if rows.empty:
         return pd.DataFrame()

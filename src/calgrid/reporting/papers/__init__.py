@@ -1,1 +1,1 @@
-"""Tables of papers with our numbers beside the published ones, in four formats."""
+"""Tables of papers with our numbers and the published ones, in four formats."""

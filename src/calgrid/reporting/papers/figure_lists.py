@@ -1,4 +1,4 @@
-"""Figures of the papers that a study names: which of ours shows each, or what is missing to draw it."""
+"""Figures of the papers that a study names: which of our figures shows each, or which data are missing."""
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,21 +13,20 @@ from calgrid.reporting.table import Cell, Section, Table, words
 
 HEADER = ("Figure", "Shows", "Ours", "State")
 DRAWN = "drawn"
-#: names of missing runs beyond which they are counted
+#: number of missing runs that are named; further ones are counted
 NAMED = 4
 Entry = Mapping[str, Any]
 
 
 def figure_lists(data: StudyData, drawn: Sequence[Entry]) -> list[Table]:
-    """Lists of the figures of papers, one a paper that has any; none if the study names no paper.
+    """One table of figures for each paper of the study that has figures.
 
-    Returns tables, whose frame has ``number``, ``shows``, ``figure`` (our kind), ``file`` (empty where nothing was
-    drawn) and ``state``: ``drawn``, which runs are missing, or which data; one row a file, or one where there is none.
+    The frames have ``number``, ``shows``, ``figure`` (our kind), ``file`` (empty if nothing was drawn) and ``state``
+    (``drawn``, or the missing runs or data); one row per file, or a single one without a file.
 
     Parameters
     ----------
-    data : the study.
-    drawn : entries of the index of its figures (see :func:`calgrid.reporting.index.read_index`).
+    drawn : index entries of the study's figures (see :func:`calgrid.reporting.index.read_index`).
     """
     papers = [paper for paper in data.manifest.get("papers", ()) if paper.get("figures")]
     return [_listed(data, paper, drawn) for paper in papers]
@@ -49,16 +48,16 @@ def _listed(data: StudyData, paper: Mapping[str, Any], drawn: Sequence[Entry]) -
         f"{paper['name']}_figures",
         f"Figures of {paper['name']}",
         PAPER_FIGURES,
-        "Which of our figures shows what a printed figure of the paper shows, in words of our own. Captions say what "
-        "was drawn from which runs. Where nothing was drawn, the state says what is missing: add it to the "
-        "configuration of the study and run it again. Papers differ in splits, epochs and code, so curves may differ.",
+        "Our figures that correspond to the printed figures of the paper. Captions name the runs. If a figure was not "
+        "drawn, its state names what is missing: add it to the configuration of the study and run it again. Papers "
+        "differ in splits, epochs and code, so curves may differ.",
         frame.drop(columns="id"),
         [Section("Printed figures and ours", HEADER, cells)],
     )
 
 
 def _rows(data: StudyData, wanted: Mapping[str, Any], drawn: Sequence[Entry]) -> Iterator[dict[str, str]]:
-    """One row for each of our files that shows a printed figure, or one that says why there is none."""
+    """One row for each of our files that shows a printed figure, or one with the reason why there is none."""
     row = {"figure": wanted["figure"], **{key: wanted[key] for key in ("number", "shows", "note")}}
     missing = _missing(data, wanted)
     found = [entry for entry in drawn if _shows(entry, wanted)]
@@ -70,7 +69,7 @@ def _rows(data: StudyData, wanted: Mapping[str, Any], drawn: Sequence[Entry]) ->
 
 
 def _shows(entry: Entry, wanted: Mapping[str, Any]) -> bool:
-    """Is a file of the wanted kind, and about the wanted runs?"""
+    """Whether a file shows the wanted kind of figure and the wanted runs."""
     place = entry["place"]
     about = all(place[axis] in wanted[axis] for axis in ("dataset", "backbone") if axis in place and wanted[axis])
     return entry["figure"] == wanted["figure"] and about
@@ -84,13 +83,13 @@ def _why(wanted: Mapping[str, Any], missing: str) -> str:
 
 
 def _missing(data: StudyData, wanted: Mapping[str, Any]) -> str:
-    """What of the wanted runs the study lacks, in words; empty where it has all."""
+    """Sentence about wanted runs that the study lacks; empty if it has all."""
     runs = [run for run in data.manifest["runs"] if _about(run, wanted)]
     if not runs:
         return f"runs are missing: {_named(_places(wanted))}"
     present = {run["key"]["method"] for run in runs}
     families = {family for run in runs for family in run["families"]}
-    # a figure may be about several data sets, each with a family of its own
+    # a figure may show several data sets, each with its own shift family
     parts = {
         "methods": [name for name in wanted["method"] if name not in present],
         "calibrators": [name for name in wanted["calibrator"] if name not in data.calibrators],

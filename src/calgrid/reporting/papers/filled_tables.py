@@ -30,10 +30,10 @@ STAGES = {"train_seconds": ("first_stage", "train"), "runtime_seconds": ("calibr
 
 
 class Filled(NamedTuple):
-    """A table as declared, its frame, and the values of its cells in each seed.
+    """A table's declaration, its frame, and the values of its cells in each seed.
 
-    ``runs`` has the seeds that the table's ``spread`` names, with ranks in each seed that has all ranked cells. Where
-    seeds are those of the calibrator, ``draws`` has the cells on resamples of the test samples and ``ratios`` the
+    ``runs`` has the seeds that the table's ``spread`` names, with ranks in each seed that has all ranked cells. If
+    these are seeds of the calibrator, ``draws`` has the cells on resamples of the test samples, and ``ratios`` the
     splits (see :func:`split_ratios`).
     """
 
@@ -45,21 +45,19 @@ class Filled(NamedTuple):
 
 
 def filled_tables(data: StudyData, paper: Mapping[str, Any]) -> Iterator[Filled]:
-    """Tables of a paper, each with its frame: one row a cell, for each protocol and checkpoint that fills one.
+    """Tables of a paper with their frames: one row per cell, for each protocol and checkpoint with results.
 
     Parameters
     ----------
-    data : the study.
     paper : entry of the manifest (see :func:`calgrid.configuration.papers.paper`).
 
     Yields
     ------
-    Each table; its frame has ``row``, ``column``, the coordinates, ours (``ours``, ``std``, ``ci_low``, ``ci_high``,
-    ``n_seeds``, of the seeds that the table's ``spread`` names; ``n_ranked`` rows behind a rank), ``published``,
+    Each table; its frame has ``row``, ``column``, the coordinates, our numbers (``ours``, ``std``, ``ci_low``,
+    ``ci_high``, ``n_seeds``, over the seeds that ``spread`` names; ``n_ranked`` rows of a rank), ``published``,
     ``published_std``, ``suspect``, ``difference`` (ours - published), and the marks ``ours_mark`` and
-    ``published_mark``. Protocols of one line (key ``lines`` of the configuration) fill one frame, under the line's
-    name. Where no run fills a cell,
-    protocol and checkpoint are empty and the published numbers stand alone.
+    ``published_mark``. Protocols of one line (key ``lines`` of the configuration) share a frame, under the line's name.
+    If there are only published numbers, protocol and checkpoint are empty.
     """
     printed = printed_numbers(read_published([paper["published"]]))
     tables = [(spec, _cells(spec, printed[printed["table"] == spec["table"]])) for spec in paper["tables"]]
@@ -75,7 +73,7 @@ def filled_tables(data: StudyData, paper: Mapping[str, Any]) -> Iterator[Filled]
 
 
 def _cells(spec: Mapping[str, Any], printed: pd.DataFrame) -> pd.DataFrame:
-    """Cells of a table in reading order with what was printed in them."""
+    """Cells of a table in reading order, with the printed numbers."""
     rows = [
         {"row": i, "column": j, **cell_key(spec, row, column)}
         for (i, row), (j, column) in itertools.product(enumerate(spec["rows"]), enumerate(spec["columns"]))
@@ -94,10 +92,10 @@ def _cells(spec: Mapping[str, Any], printed: pd.DataFrame) -> pd.DataFrame:
 
 
 def printed_cells(data: StudyData) -> pd.DataFrame:
-    """Printed numbers of the tables of the papers that a study names, under the names that its metrics have.
+    """Printed numbers of the papers that a study names, with the study's names of methods and calibrators.
 
-    Returns one row a cell with an undoubted number: ``COORDINATES`` (the method with its second stage, the calibrator
-    with what fitted it where that is not val), ``published`` and ``published_std``, in the unit of the metric.
+    Returns one row per cell whose number is not marked as suspect: ``COORDINATES``, ``published`` and
+    ``published_std``, in the unit of the metric.
     """
     parts = []
     for paper in data.manifest.get("papers", ()):
@@ -114,19 +112,19 @@ def printed_cells(data: StudyData) -> pd.DataFrame:
 
 
 def run_method(place: Mapping[str, Any]) -> str:
-    """Id of the method of a cell, with its second stage."""
+    """Method of a cell, including its second stage."""
     if place["stage"] == "none":
         return place["method"]
     return place["stage"] if place["method"] == "ce" else f"{place['stage']}+{place['method']}"
 
 
 def _calibrator(place: Mapping[str, Any]) -> str:
-    """Name of the calibrator of a cell in the study's metrics, which say there what it was fitted on."""
+    """Calibrator of a cell as named in the study's metrics, which include the data that it was fitted on."""
     return place["calibrator"] if place["fit_on"] == "val" else f"{place['calibrator']} ({place['fit_on']})"
 
 
 def _places(spec: Mapping[str, Any], cells: pd.DataFrame) -> pd.DataFrame:
-    """Places whose numbers make up the cells; ranks are made of other cells."""
+    """Coordinates of the numbers behind each cell; ranks are computed from other cells."""
     rows = []
     for number, cell in cells[~cells["metric"].isin(list(spec["ranks"]))].iterrows():
         places = expanded({**cell, "cell": number}, spec["means"])
@@ -135,7 +133,7 @@ def _places(spec: Mapping[str, Any], cells: pd.DataFrame) -> pd.DataFrame:
 
 
 def expanded(place: CellKey, means: Sequence[Mapping[str, Any]]) -> Iterator[CellKey]:
-    """Places that a place is made of: each entry of ``means`` applies once, to what it matches."""
+    """Expand the coordinates of a mean to those of its members; each entry of ``means`` applies once."""
     over: dict[str, Sequence[Any]] = {}
     later = [mean for mean in means if not matches(place, mean["where"])]
     for mean in means:
@@ -148,7 +146,7 @@ def expanded(place: CellKey, means: Sequence[Mapping[str, Any]]) -> Iterator[Cel
 
 
 def _metrics(data: StudyData, places: pd.DataFrame) -> pd.DataFrame:
-    """Tidy metrics of what the places want, with means over corruptions and with times."""
+    """Tidy metrics for the given coordinates, with means over corruptions and with times."""
     times = timed_rows(data.costs, data.distinct(METRICS, [*RUN_KEY, "checkpoint"]), set(places["metric"]))
     wanted = {axis: set(places[axis]) for axis in ("dataset", "method", "metric")}
     metrics, means = (data.rows(name, **wanted) for name in (METRICS, SHIFT_MEANS))
@@ -161,8 +159,8 @@ def _metrics(data: StudyData, places: pd.DataFrame) -> pd.DataFrame:
 def timed_rows(costs: pd.DataFrame, checkpoints: pd.DataFrame, wanted: Collection[str]) -> pd.DataFrame:
     """Rows of the metrics ``train_seconds`` (all stages) and ``runtime_seconds`` (a fit, by seed of the calibrator).
 
-    Both count for all ``checkpoints`` (one row each) of a run alike: training is one for all, and fits are averaged
-    over checkpoints. ``wanted`` are metrics; others than the two are left alone.
+    Both are the same for all ``checkpoints`` (one row each) of a run; fits are averaged over checkpoints. Other metrics
+    in ``wanted`` are ignored.
     """
     parts = [_seconds(costs, metric).merge(checkpoints, on=list(RUN_KEY)) for metric in STAGES if metric in wanted]
     rows = pd.concat(parts) if parts else pd.DataFrame()
@@ -181,16 +179,16 @@ def _seconds(costs: pd.DataFrame, metric: str) -> pd.DataFrame:
 
 
 def read_resamples(data: StudyData, places: pd.DataFrame) -> pd.DataFrame:
-    """Values of the metrics of the places on resamples, protocols under the name of their line."""
+    """Values of the metrics on resamples for the given coordinates; protocols have the name of their line."""
     frame = data.rows(RESAMPLES, **{axis: set(places[axis]) for axis in RESAMPLED})
     return frame.assign(protocol=frame["protocol"].replace(data.manifest.get("lines", {})))
 
 
 def cell_draws(resamples: pd.DataFrame, places: pd.DataFrame) -> pd.DataFrame:
-    """Mean over the seeds of each cell in each resample: protocol, checkpoint, cell and draws (R,).
+    """Mean over seeds of each cell in each resample: protocol, checkpoint, cell and draws (R,).
 
-    Cells of one place on the clean test split count (``places`` as in :func:`calgrid.statistics.cell_runs`); others
-    have no resamples.
+    Only cells on the clean test split that are no means over others have resamples (``places`` as in
+    :func:`calgrid.statistics.cell_runs`).
     """
     single = places[~places["cell"].duplicated(keep=False) & (places["shift"] == "") & (places["fit_on"] == "val")]
     found = single[["cell", *RESAMPLED]].merge(resamples, on=RESAMPLED)
@@ -202,13 +200,13 @@ def cell_draws(resamples: pd.DataFrame, places: pd.DataFrame) -> pd.DataFrame:
 
 
 def split_ratios(places: pd.DataFrame) -> dict[int, float]:
-    """For cells whose seeds draw anew which samples fit: how many samples are scored for each that fits."""
+    """Scored samples per fitted sample, for cells whose seeds also draw the samples used for fitting."""
     redrawn = places.loc[places["fit_on"] == SAME_SHIFT, "cell"].unique()
     return dict.fromkeys(map(int, redrawn), (1 - SAME_SHIFT_SHARE) / SAME_SHIFT_SHARE)
 
 
 def _rank_runs(spec: Mapping[str, Any], cells: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
-    """Ranks in each seed, as rows of ``runs``, where no ranked cell is missing."""
+    """Ranks in each seed, as rows of ``runs``, for seeds without missing cells."""
     parts = []
     for keys, values in runs.groupby([*SECTION, "seed"]):
         frame = cells.join(values.set_index("cell")["value"])
@@ -227,7 +225,7 @@ def _filled(spec: Mapping[str, Any], cells: pd.DataFrame, means: pd.DataFrame) -
 
 
 def _section(spec: Mapping[str, Any], cells: pd.DataFrame, keys: tuple[str, str], means: pd.DataFrame) -> pd.DataFrame:
-    """Cells with the numbers of one protocol and checkpoint."""
+    """Cells with our numbers for one protocol and checkpoint."""
     numbers = means.rename(columns={"mean": "ours"}).set_index("cell")
     frame = cells.join(numbers.reindex(columns=NUMBERS).astype("float64"))
     for rank, ranked in spec["ranks"].items():
@@ -236,7 +234,7 @@ def _section(spec: Mapping[str, Any], cells: pd.DataFrame, keys: tuple[str, str]
         frame.loc[own, "ours"] = frame.loc[own, "row"].map(places)
         frame.loc[own & frame["ours"].notna(), "n_ranked"] = len(places)
     doubted = frame["suspect"] != ""
-    partial = frame["n_ranked"] < len(spec["rows"])  # ranks among fewer rows say something else
+    partial = frame["n_ranked"] < len(spec["rows"])  # ranks among fewer rows are not comparable
     frame["difference"] = (frame["ours"] - frame["published"]).mask(doubted | partial)
     frame["ours_mark"] = marks(spec, frame, "ours")
     frame["published_mark"] = marks(spec, frame, "published", exclude=doubted)

@@ -43,7 +43,7 @@ def marks(spec: Mapping[str, Any], frame: pd.DataFrame, column: str, exclude: pd
     Parameters
     ----------
     spec : table (see :func:`calgrid.configuration.papers.paper`).
-    frame : one row a cell with ``COORDINATES`` and the numbers in ``column``.
+    frame : one row per cell with ``COORDINATES`` and the numbers in ``column``.
     exclude : cells that do not compete.
     """
     found = pd.Series("", index=frame.index)
@@ -70,7 +70,7 @@ def row_ranks(spec: Mapping[str, Any], frame: pd.DataFrame, column: str, metric:
 
     Parameters
     ----------
-    frame : one row a cell with ``row``, ``column``, ``metric``, ``is_mean`` and the numbers in ``column``.
+    frame : one row per cell with ``row``, ``column``, ``metric``, ``is_mean`` and the numbers in ``column``.
     """
     cells = frame[(frame["metric"] == metric) & ~frame["is_mean"]]
     numbers = [value if pd.isna(value) else shown(spec, metric, value) for value in cells[column]]

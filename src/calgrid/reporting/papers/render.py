@@ -31,7 +31,7 @@ COLUMNS += ["published", "published_std", "suspect", "difference", "ours_mark", 
 
 @dataclass(frozen=True)
 class Markup:
-    """How a format writes plain words, what is best, second and small, and what stands between ours and published."""
+    """How a format writes text, marks of best and second, small print, and the bar between ours and published."""
 
     escape: Callable[[str], str]
     best: str
@@ -40,7 +40,7 @@ class Markup:
     bar: str
 
     def marked(self, words: str, mark: str) -> str:
-        """Words with the mark of best or second."""
+        """Text with the mark of best or second."""
         return {BEST: self.best, SECOND: self.second}.get(mark, "{}").format(self.escape(words))
 
 
@@ -75,7 +75,7 @@ class PaperTable:
 
     @property
     def entry(self) -> dict[str, Any]:
-        """What the index says of the table; the report shows its HTML as it is."""
+        """Index entry of the table; the report shows its HTML unchanged."""
         return {
             "id": self.id,
             "title": self.spec["title"],
@@ -92,31 +92,31 @@ class PaperTable:
     def caption(self) -> str:
         """How to read the cells."""
         over = text.listed([AXES[axis].lower() for axis in self.spec["best_over"]] or ["nothing"])
-        ranked = "A rank says of how many rows, where some lack a number." if self.cells["n_ranked"].any() else ""
-        doubted = "? marks a printed number that we doubt; it does not compete." if self.cells["suspect"].any() else ""
+        ranked = "Ranks name the number of ranked rows if some are missing." if self.cells["n_ranked"].any() else ""
+        doubted = "? marks a printed number that we doubt; it is not ranked." if self.cells["suspect"].any() else ""
         sentences = [
             "Ours | published (difference, ours minus published).",
             self._small(),
-            f"Bold: best over {over}, underlined: second of three or more, by the digits shown, ours and published each"
-            " by themselves.",
+            f"Bold: best over {over}, underlined: second of three or more, by the digits shown, separately for ours "
+            "and published.",
             ranked,
             doubted,
             self.spec["note"],
-            "Papers differ in splits, epochs and code, and an error of calibration says nothing without accuracy, NLL "
-            "and Brier score, which stand in the other tables.",
+            "Papers differ in splits, epochs and code. Read a calibration error together with accuracy, NLL and Brier "
+            "score, which are in the other tables.",
         ]
         return " ".join(filter(None, sentences))
 
     def _small(self) -> str:
-        """Say what stands in small letters."""
+        """Sentence about the small print."""
         single = "with n=1 a bootstrap interval over test images, if there is one."
         if self.spec["spread"] != FITS:
             return f"Small: {100 * self.level:g} % interval of the mean over n seeds; {single}"
         return (
-            "Small: ± standard deviation over n seeds of the calibrator, published too where it was printed. It covers "
-            "where the fit ends on one network and one test set, and where a part of each corruption fits, which "
-            "images those are; it says nothing of other test images, other images to fit on, or another training. "
-            f"{single.capitalize()}"
+            "Small: ± standard deviation over n seeds of the calibrator, also for published numbers if it was printed. "
+            "It covers the randomness of the fit on one network and one test set (and, if part of each corruption is "
+            "used for fitting, the choice of these images), but not other test images, other images to fit on, or "
+            f"another training. {single.capitalize()}"
         )
 
     @property
@@ -130,7 +130,7 @@ class PaperTable:
 
     @property
     def latex(self) -> str:
-        """The table in LaTeX for the package booktabs: one tabular a section."""
+        """The table in LaTeX (booktabs), one tabular per section."""
         parts = [f"% {text.one_line(self.spec['title'])}"]
         names = len(self.spec["row_axes"])
         for heading, rows in self._sections(LATEX):
@@ -139,7 +139,7 @@ class PaperTable:
 
     @property
     def html(self) -> str:
-        """The table in HTML, to be put into a page."""
+        """The table as an HTML fragment."""
         parts = []
         names = len(self.spec["row_axes"])
         opened = " open" if self.cells["ours"].notna().any() else ""  # printed numbers alone are folded away
@@ -160,7 +160,7 @@ class PaperTable:
         return "".join(parts)
 
     def _sections(self, markup: Markup) -> list[tuple[str, list[list[str]]]]:
-        """Heading and lines of each protocol and checkpoint, the first line being the header."""
+        """Heading and lines of each protocol and checkpoint; the first line is the header."""
         return [
             (_heading(*keys), [self._header(markup), *self._lines(part, markup)])
             for keys, part in self.cells.groupby(list(SECTION), sort=False)

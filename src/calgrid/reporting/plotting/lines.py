@@ -24,9 +24,9 @@ ROOM = 0.13
 
 
 def deviation(rows: pd.DataFrame) -> pd.Series:
-    """Deviation over seeds of tidy rows of the summary; where there is one seed, over those of the calibrator.
+    """Deviation over seeds of tidy rows of the summary; with one seed, over seeds of the calibrator.
 
-    NaN where there is one of either.
+    NaN with one of either.
     """
     return rows["std"].where(rows["n_seeds"] > 1, rows["std_fit"])
 

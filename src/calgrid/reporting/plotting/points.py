@@ -21,7 +21,7 @@ ANSWERS = {True: ("#0173b2", "correct", 7, 0.35), False: ("#d55e00", "wrong", 14
 
 
 def _sheet(count: int, width: float, height: float) -> tuple[Figure, int, int]:
-    """Make a figure for ``count`` cells of inches, at most four beside each other; return its lines and columns too."""
+    """Make a figure for ``count`` cells (size in inches), at most four per row; also return its rows and columns."""
     columns = min(COLUMNS, count)
     lines = -(-count // columns)
     return style.new_figure(max(4.2, width * columns), 0.9 + height * lines), lines, columns
@@ -51,7 +51,7 @@ def stacked(count: int, width: float, height: float, ratio: float) -> tuple[Figu
 
 
 def finished(figure: Figure, handles: Sequence[Artist], x: str, y: str, columns: int | None = None) -> Figure:
-    """Return a figure of panels with its legend above, of one line unless ``columns`` says else, and names of axes."""
+    """Return a figure of panels with axis labels and a legend above, in one line unless ``columns`` is given."""
     figure.legend(handles=list(handles), loc="outside upper center", ncols=columns or len(handles))
     figure.supxlabel(x, fontsize=9)
     figure.supylabel(y, fontsize=9)
@@ -81,7 +81,7 @@ def spread_out(table: pd.DataFrame, points: int = POINTS) -> pd.DataFrame:
 def correlation(
     tables: Sequence[pd.DataFrame], x: str, y: str, kind: Literal["pearson", "spearman"] = "spearman"
 ) -> str:
-    """Correlation of two columns, mean over the runs, with its deviation where there are several."""
+    """Correlation of two columns, mean over the runs, with the deviation for several runs."""
     each = pd.Series([table[x].corr(table[y], method=kind) for table in tables])
     spread = f" ± {text.decimal(each.std(), 2)}" if each.count() > 1 else ""
     return text.decimal(each.mean(), 2) + spread

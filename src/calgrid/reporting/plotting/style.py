@@ -10,7 +10,7 @@ import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
 from calgrid.reporting import text
 from calgrid.reporting.study import UNCALIBRATED
@@ -115,7 +115,7 @@ def stripes(ax: Axes, count: int) -> None:
 
 
 def arrows(ax: Axes, y: np.ndarray, low: np.ndarray, high: np.ndarray, shade: Colour | str) -> None:
-    """Mark the ends of intervals that lie outside the frame; each (M,), in units of the axes."""
+    """Mark the ends of intervals that leave the frame; each (M,), in units of the axes."""
     first, last = ax.get_xlim()
     for outside, edge, shape in ((low < first, first, "<"), (high > last, last, ">")):
         (ends,) = ax.plot(np.full(outside.sum(), edge), y[outside], shape, color=shade, ms=4, clip_on=False, zorder=5)
@@ -123,13 +123,14 @@ def arrows(ax: Axes, y: np.ndarray, low: np.ndarray, high: np.ndarray, shade: Co
 
 
 def log_axis(ax: Axes, axis: str, first: float, last: float) -> None:
-    """Make an axis logarithmic from ``first`` to ``last``: numbers at 1, 2, 3 and 5, or powers of ten if it is long."""
+    """Make an axis logarithmic from ``first`` to ``last``, with as many labels as fit: at 1, 2, 3, 5; at 1, 3; at 1."""
     getattr(ax, f"set_{axis}scale")("log")
     getattr(ax, f"set_{axis}lim")(first, last)
     where = getattr(ax, f"{axis}axis")
     where.set_minor_formatter(NullFormatter())
     if last < 100 * first:
-        where.set_major_locator(LogLocator(subs=(1, 2, 3, 5)))
+        few = LogLocator(subs=(1, 2, 3, 5) if last < 15 * first else (1, 3))
+        where.set_major_locator(MaxNLocator(5) if last < 3 * first else few)
         where.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
 
 

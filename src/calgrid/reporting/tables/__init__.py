@@ -1,6 +1,6 @@
 """Tables of a study: CSV with all digits for programs, Markdown and LaTeX for people, an index for the report.
 
-Tables of papers that the study names stand beside its own, in HTML too.
+Tables of papers that the study names are written, too, also in HTML.
 """
 
 from collections.abc import Callable, Mapping
@@ -19,7 +19,7 @@ from calgrid.storage.atomic import write_text
 
 __all__ = ["TABLES", "write_tables"]
 
-#: every table; one without rows returns None and is not written
+#: all tables; a table without rows returns None and is not written
 TABLES: tuple[Callable[[StudyData], Table | None], ...] = (
     overview.overview,
     questions.comparisons,

@@ -70,7 +70,7 @@ def _distinct(values: pd.Series) -> str:
 
 
 def _section(heading: str, rows: pd.DataFrame, columns: Columns) -> Section:
-    """Format the columns in which at least one row has something to say."""
+    """Format the columns that have a value in at least one row."""
     made = {name: [make(row) for _, row in rows.iterrows()] for name, make in columns.items()}
     said = {name: cells for name, cells in made.items() if any(cell.text != text.NOTHING for cell in cells)}
     return Section(heading, list(said), list(zip(*said.values(), strict=True)))

@@ -51,7 +51,7 @@ def calibrators(data: StudyData) -> Table | None:
         return None
     caption = (
         f"Post-hoc calibrators, fitted on val, on the {captions.test_split(data)}; {captions.seeds(frame)}. "
-        f"{captions.spread(data, frame)} Methods stand in the order of their rank without calibration. Bold: best "
+        f"{captions.spread(data, frame)} Methods are sorted by their rank without calibration. Bold: best "
         f"calibrator of each method and column, among those within 1 point of the method's best accuracy. "
         f"{captions.NULL}"
     )

@@ -1,4 +1,4 @@
-"""Table of the comparisons that a study asks for: one row a question, its answer by rule, and the numbers."""
+"""Table of the comparisons of a study: one row per question, with its answer and the numbers."""
 
 from collections.abc import Sequence
 
@@ -37,7 +37,7 @@ def comparisons(data: StudyData) -> Table | None:
 
 
 def _in_order(data: StudyData, metrics: Sequence[str], answers: pd.DataFrame) -> pd.DataFrame:
-    """Questions as the study asks them, then calibrators and metrics as they are shown."""
+    """Sort by question, in the order of the study, then calibrator and metric."""
     orders = {"calibrator": data.calibrators.index, "metric": metrics.index}
     asked = answers.groupby(["question", "method", "against"], sort=False).ngroup()
     places = answers.assign(question=asked, **{key: answers[key].map(place) for key, place in orders.items()})
@@ -51,10 +51,10 @@ def _caption(data: StudyData, frame: pd.DataFrame) -> str:
         f"{captions.test_split(data)}, paired over seeds; {captions.seeds(frame)}. ± is the standard deviation of the "
         f"difference over seeds, the noise of a single run; brackets hold the {100 * data.level:g} % Student t "
         "interval of the mean difference; in parentheses the p-value of the paired t-test and the one after Holm's "
-        "correction for all questions of the same metric and calibrator. Bold: told apart, with Holm p below "
-        f"{1 - data.level:.2g}, for which the answer says lower or higher; 'equal' is a difference below 0.00001, as "
-        "rounding leaves it; 'no difference found' is no evidence of equality: the interval says which differences "
-        f"remain possible. {captions.TESTED} Read differences of ECE beside NLL, Brier score and accuracy."
+        "correction for all questions of the same metric and calibrator. Bold: significant, with Holm p below "
+        f"{1 - data.level:.2g}; the answer is then 'lower' or 'higher'. 'equal' is a difference below 0.00001, due to "
+        "rounding; 'no difference found' is no evidence of equality: the interval shows which differences remain "
+        f"possible. {captions.TESTED} Read differences of ECE together with NLL, Brier score and accuracy."
     )
 
 

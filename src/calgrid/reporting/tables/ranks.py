@@ -16,7 +16,7 @@ TESTED = "nll"
 
 
 def method_ranks(data: StudyData) -> Table | None:
-    """Mean ranks of methods over settings, where there are at least two."""
+    """Mean ranks of methods over at least two settings."""
     caption = (
         "Mean rank of the uncalibrated methods over settings (protocol, data set and backbone), 1 = best; means over "
         f"seeds are ranked within each setting that has all methods. {_test(data.baseline)}"
@@ -25,7 +25,7 @@ def method_ranks(data: StudyData) -> Table | None:
 
 
 def calibrator_ranks(data: StudyData) -> Table | None:
-    """Mean ranks of calibrators over settings, where there are at least two."""
+    """Mean ranks of calibrators over at least two settings."""
     caption = (
         "Mean rank of the calibrators over settings (protocol, data set, backbone and method), 1 = best; means over "
         f"seeds are ranked within each setting that has all calibrators. {_test('no calibration')} Settings that "

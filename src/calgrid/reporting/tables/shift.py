@@ -61,7 +61,7 @@ def ood(data: StudyData) -> Table | None:
     if frame.empty:
         return None
     caption = (
-        "Clean test images against images of another kind, told apart by the largest probability or by the entropy; "
+        "Clean test images against images of another kind, separated by the largest probability or by the entropy; "
         f"{captions.seeds(frame)}. {captions.spread(data, frame)} AUROC: area under the ROC curve. FPR95: share of the "
         "other images that are taken for test images at the threshold that keeps 95 % of the test images; OOD "
         "positive: share of the test images that are flagged where 95 % of the others are. Bold: best of its column."

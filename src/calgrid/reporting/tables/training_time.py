@@ -1,4 +1,4 @@
-"""Table of training time: what a method costs from random weights to the last checkpoint, first stage included."""
+"""Table of training time, from random weights to the last checkpoint, including the first stage."""
 
 import math
 
@@ -34,7 +34,7 @@ def training_time(data: StudyData) -> Table | None:
 
 
 def totals(data: StudyData) -> pd.DataFrame:
-    """One row a condition and method: seconds of each stage and in all, mean over seeds."""
+    """One row per condition and method: seconds of each stage and in total, mean over seeds."""
     costs = data.costs[data.costs["stage"].isin(STAGES)]
     if costs.empty:
         return pd.DataFrame()

@@ -1,4 +1,4 @@
-"""Table of methods that were tuned with an equal budget: what was chosen, what it scores, what tuning brought."""
+"""Table of methods tuned with an equal budget: chosen settings, their scores, and the gain of tuning."""
 
 import math
 from dataclasses import dataclass
@@ -13,13 +13,13 @@ from calgrid.statistics.choices import listed
 from calgrid.storage.schema import METRICS
 
 KEYS = ["method", "calibrator", "fit_on"]
-#: by what chosen and default settings, and methods, are told apart in words
+#: metrics for which differences to the default and to the baseline are described in words
 JUDGED = "nll"
 
 
 @dataclass(frozen=True)
 class Tuned:
-    """Choices of all seeds and what they score on the test split.
+    """Choices of all seeds and their scores on the test split.
 
     Attributes
     ----------
@@ -80,7 +80,7 @@ def tuned(data: StudyData) -> Table | None:
 
 
 def _rows(data: StudyData, group: Group, found: Tuned) -> pd.DataFrame:
-    """Wide rows of a group with what was chosen, and differences to the default and to the baseline."""
+    """Wide rows of a group with the chosen settings, and differences to the default and to the baseline."""
     mine = data.select(found.summary, group)
     rows = wide(mine, KEYS)
     judged = mine[mine["metric"] == JUDGED].set_index(KEYS)

@@ -1,4 +1,4 @@
-"""Table of what the indicator and the gate of FeDLaS did: does the norm of the features tell right from wrong?"""
+"""Table of the indicator and the gate of FeDLaS: does the feature norm separate correct from wrong predictions?"""
 
 import math
 
@@ -25,7 +25,7 @@ CAPTION = (
     "What the indicator and the gate of FeDLaS did in the last epoch, over all training samples; mean over the "
     "seeds in which it is defined, ± the standard deviation over them. Correctness is whether the network classified "
     "the training sample rightly, confidence its largest softmax probability: a correlation of 0 or an AUROC of 50 % "
-    "means that the indicator knows nothing of it. A dash: not defined, as where the indicator is constant or no "
+    "means that the indicator is unrelated to it. A dash: undefined, for example if the indicator is constant or no "
     "training sample is wrong. Positive mode: gate +1; mode flipped: samples whose gate differs from that of the epoch "
     "before."
 )
@@ -42,7 +42,7 @@ def indicator(data: StudyData) -> Table | None:
 
 
 def _means(data: StudyData, group: Group) -> pd.DataFrame:
-    """One row a method: ``{column}_mean`` and ``{column}_std`` of each diagnostic, and ``n_seeds``."""
+    """One row per method: ``{column}_mean`` and ``{column}_std`` of each diagnostic, and ``n_seeds``."""
     rows = []
     place = dict(zip(CONDITION, group[:3], strict=True))
     for method, history in histories(data, group, "positive_share").groupby("method", sort=False):

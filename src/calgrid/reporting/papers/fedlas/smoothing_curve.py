@@ -43,7 +43,7 @@ def caption(frame: Frame) -> str:
         "indicator is 0. Below, the share of training samples by indicator and mode in the last epoch that was "
         f"sampled ({text.listed([str(epoch) for epoch in epochs])}), {text.count(seeds, 'seed')} together; the "
         "curves are set by the configuration, the bars were measured. Samples in the outer "
-        f"{100 * TAIL:g} % at each end lie outside the frame."
+        f"{100 * TAIL:g} % at each end are outside the frame."
     )
 
 

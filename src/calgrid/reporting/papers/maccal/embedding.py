@@ -40,7 +40,7 @@ def caption(frame: Frame) -> str:
 
 
 def draw(frame: Frame) -> Figure:
-    """Draw one row a space and one column a method; more than four methods go on below."""
+    """Draw one row per space and one column per method; more than four methods are wrapped."""
     rows = frame.rows
     spaces, names = (list(dict.fromkeys(rows[column])) for column in ("space", "name"))
     columns = min(COLUMNS, len(names))

@@ -27,21 +27,21 @@ MODES: dict[str, tuple[Any, str]] = {
     "magnitude": ("--", "smallest weights masked at inference"),
 }
 RETRAINED: style.Look = {"marker": "D", "linestyle": ":", "markersize": 4.5, "linewidth": 1.1}
-#: what a run must be to be masked retraining of the first stage's own head at one ratio
+#: options of a run whose first-stage head is retrained with masks of one ratio
 FIXED = {"head": "linear", "sparsity": "fixed", "gradient": "masked"}
 
 
 def collect(data: StudyData, group: Group) -> pd.DataFrame:
     """Scores of the masked heads, and (mode ``retrained``) of heads that were retrained under masks, by ratio.
 
-    Heads that were retrained stand under the method of their first stage.
+    Retrained heads are shown with the method of their first stage.
     """
     rows = probed(data, group, "masking", ("batch", "draws"))
     return pd.concat([rows, _retrained(data, group)], ignore_index=True) if len(rows) else rows
 
 
 def _retrained(data: StudyData, group: Group) -> pd.DataFrame:
-    """Ratio and scores of the runs whose head was retrained at a fixed ratio, one row a run."""
+    """Ratio and scores of the runs whose head was retrained at a fixed ratio, one row per run."""
     rows = []
     scores = data.rows(METRICS, group, split="test", calibrator=UNCALIBRATED, fit_on="val")
     bins = confidence_bins(data, group, data.bins).groupby(["method", "seed"])[["confidence", "count"]].sum()

@@ -18,7 +18,7 @@ ROOM = 0.06
 
 
 def collect(data: StudyData, group: Group) -> pd.DataFrame:
-    """Means of the methods that all settings have, or in the settings that have all methods, one row a number."""
+    """Means of the methods that all settings have, or over the settings that have all methods, one row per number."""
     rows = settings(data, "method", METRICS)
     parts = []
     for metric in METRICS:

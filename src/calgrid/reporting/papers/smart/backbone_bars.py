@@ -1,4 +1,4 @@
-"""AECE of the calibrators for each backbone, with printed numbers beside ours (SMART, Figures 4 and 6 to 10)."""
+"""AECE of the calibrators for each backbone, ours and printed (SMART, Figures 4 and 6 to 10)."""
 
 import textwrap
 from collections.abc import Sequence
@@ -104,7 +104,7 @@ def _place(group: Group) -> tuple[str, ...]:
 
 
 def _chosen(data: StudyData, groups: Sequence[Group], parts: Sequence[pd.DataFrame]) -> pd.DataFrame:
-    """Rows of the metric and of the method that stands for all, with the deviation that is shown."""
+    """Rows of the metric and of the representative method, with the shown deviation."""
     rows = pd.concat(
         part[(part["method"] == data.reference(group)) & (part["metric"] == METRIC)]
         for group, part in zip(groups, parts, strict=True)
@@ -123,7 +123,7 @@ def _printed(data: StudyData, rows: pd.DataFrame, severity: int) -> pd.Series:
 
 
 def _names(data: StudyData, rows: pd.DataFrame) -> list[str]:
-    """Calibrators in the order of the study; without named variants where there are many."""
+    """Calibrators in the order of the study; without named variants if there are many."""
     names = [name for name in plain_names(data) if (rows["calibrator"] == name).any()]
     if len(names) > MOST:
         variants = data.manifest["configuration"].get("calibrators", {})

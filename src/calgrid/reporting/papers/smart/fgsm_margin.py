@@ -25,9 +25,9 @@ def caption(frame: Frame) -> str:
         f"{seeds(frame.rows)}, at most {points.POINTS:,} evenly chosen points a panel. The perturbation is the "
         "L-infinity norm in pixel values from 0 to 1, along one gradient sign for the predicted class, also where "
         "that class is wrong. ρ: Spearman's rank correlation over the n images of a run; r: Pearson's over those that "
-        "were flipped; mean over seeds ± standard deviation where there are several. Open triangles: not flipped up "
+        "were flipped; mean over seeds, ± standard deviation for several. Open triangles: not flipped up "
         f"to {frame.rows['eps_max'].iloc[0]:g}, which counts as the largest in ρ. A margin that goes with the distance "
-        "to the decision boundary says nothing of calibration by itself."
+        "to the decision boundary alone is no evidence about calibration."
     )
 
 

@@ -20,7 +20,7 @@ PANELS = {
 
 
 def collect(data: StudyData, group: Group) -> pd.DataFrame:
-    """Courses of the fits that differ in their objective alone, where there are at least two; losses start at 1.
+    """Histories of at least two fits that differ only in their objective; losses start at 1.
 
     The column ``best_epoch`` is the epoch whose weights were kept.
     """

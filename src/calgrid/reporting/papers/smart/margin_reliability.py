@@ -19,7 +19,7 @@ NORMAL = 1.959964
 
 
 def collect(data: StudyData, group: Group) -> pd.DataFrame:
-    """Sums over images of similar margin: one row a calibrator, margin group and bin of the confidence.
+    """Sums over images of similar margin: one row per calibrator, margin group and confidence bin.
 
     Columns: calibrator, quarter (0 = the smallest margins), bin (-1 = all images of the group), low and high (ends of
     the margins), count, confidence, correct.

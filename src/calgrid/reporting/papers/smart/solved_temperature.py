@@ -1,4 +1,4 @@
-"""Temperature that gives a logit vector a fixed confidence, against what a calibrator could read (SMART, Figure 2)."""
+"""Temperature that gives logits a fixed confidence, against possible inputs of a calibrator (SMART, Figure 2)."""
 
 import numpy as np
 import pandas as pd
@@ -19,7 +19,7 @@ VECTORS = 1000
 SCALES = (1.0, 10.0)
 SEED = 0
 COLOUR, BOUND = "#0173b2", "#d55e00"
-#: what is read -> label
+#: input -> label
 INDICATORS = {"margin": "Margin", "largest_logit": "Largest logit", "logit_excess": "Largest minus mean logit"}
 
 

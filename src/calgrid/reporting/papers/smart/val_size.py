@@ -43,7 +43,7 @@ def caption(frame: Frame) -> str:
 
 
 def draw(frame: Frame) -> Figure:
-    """Draw one row a data set and backbone."""
+    """Draw one row per data set and backbone."""
     places = frame.parts("place")
     names = frame.calibrators()
     figure = style.new_figure(style.WIDTH, 2.5 * len(places) + 0.6)
