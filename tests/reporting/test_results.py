@@ -4,6 +4,7 @@ import re
 import shutil
 
 import numpy as np
+import pandas as pd
 import pytest
 from tests.conftest import HOME
 from tests.reporting.conftest import Recipe, make_study
@@ -56,6 +57,7 @@ def test_latex_has_a_line_a_method_and_marks_the_best(results):
 
 def test_a_comparison_is_that_of_the_statistics(results):
     found = results.compare("ls", "ce", metrics=["nll"])
+    pd.testing.assert_frame_equal(found, results.compare("ls", metrics=["nll"]))  # ce is the baseline
     rows = results.metrics.query("split == 'test' and calibrator == 'none' and metric == 'nll'")
     (expected,) = compare(rows, [{"question": "q", "method": "ls", "against": "ce"}])["difference"]
     assert found["difference"].tolist() == pytest.approx([expected])

@@ -64,7 +64,7 @@ def test_a_missing_source_is_one_sentence(tmp_path, refuses):
 
 def test_the_line_to_write_is_named(tmp_path, monkeypatch, refuses):
     monkeypatch.chdir(tmp_path)
-    with refuses(ConfigError, "the file or folder 'data/x' does not exist", "by a line 'data_root: FOLDER'"):
+    with refuses(ConfigError, "the file or folder 'data/x' does not exist", "add a line 'data_root: FOLDER'"):
         identity("data", "x")
     (tmp_path / "x").touch()
     with refuses(ConfigError, "the file or folder 'data/x' does not exist", "so write the line 'data_root: .'"):
