@@ -62,6 +62,14 @@ def test_a_comparison_is_that_of_the_statistics(results):
     (expected,) = compare(rows, [{"question": "q", "method": "ls", "against": "ce"}])["difference"]
     assert found["difference"].tolist() == pytest.approx([expected])
     assert found["n_seeds"].tolist() == [3]
+    assert found["p_holm"].tolist() == found["p_value"].tolist()
+
+
+def test_a_comparison_is_with_the_baseline_by_default_and_calls_a_tie_like_the_report(results):
+    found = results.compare("ls")
+    pd.testing.assert_frame_equal(found, results.compare("ls", "ce"))
+    assert set(found["against"]) == {"ce"}
+    assert "tie" in set(found["verdict"]) <= {"lower", "higher", "tie", "equal", "not testable"}
 
 
 def test_reliability_pools_the_seeds(results):
@@ -89,7 +97,7 @@ def test_what_is_not_there_is_named(results, tmp_path, refuses):
         (lambda: results.compare("lss", "ce"), ["Unknown method 'lss'", "'ls'"]),
         (lambda: results.compare("ls", "ce", metrics=["ecee"]), ["Unknown metric 'ecee'"]),
         (lambda: results.reliability("mixup"), ["Unknown method 'mixup'"]),
-        (lambda: results.logits("ce"), ["3 runs of 'ce' differ in seed: select one by keywords"]),
+        (lambda: results.logits("ce"), ["3 runs of 'ce' differ in seed: select one by keyword"]),
         (lambda: results.logits("ce", 7), ["Unknown seed '7'"]),
         (lambda: results.logits("ce", 1, "svhn"), ["Unknown split or shift 'svhn'"]),
         (lambda: results.run("ce", 1, data="digits"), ["Unknown keyword 'data'"]),
@@ -103,7 +111,7 @@ def test_what_is_not_there_is_named(results, tmp_path, refuses):
 def test_several_groups_must_be_told_apart(tmp_path, refuses):
     recipe = Recipe(methods=("ce",), seeds=(0,), backbones=("resnet8", "resnet20"), shifts=(), ood=(), resamples=0)
     found = calgrid.load_study(make_study(tmp_path, recipe).folder)
-    with refuses(ConfigError, "2 groups that differ in backbone: select one by keywords"):
+    with refuses(ConfigError, "2 groups that differ in backbone: select one by keyword"):
         found.reliability("ce")
     assert found.reliability("ce", backbone="resnet20")["count"].sum() == recipe.n_test
     with refuses(ConfigError, "2 runs of 'ce' differ in backbone"):

@@ -5,16 +5,17 @@ from typing import Any
 
 import pandas as pd
 
+from calgrid.reporting import text
 from calgrid.reporting.study import Group, StudyData
-from calgrid.storage.schema import CONDITION, HISTORIES, RUN_KEY, SAMPLES
+from calgrid.storage.schema import CONDITION, HISTORIES, SAMPLES
 
 
 def histories(data: StudyData, group: Group, column: str = "epoch") -> pd.DataFrame:
-    """Histories of the runs of a group, one row per epoch; epochs count from 1.
+    """Histories of the runs of a group, one row per epoch, counted from 1; external runs have none.
 
     Parameters
     ----------
-    column : what must have been measured at least once; the epoch is there always. External runs have no history.
+    column : selects runs with at least one value in this column; every run has ``epoch``.
     """
     rows = _of_condition(data, HISTORIES, group)
     if column not in rows:
@@ -24,7 +25,7 @@ def histories(data: StudyData, group: Group, column: str = "epoch") -> pd.DataFr
 
 
 def last_epochs(history: pd.DataFrame) -> pd.DataFrame:
-    """Last epoch of each seed of a method, one row per seed."""
+    """Last epoch of each seed of a method."""
     return history.loc[history.groupby("seed")["epoch"].idxmax()]
 
 
@@ -33,7 +34,7 @@ def last_samples(data: StudyData, group: Group, indicator: str | None = None) ->
 
     Parameters
     ----------
-    indicator : indicator of the selected runs; None selects all.
+    indicator : selects runs by the indicator of their loss; None selects all.
     """
     rows = _of_condition(data, SAMPLES, group)
     wanted = [
@@ -45,12 +46,16 @@ def last_samples(data: StudyData, group: Group, indicator: str | None = None) ->
     return pd.concat([rows.iloc[:0], *parts], ignore_index=True)
 
 
+def sampled_epochs(samples: pd.DataFrame) -> str:
+    """Epochs of training samples, counted from 1, for captions: ``5 and 6``."""
+    return text.listed([str(epoch + 1) for epoch in sorted(samples["epoch"].astype(int).unique())])
+
+
 def loss_options(data: StudyData, group: Group, method: str) -> Mapping[str, Any]:
-    """Options of the loss with which a method of a group was trained; nothing where it was not trained here."""
+    """Options of the loss with which a method of a group was trained; empty for an external run."""
     for run in data.runs(group):
         if run["key"]["method"] == method:
-            facts = data.facts[tuple(run["key"][name] for name in RUN_KEY)]
-            return facts.get("loss", {}).get("options", {})
+            return data.facts(run).get("loss", {}).get("options", {})
     return {}
 
 

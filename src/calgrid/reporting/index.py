@@ -1,4 +1,4 @@
-"""``index.json`` of tables and figures: title, caption and category of each, which the report reads."""
+"""``index.json`` of a folder of tables or figures: title, caption and category of each, for the report."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -6,11 +6,11 @@ from typing import Any
 
 from calgrid.storage.atomic import read_json, write_json
 
-#: shown above all sections
+#: category of tables shown above all sections
 SUMMARY = "Summary"
-#: section for content about a single seed or a single image
+#: section of figures of a single seed or a few images
 APPENDIX = "Appendix"
-#: section with the lists of printed figures
+#: section with the lists of figures of papers
 PAPER_FIGURES = "Figures of papers"
 #: sections of the report, in order
 CATEGORIES = (
@@ -29,7 +29,7 @@ FILE = "index.json"
 
 
 def write_index(folder: Path, entries: Sequence[Mapping[str, Any]]) -> Path:
-    """Write the index of a folder; each entry has id, title, caption, category and what its kind adds."""
+    """Write the index of a folder; see :attr:`Table.entry` and :meth:`FigureKind.entry` for the entries."""
     path = Path(folder, FILE)
     write_json(path, list(entries))
     return path

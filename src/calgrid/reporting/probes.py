@@ -1,4 +1,4 @@
-"""What probes measured of the networks of a study, and which of its runs were retrained under masks."""
+"""Results of probes on the networks of a study, and its runs that were retrained under masks."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from calgrid.reporting.study import Group, StudyData
-from calgrid.storage.schema import BINS, PROBES, RUN_KEY
+from calgrid.storage.schema import BINS, PROBES
 
 #: the procedure that retrains a head under masks
 MASKING = "maccal"
@@ -20,14 +20,14 @@ class Retrained(NamedTuple):
 
 
 def probed(data: StudyData, group: Group, id: str, options: Sequence[str] = ()) -> pd.DataFrame:
-    """What a probe measured at a group's checkpoint, by method in the order of the study.
+    """Results of a probe at the checkpoint of a group, for all methods and seeds, methods in the order of the study.
 
-    Returns a table of the probe of all methods and seeds with the columns method, seed and ``name``: the method, and
-    behind it the name of the variant where a group has several variants of the probe.
+    Returns the table of the probe with the columns method, seed and ``name``: the method, followed by the name of the
+    variant if the group has several variants of the probe.
 
     Parameters
     ----------
-    id : of the probe. options : of the probe, each of which becomes a column.
+    id : identifier of the probe. options : names of its options to add as columns.
     """
     probes = {each["name"]: each for run in data.runs(group) for each in run.get("probes", ()) if each["id"] == id}
     parts = []
@@ -44,15 +44,15 @@ def probed(data: StudyData, group: Group, id: str, options: Sequence[str] = ()) 
 
 
 def seeds(table: pd.DataFrame) -> str:
-    """Say for a caption how many seeds there are."""
+    """Number of seeds in words, for captions."""
     most = table.groupby("name")["seed"].nunique().max()
     return f"{most} seeds" if most > 1 else "one seed"
 
 
 def retrained(data: StudyData, group: Group) -> Iterator[Retrained]:
-    """Runs of a group that were retrained under masks, with the options that they were trained with."""
+    """Runs of a group that were retrained under masks."""
     for run in data.runs(group):
-        procedure = data.facts[tuple(run["key"][name] for name in RUN_KEY)].get("procedure", {})
+        procedure = data.facts(run).get("procedure", {})
         if run.get("first_stage") and procedure.get("id") == MASKING:
             yield Retrained(run, procedure["options"])
 

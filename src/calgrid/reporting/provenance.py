@@ -14,15 +14,13 @@ from calgrid.reporting.table import SHOWN_ROWS
 from calgrid.storage.schema import METRICS, RUN_KEY
 
 ENVIRONMENT = ("calgrid", "python", "torch", "device", "device_name", "threads")
-#: kinds of components that a method's name may point to, in order
-METHOD_KINDS = ("loss", "procedure")
 
 
 def provenance(data: StudyData) -> dict[str, Any]:
-    """Everything the report's last section shows."""
+    """Content of the last section of the report."""
     fingerprints = data.distinct(METRICS, [*RUN_KEY, "fingerprint"]).groupby(list(RUN_KEY))["fingerprint"]
     fingerprints = fingerprints.agg(lambda values: ", ".join(sorted(values)))
-    records = [_record(run, data.facts, fingerprints) for run in data.manifest["runs"]]
+    records = [_record(run, data.facts(run), fingerprints) for run in data.manifest["runs"]]
     found = Counter(record["environment"] for record in records if any(record["environment"]))
     return {
         "fingerprint": data.manifest["fingerprint"],
@@ -35,15 +33,13 @@ def provenance(data: StudyData) -> dict[str, Any]:
     }
 
 
-def _record(
-    run: Mapping[str, Any], facts: Mapping[tuple[Any, ...], Mapping[str, Any]], fingerprints: pd.Series
-) -> dict[str, Any]:
-    record = facts[tuple(run["key"][name] for name in RUN_KEY)]
+def _record(run: Mapping[str, Any], record: Mapping[str, Any], fingerprints: pd.Series) -> dict[str, Any]:
+    key = tuple(run["key"][name] for name in RUN_KEY)
     environment = record.get("environment", {})
     return {
-        "path": "/".join(str(run["key"][name]) for name in RUN_KEY),
+        "path": "/".join(map(str, key)),
         "origin": "external logits" if run["external"] else _origin(record),
-        "fingerprint": fingerprints.get(tuple(run["key"][name] for name in RUN_KEY), ""),
+        "fingerprint": fingerprints.get(key, ""),
         "part": run["fingerprint"],
         "environment": tuple(str(environment.get(name, "")) for name in ENVIRONMENT),
         "interruptions": record.get("interruptions", ""),
@@ -51,7 +47,7 @@ def _record(
 
 
 def _origin(record: Mapping[str, Any]) -> str:
-    """Where the weights of a run, or all of it, come from."""
+    """Origin of a run: trained here, from downloaded weights, or merged."""
     if origin := record.get("origin"):
         return f"merged, of {', '.join([*origin['creators'], origin['cite']]).rstrip(', ')} ({origin['licence']})"
     weights = record.get("weights")
@@ -67,7 +63,7 @@ def _sources(data: StudyData) -> list[tuple[str, str, str]]:
     return [
         *_look_up("data set", {key["dataset"] for key in keys}, ("dataset",), configuration.get("datasets", {})),
         *_look_up("backbone", {key["backbone"] for key in keys}, ("backbone",), {}),
-        *_look_up("method", methods, METHOD_KINDS, configuration.get("methods", {})),
+        *_look_up("method", methods, ("loss", "procedure"), configuration.get("methods", {})),
         *_look_up("calibrator", set(data.calibrators), ("calibrator",), configuration.get("calibrators", {})),
         *_look_up("probe", probes, ("probe",), configuration.get("probes", {})),
     ]
@@ -85,7 +81,7 @@ def _look_up(
 
 
 def _registered(kind: str, name: str) -> list[registry.ComponentSpec]:
-    """The registered component of a name, or of the library that it belongs to; one or none."""
+    """Specification of a component in a list, which is empty if the registry does not know the name."""
     try:
         return [registry.spec(kind, name)]
     except ConfigError:

@@ -13,6 +13,7 @@ from calgrid.reporting.run import Run, bin_frame
 from calgrid.reporting.study import GROUP, Group, StudyData
 from calgrid.reporting.table import Table, marked
 from calgrid.reporting.tables import TABLES
+from calgrid.reporting.tables.questions import VERDICTS
 from calgrid.statistics import compare
 from calgrid.storage.layout import RunKey
 from calgrid.storage.logits import Logits
@@ -25,7 +26,7 @@ def load_study(path: str | Path) -> "Results":
 
     Parameters
     ----------
-    path : folder ``results/<study>``; all files except ``manifest.json`` are read on first use.
+    path : folder ``results/<study>``. Only ``manifest.json`` is read now, every other file at its first use.
 
     Raises
     ------
@@ -37,12 +38,12 @@ def load_study(path: str | Path) -> "Results":
 class Results:
     """Results of a study; see :func:`load_study`.
 
-    If the study has several protocols, data sets, backbones or checkpoints, select one by keywords such as
-    ``dataset="cifar10"``. Keywords with a single value in the study can be omitted.
+    If the study has several protocols, data sets, backbones or checkpoints, select one by keyword in the methods with
+    ``**where``: ``dataset="cifar10"``.
 
     Raises
     ------
-    DataError : a file is missing or damaged (on first use). ConfigError : the selection is empty or ambiguous.
+    DataError : a file is missing or damaged, at its first use. ConfigError : a name is unknown or ambiguous.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -57,7 +58,7 @@ class Results:
 
     @property
     def metrics(self) -> pd.DataFrame:
-        """Every number of every run, one row each, with the columns of ``metrics.parquet``; rates are fractions."""
+        """One row per metric value of a run: the columns of ``metrics.parquet``; shares are fractions."""
         return self.data.metrics
 
     @property
@@ -70,29 +71,35 @@ class Results:
         return [table.id for build in TABLES if (table := build(self.data)) is not None]
 
     def table(self, name: str = "methods") -> pd.DataFrame:
-        """A table of the report with all digits; rates are fractions."""
+        """A table of the report, unrounded; shares are fractions."""
         return self._table(name).frame
 
     def to_latex(self, name: str = "methods") -> str:
-        """A table of the report in LaTeX (booktabs), one tabular per group of comparable runs."""
+        """A table of the report in LaTeX for the package booktabs, one tabular per section."""
         return self._table(name).latex
 
     def compare(
-        self, method: str, against: str = "", calibrator: str = "none", metrics: Sequence[str] = (), **where: str
+        self,
+        method: str,
+        against: str | None = None,
+        calibrator: str = "none",
+        metrics: Sequence[str] = (),
+        **where: str,
     ) -> pd.DataFrame:
         """Paired tests of two methods over their common seeds, on the clean test split.
 
         Parameters
         ----------
-        against : the other method; by default the study's baseline.
-        metrics : metrics to test; all by default.
-        **where : protocol, dataset, backbone or checkpoint.
+        against : method to compare with; None is the baseline of the study.
+        metrics : metrics to compare; all by default.
+        **where : protocol, dataset, backbone or checkpoint; all by default.
 
         Returns
         -------
-        Columns as in :func:`calgrid.statistics.compare`; ``p_holm`` corrects for the groups of this comparison only.
+        Columns as in :func:`calgrid.statistics.compare`. The verdict is ``lower``, ``higher``, ``tie``, ``equal`` or
+        ``not testable``. Each metric is tested once, so p_holm equals p_value.
         """
-        against = against or self.data.baseline
+        against = self.data.baseline if against is None else against
         chosen = self.data.rows(METRICS, split="test")
         for name in (method, against):
             if name not in self.data.methods:
@@ -107,10 +114,10 @@ class Results:
         for name, value in _checked(where).items():
             chosen = chosen[chosen[name] == value]
         question = {"question": f"{method} against {against}", "method": method, "against": against}
-        return compare(chosen, [question], self.data.level)
+        return compare(chosen, [question], self.data.level).replace({"verdict": VERDICTS})
 
     def reliability(self, method: str, **where: str) -> pd.DataFrame:
-        """Reliability diagram of a method without calibrator on the clean test split, seeds pooled.
+        """Reliability diagram of an uncalibrated method on the clean test split, seeds pooled.
 
         Returns
         -------
@@ -125,7 +132,7 @@ class Results:
         return bin_frame(BinSums(*sums.T))
 
     def history(self, **where: str) -> pd.DataFrame:
-        """Histories of all trainings of a data set and backbone, one row per epoch, counted from 1."""
+        """Training histories of all runs of a data set and backbone, one row per epoch, counted from 1."""
         return histories(self.data, self._group(where))
 
     def run(self, method: str, seed: int | None = None, **where: str) -> Run:
@@ -140,11 +147,11 @@ class Results:
             found = found[found[name] == value]
         if len(found) > 1:
             differ = [name for name in RUN_KEY if found[name].nunique() > 1]
-            raise ConfigError(f"{len(found)} runs of '{method}' differ in {', '.join(differ)}: select one by keywords.")
+            raise ConfigError(f"{len(found)} runs of '{method}' differ in {', '.join(differ)}: select one by keyword.")
         return Run(Path(found["folder"].iloc[0]))
 
     def logits(self, method: str, seed: int | None = None, name: str = "test", **where: str) -> Logits:
-        """Logits of a run: arrays ``logits`` (N, K), ``label``, ``index``; of ``val``, ``test`` or a shift family."""
+        """Logits of a run on ``val``, ``test`` or a shift family: ``logits`` (N, K), ``label`` (N,), ``index`` (N,)."""
         return self.run(method, seed, **where).logits(name, where.get("checkpoint"))
 
     def _table(self, name: str) -> Table:
@@ -155,7 +162,7 @@ class Results:
         raise unknown_id("table", name, self.tables())
 
     def _group(self, where: dict[str, str]) -> Group:
-        """The selected group of comparable runs."""
+        """The group of comparable runs that the keywords select."""
         wanted = _checked(where)
         found = [group for group in self.data.groups if all(getattr(group, k) == v for k, v in wanted.items())]
         if len(found) == 1:
@@ -165,7 +172,7 @@ class Results:
             raise DataError(f"The study has no runs with {wanted}; it has: {known}.")
         differ = [name for name in GROUP if len({getattr(group, name) for group in found}) > 1]
         raise ConfigError(
-            f"The study has {len(found)} groups that differ in {', '.join(differ)}: select one by keywords."
+            f"The study has {len(found)} groups that differ in {', '.join(differ)}: select one by keyword."
         )
 
 

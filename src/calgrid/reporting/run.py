@@ -1,4 +1,4 @@
-"""One run for people: how it was made, the course of its training, its reliability."""
+"""One run as text or figure: its configuration, training history and reliability."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -24,15 +24,15 @@ from calgrid.storage.logits import Logits, read_logits
 from calgrid.storage.records import HISTORY, PREDICT, TRAIN, Record, verified
 from calgrid.storage.tables import read_frame
 
-#: columns of a history that every training has
+#: columns that every history has
 CURVES = ("learning_rate", "train_loss", "train_accuracy", "val_nll", "val_accuracy")
-#: epochs that are printed of a training
+#: largest number of epochs printed
 SHOWN_EPOCHS = 12
-#: metrics that are printed of the test split
+#: metrics printed for the test split
 SAID = ("accuracy", "nll", "ece_debiased", "ece", "ece_null")
 #: characters of a bar of accuracy 1
 BAR = 50
-#: keys of a run's specification that are shown
+#: printed entries of the specification of a run
 MADE_BY = ("procedure", "loss", "checkpoint", "protocol", "external")
 
 
@@ -40,7 +40,7 @@ def reliability(probabilities: ArrayLike, labels: ArrayLike, n_bins: int = 15) -
     """Return a reliability diagram as a frame.
 
     Returns one row per bin: low, high (bounds of the confidence; the upper belongs to the bin), count (samples),
-    confidence and accuracy (means over these; NaN in an empty bin). Raises DataError, ConfigError as in
+    confidence and accuracy (means over the samples; NaN in an empty bin). Raises DataError, ConfigError as in
     :func:`calgrid.metrics.ece`.
 
     Parameters
@@ -63,18 +63,18 @@ def bin_frame(sums: BinSums) -> pd.DataFrame:
 class Run:
     """A run in its folder below ``results/runs``.
 
-    Raises DataError: a file is missing or damaged, at its first use.
+    Raises DataError at the first use of a file that is missing or damaged.
 
     Attributes
     ----------
-    folder : holds ``predict.json`` and, where it was trained here, ``train.json``.
+    folder : folder with ``predict.json`` and, unless the run is external, ``train.json``.
     """
 
     folder: Path
 
     @property
     def record(self) -> Mapping[str, Any]:
-        """Record of the training, or of the logits for external runs."""
+        """Content of the record of its training, or of its logits if the run is external."""
         name = TRAIN if (self.folder / TRAIN).is_file() else PREDICT
         return Record.read(self.folder, name).content
 
@@ -84,10 +84,12 @@ class Run:
         return sorted(path.name for path in self.folder.glob("logits/*") if path.is_dir())
 
     def logits(self, name: str = "test", checkpoint: str | None = None) -> Logits:
-        """Logits of a split or shift family, ``ood/svhn``; of the first checkpoint if none is named."""
+        """Logits of a split or shift family such as ``ood/svhn``; of the first checkpoint by default."""
         known = self.checkpoints
         if not known:
-            raise DataError(f"{self.folder} holds no logits: the run is not predicted yet, or that is no run's folder.")
+            raise DataError(
+                f"{self.folder} holds no logits: run the stage 'predict' first, or give the folder of another run."
+            )
         chosen = checkpoint or known[0]
         if chosen not in known:
             raise unknown_id("checkpoint", chosen, known)
@@ -99,7 +101,7 @@ class Run:
 
     @property
     def history(self) -> pd.DataFrame | None:
-        """One row an epoch, counted from 1; None of a run that was not trained here."""
+        """One row per epoch, counted from 1; None for an external run."""
         if not (self.folder / HISTORY).is_file():
             return None
         found = read_frame(verified(self.folder, TRAIN, HISTORY, "history"), "history")
@@ -107,7 +109,7 @@ class Run:
 
 
 def describe(run: Run, checkpoint: str | None = None, n_bins: int = 15) -> str:
-    """Return configuration, course of training and reliability on the test split as text."""
+    """Return configuration, training history and reliability on the test split as text."""
     record = run.record
     spec = record["spec"]
     made = {name: spec[name] for name in MADE_BY if name in spec}

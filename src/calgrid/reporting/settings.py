@@ -1,4 +1,4 @@
-"""Settings over which methods or calibrators are compared, and sets of validation rows that nest in each other."""
+"""Settings over which methods or calibrators are compared, and data sets that differ in their validation rows."""
 
 import math
 import re
@@ -13,10 +13,10 @@ Kind = Literal["method", "calibrator"]
 
 
 def settings(data: StudyData, kind: Kind, metrics: Collection[str]) -> pd.DataFrame:
-    """Tidy means of metrics on the clean test split with the columns ``setting`` and ``name`` (of the competitor).
+    """Tidy means of metrics on the clean test split, with the columns ``setting`` and ``name`` (what is compared).
 
-    A setting of methods is a protocol, data set and backbone, without calibration; one of calibrators has a method too.
-    Of two checkpoints the first counts.
+    For methods, a setting is a protocol, data set and backbone, without calibration; for calibrators, it also has a
+    method. Of several checkpoints only the first is used.
     """
     parts = []
     for group in data.conditions:
@@ -27,9 +27,9 @@ def settings(data: StudyData, kind: Kind, metrics: Collection[str]) -> pd.DataFr
 
 
 def val_rows(data: StudyData, group: Group) -> tuple[str, float]:
-    """Data set of a group without its number of validation rows, and that number: inf where it is not limited.
+    """Data set of a group and its number of validation rows, infinity if it is not limited.
 
-    Runs of the key ``val_rows`` of an external import are named ``{data set}_n{rows}``.
+    Data sets made by the key ``val_rows`` of an external import are named ``{data set}_n{rows}``.
     """
     found = re.fullmatch(r"(.+)_n(\d+)", group.dataset)
     if found is None or not all(run["external"] for run in data.runs(group)):
@@ -38,7 +38,7 @@ def val_rows(data: StudyData, group: Group) -> tuple[str, float]:
 
 
 def on_most_rows(data: StudyData, group: Group) -> bool:
-    """Whether no other group differs only by more validation rows."""
+    """Is there no group that differs only in having more validation rows?"""
     dataset, rows = val_rows(data, group)
     alike = [other for other in data.groups if other._replace(dataset="") == group._replace(dataset="")]
     return all(more <= rows for name, more in (val_rows(data, other) for other in alike) if name == dataset)

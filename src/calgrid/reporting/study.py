@@ -1,6 +1,7 @@
 """Data of a study for tables, figures and report: its files, groups of comparable runs, and selections."""
 
 import functools
+import itertools
 import re
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -17,18 +18,18 @@ from calgrid.storage.tables import read_frame, read_rows
 UNCALIBRATED = "none"
 #: the calibrator shown next to the uncalibrated networks where only one fits
 PREFERRED = "ts"
-#: suffix of methods that see validation data during training
+#: mark after the name of a method that sees validation data during training
 SEES_VALIDATION = "†"
 GROUP = [*CONDITION, "checkpoint"]
-#: accuracy loss with which a method is still ranked: one percentage point
+#: methods are ranked if their accuracy is at most this far below the best: one percentage point
 KEPT_ACCURACY = 0.01
-#: metrics shown together with every ECE
+#: metrics that are shown together with an ECE
 BESIDE_ECE = ("accuracy", "nll", "brier", "ece_debiased", "ece", "ece_null")
 STATISTICS = ("mean", "std", "ci_low", "ci_high")
 
 
 class Group(NamedTuple):
-    """Runs that are compared with each other: they differ only in method and seed."""
+    """Runs that are compared with each other: they differ in method and seed only."""
 
     protocol: str
     dataset: str
@@ -37,14 +38,14 @@ class Group(NamedTuple):
 
 
 class StudyData:
-    """The files of a study, read on first use.
+    """The files of a study, each read at its first use.
 
-    Raises DataError (on first use): a file is missing or damaged.
+    Raises DataError at the first use of a file that is missing or damaged.
 
     Parameters
     ----------
-    folder : folder with the files of ``aggregate`` (``storage.schema.STUDY_FILES``).
-    manifest : manifest of the study (``calgrid.configuration.plan.Plan.manifest``).
+    folder : folder with the files that ``aggregate`` wrote (``storage.schema.STUDY_FILES``).
+    manifest : what was run (``calgrid.configuration.plan.Plan.manifest``).
     """
 
     def __init__(self, folder: Path, manifest: Mapping[str, Any]) -> None:
@@ -65,36 +66,36 @@ class StudyData:
         return self._tables[name]
 
     def rows(self, name: str, group: Group | None = None, /, **where: str | int | Collection[str]) -> pd.DataFrame:
-        """Rows of a file of the study, which may be larger than memory.
+        """Selected rows of a file, which may be larger than memory.
 
         Parameters
         ----------
-        group : select the rows of this group.
-        **where : column=value, or several values; calibrators have their names in the file.
+        group : selects the rows of a group; the file must have its columns.
+        **where : column -> value or values to select; calibrators by their names in the file.
         """
         return _named_calibrators(read_rows(self._verified(name), f"file {name}", _wanted(group, where)))
 
     def distinct(
         self, name: str, columns: Sequence[str], group: Group | None = None, /, **where: str | int | Collection[str]
     ) -> pd.DataFrame:
-        """Values of some columns in the rows of :meth:`rows`, each combination once, in order of appearance."""
+        """Distinct combinations of values of ``columns`` in the rows of :meth:`rows`, in order of appearance."""
         path, wanted = self._verified(name), _wanted(group, where)
         return _named_calibrators(read_rows(path, f"file {name}", wanted, columns, distinct=True))
 
     def _verified(self, name: str) -> Path:
-        """Path of a file, verified against its record on first use."""
+        """Path of a file; at the first use its content is compared with its record."""
         if name not in self._paths:
             self._paths[name] = verified(self.folder, AGGREGATE, name, f"file {name}")
         return self._paths[name]
 
     @functools.cached_property
     def metrics(self) -> pd.DataFrame:
-        """All metrics, one row per number, for studies that fit into memory."""
+        """All metrics, one row per value; all in memory."""
         return _named_calibrators(self.table(METRICS))
 
     @functools.cached_property
     def summary(self) -> pd.DataFrame:
-        """Mean, spread, interval, rank, tests and published value of each metric, for studies that fit into memory."""
+        """Mean, spread, interval, rank, tests and published value of each metric; all in memory."""
         return _named_calibrators(self.table(SUMMARY))
 
     @functools.cached_property
@@ -110,18 +111,21 @@ class StudyData:
     @functools.cached_property
     def fit_warnings(self) -> list[Mapping[str, Any]]:
         """Warnings of calibrator fits: counts for each calibrator of a group, and the first warning."""
-        recorded = (self.folder / AGGREGATE).exists()  # missing if only the study files were copied
+        recorded = (self.folder / AGGREGATE).exists()  # missing in a copy of the declared files alone
         return Record.read(self.folder, AGGREGATE).content.get("warnings", []) if recorded else []
 
+    def facts(self, run: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Training record of a run of the manifest; for an external run it holds the key alone."""
+        return self._facts[tuple(run["key"][name] for name in RUN_KEY)]
+
     @functools.cached_property
-    def facts(self) -> Mapping[tuple[Any, ...], Mapping[str, Any]]:
-        """Facts from the training record of each run, by the values of ``RUN_KEY``; external runs have none."""
+    def _facts(self) -> Mapping[tuple[Any, ...], Mapping[str, Any]]:
         runs = read_record(self._verified(RUNS), f"file {RUNS}")["runs"]
         return {tuple(run[name] for name in RUN_KEY): run for run in runs}
 
     @functools.cached_property
     def groups(self) -> list[Group]:
-        """Groups in the order of the manifest; checkpoints in alphabetical order."""
+        """Groups in the order of the manifest, their checkpoints in alphabetical order."""
         found = self.distinct(SUMMARY, GROUP)
         keys = (run["key"] for run in self.manifest["runs"])
         order = _order((key["protocol"], key["dataset"], key["backbone"]) for key in keys)
@@ -129,14 +133,14 @@ class StudyData:
         unknown = [group for group in groups if group[:3] not in order]
         if unknown:
             raise DataError(
-                f"The summary of {self.folder} has {'/'.join(unknown[0])}, which is not in its manifest: aggregate "
-                "again."
+                f"The summary of {self.folder} has results of {'/'.join(unknown[0])}, which is not in its manifest: "
+                "run the rule 'aggregate' again."
             )
         return sorted(groups, key=lambda group: (order[group[:3]], group.checkpoint))
 
     @functools.cached_property
     def methods(self) -> list[str]:
-        """Methods in the order of the manifest, which determines their colours in all figures."""
+        """Methods in the order of the manifest, which sets their colours in all figures."""
         return list(dict.fromkeys(run["key"]["method"] for run in self.manifest["runs"]))
 
     @functools.cached_property
@@ -157,27 +161,27 @@ class StudyData:
 
     @property
     def conditions(self) -> list[Group]:
-        """The first group of each protocol, data set and backbone, for content independent of the checkpoint."""
-        return list({group[:3]: group for group in reversed(self.groups)}.values())[::-1]
+        """First group of each protocol, data set and backbone, for results that do not depend on the checkpoint."""
+        return [next(alike) for _, alike in itertools.groupby(self.groups, key=lambda group: group[:3])]
 
     def runs(self, group: Group) -> list[Mapping[str, Any]]:
         """Entries of the manifest that belong to a group."""
         return [run for run in self.manifest["runs"] if tuple(run["key"][name] for name in CONDITION) == group[:3]]
 
     def warning(self, group: Group) -> str:
-        """Warning that accompanies the results of a group because of its data set; empty for most."""
+        """Warning about the data set of a group, or an empty string."""
         return next((said for run in self.runs(group) if (said := run.get("warning", ""))), "")
 
     def reference(self, group: Group) -> str:
-        """The representative method of a group: the baseline, or the first method without a baseline."""
+        """Method that represents a group where only one can be shown: the baseline, or else the first."""
         present = [run["key"]["method"] for run in self.runs(group)]
         return self.baseline if self.baseline in present else present[0]
 
     def label(self, group: Group, checkpoint: bool = True, backbone: bool = True) -> str:
-        """Name of a group in headings: data set, backbone, and whatever else distinguishes groups.
+        """Name of a group in headings: data set and backbone, and protocol and checkpoint if the study has several.
 
-        Use ``checkpoint=False`` for content independent of the checkpoint, ``backbone=False`` for content about all
-        backbones of a data set; the same holds for :meth:`slug`.
+        ``checkpoint=False`` and ``backbone=False`` leave these parts out, for results that do not depend on them; the
+        same in :meth:`slug`.
         """
         parts = [group.dataset, *([group.backbone] if backbone else [])]
         if len({other.protocol for other in self.groups}) > 1:
@@ -187,7 +191,7 @@ class StudyData:
         return ", ".join(parts)
 
     def slug(self, group: Group, checkpoint: bool = True, backbone: bool = True) -> str:
-        """Name of a group in file names, ``dataset_backbone`` if that is unique."""
+        """Name of a group in file names: ``dataset_backbone``, and what else makes it unique."""
         last = 3 if backbone else 2
         parts = [*group[1:last]]
         alike = [other for other in self.groups if other[1:last] == group[1:last]]
@@ -198,25 +202,34 @@ class StudyData:
         return re.sub(r"[^A-Za-z0-9.+-]+", "_", "_".join(parts))
 
     def test(self, group: Group, calibrators: Iterable[str] | None = None) -> pd.DataFrame:
-        """Wide summary of the clean test split: one row per method and calibrator, ranked; see :func:`wide`."""
-        return self._ranked(self.tidy(group, "test", calibrators))
+        """Wide summary of the clean test split, one row per method and calibrator.
+
+        Columns are those of :func:`wide` and, ranked within each calibrator, those of :func:`rank_rows`.
+        """
+        table = wide(self.tidy(group, "test", calibrators), ["method", "calibrator", "fit_on"])
+        if table.empty:
+            return table
+        parts = [rank_rows(part) for _, part in table.groupby("calibrator")]
+        order = rank_rows(table[table["calibrator"] == UNCALIBRATED])["method"]
+        return self.in_order(pd.concat(parts), list(order))
 
     def ood(self, group: Group) -> pd.DataFrame:
-        """Wide summary of the out-of-distribution sets: one row per set, method and calibrator."""
+        """Wide summary of the out-of-distribution sets, one row per set, method and calibrator."""
         rows = self.tidy(group, "ood")
         return self.in_order(wide(rows, ["shift", "method", "calibrator", "fit_on"]), self.order(group))
 
     def shift_means(self, group: Group) -> pd.DataFrame:
-        """Wide summary under shift: each corruption is scored separately, then averaged, never pooled.
+        """Wide summary under shift: corruptions are scored one by one, then averaged, never pooled.
 
-        Rows are method x calibrator x ``severity`` x ``domain``: means over the ``n_shifts`` corruptions of a
-        severity. Severity -1 is the mean over severities; severity 0 means a shift without severities, its ``domain``.
+        One row per method, calibrator, ``severity`` and ``domain``: the mean over the ``n_shifts`` corruptions of a
+        severity. Severity -1 is the mean over severities; severity 0 is a shift without severities, named in
+        ``domain``.
         """
         table = wide(self.shift_tidy(group), ["severity", "domain", "method", "calibrator", "fit_on", "n_shifts"])
         return self.in_order(table, self.order(group))
 
     def shift_tidy(self, group: Group) -> pd.DataFrame:
-        """Tidy summary under shift, one row per number: the means of :meth:`shift_means` with all their statistics."""
+        """Tidy summary under shift: the means of :meth:`shift_means` with all their statistics."""
         return self.select(self._shift_summary, group)
 
     @functools.cached_property
@@ -234,25 +247,16 @@ class StudyData:
         present = {run["key"]["method"] for run in self.runs(group)}
         return [*ranked, *(method for method in self.methods if method in present and method not in ranked)]
 
-    def _ranked(self, rows: pd.DataFrame) -> pd.DataFrame:
-        """Tidy rows of one group in wide form, ranked within each calibrator (``place``, ``keeps_accuracy``)."""
-        table = wide(rows, ["method", "calibrator", "fit_on"])
-        if table.empty:
-            return table
-        parts = [rank_rows(part) for _, part in table.groupby("calibrator")]
-        order = rank_rows(table[table["calibrator"] == UNCALIBRATED])["method"]
-        return self.in_order(pd.concat(parts), list(order))
-
     def in_order(
         self, table: pd.DataFrame, methods: Sequence[str], by: tuple[str, str] = ("method", "calibrator")
     ) -> pd.DataFrame:
-        """Rows sorted by method as listed and calibrator as in the study, in the order of ``by``; stable."""
+        """Rows sorted by the columns ``by``: methods as in ``methods``, calibrators as in the study; stable."""
         orders = {"method": _order(methods), "calibrator": _order(self.calibrators)}
         places = pd.DataFrame({key: table[key].map(orders[key]).astype(float) for key in by}, index=table.index)
         return table.loc[places.sort_values(list(by), kind="stable").index].reset_index(drop=True)
 
     def test_samples(self, group: Group) -> int:
-        """Size of the clean test split."""
+        """Number of images of the clean test split."""
         return int(self._test_sizes.get(tuple(group), 0))
 
     @functools.cached_property
@@ -260,35 +264,35 @@ class StudyData:
         return self.distinct(METRICS, [*GROUP, "n_samples"], split="test").groupby(GROUP)["n_samples"].max()
 
     def tidy(self, group: Group, split: str, calibrators: Iterable[str] | None = None) -> pd.DataFrame:
-        """Rows of the summary of one group and split, for all calibrators or the given ones."""
+        """Rows of the summary for one group and split, for all calibrators or for those given."""
         rows = self.select(self._unshifted, group)
         rows = rows[rows["split"] == split]
         return rows if calibrators is None else rows[rows["calibrator"].isin(list(calibrators))]
 
     def few_calibrators(self) -> list[str]:
-        """No calibration, and temperature scaling or, without it, the first calibrator of the study."""
+        """``none``, and temperature scaling or else the first calibrator of the study."""
         others = [name for name in self.calibrators if name != UNCALIBRATED]
         return [UNCALIBRATED, *([PREFERRED] if PREFERRED in others else others[:1])]
 
     @staticmethod
     def select(table: pd.DataFrame, group: Group) -> pd.DataFrame:
-        """Rows of a table with the columns ``GROUP`` that belong to a group."""
+        """Rows of a group in a table with the columns ``GROUP``."""
         return table[np.logical_and.reduce([table[name] == value for name, value in zip(GROUP, group, strict=True)])]
 
 
 def _order(values: Iterable[Hashable]) -> dict[Hashable, int]:
-    """Place of each value by its first appearance."""
+    """Value -> position of its first appearance among the distinct values."""
     return {value: place for place, value in enumerate(dict.fromkeys(values))}
 
 
 def _wanted(group: Group | None, where: Mapping[str, Any]) -> dict[str, Collection[Any]]:
-    """Column -> selected values."""
+    """Column -> values to select."""
     of_group = {} if group is None else group._asdict()
     return {name: (value,) if isinstance(value, str | int) else value for name, value in {**of_group, **where}.items()}
 
 
 def _named_calibrators(table: pd.DataFrame) -> pd.DataFrame:
-    """Append the data that a calibrator was fitted on to its name, unless that is val."""
+    """Add to the names of calibrators that were not fitted on val what they were fitted on: ``ts (same_shift)``."""
     if "fit_on" not in table:
         return table
     elsewhere = table["fit_on"] != "val"
@@ -305,7 +309,7 @@ def wide(rows: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
 
 
 def keeps_accuracy(rows: pd.DataFrame) -> pd.Series:
-    """Whether each wide row is within a point of the best accuracy; True without accuracies."""
+    """Whether each wide row is within one point of the best accuracy; all True without accuracies."""
     if "accuracy_mean" not in rows:
         return pd.Series(True, index=rows.index)
     accuracy = rows["accuracy_mean"]
@@ -313,9 +317,9 @@ def keeps_accuracy(rows: pd.DataFrame) -> pd.Series:
 
 
 def rank_rows(table: pd.DataFrame) -> pd.DataFrame:
-    """Sort wide rows by NLL, then Brier; rows whose accuracy is within a point of the best come first.
+    """Sort wide rows by NLL, then Brier score; rows that lose more than one point of accuracy come last.
 
-    Adds ``keeps_accuracy`` and ``place`` (1 = first; NaN for rows that lose too much accuracy to be ranked).
+    Adds ``keeps_accuracy`` and ``place`` (1 = first; NaN for rows that do not keep accuracy).
     """
     ordered = table.assign(keeps_accuracy=keeps_accuracy(table)).sort_values(
         ["keeps_accuracy", "nll_mean", "brier_mean", "method"], ascending=[False, True, True, True]

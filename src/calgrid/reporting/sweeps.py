@@ -8,7 +8,7 @@ from calgrid.configuration.components import PLAIN, CalibratorCatalog, MethodCat
 from calgrid.reporting.study import Group, StudyData
 from calgrid.storage.schema import METRICS
 
-#: values that an option must take for its course to be seen
+#: least number of values of an option that make a sweep
 FEWEST_VALUES = 3
 #: identifiers of components, each with its options
 Components = Sequence[tuple[str, Mapping[str, Any]]]
@@ -17,10 +17,10 @@ Key = tuple[int, str, str]
 
 
 class Sweep(NamedTuple):
-    """Members that agree in everything but one option.
+    """Methods or calibrators that differ in one option only.
 
-    ``option`` is the varied option with its component: ``mixup alpha``; ``label`` differs from that of any other sweep
-    of the same option; ``members`` maps values, ascending, to names.
+    ``option`` is the component and its option: ``mixup alpha``; ``label`` is unique among the sweeps of this option;
+    ``members`` maps values, ascending, to names.
     """
 
     option: str
@@ -29,7 +29,7 @@ class Sweep(NamedTuple):
 
 
 def method_sweeps(data: StudyData, group: Group) -> list[Sweep]:
-    """Sweeps of the trained methods of a group, from the variants in the configuration."""
+    """Sweeps of the trained methods of a group, found from the variants in the configuration."""
     configuration = data.manifest["configuration"]
     variants = configuration.get("methods", {})
     if not variants:
@@ -52,7 +52,7 @@ def calibrator_sweeps(data: StudyData, group: Group) -> list[Sweep]:
 
 
 def _parts(catalog: MethodCatalog, place: RunContext, name: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Components of a method and of its first stage; without plain training and its loss, where something remains."""
+    """Components of a method and of its first stage, without standard training and plain loss if others remain."""
     method = catalog.resolve(name, place)
     plain = method.procedure == "standard"
     if not plain:
@@ -64,7 +64,7 @@ def _parts(catalog: MethodCatalog, place: RunContext, name: str) -> Iterator[tup
 
 
 def _sweeps(candidates: Mapping[str, Components]) -> list[Sweep]:
-    """Sweeps by option, in the order in which the options appear; of candidates that do not differ, the first."""
+    """Sweeps by option, in the order in which the options appear; of identical candidates the first is used."""
     # option -> components and all other options -> value -> name
     found: dict[str, dict[Any, dict[float, str]]] = defaultdict(lambda: defaultdict(dict))
     for name, parts in candidates.items():
@@ -82,7 +82,7 @@ def _sweeps(candidates: Mapping[str, Components]) -> list[Sweep]:
 
 
 def _label(where: tuple[Key, str, tuple[tuple[Key, Any], ...]], sweeps: Mapping[Any, Any]) -> str:
-    """Components of a sweep, and the shared options in which others of the same components differ."""
+    """Components of a sweep, and its fixed options in which other sweeps of the same components differ."""
     _, components, rest = where
     others = [dict(other) for _, same, other in sweeps if same == components]
     differing = [(key, value) for key, value in rest if any(other.get(key) != value for other in others)]

@@ -1,4 +1,4 @@
-"""What a table is: a tidy frame for the CSV file, and sections of formatted cells for people."""
+"""Tables of the report: a tidy frame for the CSV file, and sections of formatted cells for readers."""
 
 import dataclasses
 import itertools
@@ -14,16 +14,13 @@ from calgrid.plugin_metrics import find_metric
 from calgrid.reporting import captions, text
 from calgrid.reporting.study import GROUP, STATISTICS, Group, StudyData, keeps_accuracy
 
-#: rows of a table that the report shows, about: more of them nobody reads in one page
+#: the report shows the sections of a table up to about this number of rows
 SHOWN_ROWS = 1000
 
 
 @dataclass(frozen=True)
 class Cell:
-    """A cell: text, spread, whether it is the best of its column, and sort key.
-
-    ``link`` is where the text leads to in the report; empty for most.
-    """
+    """A cell of a table: text, spread shown beside it, whether it is bold, the number to sort by, target of a link."""
 
     text: str
     spread: str = ""
@@ -47,7 +44,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Section:
-    """Rows that are compared with each other, under one heading."""
+    """Rows of a table under one heading."""
 
     heading: str
     header: Sequence[str]
@@ -60,8 +57,9 @@ class Table:
 
     Attributes
     ----------
-    id : name of its files. title, caption, category : as shown; the caption names content, seeds and split.
-    frame : all its numbers, fractions in full precision.
+    id : name of its files.
+    title, caption, category : as shown; the caption states the content, the number of seeds and the split.
+    frame : all numbers, unrounded; shares are fractions.
     sections : the same numbers, formatted.
     """
 
@@ -74,7 +72,7 @@ class Table:
 
     @property
     def markdown(self) -> str:
-        """The table as Markdown: title, caption, and one table a section."""
+        """The table as Markdown: title, caption, and one table per section."""
         parts = [f"# {text.markdown(self.title)}", text.markdown(self.caption)]
         for section in self.sections:
             parts.append(f"## {text.markdown(section.heading)}")
@@ -90,7 +88,7 @@ class Table:
 
     @property
     def latex(self) -> str:
-        """The table in LaTeX for the package booktabs: one tabular a section."""
+        """The table in LaTeX for the package booktabs: one tabular per section."""
         parts = [f"% {text.one_line(self.title)}: {text.one_line(self.caption)}"]
         for section in self.sections:
             rows = [[*map(text.latex, section.header)], *([cell.latex for cell in row] for row in section.rows)]
@@ -101,9 +99,10 @@ class Table:
 
     @property
     def entry(self) -> dict[str, Any]:
-        """Index entry of the table, including its formatted cells for the report.
+        """Entry of the index, including the formatted cells for the report.
 
-        Of a table of more than ``SHOWN_ROWS`` rows the report shows the first sections, and names the others.
+        Of a table with more than ``SHOWN_ROWS`` rows the report shows the first sections and lists the headings of
+        the others.
         """
         ends = itertools.accumulate(len(section.rows) for section in self.sections)
         shown = max(sum(end <= SHOWN_ROWS for end in ends), 1)
@@ -119,56 +118,64 @@ class Table:
         }
 
 
-#: headings of columns that name methods
+#: headings of columns with names of methods
 NAMING = ("Method", "Against")
 
 
 def marked(table: Table, data: StudyData) -> Table:
-    """Mark the methods that see validation data during training: a dagger and what it means, a column in the CSV.
+    """Mark methods that see validation data during training with a dagger, and in the CSV with a column.
 
-    Warnings about data sets of the study are added to the caption.
+    Adds to the caption what the dagger means, and the warnings about data sets.
     """
     table = dataclasses.replace(table, caption=" ".join([table.caption, *captions.warnings(data)]))
     seeing = set(data.validation_methods)
-    sections = [_marked_section(section, data) for section in table.sections]
-    if sections == list(table.sections):
+    named = {
+        cell.text
+        for section in table.sections
+        for row in section.rows
+        for name, cell in zip(section.header, row, strict=True)
+        if name in NAMING
+    }
+    if not named & seeing:
         return table
     columns = {"sees_validation": table.frame["method"].isin(seeing)} if "method" in table.frame else {}
     return dataclasses.replace(
-        table, caption=f"{table.caption} {captions.DAGGER}", frame=table.frame.assign(**columns), sections=sections
+        table,
+        caption=f"{table.caption} {captions.DAGGER}",
+        frame=table.frame.assign(**columns),
+        sections=[_marked_section(section, data) for section in table.sections],
     )
 
 
 def _marked_section(section: Section, data: StudyData) -> Section:
-    naming = [name in NAMING for name in section.header]
     rows = [
         [
-            dataclasses.replace(cell, text=data.marked(cell.text)) if named else cell
-            for cell, named in zip(row, naming, strict=True)
+            dataclasses.replace(cell, text=data.marked(cell.text)) if name in NAMING else cell
+            for name, cell in zip(section.header, row, strict=True)
         ]
         for row in section.rows
     ]
-    return section if rows == [list(row) for row in section.rows] else dataclasses.replace(section, rows=rows)
+    return dataclasses.replace(section, rows=rows)
 
 
 def words(value: Any) -> Cell:
-    """Make a cell of text."""
+    """Cell of text."""
     return Cell(str(value))
 
 
 def whole(value: float) -> Cell:
-    """Make a cell of a whole number; NaN is a dash."""
+    """Cell of a whole number; NaN is a dash."""
     return Cell(text.NOTHING) if math.isnan(value) else Cell(f"{int(value):,}", sort=float(value))
 
 
 def seconds_cell(value: float, deviation: float = math.nan) -> Cell:
-    """Make a cell of a duration in seconds with its deviation; NaN is a dash."""
+    """Cell of a duration in seconds with its standard deviation; NaN is a dash."""
     spread = "" if math.isnan(deviation) else f"± {text.seconds(deviation, like=value)}"
     return Cell(text.NOTHING) if math.isnan(value) else Cell(text.seconds(value), spread, sort=float(value))
 
 
 def ratio_cell(value: float) -> Cell:
-    """Make a cell of a ratio; NaN is a dash."""
+    """Cell of a ratio; NaN is a dash."""
     return Cell(text.NOTHING) if math.isnan(value) else Cell(f"{value:.2f}", sort=float(value))
 
 
@@ -182,19 +189,19 @@ CALIBRATED: Columns = {
 
 
 def metric_cell(row: pd.Series, metric: str, bold: bool = False) -> Cell:
-    """Mean of a metric with the deviation over seeds, or with one seed the bootstrap interval."""
+    """Cell of the mean of a metric, with its standard deviation over seeds or, for one seed, its bootstrap interval."""
     mean, std, low, high = (row[f"{metric}_{statistic}"] for statistic in STATISTICS)
     spread = text.spread(metric, row["n_seeds"], std, low, high)
     return Cell(text.format_metric(metric, mean), spread, bold, None if math.isnan(mean) else float(mean))
 
 
 def present(rows: pd.DataFrame, metrics: Iterable[str]) -> list[str]:
-    """Those of ``metrics`` that the wide rows have."""
+    """Those of ``metrics`` that are in the wide rows."""
     return [metric for metric in metrics if f"{metric}_mean" in rows]
 
 
 def best_rows(rows: pd.DataFrame, metrics: Sequence[str]) -> dict[str, set[Any]]:
-    """Index labels of the rows that print the best value of each metric among those that keep accuracy."""
+    """Index labels of the rows that show the best value of each metric, among the rows that keep accuracy."""
     kept = rows[keeps_accuracy(rows)]
     return {metric: _best(kept[f"{metric}_mean"], metric) for metric in metrics}
 
@@ -204,7 +211,7 @@ def _best(column: pd.Series, metric: str) -> set[Any]:
     # a debiased error below 0 is not better than 0
     values = np.maximum(column.to_numpy(float), 0) if lower else column.to_numpy(float)
     known = ~np.isnan(values)
-    if lower is None or known.sum() < 2:  # the only row is not the best of anything
+    if lower is None or known.sum() < 2:  # a single value is not marked as best
         return set()
     best = text.format_metric(metric, values[known].min() if lower else values[known].max())
     return {
@@ -220,7 +227,7 @@ def metric_section(
     Parameters
     ----------
     lead : heading -> cell of the columns before the metrics.
-    within : column whose values are compared among themselves only; None compares all rows.
+    within : rows are compared only with rows that have the same value in this column; None compares all rows.
     """
     parts = [rows] if within is None else [part for _, part in rows.groupby(within, sort=False)]
     found = [best_rows(part, metrics) for part in parts]
@@ -236,7 +243,7 @@ def metric_section(
 
 
 def with_group(rows: pd.DataFrame, group: Group) -> pd.DataFrame:
-    """Rows with the columns that name their group in front."""
+    """Rows with the columns of their group in front."""
     named = rows.copy()
     for place, (column, value) in enumerate(zip(GROUP, group, strict=True)):
         named.insert(place, column, value)

@@ -1,7 +1,7 @@
-"""How numbers and names are written: percent with two decimals in tables, fractions stay in files.
+"""Formats of numbers and names in the report; files keep fractions.
 
-Text of users, such as the questions of a study, is escaped: :func:`csv`, :func:`markdown` and
-:func:`latex` leave nothing in them that a spreadsheet computes or that changes the table.
+:func:`csv`, :func:`markdown` and :func:`latex` escape text of users, such as the questions of a study, so that it is
+neither a formula in a spreadsheet nor markup.
 """
 
 import math
@@ -14,9 +14,9 @@ import pandas as pd
 from calgrid.plugin_metrics import find_metric
 
 NOTHING = "–"
-#: first characters of a cell that spreadsheets interpret as a formula, including full-width ones
+#: first characters of a formula in spreadsheets, also as full-width characters
 FORMULA = tuple("=+-@＝＋－＠")
-#: what Markdown may take for a mark, a cell's border, a tag, a link or a named character
+#: markup in Markdown: emphasis, border of a cell, tag, link, character entity
 MARKDOWN = re.compile(r"[\\`*|]|<(?=[A-Za-z/!?])|\](?=[(\[])|&(?=#?\w+;)")
 LATEX = str.maketrans(
     {
@@ -68,7 +68,7 @@ NAMES = {
 
 
 def name(metric: str) -> str:
-    """Name of a metric as readers know it."""
+    """Name of a metric as shown."""
     return NAMES.get(metric, metric)
 
 
@@ -84,7 +84,7 @@ def in_unit(metric: str) -> str:
 
 
 def heading(metric: str) -> str:
-    """Column heading: name, unit, and an arrow towards the better side."""
+    """Column heading: name, unit, and an arrow in the direction of better values."""
     lower = find_metric(metric).lower_is_better
     return in_unit(metric) + {True: " ↓", False: " ↑", None: ""}[lower]
 
@@ -109,7 +109,7 @@ def format_with_unit(metric: str, value: float) -> str:
 
 
 def spread(metric: str, n_seeds: int, std: float, low: float, high: float) -> str:
-    """Format the deviation over seeds, or with one seed the bootstrap interval."""
+    """Write the standard deviation over seeds or, for one seed, the bootstrap interval."""
     if n_seeds > 1 and not math.isnan(std):
         return f"± {format_metric(metric, std)}"
     return "" if math.isnan(low) else f"[{format_metric(metric, low)}, {format_metric(metric, high)}]"
@@ -123,7 +123,7 @@ def p_value(value: float) -> str:
 
 
 def seconds(value: float, like: float | None = None) -> str:
-    """Write a duration in seconds with about three significant digits of ``like`` (itself by default)."""
+    """Write a duration in seconds, with the decimals that give ``like`` (default: itself) three significant digits."""
     if math.isnan(value):
         return NOTHING
     size = abs(value if like is None else like)
@@ -142,7 +142,7 @@ def listed(names: list[str]) -> str:
 
 
 def csv(frame: pd.DataFrame) -> str:
-    """Write a frame as CSV; an apostrophe before a word that spreadsheets would compute makes them show it instead."""
+    """Write a frame as CSV; an apostrophe before text that looks like a formula keeps spreadsheets from computing it."""
     words = {name: frame[name].map(_inert) for name in frame if not pd.api.types.is_numeric_dtype(frame[name])}
     return frame.assign(**words).to_csv(index=False, lineterminator="\n")
 
@@ -163,17 +163,17 @@ def _is_number(value: str) -> bool:
 
 
 def one_line(words: str) -> str:
-    """Words with blanks for ends of lines."""
+    """Text with its lines joined by blanks."""
     return " ".join(words.splitlines())
 
 
 def markdown(words: str) -> str:
-    """Escape text for one line of Markdown."""
+    """Escape text for Markdown, in one line."""
     return MARKDOWN.sub(r"\\\g<0>", one_line(words))
 
 
 def latex(words: str) -> str:
-    """Escape text for one line of LaTeX."""
+    """Escape text for LaTeX, in one line."""
     return one_line(words).translate(LATEX)
 
 

@@ -1,4 +1,4 @@
-"""Table of the comparisons of a study: one row per question, with its answer and the numbers."""
+"""Table of the comparisons that a study asks for: one row per question, with its verdict and the numbers."""
 
 from collections.abc import Sequence
 
@@ -13,10 +13,12 @@ from calgrid.storage.schema import METRICS as STORED
 METRICS = ("nll", "brier", "ece_debiased", "ece", "aece", "accuracy")
 CONSTANT = ["split", "shift", "severity"]
 FOUND = ("lower", "higher")
+#: verdict of :func:`calgrid.statistics.compare` -> word in the report, where they differ
+VERDICTS = {"no difference found": "tie"}
 
 
 def comparisons(data: StudyData) -> Table | None:
-    """Answers to the questions of ``statistics.comparisons``, without calibration and with one calibrator."""
+    """Answers to the questions in ``statistics.comparisons``, uncalibrated and with one calibrator."""
     if not data.comparisons:
         return None
     metrics = (*METRICS, *data.own_metrics)
@@ -37,7 +39,7 @@ def comparisons(data: StudyData) -> Table | None:
 
 
 def _in_order(data: StudyData, metrics: Sequence[str], answers: pd.DataFrame) -> pd.DataFrame:
-    """Sort by question, in the order of the study, then calibrator and metric."""
+    """Sort answers by question as in the configuration, then by calibrator and metric as shown."""
     orders = {"calibrator": data.calibrators.index, "metric": metrics.index}
     asked = answers.groupby(["question", "method", "against"], sort=False).ngroup()
     places = answers.assign(question=asked, **{key: answers[key].map(place) for key, place in orders.items()})
@@ -47,14 +49,15 @@ def _in_order(data: StudyData, metrics: Sequence[str], answers: pd.DataFrame) ->
 
 def _caption(data: StudyData, frame: pd.DataFrame) -> str:
     return (
-        "Differences (method minus the one it is compared with, same calibrator) on the "
+        "Differences (method minus the method it is compared with, same calibrator) on the "
         f"{captions.test_split(data)}, paired over seeds; {captions.seeds(frame)}. ± is the standard deviation of the "
-        f"difference over seeds, the noise of a single run; brackets hold the {100 * data.level:g} % Student t "
-        "interval of the mean difference; in parentheses the p-value of the paired t-test and the one after Holm's "
-        "correction for all questions of the same metric and calibrator. Bold: significant, with Holm p below "
-        f"{1 - data.level:.2g}; the answer is then 'lower' or 'higher'. 'equal' is a difference below 0.00001, due to "
-        "rounding; 'no difference found' is no evidence of equality: the interval shows which differences remain "
-        f"possible. {captions.TESTED} Read differences of ECE together with NLL, Brier score and accuracy."
+        f"difference over seeds, the noise of a single run; brackets: {100 * data.level:g} % Student t interval of the "
+        "mean difference; parentheses: p-value of the paired t-test, and p-value after Holm's correction for all "
+        "questions with the same metric and calibrator. Bold: significant differences (Holm p below "
+        f"{1 - data.level:.2g}), called lower or higher in the answer. 'equal': a difference below 0.00001, due to "
+        "rounding. 'tie': no significant difference, which is no evidence of equality; the interval shows which "
+        f"differences remain possible. {captions.TESTED} Read differences of ECE together with NLL, Brier score and "
+        "accuracy."
     )
 
 
@@ -70,7 +73,7 @@ def _row(metrics: Sequence[str], rows: pd.DataFrame) -> list[Cell]:
 
 
 def _answer(rows: pd.DataFrame) -> str:
-    """Verdicts of all metrics in one phrase: those with a difference first, equal ones said once."""
+    """Verdicts of all metrics in one phrase: significant differences first, then metrics with the same verdict."""
     found = rows[rows["verdict"].isin(FOUND)]
     said = [
         f"{row['verdict']} {text.name(row['metric'])} (Holm p {text.p_value(row['p_holm'])})"
@@ -79,7 +82,7 @@ def _answer(rows: pd.DataFrame) -> str:
     others = rows[~rows["verdict"].isin(FOUND)]
     for verdict, part in others.groupby("verdict", sort=False):
         where = f" in {text.listed([text.name(metric) for metric in part['metric']])}" if len(part) < len(rows) else ""
-        said.append(verdict + where)
+        said.append(VERDICTS.get(verdict, verdict) + where)
     return "; ".join(said)
 
 
