@@ -1,11 +1,13 @@
 """Figures exist where there are data, are readable pictures, and have the same bytes every time."""
 
+import itertools
 import json
 from xml.etree import ElementTree
 
 import numpy as np
 import pandas as pd
 import pytest
+from matplotlib.figure import Figure
 from PIL import Image
 from scipy.stats import spearmanr
 
@@ -178,6 +180,21 @@ def test_a_logarithmic_axis_is_for_positive_values_that_span_much():
     assert style.spans(np.array([0.1, 2.0]), 15)
     assert not style.spans(np.array([0.1, 1.0]), 15)
     assert not style.spans(np.array([0.0, 1.0]), 15)
+
+
+@pytest.mark.parametrize(
+    ("first", "last"), [(0.085, 1.2), (0.018, 0.26), (0.1, 5.2), (0.0101, 1), (0.09, 8.9), (0.01, 30)]
+)
+def test_labels_of_a_logarithmic_axis_do_not_overlap(first, last):
+    figure = Figure(figsize=(2.2, 1), dpi=style.DPI)
+    ax = figure.add_axes((0.1, 0.5, 0.83, 0.4))  # narrow: a panel beside long names of methods
+    ax.tick_params(labelsize=style.RC["xtick.labelsize"])
+    style.log_axis(ax, "x", first, last)
+    figure.draw_without_rendering()
+    shown = [tick.label1 for tick in ax.xaxis.get_major_ticks() if first <= tick.get_loc() <= last]
+    boxes = [label.get_window_extent() for label in shown]
+    assert len(boxes) > 1
+    assert all(left.x1 < right.x0 for left, right in itertools.pairwise(boxes))
 
 
 def test_identifiers_of_figures_are_unique():

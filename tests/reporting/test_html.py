@@ -121,10 +121,10 @@ def test_findings_repeat_the_summary(study):
     table = data.test(group, ["none"]).set_index("method")
     assert f"`ce` has a debiased ECE of {100 * table.loc['ce', 'ece_debiased_mean']:.2f} % (95 % interval " in said
     assert f"plain ECE is {100 * table.loc['ce', 'ece_mean']:.2f} %" in said
-    assert f"would score {100 * table.loc['ce', 'ece_null_mean']:.2f} % on 240 images" in said
+    assert f"with its confidences is {100 * table.loc['ce', 'ece_null_mean']:.2f} % on 240 images" in said
     tests = data.tidy(group, "test", ["none"])
     clear = tests[(tests["metric"] == "nll") & (tests["p_holm"] < 0.05)]
-    assert f"{len(clear)} of 2 differences in NLL survive Holm's correction" in said
+    assert f"{len(clear)} of 2 differences in NLL are significant after Holm's correction" in said
     assert "Under corruption of severity 5" in said
     assert "Warning" not in said
     entry = {**group._asdict(), "calibrator": "ts", "fits": 9, "warned": 2, "first": "It is the largest."}
@@ -185,7 +185,7 @@ def test_the_report_says_what_intervals_mean(page):
     words = " ".join(" ".join(page.text).split())
     assert "95 % Student t interval of the mean over seeds" in words
     assert "95 % bootstrap interval over test images" in words
-    assert "samples of different settings are never pooled" in words
+    assert "images of different corruptions or severities are never pooled" in words
 
 
 def test_provenance_lists_fingerprints_versions_and_configuration(study, page):
@@ -288,7 +288,7 @@ def test_what_nobody_reads_in_one_page_is_named_and_linked(build, monkeypatch):
     assert links[-2:] == ["manifest.json", "runs.json"]
     methods = next(each for each in read_index(study.folder / "tables") if each["id"] == "methods")
     assert (len(methods["sections"]), methods["further"]) == (1, ["digits, b", "digits, c"])
-    assert "Not shown here but in the file: digits, b; digits, c." in " ".join(" ".join(page.text).split())
+    assert "In the file only: digits, b; digits, c." in " ".join(" ".join(page.text).split())
 
 
 def test_cells_can_be_sorted_by_their_full_value(study, page):
@@ -301,7 +301,7 @@ def test_cells_can_be_sorted_by_their_full_value(study, page):
 def test_methods_that_see_validation_data_are_marked_everywhere(ablation, ablation_tables, ablation_figures):
     write_report(ablation.folder, ablation.manifest, ablation.folder / "report.html")
     words = " ".join(" ".join(Page((ablation.folder / "report.html").read_text()).text).split())
-    assert "† sees validation data during training, which the other methods do not" in words
+    assert "† sees validation data during training, unlike the other methods" in words
     assert "ce, ls, adafocal†, fedlas_ls" in words  # what was run
     ablation.manifest["statistics"]["baseline"] = "adafocal"
     data = StudyData(ablation.folder, ablation.manifest)

@@ -194,7 +194,7 @@ def test_cells_show_the_spread_of_the_fits_and_say_so(smart):
     assert cells["std"].to_numpy() == pytest.approx(np.full(48, 0.0001 * np.sqrt(2.5)))
     assert "± 0.02 n=5" in table.markdown
     assert "seeds of the calibrator" in table.caption
-    assert "but not other test images, other images to fit on, or another training" in table.caption
+    assert "does not cover the choice of test images, the choice of images to fit on, or retraining" in table.caption
     # printed deviations stand beside the printed numbers
     assert "| **0.87** ± 0.18 |" in smart(0.02)["6"].markdown
     # those of Table 8 have a percent sign and are not shown

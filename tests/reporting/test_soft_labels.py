@@ -48,4 +48,4 @@ def test_ece_stands_beside_its_debiased_value_and_its_null(written, read_markdow
     (rows,) = read_markdown(out / "soft_labels.md").values()
     assert {"ECE (%) ↓", "ECE debiased (%) ↓", "ECE null (%)", "Accuracy (%) ↑"} < set(rows[0])
     text = (out / "soft_labels.md").read_text()
-    assert "free of the noise of labels though not of that of images" in text
+    assert "free of label noise, but still depends on the sample of images" in text

@@ -72,7 +72,7 @@ def test_the_finding_says_what_is_left_of_the_differences(written):
     assert said == [
         f"Tuned with 2 settings each, chosen by the NLL of validation rows: of 2 methods `{best}` has the lowest NLL, "
         f"{table.loc[best, 'nll_mean']:.4f} nats; against `ce`, {table.loc['ce', 'nll_mean']:.4f} nats, {survive} of 1 "
-        "differences survive Holm's correction."
+        "differences are significant after Holm's correction."
     ]
     untuned = findings(StudyData(study.folder, study.manifest), data.groups[0])
     assert not [sentence for sentence in untuned if "Tuned" in sentence]

@@ -1,4 +1,4 @@
-"""What a figure is: rows that are collected once from the study, then drawn and described."""
+"""Figures of the report: rows are collected from the study once, then drawn and described."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -13,11 +13,11 @@ from calgrid.reporting.study import Group, StudyData
 
 @dataclass(frozen=True)
 class Frame:
-    """What a figure shows.
+    """Data of a figure.
 
     Attributes
     ----------
-    study, group : whose numbers they are.
+    study, group : the source of the numbers.
     rows : all numbers that are drawn, as :attr:`FigureKind.collect` returned them.
     """
 
@@ -56,7 +56,7 @@ class Frame:
 Collect = Callable[[StudyData, Group], pd.DataFrame]
 Draw = Callable[[Frame], Figure]
 Caption = Callable[[Frame], str]
-#: how a figure is made; see :class:`FigureKind`
+#: the three functions of a :class:`FigureKind`
 Template = tuple[Collect, Draw, Caption]
 
 
@@ -68,12 +68,12 @@ class FigureKind:
     ----------
     id : its files are ``{id}_{dataset}_{backbone}.png``, or ``{id}.png`` for the whole study.
     title, category : as shown.
-    collect : returns the rows of the figure, none where the study has nothing to show.
+    collect : returns the rows of the figure; no rows, no figure.
     draw : draws them.
-    caption : names content, seeds, split and interval.
-    each : what it is drawn for: each tested ``checkpoint``, each ``condition`` (protocol, data set and backbone), each
-        ``dataset`` (with its protocol and checkpoint; it is then given the first of their groups), or once for the
-        whole ``study`` (it is then given the first group).
+    caption : states the content, the number of seeds, the split and the interval.
+    each : the figure is drawn for each group (``checkpoint``), for each protocol, data set and backbone
+        (``condition``), for each protocol, data set and checkpoint (``dataset``) or once (``study``). Where this
+        comprises several groups, the functions are called with the first.
     """
 
     id: str
@@ -91,7 +91,7 @@ class FigureKind:
         return {"checkpoint": data.groups, "condition": data.conditions, "study": data.groups[:1]}[self.each]
 
     def entry(self, frame: Frame) -> dict[str, Any]:
-        """Index entry of the figure: ``figure`` is its kind, ``place`` its data set, backbone and so on."""
+        """Entry of the index; ``figure`` is the id of the kind, ``place`` the part of the study that is shown."""
         name, label = self._name(frame.study, frame.group)
         seeing = captions.sees_validation(frame.study, self._alike(frame.study, frame.group))
         place = {} if self.each == "study" else frame.group._asdict()
@@ -108,7 +108,7 @@ class FigureKind:
         }
 
     def _name(self, data: StudyData, group: Group) -> tuple[str, str]:
-        """Name of the figure's file without suffix, and its title."""
+        """Name of the figure's file without suffix, and the end of its title."""
         if self.each == "study":
             return self.id, ""
         checkpoint, backbone = self.each != "condition", self.each != "dataset"

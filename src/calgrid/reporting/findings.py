@@ -1,4 +1,4 @@
-"""Headline findings in plain words, computed from the summary; `names` in backticks are set as code."""
+"""Findings in sentences, computed from the summary; the report sets `names` in backticks as code."""
 
 from collections.abc import Callable
 
@@ -10,13 +10,13 @@ from calgrid.reporting.study import SEES_VALIDATION, UNCALIBRATED, Group, StudyD
 from calgrid.reporting.tables.tuned import read_tuned
 from calgrid.reporting.text import format_with_unit
 
-#: as many calibrators are named one by one
+#: largest number of calibrators that are listed one by one
 FEW = 6
 WORDS = {"accuracy": "accuracy", "nll": "NLL", "brier": "Brier score"}
 
 
 def findings(data: StudyData, group: Group) -> list[str]:
-    """Sentences on one group, the most important first; those without data are left out."""
+    """Sentences about one group, the most important first; those without data are left out."""
     makers: tuple[Callable[[StudyData, Group], str], ...] = (
         _dataset,
         _tuned,
@@ -35,7 +35,7 @@ def findings(data: StudyData, group: Group) -> list[str]:
 
 
 def _marked(data: StudyData, sentence: str) -> str:
-    """Put a dagger behind the methods that see validation data during training."""
+    """Put a dagger after the methods that see validation data during training."""
     for method in data.validation_methods:
         sentence = sentence.replace(_code(method), _code(method) + SEES_VALIDATION)
     return sentence
@@ -55,13 +55,13 @@ def _said(row: pd.Series, *metrics: str) -> str:
 
 
 def _ece(row: pd.Series) -> str:
-    """Debiased ECE, with the plain ECE and its null."""
+    """Mean debiased ECE, plain ECE and null of the plain one, in words."""
     debiased, plain, null = _eces(row)
     return f"debiased ECE {debiased} (plain {plain}, null {null})"
 
 
 def _eces(row: pd.Series) -> list[str]:
-    """Mean debiased ECE, plain ECE and null of the plain one."""
+    """Mean debiased ECE, plain ECE and null of the plain one, with units."""
     return [format_with_unit(metric, row[f"{metric}_mean"]) for metric in ("ece_debiased", "ece", "ece_null")]
 
 
@@ -71,13 +71,13 @@ def _interval(data: StudyData, row: pd.Series, metric: str) -> str:
 
 
 def _dataset(data: StudyData, group: Group) -> str:
-    """A warning that goes with the data set."""
+    """Warning about the data set."""
     said = data.warning(group)
     return f"Warning: on {_code(group.dataset)}, {said}." if said else ""
 
 
 def _tuned(data: StudyData, group: Group) -> str:
-    """What is left of the differences between methods when each was tuned with the same budget."""
+    """Best tuned method, and how many differences are significant when each method has the same tuning budget."""
     tuning = data.manifest.get("tuning")
     if not tuning or group.protocol != tuning["protocol"]:
         return ""
@@ -94,7 +94,7 @@ def _tuned(data: StudyData, group: Group) -> str:
     return (
         f"Tuned with {text.count(found.budget, 'setting')} each, chosen by the {text.name(found.metric)} of validation "
         f"rows: of {len(rows)} methods {_code(best)} has the lowest NLL, {lowest}; against {_code(found.baseline)}, "
-        f"{baseline}, {survive} of {len(others)} differences survive Holm's correction."
+        f"{baseline}, {survive} of {len(others)} differences are significant after Holm's correction."
     )
 
 
@@ -121,8 +121,8 @@ def _baseline(data: StudyData, group: Group) -> str:
     debiased, plain, null = _eces(row)
     return (
         f"{_code(row['method'])} has a debiased ECE of {debiased}{_interval(data, row, 'ece_debiased')}, with "
-        f"{_said(row, *WORDS)}. Its plain ECE is {plain}; a perfectly calibrated network with its confidences would "
-        f"score {null} on {data.test_samples(group):,} images."
+        f"{_said(row, *WORDS)}. Its plain ECE is {plain}; the expected ECE of a perfectly calibrated network with its "
+        f"confidences is {null} on {data.test_samples(group):,} images."
     )
 
 
@@ -150,16 +150,15 @@ def _tests(data: StudyData, group: Group) -> str:
         return ""
     tested = rows[rows["p_holm"].notna()]
     if tested.empty:
-        return f"Differences to {_code(data.baseline)} cannot be tested: that takes at least two seeds of both methods."
+        return f"Differences to {_code(data.baseline)} cannot be tested: a test needs two common seeds or more."
     alpha = 1 - data.level
     clear = tested[tested["p_holm"] < alpha].sort_values("diff_vs_baseline")
-    start = (
-        f"Against {_code(data.baseline)}, {len(clear)} of {len(tested)} differences in NLL survive Holm's correction"
-    )
     sides = {"lower": clear["diff_vs_baseline"] < 0, "higher": clear["diff_vs_baseline"] > 0}
     found = [f"{side} for {_codes(list(clear.loc[on, 'method']))}" for side, on in sides.items() if on.any()]
     return (
-        f"{start} (p < {alpha:.2g}, paired over seeds, on these test images){': ' if found else ''}{', '.join(found)}."
+        f"Against {_code(data.baseline)}, {len(clear)} of {len(tested)} differences in NLL are significant after "
+        f"Holm's correction (p < {alpha:.2g}, paired over seeds, on these test images)"
+        f"{': ' if found else ''}{', '.join(found)}."
     )
 
 
@@ -171,7 +170,7 @@ def _best_combination(data: StudyData, group: Group) -> str:
     calibrated = "without calibration" if best["calibrator"] == UNCALIBRATED else f"with {_code(best['calibrator'])}"
     return (
         f"Of all {len(rows)} combinations of method and calibrator, {_code(best['method'])} {calibrated} has the "
-        f"lowest NLL at kept accuracy: {_said(best, *WORDS)}, {_ece(best)}."
+        f"lowest NLL among those within 1 point of the best accuracy: {_said(best, *WORDS)}, {_ece(best)}."
     )
 
 
@@ -196,7 +195,7 @@ def _calibrators(data: StudyData, group: Group) -> str:
 
 
 def _far_worse(data: StudyData, group: Group) -> str:
-    """A warning: calibrators that are far worse than none for some method."""
+    """Warning about calibrators that are far worse than no calibration for some method."""
     rows = data.test(group)
     base = rows[rows["calibrator"] == UNCALIBRATED].set_index("method")["nll_mean"]
     worse = rows[rows["nll_mean"] > WORSE * rows["method"].map(base)]
@@ -213,17 +212,15 @@ def _far_worse(data: StudyData, group: Group) -> str:
 
 
 def _doubtful_fits(data: StudyData, group: Group) -> str:
-    """A warning: fits of calibrators that a bound holds, that did not converge, or that took an end of a grid."""
+    """Warning about calibrator fits that ended at a bound or at the end of a grid, or did not converge."""
     cases = [
         f"{_code(entry['calibrator'])} {entry['warned']} of {entry['fits']} ({entry['first'].removesuffix('.')})"
         for entry in data.fit_warnings
         if tuple(entry[name] for name in Group._fields[:3]) == group[:3]
     ]
-    return (
-        f"Warning: fits that stopped at a bound or an end of a grid, or did not converge: {'; '.join(cases)}."
-        if cases
-        else ""
-    )
+    if not cases:
+        return ""
+    return f"Warning: fits that stopped at a bound or an end of a grid, or did not converge: {'; '.join(cases)}."
 
 
 def _shift(data: StudyData, group: Group) -> str:

@@ -1,4 +1,4 @@
-"""The report: one self-contained HTML file with tables, figures and findings."""
+"""The report: one self-contained HTML file with the tables, the figures and the findings."""
 
 import base64
 import re
@@ -21,9 +21,9 @@ from calgrid.storage.atomic import write_text
 from calgrid.storage.records import HIDDEN, Record, study_record
 
 TEMPLATE = "report.html.j2"
-#: the kind of figure that stands first
+#: kind of the figure shown in the summary
 HEADLINE = "ece_intervals"
-#: figures of a kind that are in the page; it links those of further data sets and backbones
+#: number of figures of a kind that are embedded; further ones are linked
 SHOWN_FIGURES = 8
 
 
@@ -40,7 +40,7 @@ def write_report(study: Path, manifest: Mapping[str, Any], out: Path) -> None:
     """
     data = StudyData(study, manifest)
     tables, figures = _index(data)
-    # calibration errors with intervals, or else the first of the study
+    # the first figure of the study if it has none of this kind
     headline = next((entry for entry in figures if entry["figure"] == HEADLINE), figures[0] if figures else None)
     context = {
         "study": manifest["study"],
@@ -72,7 +72,7 @@ def _environment() -> jinja2.Environment:
 
 
 def _code(sentence: str) -> Markup:
-    """Format text in backticks as code."""
+    """Set text in backticks as code."""
     return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(sentence))))
 
 
@@ -103,7 +103,7 @@ def _grid_row(data: StudyData, group: Group) -> dict[str, Any]:
 
 
 def _index(data: StudyData) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Tables and figures as their stages wrote them, figures with their content."""
+    """Entries of the tables and figures as their stages wrote them, figures with their content in base64."""
     study = data.folder
     for name in ("figures", "tables"):
         if study_record(study / name).exists():
@@ -123,7 +123,7 @@ def _index(data: StudyData) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]
 
 
 def _sections(tables: Sequence[Mapping[str, Any]], figures: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Tables and figures by category, empty categories left out."""
+    """Tables and figures by category, without empty categories."""
     sections = [
         {
             "title": category,

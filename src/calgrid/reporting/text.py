@@ -142,7 +142,7 @@ def listed(names: list[str]) -> str:
 
 
 def csv(frame: pd.DataFrame) -> str:
-    """Write a frame as CSV; an apostrophe before text that looks like a formula keeps spreadsheets from computing it."""
+    """Write a frame as CSV, with an apostrophe before text that spreadsheets would take for a formula."""
     words = {name: frame[name].map(_inert) for name in frame if not pd.api.types.is_numeric_dtype(frame[name])}
     return frame.assign(**words).to_csv(index=False, lineterminator="\n")
 

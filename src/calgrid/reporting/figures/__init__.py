@@ -1,4 +1,4 @@
-"""Figures of a study as PNG, SVG and PDF files with fixed bytes, and an index for the report."""
+"""Figures of a study as reproducible PNG, SVG and PDF files, and an index for the report."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -47,7 +47,7 @@ from calgrid.storage.atomic import replacing, write_text
 
 __all__ = ["FIGURES", "write_figures"]
 
-#: suffix of a format -> metadata left out of its files, so that the same figure has the same bytes
+#: suffix of a format -> metadata left out, so that the same figure has the same bytes
 FORMATS = {".png": "Software", ".svg": "Date", ".pdf": "CreationDate"}
 
 
@@ -149,4 +149,4 @@ def _save(figure: Figure, path: Path, formats: Sequence[str]) -> None:
     for suffix in formats:
         with replacing(path.with_suffix(suffix)) as temporary:
             figure.savefig(temporary, format=suffix[1:], dpi=style.DPI, metadata={FORMATS[suffix]: None})
-        figure.set_layout_engine("none")  # it is laid out once
+        figure.set_layout_engine("none")  # the layout is computed once, for all formats

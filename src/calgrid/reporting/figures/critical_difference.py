@@ -1,4 +1,4 @@
-"""Critical-difference diagrams: mean ranks over settings, and which of them Nemenyi's test cannot tell apart."""
+"""Critical-difference diagrams: mean ranks over settings, joined where Nemenyi's test finds no difference."""
 
 import functools
 
@@ -15,38 +15,37 @@ from calgrid.reporting.study import Group, StudyData
 from calgrid.statistics import CriticalDifference, critical_difference
 
 SHOWN = ("nll", "ece")
-#: heights in the unit of a line of text: of a bar, of the ruler of the critical difference, of a line
+#: heights of a bar, of the ruler of the critical difference and of a line, in lines of text
 BAR, RULER, LINE = 0.45, 1.1, 1.0
-#: ranks with a number at most, about
+#: largest number of ranks with a label, about
 LABELS = 20
-#: inches of a unit
+#: height of a line of text in inches
 UNIT = 0.21
 
 
 def collect(kind: Kind, data: StudyData, group: Group) -> pd.DataFrame:
-    """Tidy means of the competitors in each setting, for metrics that are complete in at least two settings."""
+    """Tidy means of the compared methods or calibrators in complete settings, for metrics with two such settings."""
     rows = settings(data, kind, SHOWN)
     groups = [group for group in data.conditions if on_most_rows(data, group)]
     parts = {group: data.select(rows, group) for group in groups}
-    if kind == "calibrator":  # networks of other methods on the same test images would not be another setting
+    if kind == "calibrator":  # several methods on the same test images would not be independent settings
         parts = {group: part[part["method"] == data.reference(group)] for group, part in parts.items()}
     chosen = pd.concat(parts.values())
-    complete = [_complete(chosen[chosen["metric"] == metric]) for metric in SHOWN]
-    return pd.concat(complete)
+    return pd.concat([_complete(chosen[chosen["metric"] == metric]) for metric in SHOWN])
 
 
 def _complete(rows: pd.DataFrame) -> pd.DataFrame:
-    """Rows of settings with all competitors; empty without at least two settings and two competitors."""
+    """Rows of settings with all compared names; no rows for fewer than two settings or two names."""
     scores = rows.pivot(index="setting", columns="name", values="mean")
     complete = scores.dropna()
-    if len(complete) < 2:  # drop competitors that are missing in most settings, instead of the settings
+    if len(complete) < 2:  # then drop the names that are missing in a setting instead of the settings
         complete = scores.dropna(axis="columns")
     enough = min(complete.shape) >= 2
     return rows[rows["setting"].isin(complete.index) & rows["name"].isin(complete.columns) & enough]
 
 
 def _diagrams(frame: Frame) -> dict[str, CriticalDifference]:
-    """Metric -> what its diagram shows."""
+    """Metric -> content of its diagram."""
     found = {}
     for metric, rows in frame.rows.groupby("metric", sort=False):
         scores = rows.pivot(index="setting", columns="name", values="mean")
@@ -63,16 +62,16 @@ def caption(kind: Kind, frame: Frame) -> str:
     return (
         f"Mean rank of the {compared} over {text.listed([str(n) for n in counts])} settings (protocol, data set and "
         f"backbone), 1 = best, by {text.listed([text.name(metric) for metric in shown])} on the clean test split; "
-        "means over seeds are ranked within each setting that has all that are named. CD is Nemenyi's critical "
-        f"difference at the level {1 - data.level:.2g}: bars join mean ranks that differ by less. It depends on the "
-        "pool: with one competitor more or fewer, other differences may be significant. Friedman's test (by Iman and "
-        "Davenport) asks whether any mean ranks differ; where it does not reject, the bars mean little. Settings that "
-        "share test images are not independent. Accuracy and the other metrics are in the table of mean ranks."
+        "means over seeds are ranked within each setting that has all names shown. CD is Nemenyi's critical difference "
+        f"at level {1 - data.level:.2g}: bars join mean ranks that differ by less. It depends on the pool: adding or "
+        "removing a competitor may change which others differ significantly. Friedman's test (in the form of Iman and "
+        "Davenport) tests whether any mean ranks differ; if it does not reject, do not interpret the bars. Settings "
+        "that share test images are not independent. Accuracy and the other metrics are in the table of mean ranks."
     )
 
 
 def draw(frame: Frame) -> Figure:
-    """Draw a diagram a metric."""
+    """Draw one diagram per metric."""
     shown = _diagrams(frame)
     heights = [_depth(each) + RULER + 1.5 for each in shown.values()]
     figure = style.new_figure(style.WIDTH, UNIT * sum(heights) + 0.7)
@@ -97,9 +96,9 @@ def _depth(shown: CriticalDifference) -> float:
 
 
 def _diagram(ax: Axes, shown: CriticalDifference) -> None:
-    """Draw the axis of ranks from 1 at the left, names below it, bars between, and the ruler above."""
+    """Draw the axis of ranks from 1 at the left, bars and names below it, and the ruler above."""
     k = len(shown.mean_ranks)
-    # the critical difference of few settings is longer than the axis
+    # with few settings the critical difference is longer than the axis
     last = max(k, 1 + shown.cd)
     room = 0.42 * (last - 1)
     ax.set(xlim=(1 - room, last + room), ylim=(_depth(shown), -RULER - 1))

@@ -1,4 +1,4 @@
-"""What was measured during training, by epoch: training curves, the gate of FeDLaS, the masks of MaC-Cal."""
+"""Measurements during training by epoch: training curves, the gate of FeDLaS, the masks of MaC-Cal."""
 
 import functools
 from collections.abc import Mapping, Sequence
@@ -15,17 +15,17 @@ from calgrid.reporting.histories import histories
 from calgrid.reporting.plotting import style
 from calgrid.reporting.study import Group, StudyData
 
-#: a rate that falls below this share of a constant one has dropped
+#: a learning rate below this share of the previous constant one has dropped
 DROP = 0.9
-#: bands of more methods than this would cover each other
+#: figures with more methods have no bands, which would cover each other
 BANDS = 8
-#: quantiles of all values beyond which a curve may leave the frame, as it does in the first epochs
+#: quantiles of all values that set the limits of an axis; the first epochs may lie outside
 EDGES = (0.04, 0.99)
 LOG_FACTOR = 15
 
 
 class Curve(NamedTuple):
-    """A panel: label of its axis, factor of the values, and lowest and highest value shown (None: as they come)."""
+    """A panel: label of its axis, factor of the values, and limits of the axis (None: automatic)."""
 
     label: str
     factor: float = 100
@@ -34,9 +34,12 @@ class Curve(NamedTuple):
 
 
 class Kind(NamedTuple):
-    """A figure of histories: its curves by column, the column that a run must have measured, inches of height.
+    """A figure of histories.
 
-    ``caption`` is completed by the ``place``, and by how many ``seeds`` there are and what dotted lines mean.
+    Attributes
+    ----------
+    curves : column of the history -> panel. needed : column that a run must have. height : of the figure, in inches.
+    caption : with the placeholders ``place``, and ``seeds`` for the number of seeds and the meaning of dotted lines.
     """
 
     curves: Mapping[str, Curve]
@@ -54,17 +57,17 @@ TRAINING_CURVES = Kind(
     "epoch",
     7.0,
     "Training on {place}: accuracy and NLL on val, and the training loss, by epoch; {seeds}. Training losses of "
-    "different methods are different functions: compare their course, not their height. Second stages count their own "
-    "epochs. The first epochs may be outside the frame.",
+    "different methods are different functions: compare their shapes, not their values. Epochs of second stages are "
+    "counted from 1. The first epochs may lie outside the axes.",
 )
 GATE_OF_FEDLAS = Kind(
-    # room for the lines of gates that are fixed
+    # negative lower limits keep lines at 0 visible, those of fixed gates
     {"positive_share": Curve("Positive mode (%)", low=-3), "flip_rate": Curve("Mode flipped (%)", low=-1, high=None)},
     "positive_share",
     5.2,
     "Gate of FeDLaS on {place}: share of the training samples in positive mode (gate +1, more smoothing where the "
-    "indicator is high), and share whose mode differs from that of the epoch before; {seeds}. A wide band: seeds "
-    "settled on opposite modes. A fixed gate stays at 0 or 100 % and never flips. The modes are the signs of a gate "
+    "indicator is high), and share whose mode differs from that of the previous epoch; {seeds}. A wide band: seeds "
+    "converged to opposite modes. A fixed gate stays at 0 or 100 % and never flips. The modes are the signs of a gate "
     "that lowers the training loss, not labels of over- or under-confidence.",
 )
 MASKS_OF_MACCAL = Kind(
@@ -76,15 +79,15 @@ MASKS_OF_MACCAL = Kind(
     },
     "retention",
     7.0,
-    "Masking of MaC-Cal on {place}, by epoch of the second stage: share of weights that the mask of an epoch kept; "
-    "accuracy and mean confidence over its training batches, mask on, whose weighted difference moves the next share; "
-    "and the largest change that the threshold allows (percentage points, 0 where the share is fixed); {seeds}. The "
-    "mask sees the training images: accuracy and confidence here are not those of the test split.",
+    "Masking of MaC-Cal on {place}, by epoch of the second stage: share of weights that the mask of an epoch keeps; "
+    "accuracy and mean confidence over its training batches with the mask, whose weighted difference determines the "
+    "next share; and the largest change that the threshold allows (percentage points, 0 for a fixed share); {seeds}. "
+    "Accuracy and confidence are measured on training images, not on the test split.",
 )
 
 
 def collect(kind: Kind, data: StudyData, group: Group) -> pd.DataFrame:
-    """Histories of the runs that recorded the shown quantity, with the columns method, seed and epoch."""
+    """Histories of the runs with the needed column: method, seed, epoch, learning rate and the curves."""
     rows = histories(data, group, kind.needed)
     shown = [name for name in kind.curves if name in rows and rows[name].notna().any()]
     return rows[["method", "seed", "epoch", "learning_rate", *shown]] if len(rows) else rows
@@ -92,13 +95,13 @@ def collect(kind: Kind, data: StudyData, group: Group) -> pd.DataFrame:
 
 def caption(kind: Kind, frame: Frame) -> str:
     seeds = len({run["key"]["seed"] for run in frame.study.runs(frame.group)})
-    spread = f"means over {seeds} seeds, bands (of up to {BANDS} methods) from the lowest to the highest"
-    spread = f"{spread if seeds > 1 else 'one seed'}. Dotted lines: the learning rate drops"
+    several = f"means over {seeds} seeds; bands (for up to {BANDS} methods): range over seeds"
+    spread = f"{several if seeds > 1 else 'one seed'}. Dotted lines: the learning rate drops"
     return kind.caption.format(place=frame.condition, seeds=spread)
 
 
 def draw(kind: Kind, frame: Frame) -> Figure:
-    """Draw one panel a curve and one line a method: means over seeds, bands from the lowest to the highest."""
+    """Draw one panel per curve and one line per method: means over seeds, bands from the lowest to the highest."""
     methods = frame.methods()
     figure = style.new_figure(style.WIDTH, max(kind.height, 0.19 * len(methods) + 0.8))
     axes = figure.subplots(len(kind.curves), 1, sharex=True)
@@ -118,7 +121,7 @@ def draw(kind: Kind, frame: Frame) -> Figure:
 
 
 def _curve(ax: Axes, history: pd.DataFrame, column: str, factor: float, methods: Sequence[str]) -> None:
-    """Draw the histories of a method; with more than ``BANDS`` methods there are lines alone."""
+    """Draw the histories of a method, without a band if there are more than ``BANDS`` methods."""
     by_epoch = history.groupby("epoch")[column].agg(["mean", "min", "max"]) * factor
     look = style.line_look(methods, history["method"].iloc[0])
     # a single epoch is a point, not a line
@@ -128,7 +131,7 @@ def _curve(ax: Axes, history: pd.DataFrame, column: str, factor: float, methods:
 
 
 def drops(history: pd.DataFrame) -> list[int]:
-    """Epochs before which a constant learning rate fell: steps, but no cosine and no warm-up."""
+    """First epochs after a step of the learning rate; cosine schedules and warm-up have no steps."""
     by_epoch = history.groupby("epoch")["learning_rate"].first()
     rate = by_epoch.to_numpy()
     fell = rate[1:] < DROP * rate[:-1]
@@ -137,7 +140,7 @@ def drops(history: pd.DataFrame) -> list[int]:
 
 
 def _finish(figure: Figure, rows: pd.DataFrame, methods: Sequence[str]) -> None:
-    """Mark the drops of the learning rate in all axes, name the epochs below the last one, and add the legend."""
+    """Mark the drops of the learning rate in all axes, label the horizontal axis, and add the legend."""
     epochs = sorted({epoch for _, history in rows.groupby("method") for epoch in drops(history)})
     for ax in figure.axes:
         for epoch in epochs:
@@ -151,7 +154,7 @@ def _finish(figure: Figure, rows: pd.DataFrame, methods: Sequence[str]) -> None:
 
 
 def _training_limits(ax: Axes, column: str, values: np.ndarray) -> None:
-    """Limits for the course of the training, not for its first epochs."""
+    """Set limits that may cut off the first epochs."""
     values = values[np.isfinite(values)]
     if len(values) == 0:
         return

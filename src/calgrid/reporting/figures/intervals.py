@@ -1,4 +1,4 @@
-"""Means with intervals, one row per method and calibrator: ECE and accuracy, NLL and Brier score."""
+"""Means with intervals, one row per method and calibrator: calibration errors and accuracy, NLL and Brier score."""
 
 import functools
 from collections.abc import Sequence
@@ -13,20 +13,18 @@ from calgrid.reporting.figure import Frame
 from calgrid.reporting.plotting import style
 from calgrid.reporting.study import Group, StudyData
 
-#: how many times the largest mean the frame may reach for an interval; longer ones are cut
+#: largest extent of an axis, as a multiple of the largest mean; longer intervals end in an arrow
 REACH = 2.5
-#: calibrators that are shown, no calibration among them; the table has all
+#: number of calibrators shown, with the uncalibrated network; the table has all
 MOST = 4
-#: right end of a frame in which everything is 0
-SMALLEST_FRAME = 1e-6
 #: means that differ by more than this factor are shown on a logarithmic axis
 LOG_FACTOR = {"ece": 15, "ece_debiased": 15, "nll": 4, "brier": 4}
 
 
 def collect(data: StudyData, group: Group, metric: str) -> pd.DataFrame:
-    """Wide rows of every method and up to MOST calibrators, methods in the order of their rank.
+    """Wide rows of all methods, by rank, with up to MOST calibrators.
 
-    The first are those of :meth:`StudyData.few_calibrators`, then those of the lowest metric in the mean over methods.
+    These are :meth:`StudyData.few_calibrators`, then those with the lowest metric averaged over methods.
     """
     rows = data.test(group)
     few = data.few_calibrators()
@@ -38,24 +36,23 @@ def collect(data: StudyData, group: Group, metric: str) -> pd.DataFrame:
 def ece_caption(frame: Frame) -> str:
     what = _what(frame, "Debiased ECE, plain ECE and accuracy", "debiased ECE")
     return (
-        f"{what} Grey ticks: the plain ECE that a perfectly calibrated network with the same confidences would score "
-        "on as many images; one at or below its tick is no evidence of miscalibration. The debiased ECE is compared "
-        "with 0."
+        f"{what} Grey ticks: expected plain ECE of a perfectly calibrated network with the same confidences and number "
+        "of images; an ECE at or below its tick is no evidence of miscalibration. Compare the debiased ECE with 0."
     )
 
 
 def nll_caption(frame: Frame) -> str:
-    return f"{_what(frame, 'NLL and Brier score', 'NLL')} Both are proper scores: lower is better in every respect."
+    return f"{_what(frame, 'NLL and Brier score', 'NLL')} Both are proper scoring rules; lower is better."
 
 
 def _what(frame: Frame, metrics: str, first: str) -> str:
     count = int(frame.rows["n_calibrators"].max())
-    best = f"with {MOST} of {count} calibrators (those of lowest mean {first})"
+    best = f"with {MOST} of {count} calibrators (those with the lowest mean {first})"
     which = "and calibrator" if count <= MOST else best
     return (
-        f"{metrics} of every method {which} on {frame.label}, clean test split "
-        f"({frame.images}), {captions.seeds(frame.rows)}; methods in the order of their rank. "
-        f"{captions.interval(frame.study, frame.rows)} An arrow ends an interval that leaves the frame."
+        f"{metrics} of every method {which} on {frame.label}, clean test split ({frame.images}), "
+        f"{captions.seeds(frame.rows)}; methods by rank. {captions.interval(frame.study, frame.rows)} Arrows: the "
+        "interval continues outside the axes."
     )
 
 
@@ -94,12 +91,10 @@ NLL = (functools.partial(collect, metric="nll"), functools.partial(_draw, ("nll"
 def _intervals(ax: Axes, rows: pd.DataFrame, metric: str, calibrators: Sequence[str]) -> None:
     for name in calibrators:
         part = rows[rows["calibrator"] == name]
-        mean, low, high = (
-            style.scaled(metric, part[f"{metric}_{each}"].to_numpy(float)) for each in ("mean", "ci_low", "ci_high")
-        )
+        mean, low, high = style.estimates(part, metric)
         shade = style.colour(calibrators, name)
         known = ~np.isnan(low)
-        # drawn by their ends: the interval of a biased error need not contain the value
+        # drawn from end to end, as the interval of a biased error need not contain the mean
         ax.hlines(part["y"][known], low[known], high[known], color=shade, linewidth=1.4, alpha=0.75)
         shape = style.marker(calibrators, name)
         ax.plot(mean, part["y"], shape, color=shade, markersize=4.5, markeredgecolor="white", markeredgewidth=0.4)
@@ -109,14 +104,13 @@ def _intervals(ax: Axes, rows: pd.DataFrame, metric: str, calibrators: Sequence[
     _frame(ax, metric, rows)
     for name in calibrators:
         part = rows[rows["calibrator"] == name]
-        low, high = (style.scaled(metric, part[f"{metric}_{end}"].to_numpy(float)) for end in ("ci_low", "ci_high"))
+        _, low, high = style.estimates(part, metric)
         style.arrows(ax, part["y"].to_numpy(), low, high, style.colour(calibrators, name))
 
 
 def _frame(ax: Axes, metric: str, rows: pd.DataFrame) -> None:
-    """Limits that show all means, and intervals within reason; errors start at 0 unless they span a wide range."""
-    columns = [f"{metric}_{each}" for each in ("mean", "ci_low", "ci_high")]
-    means, low, high = (style.scaled(metric, rows[column].to_numpy(float)) for column in columns)
+    """Set limits that show all means, and intervals up to ``REACH``; errors start at 0 on a linear axis."""
+    means, low, high = style.estimates(rows, metric)
     if metric == "ece":
         means = np.concatenate([means, style.scaled(metric, rows["ece_null_mean"].to_numpy(float))])
     first, last = np.nanmin([*low, *means]), np.nanmax([*high, *means])
@@ -127,5 +121,6 @@ def _frame(ax: Axes, metric: str, rows: pd.DataFrame) -> None:
         style.log_axis(ax, "x", max(first / 1.1, means.min() / REACH), min(1.1 * last, REACH * means.max()))
     else:
         ax.set_xlim(
-            min(0.0, 1.1 * means.min()), max(min(1.05 * last, REACH * means.max()), 1.1 * means.max(), SMALLEST_FRAME)
+            min(0.0, 1.1 * means.min()),
+            max(min(1.05 * last, REACH * means.max()), 1.1 * means.max(), style.SMALLEST_AXIS),
         )

@@ -11,13 +11,12 @@ from calgrid.reporting.figure import Frame
 from calgrid.reporting.plotting import style
 from calgrid.reporting.study import UNCALIBRATED, Group, StudyData
 
-#: metric -> colour, what it means
+#: metric -> colour, label
 PARTS = {"o_ece": ("#d55e00", "O-ECE: over-confident bins"), "u_ece": ("#0173b2", "U-ECE: under-confident bins")}
 #: height of a bar; a row of height 1 has two
 BAR = 0.36
-#: maximum width of the frame in units of the longest bar; longer intervals end in an arrow
+#: largest extent of the axis, as a multiple of the longest bar; longer intervals end in an arrow
 REACH = 1.6
-SMALLEST_FRAME = 1e-6
 
 
 def collect(data: StudyData, group: Group) -> pd.DataFrame:
@@ -30,17 +29,16 @@ def caption(frame: Frame) -> str:
     rows = frame.rows
     return (
         f"Over- and under-confidence error of the uncalibrated networks on {frame.label}, clean test split "
-        f"({frame.images}), {frame.study.bins} equal-width bins, {captions.seeds(rows)}; methods in the "
-        "order of their rank. O-ECE sums the gaps of the bins whose confidence is above their accuracy, U-ECE those of "
-        "the others: together they are the ECE. "
-        f"{captions.interval(frame.study, rows).replace('Bars', 'Black lines')} An arrow ends an interval that leaves "
-        "the frame. Grey ticks: the ECE that a perfectly calibrated network with the same confidences would score, to "
-        "be compared with the sum of the two bars. Accuracy, NLL and Brier score of the same networks are in the table."
+        f"({frame.images}), {frame.study.bins} equal-width bins, {captions.seeds(rows)}; methods by rank. O-ECE sums "
+        "the gaps of the bins whose confidence is above their accuracy, U-ECE those of the other bins; their sum is "
+        f"the ECE. {captions.interval(frame.study, rows, 'Black lines')} Arrows: the interval continues outside the "
+        "axes. Grey ticks: expected ECE of a perfectly calibrated network with the same confidences, to be compared "
+        "with the sum of both bars. Accuracy, NLL and Brier score of the same networks are in the table."
     )
 
 
 def draw(frame: Frame) -> Figure:
-    """Draw two bars a method."""
+    """Draw two bars per method."""
     rows = frame.rows
     figure = style.new_figure(style.WIDTH, 0.42 * len(rows) + 1.1)
     ax = figure.subplots()
@@ -55,7 +53,7 @@ def draw(frame: Frame) -> Figure:
     ax.set_ylim(len(rows) - 0.5, -0.5)
     ax.set_xlim(0, _right_end(rows, null))
     for metric, offset in offsets.items():
-        _, low, high = _statistics(rows, metric)
+        _, low, high = style.estimates(rows, metric)
         style.arrows(ax, rows["y"].to_numpy() + offset, low.clip(0), high, "black")
     ax.set_xlabel(" and ".join(text.name(metric) for metric in PARTS) + " (%)")
     handles = [Patch(facecolor=shade, label=label) for shade, label in PARTS.values()]
@@ -64,21 +62,14 @@ def draw(frame: Frame) -> Figure:
 
 
 def _bars(ax: Axes, rows: pd.DataFrame, metric: str, shade: str, offset: float) -> None:
-    mean, low, high = _statistics(rows, metric)
+    mean, low, high = style.estimates(rows, metric)
     ax.barh(rows["y"] + offset, mean, BAR, color=shade, alpha=0.75)
     known = ~np.isnan(low)
-    # drawn by their ends: the interval of a biased error need not contain the value
+    # drawn from end to end, as the interval of a biased error need not contain the mean
     ax.hlines((rows["y"] + offset)[known], low[known].clip(0), high[known].clip(0), color="black", linewidth=1.1)
 
 
 def _right_end(rows: pd.DataFrame, null: np.ndarray) -> float:
-    means, _, high = (np.concatenate(part) for part in zip(*(_statistics(rows, m) for m in PARTS), strict=True))
+    means, _, high = (np.concatenate(part) for part in zip(*(style.estimates(rows, m) for m in PARTS), strict=True))
     longest = np.nanmax([*means, *null])
-    return max(1.05 * min(np.nanmax([longest, *high]), REACH * longest), SMALLEST_FRAME)
-
-
-def _statistics(rows: pd.DataFrame, metric: str) -> tuple[np.ndarray, ...]:
-    """Mean and both ends of the interval, each (M,), in percent."""
-    return tuple(
-        style.scaled(metric, rows[f"{metric}_{name}"].to_numpy(float)) for name in ("mean", "ci_low", "ci_high")
-    )
+    return max(1.05 * min(np.nanmax([longest, *high]), REACH * longest), style.SMALLEST_AXIS)

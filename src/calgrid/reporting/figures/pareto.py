@@ -1,4 +1,4 @@
-"""What lower NLL costs: NLL against the time of training, with and without a calibrator."""
+"""NLL against training time, with and without a calibrator."""
 
 import pandas as pd
 from matplotlib.axes import Axes
@@ -8,16 +8,12 @@ from calgrid.reporting import captions, text
 from calgrid.reporting.figure import Frame
 from calgrid.reporting.plotting import style
 from calgrid.reporting.study import UNCALIBRATED, Group, StudyData
-from calgrid.reporting.tables.training_time import totals
-from calgrid.storage.schema import CONDITION
+from calgrid.reporting.tables.training_time import of_condition, totals
 
 
 def collect(data: StudyData, group: Group) -> pd.DataFrame:
-    """NLL of each method without and with one calibrator, and its training time."""
-    times = totals(data)
-    if times.empty:
-        return times
-    here = times[(times[list(CONDITION)] == list(group[:3])).all(axis=1)]
+    """NLL of each method without and with one calibrator, and its training time in seconds."""
+    here = of_condition(totals(data), group)
     rows = data.test(group, data.few_calibrators())
     return rows.merge(here[["method", "seconds"]], on="method") if len(here) > 1 and len(rows) else pd.DataFrame()
 
@@ -26,22 +22,22 @@ def caption(frame: Frame) -> str:
     best = front(frame.rows)
     names = text.listed([f"{row['method']} ({row['calibrator']})" for _, row in best.iterrows()])
     return (
-        f"NLL against seconds of training (first stage included) on {frame.label}, clean test split ({frame.images}), "
-        f"{captions.seeds(frame.rows)}; labels: accuracy in percent. Hollow: uncalibrated, filled: with "
-        f"{frame.calibrators()[-1]}, whose fit takes seconds at most. Lines: no cheaper choice has a lower NLL; on it "
-        f"{names}. Times are of the machine that ran them."
+        f"NLL against training time in seconds (first stage included) on {frame.label}, clean test split "
+        f"({frame.images}), {captions.seeds(frame.rows)}; labels: accuracy in percent. Hollow: uncalibrated, filled: "
+        f"with {frame.calibrators()[-1]}, whose fit takes seconds at most. Line: Pareto front, where no cheaper choice "
+        f"has a lower NLL: {names}. Times depend on the machine."
     )
 
 
 def front(rows: pd.DataFrame) -> pd.DataFrame:
-    """Rows than which no other is both as cheap and as good, by rising cost."""
+    """Pareto front: rows with a lower NLL than all cheaper rows, by increasing cost."""
     ordered = rows.sort_values(["seconds", "nll_mean"], kind="stable")
     best_before = ordered["nll_mean"].cummin().shift(fill_value=float("inf"))
     return ordered[ordered["nll_mean"] < best_before]
 
 
 def draw(frame: Frame) -> Figure:
-    """Draw one mark a method and calibrator."""
+    """Draw one marker per method and calibrator."""
     figure = style.new_figure(style.WIDTH, 4.2)
     ax = figure.subplots()
     methods = frame.methods()

@@ -1,4 +1,4 @@
-"""Reliability diagrams of the uncalibrated networks, one panel a method."""
+"""Reliability diagrams of the uncalibrated networks, one panel per method."""
 
 from typing import Any
 
@@ -17,12 +17,12 @@ from calgrid.reporting.probes import confidence_bins
 from calgrid.reporting.study import UNCALIBRATED, Group, StudyData
 
 BAR, GAP = "#7fa8cf", "#d55e00"
-#: bins with fewer samples a seed are drawn pale: their height is mostly chance
+#: bins with fewer samples per seed are drawn pale: their height is mostly chance
 FEW = 10
 
 
 def collect(data: StudyData, group: Group) -> pd.DataFrame:
-    """Wide rows of the methods in the order of their rank, with the bins of each seed in ``sums``: arrays (S, M)."""
+    """Wide rows of the methods by rank, with the bins of each seed in ``sums``: arrays (S, M)."""
     rows = data.test(group, [UNCALIBRATED])
     bins = confidence_bins(data, group, data.bins)
     return rows.assign(sums=[_sums(bins[bins["method"] == method]) for method in rows["method"]]) if len(rows) else rows
@@ -36,13 +36,13 @@ def caption(frame: Frame) -> str:
         f"Reliability of the uncalibrated networks on {frame.label}, clean test split "
         f"({frame.images}), {frame.study.bins} equal-width bins, {pooled}{spread}. Bars: accuracy of a "
         "bin; hatched: gap to its mean confidence; dashed: perfect calibration; bars of bins with fewer than "
-        f"{FEW} images a seed are pale and have no whiskers. Below, the share of images in each bin. Accuracy, NLL, "
-        "ECE and the ECE that a perfectly calibrated network would score (null) are means over seeds."
+        f"{FEW} images per seed are pale and have no whiskers. Below, the share of images in each bin. Accuracy, NLL, "
+        "ECE and the expected ECE of a perfectly calibrated network (null) are means over seeds."
     )
 
 
 def draw(frame: Frame) -> Figure:
-    """Draw small multiples in the order of the methods' rank."""
+    """Draw one panel per method, by rank."""
     rows = frame.rows
     columns = min(points.COLUMNS, len(rows))
     figure, pairs = points.stacked(len(rows), 2 if columns == points.COLUMNS else 2.4, 2.75, 3.2)

@@ -1,4 +1,4 @@
-"""Accuracy against ECE: the cost of calibration in accuracy."""
+"""Accuracy against ECE of all methods and calibrators."""
 
 from typing import Any
 
@@ -24,17 +24,17 @@ def collect(data: StudyData, group: Group) -> pd.DataFrame:
 
 def caption(frame: Frame) -> str:
     rows = frame.rows
-    bars = " Bars are one standard deviation over seeds to both sides." if rows["n_seeds"].max() > 1 else ""
+    bars = " Bars: ± one standard deviation over seeds." if rows["n_seeds"].max() > 1 else ""
     return (
         f"Accuracy against ECE on {frame.label}, clean test split ({frame.images}), "
-        f"{captions.seeds(rows)}: one colour a method, one marker a calibrator; down and to the right is better.{bars} "
-        "Where some lose more than 1 point of accuracy, the others are shown again at a larger scale. NLL and Brier "
-        "score, which rank the methods, are in the other figures."
+        f"{captions.seeds(rows)}: one colour per method, one marker per calibrator; the lower right is best.{bars} If "
+        "some lose more than 1 point of accuracy, the others are shown again at a larger scale. NLL and Brier score, "
+        "which rank the methods, are in the other figures."
     )
 
 
 def draw(frame: Frame) -> Figure:
-    """Draw one marker per method and calibrator, in one panel for all and one for those that keep accuracy."""
+    """Draw one marker per method and calibrator; a second panel has those that keep accuracy."""
     rows, methods, calibrators = frame.rows, frame.methods(), frame.calibrators()
     near = rows[keeps_accuracy(rows)]
     panels = {"all": rows} if len(near) == len(rows) else {"all": rows, "within 1 point of the best accuracy": near}

@@ -14,7 +14,7 @@ from calgrid.reporting.sweeps import Sweep, calibrator_sweeps, method_sweeps
 
 METRICS = ("accuracy", "ece", "nll")
 NEEDED = (*METRICS, "ece_null")
-#: styles of the calibrators of :meth:`StudyData.few_calibrators`
+#: styles of the lines of the calibrators of :meth:`StudyData.few_calibrators`
 LINES = ("-", "--")
 
 
@@ -36,7 +36,7 @@ def collect_calibrators(data: StudyData, group: Group) -> pd.DataFrame:
 
 
 def _points(sweeps: Iterable[Sweep], rows: pd.DataFrame, kind: str) -> pd.DataFrame:
-    """One row per value of each completely scored sweep: option, sweep, value, and wide means."""
+    """One row per value of each sweep whose members were all scored: option, sweep, value, and wide means."""
     rows = rows[rows["metric"].isin(NEEDED)]
     if rows.empty:
         return pd.DataFrame()
@@ -61,14 +61,14 @@ def calibrator_caption(frame: Frame) -> str:
 
 def _what(frame: Frame, kind: str) -> str:
     return (
-        f"Accuracy, ECE and NLL against a hyper-parameter, for {kind} that agree in all others, on "
-        f"{frame.label}, clean test split ({frame.images}); {lines.spread(frame.study.tidy(frame.group, 'test'))}. "
-        f"{lines.NULL} A value that was chosen from this figure was chosen on the test split."
+        f"Accuracy, ECE and NLL against a hyper-parameter, for {kind} that have all others equal, on {frame.label}, "
+        f"clean test split ({frame.images}); {lines.spread(frame.study.tidy(frame.group, 'test'))}. {lines.NULL} Do "
+        "not choose a value from this figure: it shows the test split."
     )
 
 
 def draw(frame: Frame) -> Figure:
-    """Draw one row of panels a hyper-parameter."""
+    """Draw one row of panels per hyper-parameter."""
     rows = frame.rows
     options, labels, said = (list(dict.fromkeys(rows[name])) for name in ("option", "sweep", "said"))
     styles = dict(zip(said, LINES, strict=False))

@@ -13,7 +13,7 @@ METRICS = ("accuracy", "nll", "ece")
 
 
 def collect(data: StudyData, group: Group) -> pd.DataFrame:
-    """Wide rows of the clean test split (severity 0) and of the means over corruptions of each severity."""
+    """Wide rows of the clean test split (severity 0), and means over corruptions of each severity."""
     rows = data.shift_means(group)
     rows = pd.concat([data.test(group).assign(severity=0), rows[rows["severity"] > 0]], ignore_index=True)
     return rows if rows["severity"].max() > 0 else rows.iloc[:0]
@@ -24,13 +24,13 @@ def caption(frame: Frame) -> str:
     shifts = int(rows["n_shifts"].max())
     return (
         f"Accuracy, NLL and ECE on {frame.label} against the severity of {text.count(shifts, 'corruption')}: "
-        f"each corruption is scored by itself, then averaged ({captions.seeds(rows)}). Severity 0 is the clean test "
-        "split. Calibrators were fitted on clean val. Bands are one standard deviation over seeds to both sides."
+        f"corruptions are scored separately, then averaged ({captions.seeds(rows)}). Severity 0 is the clean test "
+        "split. Calibrators were fitted on clean val. Bands: ± one standard deviation over seeds."
     )
 
 
 def draw(frame: Frame) -> Figure:
-    """Draw one line a method; one column for uncalibrated networks and one for temperature scaling."""
+    """Draw one line per method; one column for uncalibrated networks and one for a calibrator."""
     rows, methods = frame.rows, frame.methods()
     shown = [name for name in frame.study.few_calibrators() if (rows["calibrator"] == name).any()]
     figure = style.new_figure(style.WIDTH, 7.0)

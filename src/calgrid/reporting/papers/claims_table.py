@@ -36,7 +36,7 @@ def claims_table(data: StudyData, papers: Papers) -> Table | None:
         by_id = {table.spec["id"]: table for table in tables}
         checked = [_Checked(claim, by_id[claim["table"]], data.level) for claim in paper["claims"]]
         frames += [each.frame.assign(paper=paper["name"]) for each in checked]
-        # a claim stands only where it has a test: runs of one protocol may be about other tables than those of another
+        # a claim is listed only where it has a test, as runs of different protocols may be about different tables
         for place in dict.fromkeys(place for each in checked for place in each.places):
             where = f"protocol {place[0]}, {place[1]} checkpoint"
             rows = [each.row(place) for each in checked if place in each.places]
@@ -59,25 +59,27 @@ def claims_table(data: StudyData, papers: Papers) -> Table | None:
 
 def _caption(level: float) -> str:
     return (
-        "What the papers' tables are there to show, in words of our own, each under the protocols and checkpoints "
-        "whose runs can be compared in its cells. In each cell that a claim is about, ours is "
-        "compared with its rivals (where the claim says lowest or best, all rows or columns that it is said of) by "
-        "two-sided paired t-tests over the seeds "
-        f"that both have, corrected by Holm over all pairs of the claim, at level {1 - level:.2g}. Claims about "
-        "calibrators that a paper fits several times to one network are tested on resamples of the test images that "
-        "all calibrators share, with the spread over seeds of the calibrator added; where a part of each corruption "
-        "fits, by the corrected resampled t-test of Nadeau and Bengio over the random splits. Such a verdict is about "
-        "these networks and says nothing of another training or of other images to fit on. Confirmed: it holds "
-        "in as many cells as claimed. Not confirmed: so many cells show the opposite that it cannot hold. Cannot tell: "
-        "neither, for want of runs or of seeds. Seeds to tell: what the open tests need for a power of 80 % if "
-        "differences and their spread over seeds are what they look like now, or what else is wanting. In print: cells "
-        "in which the printed numbers hold, of those that are not suspect. Claims about ECE and the like are about "
-        "these numbers as papers define them, bias included; which model is better calibrated they do not say."
+        "Main claims of the papers' tables, paraphrased, for each protocol and checkpoint with runs that can be "
+        "compared. In each cell of a claim, our result is compared with its rivals (for claims of the lowest or best "
+        "value, all rows or columns in question) by two-sided paired t-tests over common seeds, with Holm's correction "
+        f"over all pairs of the claim, at level {1 - level:.2g}. Claims about calibrators that a paper fits several "
+        "times to one network are tested on shared resamples of the test images, with the variance over seeds of the "
+        "calibrator added; if calibrators are fitted on a part of each corruption, by the corrected resampled t-test "
+        "of Nadeau and Bengio over the random splits. Such a verdict holds for these networks and these fitting "
+        "images, not for other trainings. Confirmed: it holds in as many cells as claimed. Not confirmed: it fails in "
+        "so many cells that it cannot hold. Cannot tell: neither, because runs or seeds are missing. Seeds to tell: "
+        "number of seeds for a power of 80 % in the open tests, if differences and their standard deviations over "
+        "seeds are as estimated, or what else is missing. In print: cells in which the published numbers agree with "
+        "the claim, of those that are not suspect. Claims about ECE and similar errors are about these estimates as "
+        "papers define them, bias included, not about true calibration."
     )
 
 
+_TESTED = ["setting", "cell", "rival", "lower_is_better", "n_rivals"]
+
+
 class _Checked:
-    """A claim with the tests of its pairs."""
+    """A claim with the tests of its pairs of cells."""
 
     def __init__(self, claim: Mapping[str, Any], table: Filled, level: float) -> None:
         self.claim, self.table = claim, table
@@ -103,7 +105,7 @@ class _Checked:
         return found.assign(claim=self.claim["id"], margin=self.claim["margin"]).drop(columns=["setting", "n_rivals"])
 
     def row(self, place: tuple[str, str]) -> list[Cell]:
-        """Line of the claim for a protocol and checkpoint."""
+        """Row of the claim for a protocol and checkpoint."""
         tests = self.tests[(self.tests["protocol"] == place[0]) & (self.tests["checkpoint"] == place[1])]
         settings = len(self.claim["settings"])
         found = claim_verdict(tests, settings, self.claim["at_least"])
@@ -119,23 +121,20 @@ class _Checked:
         ]
 
     def _wanted(self, found: ClaimVerdict, tests: pd.DataFrame) -> Cell:
-        """What a verdict would take: seeds, or for calibrators of one network what their tests lack."""
+        """What a verdict needs: seeds or, for calibrators fitted several times to one network, other missing data."""
         settings = len(self.claim["settings"])
         if not self.of_fits or found["verdict"] != OPEN or found["present"] == 0:
             return _seeds(found, settings)
-        lacking = [*(["runs"] if found["present"] < settings else [])]
+        lacking = ["runs"] if found["present"] < settings else []
         if tests["p_value"].isna().any():
             lacking.append("resamples of the test images (statistics.paired_resamples)")
         return Cell(f"{' and '.join(lacking)} are missing" if lacking else "more test images")
 
     def _printed(self) -> str:
-        """In how many cells the printed numbers hold, by the digits printed."""
+        """Number of cells in which the published numbers agree with the claim, by the digits printed."""
         known = self.pairs[self.pairs["printed"].notna()]
         holds = known.groupby("setting")["printed"].agg(lambda found: bool(found.all()))
         return f"{int(holds.sum())} of {len(holds)}"
-
-
-_TESTED = ["setting", "cell", "rival", "lower_is_better", "n_rivals"]
 
 
 def _seeds(found: ClaimVerdict, n_settings: int) -> Cell:
@@ -151,7 +150,7 @@ def _seeds(found: ClaimVerdict, n_settings: int) -> Cell:
 
 
 def _pairs(claim: Mapping[str, Any], table: Filled) -> pd.DataFrame:
-    """Pairs of cells of a claim, with the coordinates of the first and whether printed numbers hold."""
+    """Pairs of cells of a claim, with the coordinates of the first; ``printed``: do published numbers agree?"""
     spec, frame = table.spec, table.frame
     size = len(spec["rows"]) * len(spec["columns"])
     cells = frame.iloc[:size].set_index(frame["row"][:size] * len(spec["columns"]) + frame["column"][:size])
@@ -179,7 +178,7 @@ def _pairs(claim: Mapping[str, Any], table: Filled) -> pd.DataFrame:
 
 
 def _holds(spec: Mapping[str, Any], mine: pd.Series, rival: pd.Series, margin: float) -> bool | None:
-    """Do printed numbers hold, by the digits printed? None where one is missing or suspect."""
+    """Do the published numbers agree with the claim, by the digits printed? None if one is missing or suspect."""
     values = [cell["published"] for cell in (mine, rival)]
     if any(math.isnan(value) for value in values) or mine["suspect"] or rival["suspect"]:
         return None

@@ -1,4 +1,4 @@
-"""Figures of the papers that a study names: which of our figures shows each, or which data are missing."""
+"""Lists of the figures of papers: our figure of the same content, or the data that are missing to draw it."""
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,16 +13,16 @@ from calgrid.reporting.table import Cell, Section, Table, words
 
 HEADER = ("Figure", "Shows", "Ours", "State")
 DRAWN = "drawn"
-#: number of missing runs that are named; further ones are counted
+#: missing runs are named up to this number; further ones are counted
 NAMED = 4
 Entry = Mapping[str, Any]
 
 
 def figure_lists(data: StudyData, drawn: Sequence[Entry]) -> list[Table]:
-    """One table of figures for each paper of the study that has figures.
+    """Lists of the figures of the papers that the study names, one table per paper with figures.
 
-    The frames have ``number``, ``shows``, ``figure`` (our kind), ``file`` (empty if nothing was drawn) and ``state``
-    (``drawn``, or the missing runs or data); one row per file, or a single one without a file.
+    Their frames have ``number``, ``shows``, ``figure`` (our kind), ``file`` (empty if nothing was drawn) and ``state``:
+    ``drawn``, missing runs, or missing data; one row per file, or one row for a figure without files.
 
     Parameters
     ----------
@@ -48,16 +48,16 @@ def _listed(data: StudyData, paper: Mapping[str, Any], drawn: Sequence[Entry]) -
         f"{paper['name']}_figures",
         f"Figures of {paper['name']}",
         PAPER_FIGURES,
-        "Our figures that correspond to the printed figures of the paper. Captions name the runs. If a figure was not "
-        "drawn, its state names what is missing: add it to the configuration of the study and run it again. Papers "
-        "differ in splits, epochs and code, so curves may differ.",
+        "Figures of the paper, paraphrased, and our figures with the same content. If a figure was not drawn, the "
+        "state says what is missing: add it to the configuration of the study and run it again. Papers differ in "
+        "splits, epochs and code, so curves may differ.",
         frame.drop(columns="id"),
         [Section("Printed figures and ours", HEADER, cells)],
     )
 
 
 def _rows(data: StudyData, wanted: Mapping[str, Any], drawn: Sequence[Entry]) -> Iterator[dict[str, str]]:
-    """One row for each of our files that shows a printed figure, or one with the reason why there is none."""
+    """One row per file of ours that shows a figure of the paper, or one row that says why there is none."""
     row = {"figure": wanted["figure"], **{key: wanted[key] for key in ("number", "shows", "note")}}
     missing = _missing(data, wanted)
     found = [entry for entry in drawn if _shows(entry, wanted)]
@@ -69,7 +69,7 @@ def _rows(data: StudyData, wanted: Mapping[str, Any], drawn: Sequence[Entry]) ->
 
 
 def _shows(entry: Entry, wanted: Mapping[str, Any]) -> bool:
-    """Whether a file shows the wanted kind of figure and the wanted runs."""
+    """Is a file of the wanted kind and about the wanted runs?"""
     place = entry["place"]
     about = all(place[axis] in wanted[axis] for axis in ("dataset", "backbone") if axis in place and wanted[axis])
     return entry["figure"] == wanted["figure"] and about
@@ -83,15 +83,14 @@ def _why(wanted: Mapping[str, Any], missing: str) -> str:
 
 
 def _missing(data: StudyData, wanted: Mapping[str, Any]) -> str:
-    """Sentence about wanted runs that the study lacks; empty if it has all."""
+    """Wanted runs that the study lacks, in words; empty if it has all."""
     runs = [run for run in data.manifest["runs"] if _about(run, wanted)]
     if not runs:
         return f"runs are missing: {_named(_places(wanted))}"
-    present = {run["key"]["method"] for run in runs}
     families = {family for run in runs for family in run["families"]}
     # a figure may show several data sets, each with its own shift family
     parts = {
-        "methods": [name for name in wanted["method"] if name not in present],
+        "methods": _absent(runs, wanted, "method"),
         "calibrators": [name for name in wanted["calibrator"] if name not in data.calibrators],
         "shifts": [name for name in wanted["shift"] if name not in families],
         "data sets": _absent(runs, wanted, "dataset"),

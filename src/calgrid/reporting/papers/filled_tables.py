@@ -1,4 +1,4 @@
-"""Cells of a paper's tables: ours with its interval, the published number, and their difference."""
+"""Cells of a paper's tables: our result with its interval, the published number, and their difference."""
 
 import itertools
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -18,23 +18,22 @@ from calgrid.storage.schema import METRICS, RESAMPLES, RUN_KEY, SHIFT_MEANS
 from calgrid.storage.tables import read_published
 
 NUMBERS = ["ours", "std", "ci_low", "ci_high", "n_seeds", "n_ranked"]
+#: protocol and checkpoint of a table without runs
 NOWHERE = ("", "")
-
-
 #: ``spread`` of a table whose cells vary over seeds of the calibrator
 FITS = "calibrator_seeds"
-#: coordinates of a cell that resamples have
+#: coordinates of a cell that are columns of the resamples
 RESAMPLED = ["dataset", "backbone", "method", "calibrator", "metric"]
-#: metric -> stages of the costs whose seconds it adds up
+#: metric -> stages of the costs whose seconds are summed
 STAGES = {"train_seconds": ("first_stage", "train"), "runtime_seconds": ("calibrate",)}
 
 
 class Filled(NamedTuple):
-    """A table's declaration, its frame, and the values of its cells in each seed.
+    """A table as declared, its frame, and the values of its cells for each seed.
 
-    ``runs`` has the seeds that the table's ``spread`` names, with ranks in each seed that has all ranked cells. If
-    these are seeds of the calibrator, ``draws`` has the cells on resamples of the test samples, and ``ratios`` the
-    splits (see :func:`split_ratios`).
+    ``runs`` has one value per seed, of training or of the calibrator as the table's ``spread`` says, with ranks for
+    each seed that has all ranked cells. If seeds are those of the calibrator, ``draws`` has the cells on resamples of
+    the test images and ``ratios`` is that of :func:`split_ratios`.
     """
 
     spec: Mapping[str, Any]
@@ -45,7 +44,7 @@ class Filled(NamedTuple):
 
 
 def filled_tables(data: StudyData, paper: Mapping[str, Any]) -> Iterator[Filled]:
-    """Tables of a paper with their frames: one row per cell, for each protocol and checkpoint with results.
+    """Tables of a paper, each with its frame: one row per cell, for each protocol and checkpoint with results.
 
     Parameters
     ----------
@@ -53,11 +52,11 @@ def filled_tables(data: StudyData, paper: Mapping[str, Any]) -> Iterator[Filled]
 
     Yields
     ------
-    Each table; its frame has ``row``, ``column``, the coordinates, our numbers (``ours``, ``std``, ``ci_low``,
-    ``ci_high``, ``n_seeds``, over the seeds that ``spread`` names; ``n_ranked`` rows of a rank), ``published``,
-    ``published_std``, ``suspect``, ``difference`` (ours - published), and the marks ``ours_mark`` and
-    ``published_mark``. Protocols of one line (key ``lines`` of the configuration) share a frame, under the line's name.
-    If there are only published numbers, protocol and checkpoint are empty.
+    Each table; its frame has ``row``, ``column``, the coordinates, our results (``ours``, ``std``, ``ci_low``,
+    ``ci_high``, ``n_seeds``; ``n_ranked`` is the number of ranked rows), ``published``, ``published_std``, ``suspect``,
+    ``difference`` (ours - published), and the marks ``ours_mark`` and ``published_mark``. Protocols of one line (key
+    ``lines`` of the configuration) share a frame, under the name of the line. Without results, protocol and checkpoint
+    are empty, and only published numbers are present.
     """
     printed = printed_numbers(read_published([paper["published"]]))
     tables = [(spec, _cells(spec, printed[printed["table"] == spec["table"]])) for spec in paper["tables"]]
@@ -73,7 +72,7 @@ def filled_tables(data: StudyData, paper: Mapping[str, Any]) -> Iterator[Filled]
 
 
 def _cells(spec: Mapping[str, Any], printed: pd.DataFrame) -> pd.DataFrame:
-    """Cells of a table in reading order, with the printed numbers."""
+    """Cells of a table in reading order, with the published numbers."""
     rows = [
         {"row": i, "column": j, **cell_key(spec, row, column)}
         for (i, row), (j, column) in itertools.product(enumerate(spec["rows"]), enumerate(spec["columns"]))
@@ -92,10 +91,10 @@ def _cells(spec: Mapping[str, Any], printed: pd.DataFrame) -> pd.DataFrame:
 
 
 def printed_cells(data: StudyData) -> pd.DataFrame:
-    """Printed numbers of the papers that a study names, with the study's names of methods and calibrators.
+    """Published numbers in the tables of the papers that a study names, with the study's names of methods.
 
-    Returns one row per cell whose number is not marked as suspect: ``COORDINATES``, ``published`` and
-    ``published_std``, in the unit of the metric.
+    Returns one row per cell with a number that is not suspect: ``COORDINATES`` (the method with its second stage, the
+    calibrator with what it was fitted on unless val), ``published`` and ``published_std``, in the unit of the metric.
     """
     parts = []
     for paper in data.manifest.get("papers", ()):
@@ -119,12 +118,12 @@ def run_method(place: Mapping[str, Any]) -> str:
 
 
 def _calibrator(place: Mapping[str, Any]) -> str:
-    """Calibrator of a cell as named in the study's metrics, which include the data that it was fitted on."""
+    """Name of the calibrator of a cell, followed by what it was fitted on unless val, as in :meth:`StudyData.rows`."""
     return place["calibrator"] if place["fit_on"] == "val" else f"{place['calibrator']} ({place['fit_on']})"
 
 
 def _places(spec: Mapping[str, Any], cells: pd.DataFrame) -> pd.DataFrame:
-    """Coordinates of the numbers behind each cell; ranks are computed from other cells."""
+    """Places that each cell averages over; without ranks, which are computed from other cells."""
     rows = []
     for number, cell in cells[~cells["metric"].isin(list(spec["ranks"]))].iterrows():
         places = expanded({**cell, "cell": number}, spec["means"])
@@ -133,7 +132,7 @@ def _places(spec: Mapping[str, Any], cells: pd.DataFrame) -> pd.DataFrame:
 
 
 def expanded(place: CellKey, means: Sequence[Mapping[str, Any]]) -> Iterator[CellKey]:
-    """Expand the coordinates of a mean to those of its members; each entry of ``means`` applies once."""
+    """Places that a place averages over; each entry of ``means`` is applied once, to the places that it matches."""
     over: dict[str, Sequence[Any]] = {}
     later = [mean for mean in means if not matches(place, mean["where"])]
     for mean in means:
@@ -146,7 +145,7 @@ def expanded(place: CellKey, means: Sequence[Mapping[str, Any]]) -> Iterator[Cel
 
 
 def _metrics(data: StudyData, places: pd.DataFrame) -> pd.DataFrame:
-    """Tidy metrics for the given coordinates, with means over corruptions and with times."""
+    """Tidy metrics of the places, with means over corruptions and with times."""
     times = timed_rows(data.costs, data.distinct(METRICS, [*RUN_KEY, "checkpoint"]), set(places["metric"]))
     wanted = {axis: set(places[axis]) for axis in ("dataset", "method", "metric")}
     metrics, means = (data.rows(name, **wanted) for name in (METRICS, SHIFT_MEANS))
@@ -159,8 +158,8 @@ def _metrics(data: StudyData, places: pd.DataFrame) -> pd.DataFrame:
 def timed_rows(costs: pd.DataFrame, checkpoints: pd.DataFrame, wanted: Collection[str]) -> pd.DataFrame:
     """Rows of the metrics ``train_seconds`` (all stages) and ``runtime_seconds`` (a fit, by seed of the calibrator).
 
-    Both are the same for all ``checkpoints`` (one row each) of a run; fits are averaged over checkpoints. Other metrics
-    in ``wanted`` are ignored.
+    All ``checkpoints`` (one row each) of a run have the same times: training is shared, and the times of fits are
+    averaged. ``wanted`` are metrics; others than these two are ignored.
     """
     parts = [_seconds(costs, metric).merge(checkpoints, on=list(RUN_KEY)) for metric in STAGES if metric in wanted]
     rows = pd.concat(parts) if parts else pd.DataFrame()
@@ -179,7 +178,7 @@ def _seconds(costs: pd.DataFrame, metric: str) -> pd.DataFrame:
 
 
 def read_resamples(data: StudyData, places: pd.DataFrame) -> pd.DataFrame:
-    """Values of the metrics on resamples for the given coordinates; protocols have the name of their line."""
+    """Metrics of the places on resamples; protocols have the name of their line."""
     frame = data.rows(RESAMPLES, **{axis: set(places[axis]) for axis in RESAMPLED})
     return frame.assign(protocol=frame["protocol"].replace(data.manifest.get("lines", {})))
 
@@ -187,8 +186,8 @@ def read_resamples(data: StudyData, places: pd.DataFrame) -> pd.DataFrame:
 def cell_draws(resamples: pd.DataFrame, places: pd.DataFrame) -> pd.DataFrame:
     """Mean over seeds of each cell in each resample: protocol, checkpoint, cell and draws (R,).
 
-    Only cells on the clean test split that are no means over others have resamples (``places`` as in
-    :func:`calgrid.statistics.cell_runs`).
+    Only cells of a single place on the clean test split have resamples. ``places`` as in
+    :func:`calgrid.statistics.cell_runs`.
     """
     single = places[~places["cell"].duplicated(keep=False) & (places["shift"] == "") & (places["fit_on"] == "val")]
     found = single[["cell", *RESAMPLED]].merge(resamples, on=RESAMPLED)
@@ -200,13 +199,13 @@ def cell_draws(resamples: pd.DataFrame, places: pd.DataFrame) -> pd.DataFrame:
 
 
 def split_ratios(places: pd.DataFrame) -> dict[int, float]:
-    """Scored samples per fitted sample, for cells whose seeds also draw the samples used for fitting."""
+    """Cells fitted on a random part of each corruption -> ratio of scored to fitting images."""
     redrawn = places.loc[places["fit_on"] == SAME_SHIFT, "cell"].unique()
     return dict.fromkeys(map(int, redrawn), (1 - SAME_SHIFT_SHARE) / SAME_SHIFT_SHARE)
 
 
 def _rank_runs(spec: Mapping[str, Any], cells: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
-    """Ranks in each seed, as rows of ``runs``, for seeds without missing cells."""
+    """Ranks for each seed with all ranked cells, as rows of ``runs``."""
     parts = []
     for keys, values in runs.groupby([*SECTION, "seed"]):
         frame = cells.join(values.set_index("cell")["value"])
@@ -234,7 +233,7 @@ def _section(spec: Mapping[str, Any], cells: pd.DataFrame, keys: tuple[str, str]
         frame.loc[own, "ours"] = frame.loc[own, "row"].map(places)
         frame.loc[own & frame["ours"].notna(), "n_ranked"] = len(places)
     doubted = frame["suspect"] != ""
-    partial = frame["n_ranked"] < len(spec["rows"])  # ranks among fewer rows are not comparable
+    partial = frame["n_ranked"] < len(spec["rows"])  # ranks among fewer rows cannot be compared
     frame["difference"] = (frame["ours"] - frame["published"]).mask(doubted | partial)
     frame["ours_mark"] = marks(spec, frame, "ours")
     frame["published_mark"] = marks(spec, frame, "published", exclude=doubted)

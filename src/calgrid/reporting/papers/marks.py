@@ -1,4 +1,4 @@
-"""What is best and second in a paper's table, and mean ranks, both decided by the digits that are shown."""
+"""Marks of best and second in a paper's table, and mean ranks, both by the digits that are shown."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -12,12 +12,12 @@ from calgrid.statistics import mean_ranks
 COORDINATES = ("dataset", "backbone", "method", "stage", "calibrator", "fit_on", "shift", "severity", "metric")
 BEST, SECOND = "best", "second"
 BEST_PLACE = 1
-#: cells that must compete for the second to be marked: of two, the other is second anyway
+#: least number of competing cells for a mark of the second
 FEWEST_FOR_SECOND = 3
 
 
 def scale(spec: Mapping[str, Any], metric: str) -> float:
-    """Factor between numbers in files and numbers shown."""
+    """Factor from numbers in files to numbers shown."""
     if metric in spec["ranks"]:
         return 1.0
     share = metric in METRICS and METRICS[metric].unit == "fraction"
@@ -25,7 +25,7 @@ def scale(spec: Mapping[str, Any], metric: str) -> float:
 
 
 def lower_is_better(metric: str) -> bool | None:
-    """Direction of a metric; ranks and seconds are low where they are good."""
+    """Direction of a metric; ranks and seconds, which are no metrics, are better if lower."""
     return METRICS[metric].lower_is_better if metric in METRICS else True
 
 
@@ -37,8 +37,8 @@ def shown(spec: Mapping[str, Any], metric: str, value: float) -> float:
 def marks(spec: Mapping[str, Any], frame: pd.DataFrame, column: str, exclude: pd.Series | None = None) -> pd.Series:
     """Best and second of the cells that compete: equal in all coordinates but those of ``best_over``.
 
-    Returns ``best``, ``second`` or an empty string for each cell; ties share their mark, who is alone has none, and of
-    two there is no second.
+    Returns ``best``, ``second`` or an empty string for each cell. Ties share their mark; a single cell has no mark, and
+    of two cells only the best has one.
 
     Parameters
     ----------
@@ -64,9 +64,9 @@ def marks(spec: Mapping[str, Any], frame: pd.DataFrame, column: str, exclude: pd
 
 
 def row_ranks(spec: Mapping[str, Any], frame: pd.DataFrame, column: str, metric: str) -> pd.Series:
-    """Mean rank of each row over the columns with a metric, ties sharing the smaller rank.
+    """Mean rank of each row over the columns with a metric; ties share the smaller rank.
 
-    Rows that lack a number are left out; there are no ranks of fewer than two rows.
+    Rows with a missing number are left out; fewer than two rows have no ranks.
 
     Parameters
     ----------
@@ -76,7 +76,6 @@ def row_ranks(spec: Mapping[str, Any], frame: pd.DataFrame, column: str, metric:
     numbers = [value if pd.isna(value) else shown(spec, metric, value) for value in cells[column]]
     scores = cells.assign(number=numbers).pivot(index="column", columns="row", values="number")
     scores = scores.dropna(axis="columns")
-    alone = scores.shape[1] <= 1
-    if alone:
+    if scores.shape[1] < 2:
         return pd.Series(dtype="float64")
     return mean_ranks(scores, lower_is_better=bool(lower_is_better(metric)), ties="min")

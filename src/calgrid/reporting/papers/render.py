@@ -1,4 +1,4 @@
-"""One renderer of a paper's table: CSV with fractions, and Markdown, LaTeX and HTML with the same cells and marks."""
+"""A paper's table as CSV with fractions, and as Markdown, LaTeX and HTML with the same cells and marks."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -31,7 +31,7 @@ COLUMNS += ["published", "published_std", "suspect", "difference", "ours_mark", 
 
 @dataclass(frozen=True)
 class Markup:
-    """How a format writes text, marks of best and second, small print, and the bar between ours and published."""
+    """Markup of a format: escaped text, best, second, small text, and the bar between our and the published number."""
 
     escape: Callable[[str], str]
     best: str
@@ -65,7 +65,7 @@ class PaperTable:
 
     @property
     def frame(self) -> pd.DataFrame:
-        """All numbers, as fractions, nats, seconds and ranks."""
+        """All numbers, unrounded: fractions, nats, seconds and ranks."""
         return self.cells[COLUMNS]
 
     @property
@@ -75,7 +75,7 @@ class PaperTable:
 
     @property
     def entry(self) -> dict[str, Any]:
-        """Index entry of the table; the report shows its HTML unchanged."""
+        """Entry of the index, with the HTML for the report."""
         return {
             "id": self.id,
             "title": self.spec["title"],
@@ -90,14 +90,14 @@ class PaperTable:
 
     @property
     def caption(self) -> str:
-        """How to read the cells."""
+        """Meaning of the cells."""
         over = text.listed([AXES[axis].lower() for axis in self.spec["best_over"]] or ["nothing"])
-        ranked = "Ranks name the number of ranked rows if some are missing." if self.cells["n_ranked"].any() else ""
-        doubted = "? marks a printed number that we doubt; it is not ranked." if self.cells["suspect"].any() else ""
+        ranked = "'of n' after a rank: n rows have all numbers." if self.cells["n_ranked"].any() else ""
+        doubted = "?: suspect published number, which is not marked." if self.cells["suspect"].any() else ""
         sentences = [
             "Ours | published (difference, ours minus published).",
             self._small(),
-            f"Bold: best over {over}, underlined: second of three or more, by the digits shown, separately for ours "
+            f"Bold: best over {over}; underlined: second of three or more; by the digits shown, separately for ours "
             "and published.",
             ranked,
             doubted,
@@ -108,15 +108,15 @@ class PaperTable:
         return " ".join(filter(None, sentences))
 
     def _small(self) -> str:
-        """Sentence about the small print."""
-        single = "with n=1 a bootstrap interval over test images, if there is one."
+        """Meaning of the small text."""
+        single = "for n=1, a bootstrap interval over test images, if available."
         if self.spec["spread"] != FITS:
             return f"Small: {100 * self.level:g} % interval of the mean over n seeds; {single}"
         return (
-            "Small: ± standard deviation over n seeds of the calibrator, also for published numbers if it was printed. "
-            "It covers the randomness of the fit on one network and one test set (and, if part of each corruption is "
-            "used for fitting, the choice of these images), but not other test images, other images to fit on, or "
-            f"another training. {single.capitalize()}"
+            "Small: ± standard deviation over n seeds of the calibrator, also of published numbers if known. It covers "
+            "the randomness of the fit on one network and one test set and, for calibrators fitted on a part of each "
+            "corruption, of this part. It does not cover the choice of test images, the choice of images to fit on, or "
+            f"retraining. {single.capitalize()}"
         )
 
     @property
@@ -130,7 +130,7 @@ class PaperTable:
 
     @property
     def latex(self) -> str:
-        """The table in LaTeX (booktabs), one tabular per section."""
+        """The table in LaTeX for the package booktabs: one tabular per section."""
         parts = [f"% {text.one_line(self.spec['title'])}"]
         names = len(self.spec["row_axes"])
         for heading, rows in self._sections(LATEX):
@@ -139,10 +139,10 @@ class PaperTable:
 
     @property
     def html(self) -> str:
-        """The table as an HTML fragment."""
+        """The table in HTML, as a fragment of a page."""
         parts = []
         names = len(self.spec["row_axes"])
-        opened = " open" if self.cells["ours"].notna().any() else ""  # printed numbers alone are folded away
+        opened = " open" if self.cells["ours"].notna().any() else ""  # published numbers alone are collapsed
         for heading, rows in self._sections(HTML):
             head = "".join(f'<th scope="col">{cell}</th>' for cell in rows[0])
             body = [
@@ -196,7 +196,7 @@ class PaperTable:
         return " ".join(parts)
 
     def _beside(self, cell: Mapping[str, Any]) -> str:
-        """Interval and number of seeds, or the number of rows behind a rank where some are missing."""
+        """Interval and number of seeds, or the number of ranked rows if some are missing."""
         if not math.isnan(cell["n_ranked"]):
             return f"of {cell['n_ranked']:.0f}" if cell["n_ranked"] < len(self.spec["rows"]) else ""
         if math.isnan(cell["n_seeds"]):

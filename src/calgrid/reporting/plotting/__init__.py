@@ -1,1 +1,1 @@
-"""How figures are drawn: styles, lines of means, panels of points."""
+"""Shared parts of figures: styles, lines of means, panels of points."""

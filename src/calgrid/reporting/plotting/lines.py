@@ -10,32 +10,29 @@ from matplotlib.lines import Line2D
 from calgrid.reporting.plotting import style
 
 NULL = (
-    "Ticks in the colour of a line: the ECE that a perfectly calibrated network with the same confidences would score; "
-    "an ECE at or below its tick is no evidence of miscalibration."
+    "Ticks in the colour of a line: expected ECE of a perfectly calibrated network with the same confidences; an ECE "
+    "at or below its tick is no evidence of miscalibration."
 )
 #: mark of the ECE null on a vertical axis
 NULL_TICK: style.Look = {**style.NULL_TICK, "marker": "_"}
-#: values that differ by more than this factor stand on a logarithmic axis
+#: values with a larger ratio are shown on a logarithmic axis
 LOG_FACTOR = 15
-#: bands of more lines than this would cover each other
+#: panels with more lines have no bands, which would cover each other
 BANDS = 6
 #: share of an axis that a label takes
 ROOM = 0.13
 
 
 def deviation(rows: pd.DataFrame) -> pd.Series:
-    """Deviation over seeds of tidy rows of the summary; with one seed, over seeds of the calibrator.
+    """Standard deviation over seeds of tidy rows of the summary; for one seed, over seeds of the calibrator.
 
-    NaN with one of either.
+    NaN for one seed of both.
     """
     return rows["std"].where(rows["n_seeds"] > 1, rows["std_fit"])
 
 
 def means(rows: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
-    """Mean and deviation (``{metric}_mean``, ``{metric}_std``) of tidy rows of the summary by ``keys``.
-
-    The deviation is that of :func:`deviation`.
-    """
+    """Wide rows by ``keys`` with mean and :func:`deviation` (``{metric}_mean``, ``{metric}_std``) of tidy rows."""
     chosen = rows.assign(std=deviation(rows))
     table = chosen.pivot(index=keys, columns="metric", values=["mean", "std"])
     table.columns = [f"{metric}_{statistic}" for statistic, metric in table.columns]
@@ -43,14 +40,14 @@ def means(rows: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
 
 
 def spread(rows: pd.DataFrame) -> str:
-    """Say for a caption what lines and bands of :func:`means` are."""
+    """Meaning of lines and bands of :func:`means`, for captions."""
     seeds, fits = int(rows["n_seeds"].max()), int(rows["n_fits"].max())
     if seeds > 1:
-        return f"means over {seeds} seeds, bands (of up to {BANDS} lines) one standard deviation to both sides"
+        return f"means over {seeds} seeds; bands (for up to {BANDS} lines): ± one standard deviation"
     if fits > 1:
         return (
-            f"one seed, bands (of up to {BANDS} lines) one standard deviation over {fits} seeds of the calibrators "
-            "that draw random numbers"
+            f"one seed; bands (for up to {BANDS} lines): ± one standard deviation over {fits} seeds of the stochastic "
+            "calibrators"
         )
     return "one seed"
 
@@ -62,7 +59,7 @@ def line(ax: Axes, x: Sequence[float], rows: pd.DataFrame, metric: str, look: st
     ----------
     rows : N rows of :func:`means`.
     look : style of the line.
-    count : of the lines of the panel; with more than ``BANDS`` there are no bands.
+    count : number of lines of the panel; no bands if it is above ``BANDS``.
     """
     mean, std = (style.scaled(metric, rows[f"{metric}_{each}"].to_numpy(float)) for each in ("mean", "std"))
     ax.plot(x, mean, markersize=3.5, linewidth=1.4, **look)
@@ -74,7 +71,7 @@ def line(ax: Axes, x: Sequence[float], rows: pd.DataFrame, metric: str, look: st
 
 
 def numeric_axis(ax: Axes, values: Sequence[float]) -> None:
-    """Name the values on the horizontal axis, logarithmic where they span much."""
+    """Put ticks at the values of the horizontal axis, which is logarithmic if their ratio is large."""
     ordered = np.array(sorted(set(values)))
     if style.spans(ordered, LOG_FACTOR - 1):
         ax.set_xscale("log")
@@ -83,7 +80,7 @@ def numeric_axis(ax: Axes, values: Sequence[float]) -> None:
 
 
 def _tick_labels(values: np.ndarray, places: np.ndarray) -> list[str]:
-    """Labels of ascending values, empty where one would touch that before it; places are as on the axis."""
+    """Labels of ascending values at ``places`` of the axis, empty where one would overlap the previous label."""
     labels, free = [], -np.inf
     for value, place in zip(values, places, strict=True):
         labels.append(f"{value:,g}" if place >= free else "")

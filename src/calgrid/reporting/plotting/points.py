@@ -1,4 +1,4 @@
-"""What figures with many points share: small multiples, a bounded number of points, correlations over seeds."""
+"""Shared parts of figures with many points: small multiples, a bounded number of points, correlations over seeds."""
 
 from collections.abc import Sequence
 from typing import Literal
@@ -13,22 +13,23 @@ from matplotlib.lines import Line2D
 from calgrid.reporting import text
 from calgrid.reporting.plotting import style
 
-#: points of a panel; of more samples every so many-th is drawn
+#: largest number of points of a panel
 POINTS = 5000
+#: largest number of panels side by side
 COLUMNS = 4
-#: right or wrong -> colour, label, area, opacity; the wrong ones are few and drawn last
+#: right or wrong -> colour, label, area, opacity; wrong answers are few and drawn last
 ANSWERS = {True: ("#0173b2", "correct", 7, 0.35), False: ("#d55e00", "wrong", 14, 0.9)}
 
 
 def _sheet(count: int, width: float, height: float) -> tuple[Figure, int, int]:
-    """Make a figure for ``count`` cells (size in inches), at most four per row; also return its rows and columns."""
+    """Figure for ``count`` cells of ``width`` x ``height`` inches, with its numbers of lines and columns."""
     columns = min(COLUMNS, count)
     lines = -(-count // columns)
     return style.new_figure(max(4.2, width * columns), 0.9 + height * lines), lines, columns
 
 
 def panels(count: int, height: float = 2.1) -> tuple[Figure, list[Axes]]:
-    """Make a figure of ``count`` panels of one scale, two inches wide and ``height`` high."""
+    """Make a figure of ``count`` panels with shared axes, each two inches wide and ``height`` inches high."""
     figure, lines, columns = _sheet(count, 2.0, height)
     axes = figure.subplots(lines, columns, sharex=True, sharey=True, squeeze=False).ravel()
     for ax in axes[count:]:
@@ -39,7 +40,10 @@ def panels(count: int, height: float = 2.1) -> tuple[Figure, list[Axes]]:
 
 
 def stacked(count: int, width: float, height: float, ratio: float) -> tuple[Figure, list[tuple[Axes, Axes]]]:
-    """Make a figure of ``count`` pairs of axes, the upper ``ratio`` times as high as the lower; inches a pair."""
+    """Make a figure of ``count`` pairs of axes, the upper ``ratio`` times as high as the lower.
+
+    ``width`` and ``height`` are those of a pair, in inches.
+    """
     figure, lines, columns = _sheet(count, width, height)
     grid = figure.add_gridspec(2 * lines, columns, height_ratios=[ratio, 1] * lines)
     pairs = []
@@ -51,7 +55,7 @@ def stacked(count: int, width: float, height: float, ratio: float) -> tuple[Figu
 
 
 def finished(figure: Figure, handles: Sequence[Artist], x: str, y: str, columns: int | None = None) -> Figure:
-    """Return a figure of panels with axis labels and a legend above, in one line unless ``columns`` is given."""
+    """Add a legend above the panels, in one line unless ``columns`` is given, and labels of the axes; return it."""
     figure.legend(handles=list(handles), loc="outside upper center", ncols=columns or len(handles))
     figure.supxlabel(x, fontsize=9)
     figure.supylabel(y, fontsize=9)
@@ -59,7 +63,7 @@ def finished(figure: Figure, handles: Sequence[Artist], x: str, y: str, columns:
 
 
 def scatter_answers(ax: Axes, table: pd.DataFrame, x: str, y: str, factor: float = 1) -> None:
-    """Draw ``factor`` times column ``y`` against ``x``, right and wrong answers (``correct``) apart."""
+    """Draw ``factor`` times column ``y`` against ``x``, in different colours for right and wrong answers."""
     for correct, (shade, _, area, opacity) in ANSWERS.items():
         part = table[table["correct"] == correct]
         ax.scatter(part[x], factor * part[y], area, color=shade, alpha=opacity, linewidths=0, rasterized=True)
@@ -81,7 +85,7 @@ def spread_out(table: pd.DataFrame, points: int = POINTS) -> pd.DataFrame:
 def correlation(
     tables: Sequence[pd.DataFrame], x: str, y: str, kind: Literal["pearson", "spearman"] = "spearman"
 ) -> str:
-    """Correlation of two columns, mean over the runs, with the deviation for several runs."""
+    """Correlation of two columns, mean over the runs, with its standard deviation if there are several."""
     each = pd.Series([table[x].corr(table[y], method=kind) for table in tables])
     spread = f" ± {text.decimal(each.std(), 2)}" if each.count() > 1 else ""
     return text.decimal(each.mean(), 2) + spread

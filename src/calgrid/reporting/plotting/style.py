@@ -1,4 +1,4 @@
-"""How all figures look: sizes, fonts, and colours that colour-blind readers can tell apart."""
+"""Style of all figures: sizes, fonts, and a palette for colour-blind readers."""
 
 from collections.abc import Sequence
 from typing import Any, TypeVar
@@ -19,15 +19,17 @@ from calgrid.reporting.study import UNCALIBRATED
 Look = dict[str, Any]
 Colour = tuple[float, float, float]
 Numbers = TypeVar("Numbers", float, np.ndarray, pd.Series)
-#: inches; shown 900 pixels wide, text of 9 points stays readable
+#: inches; text of 9 points is readable when the figure is shown 900 pixels wide
 WIDTH = 8.0
 DPI = 150
-#: seaborn's colour-blind palette in an order of falling contrast, without its yellow, pale pink and light grey
+#: right end of an axis if all values are 0
+SMALLEST_AXIS = 1e-6
+#: seaborn's colour-blind palette by decreasing contrast, without its yellow, pale pink and light grey
 PALETTE = [sns.color_palette("colorblind")[place] for place in (0, 3, 2, 4, 1, 9, 5)] + [(0.25, 0.25, 0.25)]
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "<", ">")
 _LINES = ("-", "--", ":", "-.")
 GREY = "0.35"
-#: mark of the ECE that a perfectly calibrated network would score
+#: mark of the ECE null
 NULL_TICK: Look = {"color": GREY, "marker": "|", "linestyle": "", "markeredgewidth": 1.6}
 RC: dict[Any, Any] = {
     **sns.axes_style("ticks"),
@@ -51,18 +53,18 @@ RC: dict[Any, Any] = {
 
 
 def new_figure(width: float, height: float) -> Figure:
-    """Make an empty figure, inches, whose parts are laid out without overlap."""
+    """Empty figure, in inches, with constrained layout."""
     with mpl.rc_context(RC):
         return Figure(figsize=(width, height), dpi=DPI, layout="constrained")
 
 
 def colour(names: Sequence[str], name: str) -> Colour:
-    """Colour of a name by its place in ``names``; repeats after 8, where :func:`line` and :func:`marker` change."""
+    """Colour of a name by its place in ``names``; repeats after 8, where :func:`line` and :func:`marker` differ."""
     return PALETTE[names.index(name) % len(PALETTE)]
 
 
 def line(names: Sequence[str], name: str) -> str:
-    """Style of a line: another one for each round of colours."""
+    """Style of the line of a name; changes where colours repeat."""
     return _LINES[names.index(name) // len(PALETTE) % len(_LINES)]
 
 
@@ -86,8 +88,13 @@ def scaled(metric: str, value: Numbers) -> Numbers:
     return value * 100 if text.is_percent(metric) else value
 
 
+def estimates(rows: pd.DataFrame, metric: str) -> tuple[np.ndarray, ...]:
+    """Mean and both ends of the interval of wide rows, each (M,), in the unit that is shown."""
+    return tuple(scaled(metric, rows[f"{metric}_{name}"].to_numpy(float)) for name in ("mean", "ci_low", "ci_high"))
+
+
 def handle(**look: Any) -> Line2D:
-    """Legend entry for a line or a mark of this look; ``label`` is its text."""
+    """Legend entry for a line or a marker; ``look`` includes its ``label``."""
     return Line2D([], [], **look)
 
 
@@ -107,7 +114,7 @@ def null_handle() -> Line2D:
 
 
 def stripes(ax: Axes, count: int) -> None:
-    """Shade every other row of a plot with ``count`` rows at y = 0, 1, ..."""
+    """Shade every second row of a plot with ``count`` rows at y = 0, 1, ..."""
     for place in range(0, count, 2):
         ax.axhspan(place - 0.5, place + 0.5, color="0.965", zorder=0)
     ax.grid(axis="y", visible=False)
@@ -115,7 +122,7 @@ def stripes(ax: Axes, count: int) -> None:
 
 
 def arrows(ax: Axes, y: np.ndarray, low: np.ndarray, high: np.ndarray, shade: Colour | str) -> None:
-    """Mark the ends of intervals that leave the frame; each (M,), in units of the axes."""
+    """Mark intervals that continue outside the axes; ``y``, ``low`` and ``high`` are (M,), in units of the axes."""
     first, last = ax.get_xlim()
     for outside, edge, shape in ((low < first, first, "<"), (high > last, last, ">")):
         (ends,) = ax.plot(np.full(outside.sum(), edge), y[outside], shape, color=shade, ms=4, clip_on=False, zorder=5)
@@ -123,17 +130,20 @@ def arrows(ax: Axes, y: np.ndarray, low: np.ndarray, high: np.ndarray, shade: Co
 
 
 def log_axis(ax: Axes, axis: str, first: float, last: float) -> None:
-    """Make an axis logarithmic from ``first`` to ``last``, with as many labels as fit: at 1, 2, 3, 5; at 1, 3; at 1."""
+    """Make an axis logarithmic from ``first`` to ``last``, with few enough labels that they do not overlap.
+
+    Labels are multiples of powers of ten: by 1, 2, 3 and 5 below a ratio of 15, by 1, 2 and 5 below 100, else by 1.
+    A label then has at least 15 % of the axis.
+    """
     getattr(ax, f"set_{axis}scale")("log")
     getattr(ax, f"set_{axis}lim")(first, last)
     where = getattr(ax, f"{axis}axis")
     where.set_minor_formatter(NullFormatter())
     if last < 100 * first:
-        few = LogLocator(subs=(1, 2, 3, 5) if last < 15 * first else (1, 3))
-        where.set_major_locator(MaxNLocator(5) if last < 3 * first else few)
+        where.set_major_locator(LogLocator(subs=(1, 2, 3, 5) if last < 15 * first else (1, 2, 5)))
         where.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
 
 
 def spans(values: np.ndarray, factor: float) -> bool:
-    """Do positive values differ by more than ``factor``, so that a linear axis would hide the small ones?"""
+    """Are values positive and their ratio above ``factor``, so that a linear axis would hide the small ones?"""
     return bool(values.min() > 0 and values.max() > factor * values.min())

@@ -1,6 +1,6 @@
-"""Tables of a study: CSV with all digits for programs, Markdown and LaTeX for people, an index for the report.
+"""Tables of a study: unrounded CSV files, formatted Markdown and LaTeX files, and an index for the report.
 
-Tables of papers that the study names are written, too, also in HTML.
+Tables of the papers that the study names are written too, also in HTML.
 """
 
 from collections.abc import Callable, Mapping
@@ -19,7 +19,7 @@ from calgrid.storage.atomic import write_text
 
 __all__ = ["TABLES", "write_tables"]
 
-#: all tables; a table without rows returns None and is not written
+#: functions that build the tables; None is a table without rows, which is not written
 TABLES: tuple[Callable[[StudyData], Table | None], ...] = (
     overview.overview,
     questions.comparisons,
@@ -40,7 +40,7 @@ TABLES: tuple[Callable[[StudyData], Table | None], ...] = (
 
 
 def paper_tables(data: StudyData) -> list[PaperTable | Table]:
-    """Claims and tables of the papers that the study names; none if it names none."""
+    """Claims and tables of the papers that the study names."""
     papers = [(paper, list(filled_tables(data, paper))) for paper in data.manifest.get("papers", ())]
     checked = claims_table(data, papers)
     filled = [PaperTable(table.spec, table.frame, data.level) for _, tables in papers for table in tables]

@@ -1,4 +1,4 @@
-"""Tables of comparisons: paired tests against the baseline, and our numbers next to published ones."""
+"""Tables of comparisons: paired tests against the baseline method, and our results beside published numbers."""
 
 import math
 
@@ -30,7 +30,7 @@ PUBLISHED_COLUMNS = [
 
 
 def tests(data: StudyData) -> Table | None:
-    """Paired differences of every method to the baseline."""
+    """Paired differences between each method and the baseline."""
     shown = (*TESTED, *data.own_metrics)
 
     def select(group: Group) -> pd.DataFrame:
@@ -53,10 +53,10 @@ def tests(data: StudyData) -> Table | None:
         return None
     caption = (
         f"Difference of each method to {data.baseline} (method minus {data.baseline}) with the same calibrator on the "
-        f"{captions.test_split(data)}; {captions.seeds(frame)}. In brackets the p-value of the paired t-test over "
-        "seeds and the p-value after Holm's correction for all methods compared in that column. Bold: significant, "
-        f"with Holm p below {1 - data.level:g}; tie: the data cannot tell. No number in brackets: too few paired seeds "
-        f"for a test. {captions.TESTED} Read differences of ECE together with NLL, Brier score and accuracy."
+        f"{captions.test_split(data)}; {captions.seeds(frame)}. In parentheses: p-value of the paired t-test over "
+        "seeds, and p-value after Holm's correction for all methods compared in that column. Bold: significant (Holm p "
+        f"below {1 - data.level:g}); tie: not significant; without p-values: too few paired seeds for a test. "
+        f"{captions.TESTED} Read differences of ECE together with NLL, Brier score and accuracy."
     )
     return Table("tests", f"Paired tests against {data.baseline}", "Methods", caption, frame, formatted)
 
@@ -74,7 +74,7 @@ def _difference(rows: pd.DataFrame) -> Cell:
 
 
 def published(data: StudyData) -> Table | None:
-    """Our numbers next to published ones."""
+    """Our results beside the published numbers."""
     order = list(known_metrics())
 
     def select(group: Group) -> pd.DataFrame:
@@ -90,9 +90,9 @@ def published(data: StudyData) -> Table | None:
     if frame.empty:
         return None
     caption = (
-        f"Our numbers on the {captions.test_split(data)} next to published ones, if a paper printed one; "
-        f"{captions.seeds(frame)}. {captions.spread(data, frame)} Papers differ in splits, epochs and code: an ECE "
-        "must be read together with accuracy, NLL and Brier score, which are in the other tables."
+        f"Our results on the {captions.test_split(data)} for which a paper has published a number; "
+        f"{captions.seeds(frame)}. {captions.spread(data, frame)} Papers differ in splits, epochs and code. Read an "
+        "ECE together with accuracy, NLL and Brier score, which are in the other tables."
     )
     title = "Ours beside published numbers"
     return Table("published", title, "Published numbers", caption, frame, formatted)

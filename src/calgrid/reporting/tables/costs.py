@@ -8,7 +8,7 @@ from calgrid.reporting.table import Columns, Section, Table, ratio_cell, seconds
 from calgrid.storage.schema import CONDITION
 
 TITLES = {"train": "training", "predict": "prediction", "calibrate": "fits of calibrators", "probe": "probes"}
-#: stages with several items a run -> heading of their column
+#: stages with several items per run -> heading of their column
 ITEMS = {"calibrate": "Calibrator", "probe": "Probe"}
 KEYS = [*CONDITION, "stage", "method", "item"]
 NUMBERS = ["seconds", "peak_memory_mb", "threads", "epochs", "parameters"]
@@ -30,17 +30,16 @@ def costs(data: StudyData) -> Table | None:
         heading = f"{dataset}, {backbone}, protocol {protocol}: {TITLES[stage]}"
         sections.append(_section(heading, rows, _columns(stage, data.baseline)))
     caption = (
-        "Wall-clock seconds and peak memory of each stage, mean over seeds, ± the standard deviation over seeds. "
-        "Memory is that of the GPU's allocator, or of the whole process on a CPU. A second stage counts without the "
-        "first stage that it starts from, which the table of training time adds. The ratio is to "
-        f"{data.baseline}, same stage and calibrator or probe. Runs that shared a machine with others took longer: "
-        "compare only what ran on the same device."
+        "Wall-clock seconds and peak memory of each stage, mean over seeds; ±: standard deviation over seeds. Memory "
+        "is that of the GPU's allocator, or of the whole process on a CPU. Numbers of a second stage exclude its first "
+        f"stage, which the table of training time includes. The ratio is to {data.baseline}, for the same stage and "
+        "calibrator or probe. Runs that shared a machine with others took longer; compare only runs on the same device."
     )
     return Table("costs", "Costs", "Costs", caption, frame, sections)
 
 
 def _means(data: StudyData) -> pd.DataFrame:
-    numbers = data.costs[NUMBERS].apply(pd.to_numeric)  # a column that is empty has no type in the file
+    numbers = data.costs[NUMBERS].apply(pd.to_numeric)  # an empty column has no type in the file
     costs = data.costs.assign(item=data.costs["item"].fillna(""), **numbers)
     known = costs[costs["seconds"].notna() & (costs["item"] != UNCALIBRATED) & costs["stage"].isin(TITLES)]
     first = {name: (name, "first") for name in ("device", "device_name")}
@@ -70,7 +69,7 @@ def _distinct(values: pd.Series) -> str:
 
 
 def _section(heading: str, rows: pd.DataFrame, columns: Columns) -> Section:
-    """Format the columns that have a value in at least one row."""
+    """Format the columns with a value in at least one row."""
     made = {name: [make(row) for _, row in rows.iterrows()] for name, make in columns.items()}
     said = {name: cells for name, cells in made.items() if any(cell.text != text.NOTHING for cell in cells)}
     return Section(heading, list(said), list(zip(*said.values(), strict=True)))

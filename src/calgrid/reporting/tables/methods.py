@@ -12,15 +12,15 @@ METRICS = (*BESIDE_ECE, "aece", "cece", "mce", "o_ece", "u_ece", "smce")
 SOFT_METRICS = ("soft_kl", "soft_tv", "soft_ece")
 SOFT_COLUMNS = (*SOFT_METRICS, "ece_debiased", "ece", "ece_null", "accuracy")
 TRUTH = (
-    "The truth about an image is the known probability of each class given the image, or the shares of the people who "
-    "chose it. KL and total variation are the mean distances of the predicted distribution from it; ECE to truth is "
-    "the ECE with the true probability of the predicted class in place of right or wrong, so that it is free of the "
-    "noise of labels though not of that of images. The other columns see labels only."
+    "The truth about an image is the known probability of each class given the image, or the share of annotators who "
+    "chose it. KL and total variation are mean distances of the predicted distribution from it; ECE to truth is the "
+    "ECE with the true probability of the predicted class instead of its correctness. It is free of label noise, but "
+    "still depends on the sample of images. The other columns use labels only."
 )
 
 
 def methods(data: StudyData) -> Table | None:
-    """Training-time methods as they come out of training."""
+    """Training-time methods without calibrator."""
     metrics = (*METRICS, *data.own_metrics)
 
     def section(group: Group, rows: pd.DataFrame) -> list[Section]:
@@ -59,7 +59,7 @@ def calibrators(data: StudyData) -> Table | None:
 
 
 def soft_labels(data: StudyData) -> Table | None:
-    """Every method with every calibrator, on test splits of which the truth is known."""
+    """Every method with every calibrator, on test splits with known truth."""
     frame, sections = by_group(data, lambda group: _judged(data.test(group)), _calibrated(data, SOFT_COLUMNS))
     if frame.empty:
         return None
@@ -77,7 +77,7 @@ def _judged(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def _calibrated(data: StudyData, metrics: Sequence[str]) -> Callable[[Group, pd.DataFrame], list[Section]]:
-    """What makes the section of a group: every method with every calibrator."""
+    """Function that makes the section of a group: every method with every calibrator."""
     return lambda group, rows: [
         metric_section(data.label(group), rows, present(rows, metrics), CALIBRATED, within="method")
     ]

@@ -1,4 +1,4 @@
-"""The answer of a study in four columns: which method, how well calibrated, how sure, at what cost."""
+"""Summary of a study in four columns: method, calibration, NLL against the baseline, training time."""
 
 import math
 
@@ -8,26 +8,23 @@ from calgrid.reporting import captions, text
 from calgrid.reporting.index import SUMMARY
 from calgrid.reporting.study import UNCALIBRATED, Group, StudyData
 from calgrid.reporting.table import Cell, Section, Table, by_group, ratio_cell
-from calgrid.reporting.tables.training_time import totals
-from calgrid.storage.schema import CONDITION
+from calgrid.reporting.tables.training_time import of_condition, totals
 
 
 def overview(data: StudyData) -> Table | None:
-    """Uncalibrated methods in the order of their rank."""
+    """Uncalibrated methods by rank."""
+    if len(data.methods) < 2:
+        return None
     times = totals(data)
 
     def rows(group: Group) -> pd.DataFrame:
         found = data.test(group, [UNCALIBRATED])
         tests = data.tidy(group, "test", [UNCALIBRATED])
         tests = tests[tests["metric"] == "nll"].set_index("method")
-        for name in ("diff_vs_baseline", "p_holm", "verdict"):
-            found = found.assign(**{f"nll_{name}": found["method"].map(tests[name])})
-        found["training_time_ratio"] = math.nan
-        if len(times):
-            here = (times[list(CONDITION)] == list(group[:3])).all(axis=1)
-            ratios = times[here].set_index("method")["ratio_to_baseline"]
-            found["training_time_ratio"] = found["method"].map(ratios).astype(float)
-        return found
+        ratios = of_condition(times, group).set_index("method")["ratio_to_baseline"]
+        new = {f"nll_{name}": tests[name] for name in ("diff_vs_baseline", "p_holm", "verdict")}
+        new["training_time_ratio"] = ratios.astype(float)
+        return found.assign(**{name: found["method"].map(values) for name, values in new.items()})
 
     header = [
         "Method",
@@ -40,12 +37,12 @@ def overview(data: StudyData) -> Table | None:
         return [Section(data.label(group), header, [_row(row, data.baseline) for _, row in found.iterrows()])]
 
     frame, sections = by_group(data, rows, section)
-    if frame.empty or len(data.methods) < 2:
+    if frame.empty:
         return None
     caption = (
         f"Uncalibrated networks on the {captions.test_split(data)}; {captions.seeds(frame)}. {captions.RANKING} "
         f"Brackets: {100 * data.level:g} % intervals. better, worse or tie: paired tests over seeds with Holm's "
-        "correction; a tie says that these seeds cannot tell."
+        "correction; tie: no significant difference with these seeds."
     )
     return Table("overview", "Methods at a glance", SUMMARY, caption, frame, sections)
 

@@ -1,4 +1,4 @@
-"""Table of mean ranks over settings: which method, and which calibrator, is good in general."""
+"""Tables of mean ranks of methods and of calibrators over settings."""
 
 from collections.abc import Sequence
 
@@ -36,9 +36,9 @@ def calibrator_ranks(data: StudyData) -> Table | None:
 
 def _test(reference: str) -> str:
     return (
-        "All on the clean test split; where two checkpoints were tested, the first one counts. The p-value is that of "
+        "All on the clean test split; of several tested checkpoints the first is used. The p-value is that of "
         f"Wilcoxon's signed-rank test of the differences in NLL to {reference} over settings, after Holm's "
-        "correction; it takes at least 6 settings to fall below 0.05."
+        "correction; it can be below 0.05 only with 6 settings or more."
     )
 
 

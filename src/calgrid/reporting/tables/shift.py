@@ -27,9 +27,9 @@ def shift(data: StudyData) -> Table | None:
     if frame.empty:
         return None
     caption = (
-        "Every corruption at every severity is scored by itself (the samples of two settings are never pooled); shown "
-        f"is the mean over the corruptions of one severity ({captions.seeds(frame)}; ± is the standard deviation over "
-        f"seeds). {_names(data)} Calibrators were fitted on clean val unless their name says otherwise. Bold: best "
+        "Every corruption at every severity is scored separately, images are never pooled; shown is the mean over the "
+        f"corruptions of one severity ({captions.seeds(frame)}; ±: standard deviation over seeds). {_names(data)} "
+        "Calibrators were fitted on clean val unless their name says otherwise. Bold: best "
         "calibrator of each method and column, among those within 1 point of the method's best accuracy. "
         f"{captions.NULL}"
     )
@@ -61,9 +61,10 @@ def ood(data: StudyData) -> Table | None:
     if frame.empty:
         return None
     caption = (
-        "Clean test images against images of another kind, separated by the largest probability or by the entropy; "
-        f"{captions.seeds(frame)}. {captions.spread(data, frame)} AUROC: area under the ROC curve. FPR95: share of the "
-        "other images that are taken for test images at the threshold that keeps 95 % of the test images; OOD "
-        "positive: share of the test images that are flagged where 95 % of the others are. Bold: best of its column."
+        "Detection of out-of-distribution images among clean test images by the largest probability or by the entropy; "
+        f"{captions.seeds(frame)}. {captions.spread(data, frame)} AUROC: area under the ROC curve. FPR95: share of "
+        "out-of-distribution images accepted at the threshold that accepts 95 % of the test images; OOD positive: "
+        "share of test images rejected at the threshold that rejects 95 % of the out-of-distribution images. Bold: "
+        "best of its column."
     )
     return Table("ood", "Out-of-distribution detection", "Out of distribution", caption, frame, formatted)

@@ -1,11 +1,11 @@
-"""Table of training time, from random weights to the last checkpoint, including the first stage."""
+"""Table of training time from random weights to the last checkpoint, first stage included."""
 
 import math
 
 import pandas as pd
 
 from calgrid.reporting import text
-from calgrid.reporting.study import StudyData
+from calgrid.reporting.study import Group, StudyData
 from calgrid.reporting.table import Cell, Section, Table, ratio_cell, seconds_cell, whole, words
 from calgrid.storage.schema import CONDITION
 
@@ -25,10 +25,10 @@ def training_time(data: StudyData) -> Table | None:
         for (protocol, dataset, backbone), rows in frame.groupby(list(CONDITION), sort=False)
     ]
     caption = (
-        "Wall-clock seconds of training, mean over seeds, ± the standard deviation over seeds of the total. A second "
-        "stage counts with the first stage that it starts from, which is trained once for all second stages over it. "
-        f"The ratio is of totals, to {data.baseline}; it is left out where the two ran on different devices. Memory is "
-        "the larger of both stages."
+        "Wall-clock seconds of training, mean over seeds; ±: standard deviation of the total over seeds. The total of "
+        "a second stage includes its first stage, which is trained once for all its second stages. The ratio of "
+        f"totals to {data.baseline} is missing if the two ran on different devices. Memory is the maximum of both "
+        "stages."
     )
     return Table("training_time", "Training time", "Costs", caption, frame, sections)
 
@@ -37,7 +37,7 @@ def totals(data: StudyData) -> pd.DataFrame:
     """One row per condition and method: seconds of each stage and in total, mean over seeds."""
     costs = data.costs[data.costs["stage"].isin(STAGES)]
     if costs.empty:
-        return pd.DataFrame()
+        return pd.DataFrame(columns=[*KEYS, "seconds", "ratio_to_baseline"])
     numbers = {n: pd.to_numeric(costs[n]) for n in ("seconds", "peak_memory_mb", "epochs")}
     costs = costs.assign(**numbers)
     runs = costs.pivot_table(
@@ -63,6 +63,11 @@ def totals(data: StudyData) -> pd.DataFrame:
         first_stage=costs[costs["stage"] == "first_stage"].groupby(KEYS, sort=False)["item"].first(),
     )
     return _with_ratio(frame.reset_index(), data)
+
+
+def of_condition(times: pd.DataFrame, group: Group) -> pd.DataFrame:
+    """Rows of :func:`totals` with the protocol, data set and backbone of a group."""
+    return times[(times[list(CONDITION)] == list(group[:3])).all(axis=1)]
 
 
 def _with_ratio(frame: pd.DataFrame, data: StudyData) -> pd.DataFrame:

@@ -1,4 +1,4 @@
-"""Table of methods tuned with an equal budget: chosen settings, their scores, and the gain of tuning."""
+"""Table of methods that were tuned with an equal budget: chosen settings, their scores, gain over the default."""
 
 import math
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from calgrid.statistics.choices import listed
 from calgrid.storage.schema import METRICS
 
 KEYS = ["method", "calibrator", "fit_on"]
-#: metrics for which differences to the default and to the baseline are described in words
+#: metric of the differences to the default setting and to the baseline
 JUDGED = "nll"
 
 
@@ -23,8 +23,8 @@ class Tuned:
 
     Attributes
     ----------
-    protocol : under which tuned methods are compared. metric : by which seeds choose. budget : settings of each method.
-    baseline : tuned method that the others are tested against. methods : all of them, in the order of the study.
+    protocol : protocol of the tuned methods. metric : metric of the choice. budget : number of settings per method.
+    baseline : tuned method that the others are tested against. methods : all tuned methods, in the order of the study.
     choices : see :func:`calgrid.statistics.choose`.
     summary, defaults : summaries (:func:`calgrid.statistics.summarise`) of the chosen and of the first settings.
     """
@@ -40,7 +40,7 @@ class Tuned:
 
 
 def read_tuned(data: StudyData) -> Tuned | None:
-    """Choose and summarise, with few calibrators; None where the study tunes nothing."""
+    """Choose and summarise, with few calibrators; None if the study tunes nothing."""
     tuning = data.manifest.get("tuning")
     if not tuning:
         return None
@@ -65,7 +65,7 @@ def read_tuned(data: StudyData) -> Tuned | None:
 
 
 def tuned(data: StudyData) -> Table | None:
-    """Every tuned method with few calibrators: the seeds' choices by validation rows, scored on the test split."""
+    """Every tuned method with few calibrators: settings chosen by each seed on val, scored on the test split."""
     found = read_tuned(data)
     if found is None:
         return None
@@ -100,7 +100,7 @@ def _names(choices: pd.DataFrame, protocol: str) -> pd.Series:
 
 
 def _counted(names: pd.Series) -> str:
-    """``ls_005 x 2, ls_02``: how many seeds chose what, most first."""
+    """Chosen settings with their number of seeds, most frequent first: ``ls_005 × 2, ls_02``."""
     counts = names.value_counts(sort=True)
     return ", ".join(name if count == 1 else f"{name} × {count}" for name, count in counts.items())
 
@@ -132,10 +132,10 @@ def _against_baseline(row: pd.Series) -> Cell:
 def _caption(data: StudyData, found: Tuned) -> str:
     return (
         f"Each method was tried with {text.count(found.budget, 'setting')}; each seed chose among them by the "
-        f"{text.name(found.metric)} of its uncalibrated network on validation rows. Numbers are of the chosen "
-        f"settings on the {captions.test_split(data)}, which took no part in the choice; "
-        f"{captions.seeds(found.summary)}. {captions.spread(data, found.summary)} The default is the first setting of "
-        "each method: a difference below 0 is what tuning brought. p is that of the paired t-test over seeds against "
+        f"{text.name(found.metric)} of its uncalibrated network on validation rows. Shown are the chosen settings on "
+        f"the {captions.test_split(data)}, which was not used for the choice; {captions.seeds(found.summary)}. "
+        f"{captions.spread(data, found.summary)} The default is the first setting of each method: a difference below 0 "
+        "is an improvement by tuning. p: paired t-test over seeds against "
         f"{found.baseline}, after Holm's correction over methods. Bold: best of each calibrator and column among those "
-        f"that keep accuracy. {captions.NULL}"
+        f"within 1 point of the best accuracy. {captions.NULL}"
     )
