@@ -183,7 +183,7 @@ def test_a_logarithmic_axis_is_for_positive_values_that_span_much():
 
 
 @pytest.mark.parametrize(
-    ("first", "last"), [(0.085, 1.2), (0.018, 0.26), (0.1, 5.2), (0.0101, 1), (0.09, 8.9), (0.01, 30)]
+    ("first", "last"), [(0.11, 0.3), (0.085, 1.2), (0.018, 0.26), (0.1, 5.2), (0.0101, 1), (0.09, 8.9), (0.01, 30)]
 )
 def test_labels_of_a_logarithmic_axis_do_not_overlap(first, last):
     figure = Figure(figsize=(2.2, 1), dpi=style.DPI)

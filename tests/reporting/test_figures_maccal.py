@@ -112,7 +112,7 @@ def test_one_run_is_spread_over_the_seeds_of_its_calibrator():
     table = lines.means(rows, ["calibrator"]).set_index("calibrator")
     assert table.loc["smart", "ece_std"] == 0.004
     assert table.loc["pts", "ece_std"] == 0.5
-    assert "over 5 seeds of the calibrators" in lines.spread(rows[:1])
+    assert "over 5 seeds of the stochastic calibrators" in lines.spread(rows[:1])
     assert "means over 3 seeds" in lines.spread(rows)
 
 

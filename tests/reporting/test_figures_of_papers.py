@@ -192,7 +192,7 @@ def test_printed_numbers_stand_beside_ours(printed):
     # beside what was fitted on a part of the corruption, as in the paper; one of the six is doubted
     assert (len(transferred), len(shifted)) == (0, 5)
     assert 100 * shifted.sort_values().to_numpy() == pytest.approx(sorted(there[there["shift"] == "mean"]["value"]))
-    assert "Black ticks" in backbone_bars.caption(Frame(printed, cifar, found))
+    assert "Black ticks: published numbers" in backbone_bars.caption(Frame(printed, cifar, found))
 
 
 def test_reductions_are_differences_of_the_same_run(several):

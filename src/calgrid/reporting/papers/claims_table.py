@@ -21,7 +21,7 @@ Papers = Sequence[tuple[Mapping[str, Any], Sequence[Filled]]]
 
 
 def claims_table(data: StudyData, papers: Papers) -> Table | None:
-    """Table of all claims of the papers; None where there are none.
+    """Table of all claims of the papers; None if there are none.
 
     Parameters
     ----------

@@ -132,15 +132,16 @@ def arrows(ax: Axes, y: np.ndarray, low: np.ndarray, high: np.ndarray, shade: Co
 def log_axis(ax: Axes, axis: str, first: float, last: float) -> None:
     """Make an axis logarithmic from ``first`` to ``last``, with few enough labels that they do not overlap.
 
-    Labels are multiples of powers of ten: by 1, 2, 3 and 5 below a ratio of 15, by 1, 2 and 5 below 100, else by 1.
-    A label then has at least 15 % of the axis.
+    Labels are round numbers below a ratio of 3; multiples of powers of ten by 1, 2, 3 and 5 below 15, by 1 and 3 below
+    100; else powers of ten.
     """
     getattr(ax, f"set_{axis}scale")("log")
     getattr(ax, f"set_{axis}lim")(first, last)
     where = getattr(ax, f"{axis}axis")
     where.set_minor_formatter(NullFormatter())
     if last < 100 * first:
-        where.set_major_locator(LogLocator(subs=(1, 2, 3, 5) if last < 15 * first else (1, 2, 5)))
+        few = LogLocator(subs=(1, 2, 3, 5) if last < 15 * first else (1, 3))
+        where.set_major_locator(MaxNLocator(5) if last < 3 * first else few)
         where.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
 
 

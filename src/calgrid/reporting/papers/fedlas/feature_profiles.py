@@ -1,4 +1,4 @@
-"""Features of easy and of hard images by falling magnitude (FeDLaS, Figure 1d)."""
+"""Magnitudes of the features of easy and of hard images in descending order (FeDLaS, Figure 1d)."""
 
 from typing import Any
 
@@ -33,13 +33,13 @@ def caption(frame: Frame) -> str:
         f"and then averaged: the {images:,} images whose label has the highest probability (easy), the {images:,} "
         f"whose label has the lowest (hard), and all {frame.study.test_samples(frame.group):,}; {seeds(rows)}, mean "
         "over seeds. Shaded: from the 10 % to the 90 % quantile over images. The area under a line is the mean L1 "
-        "norm, given above each panel for easy and hard images. Easy and hard also differ in correctness: accuracy is "
-        f"{right['easy']:.1f} % and {right['hard']:.1f} % over all panels."
+        "norm, given above each panel for easy and hard images. Easy and hard images also differ in accuracy: over all "
+        f"panels, accuracy is {right['easy']:.1f} % and {right['hard']:.1f} %."
     )
 
 
 def draw(frame: Frame) -> Figure:
-    """Draw one panel a method."""
+    """Draw one panel per method."""
     tables = frame.parts("name")
     figure, axes = points.panels(len(tables))
     for ax, (name, table) in zip(axes, tables.items(), strict=True):

@@ -1,4 +1,4 @@
-"""Table of the indicator and the gate of FeDLaS: does the feature norm separate correct from wrong predictions?"""
+"""Table of diagnostics of the indicator and the gate of FeDLaS."""
 
 import math
 
@@ -22,17 +22,17 @@ DIAGNOSTICS = {
     "mean_smoothing": ("Mean smoothing", 1, 4),
 }
 CAPTION = (
-    "What the indicator and the gate of FeDLaS did in the last epoch, over all training samples; mean over the "
-    "seeds in which it is defined, ± the standard deviation over them. Correctness is whether the network classified "
-    "the training sample rightly, confidence its largest softmax probability: a correlation of 0 or an AUROC of 50 % "
-    "means that the indicator is unrelated to it. A dash: undefined, for example if the indicator is constant or no "
-    "training sample is wrong. Positive mode: gate +1; mode flipped: samples whose gate differs from that of the epoch "
-    "before."
+    "Diagnostics of the indicator and the gate of FeDLaS in the last epoch, over all training samples; mean over the "
+    "seeds for which the value is defined, ± the standard deviation over them. Correctness: whether the network "
+    "classified the training sample correctly; confidence: its largest softmax probability. A correlation of 0 or an "
+    "AUROC of 50 % means no association with the indicator. A dash: not defined, because the indicator is constant or "
+    "no training sample is wrong. Positive mode: gate +1; mode flipped: samples whose gate differs from that of the "
+    "previous epoch."
 )
 
 
 def indicator(data: StudyData) -> Table | None:
-    """Diagnostics of the last epoch, where methods have measured them."""
+    """Diagnostics of the last epoch of the methods that have them."""
     frames = {group: rows for group in data.conditions if not (rows := _means(data, group)).empty}
     if not frames:
         return None

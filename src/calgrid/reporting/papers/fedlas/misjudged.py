@@ -1,4 +1,4 @@
-"""Images whose feature norm misjudges the answer: failure cases of the indicator of FeDLaS."""
+"""Failure cases of the indicator of FeDLaS: wrong answers with large and right answers with small feature norms."""
 
 import io
 
@@ -17,7 +17,7 @@ HEADINGS = {"wrong": "wrong answers with the largest norms", "right": "right ans
 
 
 def collect(data: StudyData, group: Group) -> pd.DataFrame:
-    """Pictures of the first seed of each method."""
+    """Images of the first seed."""
     rows = probed(data, group, "misjudged")
     return rows[rows["seed"] == rows["seed"].min()] if len(rows) else rows
 
@@ -26,16 +26,16 @@ def caption(frame: Frame) -> str:
     known = frame.rows.groupby("name", sort=False)[["auroc", "auroc_confidence"]].first()
     shares = "; ".join(f"{name} {100 * a:.1f} against {100 * b:.1f} %" for name, a, b in known.itertuples())
     return (
-        f"Clean test images of {frame.label} on which the indicator of FeDLaS is most mistaken, of {frame.images}: "
-        "wrong answers with the largest L1 norm of the penultimate features, and right answers with the smallest; one "
-        "seed. Above a picture: class, answer where it is another, and confidence; below: the norm in standard "
-        "deviations from its mean over the test images. They are extremes, chosen for being wrong. How well the norm "
-        f"tells right answers from wrong ones over all test images (AUROC), against the confidence itself: {shares}."
+        f"Clean test images of {frame.label} with the worst failures of the indicator of FeDLaS, out of "
+        f"{frame.images}: wrong answers with the largest L1 norm of the penultimate features, and right answers with "
+        "the smallest; one seed. Above an image: class, answer if it differs, and confidence; below: the norm in "
+        "standard deviations from its mean over the test images. These are extreme cases. AUROC of the norm for "
+        f"correctness over all test images, against that of the confidence: {shares}."
     )
 
 
 def draw(frame: Frame) -> Figure:
-    """Draw two lines of pictures a method."""
+    """Draw two lines of images per method."""
     tables = frame.parts("name")
     columns = int(frame.rows["rank"].max())
     figure = style.new_figure(style.WIDTH, 0.3 + 2.85 * len(tables))

@@ -1,15 +1,14 @@
-"""Saturation of the softmax against the norm of the features, one point a training sample (FeDLaS, Figure 1c)."""
+"""Saturation of the softmax against the norm of the features of training samples (FeDLaS, Figure 1c)."""
 
 import pandas as pd
 from matplotlib.figure import Figure
 
-from calgrid.reporting import text
 from calgrid.reporting.figure import Frame
-from calgrid.reporting.histories import last_samples
+from calgrid.reporting.histories import last_samples, sampled_epochs
 from calgrid.reporting.plotting import points
 from calgrid.reporting.study import Group, StudyData
 
-#: the indicator that is a norm of the features; the others are drawn from the outputs or from nothing
+#: the indicator that is a norm of the features
 INDICATOR = "nci_l1"
 
 
@@ -19,20 +18,19 @@ def collect(data: StudyData, group: Group) -> pd.DataFrame:
 
 
 def caption(frame: Frame) -> str:
-    epochs = sorted({int(epoch) + 1 for epoch in frame.rows["epoch"].unique()})
     seeds = frame.rows.groupby("method")["seed"].nunique().max()
     pooled = f"samples of {seeds} seeds together" if seeds > 1 else "one seed"
     spread = ", mean over seeds ± standard deviation" if seeds > 1 else ""
     return (
-        f"Largest softmax probability of each training sample on {frame.condition} against the L1 "
-        "norm of its features, standardised as the loss does it, in the last epoch that was sampled "
-        f"({text.listed([str(epoch) for epoch in epochs])}); {pooled}, at most {points.POINTS:,} evenly chosen "
-        f"points a panel. ρ: Spearman's rank correlation over all samples of a run{spread}."
+        f"Largest softmax probability of each training sample on {frame.condition} against the L1 norm of its "
+        "features, standardised as in the loss, in the last sampled epoch "
+        f"({sampled_epochs(frame.rows)}); {pooled}, at most {points.POINTS:,} evenly chosen points per panel. ρ: "
+        f"Spearman's rank correlation over all samples of a run{spread}."
     )
 
 
 def draw(frame: Frame) -> Figure:
-    """Draw one panel a method."""
+    """Draw one panel per method."""
     methods = frame.parts("method")
     figure, axes = points.panels(len(methods))
     for ax, (method, samples) in zip(axes, methods.items(), strict=True):

@@ -1,4 +1,4 @@
-"""Smoothing that FeDLaS gives a sample, against its indicator, in both modes of the gate (FeDLaS, Figure 2b)."""
+"""Smoothing of a sample by FeDLaS against its indicator, in both modes of the gate (FeDLaS, Figure 2b)."""
 
 import numpy as np
 import pandas as pd
@@ -8,13 +8,13 @@ from scipy.special import expit
 
 from calgrid.reporting import text
 from calgrid.reporting.figure import Frame
-from calgrid.reporting.histories import last_samples, loss_options
+from calgrid.reporting.histories import last_samples, loss_options, sampled_epochs
 from calgrid.reporting.plotting import points, style
 from calgrid.reporting.study import Group, StudyData
 
 #: sign of the gate -> colour and name of the mode, as in the paper
 MODES = {1: ("#0173b2", "positive mode"), -1: ("#d55e00", "negative mode")}
-#: share of the samples beyond each end of a panel, and the least range shown to each side
+#: share of the samples outside each end of the axis, and the least range shown to each side
 TAIL, LEAST = 0.005, 3.0
 POINTS, BINS = 200, 30
 
@@ -35,20 +35,18 @@ def collect(data: StudyData, group: Group) -> pd.DataFrame:
 
 
 def caption(frame: Frame) -> str:
-    epochs = sorted({int(epoch) + 1 for epoch in frame.rows["epoch"].unique()})
     seeds = int(frame.rows.groupby("method")["seed"].nunique().max())
     return (
-        "Strength that FeDLaS gives the regulariser of a sample, 2α sigmoid(±βγ), against its indicator γ, on "
-        f"{frame.condition}: rising in positive mode, falling in negative mode, α where the "
-        "indicator is 0. Below, the share of training samples by indicator and mode in the last epoch that was "
-        f"sampled ({text.listed([str(epoch) for epoch in epochs])}), {text.count(seeds, 'seed')} together; the "
-        "curves are set by the configuration, the bars were measured. Samples in the outer "
-        f"{100 * TAIL:g} % at each end are outside the frame."
+        "Strength of the regulariser of FeDLaS for a sample, 2α sigmoid(±βγ), against its indicator γ, on "
+        f"{frame.condition}: increasing in positive mode, decreasing in negative mode, α at γ = 0. Below, the share of "
+        f"training samples by indicator and mode in the last sampled epoch ({sampled_epochs(frame.rows)}), "
+        f"{text.count(seeds, 'seed')} together. The curves follow from the configuration, the bars are measured. "
+        f"Samples in the outer {100 * TAIL:g} % at each end lie outside the axes."
     )
 
 
 def draw(frame: Frame) -> Figure:
-    """Draw one column a method: curves above, samples below."""
+    """Draw one column per method: curves above, samples below."""
     methods = frame.parts("method")
     figure, pairs = points.stacked(len(methods), 2, 2.9, 2.4)
     for place, ((upper, lower), (method, samples)) in enumerate(zip(pairs, methods.items(), strict=True)):
@@ -67,7 +65,7 @@ def draw(frame: Frame) -> Figure:
 
 
 def _span(indicator: pd.Series) -> tuple[float, float]:
-    """Ends of the frame: all but the outermost samples, and the course of the curve around 0."""
+    """Ends of the axis: all but the outermost samples, and the curve around 0."""
     low, high = indicator.quantile([TAIL, 1 - TAIL])
     return min(low, -LEAST), max(high, LEAST)
 

@@ -18,9 +18,9 @@ LEAST = 0.05
 
 
 def collect(data: StudyData, group: Group) -> pd.DataFrame:
-    """Bins of the confidence of each retrained run, and of its first stage where the study has scored it.
+    """Bins of the confidence of each retrained run and of its first stage, if the study includes the first stage.
 
-    The column ``stage`` is ``before`` or ``after``, the method that of the second stage.
+    The column ``stage`` is ``before`` or ``after``; ``method`` is the method of the second stage.
     """
     bins = confidence_bins(data, group, HISTOGRAM_BINS).set_index(["method", "seed"])
     first = {run["run"]: run["key"] for run in data.runs(group)}
@@ -39,13 +39,13 @@ def caption(frame: Frame) -> str:
     return (
         f"Confidence of the uncalibrated networks on {frame.label}, clean test split ({frame.images}; {pooled}): the "
         f"first stage, and the network with its head retrained under masks; share of the images in {HISTOGRAM_BINS} "
-        "bins, logarithmic. Above each panel mean confidence and accuracy before and after: they agree in a network "
-        "that is calibrated on average. ECE, its null, NLL and Brier score are in the tables."
+        "bins, logarithmic. Above each panel: mean confidence and accuracy before and after, which are equal for a "
+        "network that is calibrated on average. ECE, its null, NLL and Brier score are in the tables."
     )
 
 
 def draw(frame: Frame) -> Figure:
-    """Draw one panel a retrained method."""
+    """Draw one panel per retrained method."""
     methods = frame.parts("method")
     figure, axes = points.panels(len(methods), height=2.3)
     for ax, (method, rows) in zip(axes, methods.items(), strict=True):

@@ -10,12 +10,11 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
 from calgrid.reporting.figure import Frame
-from calgrid.reporting.plotting import style
+from calgrid.reporting.plotting import points, style
 from calgrid.reporting.probes import probed
 from calgrid.reporting.study import Group, StudyData
 
-COLUMNS = 4
-#: classes that get a colour and a place in the legend each; more share a wheel of hues
+#: largest number of classes with distinct colours and a legend; more classes have colours from a hue circle
 NAMED = 10
 #: opacity of a point whose class is certain, and of one whose probabilities are equal
 CERTAIN, UNCERTAIN = 0.9, 0.12
@@ -32,18 +31,18 @@ def caption(frame: Frame) -> str:
     images = first.groupby("space").size().max()
     return (
         f"t-SNE (perplexity {first['perplexity'].iloc[0]:g}) of {images:,} images of the clean test split, equally "
-        f"many of each class, on {frame.label}; one seed (seed {first['seed'].min()}). Colours are labels; the "
-        "paler a point, the larger the entropy of its softmax. Only neighbourhoods mean something: sizes of clusters "
-        "and distances between them do not, and positions in two panels cannot be compared. Accuracy, NLL and "
-        "calibration are in the tables."
+        f"many of each class, on {frame.label}; one seed (seed {first['seed'].min()}). Colours are labels; paler "
+        "points have a larger entropy of the softmax. Interpret neighbourhoods only, not sizes of clusters or "
+        "distances between them, and do not compare positions between panels. Accuracy, NLL and calibration are in "
+        "the tables."
     )
 
 
 def draw(frame: Frame) -> Figure:
-    """Draw one row per space and one column per method; more than four methods are wrapped."""
+    """Draw one row per space and one column per method, in blocks of four methods."""
     rows = frame.rows
     spaces, names = (list(dict.fromkeys(rows[column])) for column in ("space", "name"))
-    columns = min(COLUMNS, len(names))
+    columns = min(points.COLUMNS, len(names))
     blocks = [names[place : place + columns] for place in range(0, len(names), columns)]
     figure = style.new_figure(max(4.2, 2.15 * columns), 0.7 + 2.2 * len(spaces) * len(blocks))
     axes = figure.subplots(len(spaces) * len(blocks), columns, squeeze=False)

@@ -1,4 +1,4 @@
-"""Masks on a trained head, at inference and while it is retrained, by masking ratio (MaC-Cal, Figure 1b and c)."""
+"""Masks on a trained head, at inference and during retraining, by masking ratio (MaC-Cal, Figure 1b and c)."""
 
 from typing import Any
 
@@ -27,14 +27,14 @@ MODES: dict[str, tuple[Any, str]] = {
     "magnitude": ("--", "smallest weights masked at inference"),
 }
 RETRAINED: style.Look = {"marker": "D", "linestyle": ":", "markersize": 4.5, "linewidth": 1.1}
-#: options of a run whose first-stage head is retrained with masks of one ratio
+#: options of a run that retrains the first stage's own head at a fixed masking ratio
 FIXED = {"head": "linear", "sparsity": "fixed", "gradient": "masked"}
 
 
 def collect(data: StudyData, group: Group) -> pd.DataFrame:
-    """Scores of the masked heads, and (mode ``retrained``) of heads that were retrained under masks, by ratio.
+    """Scores by masking ratio of the masked heads and of heads that were retrained under masks (mode ``retrained``).
 
-    Retrained heads are shown with the method of their first stage.
+    The ``method`` of a retrained head is that of its first stage.
     """
     rows = probed(data, group, "masking", ("batch", "draws"))
     return pd.concat([rows, _retrained(data, group)], ignore_index=True) if len(rows) else rows
@@ -63,16 +63,16 @@ def caption(frame: Frame) -> str:
     return (
         f"Scores of the uncalibrated network on {frame.label}, clean test split ({frame.images}), when a share of the "
         "weights of its linear head is masked: at inference without retraining (a new random mask for every "
-        f"{text.count(batch, 'image')}; mean over {text.count(draws, 'pass', 'passes')} a seed, shaded from the lowest "
-        f"to the highest; {seeds(frame.rows)}), and while the same head is retrained with that share masked, with the "
-        "mask of the last epoch at inference (diamonds, mean over seeds). Ticks in the ECE panel: the ECE that a "
-        "perfectly calibrated network with the confidences under random masks would score. The axis of the NLL is "
-        "logarithmic where values span much."
+        f"{text.count(batch, 'image')}; mean over {text.count(draws, 'pass', 'passes')} per seed, shaded from the "
+        f"lowest to the highest; {seeds(frame.rows)}), and with the same head retrained with that share masked, with "
+        "the mask of the last epoch at inference (diamonds, mean over seeds). Ticks in the ECE panel: expected ECE of "
+        "a perfectly calibrated network with the confidences under random masks. The NLL axis is logarithmic if the "
+        "range is wide."
     )
 
 
 def draw(frame: Frame) -> Figure:
-    """Draw four panels of one line a method and mode, and the runs that were retrained from each method."""
+    """Draw four panels with one line per method and mode, and the runs that were retrained from each method."""
     trained = frame.rows[frame.rows["mode"] == "retrained"]
     tables = frame.parts("name")
     names = list(tables)

@@ -13,18 +13,18 @@ from calgrid.reporting.study import Group, StudyData
 METRICS = ("accuracy", "mce", "aece")
 BAR = 0.62
 COLOUR = "#7fa8cf"
-#: share of the span of accuracies that is left free at each end
+#: margin at each end of the axis, as a share of the range of accuracies
 ROOM = 0.06
 
 
 def collect(data: StudyData, group: Group) -> pd.DataFrame:
-    """Means of the methods that all settings have, or over the settings that have all methods, one row per number."""
+    """Tidy means of the methods that all settings have or, without two of them, in the settings with all methods."""
     rows = settings(data, "method", METRICS)
     parts = []
     for metric in METRICS:
         table = rows[rows["metric"] == metric].pivot(index="setting", columns="name", values="mean")
         complete = table.dropna(axis="columns")
-        if complete.shape[1] < 2:  # grids of different methods: settings that have them all
+        if complete.shape[1] < 2:  # grids with different methods
             complete = table.dropna()
         if min(complete.shape) < 2:
             return pd.DataFrame()
@@ -38,16 +38,15 @@ def caption(frame: Frame) -> str:
     out = f" Left out, because a setting lacks them: {text.listed(left)}." if left else ""
     return (
         f"Means over {accuracy['setting'].nunique()} settings (protocol, data set and backbone) of the uncalibrated "
-        "networks, clean test split "
-        f"of each. Dots: the settings, each a mean over its seeds. Methods in the order of the study.{out} Settings "
-        "differ much more than methods, so the dots are no error bars: paired tests are in the other tables. MCE is "
-        "the gap of the worst bin, which may hold a few images only; MCE and AECE of perfectly calibrated networks are "
-        "above 0, too. NLL, Brier score and ECE with its null are in the other figures."
+        "networks, clean test split of each. Dots: the settings, each a mean over its seeds. Methods in the order of "
+        f"the study.{out} Settings differ much more than methods, so do not read the dots as error bars; paired tests "
+        "are in the tables. MCE is the gap of the worst bin, which may have few images; MCE and AECE of perfectly "
+        "calibrated networks are above 0, too. NLL, Brier score and ECE with its null are in the other figures."
     )
 
 
 def draw(frame: Frame) -> Figure:
-    """Draw one line of bars a method."""
+    """Draw one line of bars per method."""
     methods = frame.methods()
     figure = style.new_figure(style.WIDTH, 0.24 * len(methods) + 1.2)
     for ax, metric in zip(figure.subplots(1, len(METRICS), sharey=True), METRICS, strict=True):
@@ -71,7 +70,7 @@ def _panel(ax: Axes, metric: str, values: pd.DataFrame) -> None:
     for _, row in values.iterrows():
         ax.plot(row, places, "o", color=style.GREY, markersize=2.2, alpha=0.7, zorder=3)
     if metric == "accuracy":
-        # a bar of accuracy would have to start at 0, where no difference is seen
+        # bars of accuracy would have to start at 0, which hides the differences
         ax.plot(means, places, "D", color=COLOUR, markersize=6, zorder=2)
         span = max(values.max(axis=None) - values.min(axis=None), 1.0)
         ax.set_xlim(values.min(axis=None) - ROOM * span, values.max(axis=None) + ROOM * span)

@@ -1,4 +1,4 @@
-"""Angles between the prototypes of classes, one violin a method (MaC-Cal, Figure 2b and e)."""
+"""Angles between the prototypes of classes, one violin per method (MaC-Cal, Figure 2b and e)."""
 
 import math
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ from calgrid.reporting.study import Group, StudyData
 
 #: kind of prototype -> title of its panel
 KINDS = {"features": "mean features", "logits": "mean logits", "head": "rows of the last layer"}
-#: pairs that are drawn as points too
+#: largest number of pairs that are also drawn as points
 FEW = 200
 
 
@@ -31,14 +31,14 @@ def caption(frame: Frame) -> str:
         f"Angles between the prototypes of every two classes on {frame.label}, after the mean of all prototypes was "
         "subtracted: means of the penultimate features and of the logits over the clean test images of a class, and "
         f"the rows of the last linear layer; {seeds(frame.rows)}, pairs of all seeds together. Bars: median; beside "
-        "each violin the standard deviation over pairs, mean over seeds, which is 0 where all classes are equally far "
-        "apart. Dashed: the angle of such a simplex. A second stage on frozen features leaves the first panel as it "
-        "is; a network without a linear last layer is missing in the third."
+        "each violin: standard deviation over pairs, mean over seeds, which is 0 if all classes are equally far apart. "
+        "Dashed: the angle of such a simplex. A second stage on frozen features does not change the first panel; a "
+        "network without a linear last layer is missing in the third."
     )
 
 
 def draw(frame: Frame) -> Figure:
-    """Draw one panel a kind of prototype."""
+    """Draw one panel per kind of prototype."""
     rows, names = frame.rows, list(dict.fromkeys(frame.rows["name"]))
     figure = style.new_figure(style.WIDTH, 1.3 + 0.42 * len(names))
     axes = figure.subplots(1, len(KINDS), sharey=True)

@@ -1,4 +1,4 @@
-"""AECE of the calibrators for each backbone, ours and printed (SMART, Figures 4 and 6 to 10)."""
+"""AECE of the calibrators for each backbone, with published numbers (SMART, Figures 4 and 6 to 10)."""
 
 import textwrap
 from collections.abc import Sequence
@@ -20,11 +20,11 @@ from calgrid.reporting.study import Group, StudyData
 from calgrid.statistics.shifts import MEAN_SHIFT
 
 METRIC = "aece"
-#: more calibrators than this would make bars too thin: named variants are left out then
+#: largest number of calibrators with bars; with more, named variants are left out
 MOST = 12
-#: share of the room of a backbone that its bars take
+#: share of the width of a backbone that its bars take
 SHARE = 0.84
-#: white around it, to be seen on dark bars
+#: mark of a published number, with a white outline to be visible on dark bars
 PRINTED: style.Look = {
     "color": "black",
     "marker": "_",
@@ -33,14 +33,14 @@ PRINTED: style.Look = {
     "markeredgewidth": 1.4,
     "path_effects": [withStroke(linewidth=3, foreground="white")],
 }
-#: letters of a line of a backbone's name
+#: largest length of a line of a backbone's name
 LETTERS = 15
 
 
 def collect(data: StudyData, group: Group) -> pd.DataFrame:
-    """Rows of the metric with the columns ``panel`` (what it shows), ``shown_std`` and ``published``.
+    """Rows of the metric with the columns ``panel`` (its title), ``shown_std`` and ``published``.
 
-    Nothing for data sets with a single backbone: their calibrators are compared elsewhere.
+    Empty for data sets with a single backbone, whose calibrators are in other figures.
     """
     alike = [other for other in data.groups if _place(other) == _place(group)]
     if len(alike) < 2:
@@ -66,12 +66,12 @@ def caption(frame: Frame) -> str:
     shown, all_names = _names(frame.study, rows), set(rows["calibrator"])
     left = f" Shown are {len(shown)} of {len(all_names)} calibrators." if len(shown) < len(all_names) else ""
     lines = {
-        "seeds": "Lines: one standard deviation over seeds to both sides. ",
-        "fits": "Lines: one standard deviation over seeds of the calibrator, on one network and one test set. ",
+        "seeds": "Lines: ± one standard deviation over seeds. ",
+        "fits": "Lines: ± one standard deviation over seeds of the calibrator, on one network and one test set. ",
         "none": "",
     }
     several = "seeds" if rows["n_seeds"].max() > 1 else "fits" if rows["n_fits"].max() > 1 else "none"
-    printed = "Black ticks: numbers that papers printed. " if rows["published"].notna().any() else ""
+    printed = "Black ticks: published numbers. " if rows["published"].notna().any() else ""
     return (
         f"Adaptive calibration error ({frame.study.bins} adaptive bins) of the calibrators on {frame.group.dataset} by "
         f"backbone, networks of {text.listed(sorted(set(rows['method'])))}; {'; '.join(rows['panel'].unique())}. "
@@ -81,7 +81,7 @@ def caption(frame: Frame) -> str:
 
 
 def draw(frame: Frame) -> Figure:
-    """Draw one group of bars a backbone; the clean test split above, corrupted images below, by what fitted them."""
+    """Draw one group of bars per backbone; clean test split above, then corrupted images for each way of fitting."""
     panels = frame.parts("panel")
     names = _names(frame.study, frame.rows)
     figure = style.new_figure(style.WIDTH, 2.6 * len(panels) + 0.8)
@@ -104,7 +104,7 @@ def _place(group: Group) -> tuple[str, ...]:
 
 
 def _chosen(data: StudyData, groups: Sequence[Group], parts: Sequence[pd.DataFrame]) -> pd.DataFrame:
-    """Rows of the metric and of the representative method, with the shown deviation."""
+    """Rows of the metric for the reference method of each group, with the standard deviation that is shown."""
     rows = pd.concat(
         part[(part["method"] == data.reference(group)) & (part["metric"] == METRIC)]
         for group, part in zip(groups, parts, strict=True)
@@ -113,7 +113,7 @@ def _chosen(data: StudyData, groups: Sequence[Group], parts: Sequence[pd.DataFra
 
 
 def _printed(data: StudyData, rows: pd.DataFrame, severity: int) -> pd.Series:
-    """Printed means over the corruptions of a severity, for tidy rows; doubted ones are left out."""
+    """Published means over the corruptions of a severity for tidy rows, without suspect ones."""
     cells = printed_cells(data)
     keys = ["dataset", "backbone", "method", "calibrator"]
     known = cells[
@@ -123,7 +123,7 @@ def _printed(data: StudyData, rows: pd.DataFrame, severity: int) -> pd.Series:
 
 
 def _names(data: StudyData, rows: pd.DataFrame) -> list[str]:
-    """Calibrators in the order of the study; without named variants if there are many."""
+    """Calibrators in the order of the study, without named variants if there are too many."""
     names = [name for name in plain_names(data) if (rows["calibrator"] == name).any()]
     if len(names) > MOST:
         variants = data.manifest["configuration"].get("calibrators", {})
@@ -152,7 +152,7 @@ def _bars(ax: Axes, rows: pd.DataFrame, names: Sequence[str]) -> None:
 
 
 def _hatch(names: Sequence[str], name: str) -> str:
-    """Another filling for each round of colours."""
+    """Hatch of the bars of a name; changes where colours repeat."""
     return "" if style.line(names, name) == "-" else "////"
 
 

@@ -1,4 +1,4 @@
-"""What each calibrator takes off ECE and AECE under each corruption (SMART, Figures 11 to 14)."""
+"""Reduction of ECE and AECE by each calibrator under each corruption (SMART, Figures 11 to 14)."""
 
 from collections.abc import Sequence
 
@@ -23,7 +23,7 @@ def collect(data: StudyData, group: Group) -> pd.DataFrame:
     rows = rows[rows["severity"] == rows["severity"].max()]
     rows = rows.assign(calibrator=plain(rows))
     bare = rows["calibrator"] == UNCALIBRATED
-    # without calibration nothing is fitted, so its one number serves all seeds; under same_shift a seed is a draw
+    # on val, the uncalibrated network has one value for all fit seeds; under same_shift each seed has its own split
     rows["draw"] = rows["fit_seed"].where(rows["fit_on"] != "val", 0)
     keys = ["fit_on", "shift", "metric", "seed", "draw"]
     found = rows[~bare].merge(rows.loc[bare, [*keys, "value"]], on=keys, suffixes=("", "_bare"))
@@ -35,19 +35,19 @@ def caption(frame: Frame) -> str:
     severity = int(rows["severity"].iloc[0])
     seeds, fits = rows["seed"].nunique(), rows.groupby("calibrator")["fit_seed"].nunique().max()
     counts = [text.count(seeds, "seed"), *([f"{fits} seeds of the calibrators"] if fits > 1 else [])]
-    lines = " Lines run from the lowest to the highest of them." if max(seeds, fits) > 1 else ""
+    lines = " Lines: range over these seeds." if max(seeds, fits) > 1 else ""
     return (
         f"ECE and AECE ({frame.study.bins} bins) of the uncalibrated networks of {frame.study.reference(frame.group)} "
         f"minus those after calibration, on {frame.label} under each corruption at severity {severity}, in percentage "
-        "points: to the right of 0 the calibrator helps, to the left it harms. Each corruption is scored by itself; "
-        f"{'mean over ' if max(seeds, fits) > 1 else ''}{text.listed(counts)}.{lines} Where a part of the same "
-        "corruption fits, both are scored on the rest of it. What is left of the error, accuracy and NLL are in the "
-        "tables; a reduction can be no larger than the error was."
+        "points: positive values are an improvement. Each corruption is scored separately; "
+        f"{'mean over ' if max(seeds, fits) > 1 else ''}{text.listed(counts)}.{lines} If calibrators are fitted on a "
+        "part of the same corruption, both errors are measured on the rest of it. A reduction cannot exceed the error "
+        "before calibration. Remaining errors, accuracy and NLL are in the tables."
     )
 
 
 def draw(frame: Frame) -> Figure:
-    """Draw one line a corruption; a column for each error, a row for each way of fitting."""
+    """Draw one line per corruption; one column per error and one row of panels per way of fitting."""
     rows = frame.rows
     fitted = [name for name in FITTED if (rows["fit_on"] == name).any()]
     shifts = list(dict.fromkeys(rows["shift"]))

@@ -22,17 +22,17 @@ def caption(frame: Frame) -> str:
     return (
         f"Smallest FGSM perturbation that changes the predicted class on {frame.label}, against the margin between the "
         f"two largest logits: {images:,} images of the clean test split, the same for every network; "
-        f"{seeds(frame.rows)}, at most {points.POINTS:,} evenly chosen points a panel. The perturbation is the "
-        "L-infinity norm in pixel values from 0 to 1, along one gradient sign for the predicted class, also where "
-        "that class is wrong. ρ: Spearman's rank correlation over the n images of a run; r: Pearson's over those that "
-        "were flipped; mean over seeds, ± standard deviation for several. Open triangles: not flipped up "
-        f"to {frame.rows['eps_max'].iloc[0]:g}, which counts as the largest in ρ. A margin that goes with the distance "
-        "to the decision boundary alone is no evidence about calibration."
+        f"{seeds(frame.rows)}, at most {points.POINTS:,} evenly chosen points per panel. The perturbation is the "
+        "L-infinity norm in pixel values from 0 to 1, along the sign of the gradient for the predicted class, even if "
+        "that class is wrong. ρ: Spearman's rank correlation over the n images of a run; r: Pearson's correlation over "
+        "the flipped images; for several seeds, mean ± standard deviation. Open triangles: not flipped up to "
+        f"{frame.rows['eps_max'].iloc[0]:g}, which is ranked as the largest in ρ. A correlation of the margin with the "
+        "distance to the decision boundary does not imply calibration."
     )
 
 
 def draw(frame: Frame) -> Figure:
-    """Draw one panel a method."""
+    """Draw one panel per method."""
     tables = frame.parts("name")
     figure, axes = points.panels(len(tables), height=2.4)
     for ax, (name, table) in zip(axes, tables.items(), strict=True):

@@ -1,4 +1,4 @@
-"""Course of a calibrator's fit in the plane of ECE and NLL (SMART, Figure 2)."""
+"""Path of a calibrator's fit in the plane of ECE and NLL (SMART, Figure 2)."""
 
 import pandas as pd
 from matplotlib.axes import Axes
@@ -15,7 +15,7 @@ NAMES = ("ts", "pts", "smart")
 
 
 def collect(data: StudyData, group: Group) -> pd.DataFrame:
-    """ECE and NLL of the validation images at the epochs that were traced, and (``kept``) after the fit."""
+    """ECE and NLL of the validation images at the traced epochs, and after the fit (``kept``)."""
     rows = fits(data, group)
     return rows[rows["calibrator"].isin((*NAMES, UNCALIBRATED)) & rows["ece"].notna()]
 
@@ -27,14 +27,14 @@ def caption(frame: Frame) -> str:
     return (
         f"NLL against ECE (15 bins) of the {bare['n_samples']:,} validation images while {text.listed(traced)} "
         f"{'is' if len(traced) == 1 else 'are'} fitted to them, every 20th epoch; {whose(frame)}. "
-        "Hollow: the first weights; filled: the weights that are kept, or the only ones. Without calibration: ECE "
-        f"{text.format_with_unit('ece', bare['ece'])}, NLL {text.format_with_unit('nll', bare['nll'])}. "
-        "These images fitted the calibrators: what holds on new ones is in the tables, with accuracy and the ECE null."
+        "Hollow: initial weights; filled: final weights. Without calibration: ECE "
+        f"{text.format_with_unit('ece', bare['ece'])}, NLL {text.format_with_unit('nll', bare['nll'])}. The "
+        "calibrators were fitted on these images; test results, accuracy and the ECE null are in the tables."
     )
 
 
 def draw(frame: Frame) -> Figure:
-    """Draw one path a calibrator that is fitted step by step, and a point for the others."""
+    """Draw one path per calibrator that is fitted iteratively, and one point per other calibrator."""
     figure = style.new_figure(style.WIDTH, 4.6)
     ax = figure.subplots()
     shown = [name for name in NAMES if (frame.rows["calibrator"] == name).any()]

@@ -1,4 +1,4 @@
-"""Course of SMART's fit under different objectives: loss, gradient, ECE and NLL by epoch (SMART, Figures 2 and 3)."""
+"""SMART's fit with different objectives: loss, gradient, ECE and NLL by epoch (SMART, Figures 2 and 3)."""
 
 import numpy as np
 import pandas as pd
@@ -10,7 +10,7 @@ from calgrid.reporting.papers.smart.fits import MAIN, fits, whose
 from calgrid.reporting.plotting import style
 from calgrid.reporting.study import Group, StudyData
 
-#: column -> label, factor, and what values must span to stand on a logarithmic axis
+#: column -> label, factor, and the ratio of values above which the axis is logarithmic
 PANELS = {
     "loss": ("Loss / its first value", 1, 15),
     "gradient": ("Norm of the gradient", 1, 15),
@@ -20,7 +20,7 @@ PANELS = {
 
 
 def collect(data: StudyData, group: Group) -> pd.DataFrame:
-    """Histories of at least two fits that differ only in their objective; losses start at 1.
+    """Traces of at least two fits that differ in their objective only; losses are divided by their first value.
 
     The column ``best_epoch`` is the epoch whose weights were kept.
     """
@@ -35,17 +35,16 @@ def collect(data: StudyData, group: Group) -> pd.DataFrame:
 
 def caption(frame: Frame) -> str:
     return (
-        f"Fits of {MAIN} that differ in their objective alone, by epoch, on the {frame.rows['n_samples'].iloc[0]:,} "
-        f"validation images that fit them; {whose(frame)}. Objectives are different functions, so each "
-        "loss is shown as a share of its first value; gradient: L2 norm in the weights of the network, of the "
-        "objective as it is; ECE (15 bins) and NLL every 20th epoch. A fit stops after 200 epochs without a lower "
-        "loss, and the weights of its lowest loss are kept (circles). What holds on new images is in the tables, with "
-        "accuracy and the ECE null."
+        f"Fits of {MAIN} that differ in their objective only, by epoch, on the {frame.rows['n_samples'].iloc[0]:,} "
+        f"validation images used for fitting; {whose(frame)}. Objectives are different functions, so each loss is "
+        "divided by its first value; gradient: L2 norm with respect to the weights of the network, not scaled; ECE (15 "
+        "bins) and NLL every 20th epoch. A fit stops after 200 epochs without a lower loss, and the weights of its "
+        "lowest loss are kept (circles). Test results, accuracy and the ECE null are in the tables."
     )
 
 
 def draw(frame: Frame) -> Figure:
-    """Draw one line an objective."""
+    """Draw one line per objective."""
     names = sorted(frame.rows["calibrator"].unique(), key=frame.study.calibrators.index)
     figure = style.new_figure(style.WIDTH, 5.6)
     for ax, (column, (label, factor, span)) in zip(
@@ -66,7 +65,7 @@ def draw(frame: Frame) -> Figure:
 
 
 def _line(ax: Axes, rows: pd.DataFrame, column: str, factor: float, look: style.Look) -> None:
-    """Draw a course, and a circle at its entry nearest to the epoch whose weights are kept."""
+    """Draw the values by epoch, and a circle at the one nearest to the epoch whose weights are kept."""
     rows = rows[rows[column].notna()]
     epochs, values = rows["epoch"].to_numpy(), factor * rows[column].to_numpy()
     ax.plot(epochs, values, linewidth=1.3, **look)

@@ -1,4 +1,4 @@
-"""Fits of calibrators: courses and margins of one run of each group (``storage.schema``), and what fitted them."""
+"""Traces of calibrator fits and margins of images, for one run of each group (see ``storage.schema``)."""
 
 from collections.abc import Mapping
 
@@ -20,12 +20,12 @@ FITTED: Mapping[str, str] = {
 
 
 def fits(data: StudyData, group: Group) -> pd.DataFrame:
-    """Courses of the fits of a group's reference run; none where another group has more validation rows."""
+    """Traces of the fits of a group's reference run; empty if another group has more validation rows."""
     return _own(data, group, FITS)
 
 
 def margins(data: StudyData, group: Group) -> pd.DataFrame:
-    """Margins of the images of a group's reference run; none where another group has more validation rows."""
+    """Margins of the images of a group's reference run; empty if another group has more validation rows."""
     return _own(data, group, MARGINS)
 
 
@@ -35,16 +35,16 @@ def _own(data: StudyData, group: Group, name: str) -> pd.DataFrame:
 
 
 def whose(frame: Frame) -> str:
-    """Say for a caption which run the figure is about: ``ce on digits, resnet8 (seed 1 alone)``."""
+    """Run of the figure, for captions: ``ce on digits, resnet8 (seed 1 alone)``."""
     method, seed = frame.rows[["method", "seed"]].iloc[0]
     return f"{method} on {frame.label} (seed {seed:.0f} alone)"
 
 
 def plain(rows: pd.DataFrame) -> list[str]:
-    """Calibrators of tidy rows without what fitted them, as in the configuration."""
+    """Names of the calibrators of tidy rows as in the configuration, without what they were fitted on."""
     return [name.removesuffix(f" ({fit_on})") for name, fit_on in zip(rows["calibrator"], rows["fit_on"], strict=True)]
 
 
 def plain_names(data: StudyData) -> list[str]:
-    """All calibrators of a study without what fitted them, in its order."""
+    """Names of all calibrators of a study, in its order, without what they were fitted on."""
     return list(dict.fromkeys(name.removesuffix(f" ({SAME_SHIFT})") for name in data.calibrators))

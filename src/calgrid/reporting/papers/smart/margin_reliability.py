@@ -1,4 +1,4 @@
-"""Reliability by groups of the logit margin: where SMART changes what temperature scaling cannot (Figures 1, 15)."""
+"""Reliability by groups of the logit margin, for SMART and temperature scaling (SMART, Figures 1 and 15)."""
 
 import numpy as np
 import pandas as pd
@@ -11,7 +11,7 @@ from calgrid.reporting.plotting import style
 from calgrid.reporting.study import UNCALIBRATED, Group, StudyData
 from calgrid.storage.schema import COMPARED
 
-#: groups with equal numbers of images by margin, and bins of equal numbers by confidence within each
+#: groups of equal size by margin, and bins of equal size by confidence within each group
 GROUPS, BINS = 4, 6
 #: from the smallest margins to the largest
 COLOURS = ("#d55e00", "#de8f05", "#029e73", "#0173b2")
@@ -19,7 +19,7 @@ NORMAL = 1.959964
 
 
 def collect(data: StudyData, group: Group) -> pd.DataFrame:
-    """Sums over images of similar margin: one row per calibrator, margin group and confidence bin.
+    """Sums over images of similar margin: one row per calibrator, margin group and bin of the confidence.
 
     Columns: calibrator, quarter (0 = the smallest margins), bin (-1 = all images of the group), low and high (ends of
     the margins), count, confidence, correct.
@@ -47,16 +47,16 @@ def _sums(rows: pd.DataFrame, confidence: np.ndarray) -> pd.DataFrame:
 def caption(frame: Frame) -> str:
     return (
         f"Reliability by margin between the two largest logits, {whose(frame)}: the {frame.images} of the clean test "
-        f"split in {GROUPS} groups of equal numbers by the margin of the uncalibrated logits. Above, accuracy against "
-        f"confidence in {BINS} bins of equal numbers a group; dashed: perfect calibration. Below, mean confidence "
-        "minus accuracy of each group (percentage points, above 0 is over-confident) with 95 % intervals for the "
-        "sampling error of the accuracy (Wilson). No calibrator shown changes which class is predicted, so accuracy "
-        "is the same in all columns; NLL, Brier score and the ECE null are in the tables."
+        f"split in {GROUPS} groups of equal size by the margin of the uncalibrated logits. Above, accuracy against "
+        f"confidence in {BINS} bins of equal size per group; dashed: perfect calibration. Below, mean confidence minus "
+        "accuracy of each group (percentage points; above 0 is over-confident) with 95 % intervals for the sampling "
+        "error of the accuracy (Wilson). The calibrators shown do not change predicted classes, so all columns have "
+        "the same accuracy; NLL, Brier score and the ECE null are in the tables."
     )
 
 
 def draw(frame: Frame) -> Figure:
-    """Draw one column a calibrator."""
+    """Draw one column per calibrator."""
     shown = frame.parts("calibrator")
     figure = style.new_figure(style.WIDTH, 5.4)
     axes = figure.subplots(2, len(shown), sharey="row", squeeze=False, gridspec_kw={"height_ratios": [3, 2]})
@@ -97,7 +97,7 @@ def _gaps(ax: Axes, groups: pd.DataFrame) -> None:
 
 
 def _wilson(share: float, count: float) -> np.ndarray:
-    """Both ends (2,) of Wilson's score interval of a share among ``count``: it has a length at a share of 1, too."""
+    """Ends (2,) of Wilson's score interval of a share among ``count``, which has a positive length at 0 and 1, too."""
     centre = share + NORMAL**2 / (2 * count)
     reach = NORMAL * np.sqrt(share * (1 - share) / count + (NORMAL / (2 * count)) ** 2)
     return (centre + np.array([-reach, reach])) / (1 + NORMAL**2 / count)

@@ -1,4 +1,4 @@
-"""Temperature that SMART learned, against the logit margin that it reads (SMART, Figure 16)."""
+"""Temperature learned by SMART against its input, the logit margin (SMART, Figure 16)."""
 
 import numpy as np
 import pandas as pd
@@ -26,10 +26,10 @@ def collect(data: StudyData, group: Group) -> pd.DataFrame:
 def caption(frame: Frame) -> str:
     return (
         f"Temperature of smart against the margin between the two largest logits, {whose(frame)}, for the "
-        f"{frame.images} of the clean test split: above 1 softens, below 1 sharpens. Where the curve leaves the "
-        "margins of the validation images (shaded), the network extrapolates. Dashed: the temperature of temperature "
-        "scaling. r: Pearson's correlation of margin and temperature over test images. Below, the share of test "
-        "images by margin. Accuracy, NLL and ECE are in the tables."
+        f"{frame.images} of the clean test split: above 1 softens, below 1 sharpens. Outside the margins of the "
+        "validation images (shaded), smart extrapolates. Dashed: the temperature of temperature scaling. r: Pearson's "
+        "correlation of margin and temperature over test images. Below, the share of test images by margin. Accuracy, "
+        "NLL and ECE are in the tables."
     )
 
 

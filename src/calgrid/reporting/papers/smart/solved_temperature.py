@@ -1,4 +1,4 @@
-"""Temperature that gives logits a fixed confidence, against possible inputs of a calibrator (SMART, Figure 2)."""
+"""Temperature for a fixed confidence against candidate inputs of a calibrator (SMART, Figure 2)."""
 
 import numpy as np
 import pandas as pd
@@ -15,7 +15,7 @@ from calgrid.statistics.margins import CONFIDENCE, indicators
 
 Floats = NDArray[np.float64]
 VECTORS = 1000
-#: factors of the random logits, drawn evenly by their logarithm
+#: range of the factors of the random logits, uniform in the logarithm
 SCALES = (1.0, 10.0)
 SEED = 0
 COLOUR, BOUND = "#0173b2", "#d55e00"
@@ -24,7 +24,7 @@ INDICATORS = {"margin": "Margin", "largest_logit": "Largest logit", "logit_exces
 
 
 def collect(data: StudyData, group: Group) -> pd.DataFrame:
-    """What is read of random logit vectors (``vectors``) and of test images, and the temperature that is solved."""
+    """Indicators and solved temperature of random logit vectors and of test images (column ``vectors``)."""
     rows = margins(data, group)
     rows = rows[rows["solved_temperature"].notna() | rows["largest_logit"].notna()]
     if rows.empty:
@@ -36,19 +36,18 @@ def collect(data: StudyData, group: Group) -> pd.DataFrame:
 
 def caption(frame: Frame) -> str:
     return (
-        f"Temperature at which the confidence of a logit vector is {CONFIDENCE:g}, against three numbers that a "
-        f"calibrator could read. Above, {VECTORS:,} random vectors of {frame.rows['n_classes'].iloc[0]} independent "
-        f"normal logits times a factor between {SCALES[0]:g} and {SCALES[1]:g} (the paper does not say how it drew its "
-        f"vectors); below, at most {VECTORS:,} evenly chosen images of the clean test split, {whose(frame)}. Lines: "
-        "the bounds that the margin alone puts on the temperature. The largest logit by itself also depends on the "
-        "level of the logits, which the softmax does not see. ρ: Spearman's rank correlation. The figure says how far "
-        "a number determines the temperature for one confidence; how well a calibrator that reads it does is in the "
-        "tables, with accuracy, NLL and the ECE null."
+        f"Temperature at which the confidence of a logit vector is {CONFIDENCE:g}, against three possible inputs of a "
+        f"calibrator. Above, {VECTORS:,} random vectors of {frame.rows['n_classes'].iloc[0]} independent normal logits "
+        f"times a factor between {SCALES[0]:g} and {SCALES[1]:g} (the paper does not specify its distribution); below, "
+        f"at most {VECTORS:,} evenly chosen images of the clean test split, {whose(frame)}. Lines: bounds on the "
+        "temperature from the margin alone. The largest logit also depends on a constant added to all logits, which "
+        "does not change the softmax. ρ: Spearman's rank correlation. The figure shows how well each input determines "
+        "the temperature for one confidence; results of calibrators, accuracy, NLL and the ECE null are in the tables."
     )
 
 
 def draw(frame: Frame) -> Figure:
-    """Draw one column an indicator; random vectors above, test images below."""
+    """Draw one column per indicator; random vectors above, test images below."""
     figure = style.new_figure(style.WIDTH, 5.4)
     axes = figure.subplots(2, len(INDICATORS), sharey="row", squeeze=False)
     for line, said in zip(axes, ("random vectors", "test images"), strict=True):

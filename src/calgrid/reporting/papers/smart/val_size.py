@@ -1,4 +1,4 @@
-"""ECE and NLL of the calibrators against the number of validation rows that fitted them (SMART, Figure 5)."""
+"""ECE and NLL of the calibrators against the number of validation rows (SMART, Figure 5)."""
 
 import pandas as pd
 from matplotlib.axes import Axes
@@ -12,7 +12,7 @@ from calgrid.reporting.study import Group, StudyData
 
 METRICS = ("ece", "nll")
 NEEDED = (*METRICS, "ece_null")
-#: values that differ by more than this factor stand on a logarithmic axis
+#: values with a larger ratio are shown on a logarithmic axis
 LOG_FACTOR = 4
 
 
@@ -35,9 +35,9 @@ def collect(data: StudyData, group: Group) -> pd.DataFrame:
 def caption(frame: Frame) -> str:
     images = text.listed([f"{n:,}" for n in sorted(frame.rows["n_test"].unique())])
     return (
-        "ECE and NLL of the calibrators against the number of validation rows that fitted them, scored on the same "
-        f"clean test split throughout ({images} images); {lines.spread(frame.rows)}. A seed is a random order of the "
-        "validation rows, of which each number takes the first. Uncalibrated networks need no validation rows. "
+        "ECE and NLL of the calibrators against the number of validation rows used for fitting, always scored on the "
+        f"same clean test split ({images} images); {lines.spread(frame.rows)}. A seed is a random order of the "
+        "validation rows, of which the first are used. Uncalibrated networks need no validation rows. "
         f"{lines.NULL} Accuracy, which some calibrators change, is in the tables."
     )
 
