@@ -406,12 +406,12 @@ def test_questions_show_difference_noise_interval_and_p_values(ablation, ablatio
 
 
 def test_the_answer_says_what_was_found_and_what_was_not():
-    verdicts = {"nll": "lower", "brier": "no difference found", "ece": "higher", "accuracy": "no difference found"}
+    verdicts = {"nll": "lower", "brier": "tie", "ece": "higher", "accuracy": "tie"}
     p_values = {"nll": 0.0004, "brier": 0.2, "ece": 0.031, "accuracy": 0.9}
     rows = pd.DataFrame({"metric": verdicts.keys(), "verdict": verdicts.values(), "p_holm": p_values.values()})
     expected = "lower NLL (Holm p < 0.001); higher ECE (Holm p 0.031); tie in Brier and Accuracy"
     assert questions._answer(rows) == expected
-    assert questions._answer(rows.assign(verdict="no difference found")) == "tie"
+    assert questions._answer(rows.assign(verdict="tie")) == "tie"
     assert questions._answer(rows.assign(verdict="equal")) == "equal"
 
 

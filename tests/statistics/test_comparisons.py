@@ -47,7 +47,7 @@ def test_the_level_sets_interval_and_verdict(two):
     (p_value,) = compare(two, [ask()])["p_value"]
     assert 0.05 < p_value < 0.2
     strict, mild = (compare(two, [ask()], level).iloc[0] for level in (0.95, 0.8))
-    assert (strict["verdict"], mild["verdict"]) == ("no difference found", "lower")
+    assert (strict["verdict"], mild["verdict"]) == ("tie", "lower")
     assert strict["ci_low"] < mild["ci_low"] < mild["ci_high"] < 0 < strict["ci_high"]
     with pytest.raises(ConfigError, match="level"):
         compare(two, [ask()], 95)
@@ -106,12 +106,12 @@ def test_every_place_where_both_methods_were_run_is_answered():
     [
         ([v - 0.02 + 0.0001 * i for i, v in enumerate(CE)], "lower"),
         ([v + 0.02 + 0.0001 * i for i, v in enumerate(CE)], "higher"),
-        ([v + 0.01 * (-1) ** i for i, v in enumerate(CE)], "no difference found"),
+        ([v + 0.01 * (-1) ** i for i, v in enumerate(CE)], "tie"),
         (CE, "equal"),
         # rounding in training: tiny, yet of one sign in all seeds
         ([v - 1e-8 * (1 + 0.01 * i) for i, v in enumerate(CE)], "equal"),
         ([v + 1e-8 for v in CE[:2]], "equal"),
-        (CE[:1] + [v + 2e-5 for v in CE[1:]], "no difference found"),
+        (CE[:1] + [v + 2e-5 for v in CE[1:]], "tie"),
         ([v + 0.25 for v in CE], "not testable"),
         (CE[:1], "not testable"),
     ],
@@ -124,7 +124,7 @@ def test_verdicts(values, verdict):
 def test_a_calibration_error_is_found_lower_only_beyond_the_intervals_over_test_samples():
     """Its bias is the same for all seeds, so that a test over seeds alone tells any sharp model from a flat one."""
     lower = [v - 0.02 + 0.0001 * i for i, v in enumerate(CE)]
-    for reach, verdict in ((np.nan, "no difference found"), (0.02, "no difference found"), (0.01, "lower")):
+    for reach, verdict in ((np.nan, "tie"), (0.02, "tie"), (0.01, "lower")):
         rows = frame(
             *(
                 {**row, "ci_low": row["value"] - reach, "ci_high": row["value"] + reach}
@@ -145,7 +145,7 @@ def test_a_difference_that_holm_takes_back_is_not_found():
         compare(rows, questions, 0.8) for questions in ([ask()], [ask(), *(ask(f"m{p}") for p in range(20))])
     )
     assert one(alone, method="ls")["verdict"] == "lower"
-    assert one(among, method="ls")["verdict"] == "no difference found"
+    assert one(among, method="ls")["verdict"] == "tie"
 
 
 def test_against_the_baseline_it_is_the_test_of_the_summary(two):

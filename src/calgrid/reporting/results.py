@@ -13,7 +13,6 @@ from calgrid.reporting.run import Run, bin_frame
 from calgrid.reporting.study import GROUP, Group, StudyData
 from calgrid.reporting.table import Table, marked
 from calgrid.reporting.tables import TABLES
-from calgrid.reporting.tables.questions import VERDICTS
 from calgrid.statistics import compare
 from calgrid.storage.layout import RunKey
 from calgrid.storage.logits import Logits
@@ -114,7 +113,7 @@ class Results:
         for name, value in _checked(where).items():
             chosen = chosen[chosen[name] == value]
         question = {"question": f"{method} against {against}", "method": method, "against": against}
-        return compare(chosen, [question], self.data.level).replace({"verdict": VERDICTS})
+        return compare(chosen, [question], self.data.level)
 
     def reliability(self, method: str, **where: str) -> pd.DataFrame:
         """Reliability diagram of an uncalibrated method on the clean test split, seeds pooled.

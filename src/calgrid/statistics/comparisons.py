@@ -47,7 +47,7 @@ def compare(metrics: pd.DataFrame, comparisons: Sequence[Mapping[str, str]], lev
     ci_low, ci_high : Student t interval of the mean difference; NaN for one seed;
     p_value : paired t-test, as in :func:`calgrid.statistics.summarise`;
     p_holm : after Holm over all questions of the same metric and calibrator in one setting;
-    verdict : ``lower`` or ``higher`` if p_holm < 1 - level, else ``no difference found``; ``equal`` if mean and
+    verdict : ``lower`` or ``higher`` if p_holm < 1 - level, else ``tie``; ``equal`` if mean and
         standard deviation of the difference are below 1e-5; ``not testable`` with fewer than two seeds
         or a difference without variance. For the scope of verdicts, and for calibration errors, see
         :func:`calgrid.statistics.summarise`.
@@ -87,4 +87,4 @@ def _verdicts(tests: pd.DataFrame, alpha: float) -> np.ndarray:
         "lower": found & (tests["difference"] < 0),
         "higher": found & (tests["difference"] > 0),
     }
-    return np.select([on.to_numpy() for on in rules.values()], list(rules), "no difference found")
+    return np.select([on.to_numpy() for on in rules.values()], list(rules), "tie")

@@ -13,8 +13,6 @@ from calgrid.storage.schema import METRICS as STORED
 METRICS = ("nll", "brier", "ece_debiased", "ece", "aece", "accuracy")
 CONSTANT = ["split", "shift", "severity"]
 FOUND = ("lower", "higher")
-#: verdict of :func:`calgrid.statistics.compare` -> word in the report, where they differ
-VERDICTS = {"no difference found": "tie"}
 
 
 def comparisons(data: StudyData) -> Table | None:
@@ -82,7 +80,7 @@ def _answer(rows: pd.DataFrame) -> str:
     others = rows[~rows["verdict"].isin(FOUND)]
     for verdict, part in others.groupby("verdict", sort=False):
         where = f" in {text.listed([text.name(metric) for metric in part['metric']])}" if len(part) < len(rows) else ""
-        said.append(VERDICTS.get(verdict, verdict) + where)
+        said.append(verdict + where)
     return "; ".join(said)
 
 
