@@ -223,7 +223,7 @@ class TestSpecifications:
             ("no.json", ["The specification no.json does not exist"]),
             ("no.yaml#digits/digits/resnet8/ce/seed1", ["The configuration no.yaml does not exist"]),
             ("config/config.yaml#digits/digits/resnet8/ce/seed9", ["Unknown run", "config.yaml", "did you mean"]),
-            ("config/config.yaml#digits/digits/resnet8/ce/seed1", ["is trained here: it is not imported"]),
+            ("config/config.yaml#digits/digits/resnet8/ce/seed1", ["is trained and cannot be imported"]),
         ],
     )
     def test_mistakes(self, fails, home, monkeypatch, tmp_path, spec, parts):

@@ -45,7 +45,7 @@ def test_images_of_a_size_that_a_network_cannot_take_are_refused(study, refuses,
 
 def test_crops_and_padding_fit_the_images_and_the_network(study, refuses, tmp_path):
     wide = {"protocols": {"p": {"base": "digits", "augmentation": {"crop_padding": 9}}}}
-    with refuses(ConfigError, "the protocol pads each image by 9 pixels, but the images have 8x8"):
+    with refuses(ConfigError, "the protocol pads images by 9 pixels, but these have 8x8"):
         study("digits", "resnet8", protocol="p", **wide)
     (tmp_path / "pictures.parquet").touch()
     images = {"base": "image_parquet", "train": "pictures.parquet", "test": "pictures.parquet", "val_size": 10}
@@ -90,7 +90,7 @@ def test_a_protocol_that_starts_from_published_weights_needs_backbones_that_have
     grid = {"protocol": "tuned", "datasets": ["digits"], "methods": ["ce"], "seeds": [1]}
     tuned = Study({"study": "s", "protocols": protocols, "grids": [{**grid, "backbones": ["timm/test_resnet"]}]}, home)
     assert [run.protocol["pretrained"] for run in tuned.runs.values()] == [True]
-    with refuses(ConfigError, "'resnet8' has no published weights", "protocol 'tuned' starts", "pretrained: false"):
+    with refuses(ConfigError, "protocol 'tuned' starts", "'resnet8' has none", "pretrained: false"):
         Study({"study": "s", "protocols": protocols, "grids": [{**grid, "backbones": ["resnet8"]}]}, home)
     assert [run.protocol["pretrained"] for run in study().runs.values()] == [False, False]
 
@@ -123,5 +123,5 @@ def test_a_network_of_one_size_takes_larger_images_through_a_crop(make_config):
 
 
 def test_images_smaller_than_the_crop_are_refused_before_any_job(make_config, refuses):
-    with refuses(ConfigError, "the protocol crops each image to 384x384 pixels, but the images have 256x256"):
+    with refuses(ConfigError, "the protocol crops images to 384x384 pixels, but these have 256x256"):
         Study(fine(make_config, "cub200"), HOME)

@@ -25,7 +25,7 @@ GRIDS = [
     ({"shifts": ["digits_b"]}, ["Unknown shift 'digits_b' in grids[0].shifts", "did you mean 'digits_c'?"]),
     ({"shifts": ["ood/foto"]}, ["Unknown shift 'ood/foto' in grids[0].shifts", "did you mean 'ood/photos'?"]),
     ({"shifts": ["snow"]}, ["Unknown shift 'snow' in grids[0].shifts", "valid: digits_c, "]),
-    ({"datasets": ["digits_c"]}, ["grids[0].datasets: 'digits_c' is for testing only", "name it in shifts"]),
+    ({"datasets": ["digits_c"]}, ["grids[0].datasets: 'digits_c' is for testing only", "move it to 'shifts'"]),
     ({"fit_on": ["same_shift"], "shifts": ["ood/photos"]}, ["grids[0].fit_on: 'same_shift' needs a shift family"]),
     ({"methods": []}, ["grids[0].methods must not be empty"]),
     ({"seeds": [1, 2, 1]}, ["grids[0].seeds contains 1 twice"]),
@@ -38,17 +38,17 @@ GRIDS = [
     ({"seeds": None}, ["grids[0].seeds must be of type array, got None"]),
     ({"methods": ["tst+mblss"]}, ["Unknown method 'mblss' in 'tst+mblss' in grids[0].methods", "'mbls'?"]),
     ({"methods": ["tst+"]}, ["Unknown method '' in 'tst+'"]),
-    ({"methods": ["tst+mbls+ls"]}, ["'mbls+ls' in 'tst+mbls+ls' in grids[0].methods", "'mbls' is a loss, and cannot"]),
+    ({"methods": ["tst+mbls+ls"]}, ["'mbls+ls' in 'tst+mbls+ls' in grids[0].methods", "'mbls' is a loss"]),
     ({"methods": ["tst+tst"]}, ["'tst+tst' in grids[0].methods", "itself a second stage", "use a one-stage method"]),
     ({"methods": ["tst+ce"]}, ["'tst+ce' in grids[0].methods: write 'tst'"]),
-    ({"methods": ["mixup+tst"]}, ["'mixup+tst' in grids[0].methods: 'tst' is not a loss", "write a loss"]),
+    ({"methods": ["mixup+tst"]}, ["'mixup+tst' in grids[0].methods: 'tst' is not a loss", "put a loss after"]),
     (
         {"methods": ["mixup+fl3"]},
         ["'mixup' mixes labels", "needs hard ones", "it can train: acls, brier, cals_alm, ce"],
     ),
     ({"methods": ["mit_l+adafocal"]}, ["'mit_l' computes its loss twice a step", "it can train: acls, brier, ce"]),
     ({"methods": ["maccal+mixup+fl3"]}, ["'mixup+fl3' in 'maccal+mixup+fl3' in grids[0].methods", "needs hard ones"]),
-    ({"methods": ["maccal+balcal"]}, ["'maccal+balcal'", "'balcal' trains more than a linear head"]),
+    ({"methods": ["maccal+balcal"]}, ["'maccal+balcal'", "'balcal' does not end in a linear layer"]),
     ({"methods": ["standard"]}, ["Unknown method 'standard' in grids[0].methods"]),
 ]
 
@@ -67,23 +67,23 @@ def override(match, values):
 
 TOP_LEVEL = [
     ({"sudy": "x"}, ["Unknown key 'sudy' in configuration", "did you mean 'study'?"]),
-    ({"study": "runs"}, ["study must not be 'runs'"]),
-    ({"study": "benchmarks"}, ["study must not be 'benchmarks'"]),
+    ({"study": "runs"}, ["study: the name 'runs' is reserved"]),
+    ({"study": "benchmarks"}, ["study: the name 'benchmarks' is reserved"]),
     ({"study": "a/b"}, ["study: 'a/b' is not a valid name"]),
     ({"device": "gpu"}, ["device must be one of auto, cpu, cuda, got 'gpu'"]),
     ({"results": "{x}"}, ["results: the path must not contain '{'"]),
-    ({"results": "~/x"}, ["results: '~' is not replaced", "write the path in full"]),
+    ({"results": "~/x"}, ["results: '~' is not expanded", "write the full path"]),
     ({"results": ""}, ["results", "non-empty"]),
     ({"grids": []}, ["grids must not be empty"]),
     ({"data_root": "no/such/folder"}, ["data_root: the folder 'no/such/folder' does not exist", "correct the path"]),
     ({"published": ["no.csv"]}, ["published[0]: the file '", "no.csv' does not exist"]),
     (
         {"published": ["/etc/passwd"]},
-        ["published[0]: '/etc/passwd' is not a CSV file of published numbers", "paper, table"],
+        ["published[0]: '/etc/passwd' lacks the columns paper", "paper, table"],
     ),
     ({"study": "x" * 300}, ["study must have at most 100 characters, got 300"]),
     ({"results": "/etc/passwd/mine"}, ["results: '/etc/passwd' is a file; give a folder"]),
-    ({"results": "a\ud800b"}, ["results: 'a\\ud800b' holds a character that no path can have"]),
+    ({"results": "a\ud800b"}, ["results: 'a\\ud800b' contains a character that is invalid in paths"]),
     ({"data_root": "/etc/passwd"}, ["data_root: '/etc/passwd' is a file; give a folder"]),
     ({"statistics": {"bins": 1}}, ["statistics.bins", "less than the minimum of 2"]),
     ({"statistics": {"level": float("nan")}}, ["statistics.level must be a finite number, got nan"]),
@@ -142,7 +142,7 @@ TOP_LEVEL = [
     (override({"backbone": "resnt8"}, {"margin": 1}), ["'resnt8' in overrides[0].match"]),
     (override({"protocol": ["digts"]}, {"margin": 1}), ["'digts' in overrides[0].match"]),
     (override({"methods": "ce"}, {"margin": 1}), ["Unknown key 'methods'", "'method'?"]),
-    (override({"method": 3}, {"margin": 1}), ["one identifier or a list of them, got 3"]),
+    (override({"method": 3}, {"margin": 1}), ["an identifier or a list of identifiers, got 3"]),
     (override({}, {"margin": 1}), ["overrides[0].match must not be empty"]),
     ({"overrides": [{"set": {"margin": 1}}]}, ["overrides[0]: the key 'match' is missing"]),
 ]
@@ -178,7 +178,7 @@ def test_a_misspelt_key_is_said_rather_than_that_the_right_one_is_missing(make_c
 def test_missing_keys(make_config, home, refuses, key):
     config = make_config()
     del config[key]
-    parts = {"study": ["the key 'study' is missing"], "grids": ["it needs 'grids' or 'external'"]}
+    parts = {"study": ["the key 'study' is missing"], "grids": ["give 'grids', 'external' or both"]}
     with refuses(ConfigError, *parts[key]):
         Study(config, home)
 
@@ -194,8 +194,8 @@ def test_missing_keys_of_a_grid(make_config, home, refuses, key):
 @pytest.mark.parametrize(
     ("change", "method", "parts"),
     [
-        ({"batch_size": 17}, "ce", ["120 training images in batches of 17 end each epoch", "drop_last"]),
-        ({"second_stage": {"batch_size": 7}}, "tst", ["second stage of protocol 'p'", "batches of 7 end each epoch"]),
+        ({"batch_size": 17}, "ce", ["120 training images in batches of 17 leave a last batch", "drop_last"]),
+        ({"second_stage": {"batch_size": 7}}, "tst", ["second stage of protocol 'p'", "batches of 7"]),
         ({"batch_size": 121, "drop_last": True}, "ce", ["leaves no batch of 121 of 120 training", "smaller batches"]),
         ({"batch_size": 17, "drop_last": True}, "ce", None),
         ({"batch_size": 1}, "ce", None),
@@ -240,7 +240,7 @@ def test_features_must_be_exported_of_the_shifts_on_which_a_calibrator_is_fitted
 def test_feature_clipping_is_refused_where_the_head_is_not_linear(make_config, home, refuses):
     protocols = {"p": {"base": "digits", "export_features": True}}
     grid = {"calibrators": ["fc"], "protocol": "p", "methods": ["ce", "tst"]}
-    with refuses(ConfigError, "'fc' needs a linear last layer on the features, which 'tst' does not have"):
+    with refuses(ConfigError, "'fc' needs a linear last layer, which 'tst' does not have"):
         Study(make_config(grid, protocols=protocols), home)
     assert Study(make_config({**grid, "methods": ["ce", "mixup"]}, protocols=protocols), home).evaluations
 
@@ -264,16 +264,16 @@ class TestExternal:
             ({**SPLIT, "val": "val.npz"}, ["external.a: 'val' and 'split_seed' exclude each other"]),
             (
                 {"test": "test.npz", "val": "./test.npz", "kind": "logits"},
-                ["external.a: 'val' and 'test' are the same file", "must not be scored on", "'split_seed'"],
+                ["external.a: 'val' and 'test' are the same file", "tested on different rows", "'split_seed'"],
             ),
             ({**PAIR, "val_fraction": 0.5}, ["external.a: 'val' and 'val_fraction' exclude each other"]),
             ({**PAIR, "val_seeds": [1, 2]}, ["external.a.val_seeds has no effect without 'val_rows'"]),
             ({"test": "test.npz", "split_seed": 1}, ["external.a: the key 'kind' is missing"]),
             ({**SPLIT, "test_labels": "y.npy"}, ["external.a.test_labels: the file", "y.npy' does not exist"]),
             ({**SPLIT, "val_labels": "test.npz"}, ["external.a.val_labels has no effect without 'val'"]),
-            ({**SPLIT, "test": "test.npy"}, ["external.a.test: .npy holds one array", "as 'test_labels'"]),
+            ({**SPLIT, "test": "test.npy"}, ["external.a.test: an .npy file has no labels", "as 'test_labels'"]),
             ({**SPLIT, "classes": ["cat"]}, ["external.a.classes must have at least 2 entries"]),
-            ({**SPLIT, "calibrators": ["fc"]}, ["external.a.calibrators: 'fc' needs the last layer", "'head'"]),
+            ({**SPLIT, "calibrators": ["fc"]}, ["external.a.calibrators: 'fc' needs the last linear layer", "'head'"]),
             ({**SPLIT, "head": "no.npz"}, ["external.a.head", "no.npz"]),
             ({"val": "val.npz", "kind": "logits"}, ["external.a: the key 'test' is missing"]),
             ({"test": "test.npz", "split_seed": 1, "kind": "probs"}, ["one of logits, probabilities, got 'probs'"]),
@@ -301,7 +301,7 @@ class TestExternal:
 
 def test_cuda_without_a_gpu_is_refused_where_jobs_run_here(make_config, home, refuses, monkeypatch):
     monkeypatch.setattr(jobs, "GPU_DEVICES", ())
-    with refuses(ConfigError, "device: 'cuda' is configured but this machine has no GPU", "device: cpu or auto"):
+    with refuses(ConfigError, "device: 'cuda' needs a GPU and this machine has none", "device: cpu or auto"):
         Jobs(make_config(device="cuda"), home, local=True)
 
 
@@ -340,8 +340,8 @@ def test_published_numbers_are_taken(published, home):
 @pytest.mark.parametrize(
     ("lines", "parts"),
     [
-        ((), ["is not a CSV file of published numbers: it lacks the columns paper, table, dataset"]),
-        ((HEAD.replace("unit", "units"), ROW), ["it lacks the column unit (config/published/README.md"]),
+        ((), ["lacks the columns paper, table, dataset"]),
+        ((HEAD.replace("unit", "units"), ROW), ["lacks the column unit of published numbers"]),
         ((f"{HEAD},unit", f"{ROW},"), ["has the column unit twice"]),
         ((HEAD, ROW, f"{ROW},more"), ["line 3, has 13 cells instead of 12"]),
         ((HEAD, ROW.replace("3.7", "low")), ["line 2: value must be a number, got 'low'"]),

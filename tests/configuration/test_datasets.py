@@ -52,7 +52,7 @@ def test_corruptions_belong_to_the_data_set_that_they_are_made_of(study):
         ({"of": "nothing"}, "Unknown dataset 'nothing' in datasets.mine_c.of"),
         ({"of": "digits_c"}, "datasets.mine_c.of: 'digits_c' is not a data set"),
         ({"of": "mine", "images": 0}, "images"),
-        ({"of": "mine", "like": "cifar10"}, "datasets.mine_c.like: a shift family has none"),
+        ({"of": "mine", "like": "cifar10"}, "datasets.mine_c.like does not apply to a shift family"),
     ],
 )
 def test_corruptions_of_nothing_are_refused(study, given, message):
@@ -69,7 +69,7 @@ def test_facts_that_nobody_gives_are_left_to_the_preparation():
 def test_like_takes_over_facts_families_and_the_rule_for_val():
     original = registry.spec("dataset", "cifar10").info
     catalog = DatasetCatalog({"mine": {"base": "image_parquet", "like": "cifar10"}})
-    info, options = catalog.spec("mine").info, catalog.options("mine")
+    info, options = catalog.spec("mine").info, catalog.options["mine"]
     assert (info["n_classes"], info["image_shape"], tuple(info["mean"]), tuple(info["std"])) == (
         10,
         (3, 32, 32),
@@ -83,13 +83,13 @@ def test_like_takes_over_facts_families_and_the_rule_for_val():
 def test_options_win_over_what_the_data_set_is_like():
     mine = {"base": "image_parquet", "like": "cifar10", "val_size": 7, "split": "stratified", "mean": [0, 0, 0]}
     mine["std"] = [1, 1, 1]
-    options = DatasetCatalog({"mine": mine}).options("mine")
+    options = DatasetCatalog({"mine": mine}).options["mine"]
     assert (options["val_size"], options["split"], options["mean"]) == (7, "stratified", [0.0, 0.0, 0.0])
 
 
 def test_files_for_val_take_the_place_of_the_rule_for_drawing_it():
     mine = {"base": "image_parquet", "like": "cifar10", "val": "mine/val.parquet"}
-    options = DatasetCatalog({"mine": mine}).options("mine")
+    options = DatasetCatalog({"mine": mine}).options["mine"]
     assert (options["val"], options["val_size"]) == ("mine/val.parquet", None)
 
 
@@ -194,7 +194,7 @@ REFUSED = [
     ({"base": "image_parqet"}, ["Unknown dataset 'image_parqet' in datasets.mine.base", "'image_parquet'?"]),
     ({"base": "digits"}, ["datasets.mine.base: 'digits' has fixed files", "image_folder, image_parquet"]),
     ({"like": "cifar1"}, ["Unknown dataset 'cifar1' in datasets.mine.like", "did you mean 'cifar10'?"]),
-    ({"like": "photos"}, ["datasets.mine.like: 'photos' is not a data set with training"]),
+    ({"like": "photos"}, ["datasets.mine.like: 'photos' is not a data set with training images"]),
     ({"trian": "x"}, ["Unknown hyper-parameter 'trian' in datasets.mine", "did you mean 'train'?"]),
     ({"val_size": "30"}, ["datasets.mine: val_size must be int | None, got '30'"]),
     ({"val_size": None}, ["datasets.mine: give either 'val' or 'val_size'"]),
@@ -210,8 +210,8 @@ REFUSED = [
     ({"resize": 40}, ["datasets.mine.resize must be at least image_size"]),
     ({"resize": 30, "image_size": 32}, ["datasets.mine.resize must be at least image_size"]),
     ({"families": ["ood/foto"]}, ["Unknown dataset 'foto' in datasets.mine.families", "did you mean 'photos'?"]),
-    ({"families": ["photos"]}, ["datasets.mine.families: write 'ood/' before data sets"]),
-    ({"families": ["ood/digits_c"]}, ["datasets.mine.families: write 'ood/' before data sets, and only before them"]),
+    ({"families": ["photos"]}, ["datasets.mine.families: 'photos' is wrong; data sets need the prefix 'ood/'"]),
+    ({"families": ["ood/digits_c"]}, ["datasets.mine.families: 'ood/digits_c' is wrong"]),
     ({"families": ["ood/mine"]}, ["datasets.mine.families: 'mine' cannot be its own out-of-distribution set"]),
     ({"train": "mine/trian.parquet"}, ["datasets.mine.train: the file or folder", "trian.parquet' does not exist"]),
 ]

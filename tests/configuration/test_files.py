@@ -29,21 +29,21 @@ ALIASES += "".join(f"a{n}: &a{n} [{f'*a{n - 1}, ' * 10}]\n" for n in range(1, 7)
 @pytest.mark.parametrize(
     ("text", "parts"),
     [
-        ("study: a\ngrids: [x]\ngrids: [y]\n", ["line 3: the key 'grids' is in line 2 already"]),
-        ("study: a\nstudy: a\n", ["line 2: the key 'study' is in line 1 already", "remove one"]),
-        ("grids:\n  - seeds: [1]\n    methods: [ce]\n    seeds: [2]\n", ["line 4", "'seeds' is in line 2"]),
-        ("{a: {b: 1, b: 2}}", ["line 1: the key 'b' is in line 1"]),
+        ("study: a\ngrids: [x]\ngrids: [y]\n", ["line 3: the key 'grids' is already in line 2"]),
+        ("study: a\nstudy: a\n", ["line 2: the key 'study' is already in line 1", "remove one"]),
+        ("grids:\n  - seeds: [1]\n    methods: [ce]\n    seeds: [2]\n", ["line 4", "'seeds' is already in line 2"]),
+        ("{a: {b: 1, b: 2}}", ["line 1: the key 'b' is already in line 1"]),
         ("a: &x {b: 1}\nc: {<<: *x, d: 1, d: 2}\n", ["line 2: the key 'd'"]),
         (
             "a:\n  b: [1\nc: 2\n",
-            [", line 3, column 2, is not valid YAML: expected ',' or ']', but got ':'", "sequence, begun in line 2)."],
+            [", line 3, column 2, is not valid YAML: expected ',' or ']', but got ':'", "which starts in line 2)."],
         ),
         ("a: *b\n", [", line 1, column 4, is not valid YAML: found undefined alias 'b'"]),
         ("a: b\x01\n", ["is not valid YAML: unacceptable character #x0001: special characters are not allowed"]),
-        ("a: &b {c: *b}\n", ["is not valid YAML: an alias contains itself"]),
+        ("a: &b {c: *b}\n", ["is not valid YAML: an alias refers to a value that contains it"]),
         (ALIASES, ["is not valid YAML: its aliases repeat more than 1,000,000 values"]),
         (f"a: 0x{'f' * 6000}\n", ["line 1, column 4", "a number is too long"]),
-        ("a: " + "[" * 5000 + "]" * 5000, ["is nested too deeply: write it with fewer levels"]),
+        ("a: " + "[" * 5000 + "]" * 5000, ["is nested too deeply; use fewer levels"]),
         ("a: 2026-13-01\n", ["is not valid YAML", "month"]),
         ("? [a]\n: 1\n? {b: c}\n: 2\n", ["is not valid YAML"]),
         ("study: größe".encode("latin-1"), ["is not UTF-8", "save it as UTF-8"]),
@@ -86,7 +86,7 @@ def test_a_protocol_file_is_read_in_the_same_way(home, tmp_path, make_config, re
     protocols.mkdir(parents=True)
     text = (home / "config" / "protocols" / "digits.yaml").read_text()
     (protocols / "digits.yaml").write_text(f"{text}\nepochs: 1\n")
-    with refuses(ConfigError, "The protocol file", "digits.yaml, line ", "the key 'epochs' is in line"):
+    with refuses(ConfigError, "The protocol file", "digits.yaml, line ", "the key 'epochs' is already in line"):
         Study(make_config(), tmp_path)
 
 

@@ -57,15 +57,15 @@ class TestJobs:
     def test_every_parameter_is_a_string(self, made):
         """Snakemake notices a changed parameter only if its function returns one."""
         for key in trained(made):
-            assert isinstance(made.train_spec(wildcards(key)), str)
-            assert isinstance(made.predict_spec(wildcards(key)), str)
+            assert isinstance(made.spec("train")(wildcards(key)), str)
+            assert isinstance(made.spec("predict")(wildcards(key)), str)
             assert isinstance(made.train_options(wildcards(key)), str)
         for key in made.evaluations:
-            assert isinstance(made.calibrate_spec(wildcards(key)), str)
+            assert isinstance(made.spec("calibrate")(wildcards(key)), str)
         for unit in made.units:
             assert isinstance(made.data_fingerprint(SimpleNamespace(unit=unit)), str)
             assert isinstance(made.data_options(SimpleNamespace(unit=unit)), str)
-        assert isinstance(made.external_spec(wildcards(external(made))), str)
+        assert isinstance(made.spec("external")(wildcards(external(made))), str)
         for stage in ("aggregate", "tables", "figures", "report"):
             assert isinstance(made.stage_fingerprint(stage), str)
 
@@ -122,8 +122,8 @@ class TestJobs:
         assert times.pop() <= time.time()
         assert Path(run, "notes.txt").stat().st_mtime > time.time()
         warning = capsys.readouterr().err
-        assert "times of 12 files" in warning
-        assert "outputs that are older now are computed again" in warning
+        assert "the times of 12 files" in warning
+        assert "results that now look older than their inputs are computed once more" in warning
         find_repairs(made.plan)
         assert "future" not in capsys.readouterr().err
 
@@ -148,7 +148,7 @@ class TestJobs:
         names = wildcards(key)
         assert not re.fullmatch(made.trained_protocols, key.protocol)
         assert made.external_files(names) == [str(tmp_path / "test.npz")]
-        assert json.loads(made.external_spec(names))["external"]["split_seed"] == 1
+        assert json.loads(made.spec("external")(names))["external"]["split_seed"] == 1
 
     def test_parts_and_records(self, made):
         assert len(made.parts()) == len(made.evaluations) == 5
@@ -174,11 +174,11 @@ class TestJobs:
 def test_a_run_is_only_asked_for_stages_that_it_has(made, refuses):
     first, second = RunKey("p", "digits", "resnet8", "ce", 1), RunKey("p", "digits", "resnet8", "tst", 1)
     for stage in (made.plan.train, made.plan.predict):
-        with refuses(ConfigError, external(made).path, "is external: it is not trained here"):
+        with refuses(ConfigError, external(made).path, "is external and cannot be trained"):
             stage(external(made))
-    with refuses(ConfigError, second.path, "is trained here: it is not imported"):
+    with refuses(ConfigError, second.path, "is trained and cannot be imported"):
         made.plan.external(second)
-    with refuses(ConfigError, first.path, "is only a first stage", "name its method in a grid"):
+    with refuses(ConfigError, first.path, "is only a first stage", "add its method to a grid"):
         made.plan.calibrate(first)
 
 

@@ -29,7 +29,7 @@ def test_lines_go_into_the_manifest_by_protocol(make_config):
     ("lines", "parts"),
     [
         ({"one": ["digitz"]}, ["Unknown protocol 'digitz' in lines.one", "did you mean 'digits'?"]),
-        ({"one": ["digits"], "two": ["digits"]}, ["lines.two: 'digits' is in 'one' already"]),
+        ({"one": ["digits"], "two": ["digits"]}, ["lines.two: 'digits' is already in 'one'"]),
         ({"one": ["digits", "quick"]}, ["lines.one: 'digits' and 'quick' both train ce on digits with resnet8"]),
         ({"quick": ["digits"]}, ["lines.quick: 'digits' and 'quick' both train ce on digits with resnet8"]),
     ],

@@ -225,12 +225,12 @@ def test_no_protocol_that_trains_can_have_them(study, refuses, dataset):
 @pytest.mark.parametrize(
     ("grid", "parts"),
     [
-        ({"methods": ["ls"]}, ["grids[0].methods: protocol 'published' does not train", "remove 'ls'"]),
-        ({"methods": ["tst"]}, ["does not train", "remove 'tst'"]),
-        ({"seeds": [1, 2]}, ["grids[0].seeds: protocol 'published'", "name one seed, and several calibrator_seeds"]),
-        ({"datasets": ["cifar10"], "backbones": ["resnet50"]}, ["none are known for 'resnet50'"]),
-        ({"backbones": ["timm/test_vit"]}, ["none are known for 'timm/test_vit'"]),
-        ({"datasets": ["tiny_imagenet"]}, ["'tiny_imagenet' has 200 classes", "'imagenet_resnet50' 1000", "fine-tune"]),
+        ({"methods": ["ls"]}, ["grids[0].methods: protocol 'published' uses published weights", "remove 'ls'"]),
+        ({"methods": ["tst"]}, ["belong to the method 'ce'", "remove 'tst'"]),
+        ({"seeds": [1, 2]}, ["grids[0].seeds: protocol 'published'", "give one seed, and several calibrator_seeds"]),
+        ({"datasets": ["cifar10"], "backbones": ["resnet50"]}, ["published weights, and 'resnet50' has none"]),
+        ({"backbones": ["timm/test_vit"]}, ["published weights, and 'timm/test_vit' has none"]),
+        ({"datasets": ["tiny_imagenet"]}, ["has 200 classes", "'imagenet_resnet50' have 1000", "fine-tune"]),
     ],
 )
 def test_what_no_published_weights_are_there_for_is_refused(study, refuses, tmp_path, grid, parts):
@@ -241,7 +241,7 @@ def test_what_no_published_weights_are_there_for_is_refused(study, refuses, tmp_
 @pytest.mark.parametrize("extra", [{"epochs": 3}, {"pretrained": True}, {"checkpoints": ["best"]}])
 def test_a_protocol_that_trains_nothing_does_not_say_how(study, refuses, extra):
     protocols = {"mine": {"base": "published", **extra}}
-    with refuses(ConfigError, "protocol 'mine': weights: published does not train; remove " + next(iter(extra))):
+    with refuses(ConfigError, "with weights: published nothing is trained; remove " + next(iter(extra))):
         study(protocols=protocols)
 
 
@@ -351,7 +351,7 @@ def test_constants_are_named_by_data_sets_that_have_some(study, refuses, base, n
         ({"methods": ["tst"]}, ["no checkpoint of 'tst'"]),
         ({"datasets": ["svhn"]}, ["on 'svhn'"]),
         ({"backbones": ["resnet101"]}, ["with 'resnet101'"]),
-        ({"seeds": [1, 2]}, ["uses published weights"]),
+        ({"seeds": [1, 2]}, ["uses published weights, the same network"]),
     ],
 )
 def test_what_they_did_not_publish_is_refused(checkpoints, refuses, grid, parts):

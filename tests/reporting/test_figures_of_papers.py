@@ -312,8 +312,8 @@ def test_report_leads_from_the_list_to_the_figure(several, tmp_path):
 @pytest.mark.parametrize(
     ("figures", "said"),
     [
-        ([{"number": "1", "shows": "x"}], "'1' names no figure of ours"),
-        ([{"number": "1", "shows": "x", "note": "y"}] * 2, "the number '1' occurs twice"),
+        ([{"number": "1", "shows": "x"}], "'1' has no figure of ours"),
+        ([{"number": "1", "shows": "x", "note": "y"}] * 2, "the number '1' appears twice"),
         ([{"number": "1", "shows": "x", "note": "y", "data": "z"}], "data"),
     ],
 )

@@ -266,7 +266,7 @@ def test_labels_in_a_file_of_their_own(tmp_path, refuses):
     npz(tmp_path / "t.npz", truth=labels)
     for name, key in (("y.npy", None), ("y.parquet", None), ("t.npz", "truth")):
         assert_read(read_any(tmp_path / "z.npy", "logits", tmp_path / name, label_key=key), logits, labels)
-    with refuses(DataError, "z.npy holds one array without a name: give its labels by --labels", "test_labels"):
+    with refuses(DataError, "zan .npy file has no labels without a name: give its labels by --labels", "test_labels"):
         read_any(tmp_path / "z.npy", "logits")
     with refuses(DataError, "t.npz must hold labels named 'label'; it holds truth", "--label-key"):
         read_any(tmp_path / "z.npy", "logits", tmp_path / "t.npz")

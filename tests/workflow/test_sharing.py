@@ -100,9 +100,9 @@ def test_a_method_of_the_second_laboratory_is_trained_alone_also_when_its_data_a
         ({"methods": ["tst"]}, "ce/seed1/train.json was merged from an archive, but the study needs its network"),
         (
             {"shifts": ["digits_c"]},
-            "ce/seed1/predict.json was merged from an archive, but a file of it is damaged, or is want",
+            "ce/seed1/predict.json was merged from an archive, but one of its files is damaged, or is need",
         ),
-        ({"probes": ["profiles"]}, "profiles.json was merged from an archive, but the study wants this file"),
+        ({"probes": ["profiles"]}, "profiles.json was merged from an archive, but the study needs this file"),
     ],
 )
 def test_a_study_that_needs_more_than_the_archive_has_is_refused(merged, monkeypatch, refuses, changes, said):
@@ -115,7 +115,7 @@ def test_a_study_with_other_options_is_refused_before_any_job(merged):
     merged.configure({**CONFIG, "overrides": [{"match": {"method": "mbls"}, "set": {"margin": 10.0}}]})
     result = merged.snakemake("--configfile", "tiny.yaml", "-n", "--cores", "2")
     assert result.returncode != 0
-    said = "mbls/seed1/train.json was merged from an archive, but the study plans another fingerprint"
+    said = "mbls/seed1/train.json was merged from an archive, but its fingerprint differs from the plan"
     assert said in result.stdout
     assert "Traceback" not in result.stdout + result.stderr
 
@@ -124,7 +124,7 @@ def test_a_damaged_merged_run_is_refused_and_trained_here_once_its_folder_is_gon
     run = laboratory.root / RUN / "ce/seed1"
     (run / "logits/last/val.parquet").write_bytes(b"")
     result = laboratory.snakemake("--configfile", "archive/study.yaml", "-n", "--cores", "2")
-    assert "ce/seed1/predict.json was merged from an archive, but a file of it is damaged" in result.stdout
+    assert "ce/seed1/predict.json was merged from an archive, but one of its files is damaged" in result.stdout
     run.rename(laboratory.root / "away")
     data = {"prepare_data digits", "prepare_data photos"}
     assert laboratory.plan("archive/study.yaml", METRICS) == branch("ce") | data | {"aggregate"}

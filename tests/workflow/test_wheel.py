@@ -72,7 +72,7 @@ def test_a_study_that_init_wrote_runs_without_a_checkout(run):
     assert (study / "results/tiny/report.html").is_file()
     assert "Nothing to be done" in run("snakemake", "--cores", "2", "-n", cwd=study)
     said = run("snakemake", "--cores", "2", "-n", "--sdm", "conda", cwd=study, code=1)
-    assert "Conda environments hold no calgrid: call snakemake from a checkout" in said
+    assert "Conda environments do not contain calgrid; call snakemake from a checkout" in said
 
 
 @pytest.mark.workflow

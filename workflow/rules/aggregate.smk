@@ -26,7 +26,6 @@ rule aggregate:
     input:
         JOBS.repair_trigger(f"{STUDY}/metrics.parquet"),
         JOBS.records(),
-        JOBS.probes(),
         manifest=f"{STUDY}/manifest.json",
         parts=JOBS.parts(),
     output:

@@ -18,7 +18,7 @@ rule calibrate:
     params:
         run=RUN,
         folder=PART,
-        spec=JOBS.calibrate_spec,
+        spec=JOBS.spec("calibrate"),
     shell:
         "python -m calgrid evaluate --spec {params.spec:q} --run {params.run:q} --out {params.folder:q}"
         " --threads {threads} --log {log:q} >> {log:q} 2>&1"

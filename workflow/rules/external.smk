@@ -18,7 +18,7 @@ rule import_external:
         runtime=30,
     params:
         folder=RUN,
-        spec=JOBS.external_spec,
+        spec=JOBS.spec("external"),
     shell:
         "python -m calgrid import --spec {params.spec:q} --files {input.files:q} --out {params.folder:q}"
         " --log {log:q} >> {log:q} 2>&1"

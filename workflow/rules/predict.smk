@@ -21,7 +21,7 @@ rule predict:
     params:
         folder=lambda wildcards: RUN.format(**wildcards),
         data=f"{RESULTS}/data/{{dataset}}",
-        spec=JOBS.predict_spec,
+        spec=JOBS.spec("predict"),
         # Parameters of a function with `input` are not compared: a study with fewer families runs nothing again.
         families=lambda wildcards, input: JOBS.predict_families(wildcards),
     shell:

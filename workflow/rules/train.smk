@@ -19,7 +19,7 @@ rule train:
     params:
         folder=RUN,
         data=f"{RESULTS}/data/{{dataset}}",
-        spec=JOBS.train_spec,
+        spec=JOBS.spec("train"),
         options=JOBS.train_options,
     shell:
         "python -m calgrid train --spec {params.spec:q} --data {params.data:q} --out {params.folder:q}"

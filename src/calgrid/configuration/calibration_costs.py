@@ -1,7 +1,7 @@
-"""Costs of calibrators: seconds of fits and predictions, and memory, from rows, classes and width of features.
+"""Seconds and memory of calibrators, from the numbers of rows, classes and features.
 
-Seconds are of one core of an AMD EPYC of 2025, measured by ``python benchmarks/full_size.py --only costs`` and rounded
-up. A calibrator without an entry costs as much as the slowest one that takes only logits.
+Seconds are rounded-up measurements on one core of an AMD EPYC of 2025 (``python benchmarks/full_size.py --only
+costs``). Calibrators without an entry count as the slowest ones that use only logits.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from calgrid.conventions import GROUP_ROWS, PREDICTED_NUMBERS, SAME_SHIFT_SHARE
 
-#: seconds from rows n, classes k and width of the features d
+#: seconds from rows n, classes k and features d
 Seconds = Callable[[float, float, float], float]
 
 FIT_SECONDS: Mapping[str, Seconds] = {
@@ -43,11 +43,11 @@ FIT_SECONDS: Mapping[str, Seconds] = {
     "tva_ts": lambda n, k, d: 2e-7 * n * k,
     "vs": lambda n, k, d: 1.2e-6 * n * k,
 }
-#: assumed for a calibrator without an entry: the slowest whose time grows with rows and classes
+#: the slowest calibrator with time proportional to rows and classes, for calibrators without an entry
 SLOWEST = "cts"
-#: seconds of a softmax per number
+#: seconds of a softmax per logit
 SOFTMAX_SECONDS = 5e-8
-#: seconds to predict n rows after a fit on m rows, if more than the softmax
+#: seconds to predict n rows after a fit on m rows, if more than a softmax
 PREDICT_SECONDS: Mapping[str, Callable[[float, float, float, float], float]] = {
     "fc": lambda n, m, k, d: n * (SOFTMAX_SECONDS * k + 5e-11 * k * d + 5e-9 * d),
     "gc_ets": lambda n, m, k, d: n * (4e-7 * k + 3e-8 * d),
@@ -55,25 +55,25 @@ PREDICT_SECONDS: Mapping[str, Callable[[float, float, float, float], float]] = {
     "procal_bms": lambda n, m, k, d: _neighbours(n, m, d) + SOFTMAX_SECONDS * n * k,
     "procal_dr": lambda n, m, k, d: _neighbours(n, m, d) + SOFTMAX_SECONDS * n * k,
 }
-#: seconds of all metrics per row and per number, and of one resample
+#: seconds of all metrics per row and per probability, and of a bootstrap resample of them
 SCORE_SECONDS, SCORE_SECONDS_A_CLASS = 1e-5, 2e-8
 RESAMPLE_SECONDS, RESAMPLE_SECONDS_A_CLASS = 1.3e-7, 1e-10
 #: seconds to read, check and copy one number of a logits file
 READ_SECONDS = 2e-8
-#: float64 arrays of the size of the logits, and of the features, during a fit; bytes per row for everything else;
-#: arrays of the size of the probabilities during resampling
+#: float64 arrays of the size of the logits and of the features in a fit, other bytes per row, and arrays of the size of
+#: the probabilities in a bootstrap
 FITTED, FITTED_FEATURES, ROW_BYTES, SCORED = 7, 4, 2**14, 3
-#: bytes of rows predicted at once, and of blocks of distances, kernels and clipped features
+#: bytes of the rows that are predicted at once, and of blocks of distances, kernels or clipped features
 BLOCK_BYTES, FEATURE_BLOCK_BYTES = 4 * 8 * PREDICTED_NUMBERS, 2**28
 
 
 def _neighbours(queries: float, points: float, d: float) -> float:
-    """Seconds to find the nearest points of each query and to estimate densities."""
+    """Seconds to find the nearest points of each query and to estimate densities there."""
     return queries * points * (5e-11 * d + 1.2e-8)
 
 
 class Rows(NamedTuple):
-    """Rows of logits: their number, their classes, and the width of stored features."""
+    """Numbers of rows, classes and features of a logits file."""
 
     number: int
     classes: int
@@ -81,20 +81,20 @@ class Rows(NamedTuple):
 
     @property
     def stored(self) -> int:
-        """Bytes in a logits file (float32)."""
+        """Bytes as float32."""
         return 4 * self.number * (self.classes + self.features)
 
     def with_features(self, width: int) -> "Rows":
-        """The same rows with features of another width."""
+        """Copy with another number of features."""
         return self._replace(features=width)
 
     def of(self, number: float) -> "Rows":
-        """Another number of rows of the same kind."""
+        """Copy with another number of rows."""
         return self._replace(number=int(number))
 
 
 class Fitted(NamedTuple):
-    """A calibrator: registered identifier, whether it reads features, and number of seeds."""
+    """A calibrator: registered identifier, whether it needs features, and number of seeds."""
 
     id: str
     features: bool
@@ -102,7 +102,7 @@ class Fitted(NamedTuple):
 
 
 class Family(NamedTuple):
-    """A shift family: rows of each setting, number of settings, and whether it is an out-of-distribution set."""
+    """A shift family: rows of a setting, number of settings, and whether it is an out-of-distribution set."""
 
     rows: Rows
     settings: int
@@ -110,20 +110,20 @@ class Family(NamedTuple):
 
     @property
     def group(self) -> Rows:
-        """Rows that are predicted, written and read together."""
+        """Rows that are predicted, written and read at once."""
         most = max(1, GROUP_ROWS // max(self.rows.number, 1))
         return self.rows.of(self.rows.number * min(self.settings, most))
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """The calibration of a run, of one checkpoint.
+    """The calibration of one checkpoint of a run.
 
     Attributes
     ----------
-    resamples : resamples of the clean test split, for intervals and paired differences together.
+    resamples : bootstrap resamples of the clean test split, for intervals and paired differences.
     on_val : whether calibrators fitted on val are scored on shifts.
-    draws : fits per setting under ``same_shift``.
+    draws : fits on each setting under ``same_shift``.
     """
 
     calibrators: Sequence[Fitted]
@@ -158,7 +158,7 @@ class Calibration:
         return family.settings * (seconds + numbers * READ_SECONDS * (1 + len(self.calibrators) * self.draws))
 
     def part_bytes(self) -> int:
-        """Bytes of the largest part in a process: its stored rows and working memory."""
+        """Maximum bytes in a process: stored rows and working memory of the largest part."""
         clean = self.test.stored + self._working_bytes(self.val, self.test)
         shifted = [self._family_bytes(family) for family in self.families]
         return self.val.stored + max(clean, *shifted) if shifted else self.val.stored + clean
@@ -167,12 +167,12 @@ class Calibration:
         setting, group = family.rows, family.group
         if family.ood:
             return self.test.stored + group.stored + self._working_bytes(self.val, max(self.test, group))
-        # under same_shift the rows of a setting are copied for fitting and scoring
+        # same_shift copies the rows of a setting: one part to fit, the other to score
         copies = setting.stored if self.draws else 0
         return group.stored + copies + self._working_bytes(setting.of(SAME_SHIFT_SHARE * setting.number), group)
 
     def _working_bytes(self, fitted: Rows, scored: Rows) -> int:
-        """Working memory of the largest fit or prediction in bytes."""
+        """Maximum bytes of a fit or a prediction."""
         read = max((rows.features for rows in (fitted, scored)), default=0)
         read *= any(each.features for each in self.calibrators)
         fit = fitted.number * (8 * (FITTED * fitted.classes + FITTED_FEATURES * read) + ROW_BYTES)
@@ -186,13 +186,13 @@ def fit_seconds(id: str, rows: Rows) -> float:
 
 
 def predict_seconds(id: str, rows: Rows, fitted: Rows) -> float:
-    """Seconds to predict rows after a fit on others."""
+    """Seconds to predict ``rows`` after a fit on ``fitted``."""
     n, k, d = rows
     return PREDICT_SECONDS[id](n, fitted.number, k, d) if id in PREDICT_SECONDS else SOFTMAX_SECONDS * n * k
 
 
 def score_seconds(id: str, rows: Rows, fitted: Rows, resamples: int = 0) -> float:
-    """Seconds to predict rows after a fit on others, and to score them."""
+    """Seconds to predict ``rows`` after a fit on ``fitted``, and to score them."""
     resampled = resamples * (RESAMPLE_SECONDS + RESAMPLE_SECONDS_A_CLASS * rows.classes)
     scored = rows.number * (SCORE_SECONDS + SCORE_SECONDS_A_CLASS * rows.classes + resampled)
     return predict_seconds(id, rows, fitted) + scored

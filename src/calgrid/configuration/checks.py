@@ -1,6 +1,6 @@
-"""Checks before any job: missing files, grids that cannot run, comparisons that cannot be computed.
+"""Checks of files, grids and comparisons before any job starts.
 
-Unknown names and hyper-parameters are reported by the catalogs.
+Unknown names and hyper-parameters are reported by the catalogs. All functions raise ConfigError.
 """
 
 import csv
@@ -21,7 +21,7 @@ from calgrid.specs import EXTERNAL_FILES, Calibrator, NamedComponent, Protocol
 from calgrid.storage.layout import RunKey
 from calgrid.storage.sources import name_data_root
 
-#: columns of published numbers that hold numbers, and whether each row needs one
+#: numeric columns of published numbers -> whether a value is required
 NUMBERS = {"value": True, "severity": False, "std": False}
 PathOf = Callable[[str], Path]
 
@@ -30,20 +30,20 @@ PathOf = Callable[[str], Path]
 
 
 def check_folders(config: Config) -> None:
-    """Raise ConfigError if the folders of results or data cannot be used."""
+    """Check the paths of the results and of the data."""
     for key in ("results", "data_root"):
         if (config[key] or "").startswith("~"):
-            raise ConfigError(f"{key}: '~' is not replaced by your home folder here; write the path in full.")
+            raise ConfigError(f"{key}: '~' is not expanded to your home folder; write the full path.")
         if not is_path(config[key] or ""):
-            raise ConfigError(f"{key}: {config[key]!r} holds a character that no path can have; write another one.")
+            raise ConfigError(f"{key}: {config[key]!r} contains a character that is invalid in paths; remove it.")
     if wrong := sorted(set("{}\n") & set(config["results"])):
-        raise ConfigError(f"results: the path must not contain {wrong[0]!r}, which has a meaning in Snakemake.")
+        raise ConfigError(f"results: the path must not contain {wrong[0]!r}, a special character of Snakemake.")
     _check_no_file(Path(config["results"], config["study"]), "results")
     if config["data_root"] is None:
         return
     data_root = Path(config["data_root"])
     _check_no_file(data_root, "data_root")
-    # a folder in the current one is created by the first download; a missing one elsewhere is probably a typing error
+    # the first download creates a folder in the working directory; any other missing folder is probably misspelt
     if not data_root.is_dir() and len(data_root.parts) > 1:
         raise ConfigError(f"data_root: the folder '{data_root}' does not exist; create it or correct the path.")
 
@@ -55,7 +55,7 @@ def _check_no_file(folder: Path, where: str) -> None:
 
 
 def check_published(path: Path, where: str) -> None:
-    """Raise ConfigError if a file is not a table of published numbers (``config/published/README.md``)."""
+    """Check a CSV file of published numbers (``config/published/README.md``)."""
     if not path.is_file():
         raise ConfigError(f"{where}: the file '{path}' does not exist; correct the path.")
     try:
@@ -72,8 +72,8 @@ def check_published(path: Path, where: str) -> None:
 def _check_columns(columns: Sequence[str], where: str) -> None:
     if missing := [name for name in PUBLISHED_COLUMNS if name not in columns]:
         raise ConfigError(
-            f"{where} is not a CSV file of published numbers: it lacks the column{'s' if missing[1:] else ''} "
-            f"{', '.join(missing)} (config/published/README.md explains them)."
+            f"{where} lacks the column{'s' if missing[1:] else ''} {', '.join(missing)} of published numbers; add "
+            "them (config/published/README.md)."
         )
     if double := [name for name in columns if columns.count(name) > 1]:
         raise ConfigError(f"{where} has the column {double[0]} twice; remove one.")
@@ -85,46 +85,46 @@ def _check_row(columns: Sequence[str], row: Sequence[str], where: str) -> None:
     cells = dict(zip(columns, row, strict=True))
     if cells["unit"] not in PUBLISHED_UNITS:
         raise ConfigError(f"{where}: unit must be one of {', '.join(PUBLISHED_UNITS)}, got {cells['unit']!r}.")
-    for name, needed in NUMBERS.items():
+    for name, required in NUMBERS.items():
         text = cells.get(name, "")
         try:
-            float(text or ("" if needed else "0"))
+            float(text or ("" if required else "0"))
         except ValueError:
             raise ConfigError(f"{where}: {name} must be a number, got {text!r}.") from None
 
 
 def check_external(given: Mapping[str, Any], path_of: PathOf, where: str) -> None:
-    """Raise ConfigError for external logits with missing files, equal val and test files, or keys without effect.
+    """Check an entry of ``external``: files exist, val and test rows differ, and no key is without effect.
 
     Parameters
     ----------
-    given : the entry as written, without defaults.
-    path_of : function from a file name of the entry to its path.
+    given : the entry without defaults.
+    path_of : maps the name of a file in the entry to its path.
     """
     for role in EXTERNAL_FILES:
         if role in given:
             _check_file(given[role], path_of, f"{where}.{role}")
     for role in ("val", "test"):
         if given.get(role, "").lower().endswith(".npy") and f"{role}_labels" not in given:
-            raise ConfigError(f"{where}.{role}: .npy holds one array: give its labels as '{role}_labels'.")
+            raise ConfigError(f"{where}.{role}: an .npy file has no labels; give them as '{role}_labels'.")
     if "val_labels" in given and "val" not in given:
         raise ConfigError(f"{where}.val_labels has no effect without 'val'; give both or remove it.")
     if "val" not in given and "split_seed" not in given:
         raise ConfigError(f"{where}: give a 'val' file, or 'split_seed' to split the test rows at random.")
     for key in ("split_seed", "val_fraction"):
         if "val" in given and key in given:
-            raise ConfigError(f"{where}: 'val' and '{key}' exclude each other.")
+            raise ConfigError(f"{where}: 'val' and '{key}' exclude each other; remove one.")
     if "val" in given and path_of(given["val"]).samefile(path_of(given["test"])):
         raise ConfigError(
-            f"{where}: 'val' and 'test' are the same file, but a calibrator must not be scored on rows that it was "
-            "fitted on; replace 'val' by 'split_seed' to split the rows."
+            f"{where}: 'val' and 'test' are the same file, but calibrators must be fitted and tested on different "
+            "rows; give 'split_seed' instead of 'val' to split them."
         )
     if "val_seeds" in given and "val_rows" not in given:
         raise ConfigError(f"{where}.val_seeds has no effect without 'val_rows'; give both or remove it.")
 
 
 def check_label_counts(label_counts: Mapping[str, str], known: Collection[str], path_of: PathOf) -> None:
-    """Raise ConfigError for label counts of data sets that are not evaluated, or missing files."""
+    """Check that label counts belong to evaluated data sets and that their files exist."""
     for dataset, path in label_counts.items():
         if dataset not in known:
             raise unknown_id("data set", dataset, known, "label_counts")
@@ -140,10 +140,10 @@ def _check_file(name: str, path_of: PathOf, where: str) -> None:
 
 
 def check_grid(grid: Grid, protocol: Protocol, datasets: DatasetCatalog, where: str) -> None:
-    """Raise ConfigError for data sets, backbones, shifts or seeds that a grid's protocol does not allow."""
+    """Check data sets, backbones, shifts and seeds of a grid against its protocol."""
     for dataset in grid["datasets"]:
         if datasets.spec(dataset, f"{where}.datasets").info.get("role") != "dataset":
-            raise ConfigError(f"{where}.datasets: '{dataset}' is for testing only; name it in shifts.")
+            raise ConfigError(f"{where}.datasets: '{dataset}' is for testing only; move it to 'shifts'.")
     for backbone in grid["backbones"]:
         _check_backbone(backbone, grid, protocol, datasets, where)
     if not trains(protocol):
@@ -155,12 +155,12 @@ def check_grid(grid: Grid, protocol: Protocol, datasets: DatasetCatalog, where: 
 
 
 def _check_backbone(backbone: str, grid: Grid, protocol: Protocol, datasets: DatasetCatalog, where: str) -> None:
-    """Raise ConfigError if a backbone is unknown, lacks weights that the protocol needs, or refuses an image size."""
+    """Check that a backbone exists, has the weights that the protocol starts from, and accepts the image sizes."""
     found = measured(backbone, f"{where}.backbones")
     if protocol["pretrained"] and not found.info["pretrained"]:
         raise ConfigError(
-            f"{where}.backbones: '{backbone}' has no published weights, but protocol '{grid['protocol']}' starts from "
-            "such; use another backbone or pretrained: false."
+            f"{where}.backbones: protocol '{grid['protocol']}' starts from published weights, and '{backbone}' has "
+            "none; use another backbone or pretrained: false."
         )
     for dataset in grid["datasets"]:
         shape = datasets.spec(dataset).info.get("image_shape")
@@ -171,43 +171,42 @@ def _check_backbone(backbone: str, grid: Grid, protocol: Protocol, datasets: Dat
 
 
 def _check_ready_weights(grid: Grid, protocol: Protocol, datasets: DatasetCatalog, where: str) -> None:
-    """Raise ConfigError for methods, seeds, backbones or data sets without published weights."""
+    """Check that published weights exist for the methods, seeds, backbones and data sets of a grid."""
     named = f"protocol '{grid['protocol']}'"
     if len(grid["seeds"]) > 1:
         raise ConfigError(
-            f"{where}.seeds: {named} uses published weights, one network for all seeds; name one seed, and several "
-            "calibrator_seeds."
+            f"{where}.seeds: {named} uses published weights, the same network for all seeds; give one seed, and "
+            "several calibrator_seeds."
         )
-    if protocol["weights"] == FOCAL_CALIBRATION:  # each run checks that its file exists
+    if protocol["weights"] == FOCAL_CALIBRATION:  # `checkpoint_file` checks each run
         return
     for method in grid["methods"]:
         if method != PLAIN:
             raise ConfigError(
-                f"{where}.methods: {named} does not train, and the published weights of a backbone have the method "
-                f"'{PLAIN}'; remove '{method}'."
+                f"{where}.methods: {named} uses published weights, which belong to the method '{PLAIN}'; remove "
+                f"'{method}'."
             )
     for backbone in grid["backbones"]:
         info = describe(backbone, f"{where}.backbones").info
         if not info["pretrained"] or info.get("library", False):
             raise ConfigError(
-                f"{where}.backbones: {named} uses published weights, and none are known for '{backbone}'; use another "
-                "backbone (calgrid list backbones)."
+                f"{where}.backbones: {named} uses published weights, and '{backbone}' has none; use another backbone "
+                "(calgrid list backbones)."
             )
         for dataset in grid["datasets"]:
             classes = datasets.spec(dataset).info.get("n_classes")
             if classes not in (None, *info["parameters"]):
                 raise ConfigError(
-                    f"{where}.datasets: '{dataset}' has {classes} classes, the published weights of '{backbone}' "
-                    f"{', '.join(map(str, info['parameters']))}; fine-tune them (pretrained: true)."
+                    f"{where}.datasets: '{dataset}' has {classes} classes, but the published weights of '{backbone}' "
+                    f"have {', '.join(map(str, info['parameters']))}; fine-tune them (pretrained: true)."
                 )
 
 
 def check_features(calibrators: Iterable[Calibrator], protocol: Protocol, fit_on: Sequence[str], where: str) -> None:
-    """Raise ConfigError if calibrators need features that the protocol does not export."""
-    wanted = [True, "all"] if list(fit_on) == ["val"] else ["all"]
+    """Check that the protocol exports features for the calibrators that need them: on shifts if these fit them."""
+    wanted, value = ([True, "all"], "true") if list(fit_on) == ["val"] else (["all"], "all")
     for each in calibrators:
         if "features" in each["needs"] and protocol["export_features"] not in wanted:
-            value = "true" if True in wanted else "all"
             raise ConfigError(
                 f"{where}.calibrators: '{each['name']}' needs features; set export_features: {value} in the protocol."
             )
@@ -216,7 +215,7 @@ def check_features(calibrators: Iterable[Calibrator], protocol: Protocol, fit_on
 def check_linear_head(
     method: Method, calibrators: Iterable[Calibrator], probes: Iterable[NamedComponent], where: str
 ) -> None:
-    """Raise ConfigError if calibrators or probes read the last linear layer of a method's network that has none."""
+    """Refuse calibrators and probes that need a linear last layer for a method whose network has none."""
     if method.linear_head:
         return
     readers = [("calibrator", each["name"]) for each in calibrators if "head" in each["needs"]]
@@ -225,22 +224,22 @@ def check_linear_head(
             readers.append(("probe", each["name"]))
     for kind, name in readers:
         raise ConfigError(
-            f"{where}.{kind}s: '{name}' needs a linear last layer on the features, which '{method.id}' does not have; "
-            f"move the method to a grid without this {kind}."
+            f"{where}.{kind}s: '{name}' needs a linear last layer, which '{method.id}' does not have; move the method "
+            f"to a grid without this {kind}."
         )
 
 
 def check_fit_on(fit_on: Sequence[str], families: Iterable[str], where: str) -> None:
-    """Raise ConfigError if calibrators are fitted on shifts and the study has none."""
+    """Check that ``fit_on: same_shift`` has a shift family, from this or another grid with the same runs."""
     if SAME_SHIFT in fit_on and all(family.startswith(OOD_PREFIX) for family in families):
-        raise ConfigError(f"{where}.fit_on: 'same_shift' needs a shift family in 'shifts'; name one or remove it.")
+        raise ConfigError(f"{where}.fit_on: 'same_shift' needs a shift family in 'shifts'; add one or remove it.")
 
 
-# comparisons of a whole study -----------------------------------------------------------------------------------------
+# the whole study ------------------------------------------------------------------------------------------------------
 
 
 def check_lines(lines: Mapping[str, Sequence[str]], evaluated: Collection[RunKey]) -> None:
-    """Raise ConfigError if a table cell would combine two protocols, or ``lines`` names a protocol twice."""
+    """Check that no two protocols contribute to the same cell of a table."""
     line_of: dict[str, str] = {}
     known = {key.protocol for key in evaluated}
     for name, protocols in lines.items():
@@ -248,7 +247,7 @@ def check_lines(lines: Mapping[str, Sequence[str]], evaluated: Collection[RunKey
             if protocol not in known:
                 raise unknown_id("protocol", protocol, known, f"lines.{name}")
             if protocol in line_of:
-                raise ConfigError(f"lines.{name}: '{protocol}' is in '{line_of[protocol]}' already.")
+                raise ConfigError(f"lines.{name}: '{protocol}' is already in '{line_of[protocol]}'; remove one.")
             line_of[protocol] = name
     cells: dict[RunKey, str] = {}
     for key in evaluated:
@@ -262,28 +261,28 @@ def check_lines(lines: Mapping[str, Sequence[str]], evaluated: Collection[RunKey
 
 
 def check_compared(method: str, evaluated: Collection[RunKey], where: str) -> None:
-    """Raise ConfigError if the method that others are compared with is not evaluated."""
+    """Check that the study evaluates a method that others are compared with."""
     known = {key.method for key in evaluated}
     if method not in known:
         raise unknown_id("method", method, known, where)
 
 
 def check_comparison(comparison: Comparison, evaluated: Collection[RunKey], where: str) -> None:
-    """Raise ConfigError unless both methods are evaluated, and with at least one common seed."""
+    """Check that the study evaluates both methods, with at least one common seed."""
     method, against = comparison["method"], comparison["against"]
     check_compared(method, evaluated, f"{where}.method")
     check_compared(against, evaluated, f"{where}.against")
     if method == against:
-        raise ConfigError(f"{where}: '{method}' is compared with itself; name another method in 'against'.")
+        raise ConfigError(f"{where}: '{method}' is compared with itself; give another method in 'against'.")
     if not any(key.method == method and key._replace(method=against) in evaluated for key in evaluated):
         raise ConfigError(
-            f"{where}: '{method}' and '{against}' share no protocol, data set, backbone and seed; "
-            "put both into one grid."
+            f"{where}: '{method}' and '{against}' have no protocol, data set, backbone and seed in common; put both "
+            "into one grid."
         )
 
 
 class Candidate(NamedTuple):
-    """A candidate setting of a tuned method: the run's protocol and method."""
+    """A setting of a tuned method: protocol and method of its runs."""
 
     protocol: str
     method: str
@@ -299,7 +298,7 @@ def tuning_candidates(tuning: Tuning) -> dict[str, list[Candidate]]:
 
 
 def check_tuning(tuning: Tuning, evaluated: Collection[RunKey]) -> None:
-    """Raise ConfigError unless all tuned methods have equally many candidates, run on the same data sets and seeds."""
+    """Check that all tuned methods have equally many candidates, with the same data sets, backbones and seeds."""
     lists = tuning_candidates(tuning)
     first, budget = next((name, len(listed)) for name, listed in lists.items())
     runs: dict[Candidate, set[tuple[str, str, int]]] = {each: set() for listed in lists.values() for each in listed}
@@ -314,21 +313,15 @@ def check_tuning(tuning: Tuning, evaluated: Collection[RunKey]) -> None:
                 f"{where}: {len(listed)} candidates, but '{first}' has {budget}; give all methods the same number."
             )
         if len(set(listed)) < budget:
-            raise ConfigError(f"{where}: a candidate is listed twice; try another setting instead.")
-        for candidate in listed:
-            _check_run_everywhere(candidate, runs[candidate], everywhere, where)
-
-
-def _check_run_everywhere(
-    candidate: Candidate, mine: set[tuple[str, str, int]], everywhere: set[tuple[str, str, int]], where: str
-) -> None:
-    if not mine:
-        raise ConfigError(
-            f"{where}: no grid runs '{candidate.method}' under protocol '{candidate.protocol}'; add it to one."
-        )
-    if missing := sorted(everywhere - mine):
-        dataset, backbone, seed = missing[0]
-        raise ConfigError(
-            f"{where}: '{candidate.method}' under '{candidate.protocol}' is not run on {dataset} with {backbone} and "
-            f"seed {seed}, where other candidates are; put all candidates into grids with the same seeds."
-        )
+            raise ConfigError(f"{where}: a candidate is listed twice; replace one by another setting.")
+        for each in listed:
+            if not runs[each]:
+                raise ConfigError(
+                    f"{where}: no grid runs '{each.method}' with protocol '{each.protocol}'; add it to one."
+                )
+            if missing := sorted(everywhere - runs[each]):
+                dataset, backbone, seed = missing[0]
+                raise ConfigError(
+                    f"{where}: '{each.method}' with protocol '{each.protocol}' is not run on {dataset} with {backbone} "
+                    f"and seed {seed}, but other candidates are; put all candidates into grids with the same seeds."
+                )

@@ -1,8 +1,7 @@
-"""Components that a configuration can name: registered methods, calibrators and probes, and its own variants of them.
+"""Methods, calibrators and probes of a configuration: registered ones, and variants that it defines.
 
-An identifier such as ``maccal+mixup+ls`` is resolved to a procedure, a loss and all their hyper-parameters. It is a
-loss (``mbls``); a procedure and the loss that it trains (``mixup+ls``; ``mixup`` alone trains cross-entropy); or a
-second stage and the method that it starts from (``maccal+mixup+ls``; ``maccal`` alone starts from cross-entropy).
+The identifier of a method is a loss (``mbls``), a procedure with a loss (``mixup+ls``; ``mixup`` means cross-entropy)
+or a second stage with a first-stage method (``maccal+mixup+ls``; ``maccal`` means cross-entropy).
 """
 
 import contextlib
@@ -21,31 +20,34 @@ from calgrid.specs import Calibrator, NamedComponent
 
 #: default loss and first stage
 PLAIN = "ce"
-#: procedure of a method that consists of a loss only
+#: procedure of a method that is only a loss
 STANDARD = "standard"
-#: losses that a one-stage procedure can train, by its registered fact ``losses``: the rule and its reason
+#: fact ``losses`` of a one-stage procedure -> test of a loss, and reason for a refusal
 COMBINATIONS: Mapping[str, tuple[Callable[[Mapping[str, Any]], bool], str]] = {
     "any": (lambda info: True, ""),
     "affine": (lambda info: not info["hard_labels"], "mixes labels, and this loss needs hard ones"),
     "stateless": (
         lambda info: not info["needs"] and info["state"] == "none",
-        "computes its loss twice a step, on logits alone, and this loss keeps state or needs more",
+        "computes its loss twice a step, from logits only, and this loss has state or needs other inputs",
     ),
 }
 NONE: Mapping[str, Any] = MappingProxyType({})
 
 
 class ComponentCatalog:
-    """All components of one kind that a configuration can name.
-
-    Raises ConfigError: a variant has the name of a registered component, or an unknown base or option.
+    """Registered components of one kind, and variants of them.
 
     Parameters
     ----------
     variants : name -> {"base": registered id, option: value, ...}.
+
+    Raises
+    ------
+    ConfigError
+        A variant has the name of a registered component, or an unknown base or option.
     """
 
-    #: kind in messages, in the plural the key of the configuration; registered kinds in the catalog
+    #: kind in messages and, in the plural, key of the configuration; kinds in the registry
     kind: ClassVar[str]
     kinds: ClassVar[tuple[str, ...]]
 
@@ -67,7 +69,7 @@ class ComponentCatalog:
         """Registered component of a registered id or of a variant."""
         if name not in self.registered and name not in self.variants:
             raise registry.missing(self.kinds, self.kind, name, [*self.registered, *self.variants], where)
-        found = self.registered[self.variants[name]["base"] if name in self.variants else name]
+        found = self.registered[self.variants.get(name, NONE).get("base", name)]
         return registry.spec(found.kind, found.id)
 
     def changes(self, name: str) -> dict[str, Any]:
@@ -76,18 +78,18 @@ class ComponentCatalog:
 
 
 class ProbeCatalog(ComponentCatalog):
-    """All probes that a configuration can name."""
+    """Probes and variants of them."""
 
     kind, kinds = "probe", ("probe",)
 
     def resolve(self, name: str, where: str) -> NamedComponent:
-        """Return a probe with all options filled in."""
+        """Return a probe with all options."""
         base = self.base(name, where)
         return {"name": name, "id": base.id, "options": base.resolve(self.changes(name), where=where)}
 
 
 class CalibratorCatalog(ComponentCatalog):
-    """All calibrators that a configuration can name."""
+    """Calibrators and variants of them."""
 
     kind, kinds = "calibrator", ("calibrator",)
 
@@ -97,10 +99,10 @@ class CalibratorCatalog(ComponentCatalog):
             self.resolve(name, f"calibrators.{name}")
 
     def resolve(self, name: str, where: str) -> Calibrator:
-        """Return a calibrator with all options filled in except the seed, which the grid sets."""
+        """Return a calibrator with all options except its seed."""
         base, changes = self.base(name, where), self.changes(name)
         if "seed" in changes:
-            raise ConfigError(f"{where}: set the seeds of a calibrator by calibrator_seeds, not by 'seed'.")
+            raise ConfigError(f"{where}: set seeds of calibrators with calibrator_seeds, not with 'seed'.")
         options = base.resolve(changes, where=where)
         options.pop("seed", None)
         return {
@@ -114,9 +116,9 @@ class CalibratorCatalog(ComponentCatalog):
 
 @dataclass(frozen=True)
 class Method:
-    """A training-time method with all hyper-parameters resolved for one dataset, backbone and protocol.
+    """A training-time method with all hyper-parameters for one data set, backbone and protocol.
 
-    ``first_stage`` is the id of the method whose checkpoint a second stage starts from, else None.
+    ``first_stage`` is the method whose checkpoint a second stage starts from, else None.
     """
 
     id: str
@@ -134,14 +136,18 @@ class Method:
 
 @dataclass(frozen=True)
 class RunContext:
-    """Protocol, data set and backbone of a run, which overrides can match."""
+    """Protocol, data set and backbone of a method's run.
+
+    Attributes
+    ----------
+    reduction : default reduction of losses, from the protocol.
+    defaults_of : data set whose default hyper-parameters apply, if not ``dataset``.
+    """
 
     protocol: str
     dataset: str
     backbone: str
-    #: default of the protocol, which a variant or override can change
     reduction: str = "mean"
-    #: data set that determines default hyper-parameters, if not ``dataset``
     defaults_of: str | None = None
 
     def resolve(self, component: registry.ComponentSpec, values: Mapping[str, Any], where: str = "") -> dict[str, Any]:
@@ -149,18 +155,18 @@ class RunContext:
         return component.resolve(values, self.defaults_of or self.dataset, self.backbone, where)
 
     def matches(self, wanted: Mapping[str, Any], method: str | None) -> bool:
-        """Whether the ``match`` of an override applies to a method (None: a component that no override can name)."""
+        """Whether the ``match`` of an override applies to a method (None: the loss of a procedure)."""
         actual = {"method": method, "dataset": self.dataset, "backbone": self.backbone, "protocol": self.protocol}
         return all(actual[key] in as_list(value) for key, value in wanted.items())
 
 
 class MethodCatalog(ComponentCatalog):
-    """All methods that a configuration can name: losses, procedures, second stages, and its variants of them.
+    """Losses, procedures, second stages, and variants of them.
 
     Parameters
     ----------
     variants : name -> {"base": registered id, hyper-parameter: value, ...}.
-    overrides : list of {"match": {...}, "set": {...}} as in the configuration.
+    overrides : the ``overrides`` of the configuration.
     datasets : data sets that overrides can match.
     """
 
@@ -182,39 +188,40 @@ class MethodCatalog(ComponentCatalog):
         return registered_methods()
 
     def split(self, method: str, where: str = "") -> tuple[str, str | None, str | None]:
-        """Own name, loss, first stage: ``mixup+ls`` -> (mixup, ls, None), ``tst+mbls`` -> (tst, None, mbls).
+        """Split an identifier into its first part, its loss and its first stage.
 
-        Raises ConfigError: a part is unknown, or the parts cannot be combined.
+        ``mixup+ls`` -> ``(mixup, ls, None)``, ``tst+mbls`` -> ``(tst, None, mbls)``. An unknown part or an invalid
+        combination raises ConfigError.
         """
         own, plus, rest = method.partition("+")
         at = f"'{method}' in {where}" if where else f"'{method}'"
         base = self.base(own, at if plus else where)
         if base.kind == "loss":
             if plus:
-                raise ConfigError(f"{at}: '{own}' is a loss, and cannot be combined with '{rest}'.")
+                raise ConfigError(f"{at}: '{own}' is a loss and cannot be combined; remove '+{rest}'.")
             return own, own, None
         if plus and rest == PLAIN:
-            raise ConfigError(f"{at}: write '{own}', which stands for '{method}'.")
+            raise ConfigError(f"{at}: write '{own}', which is the same method.")
+        inner = rest if plus else PLAIN
         if base.info.get("second_stage", False):
-            self._check_first_stage(rest if plus else PLAIN, at)
-            return own, None, rest if plus else PLAIN
-        self._check_loss(base, rest if plus else PLAIN, at)
-        return own, rest if plus else PLAIN, None
+            self._check_first_stage(inner, at)
+            return own, None, inner
+        self._check_loss(base, inner, at)
+        return own, inner, None
 
     def _check_first_stage(self, first: str, at: str) -> None:
         own, _, first_first = self.split(first, at)
         if first_first is not None:
-            raise ConfigError(f"{at}: '{first}' is itself a second stage; use a one-stage method there.")
+            raise ConfigError(f"{at}: '{first}' is itself a second stage; use a one-stage method instead.")
         if not has_linear_head(self.base(own)):
             raise ConfigError(
-                f"{at}: '{own}' trains more than a linear head, which a second stage would discard; use a method that "
-                "trains an ordinary network."
+                f"{at}: '{own}' does not end in a linear layer, which a second stage needs; use another first stage."
             )
 
     def _check_loss(self, procedure: registry.ComponentSpec, loss: str, at: str) -> None:
         base = self.base(loss, at)
         if base.kind != "loss":
-            raise ConfigError(f"{at}: '{loss}' is not a loss; write a loss after '{procedure.id}+'.")
+            raise ConfigError(f"{at}: '{loss}' is not a loss; put a loss after '{procedure.id}+'.")
         rule = str(procedure.info.get("losses"))
         if rule not in COMBINATIONS:
             raise ConfigError(
@@ -227,16 +234,16 @@ class MethodCatalog(ComponentCatalog):
             raise ConfigError(f"{at}: '{procedure.id}' {why}; it can train: {possible}.")
 
     def resolve(self, method: str, context: RunContext) -> Method:
-        """Resolve all hyper-parameters, in rising precedence: component, data set, protocol, variant, overrides.
+        """Resolve all hyper-parameters. Precedence: overrides, variant, protocol, data set, defaults of the component.
 
-        An override that names ``mixup+ls`` changes the options of ``mixup``. To change its loss, use a variant
-        (``mixup+ls_strong``) or an override that names no method.
+        An override that names a method ``mixup+ls`` changes options of ``mixup``. Options of its loss are changed by a
+        variant of the loss (``mixup+ls_strong``) or by an override without a method.
         """
         own, loss, first = self.split(method, "the grid")
         base = self.base(own)
-        if base.kind == "loss":
-            return Method(method, STANDARD, {}, base.id, self._options(method, own, context))
         values = self._options(method, own, context)
+        if base.kind == "loss":
+            return Method(method, STANDARD, {}, base.id, values)
         if loss is None:  # the loss of a second stage is fixed
             stage_loss = registry.spec("loss", base.info.get("loss", PLAIN))
             options = context.resolve(stage_loss, {"reduction": context.reduction})
@@ -244,19 +251,19 @@ class MethodCatalog(ComponentCatalog):
         return Method(method, base.id, values, self.base(loss).id, self._options(None, loss, context))
 
     def _options(self, method: str | None, name: str, context: RunContext) -> dict[str, Any]:
-        """Options of the component ``name``; overrides match ``method``, which is None for a procedure's loss."""
+        """Options of component ``name``; overrides match ``method``, None for the loss of a procedure."""
         base = self.base(name)
         values: dict[str, Any] = {"reduction": context.reduction} if base.kind == "loss" else {}
         values.update(self.changes(name))
         for override in self.overrides:
             if context.matches(override["match"], method):
-                # an override that names no method applies to all methods that have this hyper-parameter
+                # an override without a method applies to all components that have the hyper-parameter
                 named = "method" in override["match"]
                 values.update({k: v for k, v in override["set"].items() if named or k in base.options})
         return context.resolve(base, values, f"method '{method or name}'")
 
     def idle_overrides(self, runs: Collection[tuple[str, RunContext]]) -> list[int]:
-        """Numbers of the overrides that match none of the runs, given as pairs of method and context."""
+        """Indices of the overrides that match none of the runs, which are pairs of method and context."""
         wanted = [override["match"] for override in self.overrides]
         return [n for n, match in enumerate(wanted) if not any(at.matches(match, method) for method, at in runs)]
 
@@ -275,7 +282,7 @@ class MethodCatalog(ComponentCatalog):
             self._check_for_any_method(name, override["set"], f"{where}.set")
 
     def _check_for_any_method(self, name: str, values: Mapping[str, Any], where: str) -> None:
-        """Raise ConfigError unless a method has the hyper-parameter ``name`` and accepts its value."""
+        """Raise ConfigError unless some method has a hyper-parameter ``name`` and accepts its value."""
         known = self.registered.values()
         owners = [each for each in known if name in each.options]
         if not owners:
@@ -288,11 +295,11 @@ class MethodCatalog(ComponentCatalog):
 
 
 def registered_methods() -> Mapping[str, registry.ComponentSpec]:
-    """Losses, and procedures other than plain training, in alphabetical order."""
+    """Losses and procedures except standard training, in alphabetical order."""
     found = {**registry.specs("loss"), **registry.specs("procedure")}
     return {id: found[id] for id in sorted(found) if id != STANDARD}
 
 
 def has_linear_head(component: registry.ComponentSpec) -> bool:
-    """Whether a loss or procedure trains a network that ends in a linear layer on its features."""
+    """Whether the network of a loss or procedure ends in a linear layer on its features."""
     return bool(component.info.get("linear_head", True))

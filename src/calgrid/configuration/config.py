@@ -1,4 +1,4 @@
-"""The configuration of a study as :class:`~calgrid.configuration.study.Study` holds it: checked, with all defaults.
+"""Types of a validated configuration with all defaults, as in :class:`~calgrid.configuration.study.Study`.
 
 ``workflow/schemas/config.schema.yaml`` explains every key.
 """
@@ -8,7 +8,7 @@ from typing import Any, Literal, NotRequired, TypedDict
 
 
 class Grid(TypedDict):
-    """A block of runs: all combinations of its data sets, backbones, methods and seeds."""
+    """All combinations of some data sets, backbones, methods and seeds."""
 
     protocol: str
     datasets: Sequence[str]
@@ -30,7 +30,7 @@ class Override(TypedDict):
 
 
 class Comparison(TypedDict):
-    """A question about two methods."""
+    """A paired comparison of two methods."""
 
     question: str
     method: str
@@ -38,7 +38,7 @@ class Comparison(TypedDict):
 
 
 class Statistics(TypedDict):
-    """How numbers become intervals and tests."""
+    """Options of metrics, confidence intervals and tests."""
 
     bins: int
     bootstrap: int
@@ -51,7 +51,7 @@ class Statistics(TypedDict):
 
 
 class Tuning(TypedDict):
-    """Methods that are tuned with an equal budget; a candidate is a method, or a protocol and a method."""
+    """Methods tuned with equal budgets; a candidate is a method, or a mapping with ``protocol`` and ``method``."""
 
     protocol: str
     metric: str
@@ -59,7 +59,7 @@ class Tuning(TypedDict):
 
 
 class Config(TypedDict):
-    """A study. Entries of ``external`` have the keys of :class:`calgrid.specs.External` and how they are evaluated."""
+    """A study. Entries of ``external`` have the keys of :class:`calgrid.specs.External` and of their evaluation."""
 
     study: str
     results: str

@@ -1,8 +1,8 @@
-"""Estimated cost of a study: jobs, GPU hours, CPU core hours, downloads and disk.
+"""Estimated costs of a study: jobs, hours of a GPU and of a processor core, downloads and disk.
 
-GPU hours are the number of images times the seconds per image of :class:`Resources`. Every training step counts as one
-forward and backward pass, whatever the method; a forward pass alone (scored images, the frozen body of a second stage)
-counts as a third. Disk space is that of uncompressed arrays.
+GPU hours are images times seconds per image (:class:`Resources`). For all methods a training step counts as one
+forward and backward pass over its images. A forward pass alone (scoring, the frozen layers in a second stage) counts as
+a third of that. Disk is the size of uncompressed arrays.
 """
 
 import math
@@ -15,16 +15,16 @@ from calgrid.configuration.study import Study
 from calgrid.errors import unknown_id
 from calgrid.storage.layout import RunKey, family_unit
 
-#: bytes per number of a checkpoint, a logits file or exported features
+#: bytes of a number in checkpoints and logits files
 FLOAT = 4
-#: JPEG bytes (quality 85, 224x224) per byte of pixels, for noise at severity 5; other corruptions take less
+#: compressed size of an image with noise of severity 5 (JPEG, quality 85, 224x224), an upper bound for others
 ENCODED_SHARE = 1 / 4
 #: jobs after calibration: manifest, aggregate, tables, figures, report
 JOBS_AT_THE_END = 5
 
 
 class RunCost(NamedTuple):
-    """Cost of one run: GPU hours, and bytes of checkpoints, logits and features."""
+    """GPU hours of a run, and bytes of its checkpoints, logits and features."""
 
     key: RunKey
     train_hours: float
@@ -33,11 +33,17 @@ class RunCost(NamedTuple):
 
 
 class StudyCost(NamedTuple):
-    """Cost of a study.
+    """Costs of a study.
 
-    ``jobs`` maps stages to numbers of jobs, ``core_hours`` stages to CPU core hours. ``downloads`` are bytes per
-    downloaded file (None if the size is not published), ``brought`` bytes per file that the user must fetch, and
-    ``prepared`` bytes per data set or shift family. ``unknown`` are data sets with an unknown number of images.
+    Attributes
+    ----------
+    jobs : stage -> number of jobs.
+    runs : costs of each trained run.
+    core_hours : stage -> hours of one processor core.
+    downloads : file -> bytes, for archives and weights; None if the size is unknown.
+    brought : the same for files that the user must provide.
+    prepared : data set or shift family -> bytes of prepared images.
+    unknown : data sets with an unknown number of images.
     """
 
     jobs: Mapping[str, int]
@@ -50,13 +56,16 @@ class StudyCost(NamedTuple):
 
 
 def study_cost(study: Study, throughput: Mapping[str, float] | None = None) -> StudyCost:
-    """Estimate the cost of a study, ignoring existing results.
-
-    Raises ConfigError: a throughput is given for a backbone that the study does not train.
+    """Estimate the costs of a study without any existing results.
 
     Parameters
     ----------
-    throughput : backbone -> training images per second on the GPU, which replaces the estimate.
+    throughput : backbone -> images per second of a GPU in training, instead of the estimate.
+
+    Raises
+    ------
+    ConfigError
+        ``throughput`` has a backbone that the study does not train.
     """
     needs = Resources(study, gpus=1)
     trained = list(study.trained)
@@ -66,13 +75,14 @@ def study_cost(study: Study, throughput: Mapping[str, float] | None = None) -> S
         if backbone not in (known := {key.backbone for key in trained}):
             raise unknown_id("backbone", backbone, known, "--throughput")
     units = study.data_units()
+    probes = sum(len(evaluation.probes) for evaluation in study.evaluations.values())
     jobs = {
         "prepare_data": len(units),
         "train": len(trained),
         "predict": len(evaluated),
         "import": len(study.evaluations) - len(evaluated),
         "calibrate": len(study.evaluations),
-        **_probe_jobs(study),
+        **({"probe": probes} if probes else {}),
         "aggregate and report": JOBS_AT_THE_END,
     }
     return StudyCost(
@@ -89,42 +99,32 @@ def study_cost(study: Study, throughput: Mapping[str, float] | None = None) -> S
     )
 
 
-def _probe_jobs(study: Study) -> dict[str, int]:
-    """Number of probe jobs; empty if the study has none."""
-    probes = sum(len(evaluation.probes) for evaluation in study.evaluations.values())
-    return {"probe": probes} if probes else {}
-
-
 def _run_cost(study: Study, needs: Resources, key: RunKey, throughput: Mapping[str, float]) -> RunCost:
-    run, images = study.trained[key], needs.images(key.dataset)
+    run, images, facts = study.trained[key], needs.images(key.dataset), backbone_facts(key.backbone)
     an_image = 1 / throughput[key.backbone] if key.backbone in throughput else needs.pass_seconds(key)
     trained = images["train"] * (1.0 if run.first_stage is None else FORWARD_SHARE)
     seconds = run.protocol["epochs"] * (trained + images["val"] * FORWARD_SHARE) * an_image
     checkpoints = len(run.checkpoints)
-    size = checkpoints * FLOAT * _parameters(needs, key)
-    if key not in study.evaluations:  # a first stage that no grid names has no logits
+    parameters = facts["parameters"]
+    size = checkpoints * FLOAT * parameters.get(needs.classes(key.dataset), max(parameters.values()))
+    if key not in study.evaluations:  # only a first stage, which has no logits
         return RunCost(key, seconds / 3600, 0.0, size)
     families = sum(needs.scored(family_unit(family)) for family in study.families(key))
     own = images["val"] + images["test"]
     exported = {False: 0, True: own, "all": own + families}[run.protocol["export_features"]]
-    numbers = (own + families) * needs.classes(key.dataset) + exported * backbone_facts(key.backbone)["num_features"]
+    numbers = (own + families) * needs.classes(key.dataset) + exported * facts["num_features"]
     scoring = checkpoints * (own + families) * FORWARD_SHARE * an_image
     return RunCost(key, seconds / 3600, scoring / 3600, size + checkpoints * FLOAT * numbers)
 
 
-def _parameters(needs: Resources, key: RunKey) -> int:
-    known = backbone_facts(key.backbone)["parameters"]
-    return known.get(needs.classes(key.dataset), max(known.values()))
-
-
 def _archives(needs: Resources, units: Iterable[str], downloaded: bool) -> dict[str, int | None]:
-    """Files of data sets and their sizes, either downloaded or not; variants of a data set share its files."""
+    """Sizes of the files of data sets that are downloaded, or that are not."""
     chosen = [info for unit in units if (info := needs.info(unit)).get("download", False) == downloaded]
     return {file["name"]: file.get("size") for info in chosen for file in info.get("files", ())}
 
 
 def _weights(study: Study) -> dict[str, int | None]:
-    """Published checkpoints and pretrained weights, with their size in float32."""
+    """Sizes of the published weights that runs use or start from."""
     found: dict[str, int | None] = {}
     for key, run in study.trained.items():
         size = FLOAT * max(backbone_facts(key.backbone)["parameters"].values())
@@ -137,11 +137,12 @@ def _weights(study: Study) -> dict[str, int | None]:
 
 
 def _prepared(needs: Resources, unit: str) -> int:
-    """Bytes of prepared images: 8 bits per channel, or the size of the encoded files."""
-    images = needs.scored(unit) if needs.info(unit).get("base") else sum(needs.images(unit).values())
+    """Bytes of prepared images: 8 bits per channel, or the size of the original files if images stay encoded."""
+    info = needs.info(unit)
+    images = needs.scored(unit) if info.get("base") else sum(needs.images(unit).values())
     arrays = images * math.prod(needs.shape(unit))
     if not needs.is_encoded(unit):
         return arrays
-    if needs.info(unit).get("base"):  # encoded at the network's input size
+    if info.get("base"):  # encoded after cropping
         return round(ENCODED_SHARE * arrays)
-    return min(arrays, sum(file.get("size", 0) for file in needs.info(unit).get("files", ())) or arrays)
+    return min(arrays, sum(file.get("size", 0) for file in info.get("files", ())) or arrays)

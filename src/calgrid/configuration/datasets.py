@@ -1,6 +1,6 @@
-"""Data sets that a configuration can name: registered ones, variants of them, and the user's own images.
+"""Data sets of a configuration: registered ones, variants of them, and the user's own files.
 
-The catalog holds the facts known before preparation, and the settings that determine the prepared arrays.
+Gives the facts that are known before preparation, and the settings that the prepared arrays depend on.
 """
 
 import dataclasses
@@ -20,42 +20,43 @@ from calgrid.storage.sources import identity
 KEYS = ("base", "like", "families")
 #: options that name files or folders below data_root
 SOURCES = ("train", "test", "val")
-#: options that are facts of the data set; if None, they are computed when the data set is prepared
+#: options that are facts of the data set; None means that the preparation determines the value
 FACTS = ("n_classes", "mean", "std", "duplicates")
-#: further facts of variants of registered data sets, needed for preparation
+#: facts that only variants of registered data sets may have
 VARIANT_FACTS = ("sizes", "repeats", "warning")
-#: facts of shift families that are computed from a data set
+#: facts of computed shift families
 SHIFT_FACTS = ("base", "shifts", "severities")
-#: facts that the specification of a configured data set holds, if known
+#: facts in the specification of a configured data set
 PLANNED_FACTS = ("role", "image_shape", *SHIFT_FACTS, *FACTS, *VARIANT_FACTS)
 
 
 class DatasetCatalog:
-    """All data sets, shift families and out-of-distribution sets that a configuration can name.
+    """Data sets, shift families and out-of-distribution sets.
 
     Parameters
     ----------
     configured : name -> {"base": registered kind, "like": registered data set, "families": [...], option: value, ...},
-        or {"base": registered data set that has options, "families": [...], option: value, ...}: a variant of it.
+        or {"base": registered data set, "families": [...], option: value, ...} for a variant of it.
     """
 
     def __init__(self, configured: Mapping[str, Mapping[str, Any]]) -> None:
         self.configured = configured
         self._specs: dict[str, registry.ComponentSpec] = {}
-        self._options: dict[str, dict[str, Any]] = {}
+        self.options: dict[str, dict[str, Any]] = {}
         self._variants: set[str] = set()
         self._shifts: dict[str, registry.ComponentSpec] = {}
         for name in configured:
             self._add(name, f"datasets.{name}")
-        for name, kind in self._shifts.items():  # their data set may be configured further below
+        for name, kind in self._shifts.items():  # after all data sets, which they refer to
             self._add_shift(name, kind, f"datasets.{name}")
-        for name in (name for name in configured if name not in self._shifts):
-            self._check_families(name, f"datasets.{name}.families")
+        for name in configured:
+            if name not in self._shifts:
+                self._check_families(name, f"datasets.{name}.families")
 
     def spec(self, name: str, where: str = "") -> registry.ComponentSpec:
-        """Return the facts of a data set that are known before preparation; the id of a configured one is its name.
+        """Return the facts of a data set; the id of a configured one is its name.
 
-        Raises ConfigError: the name is unknown, or is a kind of data set that needs a configuration with files.
+        An unknown name, or a kind for the user's files instead of a data set, raises ConfigError.
         """
         if name in self._specs:
             return self._specs[name]
@@ -65,41 +66,37 @@ class DatasetCatalog:
             raise registry.missing(["dataset"], registry.KINDS["dataset"][1], name, [*fixed, *self.configured], where)
         if _is_kind(known[name]):
             raise ConfigError(
-                f"{where or name}: '{name}' is a kind of data set; define one under 'datasets' with base: {name}."
+                f"{where or name}: '{name}' is a kind of data set; define one under 'datasets', with base: {name}."
             )
         return known[name]
 
     def families(self, name: str) -> tuple[str, ...]:
-        """Shift families of a data set, including out-of-distribution sets that it names."""
-        computed = [shift for shift in self._shifts if self._options[shift]["of"] == name]
+        """Shift families and out-of-distribution sets of a data set."""
+        computed = [shift for shift in self._shifts if self.options[shift]["of"] == name]
         return (*self.spec(name).info.get("families", ()), *computed)
 
     def base(self, unit: str) -> str | None:
-        """Data set whose test images a shift family corrupts (None for data sets and OOD sets)."""
+        """Data set whose test images a shift family corrupts; None for data sets and OOD sets."""
         return self.spec(unit).info.get("base")
 
     def defaults_of(self, name: str) -> str:
-        """Data set that determines default hyper-parameters: ``like`` or ``base`` of a configured one, or itself."""
+        """Data set whose default hyper-parameters apply: the one in ``like``, the base of a variant, or itself."""
         given = self.configured.get(name, {})
         return given["base"] if name in self._variants else given.get("like", name)
 
     def warning(self, name: str) -> str:
-        """Warning that accompanies every result on a data set; empty for most."""
+        """Warning to print with all results on a data set; usually empty."""
         known = name in self._specs or name in registry.specs("dataset")
         return self.spec(name).info.get("warning", "") if known else ""
-
-    def options(self, name: str) -> dict[str, Any]:
-        """Return all options of a configured data set."""
-        return self._options[name]
 
     def settings(self, unit: str, data_root: str | None) -> dict[str, Any]:
         """Return the settings that determine the prepared arrays of a configured data set; empty for a registered one.
 
-        Raises ConfigError: a source file does not exist.
+        A missing source raises ConfigError.
         """
         if unit not in self.configured:
             return {}
-        options = self.options(unit)
+        options = self.options[unit]
         sources = {}
         for role in () if unit in self._variants or unit in self._shifts else SOURCES:
             for name in as_list(options[role]):
@@ -110,13 +107,13 @@ class DatasetCatalog:
         return {"kind": self.configured[unit]["base"], "options": options, "sources": sources}
 
     def sizes(self, unit: str, data_root: str | None) -> dict[str, int] | None:
-        """Return the number of images per split of the user's own images; None for other data sets. Reads the labels.
+        """Count the images of each split of the user's files; None for registered data sets, variants and shifts.
 
-        Raises ConfigError: the labels do not match the options.
+        Labels that do not fit the options raise ConfigError.
         """
         if unit not in self.configured or unit in self._variants or unit in self._shifts:
             return None
-        kind = registry.load("dataset", self.configured[unit]["base"])(**self.options(unit))
+        kind = registry.load("dataset", self.configured[unit]["base"])(**self.options[unit])
         try:
             sources, rows = kind.plan(None if data_root is None else Path(data_root))
         except DataError as error:
@@ -125,8 +122,7 @@ class DatasetCatalog:
 
     def _add(self, name: str, where: str) -> None:
         given = self.configured[name]
-        known = registry.specs("dataset")
-        if name in known:
+        if name in registry.specs("dataset"):
             raise ConfigError(f"{where}: '{name}' is a registered data set; choose another name.")
         base = registry.spec("dataset", given["base"], f"{where}.base")
         if not _is_kind(base):
@@ -149,18 +145,18 @@ class DatasetCatalog:
             **{fact: base.info[fact] for fact in ("encoded",) if fact in base.info},
             "download": False,
         }
-        self._options[name] = options
+        self.options[name] = options
         self._specs[name] = dataclasses.replace(base, id=name, info=MappingProxyType(info))
 
     def _add_shift(self, name: str, kind: registry.ComponentSpec, where: str) -> None:
-        """Add a shift family that is computed from the test images of any data set."""
+        """Add a shift family that is computed from the test images of a data set."""
         given = self.configured[name]
         if extra := {"like", "families"} & set(given):
-            raise ConfigError(f"{where}.{min(extra)}: a shift family has none; remove it.")
+            raise ConfigError(f"{where}.{min(extra)} does not apply to a shift family; remove it.")
         options = kind.resolve({key: value for key, value in given.items() if key not in KEYS}, where=where)
         base = self.spec(options["of"], f"{where}.of")
         if base.info["role"] != "dataset":
-            raise ConfigError(f"{where}.of: '{base.id}' is not a data set with a test split.")
+            raise ConfigError(f"{where}.of: '{base.id}' is not a data set with a test split; name one.")
         info = {
             **kind.info,
             "label": name,
@@ -168,11 +164,11 @@ class DatasetCatalog:
             **{fact: base.info.get(fact) for fact in ("n_classes", "image_shape")},
             "configurable": False,
         }
-        self._options[name] = options
+        self.options[name] = options
         self._specs[name] = dataclasses.replace(kind, id=name, info=MappingProxyType(info))
 
     def _add_variant(self, name: str, base: registry.ComponentSpec, where: str) -> None:
-        """Add a variant of a registered data set, with other options."""
+        """Add a registered data set with changed options."""
         given = self.configured[name]
         own = {key: value for key, value in given.items() if key not in KEYS}
         if not base.options or base.info["role"] != "dataset":
@@ -181,7 +177,7 @@ class DatasetCatalog:
                 f"{where}.base: '{base.id}' has fixed files and no options; for your own files use one of: {kinds}."
             )
         if "like" in given:
-            raise ConfigError(f"{where}.like: remove it; a variant of '{base.id}' takes everything from '{base.id}'.")
+            raise ConfigError(f"{where}.like: remove it; a variant of '{base.id}' takes its facts from '{base.id}'.")
         options = base.resolve(own, where=where)
         info = {**base.info, "label": name}
         if "size" in options:
@@ -189,26 +185,26 @@ class DatasetCatalog:
         side = info["image_shape"][1]
         if options.get("resize", side) < side:
             raise ConfigError(
-                f"{where}.resize must be at least the crop size of {side} pixels, got {options['resize']}."
+                f"{where}.resize must be at least {side}, the size of the crop in pixels, got {options['resize']}."
             )
         for option, value in options.items():
             info.update(base.info.get("variants", {}).get(f"{option}={value}", {}))
-        # a shift family corrupts the test images of its base, which may differ from those of a variant
+        # shift families of the base may corrupt other test images than those of the variant
         kept = [f for f in base.info.get("families", ()) if f.startswith(OOD_PREFIX)]
         families = (*kept, *given.get("families", ()))
-        self._options[name] = options
+        self.options[name] = options
         self._variants.add(name)
         self._specs[name] = dataclasses.replace(
             base, id=name, info=MappingProxyType({**info, "families": tuple(dict.fromkeys(families))})
         )
 
     def _like(self, given: Mapping[str, Any], where: str) -> Mapping[str, Any]:
-        """Facts of the registered data set that ``like`` names."""
+        """Facts of the registered data set in ``like``."""
         if "like" not in given:
             return {}
         like = registry.spec("dataset", given["like"], f"{where}.like")
         if like.info.get("role") != "dataset" or _is_kind(like):
-            raise ConfigError(f"{where}.like: '{like.id}' is not a data set with training, validation and test images.")
+            raise ConfigError(f"{where}.like: '{like.id}' is not a data set with training images; name one.")
         return like.info
 
     def _check_families(self, name: str, where: str) -> None:
@@ -216,14 +212,14 @@ class DatasetCatalog:
             role = self.spec(family.removeprefix(OOD_PREFIX), where).info["role"]
             if (role == "shift") == family.startswith(OOD_PREFIX):
                 raise ConfigError(
-                    f"{where}: write '{OOD_PREFIX}' before data sets, and only before them, in '{family}'."
+                    f"{where}: '{family}' is wrong; data sets need the prefix '{OOD_PREFIX}', shift families have none."
                 )
             if family == f"{OOD_PREFIX}{name}":
-                raise ConfigError(f"{where}: '{name}' cannot be its own out-of-distribution set; remove it.")
+                raise ConfigError(f"{where}: '{name}' cannot be its own out-of-distribution set; name another one.")
 
 
 def as_list(value: str | Iterable[str] | None) -> list[str]:
-    """Return one value, several values or None as a list."""
+    """Convert a string, several strings or None to a list."""
     if value is None:
         return []
     return [value] if isinstance(value, str) else list(value)
@@ -234,7 +230,7 @@ def _is_kind(spec: registry.ComponentSpec) -> bool:
 
 
 def _taken(like: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
-    """Options taken from the data set that ``like`` names: its facts, and how it draws val."""
+    """Options that ``like`` sets: facts of the registered data set, and its rule for drawing val."""
     taken = {fact: like[fact] for fact in FACTS if fact in like}
     if "image_shape" in like:
         taken["image_size"] = like["image_shape"][1]
@@ -242,7 +238,7 @@ def _taken(like: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _check(options: dict[str, Any], where: str) -> None:
-    """Raise ConfigError if options common to all kinds contradict each other; make channel values floats in place."""
+    """Check the options that all kinds share, and convert ``mean`` and ``std`` to floats in place."""
     for role in SOURCES:
         for path in as_list(options[role]):
             written = isinstance(path, str) and path and is_path(path)
@@ -252,18 +248,13 @@ def _check(options: dict[str, Any], where: str) -> None:
         if not as_list(options[role]):
             raise ConfigError(f"{where}.{role} must not be empty.")
     if bool(as_list(options["val"])) == (options["val_size"] is not None):
-        raise ConfigError(f"{where}: give either 'val' or 'val_size', the number of training rows to draw for it.")
+        raise ConfigError(f"{where}: give either 'val' or 'val_size', the number of training rows to draw as val.")
     if options["resize"] is not None and options["resize"] < (options["image_size"] or math.inf):
-        raise ConfigError(f"{where}.resize must be at least image_size, because a crop of that size is taken.")
+        raise ConfigError(f"{where}.resize must be at least image_size, the size of the crop.")
     if (options["mean"] is None) != (options["std"] is None):
-        raise ConfigError(f"{where}: give both 'mean' and 'std', or neither (then training images determine them).")
+        raise ConfigError(f"{where}: give both 'mean' and 'std', or neither to compute them from the training images.")
     for name in ("mean", "std"):
-        options[name] = _channels(options[name], f"{where}.{name}")
-
-
-def _channels(values: Any, where: str) -> list[float] | None:
-    if values is None:
-        return None
-    if len(values) != 3:
-        raise ConfigError(f"{where} must be three numbers, one per channel, got {values!r}.")
-    return [float(value) for value in values]
+        if (values := options[name]) is not None:
+            if len(values) != 3:
+                raise ConfigError(f"{where}.{name} must be three numbers, one per channel, got {values!r}.")
+            options[name] = [float(value) for value in values]

@@ -1,6 +1,6 @@
-"""Configuration files in YAML: read strictly, checked against a JSON schema, with defaults filled in.
+"""Reading of YAML files: strict parsing, validation against a JSON schema, defaults.
 
-Every error is one sentence with the place of the mistake.
+Each error message is one sentence that gives the location of the mistake.
 """
 
 import functools
@@ -18,20 +18,20 @@ if TYPE_CHECKING:
     from jsonschema import ValidationError
 
 MERGE = "tag:yaml.org,2002:merge"
-#: maximum characters of an integer, and of a wrong value in a message
+#: maximum characters of an integer, and of a value quoted in a message
 LONGEST_INTEGER, LONGEST_SHOWN = 40, 80
-#: maximum number of values in a file, counting repetitions by aliases
+#: maximum values of a file, with aliases expanded
 MOST_VALUES = 1_000_000
 
 
 class _RepeatedKeyError(Exception):
-    """A mapping has a key twice; YAML would keep the last one."""
+    pass
 
 
 class _Loader(yaml.SafeLoader):  # type: ignore[misc]  # PyYAML has no types
-    """The safe loader, but a repeated key in a mapping raises _RepeatedKeyError.
+    """The safe loader, which also raises _RepeatedKeyError for a repeated key (YAML would keep the last).
 
-    Keys are compared as written, before a merge (``<<``) adds those of another mapping.
+    Keys that a merge (``<<``) adds are not compared.
     """
 
     def compose_mapping_node(self, anchor: str | None) -> yaml.MappingNode:
@@ -42,12 +42,12 @@ class _Loader(yaml.SafeLoader):  # type: ignore[misc]  # PyYAML has no types
                 continue
             line, name = key.start_mark.line + 1, (key.tag, key.value)
             if name in lines:
-                raise _RepeatedKeyError(f"line {line}: the key '{key.value}' is in line {lines[name]} already")
+                raise _RepeatedKeyError(f"line {line}: the key '{key.value}' is already in line {lines[name]}")
             lines[name] = line
         return node
 
     def construct_yaml_int(self, node: yaml.ScalarNode) -> int:
-        """Refuse very long integers, which Python would not print in a message."""
+        # Python does not print integers of thousands of digits
         if len(node.value) > LONGEST_INTEGER:
             raise yaml.constructor.ConstructorError(None, None, "a number is too long", node.start_mark)
         return super().construct_yaml_int(node)
@@ -59,11 +59,14 @@ _Loader.add_constructor("tag:yaml.org,2002:int", _Loader.construct_yaml_int)
 def read_yaml(path: Path, what: str) -> Any:
     """Read a YAML file.
 
-    Raises ConfigError: the file is missing, not valid YAML, or has a key twice in one mapping.
-
     Parameters
     ----------
-    what : name of the file at the beginning of messages.
+    what : subject of error messages, for example ``The configuration study.yaml``.
+
+    Raises
+    ------
+    ConfigError
+        The file is missing, is not valid YAML in UTF-8, or has a key twice in one mapping.
     """
     try:
         loader = _Loader(path.read_text(encoding="utf-8"))
@@ -77,16 +80,16 @@ def read_yaml(path: Path, what: str) -> Any:
     except FileNotFoundError:
         raise ConfigError(f"{what} does not exist.") from None
     except UnicodeDecodeError as error:
-        raise ConfigError(f"{what} is not UTF-8 from byte {error.start} on: save it as UTF-8.") from None
+        raise ConfigError(f"{what} is not UTF-8 from byte {error.start} on; save it as UTF-8.") from None
     except _RepeatedKeyError as error:
-        raise ConfigError(f"{what}, {error}: join the two or remove one.") from None
+        raise ConfigError(f"{what}, {error}; remove one of them.") from None
     except RecursionError:
-        raise ConfigError(f"{what} is nested too deeply: write it with fewer levels.") from None
+        raise ConfigError(f"{what} is nested too deeply; use fewer levels.") from None
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         place = f", line {mark.line + 1}, column {mark.column + 1}," if mark else ""
-        begun = f", begun in line {error.context_mark.line + 1}" if error.context_mark else ""
-        during = f" ({error.context}{begun})" if error.context else ""
+        start = f", which starts in line {error.context_mark.line + 1}" if error.context_mark else ""
+        during = f" ({error.context}{start})" if error.context else ""
         raise ConfigError(f"{what}{place} is not valid YAML: {error.problem}{during}.") from None
     except (yaml.YAMLError, ValueError) as error:
         reason = " ".join(str(error).split()).replace('in "<unicode string>", ', "")
@@ -94,7 +97,7 @@ def read_yaml(path: Path, what: str) -> Any:
 
 
 def _count(value: Any, known: dict[int, int | None]) -> int:
-    """Count values, including repetitions by aliases. Raises ValueError: an alias contains itself."""
+    """Count values with aliases expanded; a recursive alias raises ValueError."""
     if not isinstance(value, dict | list):
         return 1
     if id(value) not in known:
@@ -103,20 +106,20 @@ def _count(value: Any, known: dict[int, int | None]) -> int:
         known[id(value)] = 1 + sum(_count(part, known) for part in parts)
     count = known[id(value)]
     if count is None:
-        raise ValueError("an alias contains itself")
+        raise ValueError("an alias refers to a value that contains it")
     return count
 
 
 def read_mapping(path: Path, what: str) -> dict[str, Any]:
-    """Read a YAML file with a mapping; see :func:`read_yaml`."""
+    """Read a YAML file whose top level is a mapping; see :func:`read_yaml`."""
     found = read_yaml(path, what)
-    if not isinstance(found, Mapping):
+    if not isinstance(found, dict):
         raise ConfigError(f"{what} must be a mapping of keys to values.")
-    return dict(found)
+    return found
 
 
 def read_configuration(path: Path) -> dict[str, Any]:
-    """Read the file of a configuration."""
+    """Read a configuration; see :func:`read_yaml`."""
     return read_mapping(path, f"The configuration {path}")
 
 
@@ -130,9 +133,9 @@ def _is_number(_: Any, value: Any) -> bool:
 
 @functools.cache
 def _validator(schema_path: Path) -> Any:
-    import jsonschema  # noqa: PLC0415  (`calgrid list` imports this module, but checks no configuration)
+    import jsonschema  # noqa: PLC0415  (slow, and `calgrid list` validates nothing)
 
-    # JSON accepts 1.0 as an integer, which no seed or count may be, and has no NaN
+    # JSON Schema accepts 1.0 as an integer, and NaN as a number
     types = {"integer": _is_integer, "number": _is_number}
     checker = jsonschema.Draft202012Validator.TYPE_CHECKER.redefine_many(types)
     strict = jsonschema.validators.extend(jsonschema.Draft202012Validator, type_checker=checker)
@@ -142,46 +145,38 @@ def _validator(schema_path: Path) -> Any:
 @functools.cache
 def load_schema(path: Path) -> Mapping[str, Any]:
     """Read a JSON schema written in YAML."""
-    return read_yaml(Path(path), f"The schema {path}")
+    return read_yaml(path, f"The schema {path}")
 
 
 def validate(value: Any, schema_path: Path, what: str) -> None:
-    """Raise ConfigError if ``value`` does not follow the schema; ``what`` names it in the message."""
+    """Raise ConfigError if ``value``, which messages call ``what``, does not follow the schema."""
     errors = _validator(schema_path).iter_errors(value)
     from jsonschema.exceptions import best_match  # noqa: PLC0415
 
     error = best_match(errors, key=_relevance)
     if error is not None:
-        raise ConfigError(_sentence(error, what))
+        parts = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in error.absolute_path)
+        place = f"{what}: {parts.lstrip('.')}" if parts else what
+        explain = _EXPLANATIONS.get(str(error.validator))
+        raise ConfigError(explain(error, place) if explain else f"{place}: {error.message}.")
 
 
 def read_valid(path: Path, schema_path: Path, what: str) -> Any:
-    """Read a YAML file that must follow a schema; see :func:`read_yaml` and :func:`validate`."""
+    """Read and validate a YAML file; see :func:`read_yaml` and :func:`validate`."""
     found = read_yaml(path, what)
     validate(found, schema_path, what)
     return found
 
 
 def fill_defaults(value: dict[str, Any], schema_path: Path) -> dict[str, Any]:
-    """Return a copy with the schema's defaults for missing keys, also in nested objects."""
+    """Return a copy in which missing keys have the defaults of the schema, also in nested objects."""
     root = load_schema(schema_path)
     return _filled(value, root, root)
 
 
 def _relevance(error: "ValidationError") -> tuple[Any, ...]:
-    # misspelt keys first: they may be the reason why another key is missing
+    # report a misspelt key before the missing key that it causes
     return (-len(error.path), error.validator == "additionalProperties", error.validator not in ("anyOf", "oneOf"))
-
-
-def _place(error: "ValidationError", what: str) -> str:
-    parts = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in error.absolute_path)
-    return f"{what}: {parts.lstrip('.')}" if parts else what
-
-
-def _sentence(error: "ValidationError", what: str) -> str:
-    place = _place(error, what)
-    explain = _EXPLANATIONS.get(str(error.validator))
-    return explain(error, place) if explain else f"{place}: {error.message}."
 
 
 def _unknown_key(error: "ValidationError", place: str) -> str:
@@ -197,18 +192,18 @@ def _missing_key(error: "ValidationError", place: str) -> str:
 
 def _alternatives(error: "ValidationError", place: str) -> str:
     if not error.absolute_path:
-        return f"{place}: it needs 'grids' or 'external', or there is nothing to do."
-    return f"{place} must be one identifier or a list of them, got {_shown(error.instance)}."
+        return f"{place}: give 'grids', 'external' or both."
+    return f"{place} must be an identifier or a list of identifiers, got {_shown(error.instance)}."
 
 
 def _repeated(error: "ValidationError", place: str) -> str:
     double = next(item for item in error.instance if error.instance.count(item) > 1)
-    return f"{place} contains {double!r} twice: remove one."
+    return f"{place} contains {double!r} twice; remove one."
 
 
 def _wrong_type(error: "ValidationError", place: str) -> str:
     if "propertyNames" in error.absolute_schema_path:
-        return f"{place}: {_shown(error.instance)} is not a valid name: write text that starts with a letter."
+        return f"{place}: {_shown(error.instance)} is not a valid name; use text that starts with a letter."
     wanted = [error.validator_value] if isinstance(error.validator_value, str) else error.validator_value
     given, numbers = error.instance, {"number", "integer"} & set(wanted)
     whole = numbers == {"integer"}
@@ -223,7 +218,7 @@ def _wrong_type(error: "ValidationError", place: str) -> str:
 
 
 def _shown(value: Any) -> str:
-    """A value in a message, truncated if it is long."""
+    """Value for a message, truncated."""
     text = repr(value)
     return text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]} ..."
 
@@ -247,7 +242,7 @@ _EXPLANATIONS: Mapping[str, Callable[["ValidationError", str], str]] = {
     "maxLength": lambda error, place: (
         f"{place} must have at most {error.validator_value} characters, got {len(error.instance)}."
     ),
-    "not": lambda error, place: f"{place} must not be {error.instance!r}: that name is taken.",
+    "not": lambda error, place: f"{place}: the name {error.instance!r} is reserved; choose another one.",
     "pattern": lambda error, place: (
         f"{place}: {_shown(error.instance)} is not a valid name (pattern {error.validator_value})."
     ),
@@ -282,7 +277,7 @@ def _child(schema: Mapping[str, Any], key: str) -> Mapping[str, Any]:
 
 
 def is_path(text: str) -> bool:
-    """Whether a text can be a path."""
+    """Whether the file system can encode a path."""
     try:
         return b"\0" not in os.fsencode(text)
     except UnicodeEncodeError:

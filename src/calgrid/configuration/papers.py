@@ -1,8 +1,7 @@
-"""Tables, claims and figures of a paper that a study is compared with, read from files in ``config``.
+"""Tables, claims and figures of a paper, from files in ``config``.
 
-``config/tables/{paper}/table{N}.yaml`` and ``figure{N}.yaml`` (numbers behind a figure that a claim refers to),
-``config/claims/{paper}.yaml``, ``config/figures/{paper}.yaml``; the printed numbers are in
-``config/published/{paper}.csv``. Only reporting reads the result.
+``tables/{paper}/table{N}.yaml`` and ``figure{N}.yaml`` (numbers behind a figure that a claim is about),
+``claims/{paper}.yaml``, ``figures/{paper}.yaml`` and the printed numbers, ``published/{paper}.csv``.
 """
 
 import itertools
@@ -14,14 +13,14 @@ from typing import Any, TypedDict, cast
 from calgrid.configuration.files import fill_defaults, read_valid
 from calgrid.errors import ConfigError, unknown_id
 
-#: coordinates of a cell with defaults, and required ones
+#: default coordinates of a cell, and required ones
 DEFAULTS = {"stage": "none", "calibrator": "none", "fit_on": "val", "shift": "", "severity": 0}
 NEEDED = ("dataset", "backbone", "method", "metric")
 #: data set of cells that are means over data sets
 AVERAGE = "average"
 #: metrics of published tables that come from ``costs.parquet``
 TIMES = ("train_seconds", "runtime_seconds")
-#: keys of a figure that name the runs it needs; a missing key needs nothing
+#: keys of a figure that list the results that it needs
 WANTED = ("dataset", "backbone", "method", "calibrator", "shift")
 
 #: coordinates of a cell: dataset, backbone, method, metric, calibrator, shift, ...
@@ -29,17 +28,17 @@ CellKey = dict[str, Any]
 
 
 class Entry(TypedDict):
-    """A row or column: its heading, and the coordinates that its cells share."""
+    """A row or column: the parts of its heading, and the coordinates that its cells share."""
 
     heading: list[str]
     where: CellKey
 
 
 class TableSpec(TypedDict):
-    """A printed table with defaults filled in, and blocks expanded to rows and columns.
+    """A published table with all defaults and expanded blocks of rows and columns.
 
     ``id`` is ``{paper}_table{N}`` and ``table`` its number, or ``{paper}_figure{N}`` and ``figure{N}``; ``row_axes``
-    names the headings of the rows. The schema (``workflow/schemas/table.schema.yaml``) explains the others.
+    are the axes of the parts of a row's heading. ``workflow/schemas/table.schema.yaml`` explains the other keys.
     """
 
     id: str
@@ -59,14 +58,14 @@ class TableSpec(TypedDict):
 
 
 class ClaimSetting(TypedDict):
-    """A cell, numbered row by row, and the cells that it is claimed to be better than."""
+    """A cell and the cells that it is claimed to be better than, as indices row by row."""
 
     cell: int
     rivals: list[int]
 
 
 class Claim(TypedDict):
-    """A claim about a table (its ``id``): in ``at_least`` settings the cell is better by ``margin``."""
+    """A claim about the table with id ``table``: in ``at_least`` settings the cell is better by ``margin``."""
 
     id: str
     text: str
@@ -77,7 +76,7 @@ class Claim(TypedDict):
 
 
 class PaperFigure(TypedDict):
-    """A printed figure; ``figure`` is the id of ours, or empty with a reason in ``note``."""
+    """A published figure; ``figure`` is the identifier of our version, empty if there is none (see ``note``)."""
 
     number: str
     shows: str
@@ -92,7 +91,7 @@ class PaperFigure(TypedDict):
 
 
 class Paper(TypedDict):
-    """Everything that is compared with a paper; ``published`` is the path of its published numbers."""
+    """Tables, claims and figures of a paper; ``published`` is the path of the file with its numbers."""
 
     name: str
     published: str
@@ -102,25 +101,28 @@ class Paper(TypedDict):
 
 
 def cell_key(table: Mapping[str, Any], row: Mapping[str, Any], column: Mapping[str, Any]) -> CellKey:
-    """All coordinates of a cell of a table (:class:`TableSpec`)."""
+    """All coordinates of the cell in a row and column of a table (:class:`TableSpec`)."""
     return {**table["where"], **row["where"], **column["where"]}
 
 
 def matches(cell: Mapping[str, Any], where: Mapping[str, Any]) -> bool:
-    """Whether a cell has the coordinates of ``where``."""
+    """Whether a cell has the coordinates ``where``."""
     return all(cell[axis] == value for axis, value in where.items())
 
 
 def paper(home: Path, name: str, where: str) -> Paper:
-    """Read and check the tables (ordered by number), claims and figures of a paper.
-
-    Raises ConfigError: the paper is unknown, or a file is invalid.
+    """Read and check tables, claims and figures of a paper, tables in the order of their numbers.
 
     Parameters
     ----------
-    home : folder of the workflow, with ``config`` and ``workflow/schemas``.
-    name : name of a folder in ``config/tables`` and of a file in ``config/published``.
-    where : key of the configuration that names the paper, for messages.
+    home : folder with ``config`` and ``workflow/schemas``.
+    name : name of a folder in ``config/tables`` and a file in ``config/published``.
+    where : location of the name in the configuration, for messages.
+
+    Raises
+    ------
+    ConfigError
+        The paper is unknown, or one of its files is invalid.
     """
     config, schemas = Path(home, "config"), Path(home, "workflow", "schemas")
     known = sorted(path.name for path in (config / "tables").glob("*") if path.is_dir())
@@ -128,7 +130,7 @@ def paper(home: Path, name: str, where: str) -> Paper:
         raise unknown_id("paper", name, known, where)
     published = config / "published" / f"{name}.csv"
     if not published.is_file():
-        raise ConfigError(f"{where}: '{name}' has tables but no numbers; add the file {published}.")
+        raise ConfigError(f"{where}: '{name}' has tables but no published numbers; add the file {published}.")
     paths = sorted((config / "tables" / name).glob("*.yaml"), key=_place)
     tables = [load_table(path, schemas / "table.schema.yaml") for path in paths]
     claims, figures = config / "claims" / f"{name}.yaml", config / "figures" / f"{name}.yaml"
@@ -172,10 +174,10 @@ def load_table(path: Path, schema: Path) -> TableSpec:
 
 
 def _place(path: Path) -> tuple[bool, int]:
-    """Sort key: tables before figures, each by number."""
+    """Whether a file describes a figure, and its number; the order of the files."""
     found = re.fullmatch(r"(table|figure)([1-9][0-9]*)", path.stem)
     if found is None:
-        raise ConfigError(f"The file {path} must be named after its table or figure, as table1.yaml or figure1.yaml.")
+        raise ConfigError(f"The file {path} must have a name like table1.yaml or figure1.yaml.")
     return found[1] == "figure", int(found[2])
 
 
@@ -184,7 +186,7 @@ def _lists(block: Mapping[str, Any]) -> dict[str, list[Any]]:
 
 
 def _combinations(block: Mapping[str, Any]) -> Iterator[CellKey]:
-    """All combinations of a block's values, which may be lists."""
+    """All combinations of the coordinates of a block, whose values may be lists."""
     lists = _lists(block)
     return (dict(zip(lists, values, strict=True)) for values in itertools.product(*lists.values()))
 
@@ -210,39 +212,34 @@ def _check_table(table: TableSpec, what: str) -> None:
     cells = _cells(table)
     for axis in NEEDED:
         if any(axis not in cell for cell in cells):
-            raise ConfigError(f"{what}: a cell has no '{axis}'; name it in rows, columns or where.")
+            raise ConfigError(f"{what}: a cell has no '{axis}'; add it to rows, columns or where.")
     seen: set[tuple[Any, ...]] = set()
     for cell in cells:
         key = tuple(sorted(cell.items()))
         if key in seen:
-            raise ConfigError(f"{what}: the cell {', '.join(f'{a}={v}' for a, v in key if v)} occurs twice.")
+            cell_text = ", ".join(f"{a}={v}" for a, v in key if v)
+            raise ConfigError(f"{what}: the cell {cell_text} appears twice; remove one.")
         seen.add(key)
-    _check_metrics(table, {cell["metric"] for cell in cells}, what)
     for mean in table["means"]:
         if not any(matches(cell, mean["where"]) for cell in cells):
             raise ConfigError(f"{what}: means: no cell has {mean['where']}; correct or remove the entry.")
-
-
-def _check_metrics(table: TableSpec, found: set[str], what: str) -> None:
     from calgrid.metrics import METRICS  # noqa: PLC0415  (it imports SciPy, which only tables of papers need in planning)
 
+    found = {cell["metric"] for cell in cells}
     known = [*METRICS, *TIMES, *table["ranks"]]
     for metric in sorted(found):
         if metric not in known:
             raise unknown_id("metric", metric, known, what)
     for rank, ranked in table["ranks"].items():
         if not {rank, ranked} <= found:
-            raise ConfigError(f"{what}: ranks: '{rank}' ranks '{ranked}', but a cell is missing for one of them.")
+            raise ConfigError(f"{what}: ranks: '{rank}' or the metric '{ranked}' that it ranks is in no cell; add it.")
 
 
 # claims ---------------------------------------------------------------------------------------------------------------
 
 
 def load_claims(path: Path, schema: Path, tables: Sequence[TableSpec]) -> list[Claim]:
-    """Read and check the claims of a paper about its tables.
-
-    Raises ConfigError: the file does not follow the schema, or a claim matches no cell.
-    """
+    """Read and check the claims of a paper about its tables."""
     what = f"claims {path.name}"
     claims = read_valid(path, schema, what)["claims"]
     _check_distinct([claim["id"] for claim in claims], f"{what}: the id", "rename one")
@@ -250,10 +247,10 @@ def load_claims(path: Path, schema: Path, tables: Sequence[TableSpec]) -> list[C
     return [_claim(claim, by_number, f"{what}: {claim['id']}") for claim in claims]
 
 
-def _check_distinct(names: Sequence[str], what: str, mend: str) -> None:
+def _check_distinct(names: Sequence[str], what: str, fix: str) -> None:
     for name in names:
         if names.count(name) > 1:
-            raise ConfigError(f"{what} '{name}' occurs twice; {mend}.")
+            raise ConfigError(f"{what} '{name}' appears twice; {fix}.")
 
 
 def _claim(claim: Mapping[str, Any], tables: Mapping[str, TableSpec], where: str) -> Claim:
@@ -263,8 +260,8 @@ def _claim(claim: Mapping[str, Any], tables: Mapping[str, TableSpec], where: str
     cells = _cells(table)
     wanted = [{**claim.get("where", {}), **better} for better in _combinations(claim["better"])]
     if not set(wanted[0]) <= set(cells[0]):
-        raise ConfigError(f"{where}: cells have no coordinate '{min(set(wanted[0]) - set(cells[0]))}'.")
-    # a claim covers rank cells and mean cells only if it names them
+        raise ConfigError(f"{where}: cells have no coordinate '{min(set(wanted[0]) - set(cells[0]))}'; correct it.")
+    # ranks and means over data sets are included only if the claim names them
     single = [cell["metric"] not in table["ranks"] and cell["dataset"] != AVERAGE for cell in cells]
     named = wanted[0].get("dataset") == AVERAGE
     found = [n for n, cell in enumerate(cells) if (named or single[n]) and any(matches(cell, each) for each in wanted)]
@@ -273,8 +270,8 @@ def _claim(claim: Mapping[str, Any], tables: Mapping[str, TableSpec], where: str
     at_least = claim.get("at_least", len(settings))
     if not 1 <= at_least <= len(settings):
         raise ConfigError(
-            f"{where}: too few cells of table {claim['table']} match and have a rival ({len(settings)}); "
-            "correct where, better, than or at_least."
+            f"{where}: only {len(settings)} cells of table {claim['table']} match and have a rival; correct where, "
+            "better, than or at_least."
         )
     return {
         "id": claim["id"],
@@ -300,18 +297,14 @@ def _rivals(claim: Mapping[str, Any], table: TableSpec, cells: Sequence[CellKey]
 
 
 def load_figures(path: Path, schema: Path) -> list[PaperFigure]:
-    """Read and check the figures of a paper.
-
-    Raises ConfigError: the file does not follow the schema, a number occurs twice, or a figure has neither a figure of
-    ours nor a note.
-    """
+    """Read and check the figures of a paper."""
     what = f"figures {path.name}"
     entries = read_valid(path, schema, what)["figures"]
     _check_distinct([entry["number"] for entry in entries], f"{what}: the number", "name its part, as in '2b'")
     for entry in entries:
         if not {"figure", "note"} & set(entry):
             number = entry["number"]
-            raise ConfigError(f"{what}: '{number}' names no figure of ours; name one in 'figure' or explain in 'note'.")
+            raise ConfigError(f"{what}: '{number}' has no figure of ours; set 'figure', or explain it in 'note'.")
     return [_figure(entry) for entry in entries]
 
 

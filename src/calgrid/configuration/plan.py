@@ -1,7 +1,6 @@
 """Specifications (:mod:`calgrid.specs`) and fingerprints of all jobs of a study.
 
-Snakemake runs a job again when its specification has changed, so a fingerprint covers everything that determines the
-result.
+Snakemake reruns a job if its specification changed, so a fingerprint covers everything that determines the result.
 """
 
 import functools
@@ -13,7 +12,6 @@ from typing import Any, cast
 
 from calgrid import fingerprint, registry, specs
 from calgrid.configuration.checks import tuning_candidates
-from calgrid.configuration.config import Statistics
 from calgrid.configuration.datasets import PLANNED_FACTS
 from calgrid.configuration.protocols import FOCAL_CALIBRATION, checkpoint_file, trains
 from calgrid.configuration.study import Run, Study
@@ -22,11 +20,11 @@ from calgrid.errors import ConfigError, unknown_id
 from calgrid.plugins import PACKAGE_ROOT
 from calgrid.storage.layout import RunKey, family_unit
 
-#: keys of a protocol that only matter after training
+#: keys of a protocol that do not affect training
 EXPORT_KEYS = ("export_features", "test_normalisation")
-#: keys of the statistics that matter when a run is scored; paired_resamples and metrics are optional
+#: keys of the statistics that affect the scores of a run
 SCORING_KEYS = ("bins", "bootstrap", "level", "seed", "paired_resamples", "metrics")
-#: keys of a configuration that change no result
+#: keys of a configuration that do not affect results
 OF_THE_MACHINE = ("device", "keep_models")
 REPORT_MODULES = {
     "aggregate": ("calgrid.stages.aggregate",),
@@ -37,15 +35,10 @@ REPORT_MODULES = {
 
 
 class Plan:
-    """Specifications and fingerprints of all jobs of a study; every method is cheap and cached."""
+    """Specifications and fingerprints of all jobs of a study, cached."""
 
     def __init__(self, study: Study) -> None:
         self.study = study
-
-    @functools.cached_property
-    def statistics(self) -> Statistics:
-        """The ``statistics`` block of the configuration."""
-        return self.study.config["statistics"]
 
     @functools.cache  # noqa: B019  (a plan lives as long as its process)
     def data(self, unit: str) -> str:
@@ -72,9 +65,9 @@ class Plan:
 
     @functools.cache  # noqa: B019
     def train(self, key: RunKey) -> specs.TrainSpec:
-        """Specification of a training run; its ``fingerprint`` covers everything that determines the weights."""
+        """Specification of a training run."""
         if key not in self.study.trained:
-            raise ConfigError(f"Run {key.path} is external: it is not trained here.")
+            raise ConfigError(f"Run {key.path} is external and cannot be trained.")
         run = self.study.trained[key]
         method, modules = run.method, ["calgrid.stages.published"]
         spec: specs.TrainSpec = {
@@ -101,12 +94,12 @@ class Plan:
     @functools.cache  # noqa: B019
     def predict(self, key: RunKey) -> specs.PredictSpec:
         """Specification of a prediction."""
-        run_fingerprint, run = self.train(key)["fingerprint"], self.study.trained[key]
+        train, run = self.train(key), self.study.trained[key]
         families = self.study.datasets.families(key.dataset)
         spec: specs.PredictSpec = {
             "key": _key(key),
             "checkpoints": list(run.checkpoints),
-            "run_fingerprint": run_fingerprint,
+            "run_fingerprint": train["fingerprint"],
             "export_features": run.protocol["export_features"],
             "families": {family: self.data(family_unit(family)) for family in families},
             "fingerprint": "",
@@ -135,7 +128,7 @@ class Plan:
         return _sealed(spec, ["calgrid.stages.probe", module, *_network_modules(run)])
 
     def _test_normalisation(self, run: Run) -> specs.Normalisation | None:
-        """Mean and deviation for test images if the protocol takes them from another data set, else None."""
+        """Mean and standard deviation of another data set that normalise test images, if the protocol names one."""
         of = run.protocol["test_normalisation"].get(run.key.dataset)
         if of is None:
             return None
@@ -144,35 +137,35 @@ class Plan:
 
     @functools.cache  # noqa: B019
     def external(self, key: RunKey) -> specs.ExternalSpec:
-        """Specification of an import of logits made elsewhere."""
+        """Specification of an import of external logits."""
         if key not in self.study.external:
-            raise ConfigError(f"Run {key.path} is trained here: it is not imported.")
+            raise ConfigError(f"Run {key.path} is trained and cannot be imported.")
         spec: specs.ExternalSpec = {"key": _key(key), "external": self.study.external[key].external, "fingerprint": ""}
         return _sealed(spec, ["calgrid.stages.external"])
 
     def logits_fingerprint(self, key: RunKey) -> str:
-        """Fingerprint that the run's logits files must carry."""
+        """Fingerprint of the logits files of a run."""
         return (self.external(key) if key in self.study.external else self.predict(key))["fingerprint"]
 
     def run_fingerprint(self, key: RunKey) -> str:
-        """Fingerprint by which a number is traced to the run's records."""
+        """Fingerprint of a run in the tables of results."""
         return (self.external(key) if key in self.study.external else self.train(key))["fingerprint"]
 
     @functools.cache  # noqa: B019
     def _calibrator(self, name: str, id: str, options: str) -> str:
-        """Fingerprint of a calibrator's code and options (JSON)."""
+        """Fingerprint of the code and the options (JSON) of a calibrator."""
         return fingerprint.of_stage({"name": name, "options": options}, [registry.spec("calibrator", id).module])
 
     @property
     def _metric_modules(self) -> list[str]:
-        """Modules of plugin metrics, which also define units and directions of their numbers."""
+        """Modules of the metrics of plugins."""
         return [registry.spec("metric", name).module for name in self.study.own_metrics]
 
     @functools.cache  # noqa: B019
     def calibrate(self, key: RunKey) -> specs.CalibrateSpec:
-        """Specification of the calibration and scoring of a run in this study."""
+        """Specification of the calibration and scoring of a run."""
         if key not in self.study.evaluations:
-            raise ConfigError(f"Run {key.path} is only a first stage: name its method in a grid to calibrate it.")
+            raise ConfigError(f"Run {key.path} is only a first stage; add its method to a grid to calibrate it.")
         run, wanted = self.study.runs[key], self.study.evaluations[key]
         spec: specs.CalibrateSpec = {
             "key": _key(key),
@@ -181,7 +174,7 @@ class Plan:
             "fit_on": list(wanted.fit_on),
             "draws": list(wanted.calibrator_seeds) if SAME_SHIFT in wanted.fit_on else [],
             "calibrators": [self._fitted(each, wanted.calibrator_seeds) for each in wanted.calibrators.values()],
-            "statistics": {key: value for key, value in self.statistics.items() if key in SCORING_KEYS},
+            "statistics": {k: v for k, v in self.study.config["statistics"].items() if k in SCORING_KEYS},
             "run_fingerprint": self.run_fingerprint(key),
             "logits_fingerprint": self.logits_fingerprint(key),
             "label_counts": self._label_counts(key),
@@ -199,7 +192,7 @@ class Plan:
         }
 
     def _label_counts(self, key: RunKey) -> specs.LabelCounts | None:
-        """File with the label counts of a run's test split and its current digest, or None."""
+        """File with the label counts of the test split of a run and its checksum, or None."""
         path = self.study.label_counts(key)
         return None if path is None else {"file": str(path), "sha256": self._file_digest(path)}
 
@@ -216,12 +209,12 @@ class Plan:
         return bool(own) or (run.first_stage is not None and self._sees_validation(run.first_stage))
 
     def manifest(self) -> specs.Manifest:
-        """Input of aggregation and report: parts with their fingerprints, and the configuration."""
+        """Input of aggregation and report: runs with their fingerprints, papers, and the configuration."""
         config, papers = self.study.config, self.study.papers
         published = [*map(str, self.study.published()), *(each["published"] for each in papers)]
         content = {
             "study": self.study.layout.study,
-            "statistics": dict(self.statistics),
+            "statistics": dict(config["statistics"]),
             "published": list(dict.fromkeys(published)),
             "papers": [{**each, "sha256": self._file_digest(Path(each["published"]))} for each in papers],
             "lines": {protocol: line for line, each in config["lines"].items() for protocol in each},
@@ -234,10 +227,11 @@ class Plan:
 
     def _manifest_run(self, key: RunKey) -> specs.ManifestRun:
         layout, wanted = self.study.layout, self.study.evaluations[key]
+        first = self.study.trained[key].first_stage if key in self.study.trained else None
         run: specs.ManifestRun = {
             "key": _key(key),
             "run": layout.run(key),
-            "first_stage": self._first_stage_run(key),
+            "first_stage": None if first is None else {"method": first.method, "run": layout.run(first)},
             "part": layout.part(key),
             "fingerprint": self.calibrate(key)["fingerprint"],
             "external": key in self.study.external,
@@ -246,19 +240,11 @@ class Plan:
             "warning": self.study.datasets.warning(key.dataset),
         }
         if wanted.probes:
-            run["probes"] = [self._measured(key, name) for name in wanted.probes]
+            measured = [self.probe(key, name) for name in wanted.probes]
+            run["probes"] = [{**spec["probe"], "fingerprint": spec["fingerprint"]} for spec in measured]
         return run
 
-    def _measured(self, key: RunKey, name: str) -> specs.MeasuredProbe:
-        spec = self.probe(key, name)
-        return {**spec["probe"], "fingerprint": spec["fingerprint"]}
-
-    def _first_stage_run(self, key: RunKey) -> specs.FirstStageRun | None:
-        first = self.study.trained[key].first_stage if key in self.study.trained else None
-        return None if first is None else {"method": first.method, "run": self.study.layout.run(first)}
-
     def _tuning(self) -> specs.Tuning | None:
-        """Settings for the table of tuned methods, or None."""
         settings = self.study.config["tuning"]
         if settings is None:
             return None
@@ -268,7 +254,7 @@ class Plan:
     def stage(self, name: str) -> str:
         """Fingerprint of a stage after calibration: ``aggregate``, ``tables``, ``figures``, ``report``."""
         files = []
-        if name == "report":  # includes its templates
+        if name == "report":  # its templates are no modules
             templates = sorted((PACKAGE_ROOT / "reporting").glob("*.j2"))
             files = [fingerprint.digest(path.read_text(encoding="utf-8")) for path in templates]
         return fingerprint.of_stage({"stage": name, "files": files}, [*REPORT_MODULES[name], *self._metric_modules])
@@ -279,18 +265,17 @@ def _key(key: RunKey) -> specs.Key:
 
 
 def _network_modules(run: Run) -> list[str]:
-    """Modules of a run's procedure and backbone."""
-    found = (registry.spec("procedure", run.method.procedure), registry.spec("backbone", run.key.backbone))
-    return [each.module for each in found]
+    components = (("procedure", run.method.procedure), ("backbone", run.key.backbone))
+    return [registry.spec(kind, id).module for kind, id in components]
 
 
 def _sealed(spec: specs.Spec, modules: Iterable[str]) -> specs.Spec:
-    """Set the fingerprint of a specification, from its other keys and the code of its stage."""
+    """Set the fingerprint of a specification, from its other keys and the code of modules."""
     settings = {name: value for name, value in spec.items() if name != "fingerprint"}
     spec["fingerprint"] = fingerprint.of_stage(settings, modules)
     return spec
 
 
 def as_json(spec: Mapping[str, Any]) -> str:
-    """One-line JSON of a specification, for a command line."""
+    """Convert a specification to one line of JSON."""
     return json.dumps(spec, sort_keys=True, separators=(",", ":"))

@@ -1,6 +1,6 @@
-"""Protocols: how networks are trained, or which published weights are used.
+"""Protocols (``config/protocols``), variants of them in a configuration, and published checkpoints.
 
-They are files in ``config/protocols`` and variants of these in a configuration.
+A protocol describes the training of networks, or the source of trained weights.
 """
 
 import itertools
@@ -16,7 +16,7 @@ from calgrid.errors import ConfigError, unknown_id
 from calgrid.specs import CheckpointFile, Protocol
 from calgrid.training.schedule import epoch_batches
 
-#: keys that a protocol with published weights may have, and the values of some others
+#: keys that a protocol with published weights may have, and the values of the others
 READY_KEYS = ("weights", "deterministic", "channels_last", "export_features", "test_normalisation")
 READY = {
     "epochs": 0,
@@ -27,11 +27,11 @@ READY = {
     "disjoint_validation": False,
 }
 FOCAL_CALIBRATION = "focal_calibration"
-#: address of its checkpoints; our names -> theirs, of folders (there and below data_root) and of networks
+#: address of the checkpoints of torrvision/focal_calibration; our names -> its folders and networks
 ADDRESS = "https://www.robots.ox.ac.uk/~viveka/focal_calibration"
 FOLDERS = {"cifar10": "CIFAR10", "cifar100": "CIFAR100"}
 NETWORKS = {"resnet50": "resnet50", "resnet110": "resnet110", "wrn26_10": "wide_resnet", "densenet121": "densenet121"}
-#: our losses -> hyper-parameters of their training, as far as their files name them, and the name in the files
+#: our losses -> hyper-parameters of the checkpoints, and the loss in their file names
 LOSSES: Mapping[str, tuple[Mapping[str, float], str]] = {
     "ce": ({}, "cross_entropy"),
     "brier": ({}, "brier_score"),
@@ -40,33 +40,33 @@ LOSSES: Mapping[str, tuple[Mapping[str, float], str]] = {
     "flsd53": ({"gamma": 3.0, "gamma_hard": 5.0}, "focal_loss_adaptive_53"),
     "fl3": ({"gamma": 3.0}, "focal_loss_gamma_3.0"),
 }
-#: epochs after which the published checkpoints were saved, and the exceptions of the scripts that evaluate them
+#: epochs in the file names, and the exceptions (dataset, backbone, loss) in the evaluation scripts
 EPOCHS = 350
 OTHER_EPOCHS = {("cifar10", "wrn26_10", "brier"): 550, ("cifar100", "resnet110", "brier"): 430}
 
 
 class ProtocolCatalog:
-    """All protocols that a configuration can name.
+    """Protocols and variants of them.
 
     Parameters
     ----------
-    folder : folder of protocol files, ``<id>.yaml``.
-    schema : path of protocol.schema.yaml.
-    variants : name -> {"base": id, key: value, ...}; nested keys are merged level by level.
+    folder : folder of the files ``<id>.yaml``.
+    schema : path of ``protocol.schema.yaml``.
+    variants : name -> {"base": id, key: value, ...}; nested mappings are merged.
     """
 
     def __init__(self, folder: Path, schema: Path, variants: Mapping[str, Mapping[str, Any]]) -> None:
-        self.schema, self.variants = Path(schema), variants
-        self.files = {path.stem: path for path in sorted(Path(folder).glob("*.yaml"))}
+        self.schema, self.variants = schema, variants
+        self.files = {path.stem: path for path in sorted(folder.glob("*.yaml"))}
         for name in variants:
             if name in self.files:
                 raise ConfigError(f"protocols.{name}: a protocol file has this name; choose another one.")
             self.get(name, f"protocols.{name}")
 
     def get(self, name: str, where: str) -> Protocol:
-        """Return a protocol with all defaults filled in, without its description.
+        """Return a protocol with all defaults and without its description.
 
-        Raises ConfigError: the name is unknown, or the protocol does not follow the schema.
+        An unknown name or an invalid protocol raises ConfigError.
         """
         if name in self.variants:
             change = {key: value for key, value in self.variants[name].items() if key != "base"}
@@ -78,7 +78,10 @@ class ProtocolCatalog:
         filled = fill_defaults({"augmentation": {}, **raw}, self.schema)
         del filled["description"]
         protocol = cast(Protocol, filled)
-        _check_constants(protocol["test_normalisation"], f"{at}: test_normalisation")
+        known = [id for id, each in registry.specs("dataset").items() if each.info.get("mean")]
+        for used in itertools.chain.from_iterable(protocol["test_normalisation"].items()):
+            if used not in known:
+                raise unknown_id("data set", used, known, f"{at}: test_normalisation")
         if not trains(protocol):
             return _ready(raw, filled, at)
         _check_schedule(protocol, at)
@@ -93,7 +96,7 @@ class ProtocolCatalog:
 
 
 def merge(base: Mapping[str, Any], change: Mapping[str, Any]) -> dict[str, Any]:
-    """Return ``base`` with the keys of ``change``, nested mappings merged level by level."""
+    """Return ``base`` updated with ``change``; nested mappings are merged."""
     result = dict(base)
     for key, value in change.items():
         both = isinstance(value, Mapping) and isinstance(result.get(key), Mapping)
@@ -102,7 +105,7 @@ def merge(base: Mapping[str, Any], change: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def trains(protocol: Protocol) -> bool:
-    """Whether a protocol trains networks; otherwise it uses published weights."""
+    """Whether a protocol trains networks, rather than using published weights."""
     return protocol["weights"] == TRAINED
 
 
@@ -110,22 +113,22 @@ def for_stage(protocol: Protocol, second: bool) -> Protocol:
     """Return the protocol of the first or of the second stage."""
     own = {key: value for key, value in protocol.items() if key != "second_stage"}
     change = protocol.get("second_stage", {}) if second else {}
-    # a schedule is replaced as a whole: milestones of the first stage do not apply to the second
+    # a schedule is replaced and not merged: milestones of the first stage do not apply to the second
     schedule = {"schedule": change["schedule"]} if "schedule" in change else {}
     return cast(Protocol, {**merge(own, change), **schedule})
 
 
 def cropped(size: Sequence[int] | None, protocol: Protocol, where: str) -> tuple[int, int] | None:
-    """Height and width of the network's input for images of ``size``; None if unknown.
+    """Height and width of network inputs for images of ``size`` (height, width), or None if unknown.
 
-    Raises ConfigError: the images are too small for the protocol's crop or padding.
+    Images that are smaller than the crop or the padding raise ConfigError.
     """
     crop, padding = protocol["crop_size"], protocol["augmentation"]["crop_padding"] if trains(protocol) else 0
-    does = {f"crops each image to {crop}x{crop} pixels": crop or 0, f"pads each image by {padding} pixels": padding}
+    does = {f"crops images to {crop}x{crop} pixels": crop or 0, f"pads images by {padding} pixels": padding}
     for what, pixels in does.items():
         if size is not None and pixels > min(size):
             raise ConfigError(
-                f"{where}: the protocol {what}, but the images have {size[0]}x{size[1]}; use larger images or another "
+                f"{where}: the protocol {what}, but these have {size[0]}x{size[1]}; use larger images or another "
                 "protocol."
             )
     if crop:
@@ -134,7 +137,7 @@ def cropped(size: Sequence[int] | None, protocol: Protocol, where: str) -> tuple
 
 
 def check_batches(protocol: Protocol, samples: int, where: str) -> None:
-    """Raise ConfigError if an epoch over ``samples`` images has no batch, or its last batch is a single image."""
+    """Raise ConfigError if an epoch over ``samples`` images has no batch or a last batch of one image."""
     size = protocol["batch_size"]
     try:
         _, last = epoch_batches(samples, protocol)
@@ -142,17 +145,15 @@ def check_batches(protocol: Protocol, samples: int, where: str) -> None:
         raise ConfigError(f"{where}: {error}") from None
     if last == 1 < size:
         raise ConfigError(
-            f"{where}: {samples} training images in batches of {size} end each epoch with a step on a single image; "
-            "set drop_last: true in the protocol, or another batch_size."
+            f"{where}: {samples} training images in batches of {size} leave a last batch of one image; set drop_last: "
+            "true or another batch_size in the protocol."
         )
 
 
 def checkpoint_file(dataset: str, backbone: str, method: Method, where: str) -> CheckpointFile:
-    """Name, folder and URL of the checkpoint of torrvision/focal_calibration for a run.
+    """Name, folder and URL of the checkpoint of torrvision/focal_calibration for a run, as in its evaluation scripts.
 
-    The names are those of its scripts (``evaluate_scripts``).
-
-    Raises ConfigError: there is no such checkpoint.
+    A run without such a checkpoint raises ConfigError.
     """
     options, loss = LOSSES.get(method.loss, ({}, None))
     plain = method.procedure == STANDARD and method.first_stage is None
@@ -161,7 +162,7 @@ def checkpoint_file(dataset: str, backbone: str, method: Method, where: str) -> 
         trained = ", ".join(" ".join([id, *(f"{k}={v}" for k, v in own.items())]) for id, (own, _) in LOSSES.items())
         raise ConfigError(
             f"{where}: torrvision/focal_calibration published no checkpoint of '{method.id}' with '{backbone}' on "
-            f"'{dataset}'; there are those of {trained} with {', '.join(NETWORKS)} on {', '.join(FOLDERS)}."
+            f"'{dataset}'; available: {trained} with {', '.join(NETWORKS)} on {', '.join(FOLDERS)}."
         )
     epochs = OTHER_EPOCHS.get((dataset, backbone, method.loss), EPOCHS)
     name, folder = f"{NETWORKS[backbone]}_{loss}_{epochs}.model", FOLDERS[dataset]
@@ -169,22 +170,15 @@ def checkpoint_file(dataset: str, backbone: str, method: Method, where: str) -> 
 
 
 def _ready(raw: Mapping[str, Any], filled: Mapping[str, Any], where: str) -> Protocol:
-    """A protocol that uses published weights, with only the keys that apply to it."""
+    """A protocol with published weights; keys of the training are refused."""
     if extra := sorted(set(raw) - {"description", *READY_KEYS}):
-        raise ConfigError(f"{where}: weights: {filled['weights']} does not train; remove {', '.join(extra)}.")
+        raise ConfigError(f"{where}: with weights: {filled['weights']} nothing is trained; remove {', '.join(extra)}.")
     return cast(Protocol, {**{key: filled[key] for key in READY_KEYS}, **READY})
-
-
-def _check_constants(names: Mapping[str, str], where: str) -> None:
-    known = [id for id, each in registry.specs("dataset").items() if each.info.get("mean")]
-    for name in (*names, *names.values()):
-        if name not in known:
-            raise unknown_id("data set", name, known, where)
 
 
 def _check_schedule(protocol: Protocol, where: str) -> None:
     if protocol["optimizer"]["nesterov"] and not protocol["optimizer"]["momentum"]:
-        raise ConfigError(f"{where}: optimizer.nesterov needs a momentum above 0.")
+        raise ConfigError(f"{where}: optimizer.nesterov needs a momentum above 0; set one.")
     milestones, warmup = protocol["schedule"]["milestones"], protocol["schedule"]["warmup_epochs"]
     if any(second <= first for first, second in itertools.pairwise(milestones)):
         raise ConfigError(f"{where}: schedule.milestones must ascend, got {milestones}.")
@@ -192,9 +186,8 @@ def _check_schedule(protocol: Protocol, where: str) -> None:
         raise ConfigError(
             f"{where}: schedule.warmup_epochs must be fewer than the {protocol['epochs']} epochs, got {warmup}."
         )
-    late = [m for m in milestones if m >= protocol["epochs"]]
-    if late:
+    if late := [m for m in milestones if m >= protocol["epochs"]]:
         raise ConfigError(
-            f"{where}: milestone {late[0]} is not before the last of {protocol['epochs']} epochs; "
-            "remove it or train longer."
+            f"{where}: milestone {late[0]} is not before the last of {protocol['epochs']} epochs; remove it or train "
+            "longer."
         )

@@ -1,4 +1,4 @@
-"""Finds missing and damaged results, whose jobs must run again; Snakemake compares modification times only."""
+"""Search for missing and damaged results, because Snakemake compares only times of files."""
 
 import contextlib
 import functools
@@ -20,19 +20,20 @@ from calgrid.storage.layout import RunKey, family_unit, logits_files, probe_file
 from calgrid.storage.records import AGGREGATE, CALIBRATE, HIDDEN, MODEL, ORIGIN, PREDICT, TRAIN, Record
 from calgrid.storage.stage import MAKE_HERE, republish
 
-#: threads that read files changed since their last verification
+#: threads that verify files
 THREADS = 4
-#: number of results named in a message
+#: maximum results that a message lists
 NAMED = 5
+#: seconds before a progress bar appears
 SILENT_SECONDS = 5
-#: tolerated clock difference of a file server
+#: accepted difference between the clocks of a file server and of this machine
 TOLERANCE_SECONDS = 60.0
-#: state of a merged run, which no job may change -> why it would have to be computed again
+#: state of a merged run -> why it would have to be computed again
 WANTING = {
-    "right": "but the study plans another fingerprint, of other options or source code",
+    "right": "but its fingerprint differs from the plan (other options or source code)",
     "damaged": "but one of its files is damaged, or is needed and was not in the archive",
     "missing": "but the study needs this file, which was not in the archive",
-    "settled": "but the study needs its network, which is in no archive",
+    "settled": "but the study needs its network, and archives contain no networks",
 }
 
 
@@ -42,11 +43,11 @@ class Stage:
 
     Attributes
     ----------
-    target : one of the files, which identifies the job for Snakemake.
+    target : the output of the job in Snakemake.
     root, record : folder of the files, and path of their record below it.
-    needs : targets of the jobs that produce the inputs.
-    name, fingerprint : of the stage, if hard links to its files (or, for data, to the record) are kept below
-        ``.calgrid``; else empty.
+    needs : targets of the jobs whose files are inputs.
+    name, fingerprint : name and fingerprint of the stage if a second link to its files (for data, to its record) is
+        kept below ``.calgrid``; else empty.
     optional : files that the user may delete.
     wanted : files that the record must list.
     """
@@ -62,21 +63,23 @@ class Stage:
 
     @functools.cached_property
     def is_merged(self) -> bool:
-        """Whether the stage belongs to a run that was merged from an archive; archives contain no networks."""
+        """Whether the run was merged from an archive."""
         return (self.root / ORIGIN).exists()
 
     @property
     def _spared(self) -> frozenset[str]:
-        """Files that may be missing."""
+        """Files that may be missing; archives contain no networks."""
         return frozenset({MODEL}) if self.is_merged and self.record == TRAIN else self.optional
 
     def examine(self, now: float) -> tuple[str, list[str]]:
-        """Return the stage's state, and the files whose modification times were in the future and are now ``now``.
+        """Verify the files, restore them from their second links where possible, and correct times in the future.
 
-        The state is ``settled`` (correct, with the planned fingerprint), ``right`` (correct, with another one),
-        ``missing`` or ``damaged``. Damaged files are restored from the links below ``.calgrid`` if possible.
+        Returns
+        -------
+        state : ``settled`` (valid, with the planned fingerprint), ``right`` (valid), ``missing`` or ``damaged``.
+        clamped : files whose time was in the future and is now ``now``.
         """
-        clamped = clamp_future_mtimes([Path(self.target), *self._files()], now)  # before the times are recorded
+        clamped = clamp_future_mtimes([Path(self.target), *self._files()], now)  # before verification stores times
         if self._is_right() or (
             self.name
             and republish(self.root, self.name, self.fingerprint, self.record, self._spared)
@@ -87,13 +90,13 @@ class Stage:
         return "damaged" if there else "missing", clamped
 
     def _files(self) -> list[Path]:
-        """The record and all files that it lists."""
+        """The record and the files that it lists."""
         with contextlib.suppress(DataError):
             return [self.root / name for name in (self.record, *Record.read(self.root, self.record).files)]
         return [self.root / self.record]
 
     def lacks_optional(self) -> bool:
-        """Whether a file that the user may delete is missing."""
+        """Whether an optional file is missing."""
         return any(not (self.root / name).exists() for name in self._spared)
 
     def _is_right(self) -> bool:
@@ -105,12 +108,12 @@ class Stage:
         return self.wanted <= set(record.files) and set(record.damaged()) <= self._spared
 
     def is_current(self) -> bool:
-        """Whether the record has the planned fingerprint. Raises DataError: there is no record."""
+        """Whether the record, which must exist, has the planned fingerprint."""
         found = Record.read(self.root, self.record).content.get("fingerprint")
         return found == self.fingerprint or (self.root / HIDDEN / self.name / self.fingerprint / self.record).exists()
 
     def _drop_copies(self) -> None:
-        """Delete the hidden links to files that the user has deleted, to free the disk."""
+        """Delete the second links of optional files that the user deleted."""
         for name in self.optional:
             if not (self.root / name).exists():
                 with contextlib.suppress(OSError):
@@ -118,10 +121,7 @@ class Stage:
 
 
 class Repairs(NamedTuple):
-    """Targets of jobs that must run ``again``, and of jobs whose results are correct and current (``settled``).
-
-    ``merged`` are targets of runs from an archive, whose inputs may be missing.
-    """
+    """Targets of the jobs that must rerun, whose results are valid and current, and whose runs are from an archive."""
 
     again: frozenset[str] = frozenset()
     settled: frozenset[str] = frozenset()
@@ -129,25 +129,26 @@ class Repairs(NamedTuple):
 
 
 def find_repairs(plan: Plan) -> Repairs:
-    """Find damaged results of a study, and missing ones that existing results depend on.
+    """Find results that are damaged, or missing although other results were computed from them.
 
-    Results that no job has produced yet are not reported. Files that changed since their last verification are read.
-    Modification times in the future, caused by a wrong clock, are all set to the current time: otherwise the outputs of
-    such files would look outdated, and Snakemake would recompute them in each call until that time has passed.
+    Every file that changed since its last verification is read. Times in the future, from a clock that was ahead, are
+    set to the present: otherwise Snakemake would rerun all dependent jobs in each call until that time has come.
 
-    Raises StateError: a run that was merged from an archive would have to be computed again.
+    Raises
+    ------
+    StateError
+        A run that was merged from an archive would have to be computed again.
     """
     stages, now = list(planned_stages(plan)), time.time()
     with ThreadPoolExecutor(THREADS) as pool:
         found = pool.map(lambda stage: stage.examine(now), stages)
-        # the bar appears only if verification takes long; most calls take no time
         found = tqdm(found, "verify results", len(stages), leave=False, delay=SILENT_SECONDS)
         examined = list(zip(stages, found, strict=True))
     states = [(stage, state) for stage, (state, _) in examined]
     if clamped := [path for _, (_, paths) in examined for path in paths]:
         log(
-            f"Warning: the times of {len(clamped)} files, such as {clamped[0]}, were in the future because of a wrong "
-            "clock; they are set to the current time, and outputs that are older now are computed again."
+            f"Warning: the times of {len(clamped)} files, such as {clamped[0]}, were in the future (a clock was ahead) "
+            "and are set to the present; results that now look older than their inputs are computed once more."
         )
     merged = {stage.target for stage, _ in states if stage.is_merged}
     made = [stage for stage, state in states if state != "missing" and stage.target not in merged]
@@ -156,7 +157,7 @@ def find_repairs(plan: Plan) -> Repairs:
         stage.target for stage, state in states if state == "damaged" or (state == "missing" and stage.target in used)
     )
     settled = {stage.target for stage, state in states if state == "settled"} - set(again)
-    # a deleted model is trained again only if a job needs it, for example a second stage
+    # a deleted model is trained again if a job needs it, for example the training of a second stage
     deleted = {stage.target for stage, state in states if state != "missing" and stage.lacks_optional()}
     while needed := {
         need for stage, _ in states if stage.target not in settled for need in stage.needs if need in deleted
@@ -165,21 +166,26 @@ def find_repairs(plan: Plan) -> Repairs:
         settled -= needed
         deleted -= needed
     refused = [(stage.target, state) for stage, state in states if stage.is_merged and state != "settled"]
-    refused += [(target, "settled") for target in again if target in merged]  # after its causes
+    refused += [(target, "settled") for target in again if target in merged]  # the cause comes first
     for target, state in refused:
         raise StateError(f"{target} was merged from an archive, {WANTING[state]}: {MAKE_HERE}.")
     if again:
         named, more = list(again)[:NAMED], len(again) - NAMED
         log(f"Damaged or missing results are computed again: {', '.join(named)}{f' and {more} more' * (more > 0)}.")
-        _write_list(Path(plan.study.layout.repairs), again)
+        path = Path(plan.study.layout.repairs)  # newer than all results, and an input of these jobs
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_text(path, "\n".join([*again, ""]))
+        except OSError as error:
+            raise disk_error(error, path.parent) from error
     return Repairs(frozenset(again), frozenset(settled), frozenset(merged))
 
 
 def clamp_future_mtimes(paths: Iterable[Path], now: float) -> list[str]:
-    """Set modification times in the future to ``now``; return the names of the changed files.
+    """Set modification times in the future to ``now``, and return the paths of these files.
 
-    Files that do not exist, or whose time cannot be set, are skipped. ``now`` must be the same for all files of a
-    study: then inputs and outputs written under the same wrong clock get equal times, and nothing is recomputed.
+    Missing files, and files whose time cannot be set, are skipped. Use the same ``now`` for inputs and outputs of a
+    job: with equal times Snakemake does not rerun it.
     """
     clamped = []
     for path in paths:
@@ -192,17 +198,8 @@ def clamp_future_mtimes(paths: Iterable[Path], now: float) -> list[str]:
     return clamped
 
 
-def _write_list(path: Path, targets: Iterable[str]) -> None:
-    """Write a file that is newer than all results; the jobs of these targets have it as an input."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_text(path, "\n".join([*targets, ""]))
-    except OSError as error:
-        raise disk_error(error, path.parent) from error
-
-
 def planned_stages(plan: Plan) -> Iterator[Stage]:
-    """Yield the stages of a study in the order of their dependencies."""
+    """Yield all stages of a study; inputs come first."""
     study, layout = plan.study, plan.study.layout
     for unit in study.data_units():
         base = study.datasets.base(unit)
@@ -249,7 +246,7 @@ def _after_training(plan: Plan, key: RunKey) -> Iterator[Stage]:
 
 
 def _totals(plan: Plan) -> Iterator[Stage]:
-    """Stages that use all runs together."""
+    """Stages that combine all runs."""
     layout = plan.study.layout
     root = Path(layout.aggregate(""))
     parts = tuple(f"{layout.part(key)}/{CALIBRATE}" for key in plan.study.evaluations)

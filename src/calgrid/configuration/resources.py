@@ -1,7 +1,7 @@
-"""Memory, time and threads of each job, estimated from data set, backbone, protocol, calibrators, shifts and device.
+"""Memory, time limits, threads and GPUs of the jobs, from data set, backbone, protocol, calibrators, shifts and device.
 
-The estimates are conservative. Memory and time grow in proportion to the number of attempts; only the time limit of a
-training does not, because a training resumes. Profiles can override the estimates (``set-resources``).
+The estimates are upper bounds. The n-th attempt at a job gets n times the memory and time; a training gets no more
+time, because it continues from its resume state. ``set-resources`` in a Snakemake profile overrides the estimates.
 """
 
 import math
@@ -16,33 +16,32 @@ from calgrid.conventions import ENCODED_ABOVE, HELD_BYTES, OOD_PREFIX, SAME_SHIF
 from calgrid.errors import ConfigError
 from calgrid.storage.layout import RunKey, family_unit, run_key
 
-#: the Snakemake process that runs a job on a cluster node takes about 200 MB, counted with the job
+#: the Snakemake process of a job on a node of a cluster takes about 200 MB
 SNAKEMAKE_MB = 250
-#: Snakemake, Python and its libraries: without torch, with torch, and with a CUDA context
+#: memory of a job before it loads anything: without torch, with torch, with a CUDA context
 LIGHT_MB, TORCH_MB, CUDA_MB = 300 + SNAKEMAKE_MB, 800 + SNAKEMAKE_MB, 4000 + SNAKEMAKE_MB
 MB = 2**20
-#: copies of the images in memory while they are loaded and moved to the device; batches in memory when streamed
+#: copies of images that are held in memory, and batches of streamed images in memory
 IMAGE_COPIES, STREAMED_BATCHES = 3, 8
-#: copies of the weights: network, gradients, momentum, best checkpoint, resume state while it is written; and copies of
-#: the weights of a network that is not trained
+#: copies of the weights in training (network, gradients, momentum, best checkpoint, resume state), and otherwise
 WEIGHT_COPIES, READY_COPIES = 8, 3
-#: copies of the logits and features of one part of a family during prediction
+#: copies of the logits and features of a part of a family in a prediction
 PREDICTED_COPIES = 4
-#: images read at once for prediction, their maximum number of bytes, and their copies
+#: images that a prediction reads at once, their maximum bytes, and their copies
 CHUNK, CHUNK_BYTES, CHUNK_COPIES = 16 * 1024, 2**28, 3
-#: memory of figures; of tables and report without runs, and per run (``benchmarks/full_size.md``)
+#: memory of figures, of tables and report, and of both per run (``benchmarks/full_size.md``)
 FIGURES_MB, REPORT_MB, REPORT_MB_A_RUN = 550 + SNAKEMAKE_MB, 400 + SNAKEMAKE_MB, 0.03
-#: processes that aggregate a study, from this number of runs (fewer are faster in one process); memory of rows in each
+#: processes of the aggregation from so many runs on, and memory of the rows in one process
 AGGREGATE_THREADS, MANY_RUNS, AGGREGATE_MB = 4, 500, 100
-#: processes that calibrate a run if one process would take longer than this number of seconds
+#: processes of a calibration that would take longer than so many seconds in one
 CALIBRATE_THREADS, LONG_SECONDS = 2, 1800
-#: copies of external files while they are read
+#: copies of imported files in memory
 IMPORT_COPIES = 5
-#: copies of images during preparation, and their maximum size in MB: large data sets are memory-mapped
+#: copies of images in a preparation, and their maximum MB (large data sets are written in parts)
 PREPARE_COPIES, PREPARE_MB = 3, 2000
-#: assumed for a data set or backbone of unknown size: as large as the largest registered ones
+#: assumptions about data sets and backbones of unknown size: those of the largest registered ones
 UNKNOWN_IMAGES = 100_000
-#: validation rows per test row if the size of val is unknown
+#: val rows of unknown number, as a share of the test rows
 UNKNOWN_VAL = 1 / 4
 UNKNOWN_SHAPE = (3, 64, 64)
 UNKNOWN_CLASSES = 200
@@ -53,50 +52,50 @@ UNKNOWN_BACKBONE: Mapping[str, Any] = {
     "macs": 20 * 10**9,
     "activations": 60 * 10**6,
 }
-#: seconds of a GPU for one forward and backward pass over an image: the minimum at 32x32 pixels, and the time per
-#: multiply-add of the forward pass (the papers' training times on an A40 give 3e-13 to 7e-13)
+#: GPU seconds of one forward and backward pass per image: minimum at 32x32 pixels, and per multiply-add of the forward
+#: pass (training times in the papers on an A40 give 3e-13 to 7e-13)
 PASS_SECONDS, PASS_SECONDS_A_MULTIPLY_ADD = 2e-5, 7e-13
-#: images and pixels in one batch of a prediction, and the fraction of the activations in memory at a time
+#: images and pixels in one batch of a prediction, and the share of the activations in memory at a time
 SCORED_AT_ONCE, SCORED_PIXELS, SCORED_SHARE = 1024, 1024 * 64**2, 1 / 8
-#: images in one gradient batch of a probe, and the memory of its libraries without torch in MB
+#: images in one gradient computation of a probe, and MB of its libraries beside torch
 PROBED_AT_ONCE, PROBE_MB = 256, 200
-#: seconds of a core to decode, scale, hash and write one pixel of a prepared image; how often images that stay encoded
-#: are decoded; threads that decode large data sets
+#: core seconds to decode, resize, hash and write a pixel of a prepared image; passes over images that stay encoded
 PREPARE_SECONDS_A_PIXEL, ENCODED_PASSES = 5e-8, 2
+#: threads that decode images
 DECODE_THREADS = 8
-#: bytes per second: prepared images read and verified; logits compressed
+#: bytes per second of reading and verifying prepared images, and of compressing logits
 READ_BYTES, WRITTEN_BYTES = 1e8, 5e7
-#: cost of a forward pass as a fraction of a forward and backward pass
+#: cost of a forward pass as a share of a forward and backward pass
 FORWARD_SHARE = 1 / 3
-#: how many times slower a CPU core is than a GPU
+#: seconds of a processor core per second of a GPU
 CORE_SLOWER = 50
+#: time limits are this multiple of the estimate
 SAFETY = 3
 MIN_MINUTES, MAX_MINUTES = 60, 24 * 60
 
 
 class Resources:
-    """Resource functions of the rules, with the arguments that Snakemake gives them."""
+    """Resource functions of the rules, with the arguments that Snakemake passes; memory in MB, time in minutes."""
 
     def __init__(self, study: Study, gpus: int) -> None:
         self._study = study
         self._gpus = gpus
         self._slower = 1 if gpus else CORE_SLOWER
-        self._minutes: dict[RunKey, int] = {}
         self._memory: dict[tuple[Any, ...], int] = {}
         self._seconds: dict[tuple[Any, ...], float] = {}
         self._torch_mb = CUDA_MB if gpus else TORCH_MB
 
     def prepare_memory(self, wildcards: Any, attempt: int) -> int:
-        """Memory of the preparation of a data set or shift family in MB."""
+        """Memory of the preparation of a data set or shift family."""
         images = self._prepared_images(wildcards.unit) * math.prod(self.shape(wildcards.unit))
         return attempt * (LIGHT_MB + min(PREPARE_COPIES * images // MB, PREPARE_MB))
 
     def prepare_minutes(self, wildcards: Any) -> int:
-        """Time limit of the preparation of a data set or shift family in minutes; interrupted downloads resume."""
+        """Time limit of the preparation of a data set or shift family; later attempts resume downloads."""
         return limit(self.prepare_seconds(wildcards.unit), attempt=1)
 
     def prepare_threads(self, wildcards: Any) -> int:
-        """Threads that decode images; one if decoding takes a core less than a minute."""
+        """Threads that decode images, if one core would take more than a minute."""
         return DECODE_THREADS if self.prepare_seconds(wildcards.unit) > 60 else 1
 
     def prepare_seconds(self, unit: str) -> float:
@@ -105,7 +104,7 @@ class Resources:
         return passes * self._prepared_images(unit) * math.prod(self.shape(unit)[1:]) * PREPARE_SECONDS_A_PIXEL
 
     def is_encoded(self, unit: str) -> bool:
-        """Whether the images of a data set's largest split, or of a shift family, stay encoded when prepared."""
+        """Whether the prepared images of a data set or shift family stay encoded."""
         info = self.info(unit)
         largest = self._prepared_images(unit) if info.get("base") else max(self.images(unit).values())
         return bool(info.get("encoded", False)) and largest * math.prod(self.shape(unit)) > ENCODED_ABOVE
@@ -122,32 +121,31 @@ class Resources:
         return images * math.prod(self.shape(unit)) / READ_BYTES
 
     def _prepared_images(self, unit: str) -> int:
-        """Images of a data set, or of all settings of a shift family."""
+        """Images of all splits of a data set, or of all settings of a shift family."""
         base = self.info(unit).get("base")
         return self.images(base)["test"] * self.settings(unit) if base else sum(self.images(unit).values())
 
     def aggregate_threads(self, wildcards: Any) -> int:
-        """Processes that read and summarise the runs of the study."""
+        """Processes of the aggregation."""
         return AGGREGATE_THREADS if len(self._study.evaluations) >= MANY_RUNS else 1
 
     def aggregate_memory(self, wildcards: Any, attempt: int) -> int:
-        """Memory of the aggregation in MB; each process holds a few runs at a time."""
+        """Memory of the aggregation."""
         threads = self.aggregate_threads(wildcards)
         process = LIGHT_MB - SNAKEMAKE_MB + AGGREGATE_MB
         return attempt * (LIGHT_MB + (AGGREGATE_MB if threads == 1 else threads * process))
 
     def train_gpus(self, wildcards: Any) -> int:
-        """GPUs of a training: none if published weights are used."""
+        """GPUs of a training: none if weights are downloaded."""
         return self._gpus if trains(self._study.trained[run_key(wildcards)].protocol) else 0
 
     def train_memory(self, wildcards: Any, attempt: int) -> int:
-        """Memory of a training in MB."""
+        """Memory of a training."""
         key = run_key(wildcards)
         protocol = self._study.trained[key].protocol
         if not trains(protocol):
-            return attempt * (
-                TORCH_MB + WEIGHT_COPIES * 4 * max(backbone_facts(key.backbone)["parameters"].values()) // MB
-            )
+            parameters = max(backbone_facts(key.backbone)["parameters"].values())
+            return attempt * (TORCH_MB + WEIGHT_COPIES * 4 * parameters // MB)
         batch = protocol["batch_size"]
         images = self._training_bytes(key.dataset)
         streamed = STREAMED_BATCHES * max(batch, SCORED_AT_ONCE) * math.prod(self.shape(key.dataset))
@@ -160,23 +158,23 @@ class Resources:
         return self._decode_threads([key.dataset] if trains(self._study.trained[key].protocol) else [])
 
     def _training_bytes(self, dataset: str) -> int:
-        """Bytes of the images of a data set; a training holds at most ``HELD_BYTES`` and streams larger sets."""
+        """Bytes of the images of a data set; a training holds up to ``HELD_BYTES`` in memory."""
         return sum(self.images(dataset).values()) * math.prod(self.shape(dataset))
 
     def train_minutes(self, wildcards: Any) -> int:
-        """Time limit of a training in minutes: three times its estimate, between an hour and a day."""
+        """Time limit of a training, between an hour and a day."""
         key = run_key(wildcards)
-        where = key._replace(seed=0)
-        if where not in self._minutes:
+        where = ("train", *key[:-1])
+        if where not in self._seconds:
             epochs, images = self._study.trained[key].protocol["epochs"], self.images(key.dataset)
             seconds = epochs * images["train"] * self._slower * self.pass_seconds(key)
             read = self._read_seconds(key.dataset, images["train"] + images["val"])
             seconds += read * (epochs if self._training_bytes(key.dataset) > HELD_BYTES else min(epochs, 1))
-            self._minutes[where] = limit(seconds, attempt=1)
-        return self._minutes[where]
+            self._seconds[where] = seconds
+        return limit(self._seconds[where], attempt=1)
 
     def predict_memory(self, wildcards: Any, attempt: int) -> int:
-        """Memory of a prediction in MB: the network, some images, and the logits of one part of a family."""
+        """Memory of a prediction: the network, some images, and the logits of one part of a family."""
         key = run_key(wildcards)
         where = ("predict", key.protocol, key.dataset, key.backbone)
         if where not in self._memory:
@@ -187,7 +185,7 @@ class Resources:
         return attempt * (self._memory[where] + self._network_memory(key.dataset, key.backbone))
 
     def predict_minutes(self, wildcards: Any, attempt: int) -> int:
-        """Time limit of a prediction in minutes: reading all images, a forward pass, and writing the logits."""
+        """Time limit of a prediction: reading images, a forward pass, and writing logits."""
         key = run_key(wildcards)
         where = ("predict", key.protocol, key.dataset, key.backbone, *self._study.families(key))
         if where not in self._seconds:
@@ -215,7 +213,7 @@ class Resources:
         return self.images(self.info(unit).get("base") or unit)["test"] * self.settings(unit)
 
     def probe_memory(self, wildcards: Any, attempt: int) -> int:
-        """Memory of a probe in MB: gradients of a batch of images, or features of the test split."""
+        """Memory of a probe: gradients of a batch of images, or features of the test split."""
         key = run_key(wildcards)
         test = self._calibration(key).test.with_features(backbone_facts(key.backbone)["num_features"])
         held = CHUNK_COPIES * min(CHUNK, test.number) * math.prod(self.shape(key.dataset)) + 2 * test.stored
@@ -229,18 +227,18 @@ class Resources:
         return limit(self._checkpoints(key) * seconds, attempt)
 
     def import_memory(self, wildcards: Any, attempt: int) -> int:
-        """Memory of the import of an external run in MB; tensors are read by torch."""
+        """Memory of the import of an external run; reading tensors needs torch."""
         paths = self._study.external_files(run_key(wildcards))
         read = sum(file.stat().st_size for path in paths for file in (path, *path.rglob("*")) if file.is_file())
         tensors = any(path.suffix.lower() in TENSOR_FILES for path in paths)
         return attempt * ((TORCH_MB if tensors else LIGHT_MB) + IMPORT_COPIES * read // MB)
 
     def calibrate_threads(self, wildcards: Any) -> int:
-        """Processes that fit and score calibrators."""
+        """Processes of the calibration of a run."""
         return CALIBRATE_THREADS if self.calibrate_seconds(run_key(wildcards)) > LONG_SECONDS else 1
 
     def calibrate_memory(self, wildcards: Any, attempt: int) -> int:
-        """Memory of the calibration of a run in MB: each process holds one part of its rows."""
+        """Memory of the calibration of a run: one part of its rows in each process."""
         key, threads = run_key(wildcards), self.calibrate_threads(wildcards)
         where = ("calibrate", *self._asked(key))
         if where not in self._memory:
@@ -249,7 +247,7 @@ class Resources:
         return attempt * (self._memory[where] if threads == 1 else LIGHT_MB + threads * process)
 
     def calibrate_minutes(self, wildcards: Any, attempt: int) -> int:
-        """Time limit of the calibration of a run in minutes; the next attempt continues a killed one."""
+        """Time limit of the calibration of a run."""
         seconds = self.calibrate_seconds(run_key(wildcards))
         return limit(seconds / self.calibrate_threads(wildcards), attempt)
 
@@ -261,13 +259,13 @@ class Resources:
         return self._seconds[where]
 
     def _asked(self, key: RunKey) -> tuple[Any, ...]:
-        """Key of all that determines the resources of a run's calibration."""
+        """Everything that the cost of a calibration depends on."""
         wanted = self._study.evaluations.get(key, Evaluation())
         some = (*wanted.calibrators, *wanted.calibrator_seeds, *wanted.families, *wanted.fit_on)
         return key.protocol, key.dataset, key.backbone, *some
 
     def _calibration(self, key: RunKey) -> Calibration:
-        """The calibration of a run; without an evaluation, only its logits."""
+        """The calibration of a run; without calibrators if it is only a first stage."""
         wanted = self._study.evaluations.get(key, Evaluation())
         exported: Any = "all"
         width: int = UNKNOWN_BACKBONE["num_features"]
@@ -278,11 +276,10 @@ class Resources:
         own = Rows(images["test"], self.classes(key.dataset), width if exported else 0)
         shifted = own if exported == "all" else own.with_features(0)
         statistics = self._study.config["statistics"]
+        seeds = len(wanted.calibrator_seeds)
         return Calibration(
             [
-                Fitted(
-                    each["id"], "features" in each["needs"], len(wanted.calibrator_seeds) if each["stochastic"] else 1
-                )
+                Fitted(each["id"], "features" in each["needs"], seeds if each["stochastic"] else 1)
                 for each in wanted.calibrators.values()
             ],
             own.of(images["val"] or UNKNOWN_VAL * images["test"]),
@@ -290,7 +287,7 @@ class Resources:
             [self._family(name, shifted) for name in wanted.families],
             statistics["bootstrap"] + statistics.get("paired_resamples", 0),
             "val" in wanted.fit_on,
-            len(wanted.calibrator_seeds) if SAME_SHIFT in wanted.fit_on else 0,
+            seeds if SAME_SHIFT in wanted.fit_on else 0,
         )
 
     def _family(self, name: str, rows: Rows) -> Family:
@@ -302,11 +299,11 @@ class Resources:
         return len(self._study.runs[key].checkpoints) if key in self._study.runs else 1
 
     def report_memory(self, rule: str) -> int:
-        """Memory of tables, figures and report in MB; they read the numbers of all runs piece by piece."""
+        """Memory of ``tables``, ``figures`` or ``report``."""
         return round((FIGURES_MB if rule == "figures" else REPORT_MB) + REPORT_MB_A_RUN * len(self._study.evaluations))
 
     def _network_memory(self, dataset: str, backbone: str, batch: int = 0, copies: int = READY_COPIES) -> int:
-        """Memory of a network in MB; without a GPU also of the activations of a batch."""
+        """Memory of a network and, without a GPU, of the activations of a batch."""
         where = (dataset, backbone, batch, copies)
         if where not in self._memory:
             facts = backbone_facts(backbone)
@@ -319,19 +316,19 @@ class Resources:
         return self._memory[where]
 
     def info(self, dataset: str) -> Mapping[str, Any]:
-        """Facts of a data set or family that are known before preparation; empty for external logits."""
+        """Facts of a data set or shift family before its preparation; empty for external logits."""
         try:
             return self._study.datasets.spec(family_unit(dataset)).info
         except ConfigError:
             return {}
 
     def images(self, dataset: str) -> dict[str, int]:
-        """Images of the splits of a data set."""
+        """Images of each split of a data set."""
         unknown = {"train": UNKNOWN_IMAGES, "test": UNKNOWN_IMAGES}
         return {"train": 0, "val": 0, "test": 0, **(self._sizes(dataset) or unknown)}
 
     def is_counted(self, dataset: str) -> bool:
-        """Whether the number of images of a data set is known."""
+        """Whether the number of images is known."""
         return bool(self._sizes(dataset))
 
     def _sizes(self, dataset: str) -> Mapping[str, int]:
@@ -349,12 +346,12 @@ class Resources:
         return tuple(self.info(dataset).get("image_shape") or UNKNOWN_SHAPE)
 
     def settings(self, family: str) -> int:
-        """Corruptions times severities of a shift family; 1 for a data set."""
+        """Corruptions times severities of a shift family, 1 for a data set."""
         info = self.info(family)
         return len(info.get("shifts", ("",))) * len(info.get("severities", (0,)))
 
     def pass_seconds(self, key: RunKey) -> float:
-        """Seconds of a GPU for one forward and backward pass over an image, as the network of a run sees it."""
+        """GPU seconds of one forward and backward pass per image, at the input size of the network."""
         crop = self._study.trained[key].protocol["crop_size"]
         _, height, width = self.shape(key.dataset) if crop is None else (None, crop, crop)
         least = PASS_SECONDS * max(height * width / 32**2, 0.25)
@@ -363,17 +360,17 @@ class Resources:
         return max(least, PASS_SECONDS_A_MULTIPLY_ADD * facts["macs"] * pixels)
 
     def _relative_size(self, dataset: str, facts: Mapping[str, Any]) -> float:
-        """Ratio of the pixels of a data set's images to the image size of a backbone's registered facts."""
+        """Pixels of a data set's images divided by the pixels that a backbone was measured with."""
         _, height, width = self.shape(dataset)
         return height * width / facts["image_size"] ** 2
 
 
 def backbone_facts(backbone: str) -> Mapping[str, Any]:
-    """Registered facts of a backbone; those of a large one for a network of a library."""
+    """Registered facts of a backbone; for backbones of a library, those of a large one."""
     info = measured(backbone).info
     return UNKNOWN_BACKBONE if info.get("library", False) else {**UNKNOWN_BACKBONE, **info}
 
 
 def limit(seconds: float, attempt: int) -> int:
-    """Time limit in minutes: an hour plus three times the estimate, times the attempt, at most a day."""
+    """Time limit in minutes: an hour and three times the estimate for each attempt, at most a day."""
     return min(attempt * (MIN_MINUTES + math.ceil(SAFETY * seconds / 60)), MAX_MINUTES)

@@ -1,7 +1,4 @@
-"""A study: the configuration, checked and expanded into runs and what is wanted of each.
-
-Grids become runs (:class:`Run`), including first stages that no grid names, and evaluations (:class:`Evaluation`).
-"""
+"""A study: the checked configuration, expanded into runs (:class:`Run`) and evaluations (:class:`Evaluation`)."""
 
 import functools
 import itertools
@@ -30,13 +27,13 @@ from calgrid.errors import ConfigError
 from calgrid.specs import EXTERNAL_FILES, Calibrator, External, NamedComponent, Protocol
 from calgrid.storage.layout import EXTERNAL, EXTERNAL_CHECKPOINT, Layout, RunKey, family_unit
 
-#: keys of external logits that define their evaluation, not their content
+#: keys of external logits that set their evaluation
 EVALUATED = ("calibrators", "calibrator_seeds", "val_rows", "val_seeds")
 
 
 @dataclass(frozen=True)
 class Run:
-    """A run with everything resolved; ``protocol`` is that of its own stage."""
+    """A run with all options resolved; ``protocol`` is the protocol of its own stage."""
 
     key: RunKey
     protocol: Protocol
@@ -45,13 +42,13 @@ class Run:
 
     @property
     def checkpoints(self) -> tuple[str, ...]:
-        """Checkpoints that are tested."""
+        """Tested checkpoints: ``best``, ``last``."""
         return tuple(self.protocol["checkpoints"])
 
 
 @dataclass(frozen=True)
 class ExternalRun:
-    """Logits made elsewhere, evaluated like those of a run."""
+    """External logits, in the place of a run."""
 
     key: RunKey
     external: External
@@ -60,10 +57,14 @@ class ExternalRun:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """How a study evaluates one run.
+    """Calibrators, shift families and probes of one run.
 
-    ``calibrators`` and ``probes`` map names to resolved entries; ``families`` are the shift families to score on;
-    ``fit_on`` lists what the calibrators are fitted on: ``val``, ``same_shift``.
+    Attributes
+    ----------
+    calibrators, probes : name -> component with all options.
+    calibrator_seeds : seeds of stochastic calibrators.
+    families : shift families to score on.
+    fit_on : rows that calibrators are fitted on, ``val`` or ``same_shift``.
     """
 
     calibrators: Mapping[str, Calibrator] = field(default_factory=dict)
@@ -73,7 +74,7 @@ class Evaluation:
     probes: Mapping[str, NamedComponent] = field(default_factory=dict)
 
     def joined(self, other: "Evaluation") -> "Evaluation":
-        """Union with the evaluation that another grid block asks of the same run."""
+        """Combine with the evaluation of the same run in another grid."""
         return Evaluation(
             {**self.calibrators, **other.calibrators},
             sorted({*self.calibrator_seeds, *other.calibrator_seeds}),
@@ -86,20 +87,23 @@ class Evaluation:
 class Study:
     """A checked configuration.
 
-    Raises ConfigError: the configuration names something that does not exist, or its parts contradict each other.
-
     Parameters
     ----------
-    config : the configuration as read from YAML.
-    home : folder of the workflow (holds ``workflow/schemas`` and ``config/protocols``).
+    config : configuration as read from YAML.
+    home : folder with ``workflow/schemas`` and ``config/protocols``.
 
     Attributes
     ----------
     runs : all runs, including first stages that no grid names; insertion order is stable.
-    trained, external : the runs of type :class:`Run` and of type :class:`ExternalRun`.
-    evaluations : evaluation of each run that a grid or ``external`` names.
-    layout : paths of all files.
-    papers : papers whose tables are written.
+    trained, external : the runs of type :class:`Run`, and of type :class:`ExternalRun`.
+    evaluations : evaluations of the runs that the configuration names.
+    layout : paths of results.
+    papers : papers to compare with.
+
+    Raises
+    ------
+    ConfigError
+        A key, name, value or combination of the configuration is invalid.
     """
 
     def __init__(self, config: Mapping[str, Any], home: Path) -> None:
@@ -126,7 +130,6 @@ class Study:
         for number, override in enumerate(overrides):
             for name in as_list(override["match"].get("protocol")):
                 self.protocols.get(name, f"overrides[{number}].match")
-        self._sizes: dict[str, dict[str, int] | None] = {}
         self.trained: dict[RunKey, Run] = {}
         self.external: dict[RunKey, ExternalRun] = {}
         self.evaluations: dict[RunKey, Evaluation] = {}
@@ -144,7 +147,7 @@ class Study:
         for unit in self.data_units():
             self.data_settings(unit)
             if self.config["data_root"] is None and self.datasets.spec(unit).info.get("download", False):
-                raise ConfigError(f"data_root: '{unit}' is downloaded; give a folder for its files: data_root: data")
+                raise ConfigError(f"data_root: '{unit}' is downloaded; set a folder for its files: data_root: data")
         for name, external in self.config.get("external", {}).items():
             checks.check_external(config["external"][name], self.external_path, f"external.{name}")
             self._add_external(name, external)
@@ -155,7 +158,7 @@ class Study:
         checks.check_lines(self.config["lines"], self.evaluations)
         if self.config["tuning"] is not None:
             checks.check_tuning(self.config["tuning"], self.evaluations)
-        # a baseline that the user names must exist; the default one may be missing (then nothing is tested)
+        # a baseline in the configuration must be evaluated; without the default one, the tests are omitted
         if "baseline" in config.get("statistics", {}):
             checks.check_compared(config["statistics"]["baseline"], self.evaluations, "statistics.baseline")
         for name in self.own_metrics:
@@ -186,13 +189,13 @@ class Study:
         self.evaluations[key] = self.evaluations.get(key, Evaluation()).joined(wanted)
 
     def _add_run(self, key: RunKey, protocol: Protocol, where: str) -> None:
-        """Add a run, preceded by its first stage if it has one."""
+        """Add the first stage of a run, if any, and the run."""
         if key in self.trained:
             return
         if trains(protocol) and self.datasets.spec(key.dataset).info.get("evaluation_only", False):
             raise ConfigError(
                 f"{where}.datasets: '{key.dataset}' has no training images, and protocol '{key.protocol}' trains; use "
-                "one with weights: published, or name logits of a network that was trained elsewhere under 'external'."
+                "a protocol with weights: published, or logits of another network under 'external'."
             )
         *_, first = self.methods.split(key.method, f"{where}.methods")
         staged = for_stage(protocol, second=first is not None)
@@ -219,7 +222,7 @@ class Study:
         for each in calibrators.values():
             if "head" in each["needs"] and "head" not in external:
                 raise ConfigError(
-                    f"{where}.calibrators: '{each['name']}' needs the last layer; give its file as 'head'."
+                    f"{where}.calibrators: '{each['name']}' needs the last linear layer; give its file as 'head'."
                 )
         dataset = external.get("dataset", name)
         given = {"name": name, **{key: value for key, value in external.items() if key not in EVALUATED}}
@@ -235,13 +238,14 @@ class Study:
     def _add_external_run(self, key: RunKey, external: Mapping[str, Any], wanted: Evaluation) -> None:
         if key in self.external or key in self.trained:
             raise ConfigError(
-                f"external.{external['name']}: another external run has the same dataset, backbone, method and seed."
+                f"external.{external['name']}: another external run has the same dataset, backbone, method and seed; "
+                "change one of them."
             )
         self.external[key] = ExternalRun(key, cast(External, external))
         self._evaluate(key, wanted)
 
     def external_path(self, path: str) -> Path:
-        """Path of an external file; relative paths are relative to data_root."""
+        """Path of an external file; the configuration gives it relative to ``data_root``."""
         return Path(self.config["data_root"] or "", path)
 
     def external_files(self, key: RunKey) -> list[Path]:
@@ -250,18 +254,18 @@ class Study:
         return [self.external_path(external[name]) for name in EXTERNAL_FILES if name in external]
 
     def published(self) -> list[Path]:
-        """Files with published numbers, searched in the current folder first, then in calgrid."""
+        """Files with published numbers, in the working directory or else in ``home``."""
         return [Path(path) if Path(path).exists() else self.home / path for path in self.config["published"]]
 
-    # queries of the plan --------------------------------------------------------------------------------------------
+    # facts for the plan ---------------------------------------------------------------------------------------------
 
     def label_counts(self, key: RunKey) -> Path | None:
-        """File with the number of people who chose each class, for each test image of a run's data set; or None."""
+        """File with the counts of human labels of the test images of a run, or None."""
         path = self.config["label_counts"].get(self._source(key))
         return None if path is None else self.external_path(path)
 
     def _source(self, key: RunKey) -> str:
-        """Data set of a run's test rows; external runs with ``val_rows`` have a different name in their key."""
+        """Data set of the test rows of a run; external runs with ``val_rows`` have other names in their keys."""
         if key not in self.external:
             return key.dataset
         external = self.external[key].external
@@ -273,12 +277,12 @@ class Study:
         return self.datasets.settings(unit, self.config["data_root"])
 
     def families(self, key: RunKey) -> list[str]:
-        """All shift families that a run is scored on, sorted."""
+        """Sorted shift families of the evaluation of a run."""
         return sorted(self.evaluations[key].families) if key in self.evaluations else []
 
     @property
     def own_metrics(self) -> list[str]:
-        """Metrics of plugins that runs are scored with, in addition to those of calgrid."""
+        """Metrics of plugins that the study computes."""
         return list(self.config["statistics"].get("metrics", ()))
 
     def data_units(self) -> list[str]:
@@ -287,13 +291,13 @@ class Study:
         return sorted({key.dataset for key in self.trained} | {family_unit(f) for f in families})
 
     def idle_overrides(self) -> list[int]:
-        """Numbers of the overrides that match no run. This is no error: the user may have removed a grid block."""
+        """Indices of the overrides that match no run; not an error, a grid may have been removed for a while."""
         return self.methods.idle_overrides({(key.method, self._context(key)) for key in self.trained})
 
     def check_plugins(self) -> None:
-        """Raise ConfigError if a plugin component of the study cannot be imported, or a plugin metric fails.
+        """Import the components of plugins and compute their metrics on an example; errors raise ConfigError.
 
-        This may take seconds, so jobs skip it, as do environments without torch or SciPy.
+        This may take seconds, so jobs skip it. Without torch or SciPy their part is skipped.
         """
         used = {("dataset", self.datasets.configured.get(unit, {}).get("base", unit)) for unit in self.data_units()}
         for key, run in self.trained.items():
@@ -311,16 +315,15 @@ class Study:
             for name in self.own_metrics:
                 check_metric(name, sorted(filter(None, counts)))
 
+    @functools.cache  # noqa: B019
     def sizes(self, unit: str) -> Mapping[str, int] | None:
-        """Number of images per split of the user's own images, read once; None for registered data sets."""
-        if unit not in self._sizes:
-            self._sizes[unit] = self.datasets.sizes(unit, self.config["data_root"])
-        return self._sizes[unit]
+        """Images of each split of a configured data set, from its labels; None for registered data sets."""
+        return self.datasets.sizes(unit, self.config["data_root"])
 
     def check_labels(self) -> None:
-        """Raise ConfigError if the user's own images are too few, or their labels do not match the configuration.
+        """Raise ConfigError if the user's images are too few or their labels do not fit the configuration.
 
-        This takes seconds for large data sets, so jobs skip it.
+        This may take seconds, so jobs skip it.
         """
         for unit in self.data_units():
             sizes = self.sizes(unit)
@@ -330,6 +333,6 @@ class Study:
 
 
 def _keys(grid: Grid) -> Iterator[RunKey]:
-    """All runs that a grid names."""
+    """All runs of a grid."""
     axes = itertools.product(grid["datasets"], grid["backbones"], grid["methods"], grid["seeds"])
     return (RunKey(grid["protocol"], *each) for each in axes)
