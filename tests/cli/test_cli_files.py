@@ -221,9 +221,9 @@ class TestMistakes:
         ("label_wraps.npz", ["label 4294967296 is outside 0..3"]),
         (
             "no_labels.npz",
-            ["must hold an array 'logits' (N, K)", "'label' (N,)", "it holds logits: name them"],
+            ["must contain an array 'logits' (N, K)", "'label' (N,)", "it contains logits; give their names"],
         ),
-        ("no_logits.npz", ["it holds label"]),
+        ("no_logits.npz", ["it contains label"]),
         ("float_labels.npz", ["labels must be integers, got float64"]),
         ("column_labels.npz", ["'label' has the wrong shape (300, 1)"]),
         ("text.npz", ["'logits' must be real numbers"]),

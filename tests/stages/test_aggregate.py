@@ -168,8 +168,7 @@ def test_a_part_of_another_run_is_refused(study, refuses):
     """Copied into the wrong folder its rows would count twice."""
     runs = read_json(study)["runs"]
     write_part(runs[1], read_frame(f"{runs[0]['part']}/metrics.parquet"))
-    parts = (f"{runs[1]['part']}/metrics.parquet", "has the seed 1, but belongs to the run with 2", "delete")
-    with refuses(StateError, *parts):
+    with refuses(StateError, f"{runs[1]['part']}/metrics.parquet", "has the seed 1 instead of 2", "delete"):
         aggregate(read_json(study), study.parent)
     assert not (study.parent / "metrics.parquet").exists()
 

@@ -52,7 +52,7 @@ class TestValidationRows:
         assert kept[3] < kept[5]
 
     def test_more_rows_than_there_are_is_refused(self, tmp_path, val_file, rows_file):
-        with pytest.raises(DataError, match="val_rows 9 is more than the 8 rows"):
+        with pytest.raises(DataError, match="val_rows 9 is more than the 8 val rows"):
             import_run(spec(val="val.npz", val_rows=9, val_seed=1), [val_file, rows_file], tmp_path / "run")
 
 
@@ -69,7 +69,7 @@ class TestHead:
 
     def test_a_file_without_weight_or_bias_is_refused(self, tmp_path, rows_file):
         head = npz(tmp_path / "head.npz", weights=np.zeros((4, 3)))
-        with pytest.raises(DataError, match=r"must hold 'weight' .* it holds weights"):
+        with pytest.raises(DataError, match=r"must contain 'weight' .* it contains weights"):
             import_run(spec(head="head.npz", split_seed=1, val_fraction=0.5), [rows_file, head], tmp_path / "run")
         assert not (tmp_path / "run" / "predict.json").exists()
 
@@ -175,7 +175,7 @@ class TestSplit:
     def test_every_row_is_in_one_part_in_its_old_order(self, rows, seed, fraction):
         data = self.data(rows)
         if not 0 < round(rows * fraction) < rows:
-            with pytest.raises(DataError, match="one side would be empty"):
+            with pytest.raises(DataError, match="one part would be empty"):
                 split_rows(data, seed, fraction)
             return
         val, test = split_rows(data, seed, fraction)

@@ -56,15 +56,15 @@ def test_rows_are_found_by_their_index(tmp_path):
 @pytest.mark.parametrize(
     ("counts", "index", "message"),
     [
-        (COUNTS[:3], range(4), "has 3 rows, the test split needs 4"),
-        (COUNTS, range(3), "has 4 rows, the test split needs 3"),
-        (COUNTS, [1, 4], "has 4 rows, the test split needs 5"),
-        (COUNTS[:, :2], range(4), "has 2 columns, the data set has 3 classes"),
-        (COUNTS * [[1], [0], [1], [0]], range(4), "2 rows hold .* no count at all, the first is row 1"),
-        (COUNTS - [[0], [0], [1], [0]] * np.array([2, 0, 0]), range(4), "1 rows hold a count that is negative"),
-        (np.where(COUNTS == 50, np.inf, COUNTS), range(4), "not finite.*the first is row 3"),
-        (COUNTS[0], range(4), r"must hold numbers of shape \(N, K\), but it holds int64 \(3,\)"),
-        (COUNTS.astype(str), range(4), "must hold numbers"),
+        (COUNTS[:3], range(4), "has 3 rows, but the test split needs 4"),
+        (COUNTS, range(3), "has 4 rows, but the test split needs 3"),
+        (COUNTS, [1, 4], "has 4 rows, but the test split needs 5"),
+        (COUNTS[:, :2], range(4), "has 2 columns, but the data set has 3 classes"),
+        (COUNTS * [[1], [0], [1], [0]], range(4), "2 rows have .* no count above 0; the first is row 1"),
+        (COUNTS - [[0], [0], [1], [0]] * np.array([2, 0, 0]), range(4), "1 rows have a negative"),
+        (np.where(COUNTS == 50, np.inf, COUNTS), range(4), "non-finite.*the first is row 3"),
+        (COUNTS[0], range(4), r"must contain numbers of shape \(N, K\), it contains int64 \(3,\)"),
+        (COUNTS.astype(str), range(4), "must contain numbers"),
     ],
 )
 def test_files_that_do_not_fit_are_refused(tmp_path, counts, index, message):
@@ -79,8 +79,8 @@ def test_files_that_cannot_be_read_are_named(tmp_path):
     with pytest.raises(DataError, match=r"no\.npy do not exist"):
         label_distribution({**spec, "file": str(tmp_path / "no.npy")}, rows(range(4)))
     for name, message in (
-        ("a.npy", "damaged or not an .npy file"),
-        ("a.csv", "read from .npy or .parquet, not from"),
+        ("a.npy", "damaged or not a .npy file"),
+        ("a.csv", "must be a .npy or .parquet file, not"),
     ):
         file = tmp_path / name
         file.write_text("1 2 3")
@@ -168,7 +168,7 @@ class TestStudy:
 
     def test_counts_of_another_test_set_stop_the_stage_with_its_name(self, config, tmp_path):
         np.save(tmp_path / "counts.npy", np.ones((80, 4)))
-        with pytest.raises(DataError, match=r"counts\.npy has 80 rows, the test split needs 90"):
+        with pytest.raises(DataError, match=r"counts\.npy has 80 rows, but the test split needs 90"):
             self.scored(config, tmp_path / "run")
         assert not (tmp_path / "run/part/metrics.parquet").exists()
 

@@ -177,7 +177,7 @@ def test_a_published_checkpoint_is_taken_recorded_and_verified(checkpoint, monke
     for stage in ("published", "predict"):
         monkeypatch.setattr(f"calgrid.stages.{stage}.open_prepared", lambda *_, **__: data)
     run, spec = tmp_path / "run", plan.train(CIFAR)
-    with refuses(DataError, "Give a data_root", "densenet121_cross_entropy_smoothed"):
+    with refuses(DataError, "set data_root", "densenet121_cross_entropy_smoothed"):
         take_weights(spec, tmp_path, run, device="cpu")
     take_weights(spec, tmp_path, run, data_root=tmp_path, device="cpu")
     digest = hashlib.sha256((tmp_path / PLACE).read_bytes()).hexdigest()

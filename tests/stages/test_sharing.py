@@ -184,7 +184,7 @@ def test_the_metadata_have_what_rules_of_ro_crate_and_of_process_run_crates_dema
 @pytest.mark.parametrize("place", [{"plugins": ["/a/folder"]}, {"datasets": {"mine": {"train": "~/train.parquet"}}}])
 def test_a_configuration_that_names_a_path_of_the_machine_is_refused(tmp_path, refuses, place):
     study = write_study(tmp_path / "a", place)
-    with refuses(ConfigError, "a path of this machine", "write it relative"):
+    with refuses(ConfigError, "contains the absolute path", "make it relative"):
         pack(study, tmp_path / "study.zip", **OF_A)
     assert not (tmp_path / "study.zip").exists()
 
@@ -229,7 +229,7 @@ def test_what_is_here_already_is_left_alone_also_where_it_was_made(archive, stud
 
 @pytest.mark.parametrize(
     ("fingerprint", "said"),
-    [("other", "another fingerprint in train.json"), ("t2", "the same fingerprint, but is another")],
+    [("other", "another fingerprint in train.json"), ("t2", "the same fingerprint, but other records")],
 )
 def test_another_run_of_the_same_key_is_refused_and_nothing_merged(archive, tmp_path, refuses, fingerprint, said):
     write_run(tmp_path / "b", SECOND, fingerprint, first="t1")
@@ -347,17 +347,17 @@ RUN = f"runs/{SECOND.path}"
     ("changes", "said"),
     [
         ({"bank.json": None}, "bank.json is missing"),
-        ({"bank.json": b'{"schema": 2}'}, "this calgrid reads form 1: update calgrid"),
-        ({"bank.json": b"[]"}, "is no archive of calgrid"),
+        ({"bank.json": b'{"schema": 2}'}, "this calgrid reads schema 1; update calgrid"),
+        ({"bank.json": b"[]"}, "is not an archive of calgrid"),
         (
             {f"{RUN}/origin.json": b'{"creators": [], "licence": "x", "cite": {}}'},
-            "origin.json holds what it should not",
+            "origin.json is invalid",
         ),
-        ({"study.yaml": b"{"}, "is no archive of calgrid"),
-        ({f"{RUN}/predict.json": None}, f"the files of {RUN} are not those that its records list"),
-        ({f"{RUN}/origin.json": None}, f"the files of {RUN} are not those that its records list"),
-        ({f"{RUN}/more.parquet": b"x"}, f"the files of {RUN} are not those that its records list"),
-        ({f"{RUN}/history.parquet": b"x"}, f"the files of {RUN} are not those that its records list"),
+        ({"study.yaml": b"{"}, "is not an archive of calgrid"),
+        ({f"{RUN}/predict.json": None}, f"the files of {RUN} differ from its records"),
+        ({f"{RUN}/origin.json": None}, f"the files of {RUN} differ from its records"),
+        ({f"{RUN}/more.parquet": b"x"}, f"the files of {RUN} differ from its records"),
+        ({f"{RUN}/history.parquet": b"x"}, f"the files of {RUN} differ from its records"),
         ({f"{RUN}/train.json": b"{}"}, "has been changed"),
     ],
 )
@@ -374,7 +374,7 @@ def test_logits_of_other_rows_than_the_archive_says_are_refused(archive, study, 
         f"{RUN}/{name}": content for name, content in contents(tmp_path / "c" / RUN).items() if "model" not in name
     }
     rewritten = rewrite(archive, tmp_path / "rewritten.zip", **other)
-    with refuses(DataError, "the rows of", "are not those of splits.parquet"):
+    with refuses(DataError, "the rows of", "differ from splits.parquet"):
         merge(rewritten, tmp_path / "b")
 
 
@@ -395,7 +395,7 @@ def test_no_file_of_an_archive_leaves_its_folder(archive, tmp_path, refuses, nam
 
 def test_another_zip_file_is_no_archive(tmp_path, refuses):
     np.savez(tmp_path / "logits.npz", logits=np.eye(3))
-    with refuses(DataError, "is no archive of calgrid", "calgrid pack"):
+    with refuses(DataError, "is not an archive of calgrid", "calgrid pack"):
         merge(tmp_path / "logits.npz", tmp_path / "b")
 
 

@@ -53,7 +53,7 @@ def test_the_kind_is_stated_and_never_guessed(tmp_path, refuses):
     """Probabilities that are stated to be logits are refused, other logits are not."""
     probabilities, labels = softmax(arrays()[0]), arrays()[1]
     path = npz(tmp_path / "p.npz", logits=probabilities.astype(np.float16), label=labels)
-    said = "p.npz is stated to hold logits, but every row is 0 or more and sums to 1"
+    said = "p.npz should contain logits, but every row is non-negative and sums to 1"
     with refuses(DataError, said, "--kind probabilities", "kind: probabilities", "subtract 1"):
         read_any(path, "logits")
     assert read_any(path, "probabilities").probabilities == pytest.approx(probabilities, abs=1e-3)
@@ -73,7 +73,7 @@ def test_an_index_that_is_there_twice(tmp_path, refuses):
 @pytest.mark.parametrize("suffix", ["npz", "parquet"])
 def test_probabilities_that_are_not_stated_are_refused(tmp_path, refuses, suffix, name):
     path = file_of(tmp_path / f"p.{suffix}", **{name: np.eye(2)}, label=np.arange(2))
-    said = f"{path} is stated to hold logits, but it holds '{name}'"
+    said = f"{path} should contain logits, but it contains '{name}'"
     with refuses(DataError, said, "--kind probabilities", "kind: probabilities"):
         read_any(path, "logits")
 
@@ -83,7 +83,7 @@ def test_what_is_stated_counts_and_not_that_the_column_is_named_logits(tmp_path,
     path = file_of(tmp_path / f"p.{suffix}", logits=np.eye(2, dtype=np.float32), label=np.arange(2))
     assert np.array_equal(read_any(path, "probabilities").probabilities, np.eye(2))
     path = file_of(tmp_path / f"l.{suffix}", logits=3 * np.eye(2, dtype=np.float32), label=np.arange(2))
-    with refuses(DataError, "stated to hold probabilities, but row 0 sums to 3"):
+    with refuses(DataError, "should contain probabilities, but row 0 sums to 3"):
         read_any(path, "probabilities")
 
 
@@ -106,7 +106,7 @@ def test_names_of_labels(tmp_path, refuses, suffix):
     same = file_of(tmp_path / f"same.{suffix}", logits=logits, label=labels, y=labels)
     assert read_any(same, "logits").label.tolist() == labels.tolist()
     other = file_of(tmp_path / f"other.{suffix}", logits=logits, label=labels, labels=3 - labels)
-    with refuses(DataError, f"{other} holds 'label' and 'labels', which differ"):
+    with refuses(DataError, f"{other} contains 'label' and 'labels', which differ"):
         read_any(other, "logits")
 
 
@@ -132,7 +132,7 @@ def test_members_that_are_no_arrays(tmp_path, refuses):
     path = tmp_path / "t.npz"
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("logits", "1 2 3")
-    with refuses(DataError, "must hold an array 'logits'", "it holds nothing"):
+    with refuses(DataError, "must contain an array 'logits'", "it contains nothing"):
         read_any(path, "logits")
 
 
@@ -141,7 +141,7 @@ def test_a_member_that_is_there_twice(tmp_path, refuses):
     path = npz(tmp_path / "t.npz", logits=logits, label=labels)
     with zipfile.ZipFile(path, "a") as archive, pytest.warns(UserWarning, match="Duplicate name"):
         archive.writestr("logits.npy", archive.read("label.npy"))
-    with refuses(DataError, "t.npz has several members named 'logits': keep one"):
+    with refuses(DataError, "t.npz has several arrays named 'logits'; keep one"):
         read_any(path, "logits")
 
 
@@ -179,7 +179,7 @@ def test_a_damaged_file_of_yours_is_to_be_written_again(tmp_path, refuses):
 )
 def test_what_is_no_probability(tmp_path, refuses, values, parts):
     path = npz(tmp_path / "p.npz", probs=np.array(values), label=np.array([0, 1]))
-    with refuses(DataError, str(path), "is stated to hold probabilities", *parts):
+    with refuses(DataError, str(path), "should contain probabilities", *parts):
         read_any(path, "probabilities")
 
 
@@ -209,7 +209,7 @@ def test_missing_files_and_folders(tmp_path, refuses, name):
 
 
 def wide(path, names, logits, label, **others):
-    """A table with one column a class, as .csv or Parquet."""
+    """A table with one column per class, as .csv or Parquet."""
     columns = dict(zip(names, logits.T.astype(np.float64), strict=True))
     table = pa.table({**others, **columns, "target": label})
     if path.suffix == ".csv":
@@ -251,7 +251,7 @@ def test_tensors_need_torch(tmp_path, monkeypatch, refuses):
 def test_what_could_run_code_is_refused(tmp_path, refuses):
     for name, content in (("numpy", {"logits": np.zeros((2, 2))}), ("object", Path("x"))):
         path = saved(tmp_path / f"{name}.pt", content)
-        with refuses(DataError, str(path), "holds more than tensors", "torch.save({'logits': logits, 'label': labels}"):
+        with refuses(DataError, str(path), "contains more than tensors", "torch.save({'logits': logits"):
             read_any(path, "logits")
     np.save(tmp_path / "o.npy", np.array([None]), allow_pickle=True)
     with refuses(DataError, "o.npy cannot be read", "pickle"):
@@ -266,9 +266,9 @@ def test_labels_in_a_file_of_their_own(tmp_path, refuses):
     npz(tmp_path / "t.npz", truth=labels)
     for name, key in (("y.npy", None), ("y.parquet", None), ("t.npz", "truth")):
         assert_read(read_any(tmp_path / "z.npy", "logits", tmp_path / name, label_key=key), logits, labels)
-    with refuses(DataError, "zan .npy file has no labels without a name: give its labels by --labels", "test_labels"):
+    with refuses(DataError, "z.npy contains one array without labels; give them with --labels", "test_labels"):
         read_any(tmp_path / "z.npy", "logits")
-    with refuses(DataError, "t.npz must hold labels named 'label'; it holds truth", "--label-key"):
+    with refuses(DataError, "t.npz must contain labels named 'label', it contains truth", "--label-key"):
         read_any(tmp_path / "z.npy", "logits", tmp_path / "t.npz")
     np.save(tmp_path / "y.npy", labels[:3])
     with refuses(DataError, "3 values of 'label' for 20 rows"):
@@ -279,10 +279,10 @@ def test_arrays_of_other_names_are_named(tmp_path, refuses):
     logits, labels = arrays()
     path = tmp_path / "t.npz"
     np.savez(path, logits, labels)
-    with refuses(DataError, "it holds arr_0, arr_1: name them by --values-key and --label-key"):
+    with refuses(DataError, "it contains arr_0, arr_1; give their names with --values-key and --label-key"):
         read_any(path, "logits")
     assert_read(read_any(path, "logits", values_key="arr_0", label_key="arr_1"), logits, labels)
-    with refuses(DataError, "it holds arr_0, arr_1"):
+    with refuses(DataError, "it contains arr_0, arr_1"):
         read_any(path, "logits", values_key="arr_2", label_key="arr_1")
 
 
@@ -311,9 +311,9 @@ def test_columns_with_the_names_of_classes(tmp_path, start):
 
 def test_columns_that_more_than_one_reading_would_fit_are_refused(tmp_path, refuses):
     logits, labels = arrays()
-    said = ["one column a class", "--values-key", "--classes"]
+    said = ["one column per class", "--values-key", "--classes"]
     path = wide(tmp_path / "number.csv", NAMES, logits, labels, number=np.arange(20))  # an id, or a fifth class?
-    with refuses(DataError, "number.csv", "it holds cat, dog, eel, fox, number, target", *said):
+    with refuses(DataError, "number.csv", "it contains cat, dog, eel, fox, number, target", *said):
         read_any(path, "logits")
     two = np.c_[logits, softmax(logits)]
     path = wide(tmp_path / "two.csv", [f"{kind}_{k}" for kind in "lp" for k in range(4)], two, labels)
@@ -332,7 +332,7 @@ def test_damaged_tables(tmp_path, refuses):
         ("ragged.csv", "a0,a1,label\n1,2\n", ["ragged.csv cannot be read", "Expected 3 columns, got 2"]),
         ("empty.csv", "", ["empty.csv cannot be read"]),
         ("hole.csv", "a0,a1,label\n1,,0\n", ["Column 'a1' of", "has 1 empty rows"]),
-        ("words.csv", "a0,a1,label\n1,x,0\n", ["Column 'a1' of", "must hold one number per row, but it holds string"]),
+        ("words.csv", "a0,a1,label\n1,x,0\n", ["Column 'a1' of", "one number per row, it contains string"]),
         ("twice.csv", "a0,a0,label\n1,2,0\n", ["has 2 columns named 'a0': keep one"]),
         ("none.arrow", "x", ["none.arrow cannot be read"]),
     ):
@@ -351,7 +351,7 @@ def test_arrow_as_a_stream_and_as_a_file(tmp_path, refuses):
         with write(folder / name, table.schema) as writer:
             writer.write_table(table)
         assert_read(read_any(folder / name, "logits"), logits, labels)
-    with refuses(DataError, "test is a folder: give one of the files or folders in it, ", "data-00000-of-00001.arrow"):
+    with refuses(DataError, "test is a folder; give one of its files", "data-00000-of-00001.arrow"):
         read_any(folder, "logits")
 
 
@@ -367,7 +367,7 @@ def test_a_stored_data_set_is_read_from_all_its_files_in_order(tmp_path, refuses
     state = {"_data_files": [{"filename": name} for name in parts], "_fingerprint": "f", "_split": "test"}
     (folder / "state.json").write_text(json.dumps(state))
     assert_read(read_any(folder, "logits"), logits, labels)
-    with refuses(DataError, "saved is a folder: give one of the files or folders in it, ", "saved/test"):
+    with refuses(DataError, "saved is a folder; give one of its files or data sets, for example ", "saved/test"):
         read_any(tmp_path / "saved", "logits")
     (folder / "data-00001-of-00002.arrow").unlink()
     with refuses(DataError, "data-00001-of-00002.arrow"):
@@ -402,13 +402,13 @@ def test_one_column_is_two_classes_where_that_is_said(tmp_path, refuses, kind, s
     labels, scores = np.arange(20) % 2, np.linspace(0.05, 0.95, 20).reshape(shape)
     path = npz(tmp_path / "t.npz", label=labels, **{kind: scores})
     with refuses(
-        DataError, f"{kind} must have shape (N, K)", f"got {shape}", "add --binary (in a study, binary: true)"
+        DataError, f"{kind} must have shape (N, K)", f"got {shape}", "give --binary (in a study, binary: true)"
     ):
         read_any(path, kind)
     p = scores.ravel() if kind == "probabilities" else 1 / (1 + np.exp(-scores.ravel()))
     assert predicted(read_any(path, kind, binary=True)) == pytest.approx(np.c_[1 - p, p], abs=1e-7)
     full = npz(tmp_path / "full.npz", logits=np.zeros((3, 2)), label=[0, 1, 1])
-    with refuses(DataError, "--binary is for one column of class 1, and logits have shape (3, 2)"):
+    with refuses(DataError, "--binary needs one column, for class 1, but logits have shape (3, 2)"):
         read_any(full, "logits", binary=True)
 
 
@@ -418,7 +418,7 @@ def test_one_column_of_a_table_and_logits_that_look_like_probabilities(tmp_path,
     assert found.probabilities.tolist() == [[0.8, 0.2], [pytest.approx(0.1), 0.9]]
     assert capsys.readouterr().err == ""
     read_any(tmp_path / "t.parquet", "logits", values_key="prob", binary=True)
-    assert "are between 0 and 1, as probabilities are: state --kind probabilities" in capsys.readouterr().err
+    assert "are between 0 and 1 like probabilities; if they are, give --kind probabilities" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", ["t.txt", "t", "t.pkl"])

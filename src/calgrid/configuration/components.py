@@ -43,8 +43,7 @@ class ComponentCatalog:
 
     Raises
     ------
-    ConfigError
-        A variant has the name of a registered component, or an unknown base or option.
+    ConfigError : a variant has the name of a registered component, or an unknown base or option.
     """
 
     #: kind in messages and, in the plural, key of the configuration; kinds in the registry

@@ -64,8 +64,7 @@ def study_cost(study: Study, throughput: Mapping[str, float] | None = None) -> S
 
     Raises
     ------
-    ConfigError
-        ``throughput`` has a backbone that the study does not train.
+    ConfigError : ``throughput`` has a backbone that the study does not train.
     """
     needs = Resources(study, gpus=1)
     trained = list(study.trained)

@@ -65,8 +65,7 @@ def read_yaml(path: Path, what: str) -> Any:
 
     Raises
     ------
-    ConfigError
-        The file is missing, is not valid YAML in UTF-8, or has a key twice in one mapping.
+    ConfigError : the file is missing, is not valid YAML in UTF-8, or has a key twice in one mapping.
     """
     try:
         loader = _Loader(path.read_text(encoding="utf-8"))

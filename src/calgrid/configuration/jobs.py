@@ -69,10 +69,8 @@ class Jobs:
 
         Raises
         ------
-        MissingLibraryError
-            A library of an extra is missing.
-        ConfigError
-            Conda environments do not contain calgrid, and ``home`` is not a checkout.
+        MissingLibraryError : a library of an extra is missing.
+        ConfigError : Conda environments do not contain calgrid, and ``home`` is not a checkout.
         """
         if conda and not (self.home / "src").is_dir():
             raise ConfigError(

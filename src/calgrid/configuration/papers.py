@@ -121,8 +121,7 @@ def paper(home: Path, name: str, where: str) -> Paper:
 
     Raises
     ------
-    ConfigError
-        The paper is unknown, or one of its files is invalid.
+    ConfigError : the paper is unknown, or one of its files is invalid.
     """
     config, schemas = Path(home, "config"), Path(home, "workflow", "schemas")
     known = sorted(path.name for path in (config / "tables").glob("*") if path.is_dir())

@@ -136,8 +136,7 @@ def find_repairs(plan: Plan) -> Repairs:
 
     Raises
     ------
-    StateError
-        A run that was merged from an archive would have to be computed again.
+    StateError : a run that was merged from an archive would have to be computed again.
     """
     stages, now = list(planned_stages(plan)), time.time()
     with ThreadPoolExecutor(THREADS) as pool:

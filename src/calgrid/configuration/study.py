@@ -102,8 +102,7 @@ class Study:
 
     Raises
     ------
-    ConfigError
-        A key, name, value or combination of the configuration is invalid.
+    ConfigError : a key, name, value or combination of the configuration is invalid.
     """
 
     def __init__(self, config: Mapping[str, Any], home: Path) -> None:

@@ -1,1 +1,1 @@
-"""Stages of the workflow: each reads files, calls the library and publishes files; none knows Snakemake."""
+"""Stages of the workflow: each reads files, calls the library and publishes files, without Snakemake."""

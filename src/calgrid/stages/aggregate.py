@@ -1,9 +1,8 @@
-"""Stage ``aggregate``: collects everything that tables, figures and the report need from the runs of a study.
+"""Stage ``aggregate``: collect the results of all runs of a study for tables, figures and report.
 
-The files and their columns are listed in ``storage.schema``. Metrics are processed in batches, so that memory does not
-grow with the number of runs: they are written as they are read, and distributed to slices on disk. Each slice holds the
-rows that are ranked and tested together, and is summarised separately. The bytes do not depend on the number of
-processes.
+``storage.schema`` lists the files and their columns. Memory does not grow with the number of runs: metrics are written
+as they are read, and distributed to slices on disk. A slice contains the rows that are ranked and tested together, and
+slices are summarised one by one. The results do not depend on the number of processes.
 """
 
 import functools
@@ -32,28 +31,31 @@ from calgrid.storage.tables import Table, as_table, join, join_any, read_result,
 #: with ``CONDITION``: key of the rows that are ranked and tested together
 COLUMN = ("checkpoint", "split", "shift", "severity", "metric")
 NOT_SUMMARISED = ("n_samples", "fingerprint")
-#: approximate number of rows summarised at once, which takes about 150 MB
+#: approximate number of rows that are summarised at once, which takes about 150 MB
 SLICE_ROWS = 2**18
 #: runs that a process reads in one batch
 BATCH_RUNS = 32
 Run = Mapping[str, Any]
-#: facts about a run from the record of its training
+#: keys of the training specification in ``runs.json``
 FACTS = ("loss", "procedure")
-#: key by which fits of a calibrator are counted: names and values
+#: key by which fits of calibrators are counted
 FIT = (*CONDITION, "calibrator")
 Fit = tuple[str, ...]
 
 
 def aggregate(manifest: Mapping[str, Any], out: Path, threads: int = 1) -> bool:
-    """Collect the parts that the manifest lists, after checking their fingerprints.
-
-    Raises StateError: a part has another configuration or code version, or belongs to another run. DataError: a part is
-    missing or damaged.
+    """Collect the results of the runs in a manifest and check their fingerprints.
 
     Parameters
     ----------
-    manifest : ``manifest.json`` of a study. out : folder of the study.
-    threads : number of worker processes (1: none).
+    manifest : ``manifest.json`` of a study.
+    out : folder of the study.
+    threads : number of processes.
+
+    Raises
+    ------
+    DataError : results of a run are missing or damaged.
+    StateError : results are of another configuration, code version or run.
     """
 
     def produce(folder: Path) -> dict[str, Any]:
@@ -81,7 +83,7 @@ def aggregate(manifest: Mapping[str, Any], out: Path, threads: int = 1) -> bool:
 
 
 def _collect_metrics(runs: Sequence[Run], folder: Path, slices: Slices, shifted: Slices, in_processes: Map) -> int:
-    """Write metrics and means over shifts of all runs in order, and fill the slices; return the number of metrics."""
+    """Write metrics and means over shifts of all runs and distribute them to slices; return the number of metrics."""
     members = Counter(map(_condition, runs))
     rows = 0
     with (
@@ -116,7 +118,7 @@ def _batches(runs: Sequence[Run]) -> Iterator[Sequence[Run]]:
 
 
 def _read_parts(runs: Sequence[Run]) -> tuple[Table, Table, list[tuple[Group, int, int]]]:
-    """Metrics of some runs, their means over shifts, and the condition and the numbers of rows of each."""
+    """Metrics of some runs, their means over shifts, and the condition and numbers of rows of each run."""
     parts = [_read_part(run) for run in runs]
     table = join(parts)
     means, counts = _in_order(shift_means(table.to_pandas()), runs)
@@ -125,7 +127,7 @@ def _read_parts(runs: Sequence[Run]) -> tuple[Table, Table, list[tuple[Group, in
 
 
 def _in_order(rows: pd.DataFrame, runs: Sequence[Run]) -> tuple[pd.DataFrame, list[int]]:
-    """Sort rows by the order of their runs; also return the number of rows of each run."""
+    """Rows in the order of their runs, and the number of rows of each run."""
     order = pd.MultiIndex.from_tuples([tuple(run["key"][name] for name in RUN_KEY) for run in runs])
     places = order.get_indexer(pd.MultiIndex.from_frame(rows[list(RUN_KEY)]))
     return rows.iloc[np.argsort(places, kind="stable")], np.bincount(places, minlength=len(runs)).tolist()
@@ -136,24 +138,23 @@ def _condition(run: Run) -> Group:
 
 
 def _read_part(run: Run) -> Table:
-    """Metrics of a run; its key is checked, because a file in the wrong folder would be counted twice."""
+    """Metrics of a run; those of another run (a misplaced file) raise StateError."""
     path = Record.read(Path(run["part"]), CALIBRATE).verified(METRICS, "metrics file")
     part = read_result(path, "metrics file", run["fingerprint"], schema.METRIC_COLUMNS)
     for name in RUN_KEY:
         found = part.column(name).unique().to_pylist()
         if found != [run["key"][name]]:
             raise StateError(
-                f"The metrics file {path} has the {name} {', '.join(map(str, found))}, but belongs to the run with "
-                f"{run['key'][name]}: delete it and run again."
+                f"The metrics file {path} has the {name} {', '.join(map(str, found))} instead of {run['key'][name]}; "
+                "delete it and run again."
             )
     return part
 
 
 def _collect_costs(runs: Sequence[Run], path: Path, in_processes: Map) -> tuple[int, list[dict[str, Any]]]:
-    """Write the costs of all runs; return the number of rows, and the warnings of calibrator fits.
+    """Write the costs of all runs; return the number of rows and the warnings of fits.
 
-    There is an entry for each calibrator with warnings in a group of runs: number of fits, number of fits with
-    warnings, and the first warning.
+    For each calibrator with warnings in a condition: its number of fits, how many warned, and the first warning.
     """
     total, fits, warned, first = 0, Counter[Fit](), Counter[Fit](), dict[Fit, str]()
     with writing(path) as writer:
@@ -172,7 +173,7 @@ def _collect_costs(runs: Sequence[Run], path: Path, in_processes: Map) -> tuple[
 
 
 def _costs_of(runs: Sequence[Run]) -> tuple[Table, list[tuple[Fit, list[str]]]]:
-    """Costs of some runs, and the warnings of each fit of a calibrator."""
+    """Costs of some runs, and the warnings of each fit."""
     rows: list[dict[str, Any]] = []
     warnings = []
     for run in runs:
@@ -184,12 +185,12 @@ def _costs_of(runs: Sequence[Run]) -> tuple[Table, list[tuple[Fit, list[str]]]]:
 
 
 def _costs(run: Run, fits: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Cost rows of a run: first stage, training, prediction, each probe, and each fit of a calibrator."""
+    """Costs of a run: first stage, training, prediction, probes, and fits of calibrators."""
     key, first = run["key"], run["first_stage"]
     if first is not None:
         yield {**key, "stage": "first_stage", "item": first["method"], **_stage_cost(first["run"], "train")}
     if not run["external"]:
-        # the seconds of a download are not a training cost
+        # the seconds of a download are not training
         stage = "weights" if "weights" in read_record(Path(run["run"], TRAIN), "train record") else "train"
         yield {**key, "stage": stage, "item": "", **_stage_cost(run["run"], "train")}
         yield {**key, "stage": "predict", "item": "", **_stage_cost(run["run"], "predict")}
@@ -213,9 +214,9 @@ def _stage_cost(run: str, stage: str) -> dict[str, Any]:
 
 
 def collect_diagnostics(manifest: Mapping[str, Any], folder: Path, in_processes: Map = map) -> None:
-    """Write the data behind figures: bins, fits, margins, histories, samples, probes.
+    """Write bins, fits, margins, resamples, histories, samples, probes and facts of runs.
 
-    Histories of fits and margins are those of one run per condition, the first seed of its reference method.
+    Fits and margins come from one run per condition, the first seed of its reference method.
     """
     runs: Sequence[Run] = manifest["runs"]
     references = _reference_runs(runs, manifest["statistics"]["baseline"])
@@ -229,7 +230,7 @@ def collect_diagnostics(manifest: Mapping[str, Any], folder: Path, in_processes:
         (schema.PROBES, runs, _probe_tables, {}),
     )
     for name, chosen, read, columns in collected:
-        # a file without rows has columns, too
+        # files without rows need columns, too
         empty = table_of_rows([], {**{key: schema.METRIC_COLUMNS[key] for key in RUN_KEY}, **columns})
         tables = in_processes(functools.partial(_tables_of, read), _batches(chosen))
         with writing(folder / name) as writer:
@@ -239,7 +240,7 @@ def collect_diagnostics(manifest: Mapping[str, Any], folder: Path, in_processes:
 
 
 def _tables_of(read: Callable[[Run], Iterable[Table]], runs: Sequence[Run]) -> list[Table]:
-    """Tables of some runs, with the run's key as columns."""
+    """Tables of some runs, with the key of the run in each row."""
     return [with_columns(table, run["key"]) for run in runs for table in read(run)]
 
 
@@ -248,7 +249,7 @@ def _facts_of(runs: Sequence[Run]) -> list[dict[str, Any]]:
 
 
 def _reference_runs(runs: Sequence[Run], baseline: str) -> list[Run]:
-    """For each condition the run with the first seed of the baseline, or of the first method without a baseline."""
+    """The run of each condition with the first seed of the baseline, or of its first method without a baseline."""
     found = []
     for condition in dict.fromkeys(map(_condition, runs)):
         alike = [run for run in runs if _condition(run) == condition]
@@ -260,14 +261,14 @@ def _reference_runs(runs: Sequence[Run], baseline: str) -> list[Run]:
 
 
 def _part_file(name: str, run: Run) -> Iterator[Table]:
-    """A file that calibration left beside the metrics of a run, if it did."""
+    """An optional file of the stage ``calibrate``."""
     record = Record.read(Path(run["part"]), CALIBRATE)
     if name in record.files:
         yield read_result(record.verified(name), f"file {name}", run["fingerprint"])
 
 
 def _trained_file(run: Run, name: str, what: str) -> Iterator[Table]:
-    """A file that training left, if it did."""
+    """An optional file of the stage ``train``."""
     if not run["external"] and Path(run["run"], name).exists():
         yield read_result(verified(run["run"], TRAIN, name, what))
 
@@ -277,7 +278,7 @@ def _history(run: Run) -> Iterator[Table]:
 
 
 def _last_samples(run: Run) -> Iterator[Table]:
-    """Training samples of the last epoch that was sampled, sorted by index."""
+    """Training samples of the last recorded epoch, sorted by index."""
     for table in _trained_file(run, "samples.parquet", "file of training samples"):
         samples = table.to_pandas()
         last = samples[samples["epoch"] == samples["epoch"].max()].sort_values("index")
@@ -285,7 +286,7 @@ def _last_samples(run: Run) -> Iterator[Table]:
 
 
 def _probe_tables(run: Run) -> Iterator[Table]:
-    """Tables of the probes of a run, each with the name of its probe, which may be a variant."""
+    """Tables of the probes of a run, with the name of the probe."""
     for probe in run.get("probes", ()):
         record, what = f"probes/{probe['name']}", f"table of the probe {probe['name']}"
         path = verified(run["run"], f"{record}.json", f"{record}.parquet", what)
@@ -293,7 +294,7 @@ def _probe_tables(run: Run) -> Iterator[Table]:
 
 
 def _facts(run: Run) -> dict[str, Any]:
-    """How a run was trained and where, and who did where it was merged; nothing of an external one."""
+    """Training options, environment and, for merged runs, origin; empty for external runs."""
     if run["external"]:
         return {}
     record = read_record(Path(run["run"], TRAIN), "train record")

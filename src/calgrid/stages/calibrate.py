@@ -1,14 +1,12 @@
 """Stage ``calibrate``: fit every calibrator on val, score it on test, shifts and out-of-distribution sets.
 
-Under ``fit_on: same_shift`` a calibrator is fitted again for each corruption and severity, on a random 20 % of its
-rows, and scored on the other 80 % (the protocol of SMART for the ImageNet family).
+With ``fit_on: same_shift`` a calibrator is fitted again for each corruption and severity, on a random 20 % of the rows,
+and scored on the other 80 % (the protocol of SMART for ImageNet).
 
-The work is divided into parts: the clean splits first, then each row group of each family. Memory holds one part per
-process, however many corruptions there are. One process handles all calibrators of a part, because starting Python
-costs more than most fits. Results of a calibrator and part that took more than a second are saved in the stage's
-working folder, so that a killed job continues from there, to the same bytes. Calibrators fitted on val are cached with
-the run, under a fingerprint of their code, options, seed and data, so that additional calibrators or studies repeat no
-fit.
+The work is divided into parts: the clean splits, and each row group of each shift family. Each process holds one part
+in memory and runs all calibrators on it, because starting Python takes longer than most fits. Results that took more
+than a second are stored in the working folder, and a killed job continues with identical results. Fits on val are
+cached in the folder of the run, so that another study does not repeat them.
 """
 
 import functools
@@ -39,18 +37,20 @@ OUTPUTS = ("metrics.parquet",)
 def calibrate(spec: CalibrateSpec, run: Path, out: Path, threads: int = 1) -> bool:
     """Fit and score all calibrators of a run; publish ``metrics.parquet`` and ``calibrate.json`` in ``out``.
 
-    With ``paired_resamples`` also ``resamples.parquet``: each metric on the same resamples of the clean test split, for
-    each calibrator fitted on val and each of its seeds. Returns False if another process had already written the same
-    files, else True.
+    With ``paired_resamples`` also ``resamples.parquet``: each metric on common resamples of the clean test split, for
+    each calibrator fitted on val and each of its seeds.
 
     Parameters
     ----------
-    run : folder of the run, with ``logits/``.
-    threads : number of worker processes (1: none); the bytes do not depend on it.
+    run : folder of the run with ``logits/``.
+    threads : number of processes; the results do not depend on it.
+
+    Returns
+    -------
+    False if another process had already written the same files, else True.
     """
     names = [*logits_files(spec["checkpoints"], spec["families"]), *map(head_file, spec["checkpoints"])]
     predicted = Record.read(run, PREDICT)
-
     inputs = {name: predicted.sha256(name) for name in names if name in predicted.files}
 
     def produce(folder: Path) -> dict[str, Any]:
@@ -61,7 +61,11 @@ def calibrate(spec: CalibrateSpec, run: Path, out: Path, threads: int = 1) -> bo
         metrics = _tidy([row for each in scored for row in each["rows"]])
         fits = [fit for each in scored for fit in each["fits"]]
         draws = [draw for each in scored for draw in each["draws"]]
-        warnings = [*_warnings(metrics), *_fit_warnings(fits), *_refit_warnings(spec, scored)]
+        warnings = _warnings(metrics)
+        for fit in fits:
+            about = f"{fit['calibrator']} (seed {fit['fit_seed']}, {fit['checkpoint']} checkpoint)"
+            warnings += [f"{about}: {warning}" for warning in fit["warnings"]]
+        warnings += _refit_warnings(spec, scored)
         for warning in warnings:
             log(f"Warning: {warning}")
         write_frame(folder / "metrics.parquet", metrics, {"fingerprint": spec["fingerprint"]})
@@ -86,12 +90,12 @@ def calibrate(spec: CalibrateSpec, run: Path, out: Path, threads: int = 1) -> bo
 
 
 def _score_all(work: Work, predicted: Record, threads: int) -> list[Row]:
-    """Results of every calibrator on every part; see :func:`score_part`."""
+    """Results of :func:`score_part` for all parts."""
     spec = work.spec
     for name in logits_files(spec["checkpoints"], spec["families"]):
         predicted.verified(name, "logits file")
     everyone = tuple(range(len(spec["calibrators"])))
-    # the clean splits are one part, so with several processes each calibrator is a separate task
+    # the clean splits are one part: several processes divide the calibrators
     alike = [(number,) for number in everyone] if threads > 1 else [everyone]
     clean = [Part(checkpoint, some) for checkpoint in range(len(spec["checkpoints"])) for some in alike]
     shifted = [
@@ -102,7 +106,7 @@ def _score_all(work: Work, predicted: Record, threads: int) -> list[Row]:
     ]
     found: list[Row] = []
     with Progress("calibrate", len(clean) + len(shifted), "part") as progress, processes(threads) as in_processes:
-        for parts in (clean, shifted):  # the second uses the calibrators that the first has fitted
+        for parts in (clean, shifted):  # the clean splits first: they cache the fits
             for scored in in_processes(functools.partial(score_part, work), parts):
                 found += scored
                 progress.advance()
@@ -110,7 +114,7 @@ def _score_all(work: Work, predicted: Record, threads: int) -> list[Row]:
 
 
 def _write_diagnostics(work: Work) -> None:
-    """Write the diagnostics of the calibrators fitted on val, for figures."""
+    """Write the diagnostics for figures, of calibrators fitted on val."""
     spec, shown = work.spec, shown_calibrators(work.spec["calibrators"])
     diagnostics = Diagnostics(spec["statistics"]["bins"])
     for number, checkpoint in enumerate(spec["checkpoints"]):
@@ -125,7 +129,7 @@ def _write_diagnostics(work: Work) -> None:
 
 
 def _warnings(metrics: pd.DataFrame) -> list[str]:
-    """Warnings about calibrators that are much worse than none on the clean test split."""
+    """Messages about calibrators with a much higher NLL than no calibration on the clean test split."""
     nll = metrics[(metrics["metric"] == "nll") & (metrics["split"] == "test")]
     bare = nll[nll["calibrator"] == "none"].set_index("checkpoint")["value"]
     worse = nll[nll["value"] > WORSE * nll["checkpoint"].map(bare)]
@@ -136,17 +140,8 @@ def _warnings(metrics: pd.DataFrame) -> list[str]:
     ]
 
 
-def _fit_warnings(fits: list[Row]) -> list[str]:
-    """Warnings of the fits: parameters at a bound or at the end of a grid, optimisers that did not converge."""
-    return [
-        f"{fit['calibrator']} (seed {fit['fit_seed']}, {fit['checkpoint']} checkpoint): {warning}"
-        for fit in fits
-        for warning in fit["warnings"]
-    ]
-
-
 def _refit_warnings(spec: CalibrateSpec, scored: Iterable[Row]) -> list[str]:
-    """Warnings of the fits under ``same_shift``, one sentence per calibrator."""
+    """Warnings of the fits under ``same_shift``, one message per calibrator."""
     found: dict[tuple[str, str], list[str]] = {}
     for each in scored:
         checkpoint, calibrator = each["place"][:2]
@@ -160,6 +155,6 @@ def _refit_warnings(spec: CalibrateSpec, scored: Iterable[Row]) -> list[str]:
 
 
 def _tidy(rows: list[Row]) -> pd.DataFrame:
-    """Rows as a frame with the columns and types of ``metrics.parquet``."""
+    """Rows as a data frame with the columns and types of ``metrics.parquet``."""
     filled = [{"shift": "", "severity": 0, **row} for row in rows]
     return pd.DataFrame(filled, columns=list(METRIC_COLUMNS)).astype(dict(METRIC_COLUMNS))

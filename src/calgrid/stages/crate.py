@@ -1,4 +1,4 @@
-"""Metadata of an archive as a Process Run Crate: RO-Crate 1.1, profiles of workflow runs 0.5 (w3id.org/ro/wfrun)."""
+"""Metadata of an archive as a Process Run Crate (RO-Crate 1.1, workflow run profile 0.5, w3id.org/ro/wfrun)."""
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime
@@ -22,7 +22,7 @@ Entity = dict[str, Any]
 def crate(
     about: Mapping[str, Any], actions: Iterable[Entity], files: Mapping[str, Path], sha256: Mapping[str, str]
 ) -> Entity:
-    """Return the metadata of an archive: creators, licence, files, and one action per run (:func:`action`)."""
+    """Return the metadata of an archive: creators, licence, files, and an action per run (:func:`action`)."""
     actions = list(actions)
     tools = sorted({each["instrument"]["@id"] for each in actions})
     creators = [
@@ -68,7 +68,7 @@ def _to(entity: Entity) -> Entity:
 
 
 def action(key: RunKey, records: Mapping[str, Record], files: Iterable[str]) -> Entity:
-    """Training and prediction of a run with one version of calgrid."""
+    """Return the entity for training and prediction of a run."""
     found = [record.content for record in records.values()]
     environment = found[0]["environment"]
     commit = f"@{environment['commit']}" if environment["commit"] else ""

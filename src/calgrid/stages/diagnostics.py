@@ -1,6 +1,6 @@
-"""Diagnostics of a run for figures: confidence bins, histories of fits, and margins between logits.
+"""Data of figures beside metrics: confidence bins, losses of fits, and margins between logits.
 
-Written by ``calibrate``, which has the logits and fitted calibrators; ``storage.schema`` lists the columns.
+The stage ``calibrate`` writes them; ``storage.schema`` lists the columns.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,27 +21,27 @@ from calgrid.storage.logits import Logits
 from calgrid.storage.schema import BINS, COMPARED, FITS, MARGINS
 from calgrid.storage.tables import write_frame
 
-#: histories of fits and margins are written only for runs with this calibrator
+#: fits and margins are written only for runs with this calibrator
 MAIN = "smart"
 #: bins of the ECE in histories of fits, as in the traces of the calibrators
 FIT_BINS = 15
-#: number of test images, evenly chosen, for which the ideal temperature is solved
+#: number of evenly spaced test images whose optimal temperature is computed
 SOLVED = 1000
 
 
 class HasTemperature(Protocol):
-    """A calibrator that divides logits by a temperature that depends on its input."""
+    """A calibrator that divides the logits of an image by a function of its input."""
 
     def temperature(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return the temperature (N,) for inputs (N,)."""
 
 
 def shown_calibrators(entries: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Names of the calibrators whose fits are shown: ``COMPARED``, and ``MAIN`` with other objectives.
+    """Names of the calibrators in figures: ``COMPARED``, and ``MAIN`` with other objectives; none without ``MAIN``.
 
     Parameters
     ----------
-    entries : calibrators of a run, each with name, id and options; without ``MAIN`` the result is empty.
+    entries : calibrators of a run, each with name, id and options.
     """
     options = {entry["name"]: entry["options"] for entry in entries if entry["id"] == MAIN}
     if MAIN not in options:
@@ -59,7 +59,7 @@ class Diagnostics:
     _tables: dict[str, list[pd.DataFrame]] = field(default_factory=dict)
 
     def add(self, checkpoint: str, fit: Logits, test: Logits, calibrators: Mapping[str, Calibrator]) -> None:
-        """Add a checkpoint: rows used for fitting, clean test split, and shown calibrators by name."""
+        """Add a checkpoint: rows of the fits, clean test split, and calibrators of figures by name."""
         bare = build_calibrator("none").fit(fit.logits, fit.label)
         everything = {"none": bare, **calibrators}
         found = {BINS: confidence_bins(_predictions(bare, test), self.n_bins)}
@@ -71,7 +71,7 @@ class Diagnostics:
             self._tables.setdefault(name, []).append(table.assign(checkpoint=checkpoint))
 
     def write(self, folder: Path, fingerprint: str) -> None:
-        """Write all non-empty tables, with the fingerprint in the footer."""
+        """Write the tables, each with the fingerprint of the stage in its footer."""
         columns: dict[str, schema.Columns] = {
             BINS: schema.BIN_COLUMNS,
             FITS: schema.FIT_COLUMNS,
@@ -84,7 +84,7 @@ class Diagnostics:
 
 
 def confidence_bins(predictions: Predictions, n_bins: int) -> pd.DataFrame:
-    """Sums over the images of each confidence bin, for calibration errors and for a histogram."""
+    """Sums over the images in each confidence bin, for calibration errors and a histogram."""
     parts = []
     for count in dict.fromkeys((n_bins, schema.HISTOGRAM_BINS)):
         sums = bin_sums(predictions, count)
@@ -97,7 +97,7 @@ def _predictions(calibrator: Calibrator, data: Logits) -> Predictions:
 
 
 def _course(name: str, calibrator: Calibrator, fit: Logits) -> pd.DataFrame:
-    """One row per epoch of a fit, if it has epochs, and a last row for the result."""
+    """Rows of the epochs of a fit, if any, and a last row for the fitted calibrator."""
     history = calibrator.fit_history
     epochs = np.arange(len(history.get("loss", ())) if "trace_epoch" in history else 0)
     course = pd.DataFrame({"epoch": epochs, "loss": history["loss"] if len(epochs) else []})
@@ -126,7 +126,7 @@ def _margins_of_test(test: Logits, calibrators: Mapping[str, Calibrator]) -> pd.
     chosen = np.linspace(0, len(logits) - 1, min(SOLVED, len(logits))).round().astype(int)
     known = np.isfinite(table["margin"])
     temperature = cast(HasTemperature, calibrators[MAIN]).temperature(table["margin"][known].to_numpy())
-    # one calibrator's probabilities at a time
+    # holds the probabilities of one calibrator at a time
     confidence = {name: _predictions(each, test).confidence for name, each in calibrators.items()}
     return table.assign(
         **indicators(logits[chosen]).drop(columns="margin").set_index(table.index[chosen]),

@@ -1,4 +1,4 @@
-"""Stage ``import``: logits made elsewhere become logits files of a run."""
+"""Stage ``import``: convert external logits to logits files of a run."""
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,13 +21,16 @@ from calgrid.storage.stage import run_stage
 def import_run(spec: ExternalSpec, files: Sequence[Path], out: Path) -> bool:
     """Read, check and publish the files of an external run.
 
-    Logits files hold float32: of probabilities their logarithm is kept, so that ties may break, and a value on the
-    border of two bins may change sides. Raises DataError: a file is damaged, or val and test do not fit each other.
+    Logits files contain float32; for probabilities, their logarithm. Ties may therefore break, and a value at the edge
+    of a bin may change bins.
 
     Parameters
     ----------
-    spec : ``key``, ``external`` (kind, split_seed and val_fraction where there is no val file) and ``fingerprint``.
-    files : those of :data:`~calgrid.specs.EXTERNAL_FILES` that the specification names, in that order.
+    files : files in the specification, in the order of :data:`~calgrid.specs.EXTERNAL_FILES`.
+
+    Raises
+    ------
+    DataError : a file is damaged, or val and test differ in their number of classes.
     """
     external: Mapping[str, Any] = spec["external"]
     given = dict(zip((name for name in EXTERNAL_FILES if name in external), files, strict=True))
@@ -72,7 +75,7 @@ def import_run(spec: ExternalSpec, files: Sequence[Path], out: Path) -> bool:
 
 
 def _inputs(files: Sequence[Path]) -> Iterator[tuple[str, Path]]:
-    """Files by their number, those of the folder of a stored data set by their names too."""
+    """Names and paths of the files, including those in the folder of a stored data set."""
     for number, path in enumerate(files):
         if path.is_file():
             yield str(number), path
@@ -85,13 +88,13 @@ def split_rows(data: Logits, seed: int, val_fraction: float) -> tuple[Logits, Lo
     count = len(data)
     n_val = round(count * val_fraction)
     if not 0 < n_val < count:
-        raise DataError(f"{count} rows cannot be split with val_fraction {val_fraction}: one side would be empty.")
+        raise DataError(f"{count} rows cannot be split with val_fraction {val_fraction}: one part would be empty.")
     order = np.random.default_rng(seed).permutation(count)
     return data.rows(np.sort(order[:n_val])), data.rows(np.sort(order[n_val:]))
 
 
 def first_rows(data: Logits, rows: int, seed: int) -> Logits:
-    """Return the first rows of a random order, in their original order: smaller sets lie within larger ones."""
+    """Return the first rows of a random permutation, in their original order; smaller sets are subsets of larger."""
     if rows > len(data):
-        raise DataError(f"val_rows {rows} is more than the {len(data)} rows that can fit calibrators: ask for fewer.")
+        raise DataError(f"val_rows {rows} is more than the {len(data)} val rows; use fewer.")
     return data.rows(np.sort(np.random.default_rng(seed).permutation(len(data))[:rows]))

@@ -1,4 +1,4 @@
-"""Fits of calibrators; fits on val are cached in the run's folder, under a digest of all that they depend on."""
+"""Fits of calibrators. Fits on val are cached in the folder of the run."""
 
 import hashlib
 from dataclasses import dataclass
@@ -16,20 +16,20 @@ from calgrid.storage.arrays import Head
 from calgrid.storage.logits import Logits
 from calgrid.storage.records import read_record, write_record
 
-#: key of a fitted calibrator's record for the history of the fit
+#: key of the loss and the traces in the record of a fitted calibrator
 COURSE = "course"
 
 
 @dataclass
 class Fitted:
-    """A calibrator fitted on val, and the cost of the fit."""
+    """A calibrator fitted on val, and the cost of its fit."""
 
     calibrator: Calibrator
     cost: dict[str, Any]
 
 
 def content_of(val: Logits, head: Head | None) -> str:
-    """Digest of the data that a calibrator is fitted on."""
+    """Digest of the data that calibrators are fitted on."""
     content = hashlib.sha256(np.ascontiguousarray(val.logits).tobytes() + val.label.astype(np.int64).tobytes())
     for array in (val.features, *(head or ())):
         if array is not None:
@@ -40,9 +40,12 @@ def content_of(val: Logits, head: Head | None) -> str:
 def fit_on_val(
     entry: FittedCalibrator, seed: int, val: Logits, head: Head | None, content: str, folder: Path, trace: bool
 ) -> Fitted:
-    """Load a calibrator from the cache, or fit and cache it; ``content`` is the digest of its data.
+    """Load a fitted calibrator from the cache in ``folder``, or fit and cache it.
 
-    With ``trace`` its ``fit_history`` includes the history of the fit, which is stored in the record.
+    Parameters
+    ----------
+    content : digest of the data (:func:`content_of`).
+    trace : whether ``fit_history`` must contain the losses and traces of the fit; the record stores them.
     """
     identity = fingerprint.digest([entry["fingerprint"], seed, content])
     path = folder / f"{entry['name']}-seed{seed}-{identity}.safetensors"
@@ -55,7 +58,7 @@ def fit_on_val(
                 calibrator.fit_history.update(course)
                 return Fitted(calibrator, {**cost, "cached": True})
         except CalgridError as error:
-            log(f"{error} It is fitted again.")
+            log(f"{error} The calibrator is fitted again.")
     calibrator = fit_anew(entry, seed, val, head, trace)
     cost = {"fit_seed": seed, "seconds": calibrator.fit_seconds}
     course = {name: value for name, value in calibrator.fit_history.items() if name == "loss" or "trace_" in name}
@@ -65,7 +68,7 @@ def fit_on_val(
 
 
 def fit_anew(entry: FittedCalibrator, seed: int, rows: Logits, head: Head | None, trace: bool = False) -> Calibrator:
-    """Fit a calibrator on these rows, without the cache."""
+    """Fit a calibrator, without the cache."""
     given = {"seed": seed} if entry["stochastic"] else {}
     options = {**entry["options"], **given, **({"trace": True} if trace else {})}
     return build_calibrator(entry["id"], **options).fit(rows.logits, rows.label, rows.features, head)

@@ -1,4 +1,4 @@
-"""Intermediate results in a stage's working folder, from which a killed job continues to the same bytes."""
+"""Intermediate results in the working folder of a stage, from which a killed job continues with identical results."""
 
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -11,19 +11,20 @@ from calgrid.errors import DataError, StateError
 from calgrid.storage.arrays import read_arrays, write_arrays
 from calgrid.storage.records import FILES, Record, digest_of, listed, write_record
 
-#: results that took less time are not saved
+#: faster results are not stored
 KEPT_SECONDS = 1.0
 Arrays = dict[str, np.ndarray]
 
 
 class KeptFile:
-    """A file that is computed in blocks: blocks are saved until the file is complete, then the file replaces them.
+    """A file that is computed in blocks: the blocks are stored until the file is complete.
 
-    Damaged blocks, and blocks computed from other ``inputs``, are ignored.
+    Damaged blocks and files, and those of other ``inputs``, are computed again.
 
     Parameters
     ----------
-    folder : working folder of the stage. name : path of the file below it.
+    folder : working folder of the stage.
+    name : path of the file in this folder.
     inputs : everything that the file depends on, JSON-like.
     """
 
@@ -33,7 +34,7 @@ class KeptFile:
         self._record = f"kept-{name.replace('/', '-')}.json"
 
     def is_complete(self) -> bool:
-        """Whether an earlier attempt has completed the file."""
+        """Whether an earlier attempt completed the file."""
         try:
             record = Record.read(self._folder, self._record)
             record.verified(self._name)
@@ -42,7 +43,7 @@ class KeptFile:
         return record.content.get("inputs") == self._inputs
 
     def block(self, number: int, compute: Callable[[], Arrays]) -> Arrays:
-        """Arrays that an earlier attempt saved under this number, or else those that ``compute`` returns."""
+        """Return the stored arrays of a block, or compute and store them."""
         path = self._path(number)
         self._blocks.append(path)
         if (found := self.kept(number)) is not None:
@@ -57,7 +58,7 @@ class KeptFile:
         return self._folder / f"kept-{self._name.replace('/', '-')}-{number}.safetensors"
 
     def kept(self, number: int) -> Arrays | None:
-        """Arrays that an earlier attempt saved under this number, or None."""
+        """Return the stored arrays of a block, or None."""
         if not self._path(number).is_file():
             return None
         try:
@@ -68,7 +69,7 @@ class KeptFile:
 
     @contextmanager
     def completing(self) -> Iterator[Path]:
-        """Yield the path of the file; once it is written, it replaces its blocks."""
+        """Yield the path of the file; when it is written, its blocks are deleted."""
         path = self._folder / self._name
         begin = time.monotonic()
         yield path

@@ -1,7 +1,7 @@
-"""Merge an archive: its runs become runs of these results, or external logits of a configuration.
+"""Merge an archive: its runs become runs in a folder of results, or external logits for a configuration.
 
-Metrics are not merged: the workflow computes them from the logits. All checks come first, and each run is moved as a
-whole: an interrupted merge leaves only complete runs, and continues when it is called again.
+The workflow computes the metrics again from the logits. All checks come first, and then each run is added by a rename:
+an interrupted merge leaves complete runs, and continues in the next call.
 """
 
 import itertools
@@ -35,8 +35,11 @@ ENTRIES = "external.yaml"
 class Archive:
     """An unpacked archive.
 
-    ``about`` is its description; ``runs`` are folders; ``splits`` map a data set and a split to number and digest of
-    the rows.
+    Attributes
+    ----------
+    about : content of ``bank.json``.
+    runs : run -> folder.
+    splits : (data set, split) -> number and digest of its rows.
     """
 
     folder: Path
@@ -47,22 +50,27 @@ class Archive:
 
 
 def merge(path: Path, results: Path) -> tuple[Mapping[str, Any], int, int]:
-    """Merge the runs of an archive into a folder of results.
+    """Add the runs of an archive to a folder of results; after an error nothing is merged.
 
-    Returns the archive's description, the number of new runs, and the number of runs that existed already.
+    Returns
+    -------
+    about : content of ``bank.json``.
+    new, known : number of added runs, and of runs that the results already have.
 
-    Raises DataError: the file is damaged or not an archive. StateError: an existing run differs, or the archive's
-    logits have other rows than the data here; then nothing is merged.
+    Raises
+    ------
+    DataError : the file is damaged or not an archive.
+    StateError : the results have a different version of a run, or data with other rows.
     """
     with _opened(path, results / HIDDEN) as archive:
         if other := sorted({dataset for dataset, _ in _other_rows(archive, results)}):
             raise StateError(
-                f"The logits of {', '.join(other)} in {path} have other rows than those in {results}: merge them as "
-                "external logits (--as NAME), which are shown in separate tables."
+                f"The logits of {', '.join(other)} in {path} have other rows than those in {results}; merge them as "
+                "external logits in separate tables (--as NAME)."
             )
         layout = Layout(str(results), "")
         new = {key: folder for key, folder in archive.runs.items() if not _is_here(Path(layout.run(key)), folder, key)}
-        now = time.time()  # the same for all: no run is newer than the first stage that it starts from
+        now = time.time()  # the same for all, so that no first stage looks newer than its second stage
         for key, folder in new.items():
             for file in folder.rglob("*"):
                 os.utime(file, (now, now))
@@ -75,16 +83,22 @@ def merge(path: Path, results: Path) -> tuple[Mapping[str, Any], int, int]:
 def merge_as(path: Path, label: str, data_root: Path, results: Path) -> tuple[Mapping[str, Any], Path, int]:
     """Unpack an archive below ``data_root``, with an entry of ``external`` for each checkpoint of its runs.
 
-    Methods are named by method, protocol (if there are several), checkpoint and label: ``ce.last.lab_a``. Data sets
-    whose rows differ from those in ``results`` get the label as a suffix.
+    The names of methods consist of method, protocol (if there are several), checkpoint and label: ``ce.last.lab_a``.
+    The name of a data set whose rows differ from those in ``results`` also ends with the label.
 
-    Returns the archive's description, the file with the entries, and their number.
+    Returns
+    -------
+    about : content of ``bank.json``.
+    path, count : file with the entries, and their number.
 
-    Raises DataError: the file is damaged or not an archive. StateError: the folder ``data_root/label`` exists.
+    Raises
+    ------
+    DataError : the file is damaged or not an archive.
+    StateError : the folder ``data_root/label`` exists.
     """
     target = data_root / label
     if target.exists():
-        raise StateError(f"{target} exists already: give another name, or move it away.")
+        raise StateError(f"{target} exists already; give another name, or move it away.")
     with _opened(path, data_root) as archive:
         other, calibrators = {dataset for dataset, _ in _other_rows(archive, results)}, _calibrators(archive)
         several = len({key.protocol for key in archive.runs}) > 1
@@ -108,7 +122,7 @@ def merge_as(path: Path, label: str, data_root: Path, results: Path) -> tuple[Ma
 
 
 def _tested(archive: Archive) -> Iterator[tuple[RunKey, str]]:
-    """Runs with logits, and each of their checkpoints."""
+    """Runs with logits, and their checkpoints."""
     for key, folder in archive.runs.items():
         if (folder / PREDICT).exists():
             for checkpoint in Record.read(folder, PREDICT).content["spec"]["checkpoints"]:
@@ -117,10 +131,7 @@ def _tested(archive: Archive) -> Iterator[tuple[RunKey, str]]:
 
 @contextmanager
 def _opened(path: Path, beside: Path) -> Iterator[Archive]:
-    """Unpack an archive into a hidden folder, check it, and remove the folder afterwards.
-
-    A lock allows one merge at a time; the remains of a killed one are removed.
-    """
+    """Unpack an archive into a temporary folder and check it; one merge at a time, locked."""
     hidden = beside / ".merge"
     with OwnerLock(beside / ".merge.lock", f"folder {hidden}"):
         shutil.rmtree(hidden, ignore_errors=True)
@@ -131,7 +142,7 @@ def _opened(path: Path, beside: Path) -> Iterator[Archive]:
             except (KeyError, TypeError, ValueError, AttributeError, yaml.YAMLError) as error:
                 reason = " ".join(str(error).split())
                 raise DataError(
-                    f"{path} is no archive of calgrid ({reason}): give what 'calgrid pack' wrote."
+                    f"{path} is not an archive of calgrid ({reason}); give the output of 'calgrid pack'."
                 ) from None
             yield archive
         finally:
@@ -139,13 +150,13 @@ def _opened(path: Path, beside: Path) -> Iterator[Archive]:
 
 
 def _read(folder: Path, sums: Mapping[str, str]) -> Archive:
-    """Read an unpacked archive; it may raise whatever a file of a stranger leads to."""
+    """Read and check an unpacked archive; an invalid one raises many types of errors."""
     if absent := {ABOUT, STUDY, SPLITS} - set(sums):
         raise ValueError(f"{min(absent)} is missing")
     about = read_json(folder / ABOUT)
     if about["schema"] != SCHEMA:
         raise DataError(
-            f"The archive has the form {about['schema']}, this calgrid reads form {SCHEMA}: update calgrid."
+            f"The archive has schema {about['schema']}, but this calgrid reads schema {SCHEMA}; update calgrid."
         )
     configuration = yaml.safe_load((folder / STUDY).read_text(encoding="utf-8"))
     rows = read_frame(folder / SPLITS).itertuples(index=False)
@@ -155,17 +166,17 @@ def _read(folder: Path, sums: Mapping[str, str]) -> Archive:
     for key, run in runs.items():
         for split, name in logits_names(str(file.relative_to(run)) for file in run.rglob("*.parquet")):
             if rows_of(run / name) != splits[key.dataset, split]:
-                raise ValueError(f"the rows of {key.path}/{name} are not those of {SPLITS}")
+                raise ValueError(f"the rows of {key.path}/{name} differ from {SPLITS}")
             unseen.discard((key.dataset, split))
     origins = [about, *(read_json(run / ORIGIN) for run in runs.values())]
     told = [text for each in origins for text in (each["licence"], each["cite"], *each["creators"])]
     if unseen or not all(isinstance(text, str) for text in told):
-        raise ValueError(f"{SPLITS}, {ABOUT} or {ORIGIN} holds what it should not")
+        raise ValueError(f"{SPLITS}, {ABOUT} or {ORIGIN} is invalid")
     return Archive(folder, about, configuration, runs, splits)
 
 
 def _checked_run(run: Path, folder: Path, sums: Mapping[str, str]) -> tuple[RunKey, Path]:
-    """Key and folder of a run; ValueError where its files are not those that its records list."""
+    """Key and folder of a run; ValueError if its files differ from its records."""
     name = str(run.relative_to(folder))
     records = [Record.read(run, each) for each in (TRAIN, PREDICT) if (run / each).exists()]
     key = RunKey(**records[0].content["spec"]["key"])
@@ -173,34 +184,34 @@ def _checked_run(run: Path, folder: Path, sums: Mapping[str, str]) -> tuple[RunK
     specs = [record.content["spec"] for record in records]
     alike = all(spec["key"] == key._asdict() and spec.get("run_fingerprint", trained) == trained for spec in specs)
     if name != f"runs/{key.path}" or not alike:
-        raise ValueError(f"the records of {name} are of other runs")
+        raise ValueError(f"the records of {name} belong to other runs")
     free = {f"{name}/{each}" for each in (ORIGIN, *(record.name for record in records))}
     listed = {f"{name}/{file}": each.sha256(file) for each in records for file in each.files if file != MODEL}
     found = {file: digest for file, digest in sums.items() if file.startswith(f"{name}/")}
     if found.keys() != listed.keys() | free or any(found[file] != digest for file, digest in listed.items()):
-        raise ValueError(f"the files of {name} are not those that its records list")
+        raise ValueError(f"the files of {name} differ from its records")
     return key, run
 
 
 def _is_here(here: Path, folder: Path, key: RunKey) -> bool:
-    """Whether the results contain the same run. Raises StateError: they contain another one under this key."""
+    """Whether the results already have a run; StateError if they have a different version of it."""
     if not here.exists():
         return False
-    mend = "merge them as external logits (--as NAME), or move that folder away."
+    fix = "merge the archive as external logits (--as NAME), or move that folder away."
     for name in (TRAIN, PREDICT):
         if (folder / name).exists():
             if not (here / name).exists():
-                raise StateError(f"The run {key.path} in {here} is not finished: wait for it, or {mend}")
+                raise StateError(f"The run {key.path} in {here} is not finished; wait for it, or {fix}")
             ours, theirs = (Record.read(place, name).content for place in (here, folder))
             if ours != theirs:
                 same = ours["fingerprint"] == theirs["fingerprint"]
-                what = "the same fingerprint, but is another run" if same else f"another fingerprint in {name}"
-                raise StateError(f"The run {key.path} in {here} has {what}: {mend}")
+                what = "the same fingerprint, but other records" if same else f"another fingerprint in {name}"
+                raise StateError(f"The run {key.path} in {here} has {what}; {fix}")
     return True
 
 
 def _other_rows(archive: Archive, results: Path) -> Iterator[tuple[str, str]]:
-    """Data sets and splits whose rows in the results, in prepared data or logits, differ from the archive's."""
+    """Data sets and splits of which the results have other rows, in prepared data or logits."""
     for (dataset, split), theirs in archive.splits.items():
         data = results / "data" / dataset
         ours = []
@@ -215,7 +226,7 @@ def _other_rows(archive: Archive, results: Path) -> Iterator[tuple[str, str]]:
 
 
 def _calibrators(archive: Archive) -> list[str]:
-    """Registered calibrators of the archive's study that need no last layer."""
+    """Calibrators of the study in the archive that calgrid has and that need no last layer."""
     named = dict.fromkeys(name for grid in archive.configuration["grids"] for name in grid["calibrators"])
     known = registry.specs("calibrator")
     return [name for name in named if name in known and "head" not in known[name].info["needs"]]

@@ -1,4 +1,4 @@
-"""Networks of runs: built from a specification, moved to a device, described for a record."""
+"""Networks of runs: construction from a specification, device, images, record."""
 
 import math
 from collections.abc import Mapping
@@ -20,14 +20,20 @@ from calgrid.training import environment
 from calgrid.training.data import DeviceImages, StreamedImages
 from calgrid.training.procedure import Procedure
 
-#: fraction of a device's free memory for images; activations and the optimiser need the rest
+#: maximum share of the free memory of a device for images
 HELD_SHARE = 1 / 2
 
 
 def build_network(
     spec: TrainSpec, num_classes: int, first: Mapping[str, torch.Tensor] | None = None, pretrained: bool = False
 ) -> tuple[Network, Procedure[Any]]:
-    """Network and procedure of a run; weights are random (global generator), published, or those of a first stage."""
+    """Build network and procedure of a run.
+
+    Parameters
+    ----------
+    first : weights of the first stage, for second stages.
+    pretrained : whether to load published weights; otherwise they are drawn with the global generator of torch.
+    """
     key = spec["key"]
     procedure = build_procedure(spec["procedure"]["id"], **spec["procedure"]["options"])
     backbone = build_backbone(key["backbone"], num_classes, pretrained)
@@ -40,13 +46,13 @@ def build_network(
 
 
 def to_device(network: Network, protocol: Mapping[str, Any], device: torch.device) -> Network:
-    """Move a network to the device, in the memory format of the protocol."""
+    """Move a network to a device, in the memory format of the protocol."""
     memory_format = torch.channels_last if protocol["channels_last"] else torch.contiguous_format
     return network.to(device, memory_format=memory_format)  # type: ignore[call-overload]  # torch does not annotate it
 
 
 def check_images(key: Mapping[str, Any], protocol: Mapping[str, Any], prepared: Prepared) -> None:
-    """Raise ConfigError if the backbone of a run does not accept the images of its data set."""
+    """Raise ConfigError if the backbone of a run does not accept the image size of its data set."""
     crop = protocol["crop_size"]
     height, width = (crop, crop) if crop else prepared.splits["test"].images.shape[-2:]
     check_image_size(describe(key["backbone"]), height, width, f"data set '{key['dataset']}'")
@@ -67,7 +73,7 @@ def training_images(
 
 
 def model_digest(model: Path) -> str:
-    """SHA-256 of a run's model, from its record, or of the file if there is no record."""
+    """SHA-256 of a model from the record beside it, or of the file if there is no record."""
     recorded = model.with_name(TRAIN).is_file()
     return Record.read(model.parent, TRAIN).sha256(model.name) if recorded else sha256_of(model)
 

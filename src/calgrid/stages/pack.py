@@ -1,14 +1,14 @@
-"""Pack a study into an archive: logits, metrics and provenance of its runs, for another laboratory.
+"""Pack a study into an archive: logits, metrics and provenance of its runs.
 
 ::
 
-    bank.json                format, version of calgrid, day of the last run, licence, creators, DOI
+    bank.json                schema version, version of calgrid, day of the last run, licence, creators, DOI
     study.yaml               configuration of the study
-    metrics.parquet          all numbers of the study; a merge recomputes them
-    runs.parquet             one row per run: key, fingerprint, specification, versions, commit, device, seconds, origin
-    splits.parquet           number of rows and their SHA-256, for each split and shift family of each data set
+    metrics.parquet          all metrics, for information; a merge computes them again
+    runs.parquet             per run: key, fingerprint, specification, versions, commit, device, seconds, origin
+    splits.parquet           per data set and split or shift family: number and SHA-256 of the rows
     runs/<path of a run>/    records, history and logits as in the results, without the network; origin.json
-    ro-crate-metadata.json   description of the archive as a Process Run Crate (RO-Crate)
+    ro-crate-metadata.json   metadata as a Process Run Crate (RO-Crate)
     SHA256SUMS
 """
 
@@ -41,32 +41,41 @@ LEFT_OUT = ("results", "data_root", "external")
 
 @dataclass(frozen=True)
 class Packed:
-    """Records of a run by name, and its files without the network, by path below its folder."""
+    """Records of a run by name, and its files except the network by path below its folder."""
 
     records: Mapping[str, Record]
     files: Mapping[str, Path]
 
     def named(self, key: RunKey) -> dict[str, Path]:
-        """Return the files by their names in the archive."""
+        """Return the files by path in the archive."""
         return {f"runs/{key.path}/{name}": path for name, path in self.files.items()}
 
 
 def pack(study: Path, out: Path, *, creators: Sequence[str], licence: str, cite: str = "") -> int:
-    """Write the archive of a finished study; the same results give the same bytes.
-
-    Returns the number of runs. Raises StateError: the study is not finished, or one of its files was changed.
-    DataError: a file is missing. ConfigError: there is nothing to pack, or the configuration has an absolute path.
+    """Write the archive of a finished study, without external runs; the same results give the same bytes.
 
     Parameters
     ----------
-    study : folder of the study in the results; external runs are not packed.
-    creators : persons or groups. licence : SPDX identifier. cite : DOI or URL of the results; may be empty.
+    study : folder of the study in the results.
+    creators : persons or groups.
+    licence : SPDX identifier.
+    cite : DOI or URL.
+
+    Returns
+    -------
+    Number of packed runs.
+
+    Raises
+    ------
+    ConfigError : there is nothing to pack, or the configuration has an absolute path.
+    DataError : a file is missing.
+    StateError : the study is not finished, or one of its files was changed.
     """
     require_writable(out)
     manifest = read_record(study / "manifest.json", "manifest")
     totals = Record.read(study, AGGREGATE)
     if totals.content.get("fingerprint") != manifest["fingerprint"]:
-        raise StateError(f"The study in {study} is not finished: call snakemake with its configuration first.")
+        raise StateError(f"The study in {study} is not finished; call snakemake with its configuration first.")
     configuration = {name: value for name, value in manifest["configuration"].items() if name not in LEFT_OUT}
     _refuse_paths(configuration)
     origin = {"creators": list(creators), "licence": licence, "cite": cite}
@@ -75,7 +84,7 @@ def pack(study: Path, out: Path, *, creators: Sequence[str], licence: str, cite:
         write_json(made / ORIGIN, origin)
         runs = _runs(Layout(str(study.resolve().parent), study.resolve().name), manifest["runs"], made / ORIGIN)
         if not runs:
-            raise ConfigError(f"The study in {study} has no run that was trained or merged: nothing can be packed.")
+            raise ConfigError(f"The study in {study} has no trained or merged runs; nothing can be packed.")
         about = {**origin, "schema": SCHEMA, "calgrid": __version__, "created": _last_day(runs)}
         about |= {"runs": len(runs), "sums": SUMS}
         write_json(made / ABOUT, about)
@@ -96,9 +105,9 @@ def pack(study: Path, out: Path, *, creators: Sequence[str], licence: str, cite:
 
 
 def _refuse_paths(value: Any) -> None:
-    """Raise ConfigError if a configuration contains an absolute path, which would disclose details of the machine."""
+    """Raise ConfigError for an absolute path in a configuration, which would reveal names of this machine."""
     if isinstance(value, str) and (value.startswith("~") or Path(value).is_absolute()):
-        raise ConfigError(f"The configuration names {value}, a path of this machine: write it relative and run again.")
+        raise ConfigError(f"The configuration contains the absolute path {value}; make it relative and run again.")
     if isinstance(value, Mapping):
         value = [*value, *value.values()]
     if isinstance(value, list):
@@ -107,7 +116,7 @@ def _refuse_paths(value: Any) -> None:
 
 
 def _runs(layout: Layout, runs: Sequence[Mapping[str, Any]], origin: Path) -> dict[RunKey, Packed]:
-    """Runs of a study, and first stages that no grid names, which may have no predictions."""
+    """Runs of a study, including first stages without predictions."""
     found: dict[RunKey, Packed] = {}
     for run in (run for run in runs if not run["external"]):
         key = RunKey(**run["key"])
@@ -123,19 +132,22 @@ def _runs(layout: Layout, runs: Sequence[Mapping[str, Any]], origin: Path) -> di
 
 
 def _packed(layout: Layout, key: RunKey, wanted: Mapping[str, str], origin: Path) -> Packed:
-    """A run with verified files; a merged run keeps its origin."""
+    """Verify the files of a run; a merged run keeps its origin."""
     root = Path(layout.run(key))
     records = {name: Record.read(root, name) for name in wanted}
     files = {ORIGIN: root / ORIGIN if (root / ORIGIN).exists() else origin}
     for name, record in records.items():
         if record.content["fingerprint"] != wanted[name]:
-            raise StateError(f"The run {key.path} has changed since: call snakemake with its configuration first.")
+            raise StateError(
+                f"The run {key.path} has changed since the study was finished; call snakemake with its configuration "
+                "first."
+            )
         files |= {name: root / name, **{each: record.verified(each) for each in record.files if each != MODEL}}
     return Packed(records, files)
 
 
 def _last_day(runs: Mapping[RunKey, Packed]) -> str:
-    """Day (UTC) on which the last run ended; the day of packing would make the bytes depend on it."""
+    """Day (UTC) on which the last run finished; unlike today, it is the same in every call."""
     finished = [record.content["finished"] for run in runs.values() for record in run.records.values()]
     return max(datetime.fromisoformat(each).astimezone(UTC) for each in finished).date().isoformat()
 
@@ -156,14 +168,14 @@ def _row(key: RunKey, run: Packed) -> dict[str, Any]:
 
 
 def _splits(runs: Mapping[RunKey, Packed]) -> list[dict[str, Any]]:
-    """Number and digest of the rows of each split; they must be equal for all runs of a data set."""
+    """Number and digest of the rows of each split, which must be the same for all runs of a data set."""
     found: dict[tuple[str, str], tuple[int, str]] = {}
     for key, run in runs.items():
         for split, name in logits_names(run.files):
             rows = rows_of(run.files[name])
             if found.setdefault((key.dataset, split), rows) != rows:
                 raise StateError(
-                    f"The logits of {key.path} have other rows of '{split}' than other runs: predict all runs on the "
-                    f"same {key.dataset}."
+                    f"The logits of {key.path} have other rows of '{split}' than other runs; predict all on the same "
+                    f"{key.dataset}."
                 )
     return [{"dataset": d, "split": s, "n": n, "sha256": sha} for (d, s), (n, sha) in sorted(found.items())]

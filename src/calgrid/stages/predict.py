@@ -1,8 +1,7 @@
 """Stage ``predict``: logits of all splits and shift families of a run, in float32.
 
-Images are read and scored block by block. Blocks that took more than a second are saved in the stage's working folder,
-so that a killed job continues with the next block, to the same bytes. Memory holds a few blocks of images, and the
-logits of one row group.
+Memory holds a few blocks of images and the logits of one row group. Blocks that took more than a second are stored in
+the working folder, so that a killed job continues with identical results.
 """
 
 import functools
@@ -39,9 +38,9 @@ from calgrid.training.data import DeviceImages, HostRows
 from calgrid.training.procedure import Procedure
 
 BATCH = 1024
-#: maximum number of images in a block, and of bytes; one block is on the device at a time
+#: maximum images and bytes of a block, which is on the device at once
 BLOCK, BLOCK_BYTES = 16 * BATCH, 2**28
-#: blocks of images read ahead while one is scored
+#: blocks that are read ahead while one is scored
 BLOCKS_AHEAD = 2
 
 
@@ -57,12 +56,14 @@ def predict(
 ) -> bool:
     """Export the logits of a trained run.
 
-    Returns False if the same logits existed already, else True.
-
     Parameters
     ----------
-    model : model.safetensors of the run, with the expected fingerprint.
-    families : shift family, or ``ood/`` and a data set, to the folder of its prepared images.
+    model : ``model.safetensors`` of the run, with the fingerprint ``spec["run_fingerprint"]``.
+    families : shift family, or ``ood/`` and a data set -> folder of its prepared images.
+
+    Returns
+    -------
+    False if the same logits existed already, else True.
     """
     where = environment.choose_device(device)
     states, description = load_checkpoint(model, spec["run_fingerprint"])
@@ -105,7 +106,7 @@ def predict(
 
 
 def _kept(out: Path, spec: PredictSpec, inputs: Mapping[str, str]) -> dict[str, str]:
-    """Digests of shift families that only other studies need; their logits of the same model are kept."""
+    """Digests of shift families of other studies, whose logits of the same model are kept."""
     try:
         record = Record.read(out, PREDICT)
         known = record.content.get(INPUTS) or {}
@@ -125,7 +126,7 @@ def _of_families(checkpoints: Iterable[str], families: Iterable[str]) -> list[st
 
 
 class _Exporter:
-    """Runs one network over prepared images and writes logits files."""
+    """Writes the logits files of a network."""
 
     def __init__(
         self,
@@ -138,7 +139,7 @@ class _Exporter:
     ) -> None:
         self.spec, self.prepared, self.network, self.procedure = spec, prepared, network, procedure
         self.device, self.channels_last, self.crop_size = device, protocol["channels_last"], protocol["crop_size"]
-        # shift families and out-of-distribution sets are normalised like the test split, which they are compared with
+        # the same normalisation for all test images, also shifted and out-of-distribution ones
         self.tested = replace(prepared, **spec.get("test_normalisation", {}))
 
     def write(
@@ -151,38 +152,38 @@ class _Exporter:
             about = {"fingerprint": self.spec["fingerprint"], "device": self.device.type, "inputs": read}
             file = KeptFile(folder, logits_file(checkpoint, name), about)
             if not file.is_complete():
+                facts = {"split": name, "checkpoint": checkpoint, "n_classes": self.prepared.n_classes}
+                metadata = {**self.spec["key"], **facts, "fingerprint": self.spec["fingerprint"]}
                 with file.completing() as path:
                     if name in shifted:
-                        write_logits(path, self.family(file, name, shifted[name], checkpoint))
+                        write_logits(path, self.family(file, name, shifted[name], metadata))
                     else:
-                        write_logits(path, self.split(file, name, checkpoint))
+                        write_logits(path, self.split(file, name, metadata))
             yield name
 
     def head(self, path: Path) -> None:
-        """Write the linear layer from features to logits, if the network has one and features are exported."""
+        """Write the last layer, if features are exported and it is linear."""
         layer = getattr(self.network, "head", None)
         if self.spec["export_features"] is not False and self.procedure.linear_head and type(layer) is torch.nn.Linear:
             weight, bias = layer.weight.detach().cpu().numpy(), layer.bias.detach().cpu().numpy()
             write_head(path, weight, bias, self.spec["fingerprint"])
 
-    def split(self, file: KeptFile, name: str, checkpoint: str) -> Logits:
+    def split(self, file: KeptFile, name: str, metadata: dict[str, Any]) -> Logits:
         split = self.prepared.splits[name]
         labels = split.labels
         constants = self.tested if name == "test" else self.prepared
         rows = range(len(labels))
         logits, features = self._run(file, split.images, rows, constants, self.spec["export_features"] is not False)
         index = np.arange(len(labels), dtype=np.int32)
-        metadata = self._metadata(name, checkpoint)
         return Logits(index, labels, logits, features=features, distribution=split.distribution, metadata=metadata)
 
-    def family(self, file: KeptFile, family: str, images: Prepared, checkpoint: str) -> Iterator[Logits]:
-        """Settings of a shift family in groups, or the test split of an OOD set (labels -1, severity 0)."""
-        metadata = self._metadata(family, checkpoint)
+    def family(self, file: KeptFile, family: str, images: Prepared, metadata: dict[str, Any]) -> Iterator[Logits]:
+        """Row groups of a shift family, or the test split of an OOD set (labels -1, severity 0)."""
         everywhere = self.spec["export_features"] == "all"
         ours, theirs = (facts.manifest["image_shape"] for facts in (self.prepared, images))
         if ours != theirs:
             raise DataError(
-                f"Images of '{family}' are {theirs}, those of '{self.prepared.id}' {ours}: remove '{family}'."
+                f"Images of '{family}' have shape {theirs}, but those of '{self.prepared.id}' have {ours}; remove it."
             )
         if family.startswith(OOD_PREFIX):
             test = images.splits["test"]
@@ -213,14 +214,10 @@ class _Exporter:
                 metadata=metadata,
             )
 
-    def _metadata(self, split: str, checkpoint: str) -> dict[str, Any]:
-        facts = {"split": split, "checkpoint": checkpoint, "n_classes": self.prepared.n_classes}
-        return {**self.spec["key"], **facts, "fingerprint": self.spec["fingerprint"]}
-
     def _run(
         self, file: KeptFile, images: np.ndarray, rows: range, constants: Prepared, keep_features: bool
     ) -> tuple[np.ndarray, np.ndarray | None]:
-        """Logits and features of some rows of a file's images."""
+        """Logits and features of a range of images."""
         result: Arrays = {}
         size = min(BLOCK, max(1, BLOCK_BYTES // math.prod(images.shape[1:])))
         parts = {begin: slice(begin, min(begin + size, rows.stop)) for begin in rows[::size]}
@@ -251,14 +248,14 @@ class _Exporter:
         result = found.arrays()
         if not np.isfinite(result["logits"]).all():
             raise DataError(
-                f"Run {'/'.join(map(str, self.spec['key'].values()))} has logits that are not finite: its training "
-                "diverged; lower the learning rate or clip gradients."
+                f"Run {'/'.join(map(str, self.spec['key'].values()))} has logits that are not finite, because its "
+                "training diverged; lower the learning rate or clip gradients."
             )
         return result
 
 
 def grouped(settings: Sequence[Setting]) -> Iterator[list[Setting]]:
-    """Yield groups of consecutive settings with at most ``GROUP_ROWS`` rows, or a single larger setting."""
+    """Group consecutive settings, with at most ``GROUP_ROWS`` rows or a single setting in each group."""
     group: list[Setting] = []
     for setting in settings:
         if group and setting.stop - group[0].start > GROUP_ROWS:

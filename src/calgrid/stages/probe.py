@@ -1,4 +1,4 @@
-"""Stage ``probe``: one measurement of a trained network, written as a table to the run's folder."""
+"""Stage ``probe``: a measurement of a trained network, written as a table."""
 
 import time
 from dataclasses import replace
@@ -20,13 +20,15 @@ from calgrid.training import environment
 
 
 def probe(spec: ProbeSpec, model: Path, data: Path, out: Path, *, device: str = "auto", threads: int = 1) -> bool:
-    """Measure a trained run with one probe, and publish table and record in ``out``.
-
-    Returns False if another process had already written the same table, else True.
+    """Measure a trained run with a probe and publish table and record in ``out``.
 
     Parameters
     ----------
-    model : model.safetensors of the run, with the expected fingerprint.
+    model : ``model.safetensors`` of the run, with the fingerprint ``spec["run_fingerprint"]``.
+
+    Returns
+    -------
+    False if another process had already written the same table, else True.
     """
     where = environment.choose_device(device)
     states, description = load_checkpoint(model, spec["run_fingerprint"])
@@ -40,7 +42,7 @@ def probe(spec: ProbeSpec, model: Path, data: Path, out: Path, *, device: str = 
     def produce(folder: Path) -> dict[str, Any]:
         begin = time.monotonic()
         prepared.verify()
-        tested = replace(prepared, **spec.get("test_normalisation", {}))  # probes see test images only
+        tested = replace(prepared, **spec.get("test_normalisation", {}))  # probes use only test images
         network, procedure = build_network(description["spec"], tested.n_classes)
         protocol = description["spec"]["protocol"]
         network = to_device(network, protocol, where)
@@ -62,5 +64,6 @@ def probe(spec: ProbeSpec, model: Path, data: Path, out: Path, *, device: str = 
         write_frame(folder / table, pd.concat(parts, ignore_index=True), footer)
         return environment.run_record(spec, time.monotonic() - begin, where)
 
-    stage = f"probe_{chosen['name']}"
-    return run_stage(out, stage, spec["fingerprint"], [table], produce, record=record, inputs=inputs)
+    return run_stage(
+        out, f"probe_{chosen['name']}", spec["fingerprint"], [table], produce, record=record, inputs=inputs
+    )

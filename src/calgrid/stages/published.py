@@ -1,6 +1,6 @@
 """Stage ``train`` of a run with published weights: nothing is trained.
 
-The history has no rows, and the record names the source of the weights.
+The history has no rows, and the record contains the source of the weights.
 """
 
 import time
@@ -33,7 +33,7 @@ def take_weights(
 
     Parameters
     ----------
-    data_root : folder for downloaded checkpoints, if the weights need one.
+    data_root : folder for downloaded checkpoints.
     """
     where = environment.choose_device(device)
     environment.prepare(where, threads, spec["protocol"]["deterministic"])
@@ -65,11 +65,11 @@ def _published_network(spec: TrainSpec, prepared: Prepared, data_root: Path | No
     known = describe(key["backbone"]).info["parameters"]
     if prepared.n_classes not in known:
         raise DataError(
-            f"Data set '{key['dataset']}' has {prepared.n_classes} classes, the published weights of "
-            f"'{key['backbone']}' have {', '.join(map(str, known))}: fine-tune them (pretrained: true)."
+            f"Data set '{key['dataset']}' has {prepared.n_classes} classes, but the published weights of "
+            f"'{key['backbone']}' have {', '.join(map(str, known))}; fine-tune them (pretrained: true)."
         )
     network, _ = build_network(spec, prepared.n_classes, pretrained="checkpoint" not in spec)
-    model = cast(Backbone, network)  # such runs have the procedure standard, which does not wrap the backbone
+    model = cast(Backbone, network)  # the standard procedure adds no layers
     source = _take_checkpoint(model, spec["checkpoint"], data_root) if "checkpoint" in spec else model.published()
     return model, source
 
@@ -77,7 +77,7 @@ def _published_network(spec: TrainSpec, prepared: Prepared, data_root: Path | No
 def _take_checkpoint(model: Backbone, file: CheckpointFile, data_root: Path | None) -> dict[str, Any]:
     """Load a published checkpoint; return its source."""
     if data_root is None:
-        raise DataError(f"Give a data_root, the folder for {file['name']} from {file['url']}.")
+        raise DataError(f"{file['name']} is downloaded from {file['url']}; set data_root, the folder for it.")
     path = download_pinned({"name": file["name"], "url": file["url"]}, data_root / file["folder"])
     load_checkpoint(model, path)
     trusted = {"verified_by": "the checksum of its first use here; none is published"}

@@ -1,4 +1,4 @@
-"""Fits and scores the calibrators of a run on one part of its rows, never on rows used for the fit."""
+"""Scores of the calibrators of a run on one part of its rows; rows that fit a calibrator never score it."""
 
 import functools
 import time
@@ -43,12 +43,12 @@ NO_INTERVAL: Interval = (float("nan"), float("nan"))
 
 @dataclass(frozen=True)
 class Work:
-    """What all parts have in common.
+    """Facts common to all parts.
 
     Attributes
     ----------
-    folder : working folder of the stage, where results are saved for the next attempt.
-    inputs : digest of all files that the stage reads.
+    folder : working folder of the stage, which stores intermediate results.
+    inputs : digest of all input files of the stage.
     """
 
     spec: CalibrateSpec
@@ -58,7 +58,7 @@ class Work:
 
 
 class Part(NamedTuple):
-    """Rows that are in memory together, and the numbers of the calibrators in the specification.
+    """Rows in memory at once and the calibrators to run on them, as indices into the specification.
 
     ``family`` is -1 for the clean splits.
     """
@@ -70,7 +70,7 @@ class Part(NamedTuple):
 
 
 def score_part(work: Work, part: Part) -> list[Row]:
-    """Results of each calibrator of a part and their seconds; results saved by an earlier attempt are reused."""
+    """Results of each calibrator of a part, with their seconds; stored ones of an earlier attempt are used."""
     scorer, names = Scorer(work, part), [entry["name"] for entry in work.spec["calibrators"]]
     about = {"checkpoint": scorer.checkpoint, "family": scorer.family, "group": part.group}
     found: list[Row] = []
@@ -91,10 +91,7 @@ def score_part(work: Work, part: Part) -> list[Row]:
 
 
 class Scorer:
-    """Fits calibrators and scores their probabilities on the rows of one part.
-
-    Rows are read on first use and kept for the lifetime of the object.
-    """
+    """Scores calibrators on the rows of one part, which are read at first use and held in memory."""
 
     def __init__(self, work: Work, part: Part) -> None:
         self.spec, self.run, self.part = work.spec, work.run, part
@@ -116,7 +113,7 @@ class Scorer:
 
     @property
     def fit(self) -> Logits:
-        """Rows of val for fitting."""
+        """Rows of val for fits."""
         return self._val[FIT]
 
     @functools.cached_property
@@ -129,12 +126,12 @@ class Scorer:
 
     @functools.cached_property
     def shifted(self) -> Logits:
-        """Rows of the part's family."""
+        """Rows of the shift family."""
         return self._read(self.family, self.part.group)
 
     @functools.cached_property
     def head(self) -> Head | None:
-        """The network's last layer, if it is linear and was exported."""
+        """The last linear layer of the network, if it was exported."""
         return read_head(self.run / head_file(self.checkpoint), self.spec["logits_fingerprint"])
 
     @functools.cached_property
@@ -143,7 +140,7 @@ class Scorer:
 
     @property
     def family(self) -> str:
-        """Name of the part's family, empty for the clean splits."""
+        """Name of the shift family, empty for the clean splits."""
         return self.spec["families"][self.part.family] if self.part.family >= 0 else ""
 
     def fitted(self, entry: FittedCalibrator, seed: int) -> Fitted:
@@ -164,10 +161,10 @@ class Scorer:
         }
 
     def score(self, number: int) -> Iterator[Row]:
-        """Yield the results of the calibrator with this number: JSON-like dictionaries.
+        """Results of the calibrator with index ``number``, as JSON-like dictionaries.
 
-        ``place`` is their sort key, ``rows`` metrics, ``fits`` costs of fits on val, ``draws`` metrics of resamples,
-        ``warnings`` those of fits under ``same_shift``.
+        Keys: ``place`` (sort key), ``rows`` (of metrics), ``fits`` (costs of fits on val), ``draws`` (metrics of
+        resamples), ``warnings`` (of fits under ``same_shift``).
         """
         entry, family = self.spec["calibrators"][number], self.part.family
         clean, ood = family < 0, self.family.startswith(OOD_PREFIX)
@@ -203,9 +200,12 @@ class Scorer:
         return _result(place, rows, fits, draws)
 
     def _on_ood(self, base: Row, calibrator: Calibrator) -> Iterator[Row]:
+        test, shifted = (self._predict(calibrator, data) for data in (self.test, self.shifted))
+        bounds: Mapping[str, Interval] = {}
+        if self.statistics["bootstrap"]:
+            bounds = bootstrap_ood(test, shifted, **self._bootstrap_options())
         place = {**base, "split": "ood", "shift": self.family}
-        probs = (self._predict(calibrator, data) for data in (self.test, self.shifted))
-        yield from self._ood(place, *probs)
+        yield from _rows(place, evaluate_ood(test, shifted), bounds, len(shifted))
 
     def _on_shift(self, base: Row, calibrator: Calibrator) -> Iterator[Row]:
         probs = self._predict(calibrator, self.shifted)
@@ -214,14 +214,13 @@ class Scorer:
             yield from self._labelled(place, probs[rows], self.shifted.label[rows])
 
     def _on_same_shift(self, entry: FittedCalibrator, draw: int, place: list[int]) -> Row:
-        """Rows of a calibrator that is fitted on a part of each corruption and severity.
+        """Results of fits on a part of each corruption and severity, which are not cached.
 
-        The draw depends only on the seed and the setting, so that all calibrators are fitted and scored on the same
-        rows. These fits are not cached.
+        The parts depend only on seed and setting, so that all calibrators use the same rows.
         """
         base, data = self._base(entry, draw, SAME_SHIFT), self.shifted
         if "features" not in entry["needs"]:
-            data = replace(data, features=None)  # avoids copying them
+            data = replace(data, features=None)  # avoids copies
         found: list[Row] = []
         warnings: list[str] = []
         for shift, severity, rows in data.settings():
@@ -238,7 +237,7 @@ class Scorer:
             return True
         if self.part.group == 0:
             log(
-                f"{entry['name']} is not scored on {self.family}: its logits file holds no features "
+                f"{entry['name']} is not scored on {self.family}: the logits file has no features "
                 "(export_features: all)."
             )
         return False
@@ -255,7 +254,7 @@ class Scorer:
         return result
 
     def _resampled(self, about: Row, probs: np.ndarray, labels: np.ndarray) -> list[Row]:
-        """Each metric of the clean test split in each of the resamples that all calibrators share."""
+        """Each metric of the clean test split on resamples that are the same for all calibrators."""
         count = self.statistics.get("paired_resamples", 0)
         if not count:
             return []
@@ -283,15 +282,9 @@ class Scorer:
             bounds = bootstrap_soft(probs, distribution, n_bins=bins, **self._bootstrap_options())
         yield from _rows(base, evaluate_soft(probs, distribution, n_bins=bins), bounds, len(probs))
 
-    def _ood(self, base: Row, probs: np.ndarray, shifted: np.ndarray) -> Iterator[Row]:
-        bounds: Mapping[str, Interval] = {}
-        if self.statistics["bootstrap"]:
-            bounds = bootstrap_ood(probs, shifted, **self._bootstrap_options())
-        yield from _rows(base, evaluate_ood(probs, shifted), bounds, len(shifted))
-
 
 def same_shift_rows(rows: np.ndarray, seed: int, shift: str, severity: int) -> tuple[np.ndarray, np.ndarray]:
-    """Split the rows ``(n,)`` of a setting at random into 20 % for fitting (at least one) and the rest for scoring."""
+    """Split the rows (n,) of a setting at random into rows to fit (20 %, at least one) and rows to score."""
     order = np.random.default_rng([seed, zlib.crc32(shift.encode()), severity]).permutation(rows)
     count = max(1, round(SAME_SHIFT_SHARE * len(rows)))
     return np.sort(order[:count]), np.sort(order[count:])

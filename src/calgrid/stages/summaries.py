@@ -1,4 +1,4 @@
-"""Summaries over seeds of metrics and of their means over shifts, computed slice by slice."""
+"""Summaries over seeds of the metrics of a study and of their means over shifts, one slice on disk at a time."""
 
 import functools
 from collections.abc import Mapping, Sequence
@@ -15,7 +15,7 @@ from calgrid.storage.tables import Table, as_table, read_published, table_of_row
 
 #: values of ``CONDITION``
 Group: TypeAlias = tuple[str, ...]
-#: key of fits whose means are over equally many shifts
+#: columns that identify a mean over shifts
 SHIFTED = ("checkpoint", "method", "calibrator", "fit_on")
 
 
@@ -26,9 +26,9 @@ def shift_means(metrics: pd.DataFrame) -> pd.DataFrame:
 
 
 def write_summary(manifest: Mapping[str, Any], slices: Slices, path: Path, in_processes: Map) -> int:
-    """Write the summaries of all conditions; return the number of rows.
+    """Write the summary, one condition at a time, and return its number of rows.
 
-    Slices are sorted by condition, as is the summary, so that memory holds the rows of one condition only.
+    The conditions are sorted, and so is the summary, so that only the rows of one condition are in memory.
     """
     statistics = manifest["statistics"]
     published = read_published(manifest["published"]) if manifest["published"] else None
@@ -48,14 +48,13 @@ def _summary_of(condition: Group, options: Mapping[str, Any], part: Slice) -> pd
 
 
 def write_shift_summary(manifest: Mapping[str, Any], slices: Slices, path: Path, in_processes: Map) -> None:
-    """Write the summaries of the means over shifts of all conditions."""
+    """Write the summary of the means over shifts, one condition at a time."""
     statistics = manifest["statistics"]
     with writing(path) as writer:
         writer.add(table_of_rows([], SHIFT_SUMMARY_COLUMNS))
         for condition, parts in slices.read():
             of_part = functools.partial(_shift_part, condition, statistics["baseline"], statistics["level"])
-            found = [*in_processes(of_part, parts)]
-            if found:
+            if found := list(in_processes(of_part, parts)):
                 writer.add(_shift_table(found))
 
 
@@ -69,7 +68,7 @@ def _shift_part(condition: Group, baseline: str, level: float, part: Slice) -> p
 
 
 def _with_shifts(means: pd.DataFrame, baseline: str, level: float) -> pd.DataFrame:
-    """Summary of means over shifts, with the number of shifts of each fit."""
+    """Summary of means over shifts, with their numbers of shifts."""
     counts = means.groupby(list(SHIFTED), observed=True)["n_shifts"].max().reset_index()
     return summarise(means, baseline, level=level).merge(counts, on=list(SHIFTED))
 
@@ -81,6 +80,6 @@ def _shift_table(found: Sequence[pd.DataFrame]) -> Table:
 
 
 def _with_condition(part: pd.DataFrame, condition: Group) -> pd.DataFrame:
-    """Rows of a slice, with the columns of its condition."""
+    """Rows of a slice with the columns of their common condition."""
     codes = [0] * len(part)
     return part.assign(**{n: pd.Categorical.from_codes(codes, [v]) for n, v in zip(CONDITION, condition, strict=True)})

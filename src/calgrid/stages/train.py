@@ -1,6 +1,6 @@
-"""Stage ``train``: one run from its specification to ``model.safetensors``, ``history.parquet`` and ``train.json``.
+"""Stage ``train``: train a run and write ``model.safetensors``, ``history.parquet`` and ``train.json``.
 
-A loss that records training samples adds ``samples.parquet``: one row per sample and recorded epoch.
+A loss that records training samples adds ``samples.parquet``, with one row per sample and recorded epoch.
 """
 
 from collections.abc import Mapping
@@ -38,14 +38,16 @@ def train(
     threads: int = 1,
     resume_every: float = 60.0,
 ) -> bool:
-    """Train the run of a specification and publish its files in ``out``.
-
-    Returns False if another process had already finished the same run, else True.
+    """Train a run and publish its files in ``out``.
 
     Parameters
     ----------
-    first_stage : model.safetensors of the first stage, for second stages.
+    first_stage : ``model.safetensors`` of the first stage, for second stages.
     resume_every : seconds between two resume states.
+
+    Returns
+    -------
+    False if another process had already trained the same run, else True.
     """
     where = environment.choose_device(device)
     environment.prepare(where, threads, spec["protocol"]["deterministic"])
@@ -73,7 +75,7 @@ def _first_stage_state(spec: TrainSpec, path: Path | None) -> Mapping[str, torch
         return None
     if path is None:
         raise StateError(
-            f"Method '{spec['key']['method']}' needs the checkpoint of its first stage: give --first-stage."
+            f"Method '{spec['key']['method']}' needs the checkpoint of its first stage; give --first-stage."
         )
     states, _ = load_checkpoint(path, wanted["fingerprint"])
     return states[f"{wanted['checkpoint']}.model"]
@@ -91,7 +93,7 @@ def _build_trainer(
     classes, seed = prepared.n_classes, key["seed"]
     check_images(key, protocol, prepared)
     torch.manual_seed(stream(seed, "weights"))
-    # a second stage takes its body from the first, which started from the published weights
+    # a second stage takes its layers from the first, which started from the published weights
     model, procedure = build_network(spec, classes, first, pretrained=protocol["pretrained"] and first is None)
     torch.manual_seed(stream(seed, "loss weights"))
     loss = build_loss(spec["loss"]["id"], classes, **spec["loss"]["options"]).to(device)

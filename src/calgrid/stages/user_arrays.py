@@ -1,8 +1,7 @@
-"""Reads arrays and columns from users' files without interpreting them.
+"""Arrays and columns of the user's files.
 
-Array files are ``.npz``, ``.npy``, ``.safetensors`` and ``.pt``; tables are Parquet, ``.csv``, ``.arrow``, and folders
-with ``state.json`` written by Hugging Face ``save_to_disk``. A matrix in a table is a column of lists, or one column
-per class.
+Array files are ``.npz``, ``.npy``, ``.safetensors`` and ``.pt``. Tables are Parquet, ``.csv``, ``.arrow`` and folders
+with ``state.json`` (Hugging Face ``save_to_disk``). A matrix in a table is a column of lists, or one column per class.
 """
 
 import re
@@ -23,15 +22,15 @@ from calgrid.storage.logits import read_column, read_metadata, read_table, refus
 
 ARRAY_FILES = (".npz", ".npy", ".safetensors", *TENSOR_FILES)
 TABLES = (".parquet", ".csv", ".arrow")
-#: name of the single array in a file without names
+#: name of the array of a file without names
 UNNAMED = ""
 NUMBER = re.compile(r"-?\d*\.?\d+(e[+-]?\d+)?")
 
 
 class Columns(Mapping[str, np.ndarray]):
-    """Columns of a table as arrays, read on access: (N, width) for lists of numbers, else (N,).
+    """Columns of a table as arrays, (N, width) for lists of numbers, else (N,); converted on access.
 
-    Raises DataError: a name occurs twice, or an accessed column has empty rows.
+    A repeated name, or access to a column with missing values, raises DataError.
     """
 
     def __init__(self, table: pa.Table, path: Path) -> None:
@@ -52,23 +51,25 @@ class Columns(Mapping[str, np.ndarray]):
 
     @property
     def metadata(self) -> dict[str, Any]:
-        """Metadata that calgrid wrote into the table."""
+        """Metadata that calgrid wrote."""
         return read_metadata(self.table)
 
     def stacked(self, names: Sequence[str]) -> np.ndarray:
-        """Return columns of numbers as (N, K). Raises DataError: a column holds something else."""
+        """Return numeric columns as (N, K); other columns raise DataError."""
         found = [self[name] for name in names]
         for name, values in zip(names, found, strict=True):
             if values.dtype.kind not in "fiu" or values.ndim > 1:
                 held = self.table.field(name).type
-                raise DataError(f"Column '{name}' of {self.path} must hold one number per row, but it holds {held}.")
+                raise DataError(f"Column '{name}' of {self.path} must contain one number per row, it contains {held}.")
         return np.column_stack(found)
 
 
 def load(path: Path) -> Mapping[str, np.ndarray]:
     """Return the arrays of an array file, or the columns of a table, by name.
 
-    Raises DataError: the file is missing, damaged, of another type, or could run code.
+    Raises
+    ------
+    DataError : the file is missing, damaged, of an unknown type, or could execute code.
     """
     suffix = path.suffix.lower()
     if suffix in TABLES:
@@ -81,7 +82,7 @@ def load(path: Path) -> Mapping[str, np.ndarray]:
         return Columns(_load_data_set(path), path)
     if path.is_dir() and (inside := [*sorted(path.glob(f"*/{STORED}")), *sorted(path.glob("*.arrow"))]):
         one = inside[0].parent if inside[0].name == STORED else inside[0]
-        raise DataError(f"{path} is a folder: give one of the files or folders in it, for example {one}.")
+        raise DataError(f"{path} is a folder; give one of its files or data sets, for example {one}.")
     known = ", ".join((*TABLES, *ARRAY_FILES))
     raise DataError(f"{path}: unknown file type '{suffix}'; use one of {known}.")
 
@@ -94,31 +95,31 @@ def _load_arrays(path: Path) -> dict[str, np.ndarray]:
             return load_file(path)
         if suffix == ".npy":
             return {UNNAMED: np.load(path, allow_pickle=False)}
-        if not zipfile.is_zipfile(path):  # the message of numpy would be about pickles
+        if not zipfile.is_zipfile(path):  # the message of NumPy would be about pickles
             raise ValueError("not an .npz archive")
         with np.load(path, allow_pickle=False) as stream:
             names, members = stream.files, {name: stream[name] for name in stream.files}
-    except Exception as error:  # damaged archives raise many kinds
+    except Exception as error:  # damaged files raise many types
         reason = str(error).split(". ")[0]
         raise DataError(f"The file {path} cannot be read ({reason}); write it again.") from None
     if twice := sorted(name for name in members if names.count(name) > 1):
-        raise DataError(f"{path} has several members named '{twice[0]}': keep one.")
+        raise DataError(f"{path} has several arrays named '{twice[0]}'; keep one.")
     return {name: value for name, value in members.items() if isinstance(value, np.ndarray)}
 
 
 def _load_tensors(path: Path) -> dict[str, np.ndarray]:
-    """Tensors of a dictionary by name, of a pair as logits and labels, or a single unnamed one."""
+    """Tensors of a dictionary, a pair (logits, label), or a single tensor."""
     require_file(path)
     try:
-        import torch  # noqa: PLC0415  (takes seconds, and only these files need it)
+        import torch  # noqa: PLC0415  (it takes seconds, and only these files need it)
     except ImportError:
         raise DataError(f"{path}: reading {path.suffix} needs PyTorch; install it, or save .npz.") from None
     try:
         found = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception:  # damaged files raise many kinds, and long texts
+    except Exception:  # damaged files raise many types with long messages
         raise DataError(
-            f"The file {path} is damaged, or holds more than tensors, so that reading it could run code: save it again "
-            "by torch.save({'logits': logits, 'label': labels}, path) with two tensors."
+            f"The file {path} is damaged, or contains more than tensors and could execute code; save two tensors with "
+            "torch.save({'logits': logits, 'label': labels}, path)."
         ) from None
     if isinstance(found, torch.Tensor):
         found = {UNNAMED: found}
@@ -145,25 +146,25 @@ def _load_table(path: Path) -> pa.Table:
         reason = str(error).splitlines()[0].rstrip(".")
         raise DataError(f"The file {path} cannot be read ({reason}); write it again.") from None
     if suffix == ".csv" and all(map(NUMBER.fullmatch, table.column_names)):
-        raise DataError(f"{path} has no header: add a first line with the names of the columns, one of them 'label'.")
+        raise DataError(f"{path} has no header; add a first line with the names of the columns, one of them 'label'.")
     return table
 
 
 def _load_arrow(path: Path) -> pa.Table:
-    try:  # a data set is stored as a stream
+    try:  # save_to_disk writes streams
         return pa.ipc.open_stream(path.read_bytes()).read_all()
     except pa.ArrowInvalid:
         return pa.ipc.open_file(path.read_bytes()).read_all()
 
 
 def _load_data_set(folder: Path) -> pa.Table:
-    """Rows of all files of a data set written by Hugging Face ``save_to_disk``, in order."""
+    """Rows of a data set that ``save_to_disk`` of Hugging Face datasets wrote."""
     state = read_json(folder / STORED, "list of the data set's files", "save the data set again")
     try:
         names = [Path(each["filename"]).name for each in state["_data_files"]]
         return pa.concat_tables(_load_table(folder / name) for name in names)
     except (KeyError, TypeError, pa.ArrowException) as error:
-        raise DataError(f"The data set {folder} cannot be read ({error}): save it again.") from None
+        raise DataError(f"The data set {folder} cannot be read ({error}); save it again.") from None
 
 
 def class_columns(
@@ -173,22 +174,22 @@ def class_columns(
     key: str | None = None,
     classes: Sequence[str] | None = None,
 ) -> tuple[list[str], Sequence[str] | None]:
-    """Find the columns of a wide table that hold one class each, in the order of the classes.
+    """Find the columns of a wide table with one class each, in the order of the classes.
 
-    These are the columns whose names end in ``classes``; or else in 0 to K-1; or else all remaining columns of
-    floating-point numbers. If more than one choice is possible, none is made.
+    The candidates are, in this order: columns that end with the names of ``classes``, columns that end with 0 to K-1,
+    and all remaining columns if they are floating-point. An ambiguous choice gives no columns.
 
     Parameters
     ----------
-    ignored : names of columns that hold something else.
+    ignored : names of other columns.
     labels : (N,), text if the classes have names.
-    key : common prefix of the columns, if the table has several sets.
-    classes : class names, in order.
+    key : prefix of the names of the columns.
+    classes : names of the classes, in order.
 
     Returns
     -------
-    columns : their names, or an empty list.
-    classes : class names taken from the columns, or ``classes`` unchanged.
+    columns : names of the columns, possibly empty.
+    classes : names of the classes from the names of the columns, else ``classes``.
     """
     names = [name for name in columns if name not in ignored and name.startswith(key or "")]
     if classes and (start := _common_start(names, classes)) is not None:
@@ -212,7 +213,7 @@ def class_columns(
 
 
 def _common_start(names: Sequence[str], classes: Iterable[str]) -> str | None:
-    """The unique prefix that turns every class into one of the names; None if there is none or several."""
+    """The unique prefix with which each class is one of the names; None if there is none or several."""
     wanted = list(classes)
     starts = {name.removesuffix(wanted[0]) for name in names if name.endswith(wanted[0])}
     fitting = [start for start in starts if all(start + name in names for name in wanted)]

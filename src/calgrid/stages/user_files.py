@@ -1,4 +1,4 @@
-"""Reads logits and labels from users' files; their kind is always stated, never guessed."""
+"""Logits and labels from the user's files; the kind of the numbers is always stated, never guessed."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,12 +13,12 @@ from calgrid.stages.user_arrays import UNNAMED, Columns, class_columns, load
 from calgrid.storage.logits import Logits, validate_logits
 
 LABEL_NAMES = ("label", "labels", "y", "target", "targets")
-#: array names for each kind of values
+#: names of the array of each kind
 VALUE_NAMES = {"logits": ("logits", "logit"), "probabilities": ("probabilities", "probs", "probability", "prob")}
-#: further arrays that a file may hold
+#: optional arrays
 EXTRAS = ("index", "shift", "severity", "features", "distribution")
 PROBABILITY_TOLERANCE = 1e-3
-#: largest deviation of a row's sum from 1 that the metrics accept, for 64-bit numbers and for smaller types
+#: maximum deviation of row sums from 1 in the metrics: for float64, and for smaller types
 SCORED_TOLERANCE = {True: 1e-6, False: 1e-4}
 
 
@@ -34,18 +34,19 @@ def read_any(
 ) -> Logits:
     """Read logits and labels from array files (.npz, .npy, .safetensors, .pt) and tables (Parquet, .csv, .arrow).
 
-    Raises DataError: the file is missing or damaged, its values are not of the stated kind (including logits whose rows
-    are all probabilities), a row has no label, or an index occurs twice.
-
     Parameters
     ----------
-    kind : ``"logits"`` or ``"probabilities"``; never guessed. Probabilities are returned unchanged, and their
-        logarithm as logits.
-    labels : file of the labels, if separate.
-    values_key : name of the array or column of logits or probabilities, or common prefix of such columns.
+    kind : ``"logits"`` or ``"probabilities"``. Probabilities are returned unchanged, and their logarithm as logits.
+    labels : file of the labels, if not ``path``.
+    values_key : name of the array or column of logits or probabilities, or prefix of such columns.
     label_key : name of the array or column of labels.
-    classes : class names in the order of the columns; labels may be such names.
-    binary : the values are one column, for class 1 of two.
+    classes : names of the classes, in the order of the columns; labels may be such names.
+    binary : whether the numbers are one column, for class 1 of two.
+
+    Raises
+    ------
+    DataError : the file is missing or damaged, its numbers are not of the kind (also logits that are probabilities in
+        every row), rows have no label, or an index is repeated.
     """
     arrays = load(path)
     label_names = (label_key,) if label_key else LABEL_NAMES
@@ -66,7 +67,7 @@ def read_any(
 
 
 def row_keys(data: Logits) -> list[np.ndarray]:
-    """Arrays that identify the rows of a file, as sort keys of ``np.lexsort`` (the last one is the primary key)."""
+    """Columns that identify the rows of a file, in the order of ``numpy.lexsort`` (the primary key last)."""
     return [values for values in (data.index, data.severity, data.shift) if values is not None]
 
 
@@ -75,7 +76,7 @@ def _check_index(data: Logits, path: Path) -> None:
     twice = np.logical_and.reduce([values[order][1:] == values[order][:-1] for values in row_keys(data)])
     if twice.any():
         raise DataError(
-            f"{path} has index {data.index[order][int(twice.argmax())]} more than once: rows are paired by index, so "
+            f"{path} has index {data.index[order][int(twice.argmax())]} more than once, but rows are paired by index; "
             "make it unique, or remove 'index'."
         )
 
@@ -93,40 +94,39 @@ def _values(arrays: Mapping[str, Any], kind: str, key: str | None, path: Path) -
         return arrays.get(key)
     values = _named(arrays, VALUE_NAMES[kind], path)
     if values is None and kind == "probabilities":
-        values = arrays.get("logits")  # the stated kind counts; rows that are not probabilities are refused below
+        values = arrays.get("logits")  # checked below
     if values is None:
         for other, names in VALUE_NAMES.items():
             if (found := next((name for name in names if name in arrays), None)) is not None:
                 raise DataError(
-                    f"{path} is stated to hold {kind}, but it holds '{found}': state --kind {other} (in a study, kind: "
-                    f"{other}), or name the array '{VALUE_NAMES[kind][0]}'."
+                    f"{path} should contain {kind}, but it contains '{found}'; give --kind {other} (in a study, kind: "
+                    f"{other}), or rename the array to '{VALUE_NAMES[kind][0]}'."
                 )
     return values
 
 
 def _labels_of(path: Path, names: Sequence[str]) -> np.ndarray:
-    """Labels of a separate file."""
     arrays = load(path)
     found = arrays[UNNAMED] if UNNAMED in arrays else _named(arrays, names, path)
     if found is None:
         raise DataError(
-            f"{path} must hold labels named '{names[0]}'; it holds {_held(arrays)}: name them by --label-key (in a "
-            "study, label_key)."
+            f"{path} must contain labels named '{names[0]}', it contains {_content(arrays)}; give their name with "
+            "--label-key (in a study, label_key)."
         )
     return found
 
 
-def _held(arrays: Mapping[str, Any]) -> str:
+def _content(arrays: Mapping[str, Any]) -> str:
     return ", ".join(sorted(arrays)) or "nothing"
 
 
 def _missing(arrays: Mapping[str, Any], kind: str, path: Path) -> str:
     if UNNAMED in arrays:
-        return f"{path} holds one array without a name: give its labels by --labels (in a study, test_labels)."
+        return f"{path} contains one array without labels; give them with --labels (in a study, test_labels)."
     return (
-        f"{path} must hold an array '{VALUE_NAMES[kind][0]}' (N, K), or one column a class, and an array 'label' (N,); "
-        f"it holds {_held(arrays)}: name them by --values-key and --label-key (in a study, values_key and label_key), "
-        "columns also by --classes."
+        f"{path} must contain an array '{VALUE_NAMES[kind][0]}' (N, K), or one column per class, and an array 'label' "
+        f"(N,), it contains {_content(arrays)}; give their names with --values-key and --label-key (in a study, "
+        "values_key and label_key), those of columns also with --classes."
     )
 
 
@@ -141,34 +141,34 @@ def _checked(
 ) -> Logits:
     one_column = values.ndim == 1 or values.shape[1:] == (1,)
     if binary and not one_column:
-        raise DataError(f"{path}: --binary is for one column of class 1, and {kind} have shape {values.shape}.")
+        raise DataError(f"{path}: --binary needs one column, for class 1, but {kind} have shape {values.shape}.")
     if one_column and not binary:
         if labels.ndim == 2 and labels.shape[1] > 1:
             raise DataError(
-                f"{path}: {kind} have shape {values.shape} and labels {labels.shape}: they seem to be swapped; give "
-                f"{kind} one column a class, and labels one number a row."
+                f"{path}: {kind} have shape {values.shape} and labels {labels.shape}, they seem to be swapped; give "
+                f"{kind} one column per class, and labels one number per row."
             )
         raise DataError(
-            f"{path}: {kind} must have shape (N, K), one column a class, got {values.shape}; if they are those of "
-            "class 1 of two classes, add --binary (in a study, binary: true)."
+            f"{path}: {kind} must have shape (N, K), one column per class, got {values.shape}; if they are for class 1 "
+            "of two classes, give --binary (in a study, binary: true)."
         )
     extras: dict[str, Any] = {name: arrays[name] for name in EXTRAS if name in arrays}
     for name in {"features", "distribution"} & set(extras):
         extras[name] = _float32(extras[name], name, path)
-    _float32(values, kind, path)  # raises for values that are not numbers
+    _float32(values, kind, path)  # raises DataError if they are not numbers
     if binary:
         values = _both_classes(values.reshape(-1), kind, path)
     labels = _class_numbers(labels, values.shape[1:], classes, path)
     logits = _float32(values, kind, path)
     data = Logits(**{"index": np.arange(labels.size), **extras}, label=labels, logits=logits)
     validate_logits(data, str(path))
-    # after validation, because a cast could turn an invalid number into a valid one
+    # after the validation: a cast could turn a wrong number into a valid one
     data.label, data.index = labels.astype(np.int32), data.index.astype(np.int32)
     if kind == "logits" and _are_probabilities(values):
         raise DataError(
-            f"{path} is stated to hold logits, but every row is 0 or more and sums to 1, as probabilities are: state "
-            "--kind probabilities (in a study, kind: probabilities); if they are logits, subtract 1 from all, which "
-            "changes no softmax."
+            f"{path} should contain logits, but every row is non-negative and sums to 1 like probabilities; give "
+            "--kind probabilities (in a study, kind: probabilities), or, if they are logits, subtract 1 from all, "
+            "which does not change the softmax."
         )
     if kind == "probabilities":
         data.probabilities = _checked_probabilities(values, path)
@@ -177,19 +177,19 @@ def _checked(
 
 
 def _both_classes(values: np.ndarray, kind: str, path: Path) -> np.ndarray:
-    """Values (N, 2) of both classes from those (N,) of class 1."""
+    """Convert numbers (N,) of class 1 to numbers (N, 2) of both classes."""
     if kind == "probabilities":
         return np.column_stack([1 - values, values])
     if values.size and values.min() >= 0 and values.max() <= 1:
         log(
-            f"Warning: {path} is stated to hold logits, but all are between 0 and 1, as probabilities are: state "
-            "--kind probabilities (in a study, kind: probabilities) if they are."
+            f"Warning: {path} should contain logits, but all are between 0 and 1 like probabilities; if they are, give "
+            "--kind probabilities (in a study, kind: probabilities)."
         )
     return np.column_stack([np.zeros_like(values), values])
 
 
 def _class_numbers(labels: np.ndarray, width: tuple[int, ...], classes: Sequence[str] | None, path: Path) -> np.ndarray:
-    """Class numbers (N,) from class names or one-hot rows; other labels are returned unchanged."""
+    """Convert names of classes or one-hot rows to class numbers."""
     if classes and width not in ((), (len(classes),)):
         raise DataError(f"{path} has {width[0]} columns for the {len(classes)} classes {', '.join(classes)}.")
     if labels.dtype.kind in "OUS":
@@ -197,7 +197,7 @@ def _class_numbers(labels: np.ndarray, width: tuple[int, ...], classes: Sequence
         if not classes:
             some = ", ".join(np.unique(words)[:3])
             raise DataError(
-                f"{path}: labels are text ({some}): name the classes in the order of the columns, --classes A,B,... "
+                f"{path}: labels are text ({some}); give the classes in the order of the columns, --classes A,B,... "
                 "(in a study, classes: [A, B, ...])."
             )
         number = {name: place for place, name in enumerate(classes)}
@@ -211,48 +211,50 @@ def _class_numbers(labels: np.ndarray, width: tuple[int, ...], classes: Sequence
 
 
 def _named(arrays: Mapping[str, Any], names: Sequence[str], path: Path) -> np.ndarray | None:
-    """The array that has one of the names, or None."""
+    """The array with one of the names, or None."""
     found = [name for name in names if name in arrays]
     for other in found[1:]:
         if not np.array_equal(arrays[found[0]], arrays[other]):
-            raise DataError(f"{path} holds '{found[0]}' and '{other}', which differ: keep the right one.")
+            raise DataError(f"{path} contains '{found[0]}' and '{other}', which differ; keep the right one.")
     return arrays[found[0]] if found else None
 
 
 def _float32(values: np.ndarray, name: str, path: Path) -> np.ndarray:
     if not (np.issubdtype(values.dtype, np.floating) or np.issubdtype(values.dtype, np.integer)):
         raise DataError(f"{path}: '{name}' must be real numbers, got {values.dtype}.")
-    with np.errstate(over="ignore"):  # overflow becomes infinite, which the validation finds
+    with np.errstate(over="ignore"):  # the validation finds infinite numbers
         return values.astype(np.float32)
 
 
 def _are_probabilities(values: np.ndarray) -> bool:
-    """Whether every row is non-negative and sums to 1."""
+    """Whether every row is non-negative with a sum of 1."""
     off = np.abs(values.sum(axis=1, dtype=np.float64) - 1)
     return bool(values.min() >= 0 and off.max() <= PROBABILITY_TOLERANCE)
 
 
 def _checked_probabilities(values: np.ndarray, path: Path) -> np.ndarray:
-    """The values, divided by their row sums unless the metrics accept them unchanged."""
+    """The probabilities, divided by the sums of their rows if the metrics would refuse them."""
     sums = values.sum(axis=1, dtype=np.float64)
     off = np.abs(sums - 1)
     if not _are_probabilities(values):
         worst = int(off.argmax())
         raise DataError(
-            f"{path} is stated to hold probabilities, but row {worst} sums to {sums[worst]:.6g} (smallest value "
-            f"{values.min():.3g}); state kind: logits, or normalise the rows."
+            f"{path} should contain probabilities, but row {worst} sums to {sums[worst]:.6g} (smallest value "
+            f"{values.min():.3g}); give --kind logits (in a study, kind: logits), or normalise the rows."
         )
     return values if off.max() <= SCORED_TOLERANCE[values.dtype.itemsize >= 8] else values / sums[:, None]
 
 
 def read_head_arrays(path: Path) -> tuple[np.ndarray, np.ndarray]:
-    """Read weight (K, d) and bias (K,) of the last layer from ``.npz``, ``.safetensors`` or ``.pt``.
+    """Read weight (K, d) and bias (K,) of a last layer from ``.npz``, ``.safetensors`` or ``.pt``, as float32.
 
-    Raises DataError: the file is damaged or lacks one of them.
+    Raises
+    ------
+    DataError : the file is damaged, or one of them is missing.
     """
     arrays = load(path)
     if not {"weight", "bias"} <= set(arrays):
         raise DataError(
-            f"{path} must hold 'weight' (K, d) and 'bias' (K,) of the last layer; it holds {_held(arrays)}."
+            f"{path} must contain 'weight' (K, d) and 'bias' (K,) of the last layer, it contains {_content(arrays)}."
         )
     return _float32(arrays["weight"], "weight", path), _float32(arrays["bias"], "bias", path)

@@ -94,7 +94,7 @@ def _blocks(archive: zipfile.ZipFile, name: str, path: Path) -> Iterator[bytes]:
                 yield block
     except KeyError:
         raise DataError(
-            f"{path} is no archive of calgrid ({name} is missing): give what 'calgrid pack' wrote."
+            f"{path} is not an archive of calgrid ({name} is missing); give the output of 'calgrid pack'."
         ) from None
     except _DAMAGED as error:
         reason = " ".join(str(error).split()).rstrip(".")
