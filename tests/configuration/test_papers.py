@@ -164,7 +164,7 @@ def test_without_than_all_that_compete_are_rivals(load_claim):
 def test_than_names_several_rivals_that_must_all_be_there(load_claim, refuses):
     (claim,) = load_claim({"than": {"method": ["ls", "mbls", "ce"]}})
     assert [len(setting["rivals"]) for setting in claim["settings"]] == [3] * 6
-    with refuses(ConfigError, "too few cells of table 1 match and have a rival (0)"):
+    with refuses(ConfigError, "only 0 cells of table 1 match and have a rival"):
         load_claim({"than": {"method": ["ls", "no_such"]}})
 
 
