@@ -54,7 +54,7 @@ def test_a_block_that_is_there_twice_is_refused_though_snakemake_reads_it(fresh)
     output = result.stdout + result.stderr
     assert result.returncode == 1
     assert "twice.yaml, line" in output
-    assert "the key 'study' is in line" in output
+    assert "the key 'study' is already in line" in output
     assert "Traceback" not in output
 
 
