@@ -20,8 +20,8 @@ def test_what_a_ranking_alone_does_not_write_is_refused(files, fails, tmp_path, 
     val, _ = files()
     fit = ("calibrate", "--calibrator", "ts,iso", "--fit", val)
     out, saved = tmp_path / "out.parquet", tmp_path / "best.safetensors"
-    fails(*fit, "--out", out, parts=["--out: a ranking alone writes no file; give --apply"])
-    fails(*fit, "--out", out, "--save", saved, parts=["--save and --out: a ranking alone writes no file"])
+    fails(*fit, "--out", out, parts=["--out: a ranking without --apply writes no file; give --apply"])
+    fails(*fit, "--out", out, "--save", saved, parts=["--save and --out: a ranking without --apply writes no file"])
 
 
 def test_hyper_parameters_go_with_one_calibrator_that_is_fitted(calgrid, files, fails, tmp_path, no_ranking):
@@ -29,9 +29,18 @@ def test_hyper_parameters_go_with_one_calibrator_that_is_fitted(calgrid, files, 
     fitted = tmp_path / "ts.safetensors"
     done = calgrid("calibrate", "--calibrator", "ts", "--fit", val, "--apply", test, "--save", fitted, *FAST)
     assert done.code == 0, done.err
-    fails("calibrate", "--load", fitted, "--apply", test, "--set", "a=1", parts=["--set changes what is fitted"])
+    fails(
+        "calibrate",
+        "--load",
+        fitted,
+        "--apply",
+        test,
+        "--set",
+        "a=1",
+        parts=["--set has no effect on a saved calibrator"],
+    )
     ranked = ("calibrate", "--calibrator", "ts,iso", "--fit", val, "--apply", test)
-    fails(*ranked, "--set", "a=1", parts=["--set changes one calibrator"])
+    fails(*ranked, "--set", "a=1", parts=["--set applies to a single calibrator"])
 
 
 def test_both_targets_are_right_before_one_is_written(files, fails, tmp_path):
@@ -39,7 +48,7 @@ def test_both_targets_are_right_before_one_is_written(files, fails, tmp_path):
     fit = ("calibrate", "--calibrator", "ts", "--fit", val, "--apply", test, *FAST)
     saved, one, folder = tmp_path / "ts.safetensors", tmp_path / "one.parquet", tmp_path / "d.parquet"
     folder.mkdir()
-    fails(*fit, "--save", one, "--out", one, parts=["--save and --out are one file", "one.parquet"])
+    fails(*fit, "--save", one, "--out", one, parts=["--save and --out are the same file", "one.parquet"])
     fails(*fit, "--save", saved, "--out", folder, parts=[f"--out {folder} is a folder"])
     fails(*fit, "--save", saved, "--out", val / "out.parquet", parts=["cannot be used"])
     long = tmp_path / ("a" * 300 + ".parquet")
@@ -71,7 +80,7 @@ def test_rows_that_score_their_own_fit_are_warned_of(calgrid, files):
     again = calgrid(*fit, "--apply", val.parent / ".." / val.parent.name / val.name)
     assert again.code == 0
     assert again.err.count("\n") == 1
-    assert "Warning: --fit and --apply are one file" in again.err
+    assert "Warning: --fit and --apply are the same file" in again.err
 
 
 @pytest.mark.parametrize(("text", "ranked"), [("ts, iso", ["ts", "iso"]), ("ts,", None), (" ts ,ts", None)])

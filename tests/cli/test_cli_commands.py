@@ -125,7 +125,7 @@ def test_a_component_or_kind_that_is_not_there(fails):
 
 
 def test_the_help_tells_commands_for_people_from_those_of_rules(calgrid):
-    people, rules = calgrid("--help").out.split("called by the rules of the workflow:")
+    people, rules = calgrid("--help").out.split("commands of the workflow rules:")
     assert all(f"  {name} " in people for name in ("list", "calibrate", "metrics", "compare", "cost", "status", "show"))
     assert all(f"  {name} " in rules for name in ("data", "import", *REPORTS))
 
@@ -192,13 +192,13 @@ class TestCheck:
         monkeypatch.setattr(jobs, "GPU_DEVICES", ())
         done = calgrid("check", write(make_config(device="cuda")))
         assert done.code == 0
-        assert done.err.startswith("calgrid check: device: cuda is not checked, because this machine has no GPU")
+        assert done.err.startswith("calgrid check: 'device: cuda' needs a GPU, and this machine has none")
 
     def test_counts_the_rows_of_own_images(self, fails, write, make_config, tmp_path):
         write_parquet(tmp_path / "train.parquet", [b""] * 30, [0, 1] * 15)
         mine = {"base": "image_parquet", "like": "cifar10", "test": "train.parquet"}
         path = write(make_config({"datasets": ["mine"]}, datasets={"mine": mine}, data_root=str(tmp_path)))
-        parts = ["datasets.mine: val_size is 5000, but the training files hold 30 rows: ask for fewer"]
+        parts = ["datasets.mine: val_size is 5000, but the training files have 30 rows: use a smaller number"]
         fails("check", path, parts=parts)
 
     def test_the_schemas_are_found_from_any_folder(self, calgrid, write, make_config, tmp_path, monkeypatch):

@@ -286,7 +286,7 @@ class TestMistakes:
         val, test = files()
         fitted = tmp_path / "ts.safetensors"
         calgrid("calibrate", "--calibrator", "ts", "--fit", val, "--apply", test, "--save", fitted, *FAST)
-        parts = ["ts.safetensors holds 'ts', not 'smart'"]
+        parts = ["ts.safetensors is a fitted 'ts', not 'smart'"]
         fails("calibrate", "--calibrator", "smart", "--load", fitted, "--apply", test, *FAST, parts=parts)
 
     def test_a_saved_calibrator_that_is_none(self, files, fails, tmp_path):
@@ -341,7 +341,7 @@ class TestRanking:
         assert applied["metrics"].keys() == {"none", applied["calibrator"]}
         fails(*ranked, "--rank-by", "ece_null", parts=["Unknown metric 'ece_null' in rank_by"])
         alone = ("calibrate", "--calibrator", "ts", "--fit", val, "--apply", test)
-        fails(*alone, "--rank-by", "nll", parts=["--rank-by orders several calibrators"])
+        fails(*alone, "--rank-by", "nll", parts=["--rank-by needs several calibrators"])
 
     def test_a_ranking_needs_no_file_to_apply(self, calgrid, files):
         val, _ = files()

@@ -54,7 +54,14 @@ def test_nothing_is_overwritten_and_no_name_taken(calgrid, fails, folder):
     file.write_text("kept")
     fails("new", "loss", "mine", "--into", folder, parts=["calgrid new: ", "losses/mine.py exists already"])
     assert file.read_text() == "kept"
-    fails("new", "loss", "mixup", "--into", folder, parts=["'mixup' is the procedure of calgrid/procedures/mixup.py"])
+    fails(
+        "new",
+        "loss",
+        "mixup",
+        "--into",
+        folder,
+        parts=["'mixup' is already the procedure of calgrid/procedures/mixup.py"],
+    )
     fails("new", "loss", "My-Loss", "--into", folder, parts=["'My-Loss' is not a valid identifier"])
     fails(
         "new", "loss", "mine", "--into", folder.parent / "a-b", parts=["--into: 'a-b' is no name of a Python package"]

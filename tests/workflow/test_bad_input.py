@@ -41,7 +41,7 @@ def test_a_bad_configuration_stops_before_any_job(fresh):
     result = fresh.snakemake("--configfile", "tiny.yaml", "--cores", "1")
     output = result.stdout + result.stderr
     assert result.returncode != 0
-    assert "datasets.mine: val_size is 5000, but the training files hold 30 rows: ask for fewer." in output
+    assert "datasets.mine: val_size is 5000, but the training files have 30 rows: use a smaller number." in output
     assert "Traceback" not in output
     assert not (fresh.root / "results").exists()
 

@@ -1,4 +1,4 @@
-"""The ``calgrid`` command line: what the rules of the workflow call, and what people call with two files."""
+"""The ``calgrid`` command line, for users and for the rules of the workflow."""
 
 from calgrid.cli.main import main
 

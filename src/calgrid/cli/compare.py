@@ -22,7 +22,7 @@ from calgrid.storage.logits import Logits
 
 #: with fewer resamples the intervals are mostly noise
 LEAST_RESAMPLES = 10
-#: why a metric has no verdict, and what to compare instead
+#: reason why a metric has no verdict, and the metric to compare instead
 WHY_NONE = {"mce": "no verdict, because no interval with valid coverage is known; compare ece_debiased."}
 
 
@@ -31,11 +31,11 @@ def compare(options: argparse.Namespace) -> None:
     named = [_parse(text) for text in options.method]
     names = [name for name, _ in named]
     if len(named) < 2 or len(set(names)) < len(names):
-        raise ConfigError("Give at least two methods of different names, each as NAME=FILE[,FILE...].")
+        raise ConfigError("Give at least two methods with different names, each as NAME=FILE[,FILE...].")
     if options.bootstrap < LEAST_RESAMPLES:
         raise ConfigError(
-            f"--bootstrap {options.bootstrap}: a comparison needs at least {LEAST_RESAMPLES} resamples; 1000 is a good "
-            "number."
+            f"--bootstrap {options.bootstrap}: a comparison needs at least {LEAST_RESAMPLES} resamples; 1000 are "
+            "recommended."
         )
     first = _read(named[0][1][0], options)
     metrics = list(dict.fromkeys(options.metrics))
@@ -91,8 +91,10 @@ def _text(frame: pd.DataFrame, n_samples: int) -> str:
 
 
 def _why_none(metric: str) -> str:
-    no_interval = "no verdict, as it has no interval."
-    return WHY_NONE.get(metric, no_interval if find_metric(metric).interval == "none" else "it does not exist here.")
+    no_interval = "no verdict, because it has no interval."
+    return WHY_NONE.get(
+        metric, no_interval if find_metric(metric).interval == "none" else "it is not defined for these data."
+    )
 
 
 def _line(row: Any) -> str:

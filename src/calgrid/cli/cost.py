@@ -37,7 +37,7 @@ def _measured(text: str) -> tuple[str, float]:
         images = 0.0
     if not equals or not backbone or not 0 < images < math.inf:
         raise ConfigError(
-            f"--throughput: '{text}' is not BACKBONE=IMAGES with a number of images a second above 0, as resnet50=2500."
+            f"--throughput: '{text}' is not BACKBONE=IMAGES with a number of images per second, such as resnet50=2500."
         )
     return backbone, images
 
@@ -93,7 +93,7 @@ def _brought(found: StudyCost) -> list[str]:
     files = [name + (f" ({_sized(size)})" if size else "") for name, size in found.brought.items()]
     unsized = [name for name, size in found.downloads.items() if size is None]
     lines = [f"downloads of unpublished size, not counted: {', '.join(unsized)}"] if unsized else []
-    return [*lines, *([f"to be put into data_root by you: {', '.join(files)}"] if files else [])]
+    return [*lines, *([f"files that you must put into data_root: {', '.join(files)}"] if files else [])]
 
 
 def _disk(found: StudyCost) -> list[str]:

@@ -41,11 +41,11 @@ def sheet(entry: Mapping[str, Any], kind: str) -> str:
 def _shown(value: Any) -> list[str]:
     """Lines of a value."""
     if isinstance(value, Mapping):
-        return [f"{name}: {', '.join(_shown(each))}" for name, each in value.items()] or ["nothing"]
+        return [f"{name}: {', '.join(_shown(each))}" for name, each in value.items()] or ["none"]
     if isinstance(value, bool):
         return ["yes" if value else "no"]
     if isinstance(value, tuple | list):
         if any(isinstance(each, Mapping) for each in value):
             return [line for each in value for line in _shown(each)]
-        return [", ".join(map(str, value)) or "nothing more"]
+        return [", ".join(map(str, value)) or "none"]
     return [f"{value:,}" if isinstance(value, int) else str(value)]

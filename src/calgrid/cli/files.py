@@ -1,4 +1,4 @@
-"""Commands for a person with logits files: calibrate one with another, and print metrics."""
+"""``calgrid calibrate`` and ``calgrid metrics``: commands for logits files."""
 
 import argparse
 import json
@@ -24,17 +24,17 @@ from calgrid.stages.user_files import predicted, read_any, read_head_arrays
 from calgrid.storage.atomic import require_writable
 from calgrid.storage.logits import Logits, write_logits
 
-#: metric of a ranking where none is named
+#: default metric of a ranking
 NLL = "nll"
-#: value of --calibrator that ranks all calibrators whose inputs are at hand
+#: value of --calibrator that ranks all calibrators whose inputs are given
 ALL = "all"
-#: smallest log-probability in a calibrated file: finite in float32, far below any probability that matters
+#: smallest log-probability in a calibrated file: finite in float32
 LOG_FLOOR = -1e4
 SHOWN = ("accuracy", "nll", "brier", "ece_debiased", "ece", "ece_null", "aece", "cece", "mce")
 
 
 def read(path: Path, labels: Path | None, options: argparse.Namespace) -> Logits:
-    """Read a file as the options say that it is written."""
+    """Read a file with the options of the command line."""
     return read_any(
         path,
         options.kind,
@@ -52,7 +52,7 @@ def calibrator_names(text: str) -> list[str]:
 
 
 def calibrate(options: argparse.Namespace) -> None:
-    """Fit (or load) a calibrator, apply it, print metrics before and after; of several, the best on the fit data."""
+    """Fit (or load) a calibrator, apply it, and print metrics before and after; several are ranked first."""
     names = calibrator_names(options.calibrator or "")
     _check_options(options, names)
     target = read(options.apply, options.apply_labels, options) if options.apply else None
@@ -85,20 +85,20 @@ def _apply(options: argparse.Namespace, calibrator: Calibrator, target: Logits) 
     _warn_if_worse(calibrator.id, scores)
     if options.fit and options.fit.resolve() == options.apply.resolve():
         log(
-            f"Warning: --fit and --apply are one file, {options.apply}: its rows score a fit that has seen them, which "
-            "flatters it; apply it to other rows."
+            f"Warning: --fit and --apply are the same file, {options.apply}: metrics on rows used for fitting are "
+            "optimistic; apply the calibrator to other rows."
         )
     metrics = {name: _json_scores(each) for name, each in scores.items()}
     return {"calibrator": calibrator.id, "warnings": list(warnings), "metrics": metrics}
 
 
 def _check_options(options: argparse.Namespace, names: Sequence[str]) -> None:
-    """Raise ConfigError for options that exclude each other, before anything is read or fitted."""
+    """Raise ConfigError for missing or contradictory options, before anything is read or fitted."""
     _check_labels(options)
     if (options.fit is None) == (options.load is None):
-        raise ConfigError("Give either --fit (a labelled file) or --load (a calibrator saved before).")
+        raise ConfigError("Give either --fit (a labelled file) or --load (a saved calibrator).")
     if options.fit and not names:
-        raise ConfigError("Give --calibrator, the id of what to fit, or all (see: calgrid list calibrators).")
+        raise ConfigError("Give --calibrator, the calibrator to fit, or all (see: calgrid list calibrators).")
     if options.out and options.out.suffix.lower() != ".parquet":
         raise ConfigError(f"--out {options.out}: the calibrated file is Parquet; give it a name that ends in .parquet.")
     targets = {"--save": options.save, "--out": options.out}
@@ -107,25 +107,25 @@ def _check_options(options: argparse.Namespace, names: Sequence[str]) -> None:
         raise ConfigError("Give --apply, the file to calibrate.")
     if options.apply is None and given:
         raise ConfigError(
-            f"{' and '.join(given)}: a ranking alone writes no file; give --apply, the file to calibrate."
+            f"{' and '.join(given)}: a ranking without --apply writes no file; give --apply, the file to calibrate."
         )
     if len(given) == 2 and options.save.resolve() == options.out.resolve():
-        raise ConfigError(f"--save and --out are one file, {options.out}: give each its own name.")
+        raise ConfigError(f"--save and --out are the same file, {options.out}: give different names.")
     for option, path in given.items():
         if path.is_dir():
             raise ConfigError(f"{option} {path} is a folder: give the name of a file.")
     if options.rank_by and not _ranks(names):
-        raise ConfigError("--rank-by orders several calibrators: name them in --calibrator, or all.")
+        raise ConfigError("--rank-by needs several calibrators: name them in --calibrator, or all.")
     if options.set and options.load:
-        raise ConfigError("--set changes what is fitted, and --load takes what was: leave one of them out.")
+        raise ConfigError("--set has no effect on a saved calibrator: remove --set or --load.")
     if options.set and _ranks(names):
-        raise ConfigError("--set changes one calibrator; name that one in --calibrator.")
+        raise ConfigError("--set applies to a single calibrator: name one in --calibrator.")
 
 
 def _check_labels(options: argparse.Namespace) -> None:
     for name in ("fit", "apply"):
         if getattr(options, f"{name}_labels") and getattr(options, name) is None:
-            raise ConfigError(f"--{name}-labels says nothing without --{name}: give both or leave it out.")
+            raise ConfigError(f"--{name}-labels has no effect without --{name}: give both or remove it.")
 
 
 def _write_calibrated(path: Path, calibrator: Calibrator, target: Logits, probabilities: np.ndarray) -> None:
@@ -146,21 +146,23 @@ def _write_calibrated(path: Path, calibrator: Calibrator, target: Logits, probab
 def _loaded(options: argparse.Namespace, names: Sequence[str]) -> Calibrator:
     calibrator = load_calibrator(options.load)
     if names not in ([], [calibrator.id]):
-        raise ConfigError(f"--load {options.load} holds '{calibrator.id}', not '{options.calibrator}'.")
+        raise ConfigError(
+            f"--load {options.load} is a fitted '{calibrator.id}', not '{options.calibrator}': correct one of the two."
+        )
     return calibrator
 
 
 def _ranks(names: Sequence[str]) -> bool:
-    """Does ``--calibrator`` name several, to be ranked?"""
+    """Whether ``--calibrator`` names several calibrators, which are ranked."""
     return len(names) > 1 or ALL in names
 
 
 def _fitted(
     options: argparse.Namespace, names: Sequence[str], target: Logits | None, found: dict[str, Any]
 ) -> Calibrator | None:
-    """Fit what was asked for on all rows of --fit; None where a ranking is all that was wanted.
+    """Fit a calibrator, or the best of a ranking, on all rows of --fit; None for a ranking without --apply.
 
-    A ranking is added to what is ``found``.
+    The ranking is added to ``found``, the content of ``--json``.
     """
     data = read(options.fit, options.fit_labels, options)
     head = read_head_arrays(options.head) if options.head else None
@@ -187,12 +189,12 @@ def _ranking(
     head: tuple[np.ndarray, np.ndarray] | None,
     target: Logits | None,
 ) -> tuple[list[Ranked], dict[str, str]]:
-    """Rank calibrators by cross-validation on the fit data; also those that refused it, and why."""
+    """Rank calibrators by cross-validation on the fit data; also return those that failed, and why."""
     features = data.features if target is None or target.features is not None else None
     if list(names) == [ALL]:
         names = usable(features, head)
         if lost := sorted(set(usable(data.features, head)) - set(names)):
-            log(f"Left out, as {options.apply} has no features: {', '.join(lost)}.")
+            log(f"Left out, because {options.apply} has no features: {', '.join(lost)}.")
     for name in names:
         registry.spec("calibrator", name, "--calibrator")
     return rank_calibrators(
@@ -216,7 +218,7 @@ def _assignment(text: str) -> tuple[str, Any]:
     try:
         return name, yaml.safe_load(value)
     except yaml.YAMLError:
-        raise ConfigError(f"--set {text}: the value is no number, text or list that YAML can read.") from None
+        raise ConfigError(f"--set {text}: the value is not valid YAML; write a number, a text or a list.") from None
 
 
 def metrics(options: argparse.Namespace) -> None:
@@ -237,7 +239,7 @@ def metrics(options: argparse.Namespace) -> None:
 
 
 def _own_metrics(probs: np.ndarray, labels: np.ndarray, options: argparse.Namespace) -> list[Metric]:
-    """Metrics of plugins that can be computed for a file; the others are named and left out."""
+    """Metrics of plugins that can be computed for a file; others are reported and left out."""
     predictions, found, broken = check_probabilities(probs, labels), [], registry.broken("metric")
     for metric in own_metrics():
         try:
@@ -257,7 +259,7 @@ def _scores(
     measure: Callable[..., Mapping[str, float]] = evaluate,
     resample: Callable[..., Mapping[str, tuple[float, float]]] = bootstrap,
 ) -> dict[str, tuple[float, float, float]]:
-    """Value and interval of each metric; ``truth`` is labels, or what else ``measure`` and ``resample`` take."""
+    """Value and interval of each metric; ``truth`` are labels, or the distributions of soft metrics."""
     values = measure(probs, truth, n_bins=options.bins)
     bounds = resample(probs, truth, n_resamples=options.bootstrap, n_bins=options.bins) if options.bootstrap else {}
     return {name: (value, *bounds.get(name, (np.nan, np.nan))) for name, value in values.items()}
@@ -275,8 +277,8 @@ def _warn_if_worse(name: str, scores: Mapping[str, Mapping[str, tuple[float, flo
     before, after = scores["none"]["nll"][0], scores[name]["nll"][0]
     if after > WORSE * before:
         log(
-            f"Warning: {name} has {after / before:.1f} times the NLL of the uncalibrated logits on the file that it "
-            "was applied to: it overfits, or the two files come from different models or data."
+            f"Warning: {name} has {after / before:.1f} times the NLL of the uncalibrated logits on the calibrated "
+            "file: it overfits, or the two files come from different models or data."
         )
 
 

@@ -105,8 +105,8 @@ def check(options: argparse.Namespace) -> None:
         log(f"calgrid check: overrides[{number}] matches no run of this study.")
     if study.config["device"] == "cuda" and not gpu_here():
         log(
-            "calgrid check: device: cuda is not checked, because this machine has no GPU: snakemake refuses it here, "
-            "and on a cluster each job needs one."
+            "calgrid check: 'device: cuda' needs a GPU, and this machine has none: snakemake stops with an error here, "
+            "and on a cluster each job needs a GPU."
         )
     for key in study.runs:
         sys.stdout.write(f"  {plan.run_fingerprint(key)}  {key.path}\n")

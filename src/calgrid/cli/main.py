@@ -1,4 +1,4 @@
-"""Parser and entry point; each command is a function in a module that is imported only when it runs."""
+"""Parser and entry point; the module of a command is imported only when the command runs."""
 
 import argparse
 import importlib
@@ -17,19 +17,19 @@ from calgrid.extras import say_extra
 from calgrid.progress import log
 from calgrid.storage.atomic import disk_error
 
-#: exit code of an error that the user can mend
+#: exit code of an error that the user can fix
 EXIT_USER = 2
-#: exit code of a run that was asked to stop and can be continued (EX_TEMPFAIL)
+#: exit code of a run that was stopped and can be continued (EX_TEMPFAIL)
 EXIT_STOPPED = 75
-#: exit code of a command that Ctrl-C ended, as shells have it (128 + SIGINT)
+#: exit code after Ctrl-C (128 + SIGINT)
 EXIT_INTERRUPTED = 130
-SPEC_HELP = "JSON, a file that holds it, or CONFIG#RUN, for example config/config.yaml#digits/digits/resnet8/ce/seed1"
-#: commands whose threads are processes
+SPEC_HELP = "JSON, a JSON file, or CONFIG#RUN, for example config/config.yaml#digits/digits/resnet8/ce/seed1"
+#: commands whose --threads are processes
 IN_PROCESSES = ("evaluate", "aggregate", "report-logits")
 DEVICES = ("auto", "cpu", "cuda")
 OUT_HELP = (
-    "calibrated file: logits, the log-probabilities in float32, and the probabilities themselves, which --kind "
-    "probabilities reads: metrics then prints what calibrate printed"
+    "calibrated file with log-probabilities in float32 as logits, and the probabilities; calgrid metrics --kind "
+    "probabilities prints the same numbers for it as calibrate"
 )
 FILE_HELP = "logits and labels: .parquet, .csv, .arrow, .npz, .safetensors, .pt; or .npy with --labels"
 NEW_KINDS = ("loss", "procedure", "calibrator", "backbone", "dataset", "probe", "metric")
@@ -37,15 +37,15 @@ KINDS = ("methods", "calibrators", "datasets", "backbones", "metrics", "procedur
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; errors that the user can mend end in one sentence and exit code 2."""
+    """Run one command and return its exit code; errors that the user can fix are printed as one sentence."""
     parser = build_parser()
-    if "_ARGCOMPLETE" in os.environ:  # a shell asks what could stand at the cursor
+    if "_ARGCOMPLETE" in os.environ:  # a shell completes a command line
         importlib.import_module("argcomplete").autocomplete(parser)
     options = parser.parse_args(arguments)
     if getattr(options, "threads", None):
-        # where threads are processes, each of them has one; else their number would show in the last bits
+        # processes have one thread each, because the number of threads changes the last bits of results
         count = 1 if options.command in IN_PROCESSES else options.threads
-        # before numpy and torch are imported: their thread pools read these once
+        # numpy and torch read these variables once, when they are imported
         for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
             os.environ[variable] = str(count)
     module, _, function = options.run.partition(":")
@@ -57,16 +57,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except CalgridError as error:
         _say(options.command, error)
         return EXIT_STOPPED if type(error).__name__ == "StoppedError" else EXIT_USER
-    except BrokenPipeError:  # the reader of our output (head, less) has seen enough
+    except BrokenPipeError:  # the reader of the output (head, less) has closed it
         sys.stderr.close()
     except OSError as error:
-        mended: Exception = disk_error(error, Path(error.filename or "a file"))
-        if mended is error and error.filename:  # the file system speaks of a path that the user gave
+        shown: Exception = disk_error(error, Path(error.filename or "a file"))
+        if shown is error and error.filename:  # probably a path that the user gave
             reason = f"{error.strerror or error}".lower()
-            mended = StateError(f"The path {error.filename} cannot be used ({reason}): correct it or its permissions.")
-        if not isinstance(mended, CalgridError):
+            shown = StateError(f"The path {error.filename} cannot be used ({reason}): correct it or its permissions.")
+        if not isinstance(shown, CalgridError):
             raise
-        _say(options.command, mended)
+        _say(options.command, shown)
         return EXIT_USER
     except KeyboardInterrupt:
         _say(options.command, "Interrupted.")
@@ -86,7 +86,7 @@ def build_parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"calgrid {__version__}")
-    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", help="one of those below")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", help="one of the commands below")
     groups = []
     for title, adders in GROUPS.items():
         before = set(commands.choices)
@@ -131,7 +131,7 @@ def _command(commands: Commands, name: str, run: str, help: str) -> argparse.Arg
     parser = commands.add_parser(name, description=help)
     parser.set_defaults(run=run)
     if run.startswith("stages:"):
-        parser.add_argument("--log", type=Path, help="log file that this output goes to, to continue earlier attempts'")
+        parser.add_argument("--log", type=Path, help="log file of the job; earlier attempts in it are kept")
     return parser
 
 
@@ -142,18 +142,20 @@ def _json_option(parser: argparse.ArgumentParser) -> None:
 def _classes(text: str) -> list[str]:
     names = [name.strip() for name in text.split(",")]
     if len(names) < 2 or not all(names) or len(set(names)) < len(names):
-        raise argparse.ArgumentTypeError(f"must be at least two different names with commas between, got {text!r}")
+        raise argparse.ArgumentTypeError(f"must be at least two different names separated by commas, got {text!r}")
     return names
 
 
 def _file_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--kind", choices=("logits", "probabilities"), default="logits", help="what the files hold")
-    named = "name of the array or column of logits or probabilities, or what the names of one column a class begin with"
+    parser.add_argument(
+        "--kind", choices=("logits", "probabilities"), default="logits", help="kind of values in the files (logits)"
+    )
+    named = "name of the array or column of logits or probabilities, or the common prefix of one column per class"
     parser.add_argument("--values-key", metavar="NAME", help=named)
     parser.add_argument("--label-key", metavar="NAME", help="name of the array or column of labels")
-    order = "names of the classes in the order of the columns, where labels or columns are such names"
+    order = "class names in the order of the columns, if labels or columns have class names"
     parser.add_argument("--classes", type=_classes, metavar="A,B,...", help=order)
-    parser.add_argument("--binary", action="store_true", help="the files hold one column, of class 1 of two")
+    parser.add_argument("--binary", action="store_true", help="the files have one column, for class 1 of two classes")
     parser.add_argument("--bins", type=int, default=15, help="bins of the calibration errors (15)")
     parser.add_argument("--bootstrap", type=int, default=1000, help="resamples for the intervals (1000; 0: none)")
     parser.add_argument("--threads", type=_count, default=1, help="threads of linear algebra (1)")
@@ -161,19 +163,21 @@ def _file_options(parser: argparse.ArgumentParser) -> None:
 
 def _licence(text: str) -> str:
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9.+-]*", text):
-        raise argparse.ArgumentTypeError(f"must be an identifier of SPDX, as CC-BY-4.0 or CC0-1.0, got {text!r}")
+        raise argparse.ArgumentTypeError(f"must be an SPDX identifier such as CC-BY-4.0 or CC0-1.0, got {text!r}")
     return text
 
 
 def _label(text: str) -> str:
     if not re.fullmatch(r"[a-z][a-z0-9_]{0,39}", text):
-        raise argparse.ArgumentTypeError(f"must be small letters, digits and _, beginning with a letter, got {text!r}")
+        raise argparse.ArgumentTypeError(
+            f"must be lower-case letters, digits and _, starting with a letter, got {text!r}"
+        )
     return text
 
 
 def _device_options(parser: argparse.ArgumentParser) -> None:
-    # The device is no part of a fingerprint, so the workflow hands it on through the environment.
-    # Defaults that are text are checked as options are, and only where the command has the option.
+    # The device is not part of a fingerprint, so the workflow passes it through the environment.
+    # argparse checks a default that is text like an option, and only if the command has the option.
     default = os.environ.get("CALGRID_DEVICE", "auto")
     parser.add_argument("--device", type=_device, metavar="|".join(DEVICES), default=default)
     parser.add_argument("--threads", type=_count, default=1, help="CPU threads of this process (1)")
@@ -186,19 +190,19 @@ def _manifest_options(parser: argparse.ArgumentParser, out: str, threads: str = 
 
 
 def _pair_options(parser: argparse.ArgumentParser, required: bool) -> None:
-    fit, apply = "labelled file that fits the calibrator", "file to calibrate"
+    fit, apply = "labelled file on which the calibrator is fitted", "file to calibrate"
     parser.add_argument("--fit", type=Path, metavar="VAL", required=required, help=fit)
-    parser.add_argument("--fit-labels", type=Path, metavar="FILE", help="labels of --fit, where in a file of their own")
-    apply += "" if required else "; may be left out for a ranking"
+    parser.add_argument("--fit-labels", type=Path, metavar="FILE", help="labels of --fit, if in a separate file")
+    apply += "" if required else "; optional for a ranking"
     parser.add_argument("--apply", type=Path, metavar="TEST", required=required, help=apply)
-    parser.add_argument("--apply-labels", type=Path, metavar="FILE", help="labels of --apply, likewise")
+    parser.add_argument("--apply-labels", type=Path, metavar="FILE", help="labels of --apply, if in a separate file")
     parser.add_argument("--head", type=Path, metavar="FILE", help="weight and bias of the last layer, for fc")
 
 
 def _file_commands(commands: Commands) -> None:
     parser = _command(commands, "metrics", "files:metrics", "Print all metrics of a logits file, with intervals.")
     parser.add_argument("file", type=Path, metavar="FILE", help=FILE_HELP)
-    parser.add_argument("--labels", type=Path, metavar="FILE", help="labels, where in a file of their own")
+    parser.add_argument("--labels", type=Path, metavar="FILE", help="labels, if in a separate file")
     _json_option(parser)
     _file_options(parser)
 
@@ -208,16 +212,15 @@ def _file_commands(commands: Commands) -> None:
     parser.add_argument(
         "--calibrator",
         metavar="ID[,ID...]",
-        help="what to fit; all, or several with commas, are ranked by cross-validation on the fit file",
+        help="calibrator to fit; several, or all, are ranked by cross-validation on the fit file",
     )
     _pair_options(parser, required=False)
-    parser.add_argument("--load", type=Path, metavar="FITTED", help="use a calibrator saved before instead of --fit")
-    ranked = "metric that a ranking goes by (nll)"
-    parser.add_argument("--rank-by", metavar="METRIC", help=ranked)
+    parser.add_argument("--load", type=Path, metavar="FITTED", help="use a saved calibrator instead of --fit")
+    parser.add_argument("--rank-by", metavar="METRIC", help="metric of a ranking (nll)")
     parser.add_argument("--folds", type=int, default=5, help="folds of a ranking (5)")
     parser.add_argument("--out", type=Path, metavar="PARQUET", help=OUT_HELP)
-    parser.add_argument("--save", type=Path, metavar="FITTED", help="keep the fitted calibrator (.safetensors)")
-    parser.add_argument("--seed", type=int, default=0, help="seed of calibrators that start from random numbers")
+    parser.add_argument("--save", type=Path, metavar="FITTED", help="save the fitted calibrator (.safetensors)")
+    parser.add_argument("--seed", type=int, default=0, help="seed of stochastic calibrators (0)")
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="hyper-parameter")
     _json_option(parser)
     _file_options(parser)
@@ -226,9 +229,9 @@ def _file_commands(commands: Commands) -> None:
         commands, "compare", "compare:compare", "Compare methods on the same test samples by a paired bootstrap."
     )
     parser.add_argument(
-        "method", nargs="+", metavar="NAME=FILE[,FILE...]", help="a method and its logits files, one a seed"
+        "method", nargs="+", metavar="NAME=FILE[,FILE...]", help="a method and its logits files, one per seed"
     )
-    parser.add_argument("--labels", type=Path, metavar="FILE", help="labels of all, where in a file of their own")
+    parser.add_argument("--labels", type=Path, metavar="FILE", help="labels of all files, if in a separate file")
     shown = ("accuracy", "nll", "brier", "ece_debiased")
     parser.add_argument("--metrics", nargs="+", metavar="ID", default=shown, help="labelled metrics")
     _json_option(parser)
@@ -238,22 +241,22 @@ def _file_commands(commands: Commands) -> None:
     parser = _command(commands, "report-logits", "report_logits:report_logits", help)
     parser.add_argument("name", metavar="NAME", help="name of the network; the report is RESULTS/NAME/report.html")
     _pair_options(parser, required=True)
-    compared = "calibrators to compare (none,ts,iso,smart); all: each whose inputs are given"
+    compared = "calibrators to compare (none,ts,iso,smart); all: all whose inputs are given"
     parser.add_argument("--calibrator", metavar="ID[,ID...]", default="none,ts,iso,smart", help=compared)
     parser.add_argument("--results", type=Path, default=Path("results"), help="folder of the results (results)")
     _file_options(parser)
 
 
 def _study_commands(commands: Commands) -> None:
-    help = "Write a folder from which snakemake runs a study: configuration, profiles, plugins."
+    help = "Create a folder for studies: configuration, Snakemake profiles, plugins."
     parser = _command(commands, "init", "init:init", help)
-    parser.add_argument("folder", type=Path, metavar="FOLDER", help="new or empty folder, whose name the study has")
-
-    parser = _command(commands, "check", "listing:check", "Check a configuration and say what it would run.")
-    parser.add_argument("configuration", type=Path, metavar="CONFIG", help="configuration file (YAML)")
     parser.add_argument(
-        "--data-root", type=Path, metavar="FOLDER", help="in the place of the configuration's data_root"
+        "folder", type=Path, metavar="FOLDER", help="new or empty folder; its name is that of the study"
     )
+
+    parser = _command(commands, "check", "listing:check", "Check a configuration and list its runs.")
+    parser.add_argument("configuration", type=Path, metavar="CONFIG", help="configuration file (YAML)")
+    parser.add_argument("--data-root", type=Path, metavar="FOLDER", help="replaces data_root of the configuration")
 
     parser = _command(commands, "cost", "cost:cost", "Estimate jobs, GPU hours and disk of a configuration.")
     parser.add_argument("configuration", type=Path, metavar="CONFIG", help="configuration file (YAML)")
@@ -262,19 +265,19 @@ def _study_commands(commands: Commands) -> None:
         action="append",
         default=[],
         metavar="BACKBONE=IMAGES",
-        help="images that your GPU trains on in a second, in the place of our estimate",
+        help="training images per second on your GPU; replaces the estimate",
     )
 
-    help = "Say what of a study is done, what runs and how long it will take, and what failed."
+    help = "Show which jobs of a study are done, running or failed, and the remaining time."
     parser = _command(commands, "status", "status:status", help)
     parser.add_argument("configuration", type=Path, metavar="CONFIG", help="configuration file (YAML)")
     _json_option(parser)
 
-    parser = _command(commands, "show", "show:show", "Show configuration, course of training and reliability of a run.")
+    parser = _command(commands, "show", "show:show", "Show configuration, training history and reliability of a run.")
     parser.add_argument("run_folder", metavar="RUN", help="folder of a run, or protocol/dataset/backbone/method/seed1")
     parser.add_argument("--results", type=Path, default=Path("results"), help="folder of the results (results)")
-    parser.add_argument("--checkpoint", help="best or last, where both are tested")
-    parser.add_argument("--plot", type=Path, metavar="FILE", help="draw it too: .png, .pdf or .svg")
+    parser.add_argument("--checkpoint", help="best or last, if both are tested")
+    parser.add_argument("--plot", type=Path, metavar="FILE", help="also draw a figure: .png, .pdf or .svg")
     parser.add_argument("--bins", type=int, default=15, help="bins of the reliability diagram (15)")
 
 
@@ -283,29 +286,31 @@ def _sharing_commands(commands: Commands) -> None:
     parser = _command(commands, "pack", "sharing:pack", help)
     parser.add_argument("study", type=Path, metavar="RESULTS", help="folder of the study, for example results/cifar10")
     parser.add_argument("archive", type=Path, metavar="ZIP", help="file to write")
-    creator = "name of a person or group who made the results; may be repeated"
+    creator = "person or group who created the results; may be repeated"
     parser.add_argument("--creator", action="append", required=True, metavar="NAME", help=creator)
-    parser.add_argument("--licence", type=_licence, required=True, metavar="SPDX", help="of the results: CC-BY-4.0")
-    parser.add_argument("--cite", default="", metavar="DOI", help="DOI or address of the results, where there is one")
+    parser.add_argument(
+        "--licence", type=_licence, required=True, metavar="SPDX", help="licence of the results, such as CC-BY-4.0"
+    )
+    parser.add_argument("--cite", default="", metavar="DOI", help="DOI or URL of the results")
 
-    help = "Merge what another laboratory packed, so that its runs are compared here without training them."
+    help = "Merge results that another laboratory packed, so that its runs need no training here."
     parser = _command(commands, "merge", "sharing:merge", help)
     parser.add_argument("archive", type=Path, metavar="ZIP", help="file that 'calgrid pack' wrote")
     parser.add_argument("--results", type=Path, default=Path("results"), help="folder of the results (results)")
-    label = "merge as logits made elsewhere, of methods that end in this name"
+    label = "merge as external logits; the method names end in this name"
     parser.add_argument("--as", dest="label", type=_label, metavar="NAME", help=label)
     parser.add_argument("--data-root", type=Path, default=Path("data"), help="folder for these logits (data)")
 
 
 def _component_commands(commands: Commands) -> None:
-    parser = _command(commands, "list", "listing:list_kind", "List what exists, or say all that is known of one.")
+    parser = _command(commands, "list", "listing:list_kind", "List components, or show all details of one.")
     parser.add_argument("kind", metavar="KIND|ID", help=f"{', '.join(KINDS)}; or the identifier of a component")
     parser.add_argument("id", metavar="ID", nargs="?", help="identifier of a component of this kind")
     _json_option(parser)
 
-    parser = _command(commands, "new", "new:new", "Write a component of your own to begin with, and its test.")
+    parser = _command(commands, "new", "new:new", "Write a template of a component and its test.")
     parser.add_argument("kind", choices=NEW_KINDS)
-    parser.add_argument("id", metavar="ID", help="its identifier in configurations, as my_loss")
+    parser.add_argument("id", metavar="ID", help="its identifier in configurations, such as my_loss")
     parser.add_argument(
         "--into", type=Path, default=Path("plugins"), metavar="FOLDER", help="folder of your components (plugins)"
     )
@@ -315,18 +320,18 @@ def _run_commands(commands: Commands) -> None:
     parser = _command(commands, "data", "stages:data", "Prepare a data set or shift family (memory-mapped arrays).")
     parser.add_argument("--unit", required=True, help="data set or shift id")
     parser.add_argument("--out", type=Path, required=True, help="folder for the arrays")
-    parser.add_argument("--spec", help="a configured data set: JSON, a file that holds it, or CONFIG#NAME")
+    parser.add_argument("--spec", help="a configured data set: JSON, a JSON file, or CONFIG#NAME")
     parser.add_argument("--base", type=Path, help="prepared data set that a shift family corrupts")
     parser.add_argument("--data-root", type=Path, help="folder with downloaded data")
-    parser.add_argument("--threads", type=_count, default=1, help="threads that decode pictures (1)")
-    parser.add_argument("--fingerprint", default="", help="what prepare.json records as the fingerprint")
+    parser.add_argument("--threads", type=_count, default=1, help="threads that decode images (1)")
+    parser.add_argument("--fingerprint", default="", help="fingerprint for prepare.json")
 
     parser = _command(commands, "train", "stages:train", "Train one run; continues an interrupted one.")
     parser.add_argument("--spec", required=True, help=SPEC_HELP)
     parser.add_argument("--data", type=Path, required=True, help="folder of the prepared data set")
     parser.add_argument("--out", type=Path, required=True, help="folder of the run")
     parser.add_argument("--first-stage", type=Path, nargs="?", help="model.safetensors that a second stage starts from")
-    parser.add_argument("--data-root", type=Path, help="folder for published checkpoints, where weights are such")
+    parser.add_argument("--data-root", type=Path, help="folder for published checkpoints")
     seconds = os.environ.get("CALGRID_RESUME_SECONDS", "60")
     parser.add_argument("--resume-every", type=_seconds, default=seconds, help="seconds between resume states (60)")
     _device_options(parser)
@@ -336,7 +341,9 @@ def _run_commands(commands: Commands) -> None:
     parser.add_argument("--model", type=Path, required=True, help="model.safetensors of the run")
     parser.add_argument("--data", type=Path, required=True, help="folder of the prepared data set")
     parser.add_argument("--out", type=Path, required=True, help="folder of the run")
-    parser.add_argument("--shifts", nargs="*", default=[], metavar="ID", help="shift families beside val and test")
+    parser.add_argument(
+        "--shifts", nargs="*", default=[], metavar="ID", help="shift families in addition to val and test"
+    )
     _device_options(parser)
 
     parser = _command(commands, "probe", "stages:probe", "Measure a trained network with one probe.")
@@ -346,9 +353,11 @@ def _run_commands(commands: Commands) -> None:
     parser.add_argument("--out", type=Path, required=True, help="folder of the run")
     _device_options(parser)
 
-    parser = _command(commands, "import", "stages:import_run", "Take logits made elsewhere into a folder of runs.")
+    parser = _command(commands, "import", "stages:import_run", "Import external logits as a run.")
     parser.add_argument("--spec", required=True, help=SPEC_HELP)
-    parser.add_argument("--files", type=Path, nargs="+", required=True, metavar="FILE", help="val, test, head; or test")
+    parser.add_argument(
+        "--files", type=Path, nargs="+", required=True, metavar="FILE", help="files that the specification names"
+    )
     parser.add_argument("--out", type=Path, required=True, help="folder of the run")
 
     parser = _command(commands, "evaluate", "stages:evaluate", "Fit and score all calibrators of a run.")
@@ -362,7 +371,7 @@ def _total_commands(commands: Commands) -> None:
     parser = _command(commands, "aggregate", "stages:aggregate", "Collect the metrics of all runs of a study.")
     _manifest_options(parser, "folder of the study", "processes that read and summarise")
 
-    help = "Write the tables of a study (CSV, Markdown and LaTeX, those of papers in HTML too)."
+    help = "Write the tables of a study (CSV, Markdown and LaTeX; tables of papers also HTML)."
     parser = _command(commands, "tables", "stages:tables", help)
     _manifest_options(parser, "folder for the tables")
 
@@ -373,11 +382,11 @@ def _total_commands(commands: Commands) -> None:
     _manifest_options(parser, "report.html")
 
 
-#: commands by what they are for, as the help lists them
+#: commands by purpose, in the order of the help
 GROUPS = {
     "files of logits": (_file_commands,),
     "studies": (_study_commands,),
     "sharing results": (_sharing_commands,),
     "components": (_component_commands,),
-    "called by the rules of the workflow": (_run_commands, _total_commands),
+    "commands of the workflow rules": (_run_commands, _total_commands),
 }

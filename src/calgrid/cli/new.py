@@ -24,7 +24,7 @@ def new(options: argparse.Namespace) -> None:
     if there := [path for path in files if path.exists()]:
         raise ConfigError(f"{there[0]} exists already: choose another name, or remove it.")
     if what := registry.taken(kind, id):
-        raise ConfigError(f"'{id}' is the {what} already: choose another name.")
+        raise ConfigError(f"'{id}' is already the {what}: choose another name.")
     templates = {
         path: resources.files("calgrid.templates").joinpath(name).read_text("utf-8") for path, name in files.items()
     }

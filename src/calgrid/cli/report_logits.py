@@ -1,4 +1,4 @@
-"""Command that writes the tables, figures and HTML report of a network's logits, without Snakemake."""
+"""``calgrid report-logits``: tables, figures and HTML report of a network's logits, without Snakemake."""
 
 import argparse
 import sys

@@ -19,7 +19,9 @@ def merge(options: argparse.Namespace) -> None:
 
     if options.label:
         about, file, count = merge_as(options.archive, options.label, options.data_root, options.results)
-        did = f"{count} entries of 'external' in {file}: add it after your own, --configfile my_study.yaml {file}"
+        did = (
+            f"{count} entries of 'external' in {file}: add it to your configuration: --configfile my_study.yaml {file}"
+        )
     else:
         about, new, old = run(options.archive, options.results)
         did = f"{new} runs merged into {options.results}, {old} existed already"

@@ -1,4 +1,4 @@
-"""Commands that the rules of the workflow call: from command-line options to stages."""
+"""Commands that the rules of the workflow call."""
 
 import argparse
 import json
@@ -25,7 +25,7 @@ def _manifest(path: Path) -> specs.Manifest:
 
 
 def _spec(text: str, stage: str, kind: type[specs.Spec]) -> specs.Spec:
-    """Read a specification: JSON itself, a file that holds it, or a run of a configuration (CONFIG#RUN)."""
+    """Read a specification: JSON, a JSON file, or a run of a configuration (CONFIG#RUN)."""
     config, hash_sign, run = text.partition("#")
     if text.lstrip().startswith("{"):
         try:
@@ -42,7 +42,7 @@ def _spec(text: str, stage: str, kind: type[specs.Spec]) -> specs.Spec:
 def _from_configuration(config: Path, run: str, stage: str) -> object:
     """Specification of a run (``protocol/dataset/backbone/method/seed1``) or data set of a configuration.
 
-    For a probe its name follows the run: ``.../seed1/margin_attack``.
+    For a probe, the name of the probe follows the run: ``.../seed1/margin_attack``.
     """
     from calgrid.cli.listing import read_study
     from calgrid.configuration.plan import Plan
@@ -113,7 +113,7 @@ def probe(options: argparse.Namespace) -> None:
 
 
 def import_run(options: argparse.Namespace) -> None:
-    """Import logits made elsewhere."""
+    """Import external logits."""
     from calgrid.stages.external import import_run as run
 
     run(_spec(options.spec, "external", specs.ExternalSpec), options.files, options.out)
@@ -135,7 +135,7 @@ def aggregate(options: argparse.Namespace) -> None:
 
 
 def _replace_folder(out: Path, write: Callable[[Path], object]) -> None:
-    """Let ``write`` fill a new folder, then replace ``out`` by it."""
+    """Call ``write`` on a new folder, then replace ``out`` by it."""
     out.parent.mkdir(parents=True, exist_ok=True)
     new = out.with_name(f".{out.name}.{uuid.uuid4().hex[:8]}.tmp")
     try:

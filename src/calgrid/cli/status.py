@@ -1,6 +1,6 @@
-"""``calgrid status``: what of a study is done, what runs and how long it will take, what failed and why.
+"""``calgrid status``: which jobs of a study are done, running or failed, and the remaining time.
 
-It reads files below the results alone, so that it says the same of jobs on this machine and on a cluster.
+It only reads files below the results, so that it works for jobs on this machine and on a cluster.
 """
 
 import argparse
@@ -54,7 +54,7 @@ class Job:
 
 
 def status(options: argparse.Namespace) -> None:
-    """Print what of a study is done, runs, failed or waits."""
+    """Print the states of the jobs of a study."""
     plan = Plan(read_study(options.configuration))
     found = jobs(plan)
     name = plan.study.layout.study
@@ -66,7 +66,7 @@ def status(options: argparse.Namespace) -> None:
 
 
 def jobs(plan: Plan) -> list[Job]:
-    """Return the jobs of a study, without the last ones, which take seconds."""
+    """Return the jobs of a study, except those after calibration, which take seconds."""
     layout = plan.study.layout
     return [_job(stage, layout) for stage in planned_stages(plan) if stage.name]
 
