@@ -276,7 +276,7 @@ def test_pictures_of_several_sizes_need_a_size(files, tmp_path):
     contents = [*map(encoded, draw(29, seed=2)[0]), encoded(pixels[0])]
     write_parquet(files / "test.parquet", contents, labels)
     with pytest.raises(
-        DataError, match=r"Row 29 of .*test.parquet has 9x9 pixels, images before it 8x8: give image_size"
+        DataError, match=r"Row 29 of .*test.parquet has 9x9 pixels, the images before it have 8x8: give image_size"
     ):
         prepared(files, tmp_path / "out", **PARQUET)
 
@@ -294,12 +294,12 @@ def spoil(files, content, row=3):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"not a picture", r"Row 3 of .*test.parquet is no picture \(BMP, GIF, JPEG"),
-        (b"", "Row 3 of .*test.parquet is no picture"),
+        (b"not a picture", r"Row 3 of .*test.parquet is not an image \(BMP, GIF, JPEG"),
+        (b"", "Row 3 of .*test.parquet is not an image"),
         (encoded(draw(1)[0][0])[:60], "Row 3 of .*test.parquet cannot be decoded"),
-        (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 8 8\n", "Row 3 of .*test.parquet is no picture"),
-        (None, "Row 3 of .*test.parquet has no picture in 'image'"),
-        (encoded(np.full((8, 8), 40_000, np.uint16)), "Row 3 of .*test.parquet has more than 8 bits a channel"),
+        (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 8 8\n", "Row 3 of .*test.parquet is not an image"),
+        (None, "Row 3 of .*test.parquet has no image bytes in 'image'"),
+        (encoded(np.full((8, 8), 40_000, np.uint16)), "Row 3 of .*test.parquet has more than 8 bits per channel"),
     ],
     ids=["text", "empty", "cut off", "postscript", "null", "deep"],
 )
@@ -327,7 +327,7 @@ def test_a_decompression_bomb_is_refused(files, tmp_path, monkeypatch):
 
 def test_a_damaged_picture_in_a_folder_is_named(files, tmp_path):
     (files / "test" / "bee" / "001.png").write_bytes(b"broken")
-    with pytest.raises(DataError, match=r"test/bee/001.png is no picture"):
+    with pytest.raises(DataError, match=r"test/bee/001.png is not an image"):
         prepared(files, tmp_path / "out", **FOLDERS)
 
 
@@ -335,7 +335,7 @@ def test_a_damaged_picture_in_a_folder_is_named(files, tmp_path):
 def test_a_damaged_parquet_file_is_named(files, tmp_path, keep):
     path = files / "test.parquet"
     path.write_bytes(path.read_bytes()[:keep])
-    with pytest.raises(DataError, match=r"test.parquet is no readable Parquet file"):
+    with pytest.raises(DataError, match=r"test.parquet is not a readable Parquet file"):
         prepared(files, tmp_path / "out", **PARQUET)
 
 
@@ -351,14 +351,17 @@ PNG = encoded(draw(1, seed=9)[0][0])
     [
         (
             {"picture": [PNG], "label": [0]},
-            r"has no column 'image' or 'img' \(it holds picture, label\): .* image_column",
+            r"has no column 'image' or 'img' \(it has picture, label\): .* image_column",
         ),
         ({"image": [PNG], "img": [PNG], "label": [0]}, "has several of the columns 'image' or 'img'"),
-        ({"image": [PNG], "kind": [0]}, "has no column 'label' or 'labels' or 'fine_label'.* name it as label_column"),
-        ({"image": ["a.png"], "label": [0]}, "column 'image' .* must hold bytes or structs with a field 'bytes'"),
-        ({"image": [{"path": "a.png"}], "label": [0]}, "must hold bytes or structs with a field 'bytes'"),
-        ({"image": [PNG], "label": ["cat"]}, "column 'label' .* must hold an integer label in every row"),
-        ({"image": [PNG, PNG], "label": [0, None]}, "column 'label' .* must hold an integer label in every row"),
+        (
+            {"image": [PNG], "kind": [0]},
+            "has no column 'label' or 'labels' or 'fine_label'.* give its name as label_column",
+        ),
+        ({"image": ["a.png"], "label": [0]}, "column 'image' .* must have bytes or structs with a field 'bytes'"),
+        ({"image": [{"path": "a.png"}], "label": [0]}, "must have bytes or structs with a field 'bytes'"),
+        ({"image": [PNG], "label": ["cat"]}, "column 'label' .* must have an integer label in every row"),
+        ({"image": [PNG, PNG], "label": [0, None]}, "column 'label' .* must have an integer label in every row"),
         ({"image": [PNG], "label": [-1]}, r"Row 0 of test.parquet has the label -1, but there are 3 classes, 0..2"),
         ({"image": [PNG], "label": [3]}, r"Row 0 of test.parquet has the label 3, but there are 3 classes, 0..2"),
     ],
@@ -371,15 +374,15 @@ def test_columns_that_do_not_fit_are_named(files, tmp_path, table, message):
 
 def test_an_empty_split_is_refused(files, tmp_path):
     write_parquet(files / "test.parquet", [], pa.array([], pa.int64()))
-    with pytest.raises(DataError, match=r"test.parquet holds no images"):
+    with pytest.raises(DataError, match=r"test.parquet contains no images"):
         prepared(files, tmp_path / "out", **PARQUET)
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"val_size": 60}, "val_size is 60, but the training files hold 60 rows"),
-        ({"like": "cifar10"}, "val_size is 5000, but the training files hold 60 rows"),
+        ({"val_size": 60}, "val_size is 60, but the training files have 60 rows"),
+        ({"like": "cifar10"}, "val_size is 5000, but the training files have 60 rows"),
         ({"val_size": 9, "subset": 52}, "subset is 52, but 51 training rows are left"),
         ({"val_size": 9, "n_classes": 2}, "Row 2 of train.parquet has the label 2, but there are 2 classes"),
         ({"val_size": 9, "base": "image_folder", "n_classes": 2}, "has the label 2, but there are 2 classes"),
@@ -404,7 +407,7 @@ def test_labels_that_fit_pass_the_check(files):
         ([*range(3)] * 19 + [0, 1, 1_000_000], "has images with the label 1000000, but none with 3: correct"),
         ([*range(3)] * 19 + [0, 1, 2**62], "has images with the label 4611686018427387904, but none with 3"),
         ([*range(1, 4)] * 20, "has images with the label 3, but none with 0: .*, or give n_classes"),
-        (np.array([*range(3)] * 20, np.uint64) + np.uint64(2**63), "holds no class from 0 to K - 1"),
+        (np.array([*range(3)] * 20, np.uint64) + np.uint64(2**63), "must have labels from 0 to K - 1"),
     ],
     ids=["a million", "2^62", "from 1", "64 bits without sign"],
 )
@@ -422,7 +425,7 @@ def test_classes_that_only_the_test_folders_have_are_refused(files, tmp_path):
 
 def test_an_empty_class_folder_is_refused(files, tmp_path):
     (files / "train" / "dog").mkdir()
-    with pytest.raises(DataError, match="dog holds no image"):
+    with pytest.raises(DataError, match="dog contains no image"):
         prepared(files, tmp_path / "out", **FOLDERS)
 
 
@@ -435,7 +438,7 @@ def test_other_files_beside_the_pictures_are_left_out(files, pictures, tmp_path)
 
 
 def test_a_file_where_a_folder_should_be_is_refused(files, tmp_path):
-    with pytest.raises(DataError, match=r"test.parquet must be a folder that holds one folder a class"):
+    with pytest.raises(DataError, match=r"test.parquet must be a folder with one folder per class"):
         prepared(files, tmp_path / "out", **FOLDERS, test="test.parquet")
 
 
@@ -476,7 +479,7 @@ def test_a_folder_of_another_configuration_is_not_opened(files, tmp_path):
 
 
 def test_a_kind_needs_a_configuration(tmp_path):
-    with pytest.raises(ConfigError, match="'image_parquet' is a kind of data set: configure one"):
+    with pytest.raises(ConfigError, match="'image_parquet' is a kind of data set: define a data set"):
         prepare("image_parquet", tmp_path / "out")
 
 

@@ -260,7 +260,7 @@ def test_a_redirection_is_followed_with_the_range(server, file, tmp_path):
 @pytest.mark.parametrize("place", ["ftp://127.0.0.1/data.tar", "file:///etc/hostname"])
 def test_a_redirection_to_anything_but_the_web_is_refused(server, file, tmp_path, place):
     server.plan = [move(place)]
-    with pytest.raises(DataError, match=r"unprotected connection|could not be downloaded"):
+    with pytest.raises(DataError, match=r"unencrypted connection|could not be downloaded"):
         download(file, tmp_path)
     assert names(tmp_path) == []
 
@@ -271,19 +271,19 @@ def encrypted(monkeypatch):
 
 
 def test_a_connection_in_the_clear_is_refused(server, file, tmp_path, refuses, encrypted):
-    with refuses(DataError, "data.tar would come over an unprotected connection"):
+    with refuses(DataError, "data.tar would be downloaded over an unencrypted connection"):
         download(file, tmp_path)
     assert server.requests == []
 
 
 def test_a_redirection_out_of_an_encrypted_connection_is_refused(file, encrypted):
     redirects = _download._Redirects(file)
-    with pytest.raises(DataError, match="unprotected connection"):
+    with pytest.raises(DataError, match="unencrypted connection"):
         redirects.redirect_request(None, None, 302, "", {}, "http://example.org/data.tar")
 
 
 def test_without_a_folder_the_file_is_named(file, refuses):
-    with refuses(DataError, "Give a data_root, the folder for data.tar of 2,560,000 bytes (sha256 "):
+    with refuses(DataError, "Give a data_root, the folder to which to download data.tar of 2,560,000 bytes (sha256 "):
         download(file, None)
 
 
@@ -344,7 +344,7 @@ def test_a_complete_part_of_another_file_is_thrown_away(server, weights, tmp_pat
 
 def test_a_server_that_tells_no_size_is_given_up(server, weights, tmp_path, refuses):
     server.plan = [without_length]
-    with refuses(DataError, "does not say how long the file is", "put net.pth (sha256 beginning with"):
+    with refuses(DataError, "does not give the size of the file", "put net.pth (sha256 beginning with"):
         download(weights, tmp_path)
 
 

@@ -168,14 +168,14 @@ def test_lists_that_do_not_fit_together_are_refused(tmp_path, monkeypatch, birds
 def test_a_picture_of_both_splits_is_refused(tmp_path, monkeypatch, planes):
     planes[f"{PLANES}/images_variant_test.txt"] += planes[f"{PLANES}/images_variant_trainval.txt"].splitlines(True)[3]
     expect_planes(monkeypatch, tmp_path, planes)
-    with pytest.raises(DataError, match=r"The lists in .* name a picture twice"):
+    with pytest.raises(DataError, match=r"The lists in .* contain an image twice"):
         FgvcAircraft(size=SIZE).build(tmp_path)
 
 
 def test_an_unknown_variant_is_refused(tmp_path, monkeypatch, planes):
     planes[f"{PLANES}/variants.txt"] = text(VARIANTS[:3])
     expect_planes(monkeypatch, tmp_path, planes)
-    with pytest.raises(DataError, match="has pictures of 'A300B4', which is not in its list of classes"):
+    with pytest.raises(DataError, match="has images of 'A300B4', which is not in its list of classes"):
         FgvcAircraft(size=SIZE).build(tmp_path)
 
 

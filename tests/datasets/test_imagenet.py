@@ -162,7 +162,7 @@ def test_what_no_program_can_download_is_asked_for_in_one_sentence(tmp_path, ref
         DataError,
         "put ILSVRC2012_img_val.tar of 6,744,924,160 bytes (md5 29b22e2961454d5413ddabcf34fc5622) from",
         "and ILSVRC2012_devkit_t12.tar.gz (md5 fa75699e90414af021442c21a62c3abf)",
-        "imagenet/val, in one folder a WordNet id",
+        "imagenet/val, in one folder per WordNet id",
     ):
         Imagenet().build(None if missing is None else tmp_path)
 
@@ -170,7 +170,7 @@ def test_what_no_program_can_download_is_asked_for_in_one_sentence(tmp_path, ref
 def test_a_folder_without_all_classes_is_refused(folder, refuses):
     for path in (folder / "imagenet" / "val" / "n02000003").iterdir():
         path.unlink()
-    with refuses(DataError, "has pictures of 2 classes instead of 3"):
+    with refuses(DataError, "has images of 2 classes instead of 3"):
         Imagenet().build(folder)
 
 
@@ -183,9 +183,9 @@ def test_a_folder_without_all_pictures_is_refused(folder, refuses):
 def test_a_devkit_of_another_content_is_refused(tmp_path, monkeypatch, pictures, refuses):
     tar = write_tar(tmp_path / "ILSVRC2012_img_val.tar", pictures, "w")
     for change, message in (
-        ({META: b"nothing"}, "holds no ground truth with its table of classes"),
-        ({TRUTH: b"1\n2\n"}, "holds 20 pictures"),
-        ({TRUTH: b"7\n" * COUNT}, "holds no ground truth with its table of classes"),
+        ({META: b"nothing"}, "has no valid ground truth and class table"),
+        ({TRUTH: b"1\n2\n"}, "has 20 images"),
+        ({TRUTH: b"7\n" * COUNT}, "has no valid ground truth and class table"),
     ):
         kit = write_tar(tmp_path / "ILSVRC2012_devkit_t12.tar.gz", {**devkit(), **change})
         expect_tiny(monkeypatch, Imagenet, [tar, kit])
@@ -247,7 +247,7 @@ def test_a_picture_that_is_there_twice_is_refused(tmp_path, monkeypatch, picture
     content = next(iter(pictures.values()))
     write_zip(tmp_path / "ImageNet-Sketch.zip", {f"{top}/n02000001/a.JPEG": content for top in ("one", "two")})
     expect_tiny(monkeypatch, ImagenetSketch, sizes=None, files=ImagenetSketch.registered["files"])
-    with refuses(DataError, "holds 'one/n02000001/a.JPEG' and 'two/n02000001/a.JPEG', one picture twice"):
+    with refuses(DataError, "has the same image twice, 'one/n02000001/a.JPEG' and 'two/n02000001/a.JPEG'"):
         ImagenetSketch().build(tmp_path)
 
 
@@ -286,7 +286,7 @@ def test_damaged_stores_are_named(tmp_path, refuses):
         open_archive(tmp_path / "a")
     store = open_archive(write_tar(tmp_path / "b.tar", {"one": content}, "w"))
     (tmp_path / "b.tar").write_bytes((tmp_path / "b.tar").read_bytes()[:10_000])
-    with refuses(DataError, "b.tar ends within 'one'"):
+    with refuses(DataError, "b.tar is truncated within 'one'"):
         store.read("one")
     path = write_zip(tmp_path / "c.zip", {"one": content})
     whole = path.read_bytes()

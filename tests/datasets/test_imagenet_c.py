@@ -181,11 +181,11 @@ def test_what_cannot_be_fetched_is_named_with_its_place(root, monkeypatch, refus
 
 def test_a_setting_that_is_missing_or_twice_there_is_named(root, monkeypatch, settings, refuses):
     unpack(root, monkeypatch, {place: settings[place] for place in settings if place != ("fog", 5)}, {})
-    with refuses(DataError, "has the pictures of 'fog/5' in 0 places"):
+    with refuses(DataError, "has the images of 'fog/5' in 0 places"):
         prepared(root)
     unpack(root, monkeypatch, settings, {})
     unpack(root, monkeypatch, settings, {"motion_blur": "blur"})
-    with refuses(DataError, "has the pictures of 'motion_blur/5' in 2 places"):
+    with refuses(DataError, "has the images of 'motion_blur/5' in 2 places"):
         prepared(root)
 
 
@@ -193,5 +193,5 @@ def test_a_picture_that_is_missing_is_noticed(root, monkeypatch, settings, refus
     unpack(root, monkeypatch, settings, {})
     # the last one: those before it are drawn as before
     (root / "imagenet_c" / "fog" / "5" / NAMES[-1]).unlink()
-    with refuses(DataError, "has not exactly the pictures of ImageNet's validation set under 'fog/5'"):
+    with refuses(DataError, "does not have exactly the validation images of ImageNet under 'fog/5'"):
         prepared(root)

@@ -68,12 +68,12 @@ def test_an_ood_set_needs_no_base_but_then_has_no_normalisation(tmp_path):
 
 
 def test_a_shift_family_without_base_is_refused(tmp_path):
-    with pytest.raises(ConfigError, match="'digits_c' is made from 'digits'"):
+    with pytest.raises(ConfigError, match="'digits_c' is computed from 'digits'"):
         prepare("digits_c", tmp_path / "out")
 
 
 def test_a_data_set_with_a_base_is_refused(digits_dir, tmp_path):
-    with pytest.raises(ConfigError, match="leave base_dir out"):
+    with pytest.raises(ConfigError, match="remove base_dir"):
         prepare("digits", tmp_path / "out", base_dir=digits_dir)
 
 
@@ -199,7 +199,7 @@ _prepared.prepare("digits", {str(tmp_path / "digits")!r})
     (tmp_path / "digits" / "manifest.json").write_text('{"format": 1, "id": "older"}')
     done = subprocess.run([sys.executable, "-c", script], check=False, env=os.environ)
     assert done.returncode == -signal.SIGKILL
-    with pytest.raises(DataError, match="holds no prepared data"):
+    with pytest.raises(DataError, match="contains no prepared data"):
         open_prepared(tmp_path / "digits")
     prepare("digits", tmp_path / "digits")
     assert contents(tmp_path / "digits") == contents(digits_dir)
@@ -230,7 +230,7 @@ def rewrite_manifest(folder, change):
 
 
 def test_an_empty_folder_holds_no_prepared_data(tmp_path):
-    with pytest.raises(DataError, match="holds no prepared data"):
+    with pytest.raises(DataError, match="contains no prepared data"):
         open_prepared(tmp_path)
 
 

@@ -79,7 +79,7 @@ def test_another_matlab_file_is_refused(tmp_path, monkeypatch, contents, name, c
 def test_a_file_without_labels_is_refused(tmp_path, monkeypatch, contents):
     del contents["train"]["y"]
     write(tmp_path, monkeypatch, contents)
-    with pytest.raises(DataError, match="holds no arrays 'X' and 'y'"):
+    with pytest.raises(DataError, match="has no arrays 'X' and 'y'"):
         Svhn().build(tmp_path)
 
 

@@ -1,8 +1,8 @@
 """Safe reading of archives and pickles of published data sets.
 
-Nothing is ever extracted: the members that are needed are read by their exact names, so no path in an archive can reach
-outside a folder. :func:`each_member` takes them in the archive's order, whatever its compression; a member must be a
-regular file of at most the size that is expected. :func:`open_archive` reads in any order.
+Nothing is extracted to disk: members are read by their exact names, so that paths in an archive cannot escape a folder.
+:func:`each_member` reads them in the order of the archive, which may be compressed; a member must be a regular file of
+limited size. :func:`open_archive` reads in any order.
 """
 
 import contextlib
@@ -49,25 +49,25 @@ def read_members(archive: Path, limits: Mapping[str, int]) -> dict[str, bytes]:
 def each_member(archive: Path, limits: Mapping[str, int]) -> Iterator[tuple[str, bytes]]:
     """Read members of a zip or (compressed) tar archive in the archive's order.
 
-    Raises DataError: the archive is damaged, or a member is missing, twice there, no regular file or too large.
+    Raises DataError: the archive is damaged, or a member is missing, duplicated, not a regular file or too large.
 
     Parameters
     ----------
-    archive : file, or its unpacked folder, with whose name the names of members begin.
+    archive : file, or its unpacked folder; the names of members then start with the name of the folder.
     limits : exact name of a member (without a leading ``./``) -> maximum bytes.
 
     Yields
     ------
-    Name and content of each of them, every one once.
+    Name and content of each member, once.
     """
     found = set()
     with _intact(f"The archive {archive}"):
-        kind = _in_folder if archive.is_dir() else _zipped if zipfile.is_zipfile(archive) else _tarred
-        for name, size, content in kind(archive, limits):
+        read = _in_folder if archive.is_dir() else _zipped if zipfile.is_zipfile(archive) else _tarred
+        for name, size, content in read(archive, limits):
             if name in found or size is None or size > limits[name]:
                 raise DataError(
-                    f"'{name}' in {archive} is no regular file of at most {limits[name]:,} bytes, or "
-                    "is there twice: this is not the published archive, replace it."
+                    f"'{name}' in {archive} is not a regular file of at most {limits[name]:,} bytes, or occurs twice: "
+                    "this is not the published archive, replace it."
                 )
             found.add(name)
             yield name, content()
@@ -75,7 +75,7 @@ def each_member(archive: Path, limits: Mapping[str, int]) -> Iterator[tuple[str,
         raise DataError(f"The archive {archive} has no member '{missing[0]}': replace it.")
 
 
-#: name of a member, its size (None: no regular file), and a function that reads it
+#: name of a member, its size (None if not a regular file), and a function that reads it
 Found = tuple[str, int | None, Callable[[], bytes]]
 
 
@@ -110,7 +110,7 @@ def _zipped(archive: Path, names: Container[str]) -> Iterator[Found]:
 
 @dataclass(frozen=True)
 class ArchiveReader:
-    """A folder, an uncompressed tar archive or a zip archive: its files' names, and what returns content and size."""
+    """A folder, an uncompressed tar archive or a zip archive: names of files, and functions for content and size."""
 
     place: Path
     names: Collection[str]
@@ -119,7 +119,7 @@ class ArchiveReader:
 
 
 def open_archive(place: Path, wanted: Callable[[str], bool] = bool) -> ArchiveReader:
-    """Open a folder or an archive, of which regular files count only; its names have no leading ``./``.
+    """Open a folder or an archive for its regular files; their names have no leading ``./``.
 
     Raises DataError: the archive is damaged or a compressed tar archive.
 
@@ -158,7 +158,7 @@ def _open_tar(archive: Path, wanted: Callable[[str], bool]) -> ArchiveReader:
         offset, size = found[name]
         content = os.pread(file.fileno(), size, offset)
         if len(content) != size:
-            raise DataError(f"The archive {archive} ends within '{name}': replace it.")
+            raise DataError(f"The archive {archive} is truncated within '{name}': replace it.")
         return content
 
     return ArchiveReader(archive, found, read, lambda name: found[name][1])
@@ -178,10 +178,10 @@ def _open_zip(archive: Path, wanted: Callable[[str], bool]) -> ArchiveReader:
 
 
 def map_arrays(archive: Path, names: Iterable[str]) -> dict[str, NDArray[Any]]:
-    """Map ``.npy`` files, by their last names, out of an uncompressed tar archive without copying or unpickling them.
+    """Memory-map ``.npy`` files of an uncompressed tar archive, given by their file names, without unpickling.
 
     An unpacked folder can replace the archive. Raises DataError: the archive is damaged or compressed,
-    or a file is missing, twice there or no plain array.
+    or a file is missing, duplicated or not a plain array.
     """
     wanted, found = set(names), {}
     if archive.is_dir():
@@ -192,7 +192,7 @@ def map_arrays(archive: Path, names: Iterable[str]) -> dict[str, NDArray[Any]]:
             if name not in wanted:
                 continue
             if name in found or not member.isreg():
-                raise DataError(f"'{name}' in {archive} is no regular file or there twice: replace the archive.")
+                raise DataError(f"'{name}' in {archive} is not a regular file or occurs twice: replace the archive.")
             found[name] = _mapped(file, member.offset_data, member.size, f"'{member.name}' in {archive}")
     if missing := sorted(wanted - set(found)):
         raise DataError(f"The archive {archive} has no member '{missing[0]}': replace it.")
@@ -216,7 +216,7 @@ def _mapped(file: BinaryIO, start: int, size: int, where: str) -> NDArray[Any]:
         shape, fortran, dtype = read(file)
         begin = file.tell()
         if fortran or dtype.hasobject or begin + math.prod(shape) * dtype.itemsize != start + size:
-            raise ValueError("it is no array of plain numbers in C order")
+            raise ValueError("it is not an array of plain numbers in C order")
         return np.memmap(file, dtype=dtype, mode="r", offset=begin, shape=shape)
     except ValueError as error:
         raise DataError(f"{where} is damaged ({error}): replace it.") from None
@@ -239,12 +239,12 @@ def _reconstruct(subtype: type, shape: tuple[int, ...], code: bytes | str) -> np
 def unpickle_arrays(stream: BinaryIO, where: str) -> dict[str, Any]:
     """Unpickle a Python 2 dictionary of plain values and NumPy arrays, without running other code.
 
-    Raises DataError: the pickle is damaged, holds something else, or asks for anything but arrays.
+    Raises DataError: the pickle is damaged or contains other objects.
     """
     try:
         value = _ArrayUnpickler(stream, encoding="latin1").load()
     except Exception as error:  # a malicious pickle can raise any error
-        raise DataError(f"{where} is no pickle of plain arrays ({error}): replace the archive.") from None
+        raise DataError(f"{where} is not a pickle of plain arrays ({error}): replace the archive.") from None
     if not isinstance(value, dict):
-        raise DataError(f"{where} holds no dictionary: replace the archive.")
+        raise DataError(f"{where} is not a dictionary: replace the archive.")
     return value

@@ -1,9 +1,9 @@
 """Published files below data_root: verified if they exist, else downloaded.
 
 Size and checksum of a file are registered with its data set. For weights of backbones only a prefix of the checksum is
-published, and the server gives the size. For a file without a published checksum, that of the first use is recorded
-beside the file and verified later. A download goes to a hidden ``.part`` file, which later attempts and calls resume,
-and is renamed after its checksum is verified. Existing files are never replaced, removed or downloaded again.
+published, and the server gives the size. For a file without a published checksum, its checksum at the first use is
+recorded beside the file and verified later. A download goes to a hidden ``.part`` file, which later attempts and calls
+resume, and is renamed after its checksum is verified. Existing files are never replaced, removed or downloaded again.
 Connections are encrypted, also after redirects.
 """
 
@@ -32,7 +32,7 @@ TIMEOUT = 60.0
 MEGABYTE = 1_000_000
 #: HTTP errors that are retried; others are final
 PASSING = (408, 425, 429, 500, 502, 503, 504)
-#: how files may be fetched
+#: allowed URL schemes
 SCHEMES = ("https",)
 #: HTTP status of a range request beyond the end
 BEYOND_THE_END = 416
@@ -63,7 +63,7 @@ def download(file: PublishedFile, folder: Path | None) -> Path:
     folder : folder of the file: data_root, or for weights the cache of torch.hub.
     """
     if folder is None:
-        raise DataError(f"Give a data_root, the folder for {published(file)}.")
+        raise DataError(f"Give a data_root, the folder to which to download {published(file)}.")
     path = folder / file["name"]
     if path.exists():
         if difference := _difference(path, file):
@@ -187,15 +187,15 @@ def _complete(file: PublishedFile, part: Path, path: Path) -> None:
     continued = part.is_file() and part.stat().st_size > 0
     _fetch(file, part, path)
     difference = _difference(part, file)
-    if difference and continued:  # the beginning may be that of another file
-        log(f"The part of {path} that was there did not fit ({difference}): it is downloaded from the beginning.")
+    if difference and continued:  # the partial download may belong to another file
+        log(f"The partial download of {path} does not match the published file ({difference}): it is downloaded again.")
         part.unlink()
         _fetch(file, part, path)
         difference = _difference(part, file)
     if difference:
         part.unlink()
         raise DataError(
-            f"What {file['url']} sends is not the published file ({difference}): put {published(file)} into "
+            f"The download from {file['url']} is not the published file ({difference}): put {published(file)} into "
             f"{path.parent} by hand."
         )
 
@@ -211,7 +211,7 @@ def _fetch(file: PublishedFile, part: Path, path: Path) -> None:
             reason = "the connection ended early"
         except urllib.error.HTTPError as error:
             if error.code == BEYOND_THE_END and known["size"] == math.inf:
-                return  # all of it may be there: the checksum tells
+                return  # the file may be complete; the checksum is verified later
             reason = f"HTTP {error.code} {error.reason}"
             failures += 0 if error.code in PASSING else ATTEMPTS
         except (http.client.HTTPException, TimeoutError, urllib.error.URLError, ConnectionError) as error:
@@ -236,7 +236,7 @@ def _size(path: Path) -> int:
 
 
 def _attempt(file: PublishedFile, part: Path, have: int, known: dict[str, float]) -> None:
-    """Request the bytes from ``have`` on once and append them; sets an unknown size."""
+    """Request the bytes from ``have`` on and append them; sets an unknown size in ``known``."""
     headers = {"User-Agent": "calgrid", "Accept-Encoding": "identity", **({"Range": f"bytes={have}-"} if have else {})}
     request = urllib.request.Request(file["url"], headers=headers)
     opener = urllib.request.build_opener(_Redirects(file))
@@ -245,7 +245,7 @@ def _attempt(file: PublishedFile, part: Path, have: int, known: dict[str, float]
         begin = have if goes_on else 0
         if known["size"] == math.inf:
             if answer.length is None:
-                raise http.client.HTTPException("the server does not say how long the file is")
+                raise http.client.HTTPException("the server does not give the size of the file")
             known["size"] = begin + answer.length
         with part.open("ab" if goes_on else "wb") as target:
             _copy(answer, target, {**file, "size": int(known["size"])}, begin)
@@ -266,7 +266,7 @@ def _copy(answer: http.client.HTTPResponse, target: BinaryIO, file: PublishedFil
 def _check_scheme(url: str, file: PublishedFile) -> None:
     if urlsplit(url).scheme not in SCHEMES:
         raise DataError(
-            f"{file['name']} would come over an unprotected connection ({url}): get {published(file)} by hand."
+            f"{file['name']} would be downloaded over an unencrypted connection ({url}): get {published(file)} by hand."
         )
 
 

@@ -1,7 +1,7 @@
 """Images that stay encoded on disk and are decoded when they are read.
 
-As arrays, ImageNet-C would take 114 GB, and a network reads each picture once. A large split is therefore one file with
-the bytes of all image files, concatenated, and an array of their offsets.
+As arrays, ImageNet-C would take 114 GB, although a network reads each image only once. A large split is therefore
+stored as one file with the concatenated image files, and an array of their offsets.
 """
 
 import math
@@ -22,7 +22,7 @@ from calgrid.parallel import in_threads
 
 @dataclass(frozen=True)
 class Scaling:
-    """How pictures are scaled and cut, see :func:`calgrid.datasets._pictures.decode`."""
+    """How images are scaled and cropped, see :func:`calgrid.datasets._pictures.decode`."""
 
     size: int | None
     resize: int | None
@@ -39,7 +39,7 @@ class Encoded:
 
 
 class EncodedImages:
-    """Array-like of images uint8 ``(N, 3, H, W)``, decoded when read, without a cache.
+    """Array-like of images uint8 ``(N, 3, H, W)`` that are decoded on access.
 
     Parameters
     ----------
@@ -76,17 +76,18 @@ class EncodedImages:
         if picture.shape != self.shape[1:]:
             height, width = picture.shape[1:]
             raise DataError(
-                f"{where} has {height}x{width} pixels, other images {self.shape[2]}x{self.shape[3]}: give image_size."
+                f"{where} has {height}x{width} pixels, other images have {self.shape[2]}x{self.shape[3]}: give "
+                "image_size."
             )
         return picture
 
     def contents(self) -> Iterator[bytes]:
-        """Encoded pictures in their order."""
+        """Encoded images in order."""
         return map(self._source.read, range(len(self)))
 
     @property
     def encoded_bytes(self) -> int:
-        """Bytes of all encoded pictures."""
+        """Bytes of all encoded images."""
         return self._source.size()
 
 
@@ -112,9 +113,9 @@ def concatenated(content: NDArray[np.uint8], offsets: NDArray[np.int64], where: 
 
 
 def collected(pictures: Iterable[tuple[str, bytes]], folder: Path | None, most: int) -> Encoded | None:
-    """Collect encoded images, with their names in messages, in a temporary file.
+    """Collect encoded images, given with their names in messages, in a temporary file in ``folder``.
 
-    None if they take more than ``most`` bytes. ``folder`` is on the disk of the file; None: where such files go.
+    Returns None if they take more than ``most`` bytes. Without a folder, the system's temporary folder is used.
     """
     if folder is not None:
         folder.mkdir(parents=True, exist_ok=True)

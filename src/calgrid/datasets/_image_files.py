@@ -1,6 +1,6 @@
 """Data sets of users' own image files.
 
-Splits. ``test`` has files of its own. ``val`` has files too, or ``val_size`` rows are drawn from the training rows by
+Splits. ``test`` has its own files. ``val`` also has files, or ``val_size`` rows are drawn from the training rows by
 ``split_seed``: ``stratified`` by class (see :func:`calgrid.datasets._splits.stratified_order`), or ``shuffled``, the
 first rows of NumPy's legacy shuffle, as in the CIFAR splits of focal_calibration. ``subset`` keeps the first
 rows of a stratified order of the remaining training rows, so that subsets are nested.
@@ -32,13 +32,13 @@ Rows = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Source:
-    """Pictures of one split's files, in the order of the files and of the rows in them.
+    """Images of one split, in the order of its files and of the rows in them.
 
     Attributes
     ----------
     labels : int64 ``(N,)``.
     read : maps ascending rows to (name in messages, encoded bytes) of each image.
-    files : returns size and SHA-256 of the read files, for the manifest.
+    files : returns the sizes and SHA-256 of the files, for the manifest.
     classes : names of the classes, if known.
     """
 
@@ -110,7 +110,7 @@ class ImageFiles(Dataset):
         for source, roles in ((train, tuple(rows)), *((sources[r], (r,)) for r in sources if r != "train")):
             for role in roles:
                 chosen = rows[role] if source is train else np.arange(len(source.labels))
-                # rows count through all files, so that those of two files are never taken for the same
+                # rows are numbered through all files, so that rows of different files differ
                 splits[role] = ImageSplit(self._images(role, source, chosen), source.labels[chosen], chosen + offset)
             offset += len(source.labels)
         self.found = self._facts(splits["train"].images, sources)
@@ -142,7 +142,9 @@ class ImageFiles(Dataset):
         if self.subset is not None:
             left = rows["train"]
             if self.subset > len(left):
-                raise DataError(f"subset is {self.subset}, but {len(left)} training rows are left: ask for fewer.")
+                raise DataError(
+                    f"subset is {self.subset}, but {len(left)} training rows are left: use a smaller number."
+                )
             rows["train"] = left[np.sort(stratified_order(labels[left], self.split_seed)[: self.subset])]
         return rows
 
@@ -157,7 +159,7 @@ class ImageFiles(Dataset):
         return self._decode(role, source, rows)
 
     def _decode(self, role: str, source: Source, rows: Rows) -> NDArray[np.uint8]:
-        """Decode the pictures at ``rows`` one by one into an array on the disk."""
+        """Decode the images at ``rows`` into an array on disk."""
         images: NDArray[np.uint8] | None = None
 
         def read(named: tuple[str, bytes]) -> tuple[str, NDArray[np.uint8]]:
@@ -171,8 +173,8 @@ class ImageFiles(Dataset):
             if picture.shape != images.shape[1:]:
                 height, width = picture.shape[1:]
                 raise DataError(
-                    f"{where} has {height}x{width} pixels, images before it {images.shape[2]}x{images.shape[3]}: "
-                    "give image_size."
+                    f"{where} has {height}x{width} pixels, the images before it have "
+                    f"{images.shape[2]}x{images.shape[3]}: give image_size."
                 )
             images[number] = picture
         if images is None:
@@ -213,7 +215,7 @@ def channel_statistics(images: NDArray[np.uint8]) -> tuple[list[float], list[flo
 def _check_labels(labels: Rows, n_classes: int, files: str) -> None:
     wrong = np.flatnonzero((labels < 0) | (labels >= n_classes))
     if not len(labels):
-        raise DataError(f"{files} holds no images: correct the path.")
+        raise DataError(f"{files} contains no images: correct the path.")
     if len(wrong):
         raise DataError(
             f"Row {wrong[0]} of {files} has the label {labels[wrong[0]]}, but there are {n_classes} classes, "
@@ -222,7 +224,7 @@ def _check_labels(labels: Rows, n_classes: int, files: str) -> None:
 
 
 def _count_classes(train: Source, files: str) -> int:
-    """Number of classes: that of the names, else of the training labels, which must then have all classes."""
+    """Number of class names, or else of the training labels, which must then include all classes."""
     if train.classes is not None:
         return len(train.classes)
     present = np.unique(train.labels[train.labels >= 0])

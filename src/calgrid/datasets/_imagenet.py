@@ -26,10 +26,10 @@ from calgrid.datasets._splits import draw_val
 from calgrid.datasets.base import Dataset, ImageSplit
 from calgrid.errors import DataError
 
-#: pixels of a side, and of the shorter side before the cut
+#: pixels of a side, and of the shorter side before the crop
 SIZE = 224
 RESIZE = 256
-#: one picture in so many fits the calibrators
+#: one in this number of images is for fitting calibrators
 FIFTH = 5
 #: facts registered for every data set of the family
 FACTS: dict[str, Any] = {
@@ -64,15 +64,15 @@ class Pictures:
 
     @classmethod
     def of(cls, store: ArchiveReader, found: Mapping[str, str], n_classes: int) -> "Pictures":
-        """Order pictures, given as ``wnid/file`` -> name in the store.
+        """Order images, given as ``wnid/file`` -> name in the store.
 
-        Raises DataError: they are not of ``n_classes`` classes.
+        Raises DataError: they do not have ``n_classes`` classes.
         """
         names = sorted(found)
         wnids = sorted({name.split("/")[0] for name in names})
         if len(wnids) != n_classes:
             raise DataError(
-                f"{store.place} has pictures of {len(wnids):,} classes instead of {n_classes:,}: complete it."
+                f"{store.place} has images of {len(wnids):,} classes instead of {n_classes:,}: complete it."
             )
         number = {wnid: index for index, wnid in enumerate(wnids)}
         labels = np.array([number[name.split("/")[0]] for name in names], dtype=np.int64)
@@ -106,13 +106,13 @@ def by_class(store: ArchiveReader, inside: str = "") -> dict[str, str]:
         if match is None or not name.lower().endswith(SUFFIXES) or not f"/{name[: match.start(1)]}".endswith(inside):
             continue
         if match[1] in found:
-            raise DataError(f"{store.place} holds '{found[match[1]]}' and '{name}', one picture twice: remove one.")
+            raise DataError(f"{store.place} has the same image twice, '{found[match[1]]}' and '{name}': remove one.")
         found[match[1]] = name
     return found
 
 
 class Evaluated(Dataset):
-    """Base of the data sets of the family: validation and test pictures drawn from one set.
+    """Base of the data sets of the family: validation and test images drawn from one set.
 
     Parameters
     ----------
@@ -127,7 +127,7 @@ class Evaluated(Dataset):
         self.split_seed, self.resize, self.interpolation = split_seed, resize, interpolation
 
     def pictures(self, data_root: Path | None) -> Pictures:
-        """Return all pictures in their order."""
+        """Return all images in order."""
         raise NotImplementedError(f"{type(self).__name__} must define pictures().")
 
     def build(self, data_root: Path | None) -> dict[str, ImageSplit]:

@@ -3,12 +3,12 @@
 ::
 
     digits/     train_images.npy  train_labels.npy  val_*.npy  test_*.npy  manifest.json
-    digits_ambiguous/   the same and train_distribution.npy ...: where the truth about each image is known
+    digits_ambiguous/   also train_distribution.npy ...: the class probabilities of each image
     digits_c/   images.npy  labels.npy  manifest.json      all settings, one after another
     photos/     test_images.npy  test_labels.npy  manifest.json
 
-Images of a large split stay encoded: ``test_images.bin`` has the bytes of all picture files,
-``test_images_offsets.npy`` where each begins. They are decoded when they are read, to the pixels of an array.
+Images of a large split stay encoded: ``test_images.bin`` contains the bytes of all image files, and
+``test_images_offsets.npy`` their offsets. They are decoded when they are read, to the same pixels as in an array.
 
 The manifest is moved into place last, so a folder that has one is complete. Preparing again gives the same bytes.
 """
@@ -28,13 +28,13 @@ from calgrid.storage.records import FILES, Record, digest_of, read_record
 
 FORMAT = 2
 MANIFEST = "manifest.json"
-#: name, in ``Prepared.splits`` and in the manifest, of the one array of a shift family
+#: name of the only split of a shift family, in ``Prepared.splits`` and in the manifest
 SHIFT_SPLIT = "shift"
 
 
 @dataclass(frozen=True)
 class Setting:
-    """Rows ``start`` to ``stop`` of a shift family: its images under ``shift`` at ``severity``."""
+    """Rows ``start`` to ``stop`` (exclusive) of a shift family: its images under ``shift`` at ``severity``."""
 
     shift: str
     severity: int
@@ -78,11 +78,11 @@ class Prepared:
 
     @property
     def digest(self) -> str:
-        """SHA-256 of all files, as the manifest lists them; none is read."""
+        """SHA-256 of the digests of all files in the manifest; the files are not read."""
         return digest_of(self.manifest.get(FILES, {}))
 
     def verify(self) -> None:
-        """Read every file; raises DataError or StateError unless its content is that of the manifest."""
+        """Read every file. Raises DataError or StateError: its content differs from the manifest."""
         Record(self.folder, MANIFEST, self.manifest).verify()
 
 
@@ -99,7 +99,7 @@ def open_prepared(
     folder : folder written by :func:`prepare`.
     verify : also verify all files, see :meth:`Prepared.verify`.
     fingerprint : expected fingerprint of a configured data set.
-    threads : that decode pictures; the pixels do not depend on them.
+    threads : number of threads that decode images; the pixels do not depend on it.
     """
     folder = Path(folder)
     manifest = _read_manifest(folder)
@@ -129,7 +129,7 @@ def open_prepared(
 def _read_manifest(folder: Path) -> dict[str, Any]:
     path = folder / MANIFEST
     if not path.is_file():
-        raise DataError(f"{folder} holds no prepared data ({MANIFEST} is missing): prepare the data set there.")
+        raise DataError(f"{folder} contains no prepared data ({MANIFEST} is missing): prepare the data set there.")
     manifest = read_record(path, "manifest")
     if manifest.get("format") != FORMAT:
         raise DataError(f"{path} is not a manifest of format {FORMAT}: prepare the data set again.")

@@ -1,7 +1,7 @@
 """Posterior of the class of an 8-bit image that is a picture of a finite bank plus Gaussian noise.
 
-A stored pixel v is not Gaussian about the pixel b of its picture: it is round(b + noise), cut to 0..255. Its law is
-that of the cells of rounding, with s the width of the noise and F the normal distribution function,
+A stored pixel v is round(b + noise), clipped to 0..255, where b is the pixel of the picture. With s the standard
+deviation of the noise and F the normal distribution function, its distribution is
 
     P(v | b) = F((v + 1/2 - b) / s) - F((v - 1/2 - b) / s)   for 0 < v < 255,
     P(0 | b) = F((1/2 - b) / s),      P(255 | b) = 1 - F((254.5 - b) / s),
@@ -28,7 +28,7 @@ def log_cells(levels: NDArray[np.uint8], sigma: float) -> Floats:
     centre = np.arange(PIXEL_VALUES) - levels[:, None].astype(np.float64)
     low, high = (centre - 0.5) / sigma, (centre + 0.5) / sigma
     low[:, 0], high[:, -1] = -np.inf, np.inf
-    # in the upper tail both distribution functions round to 1: mirrored, they do not
+    # in the upper tail both distribution functions round to 1, so it is mirrored to the lower one
     mirrored = low > 0
     low, high = np.where(mirrored, -high, low), np.where(mirrored, -low, high)
     upper, lower = special.log_ndtr(high), special.log_ndtr(low)
@@ -46,7 +46,7 @@ def class_posterior(
     bank : pictures ``(J, D)``, of which each image shows one, all equally likely.
     labels : class ``(J,)`` of each picture, from 0.
     n_classes : K.
-    sigma : width of the noise, in pixel values.
+    sigma : standard deviation of the noise, in pixel values.
     """
     levels, level = np.unique(bank, return_inverse=True)
     # log P(x | picture) is a sum over pixels of table entries: a product with the pictures as one-hot levels

@@ -21,7 +21,7 @@ from calgrid.datasets.base import Dataset, ImageSplit, scratch_array
 from calgrid.errors import DataError
 from calgrid.parallel import in_threads
 
-#: most bytes of an encoded picture
+#: maximum bytes of an encoded image
 LIMIT = 50_000_000
 #: facts of photographs that are normalised by the constants of ImageNet
 PHOTOGRAPHS: dict[str, Any] = {
@@ -35,36 +35,34 @@ PHOTOGRAPHS: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Listed:
-    """Pictures of an archive: names of its members and labels int64 ``(N,)``, in the order of the rows."""
+    """Images of an archive: names of members and labels int64 ``(N,)``, in the order of the rows."""
 
     names: Sequence[str]
     labels: NDArray[np.int64]
 
     @classmethod
     def of(cls, pictures: Sequence[tuple[str, str]], classes: Sequence[str], archive: Path) -> "Listed":
-        """List pictures, given as (name of a member, name of its class); a class is its place in ``classes``.
+        """List images, given as (name of a member, name of its class); labels are positions in ``classes``.
 
-        Raises DataError: a class that is not among them.
+        Raises DataError: a class is not in ``classes``.
         """
         number = {name: index for index, name in enumerate(classes)}
         if unknown := sorted({name for _, name in pictures} - set(number)):
-            raise DataError(
-                f"{archive} has pictures of '{unknown[0]}', which is not in its list of classes: replace it."
-            )
+            raise DataError(f"{archive} has images of '{unknown[0]}', which is not in its list of classes: replace it.")
         labels = np.array([number[name] for _, name in pictures], dtype=np.int64)
         return cls([member for member, _ in pictures], labels)
 
     def at(self, rows: NDArray[np.int64]) -> "Listed":
-        """Return the pictures at some rows."""
+        """Return the images at some rows."""
         return Listed([self.names[row] for row in rows], self.labels[rows])
 
 
 class PictureArchive(Dataset):
     """Base of these data sets; subclasses define the lists and the size of images.
 
-    ``size`` is the number of pixels of a side. ``stretch`` scales pictures to a square whatever their proportions.
-    With ``val_is_test``, validation has the test pictures, and all training pictures are for training; else it is drawn
-    from them by the registered rule.
+    ``size`` is the side of the images in pixels. ``stretch`` scales images to a square and ignores their aspect ratio.
+    With ``val_is_test``, the test images are also the validation split, and all training images are for training;
+    else the validation split is drawn from the training images by the registered rule.
     """
 
     size: int
@@ -72,7 +70,7 @@ class PictureArchive(Dataset):
     val_is_test = False
 
     def listed(self, archive: Path) -> tuple[Listed, Listed]:
-        """Return the pictures that were published for training, and those for testing."""
+        """Return the images that were published for training, and those for testing."""
         raise NotImplementedError(f"{type(self).__name__} must define listed().")
 
     def build(self, data_root: Path | None) -> dict[str, ImageSplit]:
@@ -82,7 +80,7 @@ class PictureArchive(Dataset):
         count = len(train.labels)
         rule = self.registered["drawn_val"]
         drawn = {"train": np.arange(count)} if self.val_is_test else draw_val(train.labels, rule)
-        # rows count on through the test pictures
+        # rows of test images continue those of training images
         rows = {**drawn, "test": count + np.arange(len(test.labels))}
         parts = {**{name: train.at(chosen) for name, chosen in drawn.items()}, "test": test}
         images = self._decode(archive, {name: part.names for name, part in parts.items()})
@@ -94,7 +92,7 @@ class PictureArchive(Dataset):
         images = {split: scratch_array((len(members), *shape), self.scratch) for split, members in names.items()}
         places = {name: (split, row) for split, members in names.items() for row, name in enumerate(members)}
         if len(places) != sum(map(len, names.values())):
-            raise DataError(f"The lists in {archive} name a picture twice: replace it.")
+            raise DataError(f"The lists in {archive} contain an image twice: replace it.")
         members = each_member(archive, dict.fromkeys(places, LIMIT))
 
         def read(member: tuple[str, bytes]) -> tuple[str, NDArray[np.uint8]]:
@@ -108,7 +106,7 @@ class PictureArchive(Dataset):
 
 
 class StretchedPictures(PictureArchive):
-    """Pictures of any size, scaled to a square whatever their proportions."""
+    """Images of any size, scaled to a square; the aspect ratio is ignored."""
 
     stretch = True
 
@@ -117,6 +115,6 @@ class StretchedPictures(PictureArchive):
 
 
 def pairs(content: bytes) -> list[tuple[str, str]]:
-    """Lines of a list, each cut in two at its first space: what follows may hold further ones."""
+    """Lines of a list, each split at its first space."""
     cut = (line.strip().partition(" ") for line in content.decode("utf-8").splitlines() if line.strip())
     return [(first, rest.strip()) for first, _, rest in cut]

@@ -12,12 +12,12 @@ from PIL import Image, UnidentifiedImageError
 from calgrid.errors import DataError
 from calgrid.progress import Progress
 
-#: formats allowed in Pillow; others (such as PostScript) run external programs or are no photographs
+#: formats allowed in Pillow; some others (such as PostScript) run external programs
 FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
 SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
-#: modes of which an 8-bit conversion would keep only the lowest values
+#: modes that an 8-bit conversion would clip
 DEEP_MODES = ("I", "F")
-#: pictures between two steps of the progress
+#: images between two steps of the progress
 STEP = 512
 
 Item = TypeVar("Item")
@@ -33,20 +33,19 @@ def decode(
     stretch: bool = False,
     interpolation: Interpolation = "bilinear",
 ) -> NDArray[np.uint8]:
-    """Decode a picture to ``(3, H, W)``; grey pictures get three equal channels, transparency is dropped.
+    """Decode an image to uint8 ``(3, H, W)``; grey images get three equal channels, transparency is dropped.
 
-    A picture of ``size`` x ``size`` pixels is left as it is, unless ``resize`` asks for more. Any other is scaled
-    (with antialiasing) until its shorter side has ``resize`` pixels (``size`` if None), the longer one in
-    proportion, rounded down, and then cut to ``size`` x ``size`` pixels around its centre. This is what torchvision's
-    ``Resize`` and ``CenterCrop`` do. With ``stretch``, it is scaled to ``size`` x ``size`` pixels instead, whatever its
-    proportions, as by ``Resize((size, size))``. An orientation noted in the file is not applied. Raises DataError: the
-    bytes are no picture, are cut off, or hold more than 8 bits a channel.
+    The image is scaled (with antialiasing) until its shorter side has ``resize`` pixels (``size`` if None) and the
+    longer one is in proportion, rounded down, and then cropped to the central ``size`` x ``size`` pixels, as by
+    ``Resize`` and ``CenterCrop`` of torchvision. With ``stretch``, it is scaled to ``size`` x ``size`` pixels instead,
+    as by ``Resize((size, size))``. The orientation in the metadata of the file is ignored. Raises DataError: the
+    content is not an image, is truncated, or has more than 8 bits per channel.
 
     Parameters
     ----------
-    content : bytes of an image file. size : pixels of a side; None takes the picture in its own size.
+    content : bytes of an image file. size : pixels of a side; None keeps the size of the image.
     resize, stretch, interpolation : how it is scaled, see above.
-    where : what to call the picture in a message.
+    where : name of the image in messages.
     """
     try:
         picture = Image.open(io.BytesIO(content), formats=FORMATS)
@@ -54,11 +53,11 @@ def decode(
             raise ValueError(f"{picture.width} x {picture.height} pixels are too many")
         picture.load()
     except UnidentifiedImageError:
-        raise DataError(f"{where} is no picture ({', '.join(FORMATS)} can be read): replace or remove it.") from None
+        raise DataError(f"{where} is not an image ({', '.join(FORMATS)} can be read): replace or remove it.") from None
     except (OSError, SyntaxError, ValueError, EOFError, Image.DecompressionBombError, Warning) as error:
         raise DataError(f"{where} cannot be decoded ({error}): replace or remove it.") from None
     if picture.mode.split(";")[0] in DEEP_MODES:
-        raise DataError(f"{where} has more than 8 bits a channel (mode {picture.mode}): convert it to 8 bits.")
+        raise DataError(f"{where} has more than 8 bits per channel (mode {picture.mode}): convert it to 8 bits.")
     rgb = picture.convert("RGB")
     scaling = FILTERS[interpolation]
     fitted = rgb.resize((size, size), scaling) if stretch and size else _fit(rgb, size, resize, scaling)

@@ -39,8 +39,8 @@ def prepare(
 
     Everything is first written under temporary names; a process killed at any time leaves either no manifest or a
     complete folder. Files of the same names in ``out_dir`` are replaced. Returns the path of the manifest. Raises
-    ConfigError: unknown identifier, or a base that is missing, needless or does not fit. DataError: what was built
-    differs from its registration or from the plan, or splits share images.
+    ConfigError: unknown identifier, or a base that is missing, unnecessary or another data set. DataError: the built
+    splits differ from the registration or from the plan, or share images.
 
     Parameters
     ----------
@@ -62,7 +62,7 @@ def prepare(
     entry = dataclasses.replace(entry, info={**entry.info, **found})
     for name, splits in parts.items():
         if stays_encoded([split.images for split in splits]):
-            log(f"{name}: {sum(map(len, splits)):,} images stay encoded; each is decoded to check it")
+            log(f"{name}: {sum(map(len, splits)):,} images stay encoded; each is decoded once for validation")
     twins = _check_built(entry, parts, settings)
     path = Path(out_dir) / MANIFEST
     before = _listed_files(path)
@@ -76,7 +76,7 @@ def prepare(
         )
         _withdraw_unless_equal(path, manifest)
     write_record(path, manifest)
-    for name in before - set(manifest[FILES]):  # arrays, where images are encoded now
+    for name in before - set(manifest[FILES]):  # such as arrays of images that are encoded now
         path.with_name(name).unlink(missing_ok=True)
     return path
 
@@ -89,8 +89,8 @@ def _build(
         return entry, {name: [split] for name, split in component.build(root).items()}, []
     if base is None:
         raise ConfigError(
-            f"Shift family '{entry.id}' is made from '{entry.info['base']}': "
-            f"prepare that first and give its folder as base_dir."
+            f"Shift family '{entry.id}' is computed from '{entry.info['base']}': prepare that and give its folder as "
+            "base_dir."
         )
     shared = {fact: base.manifest[fact] for fact in ("n_classes", "image_shape")}
     settings = component.build(root, base.splits)
@@ -105,7 +105,9 @@ def _component(
     if configured is None:
         entry = spec("dataset", dataset_id)
         if entry.info.get("configurable", False):
-            raise ConfigError(f"'{dataset_id}' is a kind of data set: configure one and give its specification.")
+            raise ConfigError(
+                f"'{dataset_id}' is a kind of data set: define a data set of this kind and give its specification."
+            )
         return entry, load("dataset", dataset_id)()
     if configured["unit"] != dataset_id:
         raise ConfigError(f"The specification is that of '{configured['unit']}', not of '{dataset_id}'.")
@@ -140,7 +142,7 @@ def _open_base(entry: ComponentSpec, base_dir: Path | str | None) -> Prepared | 
     if base_dir is None:
         return None
     if role == "dataset":
-        raise ConfigError(f"Data set '{entry.id}' is made from no other: leave base_dir out.")
+        raise ConfigError(f"Data set '{entry.id}' has no base data set: remove base_dir.")
     base = open_prepared(base_dir)
     if base.id != entry.info.get("base", base.id):
         raise ConfigError(f"'{entry.id}' belongs to '{entry.info['base']}', but {base_dir} holds '{base.id}'.")
@@ -158,7 +160,7 @@ def _check_built(
 ) -> dict[str, int]:
     """Raise DataError unless sizes, shapes, labels and settings are as registered and splits are disjoint.
 
-    Returns the number of images of equal content in two splits, where that is to be counted and not refused.
+    Returns the number of images with equal content in two splits, if duplicates are counted.
     """
     twins: dict[str, int] = {}
     if entry.info["role"] == "shift":
@@ -168,7 +170,7 @@ def _check_built(
             raise DataError(f"Settings built for '{entry.id}' are {named}, registered are {registered}.")
         if stays_encoded([setting.split.images for setting in settings]):
             for _ in itertools.chain.from_iterable(chunked(setting.split.images) for setting in settings):
-                pass  # what cannot be decoded raises; images of data sets are decoded to compare them
+                pass  # raises for damaged images; images of data sets are decoded when they are compared
     else:
         sizes = {name: len(split) for name, (split,) in parts.items()}
         if sizes != entry.info.get("sizes", sizes):
@@ -201,7 +203,7 @@ def _check_split(entry: ComponentSpec, name: str, split: ImageSplit) -> None:
 
 
 def _check_disjoint(entry: ComponentSpec, splits: Mapping[str, ImageSplit]) -> dict[str, int]:
-    """Raise DataError if two splits share a source row, or an image of equal content unless those are to be counted.
+    """Raise DataError if two splits share a source row, or equal images and these are not to be counted.
 
     Splits registered as repetitions (``repeats``) are allowed.
     """

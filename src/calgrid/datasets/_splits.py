@@ -12,7 +12,7 @@ from calgrid.errors import DataError
 def stratified_split(labels: NDArray[np.int64], sizes: Mapping[str, int], seed: int) -> dict[str, NDArray[np.int64]]:
     """Split all rows into splits of exact sizes, stratified by class.
 
-    Rows are shuffled by NumPy's legacy generator, whose stream is frozen for good. Row number r of the n_k rows of
+    Rows are shuffled by NumPy's legacy generator, whose stream never changes. Row number r of the n_k rows of
     a class then has the position (r + 1/2) / n_k in [0, 1], and the splits are consecutive ranges of positions: a
     class count differs from its exact share of a split by about one row. Returns split name -> int64 rows, ascending.
     Raises DataError: the sizes do not add up to N.
@@ -47,16 +47,16 @@ def shuffled_order(count: int, seed: int) -> NDArray[np.int64]:
 def draw_val(labels: NDArray[np.int64], rule: Mapping[str, Any]) -> dict[str, NDArray[np.int64]]:
     """Draw validation rows from training rows.
 
-    Returns ``val`` and ``train`` -> int64 rows, ascending. Raises DataError: nothing would be left for training.
+    Returns ``val`` and ``train`` -> int64 rows, ascending. Raises DataError: no rows are left for training.
 
     Parameters
     ----------
     labels : int64 ``(N,)`` of the training rows.
-    rule : ``split`` (``stratified`` by class, or ``shuffled``, whatever the classes), ``val_size``, ``split_seed``.
+    rule : ``split`` (``stratified`` by class, or ``shuffled`` regardless of class), ``val_size``, ``split_seed``.
     """
     size, seed = rule["val_size"], rule["split_seed"]
     if size >= len(labels):
-        raise DataError(f"val_size is {size}, but the training files hold {len(labels)} rows: ask for fewer.")
+        raise DataError(f"val_size is {size}, but the training files have {len(labels)} rows: use a smaller number.")
     stratified = rule["split"] == "stratified"
     order = stratified_order(labels, seed) if stratified else shuffled_order(len(labels), seed)
     return deal_rows(order, {"val": size, "train": len(labels) - size})

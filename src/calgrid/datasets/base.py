@@ -23,11 +23,10 @@ class ImageSplit:
 
     Attributes
     ----------
-    images : uint8 ``(N, 3, H, W)``, red-green-blue, 0 to 255; or what has such a type and shape and slices to arrays.
+    images : uint8 ``(N, 3, H, W)``, RGB, 0 to 255; or an array-like that slices to such arrays.
     labels : int64 ``(N,)``, classes from 0, or -1 without a label.
-    rows : int64 ``(N,)``, position of each image in the source it was taken from; None where it has no source
-        rows (generated or already prepared images).
-    distribution : float32 ``(N, K)``, probability of each class given the image; None where it is not known.
+    rows : int64 ``(N,)``, position of each image in its source; None for generated or already prepared images.
+    distribution : float32 ``(N, K)``, probability of each class given the image; None if unknown.
 
     Raises
     ------
@@ -75,7 +74,7 @@ class Images:
     registered: ClassVar[Mapping[str, Any]]
     #: folder for the files of :func:`scratch_array`, set by the preparation; None: in memory
     scratch: Path | None = None
-    #: threads that decode pictures, set by the preparation
+    #: threads that decode images, set by the preparation
     threads = 1
     #: facts found by :meth:`build`, for the manifest; they override registered ones
     found: Mapping[str, Any] = MappingProxyType({})
@@ -89,7 +88,7 @@ class Dataset(Images):
 
         Parameters
         ----------
-        data_root : folder with the downloaded source files; unused by sets that come with a library.
+        data_root : folder with the downloaded source files; unused by data sets that are part of a library.
         """
         raise NotImplementedError(f"{type(self).__name__} must define build().")
 

@@ -1,14 +1,14 @@
 """CIFAR-10 and CIFAR-100 from their original Python archives.
 
-Images are rows of 3072 bytes, channel by channel. Training rows count through the batches in the order of their
-numbers, which is torchvision's order. The folder ``cifar-10-batches-py`` or ``cifar-100-python`` below data_root, which
-somebody has unpacked, stands for the archive; its files are checked by their published MD5. Labels of CIFAR-100 are the
-fine ones. Validation rows are the first of NumPy's legacy shuffle, not stratified: the split of focal_calibration
-(``random_seed=1``), which is the same for all seeds of a run here.
+Images are rows of 3072 bytes, channel by channel. Training rows are numbered through the batches in order, as in
+torchvision. The unpacked folder ``cifar-10-batches-py`` or ``cifar-100-python`` below data_root can replace the
+archive; its files are verified by their published MD5. Labels of CIFAR-100 are the fine ones. Validation rows are the
+first of NumPy's legacy shuffle, not stratified: the split of focal_calibration (``random_seed=1``), the same for all
+seeds of a run.
 
-Images of both are normalised by the constants of CIFAR-10, as the official code of focal_calibration and FeDLaS does in
-training. That code tests CIFAR-100 with the constants of ImageNet; here all splits have the same ones, unless the
-protocol says otherwise (``test_normalisation``).
+Images of both are normalised by the constants of CIFAR-10, as in the training of the official code of focal_calibration
+and FeDLaS. That code tests CIFAR-100 with the constants of ImageNet; here all splits use the same constants unless the
+protocol sets ``test_normalisation``.
 """
 
 import hashlib
@@ -40,12 +40,12 @@ FACTS: dict[str, Any] = {
     "duplicates": "count",
     "download": True,
 }
-#: most bytes of a member: 50,000 images with names and labels
+#: maximum bytes of a member: 50,000 images with names and labels
 LIMIT = 200_000_000
 
 
 class Cifar(Dataset):
-    """Base of both; a data set lists the members of its archive and their MD5."""
+    """Base of CIFAR-10 and CIFAR-100; subclasses list the members of the archive with their MD5."""
 
     train_members: Mapping[str, str]
     test_member: tuple[str, str]
@@ -61,20 +61,20 @@ class Cifar(Dataset):
         for name, content in members.items() if archive.is_dir() else ():
             if hashlib.md5(content, usedforsecurity=False).hexdigest() != known[name]:
                 raise DataError(
-                    f"{archive.parent / name} is not the published file (it has another MD5): replace it, or remove "
-                    f"the folder {archive} to have the archive downloaded."
+                    f"{archive.parent / name} is not the published file (its MD5 differs): replace it, or remove "
+                    f"the folder {archive} so that the archive is downloaded."
                 )
         parts = [self._batch(members[name], f"'{name}' in {archive}") for name in self.train_members]
         images, labels = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
         rule: Mapping[str, Any] = self.registered["drawn_val"]
         if len(labels) <= rule["val_size"]:
-            raise DataError(f"{archive} holds only {len(labels)} training images: replace it.")
+            raise DataError(f"{archive} has only {len(labels)} training images: replace it.")
         rows = draw_val(labels, rule)
         test_images, test_labels = self._batch(members[test], f"'{test}' in {archive}")
         return {
             "train": ImageSplit(images[rows["train"]], labels[rows["train"]], rows["train"]),
             "val": ImageSplit(images[rows["val"]], labels[rows["val"]], rows["val"]),
-            # rows count on through the test file
+            # rows of test images continue those of training images
             "test": ImageSplit(test_images, test_labels, len(labels) + np.arange(len(test_labels))),
         }
 
@@ -87,7 +87,7 @@ class Cifar(Dataset):
             or not isinstance(labels, list)
             or len(labels) != len(images)
         ):
-            raise DataError(f"{where} does not hold uint8 rows of 3072 and as many '{self.label_key}': replace it.")
+            raise DataError(f"{where} must have uint8 rows of length 3072 and as many '{self.label_key}': replace it.")
         return images.reshape(-1, *SHAPE), np.array(labels, dtype=np.int64)
 
 

@@ -1,9 +1,8 @@
-"""CIFAR-10-C and CIFAR-100-C: the test images of CIFAR under 15 corruptions at five severities, out of their tar.
+"""CIFAR-10-C and CIFAR-100-C: the test images of CIFAR under 15 corruptions at five severities.
 
-The archive holds one array a corruption, of 5 x 10,000 images by ascending severity in the order of the test split,
+The archive has one array per corruption, of 5 x 10,000 images by ascending severity in the order of the test split,
 and the labels. Nothing is unpacked: the arrays are memory-mapped in the archive, or in the unpacked folder
-``CIFAR-10-C`` or ``CIFAR-100-C`` below data_root. The four extra corruptions for validation are not used. The images
-are made from the original CIFAR files for every base data set.
+``CIFAR-10-C`` or ``CIFAR-100-C`` below data_root. The four extra corruptions for validation are not used.
 """
 
 from collections.abc import Mapping
@@ -30,7 +29,7 @@ FACTS: dict[str, Any] = {
 
 
 class CifarC(ShiftFamily):
-    """Base of both; what differs is registered."""
+    """Base of CIFAR-10-C and CIFAR-100-C, which differ in their registered facts."""
 
     def build(self, data_root: Path | None, base: Mapping[str, ImageSplit]) -> list[ShiftSetting]:
         """Return the settings, corruption by corruption, severities ascending; see :class:`ShiftFamily`."""
@@ -42,14 +41,15 @@ class CifarC(ShiftFamily):
         count = len(labels)
         if not np.array_equal(arrays["labels.npy"], np.tile(labels, len(severities))):
             raise DataError(
-                f"The labels in {archive} are not those of the test split: replace one of the two archives."
+                f"The labels in {archive} differ from those of the test split: replace one of the two archives."
             )
         settings = []
         for shift in shifts:
             images = arrays[f"{shift}.npy"]
             if images.dtype != np.uint8 or images.shape != (count * len(severities), 32, 32, 3):
                 raise DataError(
-                    f"'{shift}.npy' in {archive} has another form ({images.dtype} {images.shape}): replace it."
+                    f"'{shift}.npy' in {archive} has the wrong type or shape, {images.dtype} {images.shape}: "
+                    "replace it."
                 )
             for number, severity in enumerate(severities):
                 part = images[number * count : (number + 1) * count].transpose(0, 3, 1, 2)

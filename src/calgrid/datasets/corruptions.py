@@ -1,8 +1,8 @@
-"""Corruptions of the test images of any data set of 32x32 pixels or more, computed when it is prepared.
+"""Corruptions of the test images of any data set of 32x32 pixels or more, computed in preparation.
 
-Mechanisms and strengths are those of CIFAR-10-C (``make_cifar_c.py`` of hendrycks/robustness), but the images are ours
-and not the published ones: brightness is added to each channel instead of to the value in HSV, elastic displacement
-is one smooth random field, the noise is drawn anew. Numbers are not to be compared with those on CIFAR-10-C.
+Mechanisms and strengths are those of CIFAR-10-C (``make_cifar_c.py`` of hendrycks/robustness), but the images
+differ from the published ones: brightness is added to each channel instead of to the value in HSV, elastic displacement
+is one smooth random field, and the noise is drawn again. Results are not comparable with those on CIFAR-10-C.
 """
 
 from collections.abc import Mapping
@@ -37,12 +37,12 @@ STRENGTHS: dict[str, tuple[float, ...]] = {
     limits={"images": "[1, inf)"},
 )
 class Corruptions(ShiftFamily):
-    """Corrupted test images of a data set, configured under a name of your own.
+    """Corrupted test images of a data set, under a name that a configuration defines.
 
     Parameters
     ----------
     of : data set whose test images are corrupted.
-    images : how many of them, the first ones; all if None.
+    images : number of images, the first ones; all if None.
     """
 
     def __init__(self, *, of: str = "cifar10", images: int | None = None) -> None:

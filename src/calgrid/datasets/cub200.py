@@ -1,12 +1,12 @@
 """CUB-200-2011: 11,788 photographs of birds of 200 species.
 
-Rows are in the order of the image ids of the lists; labels count from 1 there. A tenth of the training pictures is
-drawn for validation, stratified by class, by a seed that is the same for all runs. The official code of MbLS and FeDLaS
+Rows are in the order of the image ids. A tenth of the training images is drawn for validation, stratified by class,
+with the same seed for all runs. The official code of MbLS and FeDLaS
 validates on the test images instead and selects its checkpoint on them, so its results are optimistic.
 
-Pictures differ in size and are scaled once, when they are prepared, to ``size`` x ``size`` pixels whatever their
-proportions: 256 as the published configuration of MbLS for ResNet-101 has it (then cut to 224), 448 for ViT-B/16 at 384
-in the code of FeDLaS. Grey pictures get three equal channels.
+Images differ in size and are scaled once, when they are prepared, to ``size`` x ``size`` pixels, ignoring the aspect
+ratio: 256 in the published configuration of MbLS for ResNet-101 (then cropped to 224), 448 for ViT-B/16 at 384 in the
+code of FeDLaS. Grey images get three equal channels.
 """
 
 from pathlib import Path
@@ -42,7 +42,7 @@ class Cub200(StretchedPictures):
     """Photographs of two hundred species of birds."""
 
     def listed(self, archive: Path) -> tuple[Listed, Listed]:
-        """Return the training and the test pictures; see :class:`PictureArchive`."""
+        """Return the training and the test images; see :class:`PictureArchive`."""
         lists = read_members(archive, {f"{ROOT}/{name}.txt": LIST_LIMIT for name in LISTS})
         classes, images, labels, parts = (dict(pairs(lists[f"{ROOT}/{name}.txt"])) for name in LISTS)
         ids = sorted(images, key=int)

@@ -1,10 +1,10 @@
-"""Digits: 1,797 handwritten digits of 8x8 pixels that come with scikit-learn, nothing to download.
+"""Digits: 1,797 handwritten digits of 8x8 pixels, included in scikit-learn.
 
-The split leaves 12 training images a class. A network that fits them all is over-confident on the rest: ``resnet8``
+There are 12 training images per class. A network that fits them all is over-confident on the others: ``resnet8``
 with cross-entropy under the protocol ``digits`` reaches 91.1 % accuracy at 97.3 % mean confidence (ECE 6.3 %, where
-a perfectly calibrated model would score 0.9 % on 1,200 images; means of five seeds). Milder settings leave
-little to calibrate: 300 training images at a rate of 0.05 gave 96.6 % accuracy and an ECE of 1.0 % (three seeds).
-Grey pictures are repeated to three channels. No two of the pictures are equal.
+a perfectly calibrated model would score 0.9 % on 1,200 images; means of five seeds). With 300 training
+images and a learning rate of 0.05 there is little to calibrate: 96.6 % accuracy, ECE 1.0 % (three seeds). Grey images
+get three equal channels. No two images are equal.
 """
 
 from pathlib import Path
@@ -17,7 +17,7 @@ from calgrid.datasets.base import Dataset, ImageSplit, grey_to_rgb
 from calgrid.registry import register
 
 SPLIT_SEED = 1
-#: the source counts inked pixels of a 4x4 block: 0 to 16
+#: the source counts the set pixels of 4x4 blocks: 0 to 16
 SOURCE_MAXIMUM = 16
 
 

@@ -1,14 +1,14 @@
 """FGVC-Aircraft 2013b: 10,000 photographs of aircraft of 100 variants.
 
-Rows are in the order of the published lists, classes in that of ``variants.txt``, as torchvision's ``FGVCAircraft`` has
-them. The published ``trainval`` pictures are for training; a tenth of them is drawn for validation, stratified by
-class, by a seed that is the same for all runs. The official code of MbLS and FeDLaS validates on the test pictures
+Rows are in the order of the published lists, classes in that of ``variants.txt``, as in torchvision's ``FGVCAircraft``.
+The published ``trainval`` images are for training; a tenth of them is drawn for validation, stratified by class, with
+the same seed for all runs. The official code of MbLS and FeDLaS validates on the test images
 instead and selects its checkpoint on them, so its results are optimistic.
 
-Pictures differ in size and are scaled once, when they are prepared, to ``size`` x ``size`` pixels whatever their
-proportions: 256 as the published configuration of MbLS for ResNet-101 on birds has it (then cut to 224; that of
-FeDLaS for aircraft is not public), 448 for ViT-B/16 at 384 in the code of FeDLaS. The line with the photographer's name
-at the bottom of each picture is kept, since that code cuts nothing off.
+Images differ in size and are scaled once, when they are prepared, to ``size`` x ``size`` pixels, ignoring the aspect
+ratio: 256 in the published configuration of MbLS for ResNet-101 on birds (then cropped to 224; that of FeDLaS for
+aircraft is not public), 448 for ViT-B/16 at 384 in the code of FeDLaS. The line with the photographer's name at the
+bottom of each image is kept, as in that code.
 """
 
 from pathlib import Path
@@ -43,7 +43,7 @@ class FgvcAircraft(StretchedPictures):
     """Photographs of aircraft of one hundred variants."""
 
     def listed(self, archive: Path) -> tuple[Listed, Listed]:
-        """Return the ``trainval`` and the test pictures; see :class:`PictureArchive`."""
+        """Return the ``trainval`` and the test images; see :class:`PictureArchive`."""
         lists = read_members(archive, {f"{ROOT}/{name}.txt": LIST_LIMIT for name in ("variants", *LISTS)})
         variants = [line.strip() for line in lists[f"{ROOT}/variants.txt"].decode("utf-8").splitlines()]
         train, test = (

@@ -1,8 +1,8 @@
-"""Images in folders, one folder a class: ``train/cat/001.jpg``, ``train/dog/...``, ``test/cat/...``.
+"""Images in one folder per class: ``train/cat/001.jpg``, ``train/dog/...``, ``test/cat/...``.
 
-Classes are the folders of the training split in sorted order, images the files with the suffix of a picture anywhere
-below them, in sorted order of their paths, as torchvision's ``ImageFolder`` has them. Hidden files are left out.
-Links to files and folders are followed; one to a folder that is read already, or that holds such a folder, is refused.
+Classes are the folders of the training split in sorted order. Images are the files with an image suffix anywhere below
+them, in sorted order of their paths, as in torchvision's ``ImageFolder``. Hidden files are ignored. Links to files and
+folders are followed; a link to a folder that is already read, or to one of its parents, is an error.
 """
 
 import hashlib
@@ -29,10 +29,10 @@ from calgrid.storage.sources import files_below
     limits=LIMITS,
 )
 class ImageFolder(ImageFiles):
-    """Pictures of your own in one folder a class; configured under a name of your own.
+    """Your own images in one folder per class, under a name that a configuration defines.
 
-    Options are those of :class:`ImageFiles`; ``train``, ``test`` and ``val`` name folders that hold one folder a class,
-    and without ``n_classes`` the folders of the training split are counted.
+    Options are those of :class:`ImageFiles`; ``train``, ``test`` and ``val`` are folders with one folder per class, and
+    ``n_classes`` defaults to the number of class folders of the training split.
     """
 
     def open(self, data_root: Path | None, names: Sequence[str], train: Source | None) -> Source:
@@ -46,7 +46,7 @@ class ImageFolder(ImageFiles):
                 f"{', '.join(map(str, folders))}: the class '{unknown[0]}' has no folder in the training split."
             )
         number = {name: index for index, name in enumerate(classes)}
-        # classes first: the images of a class stand together even where it is spread over several folders
+        # sorted by class first, because a class may be in several folders
         listed = sorted((file.split("/")[0], place, file) for place, part in enumerate(pictures) for file in part)
         paths = [folders[place] / file for _, place, file in listed]
         labels = np.array([number[name] for name, _, _ in listed], dtype=np.int64)
@@ -64,16 +64,16 @@ class ImageFolder(ImageFiles):
 def _pictures(folder: Path) -> list[str]:
     """Relative paths of all images below the class folders; an empty class folder is an error."""
     if not folder.is_dir():
-        raise DataError(f"{folder} must be a folder that holds one folder a class.")
+        raise DataError(f"{folder} must be a folder with one folder per class.")
     found = [file for file, _ in files_below(folder) if "/" in file and file.lower().endswith(SUFFIXES)]
     classes = {path.name for path in folder.iterdir() if path.is_dir() and not path.name.startswith(".")}
     if empty := sorted(classes - {file.split("/")[0] for file in found}):
-        raise DataError(f"{folder / empty[0]} holds no image ({', '.join(SUFFIXES)}): fill or remove the folder.")
+        raise DataError(f"{folder / empty[0]} contains no image ({', '.join(SUFFIXES)}): fill or remove the folder.")
     return found
 
 
 def _record(folder: Path, name: str, pictures: Sequence[str]) -> dict[str, Any]:
-    """Number, size and one SHA-256 of all images of a folder: over their paths and contents, in sorted order."""
+    """Number and total size of the images of a folder, and the SHA-256 of their paths and contents in sorted order."""
     sha256, size = hashlib.sha256(), 0
     for picture in pictures:
         content = (folder / picture).read_bytes()

@@ -1,7 +1,7 @@
-"""Images in Parquet files, in the form that dataset hubs give out.
+"""Images in Parquet files, in the format of dataset hubs.
 
-A column of structs ``{bytes, path}`` (or of plain bytes) with an encoded picture a row, and a column of integer labels
-from 0. Nothing is unpickled. The columns are found by their usual names unless they are named.
+Each row has an encoded image, in a column of structs ``{bytes, path}`` or of plain bytes, and an integer label from 0.
+Nothing is unpickled. The columns are found by their usual names unless the options name them.
 """
 
 from collections.abc import Iterator, Sequence
@@ -33,10 +33,10 @@ BATCH = 256
     limits=LIMITS,
 )
 class ImageParquet(ImageFiles):
-    """Pictures of your own in Parquet files; configured under a name of your own.
+    """Your own images in Parquet files, under a name that a configuration defines.
 
-    Options are those of :class:`ImageFiles`; without ``n_classes`` it is the largest training label + 1, and every
-    class must occur there.
+    Options are those of :class:`ImageFiles`; ``n_classes`` defaults to the largest training label + 1, and then every
+    class must occur in the training split.
 
     Parameters
     ----------
@@ -80,15 +80,17 @@ class ImageParquet(ImageFiles):
             column = _guarded(path, lambda: file.read(columns=[name]).column(name))
         if not pa.types.is_integer(column.type) or column.null_count:
             raise DataError(
-                f"The column '{name}' of {path} must hold an integer label in every row, it is {column.type}."
+                f"The column '{name}' of {path} must have an integer label in every row, but is {column.type}."
             )
         try:
             return column.cast(pa.int64()).to_numpy()
         except pa.ArrowInvalid as error:
-            raise DataError(f"The column '{name}' of {path} holds no class from 0 to K - 1 ({error}).") from None
+            raise DataError(
+                f"The column '{name}' of {path} must have labels from 0 to K - 1 ({error}): correct them."
+            ) from None
 
     def _pictures(self, path: Path, rows: Rows) -> Iterator[tuple[str, bytes]]:
-        """Encoded pictures at ascending rows of one file; row groups without such rows are not read."""
+        """Encoded images at ascending rows of one file; row groups without such rows are not read."""
         with _opened(path) as file:
             name = _column(file, self.image_columns, path)
             leaf = _leaf(file, name, path)
@@ -106,7 +108,7 @@ class ImageParquet(ImageFiles):
                         content = values[int(row) - begin].as_py()
                         if content is None:
                             raise DataError(
-                                f"Row {row} of {path} has no picture in '{name}': files by path are not read."
+                                f"Row {row} of {path} has no image bytes in '{name}': write the images into the file."
                             )
                         yield f"Row {row} of {path}", content
                     begin += len(values)
@@ -117,7 +119,7 @@ def _guarded(path: Path, action: Any) -> Any:
         return action()
     except (pa.ArrowException, OSError) as error:
         reason = " ".join(str(error).split())
-        raise DataError(f"{path} is no readable Parquet file ({reason}): replace it.") from None
+        raise DataError(f"{path} is not a readable Parquet file ({reason}): replace it.") from None
 
 
 def _opened(path: Path) -> pq.ParquetFile:
@@ -131,7 +133,7 @@ def _batches(file: pq.ParquetFile, path: Path, leaf: str, group: int) -> Iterato
 
 
 def _column(file: pq.ParquetFile, names: Sequence[str], path: Path) -> str:
-    """Name of the one column of the file that is among ``names``."""
+    """Name of the only column of the file that is in ``names``."""
     present = file.schema_arrow.names
     found = [name for name in names if name in present]
     if len(found) == 1:
@@ -139,14 +141,14 @@ def _column(file: pq.ParquetFile, names: Sequence[str], path: Path) -> str:
     option = "image_column" if set(names) & set(IMAGE_COLUMNS) else "label_column"
     wanted = " or ".join(f"'{name}'" for name in names)
     problem = "has several of the columns" if found else "has no column"
-    raise DataError(f"{path} {problem} {wanted} (it holds {', '.join(present)}): name it as {option}.")
+    raise DataError(f"{path} {problem} {wanted} (it has {', '.join(present)}): give its name as {option}.")
 
 
 def _leaf(file: pq.ParquetFile, name: str, path: Path) -> str:
-    """What to read of the image column: the bytes of its structs, or the column itself."""
+    """Column to read: the bytes of the structs of an image column, or the column itself."""
     kind = file.schema_arrow.field(name).type
     if pa.types.is_struct(kind) and kind.get_field_index("bytes") >= 0:
         return f"{name}.bytes"
     if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
         return name
-    raise DataError(f"The column '{name}' of {path} must hold bytes or structs with a field 'bytes', it is {kind}.")
+    raise DataError(f"The column '{name}' of {path} must have bytes or structs with a field 'bytes', but is {kind}.")

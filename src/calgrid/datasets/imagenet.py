@@ -1,8 +1,8 @@
 """ImageNet-1K validation images: 50,000 photographs of 1,000 classes, to evaluate pretrained networks.
 
 They must be downloaded by hand. Put the two published archives below data_root, or the folder ``imagenet/val`` or
-``val`` with one folder of images per WordNet id. Both give the same rows: the numbers of the devkit's ground truth are
-in another order than the sorted ids and are translated by its ``meta.mat``.
+``val`` with one folder of images per WordNet id. Both give the same rows: the class numbers
+of the devkit's ground truth differ from the order of the sorted ids and are translated with its ``meta.mat``.
 """
 
 import io
@@ -48,7 +48,7 @@ class Imagenet(Evaluated):
     """Photographs of one thousand classes: the validation set, a fifth of it for calibration."""
 
     def pictures(self, data_root: Path | None) -> Pictures:
-        """Return the validation pictures; see :class:`Evaluated`."""
+        """Return the validation images; see :class:`Evaluated`."""
         n_classes = self.registered["n_classes"]
         places = [data_root / name for name in FOLDERS] if data_root is not None else []
         if place := next((place for place in places if any(place.glob("n????????/"))), None):
@@ -58,27 +58,27 @@ class Imagenet(Evaluated):
         tar, devkit = (find_local(file, data_root) for file in files)
         if tar is None or devkit is None:
             raise DataError(
-                f"The validation pictures of ImageNet are given to registered persons only: put {published(files[0])} "
-                f"and {published(files[1])} into {data_root or 'a data_root'}, or the pictures into its folder "
-                f"{FOLDERS[0]}, in one folder a WordNet id."
+                f"The validation images of ImageNet require a registration: put {published(files[0])} and "
+                f"{published(files[1])} into {data_root or 'a data_root'}, or the images into its folder {FOLDERS[0]}, "
+                "in one folder per WordNet id."
             )
         store = open_archive(tar)
         wnids = _labels(devkit)
         if len(wnids) != len(store.names):
             raise DataError(
-                f"{tar} holds {len(store.names):,} pictures, {devkit} labels of {len(wnids):,}: replace them."
+                f"{tar} has {len(store.names):,} images, but {devkit} has {len(wnids):,} labels: replace them."
             )
-        # the ground truth is in the order of the numbers in the file names, which are of one length
+        # the ground truth is in the order of the numbers in the file names, which have equal length
         names = sorted(store.names)
         return Pictures.of(store, {f"{wnid}/{name}": name for wnid, name in zip(wnids, names, strict=True)}, n_classes)
 
 
 def _labels(devkit: Path) -> list[str]:
-    """Return the WordNet ids of the validation pictures in the order of their numbers."""
+    """Return the WordNet ids of the validation images in the order of their numbers."""
     members = read_members(devkit, {TRUTH: LIST_LIMIT, META: LIST_LIMIT})
     try:
         table: Any = scipy.io.loadmat(io.BytesIO(members[META]), squeeze_me=True)["synsets"]
         wnid = {int(number): str(name) for number, name in zip(table["ILSVRC2012_ID"], table["WNID"], strict=True)}
         return [wnid[number] for number in np.array(members[TRUTH].split(), dtype=int)]
     except (MatReadError, ValueError, TypeError, KeyError, IndexError) as error:
-        raise DataError(f"{devkit} holds no ground truth with its table of classes ({error}): replace it.") from None
+        raise DataError(f"{devkit} has no valid ground truth and class table ({error}): replace it.") from None

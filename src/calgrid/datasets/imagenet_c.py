@@ -1,8 +1,8 @@
 """ImageNet-C: the test images of ``imagenet`` under 19 corruptions at severity 5, as SMART scores them.
 
-The published sets hold all 50,000 validation pictures; here each setting has the 40,000 of the split ``test``, so that
-no calibrator is scored on a picture that it was fitted on without the corruption. The published pictures are 224 x 224
-pixels; as in SMART they are scaled and cut like the clean ones, although their authors only cut them.
+The published sets have all 50,000 validation images; here each setting has the 40,000 of the split ``test``, so that
+no calibrator is scored on images whose clean version it was fitted on. The published images have 224 x 224 pixels; as
+in SMART they are scaled and cropped like the clean images, although their authors only cropped them.
 
 The published archives are downloaded to data_root; the folder ``imagenet_c`` with ``corruption/severity/wnid/file`` or
 ``category/corruption/severity/wnid/file`` can replace them. The images of the 19 settings stay encoded and need as much
@@ -84,8 +84,8 @@ class ImagenetC(ShiftFamily):
             found = find(shift, severity)
             if len(found) != 1:
                 raise DataError(
-                    f"{where} has the pictures of '{shift}/{severity}' in {len(found)} places: bring each archive or "
-                    "folder of ImageNet-C once."
+                    f"{where} has the images of '{shift}/{severity}' in {len(found)} places: each archive or folder of "
+                    "ImageNet-C must occur once."
                 )
             settings.append(ShiftSetting(shift, severity, self._split(*found[0], f"'{shift}/{severity}'", base)))
         return settings
@@ -93,13 +93,13 @@ class ImagenetC(ShiftFamily):
     def _split(
         self, store: ArchiveReader, members: Mapping[str, str], name: str, base: Mapping[str, ImageSplit]
     ) -> ImageSplit:
-        """The test pictures under one corruption at one severity."""
+        """The test images under one corruption at one severity."""
         pictures = Pictures.of(store, members, self.registered["n_classes"])
         rows = draw_fifth(pictures.labels, registry.spec("dataset", "imagenet").options["split_seed"].default)["test"]
         complete = len(members) == sum(map(len, base.values()))
         if not complete or not np.array_equal(pictures.labels[rows], base["test"].labels):
             raise DataError(
-                f"{store.place} has not exactly the pictures of ImageNet's validation set under {name}: complete them."
+                f"{store.place} does not have exactly the validation images of ImageNet under {name}: complete them."
             )
         return ImageSplit(pictures.at(rows, self.threads), pictures.labels[rows], rows)
 
@@ -110,7 +110,7 @@ class ImagenetC(ShiftFamily):
         return [open_archive(path, lambda name: setting.match(name) is not None) for path in paths]
 
 
-#: stores with the pictures of a setting, and these as ``wnid/file`` -> name in the store
+#: stores with the images of a setting, and their ``wnid/file`` -> name in the store
 Found = list[tuple[ArchiveReader, Mapping[str, str]]]
 
 

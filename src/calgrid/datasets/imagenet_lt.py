@@ -22,7 +22,7 @@ from calgrid.registry import register
     warning="the pictures are the balanced validation pictures of ImageNet under another draw: no class is rare",
 )
 class ImagenetLt(Imagenet):
-    """The test pictures of ImageNet-LT: those of ``imagenet`` under another draw."""
+    """The test images of ImageNet-LT: those of ``imagenet``, split with another seed."""
 
     def __init__(self, *, split_seed: int = 2, **options: Any) -> None:
         super().__init__(split_seed=split_seed, **options)

@@ -1,7 +1,7 @@
 """Patches of the two photographs that come with scikit-learn, as out-of-distribution sets of two sizes.
 
-A ``resnet8`` trained on ``digits`` answers the small ones with a mean largest probability of 71 % (62 to 82 % over five
-seeds), and answers the test digits with 97 %. None of the large ones shows a whole object.
+The mean confidence of a ``resnet8`` trained on ``digits`` is 71 % on the small patches (62 to 82 % over five seeds)
+and 97 % on the test digits. None of the large patches shows a whole object.
 """
 
 from pathlib import Path
@@ -14,16 +14,16 @@ from calgrid.conventions import NO_LABEL
 from calgrid.datasets.base import Dataset, ImageSplit, grey_to_rgb
 from calgrid.registry import register
 
-#: facts of both
+#: facts of both data sets
 PATCHES: dict[str, Any] = {
     "source": "sample photographs of scikit-learn: china.jpg and flower.jpg, CC BY",
     "role": "ood",
     "n_classes": 0,
     "download": False,
 }
-#: the photographs are shrunk by this factor, so that a patch shows structure rather than one smooth surface
+#: factor by which the photographs are downsampled, so that patches have structure
 SHRINK = 2
-#: ITU-R BT.601 weights of red, green and blue in the luma of a picture
+#: ITU-R BT.601 weights of red, green and blue in the luma
 LUMA = (0.299, 0.587, 0.114)
 
 

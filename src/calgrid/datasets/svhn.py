@@ -1,9 +1,9 @@
-"""SVHN: 99,289 house numbers of 32x32 pixels, cut to one digit; as ``ood/svhn``, its test split.
+"""SVHN: 99,289 house numbers of 32x32 pixels, cropped to one digit; ``ood/svhn`` is its test split.
 
 From the publisher's MATLAB files (images in a 4-dimensional array, height x width x channel x image; the label 10 means
-the digit 0). The 531,131 easier pictures of ``extra_32x32.mat`` are not used. A tenth of the training rows is drawn for
-validation as from CIFAR's: whatever their classes, by a seed that is the same for all runs; this is our choice, since
-the published methods use this set for testing only. Images are normalised by the constants of CIFAR-10, as the
+the digit 0). The 531,131 easier images of ``extra_32x32.mat`` are not used. A tenth of the training rows is drawn for
+validation as for CIFAR: not stratified, with the same seed for all runs. This split is our choice, because the
+published methods use SVHN for testing only. Images are normalised by the constants of CIFAR-10, as the
 official code of focal_calibration does.
 """
 
@@ -53,7 +53,7 @@ ZERO = 10
     ),
 )
 class Svhn(Dataset):
-    """Photographs of house numbers, cut to one digit."""
+    """Photographs of house numbers, cropped to one digit."""
 
     def build(self, data_root: Path | None) -> dict[str, ImageSplit]:
         """Return the splits; see :class:`Dataset`."""
@@ -61,7 +61,7 @@ class Svhn(Dataset):
         (images, labels), (test_images, test_labels) = map(_read, paths)
         rows = draw_val(labels, self.registered["drawn_val"])
         drawn = {name: ImageSplit(images[rows[name]], labels[rows[name]], rows[name]) for name in ("train", "val")}
-        # rows count on through the test file
+        # rows of test images continue those of training images
         test_rows = len(labels) + np.arange(len(test_labels))
         return {**drawn, "test": ImageSplit(np.ascontiguousarray(test_images), test_labels, test_rows)}
 
@@ -72,9 +72,9 @@ def _read(path: Path) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
         content = scipy.io.loadmat(path, variable_names=["X", "y"])
         images, labels = content["X"], content["y"]
     except (MatReadError, ValueError, TypeError, KeyError, OSError) as error:
-        raise DataError(f"{path} holds no arrays 'X' and 'y' ({error}): replace it.") from None
+        raise DataError(f"{path} has no arrays 'X' and 'y' ({error}): replace it.") from None
     if images.dtype != np.uint8 or images.ndim != 4:
-        raise DataError(f"'X' in {path} must be uint8 with 4 axes, it is {images.dtype} {images.shape}: replace it.")
+        raise DataError(f"'X' in {path} must be uint8 with 4 axes, but is {images.dtype} {images.shape}: replace it.")
     if labels.size != images.shape[3] or not np.isin(labels, np.arange(1, ZERO + 1)).all():
-        raise DataError(f"'y' in {path} must hold a label from 1 to {ZERO} for each image: replace the file.")
+        raise DataError(f"'y' in {path} must have a label from 1 to {ZERO} for each image: replace the file.")
     return images.transpose(3, 2, 0, 1), labels.ravel().astype(np.int64) % ZERO

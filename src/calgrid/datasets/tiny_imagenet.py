@@ -1,11 +1,11 @@
 """Tiny-ImageNet-200: 110,000 photographs of 64x64 pixels in 200 classes of ImageNet.
 
 Classes are numbered in the sorted order of their WordNet ids, which is not the order of ``wnids.txt``. Training rows
-are in the sorted order of their paths, as torchvision's ``ImageFolder`` has them, test rows in the sorted order of
-their file names. Grey pictures get three equal channels. The published test pictures have no labels and are left out.
+are in the sorted order of their paths, as in torchvision's ``ImageFolder``, test rows in the sorted order of their file
+names. Grey images get three equal channels. The published test images have no labels and are not used.
 
-Splits. The published validation pictures are the test split, and 50 pictures of each class are drawn from the training
-pictures for validation, with one seed for all runs: the sizes of MbLS, ACLS and FeDLaS, whose random draw differs. With
+Splits. The published validation images are the test split, and 50 images of each class are drawn from the training
+images for validation, with one seed for all runs: the sizes of MbLS, ACLS and FeDLaS, whose random draw differs. With
 ``val: official``, all 100,000 training images are used for training, and the published validation images are both the
 validation and the test split, as in the code of focal_calibration. Results are then comparable with that literature,
 but optimistic, because checkpoints, temperatures and other choices use the test labels. They have a warning.
@@ -56,7 +56,7 @@ class TinyImagenet(PictureArchive):
 
     Parameters
     ----------
-    val : ``drawn`` from the training pictures, or ``official``: the same pictures as the test split (see above).
+    val : ``drawn`` from the training images, or ``official``: the same images as the test split (see above).
     """
 
     size = 64
@@ -65,7 +65,7 @@ class TinyImagenet(PictureArchive):
         self.val_is_test = val == "official"
 
     def listed(self, archive: Path) -> tuple[Listed, Listed]:
-        """Return the training and the validation pictures; see :class:`PictureArchive`."""
+        """Return the training and the validation images; see :class:`PictureArchive`."""
         lists = read_members(archive, {f"{ROOT}/wnids.txt": LIST_LIMIT, ANNOTATIONS: LIST_LIMIT})
         wnids = sorted(lists[f"{ROOT}/wnids.txt"].decode("utf-8").split())
         paths = sorted(open_archive(archive, lambda name: TRAIN.fullmatch(name) is not None).names)
