@@ -6,7 +6,7 @@ from pathlib import Path
 from snakemake.exceptions import WorkflowError
 from snakemake.settings.types import DeploymentMethod
 
-# This checkout, if it is one, whatever is installed.
+# Use the code of this checkout, if it is one, instead of an installed package.
 sys.path.insert(0, str(Path(workflow.current_basedir.path).parents[1] / "src"))
 
 from calgrid.configuration.files import read_configuration
@@ -15,19 +15,19 @@ from calgrid.errors import CalgridError
 from calgrid.home import home
 from calgrid.storage.layout import EXTERNAL, run_path
 
-# The default is the study of this folder, as `calgrid init` writes it, or else that of calgrid.
+# The default is the study of this folder, as written by `calgrid init`, or else that of calgrid.
 DEFAULT = next(path / "config/config.yaml" for path in (Path(), home()) if (path / "config/config.yaml").is_file())
-# --configfile merges with this default, so a study of its own must not load it.
+# Snakemake merges --configfile with this default, so the default is loaded only without --configfile.
 if not workflow.overwrite_configfiles:
 
     configfile: str(DEFAULT)
 
 
-# Only calls for a cluster (a profile, --jobs) give a number of nodes. The executor is not known yet, in a dry run never.
+# Only calls for a cluster (a profile, --jobs) set a number of nodes. The executor is not known here.
 LOCAL = workflow.is_main_process and workflow.resource_settings.nodes is None
 
 try:
-    # Snakemake, which has read them already, keeps the last of keys that are repeated.
+    # Snakemake has read the files already, but does not report repeated keys.
     for path in workflow.overwrite_configfiles or [DEFAULT]:
         read_configuration(Path(path))
     JOBS = Jobs(config, home(), local=LOCAL, repairs=workflow.is_main_process)
@@ -40,7 +40,7 @@ except (CalgridError, OSError) as error:
     raise WorkflowError(str(error)) from None
 
 JOBS.export_environment()
-# One GPU job at a time on this machine, unless the user says otherwise (--resources gpu=2).
+# One GPU job at a time on this machine, unless set by the user (--resources gpu=2).
 if LOCAL:
     workflow.global_resources.setdefault("gpu", 1)
 

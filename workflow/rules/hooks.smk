@@ -1,4 +1,4 @@
-"""Before the first job and after the last: what SLURM lacks is seen to, and what failed is said in the end."""
+"""Checks before the first job, and a report of failed jobs after the last one."""
 
 import logging
 import os
@@ -14,7 +14,7 @@ from calgrid.storage.stage import FORCED
 
 
 class Errors(logging.Handler):
-    """Says why a job failed as soon as it did, and keeps what executors say of it, which stands nowhere else."""
+    """Logs why a job failed, as soon as it does, and keeps the messages of executors, which no file has."""
 
     def __init__(self):
         super().__init__()
@@ -26,7 +26,7 @@ class Errors(logging.Handler):
             logger.error(f"The reason: {joblogs.why(*self.found[record.jobid])}")
 
     def reasons(self, jobs):
-        """What is said of each job, by its log; a log of SLURM may have come late, so it is read once more."""
+        """Reason and output of each failed job by its log; logs are read again, because those of SLURM may be late."""
         found = {job: self.found.get(workflow.dag.jobid(job), (list(job.log), "")) for job in jobs}
         return {
             logs[0]: joblogs.Failed(joblogs.why(logs, message), str(job.output[0]))
@@ -35,7 +35,7 @@ class Errors(logging.Handler):
 
 
 def is_news(record):
-    """Is a message worth reading? Of each output with the flag ``update`` Snakemake says that it had none before."""
+    """Whether to show a message; Snakemake warns of each new output with the flag ``update``."""
     return not str(record.msg).endswith(": no backup found.")
 
 
@@ -49,7 +49,7 @@ onstart:
     folder = next(path for path in (Path(RESULTS), *Path(RESULTS).absolute().parents) if path.exists())
     if not os.access(folder, os.W_OK):
         raise WorkflowError(
-            f"The folder {folder} cannot be written to: name another as 'results', or mount it for writing."
+            f"The folder {folder} is not writable: give another folder as 'results', or change its permissions."
         )
     settings = workflow.dag_settings
     if settings.forcerun or settings.forceall or settings.forcetargets:
@@ -59,8 +59,8 @@ onstart:
         if asked.returncode:
             workflow.executor_settings.status_command = "squeue"
             logger.warning(
-                f"This cluster has no accounting ({asked.stderr.strip()}): squeue is asked for the states of jobs, as "
-                "if the profile said 'slurm-status-command: squeue'."
+                f"This cluster has no accounting ({asked.stderr.strip()}): the states of jobs are read from squeue, "
+                "as with 'slurm-status-command: squeue' in the profile."
             )
 
 

@@ -22,7 +22,7 @@ rule predict:
         folder=lambda wildcards: RUN.format(**wildcards),
         data=f"{RESULTS}/data/{{dataset}}",
         spec=JOBS.spec("predict"),
-        # Parameters of a function with `input` are not compared: a study with fewer families runs nothing again.
+        # Snakemake does not compare parameters of functions with `input`, so fewer families trigger no job.
         families=lambda wildcards, input: JOBS.predict_families(wildcards),
     shell:
         "python -m calgrid predict --spec {params.spec:q} --model {params.folder:q}/model.safetensors"
