@@ -326,7 +326,9 @@ def test_a_variant_with_the_preset_is_a_data_set_of_its_own(tmp_path):
     plan = Plan(study(imagenet_238={"base": "imagenet", "resize": 238, "interpolation": "bicubic"}))
     assert plan.data("imagenet_238") != plan.data("imagenet")
     assert plan.study.datasets.families("imagenet_238") == ()  # corrupted pictures are scaled as in SMART
-    with pytest.raises(ConfigError, match=r"datasets\.small\.resize must be at least 224, the size of the crop in pixels"):
+    with pytest.raises(
+        ConfigError, match=r"datasets\.small\.resize must be at least 224, the size of the crop in pixels"
+    ):
         study(small={"base": "imagenet", "resize": 200})
     with pytest.raises(ConfigError, match="interpolation"):
         study(odd={"base": "imagenet", "interpolation": "nearest"})

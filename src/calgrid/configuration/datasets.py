@@ -138,15 +138,17 @@ class DatasetCatalog:
         size = options["image_size"]
         info = {
             "role": "dataset",
-            "label": name,
             **{fact: options[fact] for fact in FACTS},
             "image_shape": None if size is None else (3, size, size),
             "families": tuple(dict.fromkeys([*like.get("families", ()), *given.get("families", ())])),
             **{fact: base.info[fact] for fact in ("encoded",) if fact in base.info},
             "download": False,
         }
+        self._store(name, base, options, info)
+
+    def _store(self, name: str, base: registry.ComponentSpec, options: dict[str, Any], info: Mapping[str, Any]) -> None:
         self.options[name] = options
-        self._specs[name] = dataclasses.replace(base, id=name, info=MappingProxyType(info))
+        self._specs[name] = dataclasses.replace(base, id=name, info=MappingProxyType({**info, "label": name}))
 
     def _add_shift(self, name: str, kind: registry.ComponentSpec, where: str) -> None:
         """Add a shift family that is computed from the test images of a data set."""
@@ -159,13 +161,11 @@ class DatasetCatalog:
             raise ConfigError(f"{where}.of: '{base.id}' is not a data set with a test split; name one.")
         info = {
             **kind.info,
-            "label": name,
             "base": base.id,
             **{fact: base.info.get(fact) for fact in ("n_classes", "image_shape")},
             "configurable": False,
         }
-        self.options[name] = options
-        self._specs[name] = dataclasses.replace(kind, id=name, info=MappingProxyType(info))
+        self._store(name, kind, options, info)
 
     def _add_variant(self, name: str, base: registry.ComponentSpec, where: str) -> None:
         """Add a registered data set with changed options."""
@@ -179,7 +179,7 @@ class DatasetCatalog:
         if "like" in given:
             raise ConfigError(f"{where}.like: remove it; a variant of '{base.id}' takes its facts from '{base.id}'.")
         options = base.resolve(own, where=where)
-        info = {**base.info, "label": name}
+        info = dict(base.info)
         if "size" in options:
             info["image_shape"] = (3, options["size"], options["size"])
         side = info["image_shape"][1]
@@ -191,12 +191,9 @@ class DatasetCatalog:
             info.update(base.info.get("variants", {}).get(f"{option}={value}", {}))
         # shift families of the base may corrupt other test images than those of the variant
         kept = [f for f in base.info.get("families", ()) if f.startswith(OOD_PREFIX)]
-        families = (*kept, *given.get("families", ()))
-        self.options[name] = options
+        info["families"] = tuple(dict.fromkeys([*kept, *given.get("families", ())]))
         self._variants.add(name)
-        self._specs[name] = dataclasses.replace(
-            base, id=name, info=MappingProxyType({**info, "families": tuple(dict.fromkeys(families))})
-        )
+        self._store(name, base, options, info)
 
     def _like(self, given: Mapping[str, Any], where: str) -> Mapping[str, Any]:
         """Facts of the registered data set in ``like``."""
