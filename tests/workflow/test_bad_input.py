@@ -72,5 +72,5 @@ def test_results_that_cannot_be_written_are_named_before_any_job(fresh, tmp_path
     finally:
         subprocess.run(["umount", folder], check=True)
     assert result.returncode != 0
-    assert f"The folder {folder} cannot be written to" in result.stderr
+    assert f"The folder {folder} is not writable" in result.stderr
     assert "rule prepare_data" not in result.stderr
