@@ -339,6 +339,13 @@ def test_a_damaged_parquet_file_is_named(files, tmp_path, keep):
         prepared(files, tmp_path / "out", **PARQUET)
 
 
+def test_a_folder_of_save_to_disk_gets_the_line_that_converts_it(files, tmp_path):
+    (files / "test.parquet").unlink()
+    (files / "test.parquet").mkdir()
+    with pytest.raises(DataError, match=r"test.parquet is a folder, .*load_from_disk\(.*test.parquet'\).to_parquet"):
+        prepared(files, tmp_path / "out", **PARQUET)
+
+
 def columns(files, table):
     pq.write_table(pa.table(table), files / "test.parquet")
 

@@ -123,6 +123,11 @@ def _guarded(path: Path, action: Any) -> Any:
 
 
 def _opened(path: Path) -> pq.ParquetFile:
+    if path.is_dir():
+        raise DataError(
+            f"{path} is a folder, not a Parquet file; if save_to_disk wrote it, convert it: "
+            f"datasets.load_from_disk('{path}').to_parquet('{path}.parquet')."
+        )
     return _guarded(path, lambda: pq.ParquetFile(path))
 
 
