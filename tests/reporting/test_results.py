@@ -38,6 +38,7 @@ def test_the_page_on_python_runs_as_it_stands(study, tmp_path, monkeypatch, caps
 
 
 def test_tables_are_those_of_the_report(results, tables):
+    assert repr(results).endswith(f"{results.folder}: {len(results.runs)} runs>")
     assert {"methods", "calibrators"} <= set(results.tables())
     assert all((tables / f"{name}.csv").is_file() for name in results.tables())
     frame = results.table("methods")

@@ -49,6 +49,11 @@ class Results:
         self.folder = folder
         self.data = StudyData(folder, read_record(folder / "manifest.json", "manifest"))
 
+    def __repr__(self) -> str:
+        """Return the name, the folder and the number of runs of the study."""
+        runs = self.data.manifest["runs"]
+        return f"<Results of study '{self.folder.name}' in {self.folder}: {len(runs)} runs>"
+
     @property
     def runs(self) -> pd.DataFrame:
         """One row per run: protocol, dataset, backbone, method, seed, folder."""
