@@ -9,6 +9,9 @@ from numpy.typing import NDArray
 from calgrid.errors import DataError
 from calgrid.storage.schema import INTERVAL, NUMBER_KEY, SEEDS
 
+#: keys of a number that are strings
+WORDS = tuple(key for key in NUMBER_KEY if key != "severity")
+
 
 def check_columns(frame: pd.DataFrame, needed: Sequence[str], name: str) -> None:
     """Raise DataError if ``frame`` lacks columns of ``needed``; ``name`` is the argument in messages."""
@@ -18,23 +21,30 @@ def check_columns(frame: pd.DataFrame, needed: Sequence[str], name: str) -> None
 
 
 def check_metrics(metrics: pd.DataFrame) -> pd.DataFrame:
-    """Return the metrics frame with plain strings, float64 numbers and no missing keys.
+    """Return the metrics frame with words as sorted categories, float64 numbers, and empty words or 0 for missing keys.
 
-    Raises DataError if a column is missing, or if two rows hold the same number of the same run.
+    Grouping by categories is several times faster than by strings. Raises DataError if a column is missing, or if two
+    rows hold the same number of the same run.
     """
     check_columns(metrics, (*NUMBER_KEY, *SEEDS, "value", *INTERVAL), "metrics")
-    words = [key for key in NUMBER_KEY if key != "severity"]
-    frame = metrics.copy()
-    frame[words] = frame[words].astype(object).fillna("").astype(str)
-    frame["severity"] = frame["severity"].fillna(0).astype(int)
-    frame["fit_seed"] = frame["fit_seed"].fillna(0)
-    frame[["value", *INTERVAL]] = frame[["value", *INTERVAL]].astype("float64")
-    refuse_twice(frame, frame.duplicated([*NUMBER_KEY, *SEEDS]).to_numpy())
+    frame = metrics.assign(
+        **{key: _categories(metrics[key]) for key in WORDS},
+        severity=metrics["severity"].fillna(0).astype(int),
+        fit_seed=metrics["fit_seed"].fillna(0),
+        **{name: metrics[name].astype("float64") for name in ("value", *INTERVAL)},
+    )
+    if (twice := frame.duplicated([*NUMBER_KEY, *SEEDS])).any():
+        row = frame.loc[twice.to_numpy(), [*NUMBER_KEY, *SEEDS]].iloc[0].to_dict()
+        raise DataError(f"metrics must hold each number once, found several rows for {row}.")
     return frame
 
 
-def refuse_twice(metrics: pd.DataFrame, twice: NDArray[np.bool_]) -> None:
-    """Raise DataError for the first row with a repeated key; ``twice`` (n,)."""
-    if twice.any():
-        row = metrics[[*NUMBER_KEY, *SEEDS]].iloc[int(twice.argmax())].to_dict()
-        raise DataError(f"metrics must hold each number once, found several rows for {row}.")
+def groups(frame: pd.DataFrame, keys: Sequence[str]) -> NDArray[np.int64]:
+    """Number (n,) of the group of equal ``keys`` of each row, from 0 in the order of the keys."""
+    return frame.groupby(list(keys), observed=True).ngroup().to_numpy()
+
+
+def _categories(column: pd.Series) -> pd.Series:
+    """Words as sorted categories; missing ones become empty."""
+    words = column.astype("category").cat.rename_categories(str)
+    return words.cat.set_categories(sorted({*words.cat.categories, ""})).fillna("")

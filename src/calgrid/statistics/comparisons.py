@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pandas as pd
 
-from calgrid.statistics._checks import check_metrics
+from calgrid.statistics._checks import WORDS, check_metrics
 from calgrid.statistics._paired import (
     REACH,
     average_fit_seeds,
@@ -57,7 +57,8 @@ def compare(metrics: pd.DataFrame, comparisons: Sequence[Mapping[str, str]], lev
     DataError : as in :func:`calgrid.statistics.summarise`. ConfigError : ``level`` outside (0, 1).
     """
     check_level(level)
-    runs = reaches(average_fit_seeds(check_metrics(metrics)))[[*NUMBER_KEY, "seed", "value", "below", "above"]]
+    runs = average_fit_seeds(check_metrics(metrics)).astype(dict.fromkeys(WORDS, "str"))
+    runs = reaches(runs)[[*NUMBER_KEY, "seed", "value", "below", "above"]]
     pairs = [_pairs(runs, asked).assign(**{name: asked[name] for name in QUESTION}) for asked in comparisons]
     columns = [*QUESTION, *SHARED, "seed", "value", "value_against", *REACH]
     table = pd.concat(pairs)[columns] if pairs else pd.DataFrame(columns=columns)

@@ -3,8 +3,7 @@
 import numpy as np
 import pandas as pd
 
-from calgrid.statistics._checks import check_columns, refuse_twice
-from calgrid.statistics._number_keys import coded, combined
+from calgrid.statistics._checks import check_metrics, groups
 from calgrid.storage.schema import INTERVAL, NUMBER_KEY, SEEDS
 
 #: value of the column ``shift`` in means over corruptions
@@ -30,25 +29,21 @@ def mean_over_shifts(metrics: pd.DataFrame) -> pd.DataFrame:
     ------
     DataError : as in :func:`calgrid.statistics.summarise`.
     """
-    check_columns(metrics, (*NUMBER_KEY, *SEEDS, "value", *INTERVAL), "metrics")
-    corrupted = metrics[(metrics["split"] == "shift") & (metrics["severity"] > 0) & (metrics["shift"] != MEAN_SHIFT)]
-    corrupted = corrupted.dropna(subset="value")
-    codes = {key: coded(corrupted[key]) for key in NUMBER_KEY}
-    codes |= {name: pd.factorize(corrupted[name].fillna(0), sort=True) for name in SEEDS}
-    sizes = {name: (places, len(values)) for name, (places, values) in codes.items()}
-    refuse_twice(corrupted, pd.Index(combined(list(sizes.values()))).duplicated())
-    shift, names = codes["shift"]
-    group, _ = pd.factorize(combined([each for name, each in sizes.items() if name != "shift"]), sort=True)
+    metrics = metrics.reset_index(drop=True)
+    rows = check_metrics(metrics)
+    rows = rows[(rows["split"] == "shift") & (rows["severity"] > 0) & (rows["shift"] != MEAN_SHIFT)]
+    rows = rows.dropna(subset="value")
+    group = groups(rows, [key for key in (*NUMBER_KEY, *SEEDS) if key != "shift"])
     # a set of names is a sum of powers of two: faster than joining strings in many groups
-    powers = np.array([1 << place for place in range(len(names))], dtype=np.int64 if len(names) < 63 else object)
-    parts = corrupted[["value", *(name for name in ("n_samples", "fingerprint") if name in corrupted)]]
-    grouped = parts.assign(shifts=powers[shift]).groupby(group)
-    first = corrupted.iloc[np.unique(group, return_index=True)[1]]
+    shift = rows["shift"].cat.remove_unused_categories().cat
+    powers = np.array([1 << place for place in range(len(shift.categories))], dtype=object)
+    grouped = rows.assign(shifts=powers[shift.codes]).groupby(group)
     sums = grouped["shifts"].sum()
     words = {
-        found: ",".join(name for name, power in zip(names, powers, strict=True) if found & power)
+        found: ",".join(name for name, power in zip(shift.categories, powers, strict=True) if found & power)
         for found in sums.unique()
     }
+    first = metrics.loc[rows.index].iloc[np.unique(group, return_index=True)[1]]
     means = first.reset_index(drop=True).assign(
         value=grouped["value"].mean(),
         shift=MEAN_SHIFT,

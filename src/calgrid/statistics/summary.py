@@ -8,12 +8,13 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
 from calgrid.plugin_metrics import find_metric
-from calgrid.statistics._number_keys import Ids, NumberKeys, split_numbers
+from calgrid.statistics._checks import WORDS, check_metrics, groups
 from calgrid.statistics._paired import average_fit_seeds, beyond_bias, check_level, paired_tests, reaches, seed_interval
 from calgrid.statistics.holm import holm
 from calgrid.statistics.published import match_published
-from calgrid.storage.schema import NUMBER_KEY
+from calgrid.storage.schema import INTERVAL, NUMBER_KEY, SEEDS
 
+Ids = NDArray[np.int64]
 #: keys of a table column, within which rows are ranked
 RANKED = [key for key in NUMBER_KEY if key not in ("method", "calibrator", "fit_on")]
 #: keys of a family of tests against the baseline
@@ -66,24 +67,23 @@ def summarise(
     DataError : a column is missing or a key is repeated. ConfigError : unknown metric or ``level`` outside (0, 1).
     """
     check_level(level)
-    cells, numbers = split_numbers(metrics)
-    runs = _per_run(numbers)
-    keys = cells.frame()
+    rows = check_metrics(metrics)
+    rows = rows.assign(cell=groups(rows, NUMBER_KEY)).sort_values(["cell", *SEEDS])
+    keys = rows.drop_duplicates("cell")[list(NUMBER_KEY)].reset_index(drop=True)
+    runs = _per_run(rows[["cell", *SEEDS, "value", *INTERVAL]])
     summary = pd.concat([keys, _over_seeds(runs, keys["metric"], level)], axis=1)
-    summary = summary.assign(**_tested(cells, summary, runs, baseline_method, 1 - level))
+    summary = summary.assign(**_tested(summary, runs, baseline_method, 1 - level)).astype(dict.fromkeys(WORDS, "str"))
     if published is None:
         return summary.assign(published=math.nan, published_source="")
     return summary.join(match_published(summary, published))
 
 
-def _tested(
-    cells: NumberKeys, summary: pd.DataFrame, runs: pd.DataFrame, baseline_method: str, alpha: float
-) -> dict[str, ArrayLike]:
+def _tested(summary: pd.DataFrame, runs: pd.DataFrame, baseline_method: str, alpha: float) -> dict[str, ArrayLike]:
     """Columns of the summary from ``rank`` to ``verdict_best``."""
-    column, family = cells.ids(RANKED), cells.ids(FAMILY)
+    column, family = groups(summary, RANKED), groups(summary, FAMILY)
     losses = _signs(summary) * summary["mean"]  # NaN where the metric ranks nobody
-    is_baseline = cells.having("method", baseline_method)
-    tests = _tests(runs, _counterparts(cells, is_baseline), len(cells))
+    is_baseline = (summary["method"] == baseline_method).to_numpy()
+    tests = _tests(runs, _counterparts(summary, is_baseline), len(summary))
     # the baseline itself is not tested
     p_value = tests["p_value"].mask(is_baseline)
     p_holm = holm(p_value, family)
@@ -100,8 +100,8 @@ def _tested(
 
 def _per_run(numbers: pd.DataFrame) -> pd.DataFrame:
     """One row for each cell and run, sorted."""
-    if numbers.duplicated(["cell", "run"]).any():
-        return average_fit_seeds(numbers, ["cell", "run"])
+    if numbers.duplicated(["cell", "seed"]).any():
+        return average_fit_seeds(numbers, ["cell", "seed"])
     return numbers.assign(std_fit=math.nan, n_fits=numbers["value"].notna().astype(int))
 
 
@@ -134,22 +134,19 @@ def _sign(metric: str) -> float:
     return {True: 1.0, False: -1.0, None: math.nan}[find_metric(metric, "the column metric").lower_is_better]
 
 
-def _counterparts(cells: NumberKeys, is_baseline: NDArray[np.bool_]) -> Ids:
-    """Cell (n,) of the baseline with the same other keys as each cell; -1 if there is none."""
-    place = cells.ids([key for key in NUMBER_KEY if key != "method"])
-    baseline = np.full(len(cells), -1)
-    baseline[place[is_baseline]] = np.flatnonzero(is_baseline)
-    return baseline[place]
+def _counterparts(summary: pd.DataFrame, is_baseline: NDArray[np.bool_]) -> Ids:
+    """Row (n,) of the baseline with the same other keys as each row; -1 if there is none."""
+    place = groups(summary, [key for key in NUMBER_KEY if key != "method"])
+    rows = pd.Series(range(len(summary))).where(is_baseline, -1)
+    return rows.groupby(place).transform("max").to_numpy()
 
 
 def _tests(runs: pd.DataFrame, against: Ids, n_cells: int) -> pd.DataFrame:
     """Paired tests of each cell (n_cells rows) with the cell ``against``, over common seeds."""
-    cell, run = runs["cell"].to_numpy(), runs["run"].to_numpy()
-    n_runs = int(run.max(initial=0)) + 1
-    found = pd.Index(cell * n_runs + run).get_indexer(against[cell] * n_runs + run)
-    own = reaches(runs)[["cell", "value", "below", "above"]]
-    other = own.drop(columns="cell").take(found).add_suffix("_against").set_index(own.index)
-    pairs = pd.concat([own, other], axis=1)[found >= 0]
+    own = reaches(runs)[["cell", "seed", "value", "below", "above"]]
+    pairs = own.assign(other=against[own["cell"]]).merge(
+        own, left_on=["other", "seed"], right_on=["cell", "seed"], suffixes=("", "_against")
+    )
     return paired_tests(pairs, ["cell"]).set_index("cell").reindex(range(n_cells))
 
 

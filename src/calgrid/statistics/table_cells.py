@@ -4,7 +4,7 @@ from typing import Literal
 
 import pandas as pd
 
-from calgrid.statistics._checks import check_metrics
+from calgrid.statistics._checks import WORDS, check_metrics
 from calgrid.statistics._paired import check_level, seed_interval
 from calgrid.storage.schema import NUMBER_KEY, SEEDS
 
@@ -39,6 +39,7 @@ def cell_runs(metrics: pd.DataFrame, places: pd.DataFrame, over: Literal["seed",
     for axis, values in wanted.items():  # reduce a large frame before it is validated and copied
         rows = rows[rows[axis].isin(values)]
     frame = check_metrics(rows)[[*NUMBER_KEY, *SEEDS, "value", "ci_low", "ci_high"]].dropna(subset="value")
+    frame = frame.astype(dict.fromkeys(WORDS, "str"))
     if over == "fit_seed":
         frame = frame.assign(seed=frame["fit_seed"])
     found = places.merge(frame, on=list(AXES))
