@@ -246,20 +246,20 @@ def test_calibration_takes_longer_for_more_rows_classes_draws_and_resamples(id):
         calibration([id], resamples=100, features=64),
         calibration([id, "ts" if id == "vs" else "vs"], features=64),
     ):
-        assert larger.seconds() > small.seconds()
-        assert larger.part_bytes() >= small.part_bytes()
+        assert larger.seconds > small.seconds
+        assert larger.part_bytes >= small.part_bytes
 
 
 def test_memory_of_a_calibration_is_that_of_its_largest_part():
-    sizes = [calibration(settings=settings).part_bytes() for settings in (1, 4, 15, 95)]
+    sizes = [calibration(settings=settings).part_bytes for settings in (1, 4, 15, 95)]
     assert sizes[0] < sizes[1] == sizes[2] == sizes[3]
     # two processes, measured at 25,000 + 25,000 + 40,000 rows, 1,000 classes, 2,048 features (benchmarks/full_size.md)
     wide = Rows(25_000, 1000, 2048)
     fits = [Fitted(id, True, 1) for id in ("gc_ts", "procal_dr", "fc")]
     full = Calibration(fits, wide, wide, [Family(wide.of(40_000), 3, ood=False)], 200, on_val=True, draws=1)
-    assert 6276 < 2 * (LIGHT_MB - SNAKEMAKE_MB + full.part_bytes() / 2**20) < 1.5 * 6276
-    assert calibration(classes=1000).part_bytes() > 5 * calibration().part_bytes()
-    assert calibration(["ts", "fc"], features=512).part_bytes() > calibration(features=512).part_bytes()
+    assert 6276 < 2 * (LIGHT_MB - SNAKEMAKE_MB + full.part_bytes / 2**20) < 1.5 * 6276
+    assert calibration(classes=1000).part_bytes > 5 * calibration().part_bytes
+    assert calibration(["ts", "fc"], features=512).part_bytes > calibration(features=512).part_bytes
 
 
 def test_the_costs_are_those_that_were_measured():

@@ -4,6 +4,7 @@ Seconds are rounded-up measurements on one core of an AMD EPYC of 2025 (``python
 costs``). Calibrators without an entry count as the slowest ones that use only logits.
 """
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -84,10 +85,6 @@ class Rows(NamedTuple):
         """Bytes as float32."""
         return 4 * self.number * (self.classes + self.features)
 
-    def with_features(self, width: int) -> "Rows":
-        """Copy with another number of features."""
-        return self._replace(features=width)
-
     def of(self, number: float) -> "Rows":
         """Copy with another number of rows."""
         return self._replace(number=int(number))
@@ -134,6 +131,7 @@ class Calibration:
     on_val: bool
     draws: int
 
+    @functools.cached_property
     def seconds(self) -> float:
         """Core seconds."""
         return sum(map(self._of_clean, self.calibrators)) + sum(map(self._of_family, self.families))
@@ -157,11 +155,11 @@ class Calibration:
         numbers = rows.number * (rows.classes + rows.features)
         return family.settings * (seconds + numbers * READ_SECONDS * (1 + len(self.calibrators) * self.draws))
 
+    @functools.cached_property
     def part_bytes(self) -> int:
         """Maximum bytes in a process: stored rows and working memory of the largest part."""
         clean = self.test.stored + self._working_bytes(self.val, self.test)
-        shifted = [self._family_bytes(family) for family in self.families]
-        return self.val.stored + max(clean, *shifted) if shifted else self.val.stored + clean
+        return self.val.stored + max([clean, *map(self._family_bytes, self.families)])
 
     def _family_bytes(self, family: Family) -> int:
         setting, group = family.rows, family.group
@@ -173,8 +171,7 @@ class Calibration:
 
     def _working_bytes(self, fitted: Rows, scored: Rows) -> int:
         """Maximum bytes of a fit or a prediction."""
-        read = max((rows.features for rows in (fitted, scored)), default=0)
-        read *= any(each.features for each in self.calibrators)
+        read = max(fitted.features, scored.features) * any(each.features for each in self.calibrators)
         fit = fitted.number * (8 * (FITTED * fitted.classes + FITTED_FEATURES * read) + ROW_BYTES)
         score = scored.number * 8 * SCORED * scored.classes
         return max(fit, score) + BLOCK_BYTES + (FEATURE_BLOCK_BYTES if read else 0)

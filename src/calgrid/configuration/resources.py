@@ -81,8 +81,7 @@ class Resources:
         self._study = study
         self._gpus = gpus
         self._slower = 1 if gpus else CORE_SLOWER
-        self._memory: dict[tuple[Any, ...], int] = {}
-        self._seconds: dict[tuple[Any, ...], float] = {}
+        self._calibrations: dict[tuple[Any, ...], Calibration] = {}
         self._torch_mb = CUDA_MB if gpus else TORCH_MB
 
     def prepare_memory(self, wildcards: Any, attempt: int) -> int:
@@ -164,40 +163,32 @@ class Resources:
     def train_minutes(self, wildcards: Any) -> int:
         """Time limit of a training, between an hour and a day."""
         key = run_key(wildcards)
-        where = ("train", *key[:-1])
-        if where not in self._seconds:
-            epochs, images = self._study.trained[key].protocol["epochs"], self.images(key.dataset)
-            seconds = epochs * images["train"] * self._slower * self.pass_seconds(key)
-            read = self._read_seconds(key.dataset, images["train"] + images["val"])
-            seconds += read * (epochs if self._training_bytes(key.dataset) > HELD_BYTES else min(epochs, 1))
-            self._seconds[where] = seconds
-        return limit(self._seconds[where], attempt=1)
+        epochs, images = self._study.trained[key].protocol["epochs"], self.images(key.dataset)
+        seconds = epochs * images["train"] * self._slower * self.pass_seconds(key)
+        read = self._read_seconds(key.dataset, images["train"] + images["val"])
+        seconds += read * (epochs if self._training_bytes(key.dataset) > HELD_BYTES else min(epochs, 1))
+        return limit(seconds, attempt=1)
 
     def predict_memory(self, wildcards: Any, attempt: int) -> int:
         """Memory of a prediction: the network, some images, and the logits of one part of a family."""
         key = run_key(wildcards)
-        where = ("predict", key.protocol, key.dataset, key.backbone)
-        if where not in self._memory:
-            logits = self._calibration(key)
-            largest = max(logits.val.stored, logits.test.stored, *(f.group.stored for f in logits.families), 0)
-            chunk = min(CHUNK_BYTES, CHUNK * math.prod(self.shape(key.dataset)))
-            self._memory[where] = (PREDICTED_COPIES * largest + CHUNK_COPIES * chunk) // MB
-        return attempt * (self._memory[where] + self._network_memory(key.dataset, key.backbone))
+        logits = self._calibration(key)
+        largest = max(logits.val.stored, logits.test.stored, *(f.group.stored for f in logits.families))
+        chunk = min(CHUNK_BYTES, CHUNK * math.prod(self.shape(key.dataset)))
+        held = (PREDICTED_COPIES * largest + CHUNK_COPIES * chunk) // MB
+        return attempt * (held + self._network_memory(key.dataset, key.backbone))
 
     def predict_minutes(self, wildcards: Any, attempt: int) -> int:
         """Time limit of a prediction: reading images, a forward pass, and writing logits."""
         key = run_key(wildcards)
-        where = ("predict", key.protocol, key.dataset, key.backbone, *self._study.families(key))
-        if where not in self._seconds:
-            logits, families = self._calibration(key), self._study.families(key)
-            parts = [(logits.val, 1), (logits.test, 1), *((each.rows, each.settings) for each in logits.families)]
-            rows = sum(part.number * times for part, times in parts)
-            written = sum(part.stored * times for part, times in parts)
-            passes = rows * self.pass_seconds(key) * FORWARD_SHARE * self._slower
-            own = self._read_seconds(key.dataset, logits.val.number + logits.test.number)
-            read = own + sum(self._read_seconds(unit, self.scored(unit)) for unit in map(family_unit, families))
-            self._seconds[where] = self._checkpoints(key) * (passes + written / WRITTEN_BYTES + read)
-        return limit(self._seconds[where], attempt)
+        logits, families = self._calibration(key), self._study.families(key)
+        parts = [(logits.val, 1), (logits.test, 1), *((each.rows, each.settings) for each in logits.families)]
+        rows = sum(part.number * times for part, times in parts)
+        written = sum(part.stored * times for part, times in parts)
+        passes = rows * self.pass_seconds(key) * FORWARD_SHARE * self._slower
+        own = self._read_seconds(key.dataset, logits.val.number + logits.test.number)
+        read = own + sum(self._read_seconds(unit, self.scored(unit)) for unit in map(family_unit, families))
+        return limit(self._checkpoints(key) * (passes + written / WRITTEN_BYTES + read), attempt)
 
     def predict_threads(self, wildcards: Any) -> int:
         """Threads of a prediction."""
@@ -215,7 +206,7 @@ class Resources:
     def probe_memory(self, wildcards: Any, attempt: int) -> int:
         """Memory of a probe: gradients of a batch of images, or features of the test split."""
         key = run_key(wildcards)
-        test = self._calibration(key).test.with_features(backbone_facts(key.backbone)["num_features"])
+        test = self._calibration(key).test._replace(features=backbone_facts(key.backbone)["num_features"])
         held = CHUNK_COPIES * min(CHUNK, test.number) * math.prod(self.shape(key.dataset)) + 2 * test.stored
         network = self._network_memory(key.dataset, key.backbone, PROBED_AT_ONCE)
         return attempt * (PROBE_MB + network + held // MB)
@@ -240,11 +231,8 @@ class Resources:
     def calibrate_memory(self, wildcards: Any, attempt: int) -> int:
         """Memory of the calibration of a run: one part of its rows in each process."""
         key, threads = run_key(wildcards), self.calibrate_threads(wildcards)
-        where = ("calibrate", *self._asked(key))
-        if where not in self._memory:
-            self._memory[where] = LIGHT_MB + self._calibration(key).part_bytes() // MB
-        process = self._memory[where] - SNAKEMAKE_MB
-        return attempt * (self._memory[where] if threads == 1 else LIGHT_MB + threads * process)
+        single = LIGHT_MB + self._calibration(key).part_bytes // MB
+        return attempt * (single if threads == 1 else LIGHT_MB + threads * (single - SNAKEMAKE_MB))
 
     def calibrate_minutes(self, wildcards: Any, attempt: int) -> int:
         """Time limit of the calibration of a run."""
@@ -253,20 +241,18 @@ class Resources:
 
     def calibrate_seconds(self, key: RunKey) -> float:
         """Core seconds of the calibration of a run."""
-        where = ("calibrate", *self._asked(key))
-        if where not in self._seconds:
-            self._seconds[where] = self._checkpoints(key) * self._calibration(key).seconds()
-        return self._seconds[where]
-
-    def _asked(self, key: RunKey) -> tuple[Any, ...]:
-        """Everything that the cost of a calibration depends on."""
-        wanted = self._study.evaluations.get(key, Evaluation())
-        some = (*wanted.calibrators, *wanted.calibrator_seeds, *wanted.families, *wanted.fit_on)
-        return key.protocol, key.dataset, key.backbone, *some
+        return self._checkpoints(key) * self._calibration(key).seconds
 
     def _calibration(self, key: RunKey) -> Calibration:
-        """The calibration of a run; without calibrators if it is only a first stage."""
+        """The calibration of a run, shared by runs that differ in method and seed; first stages have no calibrators."""
         wanted = self._study.evaluations.get(key, Evaluation())
+        asked = (*wanted.calibrators, *wanted.calibrator_seeds, *wanted.families, *wanted.fit_on)
+        where = (key.protocol, key.dataset, key.backbone, *asked)
+        if where not in self._calibrations:
+            self._calibrations[where] = self._estimated(key, wanted)
+        return self._calibrations[where]
+
+    def _estimated(self, key: RunKey, wanted: Evaluation) -> Calibration:
         exported: Any = "all"
         width: int = UNKNOWN_BACKBONE["num_features"]
         if key in self._study.trained:
@@ -274,7 +260,7 @@ class Resources:
             width = backbone_facts(key.backbone)["num_features"]
         images = self.images(key.dataset)
         own = Rows(images["test"], self.classes(key.dataset), width if exported else 0)
-        shifted = own if exported == "all" else own.with_features(0)
+        shifted = own if exported == "all" else own._replace(features=0)
         statistics = self._study.config["statistics"]
         seeds = len(wanted.calibrator_seeds)
         return Calibration(
@@ -304,16 +290,13 @@ class Resources:
 
     def _network_memory(self, dataset: str, backbone: str, batch: int = 0, copies: int = READY_COPIES) -> int:
         """Memory of a network and, without a GPU, of the activations of a batch."""
-        where = (dataset, backbone, batch, copies)
-        if where not in self._memory:
-            facts = backbone_facts(backbone)
-            need = copies * 4 * max(facts["parameters"].values())
-            if not self._gpus:
-                scored = min(SCORED_AT_ONCE, SCORED_PIXELS / math.prod(self.shape(dataset)[1:]))
-                at_once = max(batch, scored * SCORED_SHARE)
-                need += int(4 * at_once * facts["activations"] * self._relative_size(dataset, facts))
-            self._memory[where] = self._torch_mb + need // MB
-        return self._memory[where]
+        facts = backbone_facts(backbone)
+        need = copies * 4 * max(facts["parameters"].values())
+        if not self._gpus:
+            _, height, width = self.shape(dataset)
+            at_once = max(batch, SCORED_SHARE * min(SCORED_AT_ONCE, SCORED_PIXELS / (height * width)))
+            need += int(4 * at_once * facts["activations"] * height * width / facts["image_size"] ** 2)
+        return self._torch_mb + need // MB
 
     def info(self, dataset: str) -> Mapping[str, Any]:
         """Facts of a data set or shift family before its preparation; empty for external logits."""
@@ -358,11 +341,6 @@ class Resources:
         facts = backbone_facts(key.backbone)
         pixels = height * width / facts["image_size"] ** 2
         return max(least, PASS_SECONDS_A_MULTIPLY_ADD * facts["macs"] * pixels)
-
-    def _relative_size(self, dataset: str, facts: Mapping[str, Any]) -> float:
-        """Pixels of a data set's images divided by the pixels that a backbone was measured with."""
-        _, height, width = self.shape(dataset)
-        return height * width / facts["image_size"] ** 2
 
 
 def backbone_facts(backbone: str) -> Mapping[str, Any]:
