@@ -42,7 +42,7 @@ rule aggregate:
         runtime=60,
     params:
         folder=lambda wildcards: STUDY,
-        fingerprint=JOBS.stage_fingerprint("aggregate"),
+        fingerprint=JOBS.plan.stage("aggregate"),
     shell:
         "python -m calgrid aggregate --manifest {input.manifest:q} --out {params.folder:q} --threads {threads}"
         " --log {log:q} >> {log:q} 2>&1"

@@ -17,7 +17,7 @@ rule prepare_data:
     params:
         folder=f"{RESULTS}/data/{{unit}}",
         options=JOBS.data_options,
-        fingerprint=JOBS.data_fingerprint,
+        fingerprint=lambda wildcards: JOBS.plan.data(wildcards.unit),
     shell:
         "python -m calgrid data --unit {wildcards.unit} --out {params.folder:q} --fingerprint {params.fingerprint}"
         " {params.options} --threads {threads} --log {log:q} >> {log:q} 2>&1"

@@ -24,7 +24,7 @@ rule tables:
         mem_mb=lambda wildcards, attempt: attempt * JOBS.needs.report_memory("tables"),
         runtime=30,
     params:
-        fingerprint=JOBS.stage_fingerprint("tables"),
+        fingerprint=JOBS.plan.stage("tables"),
     shell:
         "python -m calgrid tables --manifest {input.manifest:q} --out {output:q} --threads {threads}"
         " --log {log:q} >> {log:q} 2>&1"
@@ -53,7 +53,7 @@ rule figures:
         mem_mb=lambda wildcards, attempt: attempt * JOBS.needs.report_memory("figures"),
         runtime=30,
     params:
-        fingerprint=JOBS.stage_fingerprint("figures"),
+        fingerprint=JOBS.plan.stage("figures"),
     shell:
         "python -m calgrid figures --manifest {input.manifest:q} --out {output:q} --threads {threads}"
         " --log {log:q} >> {log:q} 2>&1"
@@ -79,7 +79,7 @@ rule report:
         mem_mb=lambda wildcards, attempt: attempt * JOBS.needs.report_memory("report"),
         runtime=30,
     params:
-        fingerprint=JOBS.stage_fingerprint("report"),
+        fingerprint=JOBS.plan.stage("report"),
     shell:
         "python -m calgrid report --manifest {input.manifest:q} --out {output:q} --threads {threads}"
         " --log {log:q} >> {log:q} 2>&1"

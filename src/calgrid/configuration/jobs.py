@@ -156,10 +156,6 @@ class Jobs:
         options += [f"--data-root {shlex.quote(self.data_root)}"] if self.data_root else []
         return " ".join(options)
 
-    def data_fingerprint(self, wildcards: Any) -> str:
-        """Fingerprint of a prepared data set."""
-        return self.plan.data(wildcards.unit)
-
     # runs -----------------------------------------------------------------------------------------------------------
 
     def spec(self, stage: Literal["train", "predict", "external", "calibrate"]) -> Callable[[Any], str]:
@@ -227,10 +223,6 @@ class Jobs:
 
     # calibrate and after --------------------------------------------------------------------------------------------
 
-    def predictions(self, wildcards: Any) -> list[str]:
-        """Record of the logits of a run."""
-        return [self.layout.record(run_key(wildcards), "predict")]
-
     def parts(self) -> list[str]:
         """Files with the metrics of all runs."""
         return [f"{self.layout.part(key)}/metrics.parquet" for key in self.evaluations]
@@ -239,10 +231,6 @@ class Jobs:
         """Records of all trained runs and their probes."""
         trained = [key for key in self.evaluations if key in self.plan.study.trained]
         return [*(self.layout.record(key, stage) for key in trained for stage in ("train", "predict")), *self.probes()]
-
-    def stage_fingerprint(self, name: str) -> str:
-        """Fingerprint of a stage after calibration."""
-        return self.plan.stage(name)
 
 
 def alternatives(values: Iterable[str]) -> str:
