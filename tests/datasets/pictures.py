@@ -43,10 +43,10 @@ def write_folder(root, pixels, labels, names):
 
 def specification(data_root, name="mine", **options):
     """What the workflow would hand to the preparation."""
-    book = DatasetCatalog({name: options})
+    book = DatasetCatalog({name: options}, str(data_root))
     info = book.spec(name).info
     facts = {fact: info[fact] for fact in ("role", "image_shape", *FACTS)}
-    return {"unit": name, **book.settings(name, str(data_root)), "info": facts, "fingerprint": "0" * 16}
+    return {"unit": name, **book.settings(name), "info": facts, "fingerprint": "0" * 16}
 
 
 def prepared(data_root, out, name="mine", threads=1, **options):

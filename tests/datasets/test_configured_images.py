@@ -397,14 +397,14 @@ def test_an_empty_split_is_refused(files, tmp_path):
 )
 def test_what_the_labels_do_not_hold_cannot_be_asked_for(files, refuses, monkeypatch, options, message):
     monkeypatch.setattr(_image_files, "decode", None)  # no picture is read
-    book = DatasetCatalog({"mine": {"base": "image_parquet", **options}})
+    book = DatasetCatalog({"mine": {"base": "image_parquet", **options}}, str(files))
     with refuses(ConfigError, "datasets.mine: ", message):
-        book.sizes("mine", str(files))
+        book.sizes("mine")
 
 
 def test_labels_that_fit_pass_the_check(files):
-    book = DatasetCatalog({"mine": PARQUET, "folders": FOLDERS})
-    sizes = [book.sizes(name, str(files)) for name in ("mine", "folders", "digits")]
+    book = DatasetCatalog({"mine": PARQUET, "folders": FOLDERS}, str(files))
+    sizes = [book.sizes(name) for name in ("mine", "folders", "digits")]
     assert sizes == [{"train": 51, "val": 9, "test": 30}] * 2 + [None]
 
 

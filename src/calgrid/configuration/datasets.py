@@ -4,6 +4,7 @@ Gives the facts that are known before preparation, and the settings that the pre
 """
 
 import dataclasses
+import functools
 import math
 from collections.abc import Iterable, Mapping
 from pathlib import Path, PurePosixPath
@@ -37,10 +38,11 @@ class DatasetCatalog:
     ----------
     configured : name -> {"base": registered kind, "like": registered data set, "families": [...], option: value, ...},
         or {"base": registered data set, "families": [...], option: value, ...} for a variant of it.
+    data_root : folder of the user's files; the working directory if None.
     """
 
-    def __init__(self, configured: Mapping[str, Mapping[str, Any]]) -> None:
-        self.configured = configured
+    def __init__(self, configured: Mapping[str, Mapping[str, Any]], data_root: str | None = None) -> None:
+        self.configured, self.data_root = configured, data_root
         self._specs: dict[str, registry.ComponentSpec] = {}
         self.options: dict[str, dict[str, Any]] = {}
         self._variants: set[str] = set()
@@ -89,7 +91,8 @@ class DatasetCatalog:
         known = name in self._specs or name in registry.specs("dataset")
         return self.spec(name).info.get("warning", "") if known else ""
 
-    def settings(self, unit: str, data_root: str | None) -> dict[str, Any]:
+    @functools.cache  # noqa: B019  (a catalog lives as long as its process)
+    def settings(self, unit: str) -> Mapping[str, Any]:
         """Return the settings that determine the prepared arrays of a configured data set; empty for a registered one.
 
         A missing source raises ConfigError.
@@ -101,12 +104,13 @@ class DatasetCatalog:
         for role in () if unit in self._variants or unit in self._shifts else SOURCES:
             for name in as_list(options[role]):
                 try:
-                    sources[name] = identity(data_root, name)
+                    sources[name] = identity(self.data_root, name)
                 except ConfigError as error:
                     raise ConfigError(f"datasets.{unit}.{role}: {error}") from None
         return {"kind": self.configured[unit]["base"], "options": options, "sources": sources}
 
-    def sizes(self, unit: str, data_root: str | None) -> dict[str, int] | None:
+    @functools.cache  # noqa: B019
+    def sizes(self, unit: str) -> Mapping[str, int] | None:
         """Count the images of each split of the user's files; None for registered data sets, variants and shifts.
 
         Labels that do not fit the options raise ConfigError.
@@ -115,7 +119,7 @@ class DatasetCatalog:
             return None
         kind = registry.load("dataset", self.configured[unit]["base"])(**self.options[unit])
         try:
-            sources, rows = kind.plan(None if data_root is None else Path(data_root))
+            sources, rows = kind.plan(None if self.data_root is None else Path(self.data_root))
         except DataError as error:
             raise ConfigError(f"datasets.{unit}: {error}") from None
         return {role: len(rows[role] if role in rows else sources[role].labels) for role in ("train", "val", "test")}

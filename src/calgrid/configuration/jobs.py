@@ -138,8 +138,6 @@ class Jobs:
         """Regular expression of the protocols of trained runs."""
         return alternatives({key.protocol for key in self.plan.study.trained})
 
-    # data -----------------------------------------------------------------------------------------------------------
-
     def _base(self, unit: str) -> list[str]:
         base = self.plan.study.datasets.base(unit)
         return [self.layout.data(base)] if base else []
@@ -156,14 +154,10 @@ class Jobs:
         options += [f"--data-root {shlex.quote(self.data_root)}"] if self.data_root else []
         return " ".join(options)
 
-    # runs -----------------------------------------------------------------------------------------------------------
-
     def spec(self, stage: Literal["train", "predict", "external", "calibrate"]) -> Callable[[Any], str]:
         """Function that returns the specification of a stage of a run."""
         of_run: Callable[[RunKey], Mapping[str, Any]] = getattr(self.plan, stage)
         return lambda wildcards: as_json(of_run(run_key(wildcards)))
-
-    # train ----------------------------------------------------------------------------------------------------------
 
     def data(self, wildcards: Any) -> list[str]:
         """Manifest of the data set that a run is trained on."""
@@ -186,8 +180,6 @@ class Jobs:
             options += [f"--data-root {shlex.quote(self.data_root)}"]
         return " ".join(options)
 
-    # predict --------------------------------------------------------------------------------------------------------
-
     def predict_data(self, wildcards: Any) -> list[str]:
         """Manifests of the data set and the shift families of a run."""
         key = run_key(wildcards)
@@ -197,8 +189,6 @@ class Jobs:
     def predict_families(self, wildcards: Any) -> str:
         """Shift families of the evaluation of a run."""
         return shlex.join(self.families(run_key(wildcards)))
-
-    # probe ----------------------------------------------------------------------------------------------------------
 
     def probe_data(self, wildcards: Any) -> list[str]:
         """Manifest of the data set that a probe reads."""
@@ -215,13 +205,9 @@ class Jobs:
         wanted = [(key, name) for key, evaluation in self.evaluations.items() for name in evaluation.probes]
         return [f"{self.layout.run(key)}/{probe_files(name)[1]}" for key, name in wanted]
 
-    # external -------------------------------------------------------------------------------------------------------
-
     def external_files(self, wildcards: Any) -> list[str]:
         """Files of an external run."""
         return list(map(str, self.plan.study.external_files(run_key(wildcards))))
-
-    # calibrate and after --------------------------------------------------------------------------------------------
 
     def parts(self) -> list[str]:
         """Files with the metrics of all runs."""

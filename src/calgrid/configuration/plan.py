@@ -4,7 +4,6 @@ Snakemake reruns a job if its specification changed, so a fingerprint covers eve
 """
 
 import functools
-import hashlib
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -19,6 +18,7 @@ from calgrid.conventions import SAME_SHIFT
 from calgrid.errors import ConfigError, unknown_id
 from calgrid.plugins import PACKAGE_ROOT
 from calgrid.storage.layout import RunKey, family_unit
+from calgrid.storage.records import sha256_of
 
 #: keys of a protocol that do not affect training
 EXPORT_KEYS = ("export_features", "test_normalisation")
@@ -44,13 +44,13 @@ class Plan:
     def data(self, unit: str) -> str:
         """Fingerprint of a prepared data set or shift family."""
         base = self.study.datasets.base(unit)
-        settings = {"unit": unit, "base": self.data(base) if base else None, **self.study.data_settings(unit)}
+        settings = {"unit": unit, "base": self.data(base) if base else None, **self.study.datasets.settings(unit)}
         return fingerprint.of_stage(settings, [self.study.datasets.spec(unit).module, "calgrid.datasets._prepared"])
 
     @functools.cache  # noqa: B019
     def data_spec(self, unit: str) -> specs.DataSpec | None:
         """Specification of a configured data set; None for a registered one."""
-        settings = self.study.data_settings(unit)
+        settings = self.study.datasets.settings(unit)
         if not settings:
             return None
         info = self.study.datasets.spec(unit).info
@@ -198,7 +198,7 @@ class Plan:
 
     @functools.cache  # noqa: B019
     def _file_digest(self, path: Path) -> str:
-        return hashlib.sha256(path.read_bytes()).hexdigest()
+        return sha256_of(path)
 
     def _sees_validation(self, key: RunKey) -> bool:
         """Whether the loss of a run, or of its first stage, uses validation data during training."""

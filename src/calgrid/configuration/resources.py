@@ -316,7 +316,7 @@ class Resources:
 
     def _sizes(self, dataset: str) -> Mapping[str, int]:
         try:
-            return self.info(dataset).get("sizes") or self._study.sizes(family_unit(dataset)) or {}
+            return self.info(dataset).get("sizes") or self._study.datasets.sizes(family_unit(dataset)) or {}
         except ConfigError:  # Study.check_labels reports wrong labels
             return {}
 

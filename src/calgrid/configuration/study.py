@@ -1,6 +1,5 @@
 """A study: the checked configuration, expanded into runs (:class:`Run`) and evaluations (:class:`Evaluation`)."""
 
-import functools
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -117,7 +116,7 @@ class Study:
             schema.with_name("protocol.schema.yaml"),
             self.config.get("protocols", {}),
         )
-        self.datasets = DatasetCatalog(self.config.get("datasets", {}))
+        self.datasets = DatasetCatalog(self.config.get("datasets", {}), self.config["data_root"])
         overrides = self.config.get("overrides", ())
         self.methods = MethodCatalog(self.config.get("methods", {}), overrides, self.datasets)
         self.calibrators = CalibratorCatalog(self.config.get("calibrators", {}))
@@ -144,7 +143,7 @@ class Study:
             families = {family for key in _keys(grid) for family in self.families(key)}
             checks.check_fit_on(grid["fit_on"], families, f"grids[{number}]")
         for unit in self.data_units():
-            self.data_settings(unit)
+            self.datasets.settings(unit)
             if self.config["data_root"] is None and self.datasets.spec(unit).info.get("download", False):
                 raise ConfigError(f"data_root: '{unit}' is downloaded; set a folder for its files: data_root: data")
         for name, external in self.config.get("external", {}).items():
@@ -270,11 +269,6 @@ class Study:
         external = self.external[key].external
         return external.get("dataset", external["name"])
 
-    @functools.cache  # noqa: B019  (a study lives as long as its process)
-    def data_settings(self, unit: str) -> Mapping[str, Any]:
-        """Settings that determine the prepared arrays of a configured data set; empty for a registered one."""
-        return self.datasets.settings(unit, self.config["data_root"])
-
     def families(self, key: RunKey) -> list[str]:
         """Sorted shift families of the evaluation of a run."""
         return sorted(self.evaluations[key].families) if key in self.evaluations else []
@@ -314,18 +308,13 @@ class Study:
             for name in self.own_metrics:
                 check_metric(name, sorted(filter(None, counts)))
 
-    @functools.cache  # noqa: B019
-    def sizes(self, unit: str) -> Mapping[str, int] | None:
-        """Images of each split of a configured data set, from its labels; None for registered data sets."""
-        return self.datasets.sizes(unit, self.config["data_root"])
-
     def check_labels(self) -> None:
         """Raise ConfigError if the user's images are too few or their labels do not fit the configuration.
 
         This may take seconds, so jobs skip it.
         """
         for unit in self.data_units():
-            sizes = self.sizes(unit)
+            sizes = self.datasets.sizes(unit)
             for key, run in self.trained.items():
                 if sizes is not None and key.dataset == unit and trains(run.protocol):
                     check_batches(run.protocol, sizes["train"], f"protocol '{key.protocol}' on '{unit}'")

@@ -116,7 +116,7 @@ class OwnerLock:
     def __enter__(self) -> Self:
         deadline = time.monotonic() + self.wait
         told = False
-        while not self._try_acquire():
+        while not self._take(self.path):
             holder = self._read(self.path)
             if not self.path.exists():  # released a moment ago
                 continue
@@ -153,12 +153,9 @@ class OwnerLock:
             with contextlib.suppress(OSError):
                 os.utime(self.path)
 
-    def _try_acquire(self) -> bool:
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        return self._take(self.path)
-
     def _take(self, path: Path) -> bool:
         """Acquire ``path`` unless a live owner holds it."""
+        path.parent.mkdir(parents=True, exist_ok=True)
         mine = path.with_name(f"{path.name}.{self.owner['token']}")
         try:
             mine.write_text(json.dumps(self.owner), encoding="utf-8")

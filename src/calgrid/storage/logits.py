@@ -139,8 +139,13 @@ def read_logits(path: Path, group: int | None = None) -> Logits:
 
     Raises DataError: the file is missing, truncated, empty, lacks a column, or holds NaN, labels out of range, ...
     """
-    table = read_table(path, "logits file", group=group)
-    columns = read_columns(table, COLUMNS, path)
+    table, columns = read_table(path, "logits file", group=group), {}
+    for name in COLUMNS:
+        if name in table.column_names:
+            refuse_repeated(table, name, path)
+            columns[name] = read_matrix(table, name, path) if name in MATRICES else _plain(table, name, path)
+    if "shift" in columns:
+        columns["shift"] = columns["shift"].astype(str)
     for column in ("label", "logits"):
         if column not in columns:
             raise DataError(
@@ -193,21 +198,6 @@ def read_metadata(table: pa.Table) -> dict[str, Any]:
     except ValueError:
         return {}
     return found if isinstance(found, dict) else {}
-
-
-def read_columns(table: pa.Table, names: Sequence[str], path: Path) -> dict[str, np.ndarray]:
-    """Return the named columns that exist as arrays: (N, width) for :data:`MATRICES`, else (N,).
-
-    Raises DataError: a column is there twice, has empty rows, or is no matrix where it must be one.
-    """
-    found = {}
-    for name in names:
-        if name in table.column_names:
-            refuse_repeated(table, name, path)
-            found[name] = read_matrix(table, name, path) if name in MATRICES else _plain(table, name, path)
-    if "shift" in found:
-        found["shift"] = found["shift"].astype(str)
-    return found
 
 
 def read_column(table: pa.Table, name: str, path: Path) -> np.ndarray:
