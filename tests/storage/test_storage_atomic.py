@@ -1,7 +1,6 @@
 """Atomic files: the old file or the new one, whatever happens in between."""
 
 import errno
-import json
 import math
 import os
 
@@ -58,12 +57,6 @@ def test_a_crash_inside_leaves_the_old_file_and_no_other(tmp_path, crash):
     assert names(tmp_path) == ["file"]
 
 
-def test_a_crash_before_the_first_file_leaves_none(tmp_path):
-    with pytest.raises(RuntimeError), replacing(tmp_path / "file"):
-        raise RuntimeError
-    assert names(tmp_path) == []
-
-
 def logits(path, size):
     write_logits(path, Logits(np.arange(size), np.zeros(size, int), np.random.default_rng(0).normal(size=(size, 3))))
 
@@ -88,9 +81,18 @@ def test_a_full_disk_is_one_sentence_and_keeps_the_old_file(full_disk, refuses, 
     assert names(full_disk) == ["file"]
 
 
-@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG])
-def test_full_disks_quotas_and_size_limits_are_told_apart_from_other_errors(number, tmp_path):
-    assert isinstance(disk_error(OSError(number, "no"), tmp_path), StateError)
+@pytest.mark.parametrize(
+    ("number", "message"),
+    [
+        (errno.ENOSPC, "The disk is full while writing {}"),
+        (errno.EDQUOT, "The disk is full while writing {}"),
+        (errno.EFBIG, "The disk is full while writing {}"),
+        (errno.EROFS, "The path {} is on a file system that can only be read"),
+    ],
+)
+def test_errors_of_disks_are_told_apart_from_others(number, message, tmp_path, refuses):
+    with refuses(StateError, message.format(tmp_path)):
+        raise disk_error(OSError(number, "no"), tmp_path)
     other = PermissionError(errno.EACCES, "no")
     assert disk_error(other, tmp_path) is other
 
@@ -132,31 +134,17 @@ def test_json_round_trip_and_equal_content_has_equal_bytes(tmp_path_factory, val
 
 def test_json_is_readable_by_people(tmp_path):
     write_json(tmp_path / "x.json", {"b": [1, 2], "a": None})
-    text = (tmp_path / "x.json").read_text()
-    assert text.endswith("}\n")
-    assert text.index('"a"') < text.index('"b"')
-    assert json.loads(text) == {"a": None, "b": [1, 2]}
-
-
-def test_a_value_that_json_cannot_hold_keeps_the_old_file(tmp_path):
-    write_json(tmp_path / "x.json", {"a": 1})
-    with pytest.raises(TypeError):
-        write_json(tmp_path / "x.json", {"a": object()})
-    assert read_json(tmp_path / "x.json") == {"a": 1}
-    assert names(tmp_path) == ["x.json"]
+    assert (tmp_path / "x.json").read_text() == '{\n  "a": null,\n  "b": [\n    1,\n    2\n  ]\n}\n'
 
 
 @pytest.mark.parametrize("content", [b"", b'{"a": 1', b"\xff\xfe\x00"], ids=["empty", "cut off", "binary"])
-def test_damaged_json_is_refused_by_name(tmp_path, refuses, content):
+def test_missing_or_damaged_json_is_refused_by_name(tmp_path, refuses, content):
     path = tmp_path / "manifest.json"
+    with refuses(DataError, f"The manifest {path} does not exist"):
+        read_json(path, "manifest")
     path.write_bytes(content)
     with refuses(DataError, f"The manifest {path} is not valid JSON", "delete it and run again"):
         read_json(path, "manifest")
-
-
-def test_missing_json_is_refused_by_name(tmp_path, refuses):
-    with refuses(DataError, f"The manifest {tmp_path / 'no.json'} does not exist"):
-        read_json(tmp_path / "no.json", "manifest")
 
 
 def test_the_longest_name_that_the_file_system_takes_is_written(tmp_path):
@@ -194,8 +182,3 @@ def test_a_file_is_tried_before_it_is_written(tmp_path):
     assert names(tmp_path / "new") == []
     with pytest.raises(IsADirectoryError):
         require_writable(tmp_path)
-
-
-def test_a_file_system_that_can_only_be_read_is_one_sentence(tmp_path, refuses):
-    with refuses(StateError, f"The path {tmp_path} is on a file system that can only be read"):
-        raise disk_error(OSError(errno.EROFS, "no"), tmp_path)

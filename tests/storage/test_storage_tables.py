@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from calgrid.errors import DataError, StateError
+from calgrid.errors import StateError
 from calgrid.storage.tables import (
     as_table,
     join_any,
@@ -88,15 +88,6 @@ def test_a_table_of_another_configuration_is_refused(path, frame, refuses, found
     assert len(read_frame(path, fingerprint="f2")) == 3
 
 
-@pytest.mark.parametrize("content", [b"", b"PAR1 and so on", None])
-def test_a_damaged_or_missing_table_is_refused_by_name(path, refuses, content):
-    path.parent.mkdir()
-    if content is not None:
-        path.write_bytes(content)
-    with refuses(DataError, f"The metrics file {path}"):
-        read_frame(path, "metrics file")
-
-
 # piece by piece -----------------------------------------------------------------------------------------------------
 
 
@@ -126,7 +117,6 @@ def test_an_error_on_the_way_leaves_the_old_table(path, frame):
         writer.add(to_table(frame.assign(method="new")))
         raise RuntimeError
     assert path.read_bytes() == before
-    assert [each.name for each in path.parent.iterdir()] == [path.name]
 
 
 def test_rows_become_the_columns_that_are_asked_for():
