@@ -1,12 +1,9 @@
 """Backbones in a configuration: names, images of a size that they take, and how they are spelt in paths."""
 
-from types import SimpleNamespace
-
 import pytest
 from tests.conftest import HOME
 
 from calgrid.backbones._catalogue import check_image_size, describe
-from calgrid.configuration.jobs import Jobs
 from calgrid.configuration.study import Study
 from calgrid.errors import ConfigError
 
@@ -43,12 +40,16 @@ def test_images_of_a_size_that_a_network_cannot_take_are_refused(study, refuses,
         study(dataset, backbone)
 
 
-def test_crops_and_padding_fit_the_images_and_the_network(study, refuses, tmp_path):
+@pytest.fixture
+def images(tmp_path):
+    (tmp_path / "pictures.parquet").touch()
+    return {"base": "image_parquet", "train": "pictures.parquet", "test": "pictures.parquet", "val_size": 10}
+
+
+def test_crops_and_padding_fit_the_images_and_the_network(study, refuses, images):
     wide = {"protocols": {"p": {"base": "digits", "augmentation": {"crop_padding": 9}}}}
     with refuses(ConfigError, "the protocol pads images by 9 pixels, but these have 8x8"):
         study("digits", "resnet8", protocol="p", **wide)
-    (tmp_path / "pictures.parquet").touch()
-    images = {"base": "image_parquet", "train": "pictures.parquet", "test": "pictures.parquet", "val_size": 10}
     small = {"datasets": {"mine": images}, "protocols": {"p": {"base": "digits", "crop_size": 16}}}
     with refuses(ConfigError, "backbone 'imagenet_resnet50' takes images of 32x32 pixels or more", "these have 16x16"):
         study("mine", "imagenet_resnet50", protocol="p", **small)
@@ -63,16 +64,10 @@ def test_sizes_at_the_bounds_are_taken_and_both_sides_count(refuses):
         check_image_size(describe("imagenet_resnet50"), 500, 31, "here")
 
 
-@pytest.mark.parametrize("image_size", [None, 64])
-def test_own_images_are_refused_by_their_size_where_it_is_given(study, refuses, tmp_path, image_size):
-    (tmp_path / "pictures.parquet").touch()
-    images = {"base": "image_parquet", "train": "pictures.parquet", "test": "pictures.parquet", "val_size": 10}
-    config = {"datasets": {"mine": {**images, "image_size": image_size}}}
-    if image_size is None:
-        assert study("mine", "imagenet_vit_b16", **config).runs
-    else:
-        with refuses(ConfigError, "takes images of 224x224 pixels only", "these have 64x64"):
-            study("mine", "imagenet_vit_b16", **config)
+def test_own_images_are_refused_by_their_size_where_it_is_given(study, refuses, images):
+    assert study("mine", "imagenet_vit_b16", datasets={"mine": images}).runs
+    with refuses(ConfigError, "takes images of 224x224 pixels only", "these have 64x64"):
+        study("mine", "imagenet_vit_b16", datasets={"mine": {**images, "image_size": 64}})
 
 
 def test_unknown_models_of_timm_are_refused_before_any_job(study, refuses):
@@ -100,15 +95,6 @@ def test_models_of_timm_can_be_matched_by_overrides(study):
     runs = study(backbone="timm/test_vit", overrides=[override]).runs
     (run,) = (run for key, run in runs.items() if key.method == "mbls")
     assert run.method.loss_options["margin"] == 3.0
-
-
-def test_the_first_stage_of_a_model_of_timm_is_found_and_given_memory_and_time(make_config, home):
-    jobs = Jobs(make_config({"backbones": ["timm/test_vit"], "methods": ["tst"]}), home, local=True)
-    folder = {"protocol": "digits", "dataset": "digits", "backbone": "timm+test_vit", "method": "tst", "seed": "1"}
-    wildcards = SimpleNamespace(**folder)
-    assert jobs.needs.train_memory(wildcards, 1) > 0
-    assert jobs.needs.train_minutes(wildcards) > 0
-    assert jobs.first_stage(wildcards) == ["results/runs/digits/digits/timm+test_vit/ce/seed1/train.json"]
 
 
 def fine(make_config, dataset, **changes):

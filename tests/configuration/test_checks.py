@@ -1,13 +1,10 @@
 """Every mistake in a configuration is refused before anything runs, in one sentence: where it is, how to mend it."""
 
 import contextlib
-import dataclasses
 import json
-from types import MappingProxyType
 
 import pytest
 
-from calgrid import registry
 from calgrid.configuration import jobs
 from calgrid.configuration.checks import check_published
 from calgrid.configuration.jobs import Jobs
@@ -174,20 +171,16 @@ def test_a_misspelt_key_is_said_rather_than_that_the_right_one_is_missing(make_c
         Study(make_config(grids=[grid]), home)
 
 
-@pytest.mark.parametrize("key", ["study", "grids"])
-def test_missing_keys(make_config, home, refuses, key):
+def test_missing_keys(make_config, home, refuses):
     config = make_config()
-    del config[key]
-    parts = {"study": ["the key 'study' is missing"], "grids": ["give 'grids', 'external' or both"]}
-    with refuses(ConfigError, *parts[key]):
-        Study(config, home)
-
-
-@pytest.mark.parametrize("key", ["protocol", "datasets", "backbones", "methods", "seeds"])
-def test_missing_keys_of_a_grid(make_config, home, refuses, key):
-    config = make_config()
-    del config["grids"][0][key]
-    with refuses(ConfigError, f"grids[0]: the key '{key}' is missing"):
+    for part, message in ((config, "{}"), (config["grids"][0], "grids[0]: {}")):
+        for key in {*part} - {"grids"}:
+            value = part.pop(key)
+            with refuses(ConfigError, message.format(f"the key '{key}' is missing")):
+                Study(config, home)
+            part[key] = value
+    del config["grids"]
+    with refuses(ConfigError, "give 'grids', 'external' or both"):
         Study(config, home)
 
 
@@ -214,27 +207,18 @@ def test_what_is_no_mapping(home, refuses, config):
         Study(config, home)
 
 
-def test_a_calibrator_that_needs_features_needs_them_exported(make_config, home, refuses, monkeypatch):
-    real = registry.specs("calibrator")
-    deep = dataclasses.replace(real["ts"], id="deep", info={"needs": ("logits", "features"), "stochastic": False})
-    fake = MappingProxyType({**real, "deep": deep})
-    original = registry.specs
-    monkeypatch.setattr(registry, "specs", lambda kind: fake if kind == "calibrator" else original(kind))
-    with refuses(ConfigError, "grids[0].calibrators: 'deep' needs features", "export_features: true"):
-        Study(make_config({"calibrators": ["deep"]}), home)
-    protocols = {"p": {"base": "digits", "export_features": True}}
-    study = Study(make_config({"calibrators": ["deep"], "protocol": "p"}, protocols=protocols), home)
-    assert all("deep" in wanted.calibrators for wanted in study.evaluations.values())
+@pytest.mark.parametrize(("fit_on", "lacks", "needed"), [(["val"], False, True), (["val", "same_shift"], True, "all")])
+def test_a_calibrator_that_needs_features_needs_them_exported(make_config, home, refuses, fit_on, lacks, needed):
+    """Of the shifts, too, if it is fitted on them."""
+    grid = {"calibrators": ["gc_ts"], "protocol": "p", "fit_on": fit_on, "shifts": ["digits_c"]}
 
+    def study(exported):
+        return Study(make_config(grid, protocols={"p": {"base": "digits", "export_features": exported}}), home)
 
-def test_features_must_be_exported_of_the_shifts_on_which_a_calibrator_is_fitted(make_config, home, refuses):
-    protocols = {"p": {"base": "digits", "export_features": True}}
-    grid = {"calibrators": ["gc_ts"], "protocol": "p", "fit_on": ["val", "same_shift"], "shifts": ["digits_c"]}
-    with refuses(ConfigError, "grids[0].calibrators: 'gc_ts' needs features", "export_features: all"):
-        Study(make_config(grid, protocols=protocols), home)
-    protocols["p"]["export_features"] = "all"
-    study = Study(make_config(grid, protocols=protocols), home)
-    assert all(wanted.fit_on == ["val", "same_shift"] for wanted in study.evaluations.values())
+    message = f"set export_features: {str(needed).lower()} in the protocol"
+    with refuses(ConfigError, "grids[0].calibrators: 'gc_ts' needs features", message):
+        study(lacks)
+    assert all(wanted.fit_on == fit_on for wanted in study(needed).evaluations.values())
 
 
 def test_feature_clipping_is_refused_where_the_head_is_not_linear(make_config, home, refuses):

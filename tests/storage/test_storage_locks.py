@@ -102,12 +102,14 @@ def age(path, seconds):
     os.utime(path, (moment, moment))
 
 
-def test_it_names_its_owner_while_held_and_is_gone_afterwards(path, monkeypatch):
+def test_it_names_its_owner_while_held_and_is_gone_afterwards(path, monkeypatch, refuses):
     monkeypatch.setenv("SLURM_JOB_ID", "4711")
     with OwnerLock(path, WHAT):
         owner = json.loads(path.read_text())
         assert (owner["host"], owner["pid"], owner["slurm_job"]) == (socket.gethostname(), os.getpid(), "4711")
         assert owner["since"].startswith("20")
+        with refuses(StateError, "SLURM job 4711"), OwnerLock(path, WHAT, wait=0):
+            pass
         assert left_over(path) == ["train.lock"]
     assert left_over(path) == []
 
@@ -124,12 +126,6 @@ def test_a_second_live_writer_is_refused_by_name(path, holder, refuses):
         pass
     assert left_over(path) == ["train.lock"]
     assert json.loads(path.read_text())["pid"] == holder.pid
-
-
-def test_the_slurm_job_of_the_owner_is_named(path, monkeypatch, refuses):
-    monkeypatch.setenv("SLURM_JOB_ID", "4711")
-    with OwnerLock(path, WHAT), refuses(StateError, "SLURM job 4711"), OwnerLock(path, WHAT, wait=0):
-        pass
 
 
 def test_a_stopped_process_is_alive(path, holder, refuses):
@@ -269,12 +265,14 @@ class TestOwnerOnAHostWithAWrongClock:
         assert_taken(path, wait=5)
 
 
-def test_who_was_replaced_is_told_so(path, dead, refuses):
+def test_who_was_replaced_is_told_so_and_leaves_the_new_owners_lock_alone(path, dead, refuses):
+    """A laptop that slept past its staleness wakes up and ends: its lock belongs to another by then."""
     with OwnerLock(path, WHAT) as lock:
         lock.check()
         write(path, {**dead, "host": "node17", "token": "another"})
         with refuses(StateError, "on node17", "stops writing"):
             lock.check()
+    assert json.loads(path.read_text())["token"] == "another"
 
 
 def test_the_heart_beats_while_held(path, monkeypatch):
@@ -286,13 +284,6 @@ def test_the_heart_beats_while_held(path, monkeypatch):
             assert time.monotonic() < end, "no heartbeat"
             time.sleep(0.01)
     assert left_over(path) == []
-
-
-def test_who_was_replaced_leaves_the_new_owners_lock_alone(path, dead):
-    """A laptop that slept past its staleness wakes up and ends: its lock belongs to another by then."""
-    with OwnerLock(path, WHAT):
-        write(path, {**dead, "host": "node17", "token": "another"})
-    assert json.loads(path.read_text())["token"] == "another"
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", '"text"', "\x00\x01"])

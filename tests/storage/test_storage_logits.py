@@ -19,7 +19,6 @@ from calgrid.storage.logits import (
     Logits,
     count_groups,
     read_logits,
-    read_metadata,
     read_table,
     validate_logits,
     write_logits,
@@ -337,11 +336,6 @@ def test_wrong_arrays_are_not_written(path, refuses, changes, parts):
 def test_files_that_belong_together_have_the_same_classes(refuses):
     with refuses(DataError, "val.parquet: logits have 3 columns, expected 5 as in the other files"):
         validate_logits(make(), "val.parquet", n_classes=5)
-
-
-def test_metadata_of_a_file(path):
-    write_logits(path, make())
-    assert read_metadata(read_table(path)) == METADATA
 
 
 @pytest.mark.parametrize("content", [b"no JSON", b"[1]", b"\xff"])

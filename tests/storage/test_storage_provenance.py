@@ -53,13 +53,9 @@ def test_the_commit_and_whether_files_differ_from_it(checkout):
     assert ask(checkout) == f"{head}+dirty"
 
 
-def test_without_a_repository_there_is_no_commit(checkout):
+def test_without_a_repository_or_below_somebody_elses_there_is_no_commit(checkout):
     shutil.rmtree(checkout / ".git")
     assert ask(checkout) == ""
-
-
-def test_below_somebody_elses_repository_there_is_no_commit(checkout):
-    shutil.rmtree(checkout / ".git")
     git(checkout, "init", "--quiet")
     (checkout / "other").write_text("other")
     git(checkout, "add", "other")

@@ -52,16 +52,6 @@ def test_without_a_data_root_paths_are_relative_to_the_working_directory(tmp_pat
     assert identity(None, "x") == identity(tmp_path, "x")
 
 
-def test_a_missing_source_is_one_sentence(tmp_path, refuses):
-    with refuses(
-        ConfigError, "datasets.mine.train: the file or folder", "does not exist; put it there, correct the path"
-    ):
-        try:
-            identity(tmp_path, "no.parquet")
-        except ConfigError as error:
-            raise ConfigError(f"datasets.mine.train: {error}") from None
-
-
 def test_the_line_to_write_is_named(tmp_path, monkeypatch, refuses):
     monkeypatch.chdir(tmp_path)
     with refuses(ConfigError, "the file or folder 'data/x' does not exist", "add a line 'data_root: FOLDER'"):
