@@ -25,39 +25,22 @@ def test_methods_are_all_losses_and_all_procedures_but_plain_training():
     assert set(registered_methods()) == {*registry.specs("loss"), *registry.specs("procedure")} - {"standard"}
 
 
-def test_a_loss_is_trained_plainly():
+def test_options_are_those_of_the_loss_and_of_the_procedure():
     method = resolve("mbls")
-    assert (method.procedure, method.loss, method.first_stage) == ("standard", "mbls", None)
     assert method.procedure_options == {}
     assert method.loss_options == registry.spec("loss", "mbls").resolve(None, "digits", "resnet8")
-
-
-def test_a_procedure_brings_its_loss():
-    method = resolve("tst")
-    assert (method.procedure, method.loss) == ("tst", "ce")
-    assert method.procedure_options == {"hidden": 128, "cached": False}
-
-
-@pytest.mark.parametrize(
-    ("method", "parts"),
-    [
-        ("mbls", ("mbls", None)),
-        ("tst", ("tst", "ce")),
-        ("tst+mbls", ("tst", "mbls")),
-        ("tst+mbls_m5", ("tst", "mbls_m5")),
-        ("tst_wide", ("tst_wide", "ce")),
-        ("tst_wide+mbls_m5", ("tst_wide", "mbls_m5")),
-    ],
-)
-def test_a_second_stage_stands_over_cross_entropy_or_what_follows_the_plus(method, parts):
-    catalog = MethodCatalog(VARIANTS)
-    assert catalog.split(method)[::2] == parts
-    assert catalog.resolve(method, PLACE).first_stage == parts[1]
+    assert resolve("tst").procedure_options == {"hidden": 128, "cached": False}
 
 
 @pytest.mark.parametrize(
     ("method", "procedure", "loss", "first"),
     [
+        ("mbls", "standard", "mbls", None),
+        ("tst", "tst", "ce", "ce"),
+        ("tst+mbls", "tst", "ce", "mbls"),
+        ("tst_wide", "tst", "ce", "ce"),
+        ("tst_wide+mbls_m5", "tst", "ce", "mbls_m5"),
+        ("mixup+mbls_m5", "mixup", "mbls", None),
         ("mixup", "mixup", "ce", None),
         ("mixup+ls", "mixup", "ls", None),
         ("plp+fedlas_ls", "plp", "fedlas_ls", None),
@@ -69,7 +52,7 @@ def test_a_second_stage_stands_over_cross_entropy_or_what_follows_the_plus(metho
     ],
 )
 def test_a_procedure_trains_the_loss_after_its_plus_and_a_second_stage_starts_from_it(method, procedure, loss, first):
-    resolved = resolve(method)
+    resolved = resolve(method, variants=VARIANTS)
     assert (resolved.procedure, resolved.loss, resolved.first_stage) == (procedure, loss, first)
 
 
@@ -79,8 +62,7 @@ def test_maccal_stands_over_each_first_stage_of_its_paper(base):
 
 
 def test_the_loss_of_a_procedure_is_changed_by_a_variant_and_by_overrides_for_all_methods():
-    variants = {"mbls_m5": {"base": "mbls", "margin": 5}}
-    assert resolve("mixup+mbls_m5", variants=variants).loss_options["margin"] == 5.0
+    assert resolve("mixup+mbls_m5", variants=VARIANTS).loss_options["margin"] == 5.0
     assert resolve("mixup+mbls", overrides=[override({"dataset": "digits"}, margin=3)]).loss_options["margin"] == 3.0
     named = [override({"method": "mixup+mbls"}, alpha=0.5), override({"method": "mbls"}, margin=3)]
     method = resolve("mixup+mbls", overrides=named)
@@ -115,12 +97,6 @@ class TestPrecedence:
     def test_an_override_leaves_other_hyper_parameters_alone(self):
         changed = resolve("mbls", overrides=[override({"method": "mbls"}, margin=3)])
         assert changed.loss_options == {**resolve("mbls").loss_options, "margin": 3.0}
-
-    def test_the_loss_of_a_procedure_keeps_its_defaults(self):
-        overrides = [override({"method": "tst"}, hidden=32)]
-        method = resolve("tst", overrides=overrides)
-        assert method.procedure_options == {"hidden": 32, "cached": False}
-        assert method.loss_options == resolve("ce").loss_options
 
 
 @pytest.mark.parametrize(
