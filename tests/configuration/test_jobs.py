@@ -10,10 +10,10 @@ from types import SimpleNamespace
 import pytest
 
 from calgrid.configuration import jobs
-from calgrid.configuration.jobs import Jobs, alternatives
+from calgrid.configuration.jobs import Jobs
 from calgrid.configuration.repair import find_repairs
 from calgrid.errors import ConfigError
-from calgrid.storage.layout import RunKey, run_key
+from calgrid.storage.layout import RunKey
 from calgrid.storage.records import listed, write_record
 
 
@@ -78,15 +78,6 @@ class TestJobs:
         assert not re.fullmatch(patterns["seed"], "12")
         assert set(patterns) == {*RunKey._fields, "unit", "probe"}
         assert not re.fullmatch(patterns["probe"], "profiles")  # there are none
-
-    def test_alternatives(self):
-        assert re.fullmatch(alternatives(["a+b", "a.b"]), "a+b")
-        assert not re.fullmatch(alternatives(["a.b"]), "axb")
-        assert not re.search(alternatives([]), "anything")
-
-    def test_a_seed_of_a_wildcard_is_a_number(self, made):
-        for key in made.runs:
-            assert run_key(wildcards(key)) == key
 
     def test_second_stages_start_from_the_first_stages_checkpoint(self, made):
         key = RunKey("p", "digits", "resnet8", "tst+mbls", 2)

@@ -35,6 +35,7 @@ def fingerprints(make_config, home):
 
 
 OVERRIDE = [{"match": {"method": "mbls"}, "set": {"margin": 3}}]
+DEFAULT = [{"match": {"method": "mbls"}, "set": {"margin": 6}}]  # an integer; the default is a float
 SECOND = [{"match": {"method": "tst"}, "set": {"hidden": 32}}]
 QUESTION = {"question": "Is it better?", "method": "mbls", "against": "ce"}
 CHANGES = {
@@ -49,6 +50,7 @@ CHANGES = {
     "other bins": ({"statistics": {"bins": 10}}, of("calibrate")),
     "other baseline": ({"statistics": {"baseline": "mbls"}}, set()),
     "a hyper-parameter": ({"overrides": OVERRIDE}, of(*STAGES, methods=("mbls", "tst+mbls"))),
+    "a hyper-parameter at its default": ({"overrides": DEFAULT}, set()),
     "a hyper-parameter of a second stage": ({"overrides": SECOND}, of(*STAGES, methods=("tst",))),
     "features too": ({"protocol": {"export_features": True}}, of("predict", "calibrate")),
     "test images normalised as ImageNet's": (
@@ -86,12 +88,6 @@ def test_a_stochastic_calibrator_is_fitted_for_every_calibrator_seed(fingerprint
 def test_the_order_of_calibrator_seeds_does_not_count(fingerprints):
     grids = [{"calibrators": ["smart"], "calibrator_seeds": seeds} for seeds in ([1, 2], [2, 1])]
     assert fingerprints(grids[0]) == fingerprints(grids[1])
-
-
-def test_an_override_with_the_default_value_changes_nothing(fingerprints):
-    """Also as an integer where the default is a float."""
-    overrides = [{"match": {"method": "mbls"}, "set": {"margin": 6}}]
-    assert fingerprints(overrides=overrides) == fingerprints()
 
 
 def test_an_override_is_the_same_as_a_variant_but_for_its_name(make_config, home):
@@ -180,32 +176,19 @@ def test_an_external_run_is_imported_again_when_its_description_changes_but_not_
 class TestReductionOfTheProtocol:
     """The focal_calibration line sums its losses: the protocol says so, and what is trained must follow."""
 
-    @staticmethod
-    def options(home, method, **changes):
-        grid = {"datasets": ["digits"], "backbones": ["resnet8"], "methods": ["mbls", "tst+mbls"], "seeds": [1]}
-        config = {"study": "s", "grids": [{"protocol": "fcline", **grid}], **changes}
-        plan = Plan(Study(config, home))
-        key = next(key for key in plan.study.runs if key.method == method)
-        return plan.train(key)["loss"]["options"]
+    @pytest.fixture
+    def reductions(self, make_config, home):
+        def of(protocol="fcline", **changes):
+            plan = Plan(Study(make_config({"protocol": protocol, "methods": ["mbls", "tst+mbls"]}, **changes), home))
+            return [plan.train(key)["loss"]["options"]["reduction"] for key in plan.study.runs]
 
-    def test_reaches_the_loss(self, home):
-        assert self.options(home, "mbls")["reduction"] == "sum"
+        return of
 
-    def test_of_the_second_stage_reaches_its_loss(self, home):
-        assert self.options(home, "tst+mbls")["reduction"] == "mean"
+    def test_reaches_the_losses_of_its_stage(self, reductions):
+        assert reductions() == ["sum", "mean"]
         protocols = {"summed": {"base": "fcline", "second_stage": {"reduction": "sum"}}}
-        grid = {
-            "protocol": "summed",
-            "datasets": ["digits"],
-            "backbones": ["resnet8"],
-            "methods": ["tst"],
-            "seeds": [1],
-        }
-        plan = Plan(Study({"study": "s", "protocols": protocols, "grids": [grid]}, home))
-        reductions = {key.method: plan.train(key)["loss"]["options"]["reduction"] for key in plan.study.runs}
-        assert reductions == {"ce": "sum", "tst": "sum"}
+        assert reductions("summed", protocols=protocols) == ["sum", "sum"]
 
-    def test_an_override_of_the_method_wins(self, home):
+    def test_an_override_of_the_method_wins(self, reductions):
         override = {"match": {"method": "mbls"}, "set": {"reduction": "mean"}}
-        assert self.options(home, "mbls", overrides=[override])["reduction"] == "mean"
-        assert self.options(home, "tst+mbls", overrides=[override])["reduction"] == "mean"
+        assert reductions(overrides=[override]) == ["mean", "mean"]

@@ -97,13 +97,6 @@ def test_variants_of_calibrators(study):
     assert "seed" not in wide["options"]  # given by calibrator_seeds
 
 
-def test_data_that_must_be_prepared(study):
-    assert study().data_units() == ["digits"]
-    made = study({"shifts": ["digits_c", "ood/photos"]})
-    assert made.data_units() == ["digits", "digits_c", "photos"]
-    assert made.families(key("ce")) == ["digits_c", "ood/photos"]
-
-
 class TestExternal:
     @pytest.fixture
     def folder(self, tmp_path):
