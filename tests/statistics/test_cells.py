@@ -73,8 +73,5 @@ def test_protocols_and_checkpoints_are_kept_apart_and_val_is_left_out():
 def test_nothing_there_is_no_row():
     assert cell_means(runs(frame({}), {"method": "ls"})).empty
     assert cell_means(runs(frame({"value": np.nan}), {})).empty
-
-
-def test_level_is_checked():
     with pytest.raises(ConfigError, match="level must be between 0 and 1"):
         cell_means(runs(frame({}), {}), level=1.0)

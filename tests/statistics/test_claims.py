@@ -72,9 +72,12 @@ def test_one_seed_tells_nothing():
     assert tests[["p_value", "seeds_needed"]].isna().all(axis=None)
 
 
-def test_missing_cells_have_no_test():
-    assert claim_tests(made(c0=LOW), pairs((0, 0, 1))).empty
-    assert claim_tests(made(), pairs((0, 0, 1))).empty
+def test_missing_cells_have_no_test_and_cannot_tell():
+    for runs in (made(c0=LOW), made()):
+        assert claim_tests(runs, pairs((0, 0, 1))).empty
+        found = verdict(runs, pairs((0, 0, 1)), 1, 1)
+        assert (found["verdict"], found["present"]) == (OPEN, 0)
+        assert math.isnan(found["seeds_needed"])
     with pytest.raises(ConfigError, match="level must be between 0 and 1"):
         claim_tests(made(c0=LOW), pairs((0, 0, 1)), level=0)
 
@@ -111,12 +114,6 @@ def test_all_rivals_must_be_beaten_and_be_there():
     assert verdict(runs, pairs((0, 1, 0), (0, 1, 2)), 1, 1)["verdict"] == REFUTED
     missing = verdict(runs, pairs((0, 0, 1), (0, 0, 2), (0, 0, 9)), 1, 1)
     assert (missing["verdict"], missing["present"]) == (OPEN, 0)
-
-
-def test_nothing_there_cannot_tell():
-    found = verdict(made(), pairs((0, 0, 1)), 1, 1)
-    assert (found["verdict"], found["present"]) == (OPEN, 0)
-    assert math.isnan(found["seeds_needed"])
 
 
 @pytest.mark.parametrize("effect", [0.1, 0.3, 0.8, 2.0])

@@ -44,19 +44,11 @@ def match(rows, *cells):
     return summary[["published", "published_source"]].iloc[0].tolist()
 
 
-def test_percent_become_fractions():
-    assert match(frame({}), {}) == [pytest.approx(0.0585), "fedlas t1"]
-
-
-def test_nll_is_printed_times_a_hundred():
-    cell = {"metric": "nll", "value": 41.2, "unit": "centinats"}
-    assert match(frame({"metric": "nll"}), cell) == [pytest.approx(0.412), "fedlas t1"]
-
-
-def test_seconds_and_ranks_are_as_printed():
-    cells = published({"unit": "seconds", "value": 13.5, "std": 2.0}, {"unit": "rank", "value": 7.83})
-    assert printed_numbers(cells)["value"].tolist() == [13.5, 7.83]
-    assert printed_numbers(cells)["std"].iloc[0] == 2.0
+def test_numbers_are_converted_to_the_units_of_the_metrics():
+    printed = {"percent": 5.85, "centinats": 41.2, "seconds": 13.5, "rank": 7.83}
+    cells = printed_numbers(published(*({"unit": unit, "value": v, "std": 2.0} for unit, v in printed.items())))
+    assert cells["value"].tolist() == pytest.approx([0.0585, 0.412, 13.5, 7.83])
+    assert cells["std"].tolist() == pytest.approx([0.02, 0.02, 2.0, 2.0])
 
 
 @pytest.mark.parametrize(
