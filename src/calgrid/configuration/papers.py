@@ -304,10 +304,8 @@ def load_figures(path: Path, schema: Path) -> list[PaperFigure]:
         if not {"figure", "note"} & set(entry):
             number = entry["number"]
             raise ConfigError(f"{what}: '{number}' has no figure of ours; set 'figure', or explain it in 'note'.")
-    return [_figure(entry) for entry in entries]
-
-
-def _figure(entry: Mapping[str, Any]) -> PaperFigure:
-    texts = {key: entry.get(key, "") for key in ("number", "shows", "figure", "needs", "note")}
-    wanted = _lists({key: entry.get(key, []) for key in WANTED})
-    return cast(PaperFigure, {**texts, **wanted})
+    texts = dict.fromkeys(("number", "shows", "figure", "needs", "note"), "")
+    return [
+        cast(PaperFigure, {**texts, **entry, **_lists({key: entry.get(key, []) for key in WANTED})})
+        for entry in entries
+    ]

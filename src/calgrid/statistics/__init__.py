@@ -3,11 +3,19 @@
 from calgrid.statistics.choices import as_tuned, choose
 from calgrid.statistics.claim_tests import claim_tests, claim_verdict, seeds_needed
 from calgrid.statistics.comparisons import compare
-from calgrid.statistics.critical_difference import CriticalDifference, critical_difference
 from calgrid.statistics.fitted_claim_tests import fitted_claim_tests
 from calgrid.statistics.holm import holm
 from calgrid.statistics.published import match_published, printed_numbers
-from calgrid.statistics.ranks import FriedmanResult, friedman, mean_ranks, nemenyi_cd, setting_ranks, wilcoxon_holm
+from calgrid.statistics.ranks import (
+    CriticalDifference,
+    FriedmanResult,
+    critical_difference,
+    friedman,
+    mean_ranks,
+    nemenyi_cd,
+    setting_ranks,
+    wilcoxon_holm,
+)
 from calgrid.statistics.sampling import paired_bootstrap
 from calgrid.statistics.shifts import mean_over_severities, mean_over_shifts
 from calgrid.statistics.summary import summarise

@@ -42,22 +42,18 @@ def _process_start(pid: int) -> str:
     return "" if fields[0] in ("Z", "X") else fields[19]
 
 
-def _is_running(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
-
-
 def _lives_here(holder: Mapping[str, Any]) -> bool:
     """Whether the owner of a lock of this host is running."""
     pid = holder.get("pid")
     if not isinstance(pid, int) or pid <= 0:
         return False
-    return _process_start(pid) == holder.get("process_start", "") and _is_running(pid)
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass  # it belongs to another user
+    return _process_start(pid) == holder.get("process_start", "")
 
 
 def live_owner(path: Path) -> dict[str, Any] | None:

@@ -63,18 +63,9 @@ def commit() -> str:
 
     Empty without git or repository, as in an installed package.
     """
-    known = os.environ.get(COMMIT_VARIABLE)
-    return _ask_git(Path(__file__)) if known is None else known
-
-
-def peak_memory_mb(children: int = 0) -> float:
-    """Peak resident memory of this process in MB, plus ``children`` times that of the largest finished child."""
-    size = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    size += children * resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
-    return size / (2**20 if sys.platform == "darwin" else 2**10)
-
-
-def _ask_git(file: Path) -> str:
+    if (known := os.environ.get(COMMIT_VARIABLE)) is not None:
+        return known
+    file = Path(__file__)
     try:
         if not _git(file.parent, "ls-files", "--", file.name):
             return ""  # installed inside another repository
@@ -83,6 +74,13 @@ def _ask_git(file: Path) -> str:
     except (OSError, subprocess.SubprocessError):
         return ""
     return head + (DIRTY if changed else "")
+
+
+def peak_memory_mb(children: int = 0) -> float:
+    """Peak resident memory of this process in MB, plus ``children`` times that of the largest finished child."""
+    size = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    size += children * resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
+    return size / (2**20 if sys.platform == "darwin" else 2**10)
 
 
 def _git(folder: Path, *arguments: str) -> str:
