@@ -1,19 +1,16 @@
 """Backbones in a configuration: names, images of a size that they take, and how they are spelt in paths."""
 
 import pytest
-from tests.conftest import HOME
 
 from calgrid.backbones._catalogue import check_image_size, describe
-from calgrid.configuration.study import Study
 from calgrid.errors import ConfigError
 
 
 @pytest.fixture
-def study(make_config, home, tmp_path):
+def study(study, tmp_path):
     def make(dataset="digits", backbone="resnet8", protocol="digits", **changes):
         grid = {"datasets": [dataset], "backbones": [backbone], "protocol": protocol}
-        config = make_config(grid, data_root=str(tmp_path), **changes)
-        return Study(config, home)
+        return study(grid, data_root=str(tmp_path), **changes)
 
     return make
 
@@ -80,13 +77,12 @@ def test_unknown_models_of_timm_are_refused_before_any_job(study, refuses):
         study(overrides=[override])
 
 
-def test_a_protocol_that_starts_from_published_weights_needs_backbones_that_have_them(study, home, refuses):
-    protocols = {"tuned": {"base": "digits", "pretrained": True}}
-    grid = {"protocol": "tuned", "datasets": ["digits"], "methods": ["ce"], "seeds": [1]}
-    tuned = Study({"study": "s", "protocols": protocols, "grids": [{**grid, "backbones": ["timm/test_resnet"]}]}, home)
-    assert [run.protocol["pretrained"] for run in tuned.runs.values()] == [True]
+def test_a_protocol_that_starts_from_published_weights_needs_backbones_that_have_them(study, refuses):
+    tuned = {"protocol": "tuned", "protocols": {"tuned": {"base": "digits", "pretrained": True}}}
+    made = study(backbone="timm/test_resnet", **tuned)
+    assert [run.protocol["pretrained"] for run in made.runs.values()] == [True, True]
     with refuses(ConfigError, "protocol 'tuned' starts", "'resnet8' has none", "pretrained: false"):
-        Study({"study": "s", "protocols": protocols, "grids": [{**grid, "backbones": ["resnet8"]}]}, home)
+        study(**tuned)
     assert [run.protocol["pretrained"] for run in study().runs.values()] == [False, False]
 
 
@@ -97,17 +93,8 @@ def test_models_of_timm_can_be_matched_by_overrides(study):
     assert run.method.loss_options["margin"] == 3.0
 
 
-def fine(make_config, dataset, **changes):
-    grid = {"protocol": "finegrained_vit", "datasets": [dataset], "backbones": ["vit_b16_384"], **changes}
-    datasets = {"cub200_448": {"base": "cub200", "size": 448}}
-    return make_config(grid, datasets=datasets, data_root="data")
-
-
-def test_a_network_of_one_size_takes_larger_images_through_a_crop(make_config):
-    study = Study(fine(make_config, "cub200_448"), HOME)
-    assert {run.protocol["crop_size"] for run in study.runs.values()} == {384}
-
-
-def test_images_smaller_than_the_crop_are_refused_before_any_job(make_config, refuses):
+def test_a_network_of_one_size_takes_larger_images_through_a_crop(study, refuses):
+    made = study("large", "vit_b16_384", "finegrained_vit", datasets={"large": {"base": "cub200", "size": 448}})
+    assert {run.protocol["crop_size"] for run in made.runs.values()} == {384}
     with refuses(ConfigError, "the protocol crops images to 384x384 pixels, but these have 256x256"):
-        Study(fine(make_config, "cub200"), HOME)
+        study("cub200", "vit_b16_384", "finegrained_vit")

@@ -8,7 +8,6 @@ import pytest
 from calgrid import registry
 from calgrid.cli.listing import read_study
 from calgrid.configuration.plan import Plan
-from calgrid.configuration.study import Study
 from calgrid.errors import ConfigError
 
 
@@ -17,15 +16,9 @@ def ask(method="mbls", against="ce", **more):
 
 
 @pytest.fixture
-def build(make_config, home):
-    """Function that makes a study with ce and mbls which asks the given questions."""
-
-    def make(*comparisons, grids=(), **grid):
-        config = make_config(grid, statistics={"comparisons": list(comparisons)})
-        config["grids"] += [{**config["grids"][0], **block} for block in grids]
-        return Study(config, home)
-
-    return make
+def build(study):
+    """Function that makes a study of some grids which asks the given questions."""
+    return lambda asked, *grids: study({}, *grids, statistics={"comparisons": asked})
 
 
 @pytest.mark.parametrize(
@@ -39,32 +32,32 @@ def build(make_config, home):
 )
 def test_mistakes(build, refuses, asked, parts):
     with refuses(ConfigError, *parts):
-        build(asked)
+        build([asked])
 
 
 @pytest.mark.parametrize("elsewhere", [{"seeds": [2]}, {"backbones": ["resnet20"]}])
 def test_methods_that_never_meet_cannot_be_compared(build, refuses, elsewhere):
     block = {"methods": ["ls"], **elsewhere}
     with refuses(ConfigError, "'mbls' and 'ls' have no protocol", "into one grid"):
-        build(ask(against="ls"), grids=[block])
-    assert build(ask(against="ls"), grids=[{"methods": ["ls"]}]).evaluations
+        build([ask(against="ls")], block)
+    assert build([ask(against="ls")], {"methods": ["ls"]}).evaluations
 
 
 def test_a_question_changes_the_manifest(build):
-    silent, asking = Plan(build()), Plan(build(ask()))
+    silent, asking = Plan(build([])), Plan(build([ask()]))
     assert silent.manifest()["statistics"]["comparisons"] == []
     assert asking.manifest()["statistics"]["comparisons"] == [ask()]
     assert silent.manifest()["fingerprint"] != asking.manifest()["fingerprint"]
 
 
-def test_the_manifest_says_which_methods_see_validation_data(build, monkeypatch):
+def test_the_manifest_says_which_methods_see_validation_data(plan, monkeypatch):
     real = registry.specs("loss")
     seeing = dataclasses.replace(real["mbls"], info={**real["mbls"].info, "sees_validation": True})
     blind = dataclasses.replace(real["ce"], info={**real["ce"].info, "sees_validation": False})
     fake = MappingProxyType({**real, "mbls": seeing, "ce": blind})
     original = registry.specs
     monkeypatch.setattr(registry, "specs", lambda kind: fake if kind == "loss" else original(kind))
-    runs = Plan(build(methods=["ce", "mbls", "tst", "tst+mbls"])).manifest()["runs"]
+    runs = plan({"methods": ["ce", "mbls", "tst", "tst+mbls"]}).manifest()["runs"]
     seen = {run["key"]["method"]: run["sees_validation"] for run in runs}
     # a second stage inherits what its first stage has seen
     assert seen == {"ce": False, "mbls": True, "tst": False, "tst+mbls": True}

@@ -11,11 +11,8 @@ from calgrid.storage.layout import RunKey
 
 
 @pytest.fixture
-def costs(make_config, home):
-    def of(grid, throughput=None, **changes):
-        return study_cost(Study(make_config(grid, **changes), home), throughput)
-
-    return of
+def costs(study):
+    return lambda grid, throughput=None, **changes: study_cost(study(grid, **changes), throughput)
 
 
 CIFAR = {"protocol": "aclsline", "datasets": ["cifar10"], "backbones": ["resnet50"], "methods": ["ce"]}
@@ -130,9 +127,9 @@ def test_checkpoints_archives_without_size_and_what_must_be_brought(home):
     assert found.brought == {"ILSVRC2012_img_val.tar": 6_744_924_160, "ILSVRC2012_devkit_t12.tar.gz": None}
 
 
-def test_hours_of_cores_are_those_that_jobs_ask_for(make_config, home):
-    study = Study(make_config({**CIFAR, "shifts": ["cifar10_c"]}, data_root="data"), home)
-    needs, found = Resources(study, gpus=1), study_cost(study)
-    (key,) = study.evaluations
+def test_hours_of_cores_are_those_that_jobs_ask_for(study):
+    made = study({**CIFAR, "shifts": ["cifar10_c"]}, data_root="data")
+    needs, found = Resources(made, gpus=1), study_cost(made)
+    (key,) = made.evaluations
     assert found.core_hours["calibrate"] == pytest.approx(needs.calibrate_seconds(key) / 3600)
     assert found.core_hours["prepare_data"] == pytest.approx((60_000 + 15 * 5 * 10_000) * 32 * 32 * 5e-8 / 3600)

@@ -8,7 +8,6 @@ from calgrid import registry
 from calgrid.configuration.datasets import DatasetCatalog
 from calgrid.configuration.jobs import Jobs
 from calgrid.configuration.plan import Plan, as_json
-from calgrid.configuration.study import Study
 from calgrid.errors import ConfigError
 
 PARQUET = {"base": "image_parquet", "train": "mine/train.parquet", "test": "mine/test.parquet", "val_size": 30}
@@ -24,10 +23,10 @@ def root(tmp_path):
 
 
 @pytest.fixture
-def study(make_config, home, root):
+def study(study, root):
     def make(datasets, grid=None, **changes):
         grid = {"datasets": list(datasets), "methods": ["ce"], **(grid or {})}
-        return Study(make_config(grid, datasets=datasets, data_root=str(root), **changes), home)
+        return study(grid, datasets=datasets, data_root=str(root), **changes)
 
     return make
 
@@ -228,9 +227,9 @@ def test_the_name_of_a_registered_data_set_is_taken(study, refuses):
         study({"digits": PARQUET})
 
 
-def test_a_kind_cannot_stand_in_a_grid(make_config, home, refuses):
+def test_a_kind_cannot_stand_in_a_grid(study, refuses):
     with refuses(ConfigError, "grids[0].datasets: 'image_parquet' is a kind of data set", "under 'datasets'"):
-        Study(make_config({"datasets": ["image_parquet"]}), home)
+        study({}, {"datasets": ["image_parquet"]})
 
 
 def test_an_unknown_data_set_suggests_configured_names(study, refuses):

@@ -7,44 +7,34 @@ from tests.conftest import HOME
 
 from calgrid.configuration.costs import study_cost
 from calgrid.configuration.jobs import Jobs
-from calgrid.configuration.plan import Plan
-from calgrid.configuration.study import Study
 from calgrid.errors import ConfigError
 
 SMALL = {"few": {"base": "margin_attack", "samples": 20}}
-
-
-@pytest.fixture
-def plan_of(make_config):
-    def plan(grid=None, **changes):
-        return Plan(Study(make_config(grid, **changes), HOME))
-
-    return plan
 
 
 def key_of(plan, method="ce"):
     return next(key for key in plan.study.runs if key.method == method)
 
 
-def test_a_variant_has_all_options_and_its_own_name(plan_of):
-    plan = plan_of({"probes": ["few", "prototypes"]}, probes=SMALL)
-    spec = plan.probe(key_of(plan), "few")
+def test_a_variant_has_all_options_and_its_own_name(plan):
+    made = plan({"probes": ["few", "prototypes"]}, probes=SMALL)
+    spec = made.probe(key_of(made), "few")
     assert spec["probe"] == {
         "name": "few",
         "id": "margin_attack",
         "options": {"samples": 20, "eps_max": 0.5, "steps": 21, "bisections": 10, "seed": 0},
     }
-    assert spec["run_fingerprint"] == plan.run_fingerprint(key_of(plan))
+    assert spec["run_fingerprint"] == made.run_fingerprint(key_of(made))
 
 
-def test_a_study_without_probes_says_nothing_of_them(plan_of):
-    assert "probes" not in json.dumps(plan_of().manifest())
+def test_a_study_without_probes_says_nothing_of_them(plan):
+    assert "probes" not in json.dumps(plan().manifest())
 
 
-def test_a_fingerprint_depends_on_options_and_on_its_own_probe_only(plan_of):
+def test_a_fingerprint_depends_on_options_and_on_its_own_probe_only(plan):
     def fingerprint(name, variants):
-        plan = plan_of({"probes": ["prototypes", name]}, probes=variants)
-        return plan.probe(key_of(plan), name)["fingerprint"], plan.probe(key_of(plan), "prototypes")["fingerprint"]
+        made = plan({"probes": ["prototypes", name]}, probes=variants)
+        return made.probe(key_of(made), name)["fingerprint"], made.probe(key_of(made), "prototypes")["fingerprint"]
 
     few, angles = fingerprint("few", SMALL)
     more, same = fingerprint("few", {"few": {**SMALL["few"], "samples": 21}})
@@ -52,9 +42,9 @@ def test_a_fingerprint_depends_on_options_and_on_its_own_probe_only(plan_of):
     assert angles == same
 
 
-def test_the_manifest_names_tables_by_run(plan_of):
-    plan = plan_of({"probes": ["few", "profiles"]}, probes=SMALL)
-    for run in plan.manifest()["runs"]:
+def test_the_manifest_names_tables_by_run(plan):
+    made = plan({"probes": ["few", "profiles"]}, probes=SMALL)
+    for run in made.manifest()["runs"]:
         assert [(each["name"], each["id"]) for each in run["probes"]] == [
             ("few", "margin_attack"),
             ("profiles", "profiles"),
@@ -62,13 +52,11 @@ def test_the_manifest_names_tables_by_run(plan_of):
         assert all(each["fingerprint"] for each in run["probes"])
 
 
-def test_blocks_of_a_grid_join_their_probes(make_config):
-    config = make_config({"methods": ["ce", "mbls"], "probes": ["profiles"]})
-    config["grids"].append({**config["grids"][0], "methods": ["ce"], "probes": ["prototypes"]})
-    study = Study(config, HOME)
-    wanted = {key.method: list(evaluation.probes) for key, evaluation in study.evaluations.items()}
+def test_blocks_of_a_grid_join_their_probes(study):
+    made = study({"methods": ["ce", "mbls"], "probes": ["profiles"]}, {"methods": ["ce"], "probes": ["prototypes"]})
+    wanted = {key.method: list(evaluation.probes) for key, evaluation in made.evaluations.items()}
     assert wanted == {"ce": ["profiles", "prototypes"], "mbls": ["profiles"]}
-    assert study_cost(study).jobs["probe"] == 3
+    assert study_cost(made).jobs["probe"] == 3
 
 
 def test_rules_know_the_files_of_the_probes(make_config):
@@ -79,11 +67,11 @@ def test_rules_know_the_files_of_the_probes(make_config):
     assert jobs.wildcard_constraints["probe"] == "profiles"
 
 
-def test_a_first_stage_that_nobody_asked_about_is_not_probed(plan_of, refuses):
-    plan = plan_of({"methods": ["tst"], "probes": ["profiles"]})
-    assert list(plan.study.evaluations[key_of(plan, "tst")].probes) == ["profiles"]
+def test_a_first_stage_that_nobody_asked_about_is_not_probed(plan, refuses):
+    made = plan({"methods": ["tst"], "probes": ["profiles"]})
+    assert list(made.study.evaluations[key_of(made, "tst")].probes) == ["profiles"]
     with refuses(ConfigError, "Unknown probe 'profiles' in digits/digits/resnet8/ce/seed1"):
-        plan.probe(key_of(plan, "ce"), "profiles")
+        made.probe(key_of(made, "ce"), "profiles")
 
 
 @pytest.mark.parametrize(
@@ -100,6 +88,6 @@ def test_a_first_stage_that_nobody_asked_about_is_not_probed(plan_of, refuses):
         ({}, {"probes": {"mine": {"base": "profiles", "image": 3}}}, ["'image' in probes.mine", "'images'?"]),
     ],
 )
-def test_mistakes_are_refused_before_any_job(make_config, refuses, grid, changes, parts):
+def test_mistakes_are_refused_before_any_job(study, refuses, grid, changes, parts):
     with refuses(ConfigError, *parts):
-        Study(make_config(grid, **changes), HOME)
+        study(grid, **changes)

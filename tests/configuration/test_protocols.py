@@ -9,7 +9,6 @@ import yaml
 from calgrid.configuration.jobs import Jobs
 from calgrid.configuration.plan import Plan
 from calgrid.configuration.protocols import ProtocolCatalog, for_stage, merge
-from calgrid.configuration.study import Study
 from calgrid.errors import ConfigError
 from calgrid.storage.layout import RunKey
 from calgrid.training.schedule import learning_rate
@@ -173,11 +172,8 @@ DATASETS = ["imagenet", "imagenet_lt", "imagenet_sketch"]
 
 
 @pytest.fixture
-def study(make_config, home):
-    def make(grid=None, **changes):
-        return Study(make_config({**GRID, **(grid or {})}, **changes), home)
-
-    return make
+def study(study):
+    return lambda grid=None, **changes: study({**GRID, **(grid or {})}, **changes)
 
 
 def test_data_sets_without_training_images_are_run_with_published_weights(study):

@@ -12,15 +12,6 @@ def key(method, seed=1, **changes):
     return RunKey("digits", "digits", "resnet8", method, seed)._replace(**changes)
 
 
-@pytest.fixture
-def study(make_config, home):
-    def make(*grids, **changes):
-        blocks = [make_config(grid)["grids"][0] for grid in grids] or make_config()["grids"]
-        return Study({"study": "small", "grids": blocks, **changes}, home)
-
-    return make
-
-
 def test_all_combinations_are_run(study):
     runs = study({"methods": ["ce", "ls"], "seeds": [1, 2], "backbones": ["resnet8", "resnet20"]}).runs
     assert set(runs) == {
@@ -128,13 +119,11 @@ class TestExternal:
         assert study.external_path("test.parquet") == folder / "test.parquet"
         assert study.external_path("/elsewhere/test.parquet").as_posix() == "/elsewhere/test.parquet"
 
-    def test_a_study_of_external_runs_and_grids(self, home, folder, make_config):
-        config = make_config(
-            data_root=str(folder), external={"theirs": {"test": "test.parquet", "split_seed": 1, "kind": "logits"}}
-        )
-        study = Study(config, home)
-        assert [each.protocol for each in study.runs] == ["digits", "digits", "external"]
-        assert study.data_units() == ["digits"]
+    def test_a_study_of_external_runs_and_grids(self, study, folder):
+        theirs = {"test": "test.parquet", "split_seed": 1, "kind": "logits"}
+        made = study(data_root=str(folder), external={"theirs": theirs})
+        assert [each.protocol for each in made.runs] == ["digits", "digits", "external"]
+        assert made.data_units() == ["digits"]
 
 
 def test_planning_imports_neither_torch_nor_snakemake(run_python, make_config, home):

@@ -3,51 +3,36 @@
 import pytest
 
 from calgrid.configuration.plan import Plan
-from calgrid.configuration.study import Study
 from calgrid.errors import ConfigError
 
 
 @pytest.fixture
-def build(make_config, home):
+def build(study):
     """Function that makes a study with ce, ls and mbls whose tuning has the given lists."""
 
-    def make(lists, grids=(), **settings):
-        config = make_config({"methods": ["ce", "ls", "mbls"]})
-        config["grids"] += [{**config["grids"][0], **block} for block in grids]
-        config["tuning"] = {"protocol": config["grids"][0]["protocol"], "methods": lists, **settings}
-        return Study(config, home)
+    def make(lists, *grids, protocols=None, **settings):
+        tuning = {"protocol": "digits", "methods": lists, **settings}
+        return study({"methods": ["ce", "ls", "mbls"]}, *grids, protocols=protocols or {}, tuning=tuning)
 
     return make
 
 
 def test_the_manifest_lists_every_candidate_with_its_protocol(build):
-    study = build({"plain": ["ce", "ls"], "margin": ["mbls", "ce"]}, metric="brier")
-    protocol = next(iter(study.runs)).protocol
-    assert Plan(study).manifest()["tuning"] == {
+    lists = {"plain": ["ce", "ls"], "margin": ["mbls", {"protocol": "decayed", "method": "ce"}]}
+    decayed = {"base": "digits", "optimizer": {"weight_decay": 0.001}}
+    made = build(lists, {"methods": ["ce"], "protocol": "decayed"}, protocols={"decayed": decayed}, metric="brier")
+    assert Plan(made).manifest()["tuning"] == {
         "metric": "brier",
-        "protocol": protocol,
+        "protocol": "digits",
         "candidates": {
-            "plain": [[protocol, "ce"], [protocol, "ls"]],
-            "margin": [[protocol, "mbls"], [protocol, "ce"]],
+            "plain": [["digits", "ce"], ["digits", "ls"]],
+            "margin": [["digits", "mbls"], ["decayed", "ce"]],
         },
     }
 
 
-def test_a_candidate_can_differ_in_its_protocol(make_config, home):
-    config = make_config({"methods": ["ce"]})
-    base = config["grids"][0]["protocol"]
-    config["protocols"] = {
-        **config.get("protocols", {}),
-        "decayed": {"base": "digits", "optimizer": {"weight_decay": 0.001}},
-    }
-    config["grids"].append({**config["grids"][0], "protocol": "decayed"})
-    config["tuning"] = {"protocol": base, "methods": {"ce": ["ce", {"protocol": "decayed", "method": "ce"}]}}
-    manifest = Plan(Study(config, home)).manifest()
-    assert manifest["tuning"]["candidates"] == {"ce": [[base, "ce"], ["decayed", "ce"]]}
-
-
-def test_without_tuning_the_manifest_has_none(make_config, home):
-    assert Plan(Study(make_config({}), home)).manifest()["tuning"] is None
+def test_without_tuning_the_manifest_has_none(plan):
+    assert plan().manifest()["tuning"] is None
 
 
 @pytest.mark.parametrize(
@@ -71,6 +56,5 @@ def test_a_metric_that_does_not_rank(build, refuses):
 
 
 def test_candidates_must_be_run_with_the_same_seeds(build, refuses):
-    grids = [{"methods": ["brier"], "seeds": [77]}]
     with refuses(ConfigError, "is not run on", "seed", "put all candidates into grids with the same seeds"):
-        build({"a": ["ce", "brier"]}, grids=grids)
+        build({"a": ["ce", "brier"]}, {"methods": ["brier"], "seeds": [77]})
