@@ -150,15 +150,15 @@ def short(value):
 
 
 @pytest.mark.parametrize(("grid", "parts"), GRIDS, ids=[short(grid) for grid, _ in GRIDS])
-def test_mistakes_in_a_grid(make_config, home, refuses, grid, parts):
+def test_mistakes_in_a_grid(study, refuses, grid, parts):
     with refuses(ConfigError, *parts):
-        Study(make_config(grid), home)
+        study(grid)
 
 
 @pytest.mark.parametrize(("changes", "parts"), TOP_LEVEL, ids=[short(changes) for changes, _ in TOP_LEVEL])
-def test_mistakes_elsewhere(make_config, home, refuses, changes, parts):
+def test_mistakes_elsewhere(study, refuses, changes, parts):
     with refuses(ConfigError, *parts):
-        Study(make_config(**changes), home)
+        study(**changes)
 
 
 def test_a_misspelt_key_is_said_rather_than_that_the_right_one_is_missing(make_config, home, refuses):
@@ -194,11 +194,9 @@ def test_missing_keys(make_config, home, refuses):
         ({"batch_size": 1}, "ce", None),
     ],
 )
-def test_an_epoch_without_a_batch_or_with_one_of_a_single_image(make_config, home, refuses, change, method, parts):
-    grid = {"protocol": "p", "methods": [method]}
-    config = make_config(grid, protocols={"p": {"base": "digits", **change}})
+def test_an_epoch_without_a_batch_or_with_one_of_a_single_image(study, refuses, change, method, parts):
     with refuses(ConfigError, "grids[0]: ", *parts) if parts else contextlib.nullcontext():
-        Study(config, home)
+        study({"protocol": "p", "methods": [method]}, protocols={"p": {"base": "digits", **change}})
 
 
 @pytest.mark.parametrize("config", [None, [], "study", 3])
@@ -208,25 +206,22 @@ def test_what_is_no_mapping(home, refuses, config):
 
 
 @pytest.mark.parametrize(("fit_on", "lacks", "needed"), [(["val"], False, True), (["val", "same_shift"], True, "all")])
-def test_a_calibrator_that_needs_features_needs_them_exported(make_config, home, refuses, fit_on, lacks, needed):
+def test_a_calibrator_that_needs_features_needs_them_exported(study, refuses, fit_on, lacks, needed):
     """Of the shifts, too, if it is fitted on them."""
     grid = {"calibrators": ["gc_ts"], "protocol": "p", "fit_on": fit_on, "shifts": ["digits_c"]}
-
-    def study(exported):
-        return Study(make_config(grid, protocols={"p": {"base": "digits", "export_features": exported}}), home)
-
     message = f"set export_features: {str(needed).lower()} in the protocol"
     with refuses(ConfigError, "grids[0].calibrators: 'gc_ts' needs features", message):
-        study(lacks)
-    assert all(wanted.fit_on == fit_on for wanted in study(needed).evaluations.values())
+        study(grid, protocols={"p": {"base": "digits", "export_features": lacks}})
+    made = study(grid, protocols={"p": {"base": "digits", "export_features": needed}})
+    assert all(wanted.fit_on == fit_on for wanted in made.evaluations.values())
 
 
-def test_feature_clipping_is_refused_where_the_head_is_not_linear(make_config, home, refuses):
+def test_feature_clipping_is_refused_where_the_head_is_not_linear(study, refuses):
     protocols = {"p": {"base": "digits", "export_features": True}}
     grid = {"calibrators": ["fc"], "protocol": "p", "methods": ["ce", "tst"]}
     with refuses(ConfigError, "'fc' needs a linear last layer, which 'tst' does not have"):
-        Study(make_config(grid, protocols=protocols), home)
-    assert Study(make_config({**grid, "methods": ["ce", "mixup"]}, protocols=protocols), home).evaluations
+        study(grid, protocols=protocols)
+    assert study({**grid, "methods": ["ce", "mixup"]}, protocols=protocols).evaluations
 
 
 PAIR = {"test": "test.npz", "val": "val.npz", "kind": "logits"}

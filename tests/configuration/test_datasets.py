@@ -1,6 +1,7 @@
 """Data sets that a configuration makes of its own files: what they take over, what they depend on, what is refused."""
 
 import json
+from types import SimpleNamespace
 
 import pytest
 
@@ -177,13 +178,8 @@ def test_the_specification_for_the_preparation_is_json_and_complete(study):
 def test_only_configured_sets_hand_a_specification_to_the_preparation(make_config, home, root):
     grid = {"datasets": ["mine", "digits"], "methods": ["ce"]}
     jobs = Jobs(make_config(grid, datasets={"mine": PARQUET}, data_root=str(root), device="cpu"), home, local=True)
-
-    class Unit:
-        def __init__(self, unit):
-            self.unit = unit
-
-    assert "--spec '{" in jobs.data_options(Unit("mine"))
-    assert jobs.data_options(Unit("digits")) == f"--data-root {root}"
+    assert "--spec '{" in jobs.data_options(SimpleNamespace(unit="mine"))
+    assert jobs.data_options(SimpleNamespace(unit="digits")) == f"--data-root {root}"
 
 
 # refusals

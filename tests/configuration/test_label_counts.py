@@ -18,19 +18,17 @@ def data_root(tmp_path):
     return tmp_path
 
 
-def calibration(config, home):
-    """Specification of the calibration of every run, by the path of the run."""
-    plan = Plan(Study(config, home))
-    return {key.path: plan.calibrate(key) for key in plan.study.evaluations}
+def counts_of(plan):
+    """Label counts of the calibration of every run, by its data set."""
+    return {key.dataset: plan.calibrate(key)["label_counts"] for key in plan.study.evaluations}
 
 
-def test_they_belong_to_all_runs_of_their_data_set_and_to_no_other(make_config, home, data_root):
+def test_they_belong_to_all_runs_of_their_data_set_and_to_no_other(plan, data_root):
     file = data_root / "counts.npy"
     grid = {"datasets": ["digits", "digits_ambiguous"], "methods": ["ce"]}
-    config = make_config(grid, data_root=str(data_root), label_counts={"digits": "counts.npy"})
-    found = {path: spec["label_counts"] for path, spec in calibration(config, home).items()}
+    made = plan(grid, data_root=str(data_root), label_counts={"digits": "counts.npy"})
     expected = {"file": str(file), "sha256": hashlib.sha256(file.read_bytes()).hexdigest()}
-    assert found == {"digits/digits/resnet8/ce/seed1": expected, "digits/digits_ambiguous/resnet8/ce/seed1": None}
+    assert counts_of(made) == {"digits": expected, "digits_ambiguous": None}
 
 
 @pytest.mark.parametrize("dataset", [{"dataset": "cifar10"}, {}])
@@ -42,16 +40,16 @@ def test_external_runs_have_them_by_their_data_set_or_name_whatever_val_rows_do(
         "external": {"brought": external, "few": {**external, "dataset": "cifar10", "val_rows": [5], "method": "few"}},
         "label_counts": {dataset.get("dataset", "brought"): "counts.npy"},
     }
-    found = {path.split("/")[1]: spec["label_counts"] for path, spec in calibration(config, home).items()}
+    found = counts_of(Plan(Study(config, home)))
     assert found["cifar10" if dataset else "brought"] is not None
     assert (found["cifar10_n5"] is not None) == bool(dataset)
 
 
-def test_content_and_path_enter_the_fingerprint_of_calibration_only(make_config, home, data_root):
+def test_content_and_path_enter_the_fingerprint_of_calibration_only(plan, data_root):
     def fingerprints(**changes):
-        plan = Plan(Study(make_config({"methods": ["ce"]}, data_root=str(data_root), **changes), home))
-        (key,) = plan.study.runs
-        return [getattr(plan, stage)(key)["fingerprint"] for stage in ("train", "predict", "calibrate")]
+        made = plan({"methods": ["ce"]}, data_root=str(data_root), **changes)
+        (key,) = made.study.runs
+        return [getattr(made, stage)(key)["fingerprint"] for stage in ("train", "predict", "calibrate")]
 
     counted = {"label_counts": {"digits": "counts.npy"}}
     seen = [fingerprints(), fingerprints(**counted)]
@@ -72,6 +70,6 @@ def test_content_and_path_enter_the_fingerprint_of_calibration_only(make_config,
         ({"digits_ambiguous": "counts.npy"}, ["data set 'digits_ambiguous' in label_counts", "'digits'"]),
     ],
 )
-def test_mistakes(make_config, home, data_root, refuses, counts, parts):
+def test_mistakes(study, data_root, refuses, counts, parts):
     with refuses(ConfigError, *parts):
-        Study(make_config(data_root=str(data_root), label_counts=counts), home)
+        study(data_root=str(data_root), label_counts=counts)

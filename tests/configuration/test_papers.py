@@ -89,8 +89,8 @@ def test_tables_come_in_the_order_of_their_numbers(home):
 # studies ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_study_names_papers(make_config, home):
-    manifest = Plan(Study(make_config(papers=["fedlas"]), home)).manifest()
+def test_a_study_names_papers(plan, home):
+    manifest = plan(papers=["fedlas"]).manifest()
     (entry,) = manifest["papers"]
     assert entry["name"] == "fedlas"
     assert manifest["published"] == [str(home / "config" / "published" / "fedlas.csv")]
@@ -113,9 +113,9 @@ def test_an_edited_number_or_table_is_noticed(make_config, home, tmp_path):
     assert len(set(found)) == 4
 
 
-def test_an_unknown_paper_is_refused(make_config, home, refuses):
+def test_an_unknown_paper_is_refused(study, refuses):
     with refuses(ConfigError, "Unknown paper 'fedls' in papers", "did you mean 'fedlas'?"):
-        Study(make_config(papers=["fedls"]), home)
+        study(papers=["fedls"])
 
 
 CLAIM = {

@@ -17,16 +17,16 @@ def of(*stages, methods=METHODS):
 
 
 @pytest.fixture
-def fingerprints(make_config, home):
+def fingerprints(plan):
     """Fingerprint of every stage of every run of seed 1, for a study with the given changes."""
 
     def compute(grid=None, protocol=None, **changes):
         protocols = {"p": {"base": "digits", **(protocol or {})}}
         grid = {"methods": list(METHODS), "protocol": "p", "calibrators": ["none", "ts"], **(grid or {})}
-        plan = Plan(Study(make_config(grid, protocols=protocols, **changes), home))
+        made = plan(grid, protocols=protocols, **changes)
         return {
-            f"{stage} {key.method}": getattr(plan, stage)(key)["fingerprint"]
-            for key in plan.study.runs
+            f"{stage} {key.method}": getattr(made, stage)(key)["fingerprint"]
+            for key in made.study.runs
             for stage in STAGES
             if key.seed == 1 and key.backbone == "resnet8"
         }
@@ -90,50 +90,39 @@ def test_the_order_of_calibrator_seeds_does_not_count(fingerprints):
     assert fingerprints(grids[0]) == fingerprints(grids[1])
 
 
-def test_an_override_is_the_same_as_a_variant_but_for_its_name(make_config, home):
-    variant = make_config({"methods": ["mine"]}, methods={"mine": {"base": "mbls", "margin": 3}})
-    named = make_config({"methods": ["mbls"]}, overrides=OVERRIDE)
-    specs = []
-    for config in (variant, named):
-        plan = Plan(Study(config, home))
-        (key,) = plan.study.runs
-        spec = dict(plan.train(key))
-        specs.append({name: spec[name] for name in ("protocol", "procedure", "loss", "data", "first_stage")})
-    assert specs[0] == specs[1]
+def test_an_override_is_the_same_as_a_variant_but_for_its_name(plan):
+    variant = plan({"methods": ["mine"]}, methods={"mine": {"base": "mbls", "margin": 3}})
+    named = plan({"methods": ["mbls"]}, overrides=OVERRIDE)
+    one, other = ({**made.train(*made.study.runs), "key": None, "fingerprint": None} for made in (variant, named))
+    assert one == other
 
 
 class TestSpecifications:
     @pytest.fixture
-    def plan(self, make_config, home):
-        grid = {
-            "methods": ["ce", "tst"],
-            "calibrators": ["none", "ts", "smart"],
-            "calibrator_seeds": [3, 5],
-            "shifts": ["digits_c", "ood/photos"],
-        }
-        return Plan(Study(make_config(grid), home))
+    def made(self, plan):
+        grid = {"methods": ["ce", "tst"], "calibrators": ["none", "ts", "smart"], "calibrator_seeds": [3, 5]}
+        return plan({**grid, "shifts": ["digits_c", "ood/photos"]})
 
-    def test_of_a_training(self, plan):
-        first, second = plan.study.runs
-        assert plan.train(first)["first_stage"] is None
-        assert plan.train(second)["first_stage"] == {
-            "fingerprint": plan.train(first)["fingerprint"],
+    def test_of_a_training(self, made):
+        first, second = made.study.runs
+        assert made.train(first)["first_stage"] is None
+        assert made.train(second)["first_stage"] == {
+            "fingerprint": made.train(first)["fingerprint"],
             "checkpoint": "last",
         }
-        spec = plan.train(second)
+        spec = made.train(second)
         assert spec["key"] == second._asdict()
         assert (spec["procedure"]["id"], spec["loss"]["id"]) == ("tst", "ce")
         assert "export_features" not in spec["protocol"]
 
-    def test_of_a_prediction_names_all_families_whichever_are_wanted(self, plan, make_config, home):
-        key = next(iter(plan.study.runs))
-        assert set(plan.predict(key)["families"]) == set(plan.study.datasets.families("digits"))
-        other = Plan(Study(make_config({"methods": ["ce"]}), home))
-        assert other.predict(key) == plan.predict(key)
-        assert plan.predict(key)["run_fingerprint"] == plan.train(key)["fingerprint"]
+    def test_of_a_prediction_names_all_families_whichever_are_wanted(self, made, plan):
+        key = next(iter(made.study.runs))
+        assert set(made.predict(key)["families"]) == set(made.study.datasets.families("digits"))
+        assert plan({"methods": ["ce"]}).predict(key) == made.predict(key)
+        assert made.predict(key)["run_fingerprint"] == made.train(key)["fingerprint"]
 
-    def test_of_a_calibration(self, plan):
-        spec = plan.calibrate(next(iter(plan.study.runs)))
+    def test_of_a_calibration(self, made):
+        spec = made.calibrate(next(iter(made.study.runs)))
         assert [(entry["name"], entry["seeds"]) for entry in spec["calibrators"]] == [
             ("none", [3]),
             ("ts", [3]),
@@ -142,17 +131,17 @@ class TestSpecifications:
         assert spec["families"] == ["digits_c", "ood/photos"]
         assert spec["statistics"] == {"bins": 15, "bootstrap": 1000, "level": 0.95, "seed": 0}
 
-    def test_are_json_on_one_line_and_come_back(self, plan):
-        for key in plan.study.runs:
+    def test_are_json_on_one_line_and_come_back(self, made):
+        for key in made.study.runs:
             for stage in STAGES:
-                spec = getattr(plan, stage)(key)
+                spec = getattr(made, stage)(key)
                 assert "\n" not in as_json(spec)
                 assert json.loads(as_json(spec)) == json.loads(json.dumps(spec))
 
-    def test_the_manifest_lists_every_part_with_its_fingerprint(self, plan):
-        manifest = json.loads(json.dumps(plan.manifest()))
+    def test_the_manifest_lists_every_part_with_its_fingerprint(self, made):
+        manifest = json.loads(json.dumps(made.manifest()))
         assert [run["fingerprint"] for run in manifest["runs"]] == [
-            plan.calibrate(key)["fingerprint"] for key in plan.study.evaluations
+            made.calibrate(key)["fingerprint"] for key in made.study.evaluations
         ]
         assert manifest["runs"][0]["part"] == "results/small/parts/digits/digits/resnet8/ce/seed1"
         assert "device" not in manifest["configuration"]
@@ -177,10 +166,10 @@ class TestReductionOfTheProtocol:
     """The focal_calibration line sums its losses: the protocol says so, and what is trained must follow."""
 
     @pytest.fixture
-    def reductions(self, make_config, home):
+    def reductions(self, plan):
         def of(protocol="fcline", **changes):
-            plan = Plan(Study(make_config({"protocol": protocol, "methods": ["mbls", "tst+mbls"]}, **changes), home))
-            return [plan.train(key)["loss"]["options"]["reduction"] for key in plan.study.runs]
+            made = plan({"protocol": protocol, "methods": ["mbls", "tst+mbls"]}, **changes)
+            return [made.train(key)["loss"]["options"]["reduction"] for key in made.study.runs]
 
         return of
 

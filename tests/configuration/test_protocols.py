@@ -1,6 +1,5 @@
 """Protocols: files and variants, the published lines of training, weights that are not trained here."""
 
-import copy
 from pathlib import Path
 
 import pytest
@@ -249,21 +248,12 @@ def test_features_can_be_kept_or_left(study):
 
 
 def test_taking_weights_asks_for_no_gpu_and_little_memory(make_config, home, monkeypatch):
-    config = make_config(copy.deepcopy(GRID), device="cuda")
-    jobs = Jobs(config, home, local=False)
-
-    class Wildcards:
-        protocol, dataset, backbone, method, seed = KEY
-
-    trained = Jobs(make_config({"protocol": "digits"}, device="cuda"), home, local=False)
-    assert jobs.gpus == trained.needs.train_gpus(Digits) == 1
-    assert jobs.needs.train_gpus(Wildcards) == 0
-    assert jobs.needs.train_memory(Wildcards, 1) < 6000
-    assert jobs.needs.train_minutes(Wildcards) == 60
-
-
-class Digits:
-    protocol, dataset, backbone, method, seed = "digits", "digits", "resnet8", "ce", 1
+    jobs = Jobs(make_config(GRID, device="cuda"), home, local=False)
+    trained = Jobs(make_config(device="cuda"), home, local=False)
+    assert jobs.gpus == trained.needs.train_gpus(RunKey("digits", "digits", "resnet8", "ce", 1)) == 1
+    assert jobs.needs.train_gpus(KEY) == 0
+    assert jobs.needs.train_memory(KEY, 1) < 6000
+    assert jobs.needs.train_minutes(KEY) == 60
 
 
 PUBLISHED_LOSSES = ["ce", "brier", "mmce_w", "ls_005", "flsd53", "fl3"]
@@ -351,17 +341,7 @@ def test_what_they_did_not_publish_is_refused(checkpoints, refuses, grid, parts)
 
 
 def test_the_job_that_takes_a_checkpoint_is_told_the_data_root(make_config, home, tmp_path):
-    grids = [
-        {**GRID, "protocol": name, "datasets": ["cifar10"], "backbones": ["resnet50"], "seeds": [1]}
-        for name in ("focal_calibration", "fcline")
-    ]
-    jobs = Jobs(make_config(grids=grids, data_root=str(tmp_path)), home, local=True)
-
-    class Taken(Digits):
-        protocol, dataset, backbone = "focal_calibration", "cifar10", "resnet50"
-
-    class Trained(Taken):
-        protocol = "fcline"
-
-    assert jobs.train_options(Taken) == f"--data-root {tmp_path}"
-    assert jobs.train_options(Trained) == ""
+    for protocol, options in (("focal_calibration", f"--data-root {tmp_path}"), ("fcline", "")):
+        grid = {**GRID, "protocol": protocol, "datasets": ["cifar10"], "backbones": ["resnet50"]}
+        jobs = Jobs(make_config(grid, data_root=str(tmp_path)), home, local=True)
+        assert jobs.train_options(RunKey(protocol, "cifar10", "resnet50", "ce", 1)) == options

@@ -1,6 +1,5 @@
 """What jobs ask a scheduler for grows with data set, backbone, protocol and attempt, and stays within bounds."""
 
-import copy
 from types import SimpleNamespace
 
 import numpy as np
@@ -39,14 +38,11 @@ def job(**wildcards):
 
 
 @pytest.fixture
-def make(make_config, home):
-    def resources(gpus=1, epochs=None, **grid):
-        config = make_config({"backbones": ["resnet8", "resnet20"], "methods": ["ce", "tst"], **grid})
-        if epochs is not None:
-            config = copy.deepcopy(config)
-            config["protocols"] = {"longer": {"base": "digits", "epochs": epochs}}
-            config["grids"][0]["protocol"] = "longer"
-        return Resources(Study(config, home), gpus)
+def make(study):
+    def resources(gpus=1, epochs=60, **grid):
+        both = {"backbones": ["resnet8", "resnet20"], "methods": ["ce", "tst"], **grid}
+        protocols = {"longer": {"base": "digits", "epochs": epochs}}
+        return Resources(study(both, {**both, "protocol": "longer"}, protocols=protocols), gpus)
 
     return resources
 
@@ -74,13 +70,13 @@ def test_memory_grows_with_the_backbone(make):
 
 
 @pytest.fixture
-def cifar(make_config, home, tmp_path):
+def cifar(study, tmp_path):
     """What runs of 350 epochs on CIFAR-10 need, for all its networks and one that is known by name alone."""
 
     def resources(gpus=1):
         grid = {"datasets": ["cifar10"], "protocol": "aclsline", "methods": ["ce"]}
-        config = make_config({**grid, "backbones": [*CIFAR, "timm/resnet50"]}, data_root=str(tmp_path))
-        return Resources(Study(config, home), gpus)
+        made = study({**grid, "backbones": [*CIFAR, "timm/resnet50"]}, data_root=str(tmp_path))
+        return Resources(made, gpus)
 
     return resources
 
@@ -152,7 +148,7 @@ def test_what_holds_all_numbers_grows_with_the_runs(make):
     assert many.aggregate_memory(None, 1) > few.aggregate_memory(None, 1) >= LIGHT_MB
 
 
-def test_an_import_asks_for_copies_of_its_files(make_config, home, tmp_path):
+def test_an_import_asks_for_copies_of_its_files(study, tmp_path):
     np.savez(tmp_path / "big.npz", logits=np.zeros((2**18, 10), np.float32), label=np.zeros(2**18))
     stored = tmp_path / "stored"
     stored.mkdir()
@@ -161,11 +157,10 @@ def test_an_import_asks_for_copies_of_its_files(make_config, home, tmp_path):
     (tmp_path / "tensors.PT").write_bytes(b"")
     entry = {"kind": "logits", "split_seed": 1, "backbone": "resnet50", "calibrators": ["ts"]}
     files = {"small": "stored", "large": "big.npz", "torch": "tensors.PT"}
-    config = make_config(data_root=str(tmp_path))
-    config["external"] = {name: {**entry, "test": file} for name, file in files.items()}
-    study = Study(config, home)
-    needs = Resources(study, gpus=1)
-    asked = {key.dataset: needs.import_memory(job(**key._asdict()), 1) for key in study.external}
+    external = {name: {**entry, "test": file} for name, file in files.items()}
+    made = study(data_root=str(tmp_path), external=external)
+    needs = Resources(made, gpus=1)
+    asked = {key.dataset: needs.import_memory(job(**key._asdict()), 1) for key in made.external}
     assert asked == {"small": LIGHT_MB + 5 * 3, "large": LIGHT_MB + 5 * 12, "torch": TORCH_MB}
 
 
@@ -176,14 +171,13 @@ def test_only_many_and_large_pictures_are_decoded_by_several_threads(make):
     assert threads == {"digits": 1, "cifar10_c": 1, "imagenet": 8, "imagenet_c": 8}
 
 
-def test_pictures_of_ones_own_are_counted_by_their_labels(make_config, home, tmp_path):
+def test_pictures_of_ones_own_are_counted_by_their_labels(study, tmp_path):
     for name in ("train", "test"):
         labels = [number % 10 for number in range(400)]
         pq.write_table(pa.table({"image": [b""] * 400, "label": labels}), tmp_path / f"{name}.parquet")
     own = {"base": "image_parquet", "val_size": 40, "image_size": 32}
     grid = {"datasets": ["own"], "backbones": ["resnet8"], "methods": ["ce"], "protocol": "evening"}
-    study = Study(make_config(grid, datasets={"own": own}, data_root=str(tmp_path)), home)
-    needs = Resources(study, gpus=1)
+    needs = Resources(study(grid, datasets={"own": own}, data_root=str(tmp_path)), gpus=1)
     assert needs.images("own") == {"train": 360, "val": 40, "test": 400}
     assert LIGHT_MB <= needs.prepare_memory(job(unit="own"), 1) < LIGHT_MB + 20
 
@@ -196,15 +190,12 @@ def test_preparation_is_given_time_for_many_and_large_images(make):
     assert minutes["imagenet_c"] > MIN_MINUTES + 760_000 * 0.0025 / 60
 
 
-def test_a_training_asks_for_its_images_until_they_are_streamed(make_config, home, tmp_path):
+def test_a_training_asks_for_its_images_until_they_are_streamed(study, tmp_path):
     def needs(size):
         own = {"base": "image_folder", "val_size": 9, "image_size": size, "n_classes": 10}
         grid = {"datasets": ["own"], "backbones": ["resnet50"], "methods": ["ce"], "protocol": "aclsline"}
-        config = make_config(grid, datasets={"own": own}, data_root=str(tmp_path))
-        resources, asked = (
-            Resources(Study(config, home), gpus=1),
-            job(protocol="aclsline", dataset="own", backbone="resnet50"),
-        )
+        resources = Resources(study(grid, datasets={"own": own}, data_root=str(tmp_path)), gpus=1)
+        asked = job(protocol="aclsline", dataset="own", backbone="resnet50")
         return resources.train_memory(asked, 1), resources.train_threads(asked)
 
     for role in ("train", "test"):
