@@ -89,14 +89,6 @@ def test_round_trip(path, changes):
     assert_same(read_logits(path), data)
 
 
-def test_a_distribution_has_one_number_a_class_and_goes_with_its_rows(path):
-    write_logits(path, make(distribution=SHARES))
-    schema = pq.read_schema(path)
-    assert schema.names == ["index", "label", "logits", "distribution"]
-    assert schema.field("distribution").type == pa.list_(pa.float32(), 3)
-    assert np.array_equal(read_logits(path).rows(np.array([3, 1])).distribution, SHARES[[3, 1]])
-
-
 @pytest.mark.parametrize(
     ("shares", "message"),
     [
@@ -134,15 +126,17 @@ def test_an_impossible_class_is_minus_infinity(path):
 
 
 def test_exact_schema(path):
-    write_logits(path, make(**family(), features=np.ones((4, 5), dtype=np.float32)))
+    write_logits(path, make(**family(), features=np.ones((4, 5), dtype=np.float32), distribution=SHARES))
     schema = pq.read_schema(path)
-    assert schema.names == ["index", "label", "logits", "shift", "severity", "features"]
-    assert schema.field("index").type == pa.int32()
-    assert schema.field("label").type == pa.int32()
-    assert schema.field("logits").type == pa.list_(pa.float32(), 3)
-    assert schema.field("shift").type == pa.dictionary(pa.int32(), pa.string())
-    assert schema.field("severity").type == pa.int8()
-    assert schema.field("features").type == pa.list_(pa.float32(), 5)
+    assert list(zip(schema.names, schema.types, strict=True)) == [
+        ("index", pa.int32()),
+        ("label", pa.int32()),
+        ("logits", pa.list_(pa.float32(), 3)),
+        ("shift", pa.dictionary(pa.int32(), pa.string())),
+        ("severity", pa.int8()),
+        ("features", pa.list_(pa.float32(), 5)),
+        ("distribution", pa.list_(pa.float32(), 3)),
+    ]
     assert list(schema.metadata) == [b"calgrid"]
     assert json.loads(schema.metadata[b"calgrid"]) == METADATA
 
@@ -163,42 +157,25 @@ def test_the_same_data_give_the_same_bytes(path, tmp_path):
     assert other.read_bytes() == path.read_bytes()
 
 
-def test_settings_of_a_family_in_order_of_appearance():
+@pytest.mark.parametrize(
+    ("columns", "expected"),
+    [
+        (family(), [("noise", 2, [0, 2]), ("blur", 1, [1]), ("noise", 1, [3])]),
+        ({}, [("", 0, [0, 1, 2, 3])]),  # a split has one setting without a name
+    ],
+)
+def test_settings_in_order_of_appearance(columns, expected):
+    assert [(*setting, rows.tolist()) for *setting, rows in make(**columns).settings()] == expected
+
+
+def test_pandas_polars_and_duckdb_read_it_in_one_line(path):
     data = make(**family())
-    assert [(shift, severity, rows.tolist()) for shift, severity, rows in data.settings()] == [
-        ("noise", 2, [0, 2]),
-        ("blur", 1, [1]),
-        ("noise", 1, [3]),
-    ]
-
-
-def test_a_split_has_one_setting_without_a_name():
-    (setting,) = make().settings()
-    assert setting[:2] == ("", 0)
-    assert setting[2].tolist() == [0, 1, 2, 3]
-
-
-class TestReadInOneLine:
-    @pytest.fixture
-    def data(self, path):
-        data = make(**family())
-        write_logits(path, data)
-        return data
-
-    def test_pandas(self, path, data):
-        frame = pd.read_parquet(path)
-        assert np.array_equal(np.stack(frame["logits"]), data.logits)
-        assert frame["shift"].tolist() == data.shift.tolist()
-
-    def test_polars(self, path, data):
-        frame = pl.read_parquet(path)
-        assert np.array_equal(frame["logits"].to_numpy(), data.logits)
-        assert frame["severity"].to_list() == data.severity.tolist()
-
-    def test_duckdb(self, path, data):
-        rows = duckdb.sql(f"select shift, severity, logits from '{path}' order by index").fetchall()
-        assert [row[0] for row in rows] == data.shift.tolist()
-        assert np.array_equal(np.array([row[2] for row in rows], dtype=np.float32), data.logits)
+    write_logits(path, data)
+    frames = pd.read_parquet(path), pl.read_parquet(path), duckdb.sql(f"from '{path}' order by index").df()
+    for frame in frames:
+        assert np.array_equal(np.stack(frame["logits"].to_numpy()), data.logits)
+        assert list(frame["shift"]) == data.shift.tolist()
+        assert list(frame["severity"]) == data.severity.tolist()
 
 
 class TestFilesOfSomebodyElse:
