@@ -1,6 +1,8 @@
 """Paths of runs and studies, as the file contract has them."""
 
-from calgrid.storage.layout import Layout, RunKey, backbone_of, logits_files
+from types import SimpleNamespace
+
+from calgrid.storage.layout import Layout, RunKey, logits_files, run_key
 
 
 def test_paths_of_the_file_contract():
@@ -13,9 +15,7 @@ def test_paths_of_the_file_contract():
 
 
 def test_a_run_lies_five_folders_deep_whatever_its_backbone():
-    key = RunKey("p", "d", "timm/vit.s_in1k", "tst+mbls", 3)
-    assert key.path == "p/d/timm+vit.s_in1k/tst+mbls/seed3"
-    assert backbone_of(key.backbone_folder) == key.backbone
-    plain = key._replace(backbone="resnet8")
-    assert plain.path == "p/d/resnet8/tst+mbls/seed3"
-    assert backbone_of(plain.backbone_folder) == "resnet8"
+    for backbone, folder in (("timm/vit.s_in1k", "timm+vit.s_in1k"), ("resnet8", "resnet8")):
+        key = RunKey("p", "d", backbone, "tst+mbls", 3)
+        assert key.path == f"p/d/{folder}/tst+mbls/seed3"
+        assert run_key(SimpleNamespace(**{**key._asdict(), "backbone": folder, "seed": "3"})) == key

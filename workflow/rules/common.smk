@@ -13,7 +13,7 @@ from calgrid.configuration.files import read_configuration
 from calgrid.configuration.jobs import Jobs
 from calgrid.errors import CalgridError
 from calgrid.home import home
-from calgrid.storage.layout import EXTERNAL, run_path
+from calgrid.storage.layout import EXTERNAL, RUN_PATH
 
 # The default is the study of this folder, as written by `calgrid init`, or else that of calgrid.
 DEFAULT = next(path / "config/config.yaml" for path in (Path(), home()) if (path / "config/config.yaml").is_file())
@@ -46,7 +46,7 @@ if LOCAL:
 
 RESULTS = JOBS.results
 STUDY = f"{RESULTS}/{JOBS.study}"
-KEY = run_path()
+KEY = RUN_PATH
 RUN = JOBS.layout.run(KEY)
 PART = JOBS.layout.part(KEY)
 LOGS = f"{RESULTS}/logs"

@@ -13,6 +13,8 @@ from calgrid.conventions import OOD_PREFIX
 #: protocol and checkpoint of external logits
 EXTERNAL = "external"
 EXTERNAL_CHECKPOINT = "last"
+#: path of a run below the folder of runs, with Snakemake's wildcards
+RUN_PATH = "{protocol}/{dataset}/{backbone}/{method}/seed{seed}"
 #: splits of a data set on which every run is scored
 SPLITS = ("val", "test")
 
@@ -29,37 +31,21 @@ class RunKey(NamedTuple):
     @property
     def path(self) -> str:
         """Path of the run below the folder of runs, always five levels."""
-        return run_path(self.protocol, self.dataset, self.backbone_folder, self.method, str(self.seed))
+        return RUN_PATH.format_map({**self._asdict(), "backbone": self.backbone_folder})
 
     @property
     def backbone_folder(self) -> str:
         """Name of the backbone in paths and wildcards: ``timm+resnet50`` for ``timm/resnet50``.
 
-        Identifiers of backbones never contain a plus, so :func:`backbone_of` inverts this.
+        Identifiers of backbones never contain a plus, so :func:`run_key` inverts this.
         """
         return self.backbone.replace("/", "+")
-
-
-def run_path(
-    protocol: str = "{protocol}",
-    dataset: str = "{dataset}",
-    backbone: str = "{backbone}",
-    method: str = "{method}",
-    seed: str = "{seed}",
-) -> str:
-    """Path of a run below the folder of runs; by default with Snakemake's wildcards."""
-    return f"{protocol}/{dataset}/{backbone}/{method}/seed{seed}"
-
-
-def backbone_of(folder: str) -> str:
-    """Identifier of the backbone for the name of its folder."""
-    return folder.replace("+", "/")
 
 
 def run_key(wildcards: Any) -> RunKey:
     """Key of the run of a job, from its wildcards."""
     protocol, dataset, backbone, method, seed = (getattr(wildcards, name) for name in RunKey._fields)
-    return RunKey(protocol, dataset, backbone_of(backbone), method, int(seed))
+    return RunKey(protocol, dataset, backbone.replace("+", "/"), method, int(seed))
 
 
 def family_unit(family: str) -> str:
