@@ -49,13 +49,8 @@ def stage_record(facts: Mapping[str, Any], begin: float, *packages: str) -> dict
         "environment": describe(*packages),
         "seconds": time.monotonic() - begin,
         "peak_memory_mb": peak_memory_mb(),
-        "finished": finished(),
+        "finished": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
     }
-
-
-def finished() -> str:
-    """Return the current time with its time zone, for a record."""
-    return time.strftime("%Y-%m-%dT%H:%M:%S%z")
 
 
 def commit() -> str:
