@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from calgrid import registry
 from calgrid.backbones._catalogue import check_image_size, describe, measured
 from calgrid.configuration.components import PLAIN, Method
+from calgrid.configuration.config import Comparison, Config, Grid, Tuning
 from calgrid.configuration.datasets import DatasetCatalog
 from calgrid.configuration.files import is_path
 from calgrid.configuration.protocols import FOCAL_CALIBRATION, cropped, trains
@@ -28,7 +29,7 @@ PathOf = Callable[[str], Path]
 # files and folders ----------------------------------------------------------------------------------------------------
 
 
-def check_folders(config: Mapping[str, Any]) -> None:
+def check_folders(config: Config) -> None:
     """Check the paths of the results and of the data."""
     for key in ("results", "data_root"):
         if (config[key] or "").startswith("~"):
@@ -138,7 +139,7 @@ def _check_file(name: str, path_of: PathOf, where: str) -> None:
 # grids ----------------------------------------------------------------------------------------------------------------
 
 
-def check_grid(grid: Mapping[str, Any], protocol: Protocol, datasets: DatasetCatalog, where: str) -> None:
+def check_grid(grid: Grid, protocol: Protocol, datasets: DatasetCatalog, where: str) -> None:
     """Check data sets, backbones, shifts and seeds of a grid against its protocol."""
     for dataset in grid["datasets"]:
         if datasets.spec(dataset, f"{where}.datasets").info.get("role") != "dataset":
@@ -153,9 +154,7 @@ def check_grid(grid: Mapping[str, Any], protocol: Protocol, datasets: DatasetCat
             raise unknown_id("shift", shift, known or {"(none)"}, f"{where}.shifts")
 
 
-def _check_backbone(
-    backbone: str, grid: Mapping[str, Any], protocol: Protocol, datasets: DatasetCatalog, where: str
-) -> None:
+def _check_backbone(backbone: str, grid: Grid, protocol: Protocol, datasets: DatasetCatalog, where: str) -> None:
     """Check that a backbone exists, has the weights that the protocol starts from, and accepts the image sizes."""
     found = measured(backbone, f"{where}.backbones")
     if protocol["pretrained"] and not found.info["pretrained"]:
@@ -171,7 +170,7 @@ def _check_backbone(
             check_image_size(found, height, width, at)
 
 
-def _check_ready_weights(grid: Mapping[str, Any], protocol: Protocol, datasets: DatasetCatalog, where: str) -> None:
+def _check_ready_weights(grid: Grid, protocol: Protocol, datasets: DatasetCatalog, where: str) -> None:
     """Check that published weights exist for the methods, seeds, backbones and data sets of a grid."""
     named = f"protocol '{grid['protocol']}'"
     if len(grid["seeds"]) > 1:
@@ -268,7 +267,7 @@ def check_compared(method: str, evaluated: Collection[RunKey], where: str) -> No
         raise unknown_id("method", method, known, where)
 
 
-def check_comparison(comparison: Mapping[str, str], evaluated: Collection[RunKey], where: str) -> None:
+def check_comparison(comparison: Comparison, evaluated: Collection[RunKey], where: str) -> None:
     """Check that the study evaluates both methods, with at least one common seed."""
     method, against = comparison["method"], comparison["against"]
     check_compared(method, evaluated, f"{where}.method")
@@ -289,7 +288,7 @@ class Candidate(NamedTuple):
     method: str
 
 
-def tuning_candidates(tuning: Mapping[str, Any]) -> dict[str, list[Candidate]]:
+def tuning_candidates(tuning: Tuning) -> dict[str, list[Candidate]]:
     """Return the candidates of each tuned method, the default first."""
 
     def read(each: str | Mapping[str, str]) -> Candidate:
@@ -298,7 +297,7 @@ def tuning_candidates(tuning: Mapping[str, Any]) -> dict[str, list[Candidate]]:
     return {name: [read(each) for each in listed] for name, listed in tuning["methods"].items()}
 
 
-def check_tuning(tuning: Mapping[str, Any], evaluated: Collection[RunKey]) -> None:
+def check_tuning(tuning: Tuning, evaluated: Collection[RunKey]) -> None:
     """Check that all tuned methods have equally many candidates, with the same data sets, backbones and seeds."""
     lists = tuning_candidates(tuning)
     first, budget = next((name, len(listed)) for name, listed in lists.items())

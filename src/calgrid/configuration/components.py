@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 from calgrid import plugins, registry
 from calgrid.backbones._catalogue import describe
 from calgrid.component_files import METHODS
+from calgrid.configuration.config import Override
 from calgrid.configuration.datasets import DatasetCatalog, as_list
 from calgrid.errors import ConfigError, unknown_id
 from calgrid.specs import Calibrator, NamedComponent
@@ -173,7 +174,7 @@ class MethodCatalog(ComponentCatalog):
     def __init__(
         self,
         variants: Mapping[str, Mapping[str, Any]] = NONE,
-        overrides: Iterable[Mapping[str, Any]] = (),
+        overrides: Iterable[Override] = (),
         datasets: DatasetCatalog | None = None,
     ) -> None:
         super().__init__(variants)
@@ -265,7 +266,7 @@ class MethodCatalog(ComponentCatalog):
         wanted = [override["match"] for override in self.overrides]
         return [n for n, match in enumerate(wanted) if not any(at.matches(match, method) for method, at in runs)]
 
-    def _check_override(self, override: Mapping[str, Any], where: str) -> None:
+    def _check_override(self, override: Override, where: str) -> None:
         match = override["match"]
         methods = as_list(match.get("method", []))
         for method in methods:

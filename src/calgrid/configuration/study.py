@@ -10,6 +10,7 @@ from typing import Any, cast
 from calgrid import plugins, registry
 from calgrid.configuration import checks
 from calgrid.configuration.components import CalibratorCatalog, Method, MethodCatalog, ProbeCatalog, RunContext
+from calgrid.configuration.config import Config, Grid
 from calgrid.configuration.datasets import DatasetCatalog, as_list
 from calgrid.configuration.files import fill_defaults, validate
 from calgrid.configuration.papers import Paper, paper
@@ -92,7 +93,6 @@ class Study:
 
     Attributes
     ----------
-    config : the configuration with all defaults; ``workflow/schemas/config.schema.yaml`` explains its keys.
     runs : all runs, including first stages that no grid names; insertion order is stable.
     trained, external : the runs of type :class:`Run`, and of type :class:`ExternalRun`.
     evaluations : evaluations of the runs that the configuration names.
@@ -108,7 +108,7 @@ class Study:
         self.home = Path(home)
         schema = self.home / "workflow" / "schemas" / "config.schema.yaml"
         validate(config, schema, "configuration")
-        self.config = fill_defaults({"statistics": {}, **config}, schema)
+        self.config: Config = cast(Config, fill_defaults({"statistics": {}, **config}, schema))
         plugins.use(self.config["plugins"])
         self.layout = Layout(self.config["results"].rstrip("/"), self.config["study"])
         self.protocols = ProtocolCatalog(
@@ -167,7 +167,7 @@ class Study:
 
     # grids ----------------------------------------------------------------------------------------------------------
 
-    def _add_grid(self, grid: Mapping[str, Any], where: str) -> None:
+    def _add_grid(self, grid: Grid, where: str) -> None:
         protocol = self.protocols.get(grid["protocol"], f"{where}.protocol")
         checks.check_grid(grid, protocol, self.datasets, where)
         calibrators = self._resolved_calibrators(grid["calibrators"], where)
@@ -320,7 +320,7 @@ class Study:
                     check_batches(run.protocol, sizes["train"], f"protocol '{key.protocol}' on '{unit}'")
 
 
-def _keys(grid: Mapping[str, Any]) -> Iterator[RunKey]:
+def _keys(grid: Grid) -> Iterator[RunKey]:
     """All runs of a grid."""
     axes = itertools.product(grid["datasets"], grid["backbones"], grid["methods"], grid["seeds"])
     return (RunKey(grid["protocol"], *each) for each in axes)
