@@ -155,32 +155,21 @@ def test_cells_and_their_rival(load_claim, home):
     assert (claim["at_least"], claim["margin"], claim["table"]) == (6, 0.0, "fedlas_table1")
 
 
-def test_without_than_all_that_compete_are_rivals(load_claim):
-    (claim,) = load_claim({"than": None, "at_least": 4})
-    assert claim["at_least"] == 4
-    assert [len(setting["rivals"]) for setting in claim["settings"]] == [15] * 6
-
-
-def test_than_names_several_rivals_that_must_all_be_there(load_claim, refuses):
-    (claim,) = load_claim({"than": {"method": ["ls", "mbls", "ce"]}})
-    assert [len(setting["rivals"]) for setting in claim["settings"]] == [3] * 6
-    with refuses(ConfigError, "only 0 cells of table 1 match and have a rival"):
-        load_claim({"than": {"method": ["ls", "no_such"]}})
-
-
-def test_means_and_ranks_are_cells_of_a_claim_only_by_name(load_claim):
-    (claim,) = load_claim({"table": 2, "where": {"metric": "accuracy"}, "margin": 0.01})
-    assert len(claim["settings"]) == 4
-    assert claim["margin"] == 0.01
-    (claim,) = load_claim({"where": {"dataset": "average", "metric": "mean_rank_ece"}, "than": None})
-    assert [len(setting["rivals"]) for setting in claim["settings"]] == [15]
-
-
-def test_several_values_are_claimed_of_each(load_claim, home):
-    (claim,) = load_claim({"better": {"method": ["fedlas_ls", "acls"]}})
-    width = len(paper(home, "fedlas", "papers")["tables"][0]["columns"])
-    assert len(claim["settings"]) == 12
-    assert len({setting["cell"] // width for setting in claim["settings"]}) == 2
+@pytest.mark.parametrize(
+    ("claim", "rivals"),
+    [
+        ({"than": None, "at_least": 4}, [15] * 6),  # all that compete
+        ({"than": {"method": ["ls", "mbls", "ce"]}}, [3] * 6),
+        ({"better": {"method": ["fedlas_ls", "acls"]}}, [1] * 12),  # claimed of each
+        # means over data sets and ranks are cells of a claim only by name
+        ({"table": 2, "where": {"metric": "accuracy"}}, [1] * 4),
+        ({"where": {"dataset": "average", "metric": "mean_rank_ece"}, "than": None}, [15]),
+    ],
+)
+def test_rivals_of_each_cell(load_claim, claim, rivals):
+    (found,) = load_claim({**claim, "margin": 0.01})
+    assert [len(setting["rivals"]) for setting in found["settings"]] == rivals
+    assert (found["at_least"], found["margin"]) == (claim.get("at_least", len(rivals)), 0.01)
 
 
 def test_claims_may_be_about_the_numbers_behind_a_figure(home):
@@ -195,6 +184,7 @@ def test_claims_may_be_about_the_numbers_behind_a_figure(home):
         ({"table": 9}, ["mine: there is no table 9; valid: 1, 2, 3, 4"]),
         ({"better": {"method": "no_such"}}, ["0 cells of table 1 match and have a rival"]),
         ({"than": {"method": "no_such"}}, ["0 cells of table 1 match and have a rival"]),
+        ({"than": {"method": ["ls", "no_such"]}}, ["0 cells of table 1 match and have a rival"]),
         ({"at_least": 7}, ["only 6 cells of table 1 match"]),
     ],
 )
