@@ -154,15 +154,15 @@ MUTATIONS = (
     Mutation(
         "same shift: rows that fit are scored",
         "stages",
-        "scored = shifted.rows(rest)",
-        "scored = shifted.rows(fit)",
+        "scored = data.rows(rest)",
+        "scored = data.rows(fit)",
         "tests/stages/test_calibrate.py",
     ),
     Mutation(
         "results of other configurations are aggregated",
         "storage",
-        'found = read_metadata(table).get("fingerprint")',
-        "found = fingerprint",
+        'found = facts.get("fingerprint")',
+        "found = expected",
         "tests/storage tests/stages/test_aggregate.py",
     ),
     Mutation(

@@ -9,6 +9,7 @@ from functools import cache
 from pathlib import Path
 
 import yaml
+from benchmarks.mutation import MUTATIONS
 
 ROOT = Path(__file__).parents[1]
 #: folders at the root of somebody's machine, which no file may name
@@ -184,3 +185,8 @@ def test_every_test_asserts_something():
     ]
     assert silent == []
     assert tests
+
+
+def test_every_line_that_make_mutation_breaks_is_in_the_source():
+    for mutation in MUTATIONS:
+        assert mutation.file(ROOT).read_text().count(mutation.old) == 1, mutation.name
