@@ -57,8 +57,8 @@ def test_pictures_of_lines_are_complete_and_say_no_date(figures):
 
 def test_ends_of_cut_intervals_are_arrows(study):
     data = StudyData(study.folder, study.manifest)
-    rows = intervals.ECE[0](data, data.groups[0]).assign(accuracy_ci_low=0.1, accuracy_ci_high=0.99)
-    axes = intervals.ECE[1](Frame(data, data.groups[0], rows)).axes
+    rows = intervals.ECE.collect(data, data.groups[0]).assign(accuracy_ci_low=0.1, accuracy_ci_high=0.99)
+    axes = intervals.ECE.draw(Frame(data, data.groups[0], rows)).axes
     left, right = ([line for line in axes[2].lines if line.get_marker() == shape] for shape in "<>")
     assert sum(len(line.get_xdata()) for line in left) == len(rows)
     assert {value for line in left for value in line.get_xdata()} == {axes[2].get_xlim()[0]}
@@ -76,9 +76,9 @@ def test_of_many_calibrators_those_of_lowest_nll_are_shown(study, monkeypatch):
     many = pd.concat([bare.assign(calibrator=name, nll_mean=bare["nll_mean"] + more) for name, more in made.items()])
     data.calibrators = list(made)
     monkeypatch.setattr(data, "test", lambda group: many)
-    shown = intervals.NLL[0](data, data.groups[0])
+    shown = intervals.NLL.collect(data, data.groups[0])
     assert set(shown["calibrator"]) == {"none", "ts", "b", "c"}
-    assert "with 4 of 5 calibrators" in intervals.nll_caption(Frame(data, data.groups[0], shown))
+    assert "with 4 of 5 calibrators" in intervals.NLL.caption(Frame(data, data.groups[0], shown))
 
 
 def test_the_front_holds_what_nothing_cheaper_beats():
@@ -146,7 +146,7 @@ def collected(written, id):
     """Rows of a kind of figure for the first group of a study."""
     data = StudyData(written.folder, written.manifest)
     (kind,) = (kind for kind in FIGURES if kind.id == id)
-    return kind.collect(data, data.groups[0])
+    return kind.content.collect(data, data.groups[0])
 
 
 def test_bins_of_the_diagram_give_the_ece_of_the_table(study):

@@ -61,12 +61,12 @@ def test_overrides_count_and_two_values_are_no_course(build):
         configuration={"methods": FACTORS, "overrides": overrides},
     )
     assert method_sweeps(*open_study(study)) == []
-    assert sensitivity.collect_methods(*open_study(study)).empty
+    assert sensitivity.METHODS.collect(*open_study(study)).empty
 
 
 def test_points_of_sensitivity_are_the_means_of_the_summary_with_deviation_and_null(factors):
     data, group = open_study(factors)
-    found = sensitivity.collect_methods(data, group)
+    found = sensitivity.METHODS.collect(data, group)
     expected = data.test(group).set_index(["calibrator", "method"])
     assert list(found["said"].unique()) == ["uncalibrated", "calibrated by ts"]
     for calibrator, rows in found.groupby("calibrator"):
@@ -91,9 +91,9 @@ def test_calibrators_are_varied_on_the_baseline(build):
     (sweep,) = calibrator_sweeps(data, group)
     assert (sweep.option, list(sweep.members)) == ("ts sigma", [0.01, 0.05, 0.2])
     rows = data.test(group).set_index(["method", "calibrator"])
-    found = sensitivity.collect_calibrators(data, group)
+    found = sensitivity.CALIBRATORS.collect(data, group)
     assert list(found["nll_mean"]) == pytest.approx([rows.loc[("ce", name), "nll_mean"] for name in variants])
-    caption = sensitivity.calibrator_caption(Frame(data, group, found))
+    caption = sensitivity.CALIBRATORS.caption(Frame(data, group, found))
     assert "networks of ce" in caption
     assert "one seed" in caption
 

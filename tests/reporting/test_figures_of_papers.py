@@ -144,7 +144,7 @@ def test_means_are_of_the_settings_of_the_summary(several):
 def test_bars_are_errors_of_the_baseline_on_each_backbone(several):
     (kind,) = (kind for kind in FIGURES if kind.id == "backbone_bars")
     assert len(kind.groups(several)) == 1
-    panels = dict(list(kind.collect(several, several.groups[0]).groupby("panel", sort=False)))
+    panels = dict(list(kind.content.collect(several, several.groups[0]).groupby("panel", sort=False)))
     assert list(panels) == ["clean test split", "mean over 2 corruptions at severity 5, fitted on clean val"]
     clean, shifted = (rows.set_index(["calibrator", "backbone"])["mean"] for rows in panels.values())
     expected = {group.backbone: several.test(group).set_index(["method", "calibrator"]) for group in several.groups}

@@ -32,7 +32,7 @@ def scores(data, name, **only):
 @pytest.mark.parametrize(("kind", "only"), [("method", {"calibrator": "none"}), ("calibrator", {"method": "ce"})])
 def test_diagram_shows_mean_ranks_and_the_critical_difference(settings, kind, only):
     group = settings.groups[0]
-    shown = diagrams._diagrams(Frame(settings, group, diagrams.collect(kind, settings, group)))
+    shown = diagrams._diagrams(Frame(settings, group, diagrams.Diagrams(kind).collect(settings, group)))
     assert list(shown) == ["nll", "ece"]
     ranks = mean_ranks(scores(settings, kind, **only)).sort_values(kind="stable")
     assert dict(shown["nll"].mean_ranks) == pytest.approx(dict(ranks))
@@ -43,7 +43,7 @@ def test_names_do_not_overlap(build):
     methods = ("ce", "ls", "fl3", "mbls", "brier", "mixup", "mmce")
     study = build(methods=methods, seeds=(0,), backbones=("a", "b"), shifts=(), ood=(), resamples=0)
     data = StudyData(study.folder, study.manifest)
-    figure = diagrams.draw(Frame(data, data.groups[0], diagrams.collect("method", data, data.groups[0])))
+    figure = diagrams.METHODS.draw(Frame(data, data.groups[0], diagrams.METHODS.collect(data, data.groups[0])))
     figure.canvas.draw()
     for ax in figure.axes:
         boxes = [text.get_window_extent() for text in ax.texts if "(" in text.get_text()]
@@ -68,11 +68,11 @@ def test_what_is_missing_from_a_setting_leaves_the_comparison_not_the_setting(se
     gone = (summary["method"] == "mmce") & summary["backbone"].isin(["resnet8", "resnet20"])
     write_frame(tmp_path / SUMMARY, summary[~gone])
     data = StudyData(tmp_path, settings.manifest)
-    rows = diagrams.collect("method", data, data.groups[0])
+    rows = diagrams.METHODS.collect(data, data.groups[0])
     assert set(rows["name"]) == {"ce", "ls"}
     assert rows["setting"].nunique() == 3
 
 
 def test_nested_sets_of_validation_rows_are_one_setting(sizes):
     data = StudyData(sizes.folder, sizes.manifest)
-    assert diagrams.collect("calibrator", data, data.groups[0]).empty
+    assert diagrams.CALIBRATORS.collect(data, data.groups[0]).empty

@@ -1,14 +1,14 @@
 """Figures of the report: rows are collected from the study once, then drawn and described."""
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import pandas as pd
 from matplotlib.figure import Figure
 
 from calgrid.reporting import captions
 from calgrid.reporting.study import Group, StudyData
+from calgrid.storage.schema import CONDITION
 
 
 @dataclass(frozen=True)
@@ -18,7 +18,7 @@ class Frame:
     Attributes
     ----------
     study, group : the source of the numbers.
-    rows : all numbers that are drawn, as :attr:`FigureKind.collect` returned them.
+    rows : all numbers that are drawn, as :meth:`Content.collect` returned them.
     """
 
     study: StudyData
@@ -53,11 +53,26 @@ class Frame:
         return [name for name in self.study.calibrators if (self.rows["calibrator"] == name).any()]
 
 
-Collect = Callable[[StudyData, Group], pd.DataFrame]
-Draw = Callable[[Frame], Figure]
-Caption = Callable[[Frame], str]
-#: the three functions of a :class:`FigureKind`
-Template = tuple[Collect, Draw, Caption]
+class Content(Protocol):
+    """What a figure shows: a module, or an object."""
+
+    def collect(self, data: StudyData, group: Group) -> pd.DataFrame:
+        """Rows of the figure; no rows, no figure."""
+
+    def draw(self, frame: Frame) -> Figure:
+        """Draw them."""
+
+    def caption(self, frame: Frame) -> str:
+        """State the content, the number of seeds, the split and the interval."""
+
+
+#: ``each`` of a :class:`FigureKind` -> fields that two groups of one figure share
+SHARED: dict[str, tuple[str, ...]] = {
+    "checkpoint": Group._fields,
+    "condition": CONDITION,
+    "dataset": ("protocol", "dataset", "checkpoint"),
+    "study": (),
+}
 
 
 @dataclass(frozen=True)
@@ -68,55 +83,41 @@ class FigureKind:
     ----------
     id : its files are ``{id}_{dataset}_{backbone}.png``, or ``{id}.png`` for the whole study.
     title, category : as shown.
-    collect : returns the rows of the figure; no rows, no figure.
-    draw : draws them.
-    caption : states the content, the number of seeds, the split and the interval.
+    content : called with the first of the groups that a figure comprises.
     each : the figure is drawn for each group (``checkpoint``), for each protocol, data set and backbone
-        (``condition``), for each protocol, data set and checkpoint (``dataset``) or once (``study``). Where this
-        comprises several groups, the functions are called with the first.
+        (``condition``), for each protocol, data set and checkpoint (``dataset``) or once (``study``).
     """
 
     id: str
     title: str
     category: str
-    collect: Collect
-    draw: Draw
-    caption: Caption
+    content: Content
     each: Literal["checkpoint", "condition", "dataset", "study"] = "checkpoint"
 
-    def groups(self, data: StudyData) -> Sequence[Group]:
+    def _place(self, group: Group) -> dict[str, str]:
+        return {name: getattr(group, name) for name in SHARED[self.each]}
+
+    def groups(self, data: StudyData) -> list[Group]:
         """Groups that the figure is drawn for."""
-        if self.each == "dataset":
-            return list({group._replace(backbone=""): group for group in reversed(data.groups)}.values())[::-1]
-        return {"checkpoint": data.groups, "condition": data.conditions, "study": data.groups[:1]}[self.each]
+        found: dict[tuple[str, ...], Group] = {}
+        for group in data.groups:
+            found.setdefault(tuple(self._place(group).values()), group)
+        return list(found.values())
 
     def entry(self, frame: Frame) -> dict[str, Any]:
         """Entry of the index; ``figure`` is the id of the kind, ``place`` the part of the study that is shown."""
-        name, label = self._name(frame.study, frame.group)
-        seeing = captions.sees_validation(frame.study, self._alike(frame.study, frame.group))
-        place = {} if self.each == "study" else frame.group._asdict()
-        for dropped in {"dataset": ("backbone",), "condition": ("checkpoint",)}.get(self.each, ()):
-            place.pop(dropped)
+        data, group, place = frame.study, frame.group, self._place(frame.group)
+        name, title = self.id, self.title
+        if place:
+            parts = "checkpoint" in place, "backbone" in place
+            name, title = f"{name}_{data.slug(group, *parts)}", f"{title}: {data.label(group, *parts)}"
+        seeing = captions.sees_validation(data, [each for each in data.groups if self._place(each) == place])
         return {
             "id": name,
             "file": f"{name}.png",
-            "title": f"{self.title}: {label}" if label else self.title,
-            "caption": f"{self.caption(frame)} {seeing}".strip(),
+            "title": title,
+            "caption": f"{self.content.caption(frame)} {seeing}".strip(),
             "category": self.category,
             "figure": self.id,
             "place": place,
         }
-
-    def _name(self, data: StudyData, group: Group) -> tuple[str, str]:
-        """Name of the figure's file without suffix, and the end of its title."""
-        if self.each == "study":
-            return self.id, ""
-        checkpoint, backbone = self.each != "condition", self.each != "dataset"
-        slug, label = data.slug(group, checkpoint, backbone), data.label(group, checkpoint, backbone)
-        return f"{self.id}_{slug}", label
-
-    def _alike(self, data: StudyData, group: Group) -> Sequence[Group]:
-        """Groups whose numbers the figure shows."""
-        if self.each == "dataset":
-            return [other for other in data.groups if other._replace(backbone=group.backbone) == group]
-        return data.groups if self.each == "study" else [group]

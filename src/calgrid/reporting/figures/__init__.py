@@ -2,13 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import matplotlib as mpl
-import pandas as pd
 from matplotlib.figure import Figure
 
-from calgrid.reporting.figure import FigureKind, Frame, Template
+from calgrid.reporting.figure import FigureKind, Frame
 from calgrid.reporting.figures import (
     critical_difference,
     histories,
@@ -42,7 +41,7 @@ from calgrid.reporting.papers.smart import (
     val_size,
 )
 from calgrid.reporting.plotting import style
-from calgrid.reporting.study import Group, StudyData
+from calgrid.reporting.study import StudyData
 from calgrid.storage.atomic import replacing, write_text
 
 __all__ = ["FIGURES", "write_figures"]
@@ -51,64 +50,48 @@ __all__ = ["FIGURES", "write_figures"]
 FORMATS = {".png": "Software", ".svg": "Date", ".pdf": "CreationDate"}
 
 
-class _Figure(Protocol):
-    """A module that makes one figure."""
-
-    def collect(self, data: StudyData, group: Group) -> pd.DataFrame: ...
-    def draw(self, frame: Frame) -> Figure: ...
-    def caption(self, frame: Frame) -> str: ...
-
-
-def _of(module: _Figure) -> Template:
-    return module.collect, module.draw, module.caption
-
-
 METHODS, CALIBRATORS, TRAINING = "Methods", "Calibrators", "Training"
 FIGURES = (
-    FigureKind("nll_intervals", "NLL and Brier score", METHODS, *intervals.NLL),
-    FigureKind("reliability", "Reliability diagrams", METHODS, *_of(reliability)),
-    FigureKind("over_under", "Over- and under-confidence", METHODS, *_of(over_under)),
-    FigureKind("method_means", "Means over data sets and backbones", METHODS, *_of(method_means), each="study"),
-    FigureKind("sensitivity", "Hyper-parameters of methods", METHODS, *sensitivity.METHODS),
+    FigureKind("nll_intervals", "NLL and Brier score", METHODS, intervals.NLL),
+    FigureKind("reliability", "Reliability diagrams", METHODS, reliability),
+    FigureKind("over_under", "Over- and under-confidence", METHODS, over_under),
+    FigureKind("method_means", "Means over data sets and backbones", METHODS, method_means, each="study"),
+    FigureKind("sensitivity", "Hyper-parameters of methods", METHODS, sensitivity.METHODS),
     FigureKind(
-        "critical_difference", "Critical differences of methods", METHODS, *critical_difference.METHODS, each="study"
+        "critical_difference", "Critical differences of methods", METHODS, critical_difference.METHODS, each="study"
     ),
-    FigureKind("ece_intervals", "Calibration error and accuracy", CALIBRATORS, *intervals.ECE),
-    FigureKind(
-        "backbone_bars", "Adaptive calibration error by backbone", CALIBRATORS, *_of(backbone_bars), each="dataset"
-    ),
-    FigureKind("accuracy_ece", "Accuracy against ECE", CALIBRATORS, *_of(scatter)),
-    FigureKind("pareto", "NLL against the time of training", "Costs", *_of(pareto)),
-    FigureKind("calibrator_sensitivity", "Hyper-parameters of calibrators", CALIBRATORS, *sensitivity.CALIBRATORS),
-    FigureKind("val_size", "Validation rows", CALIBRATORS, *_of(val_size), each="study"),
-    FigureKind("fit_course", "Course of the fit", APPENDIX, *_of(fit_course)),
-    FigureKind("fit_objectives", "Objectives of the fit", CALIBRATORS, *_of(fit_objectives)),
-    FigureKind("solved_temperature", "Temperature for a fixed confidence", APPENDIX, *_of(solved_temperature)),
-    FigureKind("margin_temperature", "Temperature by margin", APPENDIX, *_of(margin_temperature)),
-    FigureKind("margin_reliability", "Reliability by margin", CALIBRATORS, *_of(margin_reliability)),
+    FigureKind("ece_intervals", "Calibration error and accuracy", CALIBRATORS, intervals.ECE),
+    FigureKind("backbone_bars", "Adaptive calibration error by backbone", CALIBRATORS, backbone_bars, each="dataset"),
+    FigureKind("accuracy_ece", "Accuracy against ECE", CALIBRATORS, scatter),
+    FigureKind("pareto", "NLL against the time of training", "Costs", pareto),
+    FigureKind("calibrator_sensitivity", "Hyper-parameters of calibrators", CALIBRATORS, sensitivity.CALIBRATORS),
+    FigureKind("val_size", "Validation rows", CALIBRATORS, val_size, each="study"),
+    FigureKind("fit_course", "Course of the fit", APPENDIX, fit_course),
+    FigureKind("fit_objectives", "Objectives of the fit", CALIBRATORS, fit_objectives),
+    FigureKind("solved_temperature", "Temperature for a fixed confidence", APPENDIX, solved_temperature),
+    FigureKind("margin_temperature", "Temperature by margin", APPENDIX, margin_temperature),
+    FigureKind("margin_reliability", "Reliability by margin", CALIBRATORS, margin_reliability),
     FigureKind(
         "calibrator_critical_difference",
         "Critical differences of calibrators",
         CALIBRATORS,
-        *critical_difference.CALIBRATORS,
+        critical_difference.CALIBRATORS,
         each="study",
     ),
-    FigureKind("shift_severity", "Severity of corruptions", "Shift", *_of(severity)),
-    FigureKind("corruption_reduction", "Reduction of errors by corruption", "Shift", *_of(corruption_reduction)),
-    FigureKind("training", "Training curves", TRAINING, *histories.TRAINING, each="condition"),
-    FigureKind("gate", "Gate of FeDLaS", TRAINING, *histories.GATE, each="condition"),
-    FigureKind("smoothing_curve", "Smoothing of FeDLaS", TRAINING, *_of(smoothing_curve), each="condition"),
-    FigureKind("saturation", "Softmax saturation", TRAINING, *_of(saturation), each="condition"),
-    FigureKind("retention", "Masking of MaC-Cal", TRAINING, *histories.RETENTION, each="condition"),
-    FigureKind(
-        "confidence_histogram", "Confidence before and after masked retraining", TRAINING, *_of(confidence_histogram)
-    ),
-    FigureKind("fgsm_margin", "Attack distance by margin", "Probes", *_of(fgsm_margin)),
-    FigureKind("masked_inference", "Masked heads", "Probes", *_of(masked_inference)),
-    FigureKind("embedding", "Images in the plane", APPENDIX, *_of(embedding)),
-    FigureKind("prototype_angles", "Angles between classes", "Probes", *_of(prototype_angles)),
-    FigureKind("feature_profiles", "Features of easy and hard images", "Probes", *_of(feature_profiles)),
-    FigureKind("misjudged", "Images that the feature norm misjudges", APPENDIX, *_of(misjudged)),
+    FigureKind("shift_severity", "Severity of corruptions", "Shift", severity),
+    FigureKind("corruption_reduction", "Reduction of errors by corruption", "Shift", corruption_reduction),
+    FigureKind("training", "Training curves", TRAINING, histories.TRAINING, each="condition"),
+    FigureKind("gate", "Gate of FeDLaS", TRAINING, histories.GATE, each="condition"),
+    FigureKind("smoothing_curve", "Smoothing of FeDLaS", TRAINING, smoothing_curve, each="condition"),
+    FigureKind("saturation", "Softmax saturation", TRAINING, saturation, each="condition"),
+    FigureKind("retention", "Masking of MaC-Cal", TRAINING, histories.RETENTION, each="condition"),
+    FigureKind("confidence_histogram", "Confidence before and after masked retraining", TRAINING, confidence_histogram),
+    FigureKind("fgsm_margin", "Attack distance by margin", "Probes", fgsm_margin),
+    FigureKind("masked_inference", "Masked heads", "Probes", masked_inference),
+    FigureKind("embedding", "Images in the plane", APPENDIX, embedding),
+    FigureKind("prototype_angles", "Angles between classes", "Probes", prototype_angles),
+    FigureKind("feature_profiles", "Features of easy and hard images", "Probes", feature_profiles),
+    FigureKind("misjudged", "Images that the feature norm misjudges", APPENDIX, misjudged),
 )
 
 
@@ -131,12 +114,12 @@ def write_figures(
     entries = []
     for kind in FIGURES:
         for group in kind.groups(data):
-            rows = kind.collect(data, group)
+            rows = kind.content.collect(data, group)
             if len(rows):
                 frame = Frame(data, group, rows)
                 entries.append(kind.entry(frame))
                 with mpl.rc_context(style.RC):
-                    _save(kind.draw(frame), Path(out, entries[-1]["file"]), formats)
+                    _save(kind.content.draw(frame), Path(out, entries[-1]["file"]), formats)
     paths = [Path(out, entry["file"]).with_suffix(suffix) for entry in entries for suffix in formats]
     for table in figure_lists(data, entries):
         for suffix, content in table.files.items():

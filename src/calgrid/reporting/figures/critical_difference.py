@@ -1,6 +1,6 @@
 """Critical-difference diagrams: mean ranks over settings, joined where Nemenyi's test finds no difference."""
 
-import functools
+from dataclasses import dataclass
 
 import pandas as pd
 from matplotlib.axes import Axes
@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 
 from calgrid.metrics import METRICS
 from calgrid.reporting import text
-from calgrid.reporting.figure import Frame, Template
+from calgrid.reporting.figure import Frame
 from calgrid.reporting.plotting import style
 from calgrid.reporting.settings import Kind, on_most_rows, settings
 from calgrid.reporting.study import Group, StudyData
@@ -23,15 +23,52 @@ LABELS = 20
 UNIT = 0.21
 
 
-def collect(kind: Kind, data: StudyData, group: Group) -> pd.DataFrame:
-    """Tidy means of the compared methods or calibrators in complete settings, for metrics with two such settings."""
-    rows = settings(data, kind, SHOWN)
-    groups = [group for group in data.conditions if on_most_rows(data, group)]
-    parts = {group: data.select(rows, group) for group in groups}
-    if kind == "calibrator":  # several methods on the same test images would not be independent settings
-        parts = {group: part[part["method"] == data.reference(group)] for group, part in parts.items()}
-    chosen = pd.concat(parts.values())
-    return pd.concat([_complete(chosen[chosen["metric"] == metric]) for metric in SHOWN])
+@dataclass(frozen=True)
+class Diagrams:
+    """One diagram per metric, of methods or of calibrators."""
+
+    kind: Kind
+
+    def collect(self, data: StudyData, group: Group) -> pd.DataFrame:
+        """Tidy means of what is compared in complete settings, for metrics with two such settings."""
+        rows = settings(data, self.kind, SHOWN)
+        groups = [group for group in data.conditions if on_most_rows(data, group)]
+        parts = {group: data.select(rows, group) for group in groups}
+        if self.kind == "calibrator":  # several methods on the same test images would not be independent settings
+            parts = {group: part[part["method"] == data.reference(group)] for group, part in parts.items()}
+        chosen = pd.concat(parts.values())
+        return pd.concat([_complete(chosen[chosen["metric"] == metric]) for metric in SHOWN])
+
+    def caption(self, frame: Frame) -> str:
+        data, shown = frame.study, _diagrams(frame)
+        counts = sorted({each.friedman.n_settings for each in shown.values()})
+        methods = text.listed(sorted({data.reference(each) for each in data.conditions}))
+        compared = "uncalibrated methods" if self.kind == "method" else f"calibrators of the networks of {methods}"
+        return (
+            f"Mean rank of the {compared} over {text.listed([str(n) for n in counts])} settings (protocol, data set "
+            f"and backbone), 1 = best, by {text.listed([text.name(metric) for metric in shown])} on the clean test "
+            "split; means over seeds are ranked within each setting that has all names shown. CD is Nemenyi's critical "
+            f"difference at level {1 - data.level:.2g}: bars join mean ranks that differ by less. It depends on the "
+            "pool: adding or removing a competitor may change which others differ significantly. Friedman's test (in "
+            "the form of Iman and Davenport) tests whether any mean ranks differ; if it does not reject, do not "
+            "interpret the bars. Settings that share test images are not independent. Accuracy and the other metrics "
+            "are in the table of mean ranks."
+        )
+
+    def draw(self, frame: Frame) -> Figure:
+        """Draw one diagram per metric."""
+        shown = _diagrams(frame)
+        heights = [_depth(each) + RULER + 1.5 for each in shown.values()]
+        figure = style.new_figure(style.WIDTH, UNIT * sum(heights) + 0.7)
+        axes = figure.subplots(len(shown), 1, squeeze=False, gridspec_kw={"height_ratios": heights})[:, 0]
+        for ax, (metric, each) in zip(axes, shown.items(), strict=True):
+            _diagram(ax, each)
+            test = each.friedman
+            ax.set_title(f"{text.name(metric)}, {test.n_settings} settings; Friedman p: {text.p_value(test.f_p_value)}")
+        return figure
+
+
+METHODS, CALIBRATORS = Diagrams("method"), Diagrams("calibrator")
 
 
 def _complete(rows: pd.DataFrame) -> pd.DataFrame:
@@ -52,42 +89,6 @@ def _diagrams(frame: Frame) -> dict[str, CriticalDifference]:
         lower = bool(METRICS[str(metric)].lower_is_better)
         found[str(metric)] = critical_difference(scores, lower_is_better=lower, alpha=1 - frame.study.level)
     return found
-
-
-def caption(kind: Kind, frame: Frame) -> str:
-    data, shown = frame.study, _diagrams(frame)
-    counts = sorted({each.friedman.n_settings for each in shown.values()})
-    methods = text.listed(sorted({data.reference(each) for each in data.conditions}))
-    compared = "uncalibrated methods" if kind == "method" else f"calibrators of the networks of {methods}"
-    return (
-        f"Mean rank of the {compared} over {text.listed([str(n) for n in counts])} settings (protocol, data set and "
-        f"backbone), 1 = best, by {text.listed([text.name(metric) for metric in shown])} on the clean test split; "
-        "means over seeds are ranked within each setting that has all names shown. CD is Nemenyi's critical difference "
-        f"at level {1 - data.level:.2g}: bars join mean ranks that differ by less. It depends on the pool: adding or "
-        "removing a competitor may change which others differ significantly. Friedman's test (in the form of Iman and "
-        "Davenport) tests whether any mean ranks differ; if it does not reject, do not interpret the bars. Settings "
-        "that share test images are not independent. Accuracy and the other metrics are in the table of mean ranks."
-    )
-
-
-def draw(frame: Frame) -> Figure:
-    """Draw one diagram per metric."""
-    shown = _diagrams(frame)
-    heights = [_depth(each) + RULER + 1.5 for each in shown.values()]
-    figure = style.new_figure(style.WIDTH, UNIT * sum(heights) + 0.7)
-    axes = figure.subplots(len(shown), 1, squeeze=False, gridspec_kw={"height_ratios": heights})[:, 0]
-    for ax, (metric, each) in zip(axes, shown.items(), strict=True):
-        _diagram(ax, each)
-        test = each.friedman
-        ax.set_title(f"{text.name(metric)}, {test.n_settings} settings; Friedman p: {text.p_value(test.f_p_value)}")
-    return figure
-
-
-def _template(kind: Kind) -> Template:
-    return functools.partial(collect, kind), draw, functools.partial(caption, kind)
-
-
-METHODS, CALIBRATORS = _template("method"), _template("calibrator")
 
 
 def _depth(shown: CriticalDifference) -> float:

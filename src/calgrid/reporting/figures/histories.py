@@ -1,6 +1,5 @@
 """Measurements during training by epoch: training curves, the gate of FeDLaS, the masks of MaC-Cal."""
 
-import functools
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -10,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from calgrid.reporting.figure import Frame, Template
+from calgrid.reporting.figure import Frame
 from calgrid.reporting.histories import histories
 from calgrid.reporting.plotting import style
 from calgrid.reporting.study import Group, StudyData
@@ -33,22 +32,53 @@ class Curve(NamedTuple):
     high: float | None = 103
 
 
-class Kind(NamedTuple):
+class Histories(NamedTuple):
     """A figure of histories.
 
     Attributes
     ----------
     curves : column of the history -> panel. needed : column that a run must have. height : of the figure, in inches.
-    caption : with the placeholders ``place``, and ``seeds`` for the number of seeds and the meaning of dotted lines.
+    words : the caption, with placeholders ``place`` and ``seeds`` (number of seeds, meaning of dotted lines).
     """
 
     curves: Mapping[str, Curve]
     needed: str
     height: float
-    caption: str
+    words: str
+
+    def collect(self, data: StudyData, group: Group) -> pd.DataFrame:
+        """Histories of the runs with the needed column: method, seed, epoch, learning rate and the curves."""
+        rows = histories(data, group, self.needed)
+        shown = [name for name in self.curves if name in rows and rows[name].notna().any()]
+        return rows[["method", "seed", "epoch", "learning_rate", *shown]] if len(rows) else rows
+
+    def caption(self, frame: Frame) -> str:
+        seeds = len({run["key"]["seed"] for run in frame.study.runs(frame.group)})
+        several = f"means over {seeds} seeds; bands (for up to {BANDS} methods): range over seeds"
+        spread = f"{several if seeds > 1 else 'one seed'}. Dotted lines: the learning rate drops"
+        return self.words.format(place=frame.condition, seeds=spread)
+
+    def draw(self, frame: Frame) -> Figure:
+        """Draw one panel per curve and one line per method: means over seeds, bands from the lowest to the highest."""
+        methods = frame.methods()
+        figure = style.new_figure(style.WIDTH, max(self.height, 0.19 * len(methods) + 0.8))
+        axes = figure.subplots(len(self.curves), 1, sharex=True)
+        for ax, (column, shown) in zip(axes, self.curves.items(), strict=True):
+            ax.set_ylabel(shown.label)
+            if column in frame.rows:
+                for method in methods:
+                    _curve(ax, frame.rows[frame.rows["method"] == method], column, shown.factor, methods)
+                if self is TRAINING:
+                    _training_limits(ax, column, frame.rows[column].to_numpy(float) * shown.factor)
+                else:
+                    ax.set_ylim(shown.low, ax.get_ylim()[1] if shown.high is None else shown.high)
+        if self is RETENTION:
+            figure.align_ylabels()
+        _finish(figure, frame.rows, methods)
+        return figure
 
 
-TRAINING_CURVES = Kind(
+TRAINING = Histories(
     {
         "val_accuracy": Curve("Accuracy on val (%)"),
         "val_nll": Curve("NLL on val (nats)", 1),
@@ -60,7 +90,7 @@ TRAINING_CURVES = Kind(
     "different methods are different functions: compare their shapes, not their values. Epochs of second stages are "
     "counted from 1. The first epochs may lie outside the axes.",
 )
-GATE_OF_FEDLAS = Kind(
+GATE = Histories(
     # negative lower limits keep lines at 0 visible, those of fixed gates
     {"positive_share": Curve("Positive mode (%)", low=-3), "flip_rate": Curve("Mode flipped (%)", low=-1, high=None)},
     "positive_share",
@@ -70,7 +100,7 @@ GATE_OF_FEDLAS = Kind(
     "converged to opposite modes. A fixed gate stays at 0 or 100 % and never flips. The modes are the signs of a gate "
     "that lowers the training loss, not labels of over- or under-confidence.",
 )
-MASKS_OF_MACCAL = Kind(
+RETENTION = Histories(
     {
         "retention": Curve("Weights kept (%)"),
         "masked_accuracy": Curve("Training\naccuracy (%)"),
@@ -84,40 +114,6 @@ MASKS_OF_MACCAL = Kind(
     "next share; and the largest change that the threshold allows (percentage points, 0 for a fixed share); {seeds}. "
     "Accuracy and confidence are measured on training images, not on the test split.",
 )
-
-
-def collect(kind: Kind, data: StudyData, group: Group) -> pd.DataFrame:
-    """Histories of the runs with the needed column: method, seed, epoch, learning rate and the curves."""
-    rows = histories(data, group, kind.needed)
-    shown = [name for name in kind.curves if name in rows and rows[name].notna().any()]
-    return rows[["method", "seed", "epoch", "learning_rate", *shown]] if len(rows) else rows
-
-
-def caption(kind: Kind, frame: Frame) -> str:
-    seeds = len({run["key"]["seed"] for run in frame.study.runs(frame.group)})
-    several = f"means over {seeds} seeds; bands (for up to {BANDS} methods): range over seeds"
-    spread = f"{several if seeds > 1 else 'one seed'}. Dotted lines: the learning rate drops"
-    return kind.caption.format(place=frame.condition, seeds=spread)
-
-
-def draw(kind: Kind, frame: Frame) -> Figure:
-    """Draw one panel per curve and one line per method: means over seeds, bands from the lowest to the highest."""
-    methods = frame.methods()
-    figure = style.new_figure(style.WIDTH, max(kind.height, 0.19 * len(methods) + 0.8))
-    axes = figure.subplots(len(kind.curves), 1, sharex=True)
-    for ax, (column, shown) in zip(axes, kind.curves.items(), strict=True):
-        ax.set_ylabel(shown.label)
-        if column in frame.rows:
-            for method in methods:
-                _curve(ax, frame.rows[frame.rows["method"] == method], column, shown.factor, methods)
-            if kind is TRAINING_CURVES:
-                _training_limits(ax, column, frame.rows[column].to_numpy(float) * shown.factor)
-            else:
-                ax.set_ylim(shown.low, ax.get_ylim()[1] if shown.high is None else shown.high)
-    if kind is MASKS_OF_MACCAL:
-        figure.align_ylabels()
-    _finish(figure, frame.rows, methods)
-    return figure
 
 
 def _curve(ax: Axes, history: pd.DataFrame, column: str, factor: float, methods: Sequence[str]) -> None:
@@ -166,10 +162,3 @@ def _training_limits(ax: Axes, column: str, values: np.ndarray) -> None:
         style.log_axis(ax, "y", values.min() / 1.2, values.max() * 1.2)
     elif values.min() >= 0 and high > 0:
         ax.set_ylim(0, 1.05 * high)
-
-
-def _template(kind: Kind) -> Template:
-    return functools.partial(collect, kind), functools.partial(draw, kind), functools.partial(caption, kind)
-
-
-TRAINING, GATE, RETENTION = map(_template, (TRAINING_CURVES, GATE_OF_FEDLAS, MASKS_OF_MACCAL))

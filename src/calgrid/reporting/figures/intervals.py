@@ -1,7 +1,7 @@
 """Means with intervals, one row per method and calibrator: calibration errors and accuracy, NLL and Brier score."""
 
-import functools
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
@@ -21,71 +21,70 @@ MOST = 4
 LOG_FACTOR = {"ece": 15, "ece_debiased": 15, "nll": 4, "brier": 4}
 
 
-def collect(data: StudyData, group: Group, metric: str) -> pd.DataFrame:
-    """Wide rows of all methods, by rank, with up to MOST calibrators.
+@dataclass(frozen=True)
+class Intervals:
+    """One panel per metric; calibrators are chosen by the first."""
 
-    These are :meth:`StudyData.few_calibrators`, then those with the lowest metric averaged over methods.
-    """
-    rows = data.test(group)
-    few = data.few_calibrators()
-    best = rows.groupby("calibrator")[f"{metric}_mean"].mean().sort_values(kind="stable").index
-    shown = [*few, *(name for name in best if name not in few)][:MOST]
-    return rows[rows["calibrator"].isin(shown)].assign(n_calibrators=rows["calibrator"].nunique())
+    metrics: tuple[str, ...]
+    #: begin of the caption, and its last sentences
+    shows: str
+    reading: str
 
+    def collect(self, data: StudyData, group: Group) -> pd.DataFrame:
+        """Wide rows of all methods, by rank, with up to MOST calibrators.
 
-def ece_caption(frame: Frame) -> str:
-    what = _what(frame, "Debiased ECE, plain ECE and accuracy", "debiased ECE")
-    return (
-        f"{what} Grey ticks: expected plain ECE of a perfectly calibrated network with the same confidences and number "
-        "of images; an ECE at or below its tick is no evidence of miscalibration. Compare the debiased ECE with 0."
-    )
+        These are :meth:`StudyData.few_calibrators`, then those with the lowest metric averaged over methods.
+        """
+        rows = data.test(group)
+        few = data.few_calibrators()
+        best = rows.groupby("calibrator")[f"{self.metrics[0]}_mean"].mean().sort_values(kind="stable").index
+        shown = [*few, *(name for name in best if name not in few)][:MOST]
+        return rows[rows["calibrator"].isin(shown)].assign(n_calibrators=rows["calibrator"].nunique())
 
+    def caption(self, frame: Frame) -> str:
+        count = int(frame.rows["n_calibrators"].max())
+        first = "debiased ECE" if self.metrics[0] == "ece_debiased" else text.name(self.metrics[0])
+        best = f"with {MOST} of {count} calibrators (those with the lowest mean {first})"
+        which = "and calibrator" if count <= MOST else best
+        return (
+            f"{self.shows} of every method {which} on {frame.label}, clean test split ({frame.images}), "
+            f"{captions.seeds(frame.rows)}; methods by rank. {captions.interval(frame.study, frame.rows)} Arrows: the "
+            f"interval continues outside the axes. {self.reading}"
+        )
 
-def nll_caption(frame: Frame) -> str:
-    return f"{_what(frame, 'NLL and Brier score', 'NLL')} Both are proper scoring rules; lower is better."
-
-
-def _what(frame: Frame, metrics: str, first: str) -> str:
-    count = int(frame.rows["n_calibrators"].max())
-    best = f"with {MOST} of {count} calibrators (those with the lowest mean {first})"
-    which = "and calibrator" if count <= MOST else best
-    return (
-        f"{metrics} of every method {which} on {frame.label}, clean test split ({frame.images}), "
-        f"{captions.seeds(frame.rows)}; methods by rank. {captions.interval(frame.study, frame.rows)} Arrows: the "
-        "interval continues outside the axes."
-    )
-
-
-def _draw(metrics: Sequence[str], frame: Frame) -> Figure:
-    """Draw one panel per metric, with one row per method and calibrator."""
-    rows, calibrators = frame.rows, frame.calibrators()
-    methods = list(dict.fromkeys(rows["method"]))
-    step = 1 / (len(calibrators) + 1)
-    centre = rows["method"].map(methods.index).astype(float)
-    offset = rows["calibrator"].map(calibrators.index) - (len(calibrators) - 1) / 2
-    height = len(methods) * max(0.3, 0.13 * (len(calibrators) + 1)) + 1.1
-    figure = style.new_figure(style.WIDTH, height)
-    widths = {"width_ratios": [3, *[2] * (len(metrics) - 1)]}
-    axes = figure.subplots(1, len(metrics), sharey=True, gridspec_kw=widths)
-    for ax, metric in zip(axes, metrics, strict=True):
-        style.stripes(ax, len(methods))
-        _intervals(ax, rows.assign(y=centre + offset * step), metric, calibrators)
-        ax.set_xlabel(text.in_unit(metric))
-    axes[0].set_yticks(range(len(methods)), methods)
-    axes[0].set_ylim(len(methods) - 0.5, -0.5)
-    looks = {name: style.marker_look(calibrators, name) for name in calibrators}
-    handles = [style.handle(markersize=5, label=style.calibrator_label(name), **look) for name, look in looks.items()]
-    handles += [style.null_handle()] if "ece" in metrics else []
-    figure.legend(handles=handles, loc="outside upper center", ncols=min(len(handles), 6))
-    return figure
+    def draw(self, frame: Frame) -> Figure:
+        """Draw one row per method and calibrator."""
+        rows, calibrators = frame.rows, frame.calibrators()
+        methods = list(dict.fromkeys(rows["method"]))
+        step = 1 / (len(calibrators) + 1)
+        centre = rows["method"].map(methods.index).astype(float)
+        offset = rows["calibrator"].map(calibrators.index) - (len(calibrators) - 1) / 2
+        height = len(methods) * max(0.3, 0.13 * (len(calibrators) + 1)) + 1.1
+        figure = style.new_figure(style.WIDTH, height)
+        widths = {"width_ratios": [3, *[2] * (len(self.metrics) - 1)]}
+        axes = figure.subplots(1, len(self.metrics), sharey=True, gridspec_kw=widths)
+        for ax, metric in zip(axes, self.metrics, strict=True):
+            style.stripes(ax, len(methods))
+            _intervals(ax, rows.assign(y=centre + offset * step), metric, calibrators)
+            ax.set_xlabel(text.in_unit(metric))
+        axes[0].set_yticks(range(len(methods)), methods)
+        axes[0].set_ylim(len(methods) - 0.5, -0.5)
+        looks = {name: style.marker_look(calibrators, name) for name in calibrators}
+        handles = [
+            style.handle(markersize=5, label=style.calibrator_label(name), **look) for name, look in looks.items()
+        ]
+        handles += [style.null_handle()] if "ece" in self.metrics else []
+        figure.legend(handles=handles, loc="outside upper center", ncols=min(len(handles), 6))
+        return figure
 
 
-ECE = (
-    functools.partial(collect, metric="ece_debiased"),
-    functools.partial(_draw, ("ece_debiased", "ece", "accuracy")),
-    ece_caption,
+ECE = Intervals(
+    ("ece_debiased", "ece", "accuracy"),
+    "Debiased ECE, plain ECE and accuracy",
+    "Grey ticks: expected plain ECE of a perfectly calibrated network with the same confidences and number of images; "
+    "an ECE at or below its tick is no evidence of miscalibration. Compare the debiased ECE with 0.",
 )
-NLL = (functools.partial(collect, metric="nll"), functools.partial(_draw, ("nll", "brier")), nll_caption)
+NLL = Intervals(("nll", "brier"), "NLL and Brier score", "Both are proper scoring rules; lower is better.")
 
 
 def _intervals(ax: Axes, rows: pd.DataFrame, metric: str, calibrators: Sequence[str]) -> None:

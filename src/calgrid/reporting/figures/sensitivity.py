@@ -1,6 +1,7 @@
 """Accuracy, ECE and NLL against a hyper-parameter (MaC-Cal, Figures 6 and 7; SMART, Tables 13 and 14)."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 import pandas as pd
 from matplotlib.axes import Axes
@@ -9,6 +10,7 @@ from matplotlib.figure import Figure
 from calgrid.reporting import text
 from calgrid.reporting.figure import Frame
 from calgrid.reporting.plotting import lines, style
+from calgrid.reporting.settings import Kind
 from calgrid.reporting.study import UNCALIBRATED, Group, StudyData
 from calgrid.reporting.sweeps import Sweep, calibrator_sweeps, method_sweeps
 
@@ -18,21 +20,59 @@ NEEDED = (*METRICS, "ece_null")
 LINES = ("-", "--")
 
 
-def collect_methods(data: StudyData, group: Group) -> pd.DataFrame:
-    """Means of the methods that differ in one option, without calibration and with one calibrator."""
-    sweeps, parts = method_sweeps(data, group), []
-    for calibrator in data.few_calibrators():
-        said = "uncalibrated" if calibrator == UNCALIBRATED else f"calibrated by {calibrator}"
-        rows = data.tidy(group, "test", [calibrator])
-        parts.append(_points(sweeps, rows, "method").assign(calibrator=calibrator, said=said))
-    return pd.concat(parts)
+@dataclass(frozen=True)
+class Sensitivity:
+    """Methods that differ in one option, without and with a calibrator, or such calibrators on one method."""
+
+    kind: Kind
+
+    def collect(self, data: StudyData, group: Group) -> pd.DataFrame:
+        if self.kind == "calibrator":
+            rows = data.tidy(group, "test")
+            own = rows[rows["method"] == data.reference(group)]
+            return _points(calibrator_sweeps(data, group), own, self.kind).assign(said="")
+        sweeps, parts = method_sweeps(data, group), []
+        for calibrator in data.few_calibrators():
+            said = "uncalibrated" if calibrator == UNCALIBRATED else f"calibrated by {calibrator}"
+            rows = data.tidy(group, "test", [calibrator])
+            parts.append(_points(sweeps, rows, self.kind).assign(calibrator=calibrator, said=said))
+        return pd.concat(parts)
+
+    def caption(self, frame: Frame) -> str:
+        data, group = frame.study, frame.group
+        few = [name for name in data.few_calibrators() if name != UNCALIBRATED]
+        after = f"; dashed: calibrated by {few[0]}" if few else ""
+        which = f"Solid: uncalibrated networks{after}."
+        if self.kind == "calibrator":
+            which = f"All calibrate the networks of {data.reference(group)}."
+        return (
+            f"Accuracy, ECE and NLL against a hyper-parameter, for {self.kind}s that have all others equal, on "
+            f"{frame.label}, clean test split ({frame.images}); {lines.spread(data.tidy(group, 'test'))}. {lines.NULL} "
+            f"Do not choose a value from this figure: it shows the test split. {which}"
+        )
+
+    def draw(self, frame: Frame) -> Figure:
+        """Draw one row of panels per hyper-parameter."""
+        rows = frame.rows
+        options, labels, said = (list(dict.fromkeys(rows[name])) for name in ("option", "sweep", "said"))
+        styles = dict(zip(said, LINES, strict=False))
+        figure = style.new_figure(style.WIDTH, 2.3 * len(options) + 0.6 + 0.2 * (len(labels) // 3))
+        axes = figure.subplots(len(options), len(METRICS), sharex="row", squeeze=False)
+        for option, line in zip(options, axes, strict=True):
+            for ax, metric in zip(line, METRICS, strict=True):
+                _panel(ax, rows[rows["option"] == option], metric, labels, styles)
+                ax.set_xlabel(option)
+        for ax, metric in zip(axes[0], METRICS, strict=True):
+            ax.set_title(text.in_unit(metric))
+        handles = [style.handle(label=label, **style.marker_look(labels, label)) for label in labels]
+        if len(said) > 1:
+            handles += [style.handle(color=style.GREY, linestyle=styles[each], label=each) for each in said]
+        handles.append(lines.null_handle())
+        figure.legend(handles=handles, loc="outside upper center", ncols=min(len(handles), 4))
+        return figure
 
 
-def collect_calibrators(data: StudyData, group: Group) -> pd.DataFrame:
-    """Means of the calibrators that differ in one option, on the networks of one method."""
-    rows = data.tidy(group, "test")
-    own = rows[rows["method"] == data.reference(group)]
-    return _points(calibrator_sweeps(data, group), own, "calibrator").assign(said="")
+METHODS, CALIBRATORS = Sensitivity("method"), Sensitivity("calibrator")
 
 
 def _points(sweeps: Iterable[Sweep], rows: pd.DataFrame, kind: str) -> pd.DataFrame:
@@ -49,45 +89,6 @@ def _points(sweeps: Iterable[Sweep], rows: pd.DataFrame, kind: str) -> pd.DataFr
     return pd.concat(parts).reset_index() if parts else pd.DataFrame()
 
 
-def method_caption(frame: Frame) -> str:
-    few = [name for name in frame.study.few_calibrators() if name != UNCALIBRATED]
-    after = f"; dashed: calibrated by {few[0]}" if few else ""
-    return f"{_what(frame, 'methods')} Solid: uncalibrated networks{after}."
-
-
-def calibrator_caption(frame: Frame) -> str:
-    return f"{_what(frame, 'calibrators')} All calibrate the networks of {frame.study.reference(frame.group)}."
-
-
-def _what(frame: Frame, kind: str) -> str:
-    return (
-        f"Accuracy, ECE and NLL against a hyper-parameter, for {kind} that have all others equal, on {frame.label}, "
-        f"clean test split ({frame.images}); {lines.spread(frame.study.tidy(frame.group, 'test'))}. {lines.NULL} Do "
-        "not choose a value from this figure: it shows the test split."
-    )
-
-
-def draw(frame: Frame) -> Figure:
-    """Draw one row of panels per hyper-parameter."""
-    rows = frame.rows
-    options, labels, said = (list(dict.fromkeys(rows[name])) for name in ("option", "sweep", "said"))
-    styles = dict(zip(said, LINES, strict=False))
-    figure = style.new_figure(style.WIDTH, 2.3 * len(options) + 0.6 + 0.2 * (len(labels) // 3))
-    axes = figure.subplots(len(options), len(METRICS), sharex="row", squeeze=False)
-    for option, line in zip(options, axes, strict=True):
-        for ax, metric in zip(line, METRICS, strict=True):
-            _panel(ax, rows[rows["option"] == option], metric, labels, styles)
-            ax.set_xlabel(option)
-    for ax, metric in zip(axes[0], METRICS, strict=True):
-        ax.set_title(text.in_unit(metric))
-    handles = [style.handle(label=label, **style.marker_look(labels, label)) for label in labels]
-    if len(said) > 1:
-        handles += [style.handle(color=style.GREY, linestyle=styles[each], label=each) for each in said]
-    handles.append(lines.null_handle())
-    figure.legend(handles=handles, loc="outside upper center", ncols=min(len(handles), 4))
-    return figure
-
-
 def _panel(ax: Axes, rows: pd.DataFrame, metric: str, labels: Sequence[str], styles: Mapping[str, str]) -> None:
     curves = list(rows.groupby(["said", "sweep"], sort=False))
     for (said, label), part in curves:
@@ -96,7 +97,3 @@ def _panel(ax: Axes, rows: pd.DataFrame, metric: str, labels: Sequence[str], sty
     lines.numeric_axis(ax, rows["value"])
     if metric == "ece":
         ax.set_ylim(bottom=0)
-
-
-METHODS = (collect_methods, draw, method_caption)
-CALIBRATORS = (collect_calibrators, draw, calibrator_caption)
