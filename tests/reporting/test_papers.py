@@ -11,8 +11,10 @@ import pytest
 from tests.statistics.cases import DEFAULTS
 
 from calgrid.configuration.papers import paper
+from calgrid.reporting import text
 from calgrid.reporting.html import write_report
 from calgrid.reporting.papers.marks import BEST, row_ranks
+from calgrid.reporting.papers.render import HTML, _marked
 from calgrid.reporting.study import StudyData
 from calgrid.reporting.tables import paper_tables, write_tables
 from calgrid.stages.summaries import shift_means
@@ -367,11 +369,9 @@ def test_formats_say_the_same(tables, tmp_path):
 
 
 def test_words_are_escaped():
-    from calgrid.reporting.papers.render import HTML, LATEX, MARKDOWN
-
-    assert HTML.marked("<a> & b", BEST) == "<b>&lt;a&gt; &amp; b</b>"
-    assert LATEX.marked("a_b 5 %", BEST) == "\\textbf{a\\_b 5 \\%}"
-    assert MARKDOWN.marked("a|b", "") == "a\\|b"
+    assert _marked(HTML, "<a> & b", BEST) == "<b>&lt;a&gt; &amp; b</b>"
+    assert _marked(text.LATEX, "a_b 5 %", BEST) == "\\textbf{a\\_b 5 \\%}"
+    assert _marked(text.MARKDOWN, "a|b", "") == "a\\|b"
 
 
 # the stage --------------------------------------------------------------------------------------------------------

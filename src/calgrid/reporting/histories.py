@@ -24,26 +24,10 @@ def histories(data: StudyData, group: Group, column: str = "epoch") -> pd.DataFr
     return rows[measured].assign(epoch=rows["epoch"] + 1)
 
 
-def last_epochs(history: pd.DataFrame) -> pd.DataFrame:
-    """Last epoch of each seed of a method."""
-    return history.loc[history.groupby("seed")["epoch"].idxmax()]
-
-
-def last_samples(data: StudyData, group: Group, indicator: str | None = None) -> pd.DataFrame:
-    """Training samples of the last sampled epoch of each run that wrote some, sorted by run and index.
-
-    Parameters
-    ----------
-    indicator : selects runs by the indicator of their loss; None selects all.
-    """
+def last_samples(data: StudyData, group: Group) -> pd.DataFrame:
+    """Training samples of the last sampled epoch of each run that wrote some, sorted by run and index."""
     rows = _of_condition(data, SAMPLES, group)
-    wanted = [
-        method
-        for method in data.methods
-        if indicator is None or loss_options(data, group, method).get("indicator") == indicator
-    ]
-    parts = [rows[rows["method"] == method] for method in wanted]
-    return pd.concat([rows.iloc[:0], *parts], ignore_index=True)
+    return data.in_order(rows, data.methods, by=("method",))
 
 
 def sampled_epochs(samples: pd.DataFrame) -> str:

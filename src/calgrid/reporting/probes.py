@@ -1,22 +1,15 @@
 """Results of probes on the networks of a study, and its runs that were retrained under masks."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import pandas as pd
 
 from calgrid.reporting.study import Group, StudyData
-from calgrid.storage.schema import BINS, PROBES
+from calgrid.storage.schema import PROBES
 
 #: the procedure that retrains a head under masks
 MASKING = "maccal"
-
-
-class Retrained(NamedTuple):
-    """A run of MaC-Cal or one of its variants: entry of the manifest, and the options of its procedure."""
-
-    run: Mapping[str, Any]
-    options: Mapping[str, Any]
 
 
 def probed(data: StudyData, group: Group, id: str, options: Sequence[str] = ()) -> pd.DataFrame:
@@ -49,14 +42,9 @@ def seeds(table: pd.DataFrame) -> str:
     return f"{most} seeds" if most > 1 else "one seed"
 
 
-def retrained(data: StudyData, group: Group) -> Iterator[Retrained]:
-    """Runs of a group that were retrained under masks."""
+def retrained(data: StudyData, group: Group) -> Iterator[tuple[Mapping[str, Any], Mapping[str, Any]]]:
+    """Runs of a group that were retrained under masks: entry of the manifest, and the options of the procedure."""
     for run in data.runs(group):
         procedure = data.facts(run).get("procedure", {})
         if run.get("first_stage") and procedure.get("id") == MASKING:
-            yield Retrained(run, procedure["options"])
-
-
-def confidence_bins(data: StudyData, group: Group, n_bins: int) -> pd.DataFrame:
-    """Sums over the clean test split in bins of the uncalibrated confidence, one row per method, seed and bin."""
-    return data.rows(BINS, group, n_bins=n_bins)
+            yield run, procedure["options"]

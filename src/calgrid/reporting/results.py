@@ -8,7 +8,6 @@ import pandas as pd
 from calgrid.errors import ConfigError, DataError, unknown_id
 from calgrid.metrics._binning import BinSums
 from calgrid.reporting.histories import histories
-from calgrid.reporting.probes import confidence_bins
 from calgrid.reporting.run import Run, bin_frame
 from calgrid.reporting.study import GROUP, Group, StudyData
 from calgrid.reporting.table import Table, marked
@@ -17,7 +16,7 @@ from calgrid.statistics import compare
 from calgrid.storage.layout import RunKey
 from calgrid.storage.logits import Logits
 from calgrid.storage.records import read_record
-from calgrid.storage.schema import METRICS, RUN_KEY
+from calgrid.storage.schema import BINS, METRICS, RUN_KEY
 
 
 def load_study(path: str | Path) -> "Results":
@@ -128,7 +127,7 @@ class Results:
         Columns low, high, count, confidence, accuracy, as :func:`calgrid.reporting.run.reliability`.
         """
         group = self._group(where)
-        bins = confidence_bins(self.data, group, self.data.bins)
+        bins = self.data.rows(BINS, group, n_bins=self.data.bins)
         bins = bins[bins["method"] == method]
         if bins.empty:
             raise unknown_id("method", method, self.data.order(group))

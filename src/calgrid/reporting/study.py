@@ -13,7 +13,7 @@ import pandas as pd
 from calgrid.errors import DataError
 from calgrid.storage.records import AGGREGATE, Record, read_record, verified
 from calgrid.storage.schema import CONDITION, COSTS, METRICS, RUN_KEY, RUNS, SHIFT_SUMMARY, SUMMARY
-from calgrid.storage.tables import read_frame, read_rows
+from calgrid.storage.tables import read_rows
 
 UNCALIBRATED = "none"
 #: the calibrator shown next to the uncalibrated networks where only one fits
@@ -56,14 +56,7 @@ class StudyData:
         self.bins: int = statistics["bins"]
         self.comparisons: Sequence[Mapping[str, str]] = statistics.get("comparisons", ())
         self.own_metrics: Sequence[str] = statistics.get("metrics", ())
-        self._tables: dict[str, pd.DataFrame] = {}
         self._paths: dict[str, Path] = {}
-
-    def table(self, name: str) -> pd.DataFrame:
-        """A file of the study as a frame, read once."""
-        if name not in self._tables:
-            self._tables[name] = read_frame(self._verified(name), f"file {name}")
-        return self._tables[name]
 
     def rows(self, name: str, group: Group | None = None, /, **where: str | int | Collection[str]) -> pd.DataFrame:
         """Selected rows of a file, which may be larger than memory.
@@ -91,12 +84,12 @@ class StudyData:
     @functools.cached_property
     def metrics(self) -> pd.DataFrame:
         """All metrics, one row per value; all in memory."""
-        return _named_calibrators(self.table(METRICS))
+        return self.rows(METRICS)
 
     @functools.cached_property
     def summary(self) -> pd.DataFrame:
         """Mean, spread, interval, rank, tests and published value of each metric; all in memory."""
-        return _named_calibrators(self.table(SUMMARY))
+        return self.rows(SUMMARY)
 
     @functools.cached_property
     def _unshifted(self) -> pd.DataFrame:
@@ -106,7 +99,7 @@ class StudyData:
     @functools.cached_property
     def costs(self) -> pd.DataFrame:
         """Seconds and memory of each stage."""
-        return self.table(COSTS)
+        return self.rows(COSTS)
 
     @functools.cached_property
     def fit_warnings(self) -> list[Mapping[str, Any]]:
@@ -248,7 +241,7 @@ class StudyData:
         return [*ranked, *(method for method in self.methods if method in present and method not in ranked)]
 
     def in_order(
-        self, table: pd.DataFrame, methods: Sequence[str], by: tuple[str, str] = ("method", "calibrator")
+        self, table: pd.DataFrame, methods: Sequence[str], by: tuple[str, ...] = ("method", "calibrator")
     ) -> pd.DataFrame:
         """Rows sorted by the columns ``by``: methods as in ``methods``, calibrators as in the study; stable."""
         orders = {"method": _order(methods), "calibrator": _order(self.calibrators)}

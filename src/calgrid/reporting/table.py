@@ -13,6 +13,7 @@ import pandas as pd
 from calgrid.plugin_metrics import find_metric
 from calgrid.reporting import captions, text
 from calgrid.reporting.study import GROUP, STATISTICS, Group, StudyData, keeps_accuracy
+from calgrid.reporting.text import Markup, Rows
 
 #: the report shows the sections of a table up to about this number of rows
 SHOWN_ROWS = 1000
@@ -28,18 +29,10 @@ class Cell:
     sort: float | None = None
     link: str = ""
 
-    @property
-    def markdown(self) -> str:
-        """The cell in Markdown."""
-        value = text.markdown(self.text)
-        return f"{f'**{value}**' if self.bold else value} {text.markdown(self.spread)}".strip()
-
-    @property
-    def latex(self) -> str:
-        """The cell in LaTeX."""
-        value = text.latex(self.text)
-        small = f"{{\\scriptsize {text.latex(self.spread)}}}" if self.spread else ""
-        return " ".join(filter(None, [f"\\textbf{{{value}}}" if self.bold else value, small]))
+    def written(self, markup: Markup) -> str:
+        """The cell in a format."""
+        value, small = markup.escape(self.text), markup.small.format(markup.escape(self.spread))
+        return f"{markup.bold.format(value) if self.bold else value} {small if self.spread else ''}".strip()
 
 
 @dataclass(frozen=True)
@@ -49,6 +42,10 @@ class Section:
     heading: str
     header: Sequence[str]
     rows: Sequence[Sequence[Cell]]
+
+    def written(self, markup: Markup) -> Rows:
+        """Header and rows in a format."""
+        return [[*map(markup.escape, self.header)], *([cell.written(markup) for cell in row] for row in self.rows)]
 
 
 @dataclass(frozen=True)
@@ -72,14 +69,9 @@ class Table:
 
     @property
     def markdown(self) -> str:
-        """The table as Markdown: title, caption, and one table per section."""
-        parts = [f"# {text.markdown(self.title)}", text.markdown(self.caption)]
-        for section in self.sections:
-            parts.append(f"## {text.markdown(section.heading)}")
-            rows = [[*map(text.markdown, section.header)], ["---"] * len(section.header)]
-            rows += [[cell.markdown for cell in row] for row in section.rows]
-            parts.append("\n".join(f"| {' | '.join(row)} |" for row in rows))
-        return "\n\n".join(parts) + "\n"
+        """The table as Markdown."""
+        sections = [(section.heading, section.written(text.MARKDOWN)) for section in self.sections]
+        return text.markdown_page(self.title, self.caption, sections)
 
     @property
     def files(self) -> dict[str, str]:
@@ -88,14 +80,13 @@ class Table:
 
     @property
     def latex(self) -> str:
-        """The table in LaTeX for the package booktabs: one tabular per section."""
-        parts = [f"% {text.one_line(self.title)}: {text.one_line(self.caption)}"]
+        """The table in LaTeX."""
+        sections = []
         for section in self.sections:
-            rows = [[*map(text.latex, section.header)], *([cell.latex for cell in row] for row in section.rows)]
             numeric = [any(cell.sort is not None for cell in column) for column in zip(*section.rows, strict=True)]
             columns = "".join("r" if number else "l" for number in numeric)
-            parts.append(f"% {text.one_line(section.heading)}\n{text.tabular(rows, columns)}")
-        return "\n".join(parts) + "\n"
+            sections.append((section.heading, columns, section.written(text.LATEX)))
+        return text.latex_page(f"{self.title}: {self.caption}", sections)
 
     @property
     def entry(self) -> dict[str, Any]:
@@ -127,35 +118,25 @@ def marked(table: Table, data: StudyData) -> Table:
 
     Adds to the caption what the dagger means, and the warnings about data sets.
     """
-    table = dataclasses.replace(table, caption=" ".join([table.caption, *captions.warnings(data)]))
-    seeing = set(data.validation_methods)
-    named = {
-        cell.text
+    caption = " ".join([table.caption, *captions.warnings(data)])
+    sections = [
+        dataclasses.replace(
+            section,
+            rows=[
+                [
+                    dataclasses.replace(cell, text=data.marked(cell.text)) if name in NAMING else cell
+                    for name, cell in zip(section.header, row, strict=True)
+                ]
+                for row in section.rows
+            ],
+        )
         for section in table.sections
-        for row in section.rows
-        for name, cell in zip(section.header, row, strict=True)
-        if name in NAMING
-    }
-    if not named & seeing:
-        return table
-    columns = {"sees_validation": table.frame["method"].isin(seeing)} if "method" in table.frame else {}
-    return dataclasses.replace(
-        table,
-        caption=f"{table.caption} {captions.DAGGER}",
-        frame=table.frame.assign(**columns),
-        sections=[_marked_section(section, data) for section in table.sections],
-    )
-
-
-def _marked_section(section: Section, data: StudyData) -> Section:
-    rows = [
-        [
-            dataclasses.replace(cell, text=data.marked(cell.text)) if name in NAMING else cell
-            for name, cell in zip(section.header, row, strict=True)
-        ]
-        for row in section.rows
     ]
-    return dataclasses.replace(section, rows=rows)
+    if sections == table.sections:
+        return dataclasses.replace(table, caption=caption)
+    seeing = {"sees_validation": table.frame["method"].isin(data.validation_methods)} if "method" in table.frame else {}
+    frame = table.frame.assign(**seeing)
+    return dataclasses.replace(table, caption=f"{caption} {captions.DAGGER}", frame=frame, sections=sections)
 
 
 def words(value: Any) -> Cell:

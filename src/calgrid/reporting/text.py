@@ -6,19 +6,21 @@ neither a formula in a spreadsheet nor markup.
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
 
 from calgrid.plugin_metrics import find_metric
 
+Rows = Sequence[Sequence[str]]
 NOTHING = "–"
 #: first characters of a formula in spreadsheets, also as full-width characters
 FORMULA = tuple("=+-@＝＋－＠")
 #: markup in Markdown: emphasis, border of a cell, tag, link, character entity
-MARKDOWN = re.compile(r"[\\`*|]|<(?=[A-Za-z/!?])|\](?=[(\[])|&(?=#?\w+;)")
-LATEX = str.maketrans(
+SPECIAL_MARKDOWN = re.compile(r"[\\`*|]|<(?=[A-Za-z/!?])|\](?=[(\[])|&(?=#?\w+;)")
+SPECIAL_LATEX = str.maketrans(
     {
         **{mark: f"\\{mark}" for mark in "_%&#${}"},
         "\\": "\\textbackslash{}",
@@ -169,21 +171,43 @@ def one_line(words: str) -> str:
 
 def markdown(words: str) -> str:
     """Escape text for Markdown, in one line."""
-    return MARKDOWN.sub(r"\\\g<0>", one_line(words))
+    return SPECIAL_MARKDOWN.sub(r"\\\g<0>", one_line(words))
 
 
 def latex(words: str) -> str:
     """Escape text for LaTeX, in one line."""
-    return one_line(words).translate(LATEX)
+    return one_line(words).translate(SPECIAL_LATEX)
 
 
-def tabular(rows: Sequence[Sequence[str]], columns: str) -> str:
-    """A table of LaTeX cells for the package booktabs.
+@dataclass(frozen=True)
+class Markup:
+    """Markup of a format: escaped text, bold, underlined and small text, and the bar between two numbers."""
 
-    Parameters
-    ----------
-    rows : the first is the header. columns : one letter a column, ``l`` or ``r``.
-    """
-    head, *body = [" & ".join(row) + " \\\\" for row in rows]
-    lines = [f"\\begin{{tabular}}{{{columns}}}", "\\toprule", head, "\\midrule", *body, "\\bottomrule"]
-    return "\n".join([*lines, "\\end{tabular}"])
+    escape: Callable[[str], str]
+    bold: str
+    underlined: str
+    small: str
+    bar: str
+
+
+MARKDOWN = Markup(markdown, "**{}**", "<u>{}</u>", "{}", "\\|")
+LATEX = Markup(latex, "\\textbf{{{}}}", "\\underline{{{}}}", "{{\\scriptsize {}}}", "$\\vert$")
+
+
+def markdown_page(title: str, caption: str, sections: Iterable[tuple[str, Rows]]) -> str:
+    """A Markdown page with a table for each heading; the first row of a table is its header."""
+    parts = [f"# {markdown(title)}", markdown(caption)]
+    for heading, (header, *rows) in sections:
+        lines = [header, ["---"] * len(header), *rows]
+        parts += [f"## {markdown(heading)}", "\n".join(f"| {' | '.join(line)} |" for line in lines)]
+    return "\n\n".join(parts) + "\n"
+
+
+def latex_page(title: str, sections: Iterable[tuple[str, str, Rows]]) -> str:
+    """One tabular for the package booktabs per heading, letters of the columns (``l`` or ``r``) and rows."""
+    parts = [f"% {one_line(title)}"]
+    for heading, columns, rows in sections:
+        head, *body = [" & ".join(row) + " \\\\" for row in rows]
+        lines = [f"\\begin{{tabular}}{{{columns}}}", "\\toprule", head, "\\midrule", *body, "\\bottomrule"]
+        parts += [f"% {one_line(heading)}", *lines, "\\end{tabular}"]
+    return "\n".join(parts) + "\n"

@@ -13,8 +13,8 @@ from calgrid.metrics._binning import BinSums
 from calgrid.reporting import text
 from calgrid.reporting.figure import Frame
 from calgrid.reporting.plotting import points, style
-from calgrid.reporting.probes import confidence_bins
 from calgrid.reporting.study import UNCALIBRATED, Group, StudyData
+from calgrid.storage.schema import BINS
 
 BAR, GAP = "#7fa8cf", "#d55e00"
 #: bins with fewer samples per seed are drawn pale: their height is mostly chance
@@ -24,7 +24,7 @@ FEW = 10
 def collect(data: StudyData, group: Group) -> pd.DataFrame:
     """Wide rows of the methods by rank, with the bins of each seed in ``sums``: arrays (S, M)."""
     rows = data.test(group, [UNCALIBRATED])
-    bins = confidence_bins(data, group, data.bins)
+    bins = data.rows(BINS, group, n_bins=data.bins)
     return rows.assign(sums=[_sums(bins[bins["method"] == method]) for method in rows["method"]]) if len(rows) else rows
 
 

@@ -1,8 +1,7 @@
 """A paper's table as CSV with fractions, and as Markdown, LaTeX and HTML with the same cells and marks."""
 
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Any
 
 import pandas as pd
@@ -11,6 +10,7 @@ from markupsafe import escape
 from calgrid.reporting import text
 from calgrid.reporting.papers.filled_tables import FITS
 from calgrid.reporting.papers.marks import BEST, COORDINATES, SECOND, scale
+from calgrid.reporting.table import Table
 from calgrid.statistics.table_cells import SECTION
 
 CATEGORY = "Published numbers"
@@ -29,24 +29,7 @@ COLUMNS = [*SECTION, "row", "column", *COORDINATES, "ours", "std", "ci_low", "ci
 COLUMNS += ["published", "published_std", "suspect", "difference", "ours_mark", "published_mark"]
 
 
-@dataclass(frozen=True)
-class Markup:
-    """Markup of a format: escaped text, best, second, small text, and the bar between our and the published number."""
-
-    escape: Callable[[str], str]
-    best: str
-    second: str
-    small: str
-    bar: str
-
-    def marked(self, words: str, mark: str) -> str:
-        """Text with the mark of best or second."""
-        return {BEST: self.best, SECOND: self.second}.get(mark, "{}").format(self.escape(words))
-
-
-MARKDOWN = Markup(text.markdown, "**{}**", "<u>{}</u>", "{}", "\\|")
-LATEX = Markup(text.latex, "\\textbf{{{}}}", "\\underline{{{}}}", "{{\\scriptsize {}}}", "$\\vert$")
-HTML = Markup(lambda words: str(escape(words)), "<b>{}</b>", "<u>{}</u>", "<small>{}</small>", "|")
+HTML = text.Markup(lambda words: str(escape(words)), "<b>{}</b>", "<u>{}</u>", "<small>{}</small>", "|")
 
 
 class PaperTable:
@@ -76,17 +59,8 @@ class PaperTable:
     @property
     def entry(self) -> dict[str, Any]:
         """Entry of the index, with the HTML for the report."""
-        return {
-            "id": self.id,
-            "title": self.spec["title"],
-            "category": CATEGORY,
-            "caption": self.caption,
-            "csv": f"{self.id}.csv",
-            "markdown": f"{self.id}.md",
-            "sections": [],
-            "further": [],
-            "page": self.html,
-        }
+        plain = Table(self.id, self.spec["title"], CATEGORY, self.caption, self.frame)
+        return {**plain.entry, "page": self.html}
 
     @property
     def caption(self) -> str:
@@ -122,20 +96,15 @@ class PaperTable:
     @property
     def markdown(self) -> str:
         """The table in Markdown."""
-        parts = [f"# {text.markdown(self.spec['title'])}", text.markdown(self.caption)]
-        for heading, rows in self._sections(MARKDOWN):
-            lines = [rows[0], ["---"] * len(rows[0]), *rows[1:]]
-            parts += [f"## {text.markdown(heading)}", "\n".join(f"| {' | '.join(line)} |" for line in lines)]
-        return "\n\n".join(parts) + "\n"
+        return text.markdown_page(self.spec["title"], self.caption, self._sections(text.MARKDOWN))
 
     @property
     def latex(self) -> str:
-        """The table in LaTeX for the package booktabs: one tabular per section."""
-        parts = [f"% {text.one_line(self.spec['title'])}"]
+        """The table in LaTeX."""
         names = len(self.spec["row_axes"])
-        for heading, rows in self._sections(LATEX):
-            parts += [f"% {heading}", text.tabular(rows, "l" * names + "r" * (len(rows[0]) - names))]
-        return "\n".join(parts) + "\n"
+        sections = self._sections(text.LATEX)
+        letters = "l" * names + "r" * len(self.spec["columns"])
+        return text.latex_page(self.spec["title"], [(heading, letters, rows) for heading, rows in sections])
 
     @property
     def html(self) -> str:
@@ -159,21 +128,21 @@ class PaperTable:
             )
         return "".join(parts)
 
-    def _sections(self, markup: Markup) -> list[tuple[str, list[list[str]]]]:
+    def _sections(self, markup: text.Markup) -> list[tuple[str, list[list[str]]]]:
         """Heading and lines of each protocol and checkpoint; the first line is the header."""
         return [
             (_heading(*keys), [self._header(markup), *self._lines(part, markup)])
             for keys, part in self.cells.groupby(list(SECTION), sort=False)
         ]
 
-    def _header(self, markup: Markup) -> list[str]:
+    def _header(self, markup: text.Markup) -> list[str]:
         names = [AXES[axis] for axis in self.spec["row_axes"]]
         columns = [
             " ".join(dict.fromkeys(map(text.name, filter(None, column["heading"])))) for column in self.spec["columns"]
         ]
         return [markup.escape(name) for name in (*names, *columns)]
 
-    def _lines(self, part: pd.DataFrame, markup: Markup) -> list[list[str]]:
+    def _lines(self, part: pd.DataFrame, markup: text.Markup) -> list[list[str]]:
         cells = part.sort_values(["row", "column"]).to_dict("records")
         width = len(self.spec["columns"])
         lines: list[list[str]] = []
@@ -182,13 +151,13 @@ class PaperTable:
             lines.append([*map(markup.escape, row["heading"]), *(self._cell(cell, markup) for cell in own)])
         return lines
 
-    def _cell(self, cell: Mapping[str, Any], markup: Markup) -> str:
-        ours = markup.marked(self._number(cell, "ours"), cell["ours_mark"])
+    def _cell(self, cell: Mapping[str, Any], markup: text.Markup) -> str:
+        ours = _marked(markup, self._number(cell, "ours"), cell["ours_mark"])
         beside = self._beside(cell)
         parts = [ours, *([markup.small.format(markup.escape(beside))] if beside else [])]
         if not math.isnan(cell["published"]):
             doubt = markup.escape("?") if cell["suspect"] else ""
-            parts += [markup.bar, markup.marked(self._number(cell, "published"), cell["published_mark"]) + doubt]
+            parts += [markup.bar, _marked(markup, self._number(cell, "published"), cell["published_mark"]) + doubt]
             if self.spec["spread"] == FITS and not math.isnan(cell["published_std"]):
                 parts.append(markup.small.format(markup.escape(f"± {self._number(cell, 'published_std')}")))
         if not math.isnan(cell["difference"]):
@@ -209,6 +178,11 @@ class PaperTable:
 
     def _number(self, cell: Mapping[str, Any], name: str, signed: bool = False) -> str:
         return text.decimal(scale(self.spec, cell["metric"]) * cell[name], self.spec["digits"], signed)
+
+
+def _marked(markup: text.Markup, words: str, mark: str) -> str:
+    """Text with the mark of best or second."""
+    return {BEST: markup.bold, SECOND: markup.underlined}.get(mark, "{}").format(markup.escape(words))
 
 
 def _heading(protocol: str, checkpoint: str) -> str:

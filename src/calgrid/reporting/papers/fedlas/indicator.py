@@ -5,7 +5,7 @@ import math
 import pandas as pd
 
 from calgrid.reporting import text
-from calgrid.reporting.histories import histories, last_epochs
+from calgrid.reporting.histories import histories
 from calgrid.reporting.study import Group, StudyData
 from calgrid.reporting.table import Cell, Section, Table, whole, words
 from calgrid.storage.schema import CONDITION
@@ -46,7 +46,7 @@ def _means(data: StudyData, group: Group) -> pd.DataFrame:
     rows = []
     place = dict(zip(CONDITION, group[:3], strict=True))
     for method, history in histories(data, group, "positive_share").groupby("method", sort=False):
-        last = last_epochs(history).reindex(columns=[*DIAGNOSTICS])
+        last = history.loc[history.groupby("seed")["epoch"].idxmax()].reindex(columns=[*DIAGNOSTICS])
         statistics = {f"{name}_{each}": last[name].agg(each) for name in DIAGNOSTICS for each in ("mean", "std")}
         rows.append({**place, "method": method, "n_seeds": len(last), **statistics})
     return pd.DataFrame(rows)

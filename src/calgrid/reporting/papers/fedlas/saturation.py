@@ -4,7 +4,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from calgrid.reporting.figure import Frame
-from calgrid.reporting.histories import last_samples, sampled_epochs
+from calgrid.reporting.histories import last_samples, loss_options, sampled_epochs
 from calgrid.reporting.plotting import points
 from calgrid.reporting.study import Group, StudyData
 
@@ -14,7 +14,9 @@ INDICATOR = "nci_l1"
 
 def collect(data: StudyData, group: Group) -> pd.DataFrame:
     """Training samples of the runs whose indicator is the norm."""
-    return last_samples(data, group, INDICATOR)
+    samples = last_samples(data, group)
+    shown = [m for m in samples["method"].unique() if loss_options(data, group, m).get("indicator") == INDICATOR]
+    return samples[samples["method"].isin(shown)]
 
 
 def caption(frame: Frame) -> str:

@@ -8,9 +8,9 @@ from matplotlib.patches import Patch
 
 from calgrid.reporting.figure import Frame
 from calgrid.reporting.plotting import points, style
-from calgrid.reporting.probes import confidence_bins, retrained
+from calgrid.reporting.probes import retrained
 from calgrid.reporting.study import Group, StudyData
-from calgrid.storage.schema import HISTOGRAM_BINS
+from calgrid.storage.schema import BINS, HISTOGRAM_BINS
 
 BEFORE, AFTER = "0.72", "#d55e00"
 #: smallest share that the logarithmic axis shows, in percent
@@ -22,7 +22,7 @@ def collect(data: StudyData, group: Group) -> pd.DataFrame:
 
     The column ``stage`` is ``before`` or ``after``; ``method`` is the method of the second stage.
     """
-    bins = confidence_bins(data, group, HISTOGRAM_BINS).set_index(["method", "seed"])
+    bins = data.rows(BINS, group, n_bins=HISTOGRAM_BINS).set_index(["method", "seed"])
     first = {run["run"]: run["key"] for run in data.runs(group)}
     parts = []
     for run, _ in retrained(data, group):

@@ -10,9 +10,9 @@ from matplotlib.lines import Line2D
 from calgrid.reporting import text
 from calgrid.reporting.figure import Frame
 from calgrid.reporting.plotting import lines, style
-from calgrid.reporting.probes import confidence_bins, probed, retrained, seeds
+from calgrid.reporting.probes import probed, retrained, seeds
 from calgrid.reporting.study import UNCALIBRATED, Group, StudyData
-from calgrid.storage.schema import METRICS
+from calgrid.storage.schema import BINS, METRICS
 
 #: panels: column -> label and factor
 PANELS = {
@@ -44,7 +44,7 @@ def _retrained(data: StudyData, group: Group) -> pd.DataFrame:
     """Ratio and scores of the runs whose head was retrained at a fixed ratio, one row per run."""
     rows = []
     scores = data.rows(METRICS, group, split="test", calibrator=UNCALIBRATED, fit_on="val")
-    bins = confidence_bins(data, group, data.bins).groupby(["method", "seed"])[["confidence", "count"]].sum()
+    bins = data.rows(BINS, group, n_bins=data.bins).groupby(["method", "seed"])[["confidence", "count"]].sum()
     for run, options in retrained(data, group):
         if all(options[name] == value for name, value in FIXED.items()) and options["eval_mask"] == "last":
             method, seed = run["key"]["method"], run["key"]["seed"]
