@@ -202,7 +202,7 @@ def test_provenance_lists_fingerprints_versions_and_configuration(study, page):
 def test_sources_of_a_librarys_members_are_those_of_the_library():
     rows = _look_up("backbone", {"timm/test_vit", "resnet8", "somebodys"}, ("backbone",), {})
     expected = {name: spec("backbone", name).source for name in ("resnet8", "timm/test_vit")}
-    assert rows == [("backbone", name, source) for name, source in expected.items()]
+    assert rows == [(name, "backbone", source) for name, source in expected.items()]
 
 
 def test_one_seed_and_external_logits(external, external_figures, tmp_path):

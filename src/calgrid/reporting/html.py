@@ -25,6 +25,8 @@ TEMPLATE = "report.html.j2"
 HEADLINE = "ece_intervals"
 #: number of figures of a kind that are embedded; further ones are linked
 SHOWN_FIGURES = 8
+#: header of the table of what was run
+GRID = ("Data set, backbone", "Protocol", "Checkpoint", "Methods", "Seeds", "Calibrators", "Shifts", "Test images")
 
 
 def write_report(study: Path, manifest: Mapping[str, Any], out: Path) -> None:
@@ -47,6 +49,7 @@ def write_report(study: Path, manifest: Mapping[str, Any], out: Path) -> None:
         "version": __version__,
         "facts": _facts(data),
         "reading": captions.reading(data),
+        "grid_header": GRID,
         "grid": [_grid_row(data, group) for group in data.groups],
         "findings": [(data.label(group), findings(data, group)) for group in data.groups],
         "answers": [entry for entry in tables if entry["category"] == SUMMARY],
@@ -79,27 +82,28 @@ def _code(sentence: str) -> Markup:
 def _facts(data: StudyData) -> list[str]:
     runs = data.manifest["runs"]
     keys = [run["key"] for run in runs]
-    names = {"dataset": ("data set", ""), "backbone": ("backbone", ""), "method": ("method", ""), "seed": ("seed", "")}
-    sizes = [text.count(len({key[name] for key in keys}), *noun) for name, noun in names.items()]
+    names = {"dataset": "data set", "backbone": "backbone", "method": "method", "seed": "seed"}
+    sizes = [text.count(len({key[name] for key in keys}), noun) for name, noun in names.items()]
     calibrators = len([name for name in data.calibrators if name != UNCALIBRATED])
     external = sum(run["external"] for run in runs)
     brought = f", {external} of them from external logits" if external else ""
     return [text.count(len(runs), "run") + brought, *sizes, text.count(calibrators, "calibrator")]
 
 
-def _grid_row(data: StudyData, group: Group) -> dict[str, Any]:
+def _grid_row(data: StudyData, group: Group) -> list[str]:
+    """Row of the table of what was run: cells of ``GRID``."""
     runs = data.runs(group)
-    rows = data.tidy(group, "test")
-    return {
-        "label": data.label(group),
-        "protocol": group.protocol,
-        "checkpoint": group.checkpoint,
-        "methods": ", ".join(dict.fromkeys(data.marked(run["key"]["method"]) for run in runs)),
-        "seeds": ", ".join(str(seed) for seed in sorted({run["key"]["seed"] for run in runs})),
-        "calibrators": ", ".join(name for name in data.calibrators if (rows["calibrator"] == name).any()),
-        "families": ", ".join(dict.fromkeys(family for run in runs for family in run["families"])),
-        "n_test": f"{data.test_samples(group):,}",
-    }
+    fitted = set(data.tidy(group, "test")["calibrator"])
+    return [
+        data.label(group),
+        group.protocol,
+        group.checkpoint,
+        ", ".join(dict.fromkeys(data.marked(run["key"]["method"]) for run in runs)),
+        ", ".join(str(seed) for seed in sorted({run["key"]["seed"] for run in runs})),
+        ", ".join(name for name in data.calibrators if name in fitted),
+        ", ".join(dict.fromkeys(family for run in runs for family in run["families"])) or "none",
+        f"{data.test_samples(group):,}",
+    ]
 
 
 def _index(data: StudyData) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:

@@ -1,11 +1,13 @@
 """Where the numbers come from: configuration, versions, devices, fingerprints and sources."""
 
+import contextlib
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 import pandas as pd
 import yaml
+from markupsafe import Markup
 
 from calgrid import registry
 from calgrid.errors import ConfigError
@@ -13,37 +15,49 @@ from calgrid.reporting.study import StudyData
 from calgrid.reporting.table import SHOWN_ROWS
 from calgrid.storage.schema import METRICS, RUN_KEY
 
-ENVIRONMENT = ("calgrid", "python", "torch", "device", "device_name", "threads")
+#: key of the environment in a record -> heading
+ENVIRONMENT = {
+    "calgrid": "calgrid",
+    "python": "Python",
+    "torch": "torch",
+    "device": "Device",
+    "device_name": "Name",
+    "threads": "Threads",
+}
+CODE = Markup("<code>{}</code>")
 
 
 def provenance(data: StudyData) -> dict[str, Any]:
     """Content of the last section of the report."""
     fingerprints = data.distinct(METRICS, [*RUN_KEY, "fingerprint"]).groupby(list(RUN_KEY))["fingerprint"]
     fingerprints = fingerprints.agg(lambda values: ", ".join(sorted(values)))
-    records = [_record(run, data.facts(run), fingerprints) for run in data.manifest["runs"]]
-    found = Counter(record["environment"] for record in records if any(record["environment"]))
+    runs = data.manifest["runs"]
+    found = Counter(
+        tuple(str(environment.get(name, "")) for name in ENVIRONMENT)
+        for run in runs
+        if (environment := data.facts(run).get("environment"))
+    )
     return {
         "fingerprint": data.manifest["fingerprint"],
         "configuration": yaml.safe_dump(data.manifest["configuration"], sort_keys=True, allow_unicode=True),
-        "environment_names": ("calgrid", "Python", "torch", "Device", "Name", "Threads"),
+        "environment_names": (*ENVIRONMENT.values(), "Runs"),
         "environments": [(*environment, count) for environment, count in sorted(found.items())],
-        "n_runs": len(records),
-        "runs": records if len(records) <= SHOWN_ROWS else [],
+        "n_runs": len(runs),
+        "run_header": ("Run", "Origin", "Run fingerprint", "Calibration fingerprint", "Interruptions"),
+        "runs": [_run(run, data.facts(run), fingerprints) for run in runs] if len(runs) <= SHOWN_ROWS else [],
         "sources": _sources(data),
     }
 
 
-def _record(run: Mapping[str, Any], record: Mapping[str, Any], fingerprints: pd.Series) -> dict[str, Any]:
+def _run(run: Mapping[str, Any], record: Mapping[str, Any], fingerprints: pd.Series) -> list[str]:
     key = tuple(run["key"][name] for name in RUN_KEY)
-    environment = record.get("environment", {})
-    return {
-        "path": "/".join(map(str, key)),
-        "origin": "external logits" if run["external"] else _origin(record),
-        "fingerprint": fingerprints.get(key, ""),
-        "part": run["fingerprint"],
-        "environment": tuple(str(environment.get(name, "")) for name in ENVIRONMENT),
-        "interruptions": record.get("interruptions", ""),
-    }
+    return [
+        "/".join(map(str, key)),
+        "external logits" if run["external"] else _origin(record),
+        CODE.format(fingerprints.get(key, "")),
+        CODE.format(run["fingerprint"]),
+        record.get("interruptions", ""),
+    ]
 
 
 def _origin(record: Mapping[str, Any]) -> str:
@@ -55,7 +69,7 @@ def _origin(record: Mapping[str, Any]) -> str:
 
 
 def _sources(data: StudyData) -> list[tuple[str, str, str]]:
-    """Kind, name and source of all registered data sets, backbones, methods and calibrators of the study."""
+    """Name, kind and source of all registered data sets, backbones, methods and calibrators of the study."""
     keys = [run["key"] for run in data.manifest["runs"]]
     configuration = data.manifest["configuration"]
     probes = {each["name"] for run in data.manifest["runs"] for each in run.get("probes", ())}
@@ -75,14 +89,8 @@ def _look_up(
     rows = []
     for name in sorted(names):
         base = variants.get(name, {}).get("base", name)
-        specs = [spec for kind in kinds for spec in _registered(kind, base)]
-        rows += [(label, name, specs[0].source)] if specs else []
+        for kind in kinds:
+            with contextlib.suppress(ConfigError):  # a name that the registry does not know
+                rows.append((name, label, registry.spec(kind, base).source))
+                break
     return rows
-
-
-def _registered(kind: str, name: str) -> list[registry.ComponentSpec]:
-    """Specification of a component in a list, which is empty if the registry does not know the name."""
-    try:
-        return [registry.spec(kind, name)]
-    except ConfigError:
-        return []
