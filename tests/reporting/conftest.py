@@ -12,6 +12,7 @@ import pytest
 from calgrid.calibrators import build_calibrator
 from calgrid.metrics import bootstrap, evaluate, evaluate_ood, evaluate_soft
 from calgrid.reporting.figures import write_figures
+from calgrid.reporting.study import StudyData
 from calgrid.reporting.tables import write_tables
 from calgrid.stages.aggregate import collect_diagnostics
 from calgrid.stages.diagnostics import Diagnostics, shown_calibrators
@@ -106,6 +107,21 @@ class Written:
 
     folder: Path
     manifest: dict
+
+    def opened(self):
+        """The study as it is read, and its first group."""
+        data = StudyData(self.folder, self.manifest)
+        return data, data.groups[0]
+
+    def tables(self) -> Path:
+        """Write the tables; returns their folder."""
+        write_tables(self.folder, self.manifest, self.folder / "tables")
+        return self.folder / "tables"
+
+    def figures(self, *formats) -> Path:
+        """Write the figures; returns their folder."""
+        write_figures(self.folder, self.manifest, self.folder / "figures", formats or (".png",))
+        return self.folder / "figures"
 
 
 def make_study(root: Path, recipe: Recipe) -> Written:
@@ -374,18 +390,23 @@ def _samples(key, recipe, epoch):
 
 
 @pytest.fixture(scope="session")
-def study(tmp_path_factory) -> Written:
-    """Three methods, three seeds, two calibrators, corruptions and an OOD set."""
-    return make_study(tmp_path_factory.mktemp("study"), Recipe())
+def make(tmp_path_factory):
+    """Function that writes a study that several tests share, from the fields of its recipe."""
+    return lambda **fields: make_study(tmp_path_factory.mktemp("made"), Recipe(**fields))
 
 
 @pytest.fixture(scope="session")
-def ablation(tmp_path_factory) -> Written:
+def study(make) -> Written:
+    """Three methods, three seeds, two calibrators, corruptions and an OOD set."""
+    return make()
+
+
+@pytest.fixture(scope="session")
+def ablation(make) -> Written:
     """FeDLaS with the norm and other indicators, a method that sees validation data, and questions."""
-    methods = ("ce", "ls", "adafocal", "fedlas_ls", "fedlas_mbls", "fedlas_ls_const", "fedlas_ls_random")
     asked = [("Is the gain more than noise?", "fedlas_ls", "ls"), ("Are validation data of use?", "adafocal", "ce")]
-    recipe = Recipe(
-        methods=methods,
+    return make(
+        methods=("ce", "ls", "adafocal", "fedlas_ls", "fedlas_mbls", "fedlas_ls_const", "fedlas_ls_random"),
         seeds=(0, 1, 2, 3),
         shifts=(),
         ood=(),
@@ -393,34 +414,18 @@ def ablation(tmp_path_factory) -> Written:
         comparisons=tuple(dict(zip(("question", "method", "against"), each, strict=True)) for each in asked),
         sees_validation=("adafocal",),
     )
-    return make_study(tmp_path_factory.mktemp("ablation"), recipe)
 
 
 @pytest.fixture(scope="session")
-def ablation_tables(ablation) -> Path:
-    """Folder with the tables of the ablation."""
-    write_tables(ablation.folder, ablation.manifest, ablation.folder / "tables")
-    return ablation.folder / "tables"
-
-
-@pytest.fixture(scope="session")
-def ablation_figures(ablation) -> Path:
-    """Folder with the figures of the ablation."""
-    write_figures(ablation.folder, ablation.manifest, ablation.folder / "figures", (".png",))
-    return ablation.folder / "figures"
-
-
-@pytest.fixture(scope="session")
-def external(tmp_path_factory) -> Written:
+def external(make) -> Written:
     """One external run: no history, no shifts, one seed."""
-    recipe = Recipe(methods=("ce",), seeds=(0,), shifts=(), ood=(), external=True)
-    return make_study(tmp_path_factory.mktemp("external"), recipe)
+    return make(methods=("ce",), seeds=(0,), shifts=(), ood=(), external=True)
 
 
 @pytest.fixture(scope="session")
-def sizes(tmp_path_factory) -> Written:
+def sizes(make) -> Written:
     """An external network with two numbers of validation rows, each in two orders."""
-    recipe = Recipe(
+    return make(
         methods=("ce",),
         seeds=(1, 2),
         datasets=("digits_n40", "digits_n200"),
@@ -430,28 +435,36 @@ def sizes(tmp_path_factory) -> Written:
         resamples=0,
         external=True,
     )
-    return make_study(tmp_path_factory.mktemp("sizes"), recipe)
 
 
 @pytest.fixture(scope="session")
 def tables(study) -> Path:
     """Folder with the tables of the study."""
-    write_tables(study.folder, study.manifest, study.folder / "tables")
-    return study.folder / "tables"
+    return study.tables()
 
 
 @pytest.fixture(scope="session")
 def figures(study) -> Path:
     """Folder with the figures of the study."""
-    write_figures(study.folder, study.manifest, study.folder / "figures")
-    return study.folder / "figures"
+    return study.figures(".png", ".svg", ".pdf")
+
+
+@pytest.fixture(scope="session")
+def ablation_tables(ablation) -> Path:
+    """Folder with the tables of the ablation."""
+    return ablation.tables()
+
+
+@pytest.fixture(scope="session")
+def ablation_figures(ablation) -> Path:
+    """Folder with the figures of the ablation."""
+    return ablation.figures()
 
 
 @pytest.fixture(scope="session")
 def external_figures(external) -> Path:
     """Folder with the figures of the external study."""
-    write_figures(external.folder, external.manifest, external.folder / "figures", (".png",))
-    return external.folder / "figures"
+    return external.figures()
 
 
 @pytest.fixture

@@ -16,7 +16,6 @@ from calgrid.reporting.figures import FIGURES, intervals, over_under, pareto, wr
 from calgrid.reporting.figures.histories import drops
 from calgrid.reporting.index import CATEGORIES, read_index
 from calgrid.reporting.plotting import points, style
-from calgrid.reporting.study import StudyData
 
 KINDS = (
     "nll_intervals",
@@ -41,6 +40,7 @@ def test_every_figure_is_a_picture_of_sane_size_and_there_is_no_other(figures):
             width, height = picture.size
         assert 600 <= width <= 1300
         assert 200 <= height <= 3000
+        assert 0.01 < (np.asarray(Image.open(path).convert("L")) < 200).mean() < 0.7, path.name  # not blank
 
 
 def test_pictures_of_lines_are_complete_and_say_no_date(figures):
@@ -56,40 +56,34 @@ def test_pictures_of_lines_are_complete_and_say_no_date(figures):
 
 
 def test_ends_of_cut_intervals_are_arrows(study):
-    data = StudyData(study.folder, study.manifest)
-    rows = intervals.ECE.collect(data, data.groups[0]).assign(accuracy_ci_low=0.1, accuracy_ci_high=0.99)
-    axes = intervals.ECE.draw(Frame(data, data.groups[0], rows)).axes
+    data, group = study.opened()
+    rows = intervals.ECE.collect(data, group).assign(accuracy_ci_low=0.1, accuracy_ci_high=0.99)
+    axes = intervals.ECE.draw(Frame(data, group, rows)).axes
     left, right = ([line for line in axes[2].lines if line.get_marker() == shape] for shape in "<>")
     assert sum(len(line.get_xdata()) for line in left) == len(rows)
     assert {value for line in left for value in line.get_xdata()} == {axes[2].get_xlim()[0]}
     assert sum(len(line.get_xdata()) for line in right) == len(rows) * (axes[2].get_xlim()[1] < 99)
-    rows = over_under.collect(data, data.groups[0]).assign(o_ece_ci_low=0.0, o_ece_ci_high=0.99)
-    axes = over_under.draw(Frame(data, data.groups[0], rows)).axes
+    rows = over_under.collect(data, group).assign(o_ece_ci_low=0.0, o_ece_ci_high=0.99)
+    axes = over_under.draw(Frame(data, group, rows)).axes
     assert len(rows) in {len(line.get_xdata()) for line in axes[0].lines if line.get_marker() == ">"}
 
 
 def test_of_many_calibrators_those_of_lowest_nll_are_shown(study, monkeypatch):
-    data = StudyData(study.folder, study.manifest)
-    rows = data.test(data.groups[0])
+    data, group = study.opened()
+    rows = data.test(group)
     bare = rows[rows["calibrator"] == "none"]
     made = {"none": 0.0, "a": 0.3, "b": 0.1, "ts": 0.4, "c": 0.2}
     many = pd.concat([bare.assign(calibrator=name, nll_mean=bare["nll_mean"] + more) for name, more in made.items()])
     data.calibrators = list(made)
     monkeypatch.setattr(data, "test", lambda group: many)
-    shown = intervals.NLL.collect(data, data.groups[0])
+    shown = intervals.NLL.collect(data, group)
     assert set(shown["calibrator"]) == {"none", "ts", "b", "c"}
-    assert "with 4 of 5 calibrators" in intervals.NLL.caption(Frame(data, data.groups[0], shown))
+    assert "with 4 of 5 calibrators" in intervals.NLL.caption(Frame(data, group, shown))
 
 
 def test_the_front_holds_what_nothing_cheaper_beats():
     rows = pd.DataFrame({"seconds": [1.0, 2.0, 3.0, 3.0, 4.0], "nll_mean": [0.5, 0.6, 0.4, 0.3, 0.3]})
     assert list(pareto.front(rows).index) == [0, 3]
-
-
-def test_no_figure_is_blank(figures):
-    for path in figures.glob("*.png"):
-        pixels = np.asarray(Image.open(path).convert("L"))
-        assert 0.01 < (pixels < 200).mean() < 0.7, path.name
 
 
 def test_index_has_title_caption_and_category_of_each(figures):
@@ -116,10 +110,12 @@ def test_captions_say_what_the_intervals_are(figures, external_figures):
 
 
 @pytest.mark.slow
-def test_the_same_study_gives_the_same_bytes(study, figures, tmp_path):
-    write_figures(study.folder, study.manifest, tmp_path)
+@pytest.mark.parametrize(("made", "formats"), [("study", (".png", ".svg", ".pdf")), ("ablation", (".png",))])
+def test_the_same_study_gives_the_same_bytes(made, formats, figures, ablation_figures, request, tmp_path):
+    written = request.getfixturevalue(made)
+    write_figures(written.folder, written.manifest, tmp_path, formats)
     for path in tmp_path.iterdir():
-        assert path.read_bytes() == (figures / path.name).read_bytes(), path.name
+        assert path.read_bytes() == (written.folder / "figures" / path.name).read_bytes(), path.name
 
 
 def test_external_runs_have_no_training_and_no_shift(external_figures):
@@ -127,26 +123,23 @@ def test_external_runs_have_no_training_and_no_shift(external_figures):
     assert found == {"nll_intervals", "reliability", "over_under", "ece_intervals", "accuracy_ece"}
 
 
-def test_checkpoints_are_drawn_apart_and_training_once(build, tmp_path):
-    study = build(checkpoints=("best", "last"), seeds=(0,), shifts=(), ood=(), methods=("ce",))
-    write_figures(study.folder, study.manifest, tmp_path / "out", (".png",))
-    names = {path.name for path in (tmp_path / "out").glob("*.png")}
+def test_checkpoints_are_drawn_apart_and_training_once(build):
+    out = build(checkpoints=("best", "last"), seeds=(0,), shifts=(), ood=(), methods=("ce",)).figures()
+    names = {path.name for path in out.glob("*.png")}
     assert {"reliability_digits_resnet8_best.png", "reliability_digits_resnet8_last.png"} < names
     assert [name for name in names if name.startswith("training")] == ["training_digits_resnet8.png"]
 
 
-def test_studies_without_uncalibrated_networks_or_intervals_can_be_drawn(build, tmp_path):
-    study = build(calibrators=("ts",), seeds=(0,), ood=(), resamples=0)
-    write_figures(study.folder, study.manifest, tmp_path / "out", (".png",))
-    found = {path.name.removesuffix("_digits_resnet8.png") for path in (tmp_path / "out").glob("*.png")}
+def test_studies_without_uncalibrated_networks_or_intervals_can_be_drawn(build):
+    out = build(calibrators=("ts",), seeds=(0,), ood=(), resamples=0).figures()
+    found = {path.name.removesuffix("_digits_resnet8.png") for path in out.glob("*.png")}
     assert found == set(KINDS) - {"reliability", "over_under", "corruption_reduction"}
 
 
 def collected(written, id):
     """Rows of a kind of figure for the first group of a study."""
-    data = StudyData(written.folder, written.manifest)
     (kind,) = (kind for kind in FIGURES if kind.id == id)
-    return kind.content.collect(data, data.groups[0])
+    return kind.content.collect(*written.opened())
 
 
 def test_bins_of_the_diagram_give_the_ece_of_the_table(study):
@@ -215,13 +208,6 @@ def test_fedlas_figures_are_drawn_where_there_are_fedlas_runs(ablation_figures):
         assert "4 seeds" in entries[kind]["caption"]
         with Image.open(ablation_figures / entries[kind]["file"]) as picture:
             assert 0.01 < (np.asarray(picture.convert("L")) < 200).mean() < 0.7
-
-
-@pytest.mark.slow
-def test_fedlas_figures_have_the_same_bytes_every_time(ablation, ablation_figures, tmp_path):
-    write_figures(ablation.folder, ablation.manifest, tmp_path, (".png",))
-    for path in (*tmp_path.glob("gate*"), *tmp_path.glob("saturation*"), *tmp_path.glob("over_under*")):
-        assert path.read_bytes() == (ablation_figures / path.name).read_bytes(), path.name
 
 
 def test_histories_are_those_of_the_runs_that_measured_what_is_shown(ablation):

@@ -9,7 +9,6 @@ from calgrid.reporting.figure import Frame
 from calgrid.reporting.figures import sensitivity, write_figures
 from calgrid.reporting.index import read_index
 from calgrid.reporting.plotting import lines
-from calgrid.reporting.study import StudyData
 from calgrid.reporting.sweeps import calibrator_sweeps, method_sweeps
 
 FACTORS = {"maccal_l09": {"base": "maccal", "lambda_": 0.9}, "maccal_l10": {"base": "maccal", "lambda_": 1.0}}
@@ -18,22 +17,14 @@ SIGMAS = (("a", 0.01), ("b", 0.05), ("c", 0.2))
 MEMBERS = ["maccal", "maccal_l09", "maccal_l10"]
 
 
-def open_study(written):
-    data = StudyData(written.folder, written.manifest)
-    return data, data.groups[0]
-
-
 @pytest.fixture(scope="module")
-def factors(tmp_path_factory):
-    from tests.reporting.conftest import Recipe, make_study
-
+def factors(make):
     methods = ("ce", "maccal_l10", "maccal", "maccal_l09")
-    recipe = Recipe(methods=methods, shifts=(), ood=(), resamples=0, configuration={"methods": FACTORS})
-    return make_study(tmp_path_factory.mktemp("factors"), recipe)
+    return make(methods=methods, shifts=(), ood=(), resamples=0, configuration={"methods": FACTORS})
 
 
 def test_members_of_a_sweep_differ_in_one_option_and_include_the_default(factors):
-    (sweep,) = method_sweeps(*open_study(factors))
+    (sweep,) = method_sweeps(*factors.opened())
     assert (sweep.option, sweep.label) == ("maccal lambda_", "maccal")
     assert list(sweep.members.items()) == [(0.7, "maccal"), (0.9, "maccal_l09"), (1.0, "maccal_l10")]
 
@@ -42,7 +33,7 @@ def test_a_sweep_in_the_first_stage_is_one_of_its_own(build):
     names = ("mixup_a01", "mixup_a05", "mixup")
     methods = ("ce", *names, *(f"maccal+{name}" for name in names))
     study = build(methods=methods, seeds=(0,), shifts=(), ood=(), resamples=0, configuration={"methods": ALPHAS})
-    first, second = method_sweeps(*open_study(study))
+    first, second = method_sweeps(*study.opened())
     assert [first.option, second.option] == ["mixup alpha"] * 2
     assert [first.label, second.label] == ["mixup", "maccal+mixup"]
     assert list(second.members) == list(first.members)
@@ -60,12 +51,12 @@ def test_overrides_count_and_two_values_are_no_course(build):
         resamples=0,
         configuration={"methods": FACTORS, "overrides": overrides},
     )
-    assert method_sweeps(*open_study(study)) == []
-    assert sensitivity.METHODS.collect(*open_study(study)).empty
+    assert method_sweeps(*study.opened()) == []
+    assert sensitivity.METHODS.collect(*study.opened()).empty
 
 
 def test_points_of_sensitivity_are_the_means_of_the_summary_with_deviation_and_null(factors):
-    data, group = open_study(factors)
+    data, group = factors.opened()
     found = sensitivity.METHODS.collect(data, group)
     expected = data.test(group).set_index(["calibrator", "method"])
     assert list(found["said"].unique()) == ["uncalibrated", "calibrated by ts"]
@@ -87,7 +78,7 @@ def test_calibrators_are_varied_on_the_baseline(build):
         calibrators=("none", *variants),
         configuration={"calibrators": variants},
     )
-    data, group = open_study(study)
+    data, group = study.opened()
     (sweep,) = calibrator_sweeps(data, group)
     assert (sweep.option, list(sweep.members)) == ("ts sigma", [0.01, 0.05, 0.2])
     rows = data.test(group).set_index(["method", "calibrator"])

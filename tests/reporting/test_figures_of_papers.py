@@ -37,11 +37,9 @@ SCHEMA = HOME / "workflow" / "schemas" / "figures.schema.yaml"
 
 
 @pytest.fixture(scope="module")
-def several(tmp_path_factory):
+def several(make):
     """Two methods on two backbones, calibrators with another objective, corruptions."""
-    from tests.reporting.conftest import Recipe, make_study
-
-    recipe = Recipe(
+    data, _ = make(
         methods=("ce", "ls"),
         seeds=(0, 1),
         backbones=("resnet8", "resnet20"),
@@ -49,17 +47,15 @@ def several(tmp_path_factory):
         configuration={"calibrators": {"smart_nll": {"base": "smart", "objective": "nll"}}},
         ood=(),
         resamples=0,
-    )
-    written = make_study(tmp_path_factory.mktemp("several"), recipe)
-    return StudyData(written.folder, written.manifest)
+    ).opened()
+    return data
 
 
 # smoothing of FeDLaS ----------------------------------------------------------------------------------------------
 
 
 def test_strength_and_slope_are_those_that_smoothed_the_samples(ablation):
-    data = StudyData(ablation.folder, ablation.manifest)
-    rows = smoothing_curve.collect(data, data.groups[0])
+    rows = smoothing_curve.collect(*ablation.opened())
     assert list(rows["method"].unique()) == ["fedlas_ls", "fedlas_mbls", "fedlas_ls_const", "fedlas_ls_random"]
     (run,) = (r for r in ablation.manifest["runs"] if (r["key"]["method"], r["key"]["seed"]) == ("fedlas_ls", 2))
     samples = pd.read_parquet(f"{run['run']}/samples.parquet").query("epoch == 4")
@@ -124,7 +120,7 @@ def test_gradient_is_the_slope_of_the_loss():
 
 
 def test_one_objective_is_no_comparison(sizes):
-    data = StudyData(sizes.folder, sizes.manifest)
+    data, _ = sizes.opened()
     assert all(fit_objectives.collect(data, group).empty for group in data.groups)
 
 
@@ -156,12 +152,10 @@ def test_bars_are_errors_of_the_baseline_on_each_backbone(several):
 
 
 @pytest.fixture(scope="module")
-def printed(tmp_path_factory):
+def printed(make):
     """A study of SMART's networks on ImageNet and CIFAR-10 with its printed numbers."""
-    from tests.reporting.conftest import Recipe, make_study
-
     found = paper(HOME, "smart", "papers")
-    recipe = Recipe(
+    written = make(
         methods=("ce",),
         seeds=(1,),
         datasets=("cifar10", "imagenet"),
@@ -172,7 +166,6 @@ def printed(tmp_path_factory):
         resamples=0,
         published=read_published([found["published"]]),
     )
-    written = make_study(tmp_path_factory.mktemp("printed"), recipe)
     shifted = read_frame(written.folder / SHIFT_SUMMARY)
     write_frame(written.folder / SHIFT_SUMMARY, pd.concat([shifted, shifted.assign(fit_on="same_shift")]))
     return StudyData(written.folder, {**written.manifest, "papers": [found]})

@@ -129,11 +129,8 @@ def add_probes(written, methods, ids=tuple(OPTIONS)):
 
 
 @pytest.fixture(scope="module")
-def build_probed(tmp_path_factory):
-    from tests.reporting.conftest import Recipe, make_study
-
-    methods = ("ce", "ls", *MASKED)
-    written = make_study(tmp_path_factory.mktemp("probes"), Recipe(methods=methods, shifts=(), ood=(), resamples=0))
+def build_probed(make):
+    written = make(methods=("ce", "ls", *MASKED), shifts=(), ood=(), resamples=0)
     written.manifest = add_probes(written, ("ce", "ls"))
     collect_diagnostics(written.manifest, written.folder)
     return written
@@ -141,8 +138,7 @@ def build_probed(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def opened(build_probed):
-    data = StudyData(build_probed.folder, build_probed.manifest)
-    return data, data.groups[0]
+    return build_probed.opened()
 
 
 def rows_of(written, run_method, probe):

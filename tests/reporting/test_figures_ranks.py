@@ -13,13 +13,10 @@ from calgrid.storage.tables import write_frame
 
 
 @pytest.fixture(scope="module")
-def settings(tmp_path_factory):
+def settings(make):
     """Three methods and two calibrators on three backbones."""
-    from tests.reporting.conftest import Recipe, make_study
-
-    backbones = ("resnet8", "resnet20", "resnet50")
-    written = make_study(tmp_path_factory.mktemp("ranks"), Recipe(backbones=backbones, shifts=(), ood=(), resamples=0))
-    return StudyData(written.folder, written.manifest)
+    data, _ = make(backbones=("resnet8", "resnet20", "resnet50"), shifts=(), ood=(), resamples=0).opened()
+    return data
 
 
 def scores(data, name, **only):
@@ -42,8 +39,8 @@ def test_diagram_shows_mean_ranks_and_the_critical_difference(settings, kind, on
 def test_names_do_not_overlap(build):
     methods = ("ce", "ls", "fl3", "mbls", "brier", "mixup", "mmce")
     study = build(methods=methods, seeds=(0,), backbones=("a", "b"), shifts=(), ood=(), resamples=0)
-    data = StudyData(study.folder, study.manifest)
-    figure = diagrams.METHODS.draw(Frame(data, data.groups[0], diagrams.METHODS.collect(data, data.groups[0])))
+    data, group = study.opened()
+    figure = diagrams.METHODS.draw(Frame(data, group, diagrams.METHODS.collect(data, group)))
     figure.canvas.draw()
     for ax in figure.axes:
         boxes = [text.get_window_extent() for text in ax.texts if "(" in text.get_text()]
@@ -74,5 +71,4 @@ def test_what_is_missing_from_a_setting_leaves_the_comparison_not_the_setting(se
 
 
 def test_nested_sets_of_validation_rows_are_one_setting(sizes):
-    data = StudyData(sizes.folder, sizes.manifest)
-    assert diagrams.CALIBRATORS.collect(data, data.groups[0]).empty
+    assert diagrams.CALIBRATORS.collect(*sizes.opened()).empty

@@ -48,15 +48,19 @@ def write_study(folder, rows=(), costs=(), resamples=()):
     write_frame(folder / RESAMPLES, pd.DataFrame(resamples, columns=[*RUN_KEY, *RESAMPLE_COLUMNS]))
 
 
+def tables_of(folder, *names, **manifested):
+    papers = [paper(HOME, name, "papers") for name in names]
+    statistics = {"baseline": "ce", "level": 0.95, "bins": 15}
+    return paper_tables(StudyData(folder, {"statistics": statistics, "runs": [], "papers": papers, **manifested}))
+
+
 @pytest.fixture
 def tables(tmp_path):
     """Tables of a paper for made metrics, by their number."""
 
     def build(name, rows=(), costs=(), resamples=(), **manifested):
         write_study(tmp_path, [{**RUN, **row} for row in rows], [{**COST, **row} for row in costs], resamples)
-        statistics = {"baseline": "ce", "level": 0.95, "bins": 15}
-        manifest = {"statistics": statistics, "runs": [], "papers": [paper(HOME, name, "papers")], **manifested}
-        claims, *found = paper_tables(StudyData(tmp_path, manifest))
+        claims, *found = tables_of(tmp_path, name, **manifested)
         return {"claims": claims, **{table.spec["table"]: table for table in found}}
 
     return build
@@ -67,10 +71,7 @@ def alone(tmp_path_factory):
     """All tables without any run of ours."""
     folder = tmp_path_factory.mktemp("alone")
     write_study(folder)
-    statistics = {"baseline": "ce", "level": 0.95, "bins": 15}
-    manifest = {"statistics": statistics, "runs": [], "papers": [paper(HOME, name, "papers") for name in PAPERS]}
-    _, *found = paper_tables(StudyData(folder, manifest))
-    return {table.id: table for table in found}
+    return {table.id: table for table in tables_of(folder, *PAPERS)[1:]}
 
 
 def best(table, **where):
@@ -385,18 +386,13 @@ def test_the_stage_writes_them_and_the_report_shows_them(build, tmp_path):
     written = {path.name for path in paths}
     assert {f"fedlas_table{n}.{kind}" for n in range(1, 5) for kind in ("csv", "md", "tex", "html")} <= written
     ours = pd.read_csv(out / "fedlas_table1.csv")
-    tested = study_mean(study, "ce")
+    metrics = pd.read_parquet(study.folder / "metrics.parquet")
+    tested = metrics.query("method == 'ce' and calibrator == 'none' and split == 'test' and metric == 'ece'")["value"]
     found = ours.query("dataset == 'cifar10' and backbone == 'resnet50' and method == 'ce' and metric == 'ece'")
-    assert found.query("calibrator == 'none'")["ours"].tolist() == [pytest.approx(tested)]
+    assert found.query("calibrator == 'none'")["ours"].tolist() == [pytest.approx(tested.mean())]
     (study.folder / "figures").mkdir(exist_ok=True)
     (study.folder / "figures" / "index.json").write_text("[]")
     write_report(study.folder, manifest, tmp_path / "report.html")
     page = (tmp_path / "report.html").read_text()
     assert "FeDLaS, Table 1" in page
     assert (out / "fedlas_table1.html").read_text().strip() in page
-
-
-def study_mean(study, method):
-    metrics = pd.read_parquet(study.folder / "metrics.parquet")
-    rows = metrics.query(f"method == '{method}' and calibrator == 'none' and split == 'test' and metric == 'ece'")
-    return rows["value"].mean()

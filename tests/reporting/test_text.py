@@ -36,13 +36,6 @@ def test_differences_carry_their_sign_and_zero_has_none():
     assert text.format_metric("ece", -0.000001, signed=True) == "0.00"
 
 
-def test_decimals_are_fixed_and_zero_has_no_sign():
-    assert text.decimal(0.1267, 3) == "0.127"
-    assert text.decimal(-0.001, 2, signed=True) == "0.00"
-    assert text.decimal(0.5, 1, signed=True) == "+0.5"
-    assert text.decimal(math.nan, 2) == "–"
-
-
 def test_headings_tell_unit_and_direction():
     assert text.heading("ece") == "ECE (%) ↓"
     assert text.heading("accuracy") == "Accuracy (%) ↑"

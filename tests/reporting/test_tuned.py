@@ -4,19 +4,16 @@ import pandas as pd
 import pytest
 
 from calgrid.reporting.findings import findings
-from calgrid.reporting.study import StudyData
-from calgrid.reporting.tables import write_tables
 
 LISTS = {"ce": ["ce", "mbls"], "ls": ["ls", "fl3"]}
 
 
 @pytest.fixture
-def written(build, tmp_path):
+def written(build):
     study = build(methods=("ce", "mbls", "ls", "fl3"), shifts=(), ood=(), resamples=0)
     candidates = {name: [["quick", method] for method in listed] for name, listed in LISTS.items()}
-    tuning = {"metric": "nll", "protocol": "quick", "candidates": candidates}
-    write_tables(study.folder, {**study.manifest, "tuning": tuning}, tmp_path / "out")
-    return study, tmp_path / "out"
+    study.manifest["tuning"] = {"metric": "nll", "protocol": "quick", "candidates": candidates}
+    return study, study.tables()
 
 
 def test_numbers_are_those_of_the_chosen_runs(written):
@@ -37,7 +34,7 @@ def test_numbers_are_those_of_the_chosen_runs(written):
             assert row["n_seeds"] == len(values)
 
 
-def test_what_was_chosen_is_counted(written, read_markdown):
+def test_what_was_chosen_is_counted_and_how_is_said(written, read_markdown):
     _, out = written
     ((heading, rows),) = read_markdown(out / "tuned.md").items()
     assert heading == "digits, resnet8, last checkpoint"
@@ -51,10 +48,6 @@ def test_what_was_chosen_is_counted(written, read_markdown):
     assert rows[0]["Chosen"] == "mbls × 2, ce"
     assert rows[0]["Δ NLL to default"].startswith("-")
     assert rows[0]["Δ NLL to ce (Holm p)"] == "–"
-
-
-def test_the_caption_says_how_it_was_chosen(written):
-    _, out = written
     text = (out / "tuned.md").read_text()
     assert "tried with 2 settings" in text
     assert "NLL of its uncalibrated network on validation rows" in text
@@ -62,10 +55,7 @@ def test_the_caption_says_how_it_was_chosen(written):
 
 def test_the_finding_says_what_is_left_of_the_differences(written):
     study, out = written
-    candidates = {name: [["quick", method] for method in listed] for name, listed in LISTS.items()}
-    tuning = {"metric": "nll", "protocol": "quick", "candidates": candidates}
-    data = StudyData(study.folder, {**study.manifest, "tuning": tuning})
-    said = [sentence for sentence in findings(data, data.groups[0]) if sentence.startswith("Tuned")]
+    said = [sentence for sentence in findings(*study.opened()) if sentence.startswith("Tuned")]
     table = pd.read_csv(out / "tuned.csv").query("calibrator == 'none'").set_index("method")
     best = table["nll_mean"].idxmin()
     survive = int(table.loc["ls", "nll_p_holm"] < 0.05)
@@ -74,5 +64,5 @@ def test_the_finding_says_what_is_left_of_the_differences(written):
         f"{table.loc[best, 'nll_mean']:.4f} nats; against `ce`, {table.loc['ce', 'nll_mean']:.4f} nats, {survive} of 1 "
         "differences are significant after Holm's correction."
     ]
-    untuned = findings(StudyData(study.folder, study.manifest), data.groups[0])
-    assert not [sentence for sentence in untuned if "Tuned" in sentence]
+    del study.manifest["tuning"]
+    assert not [sentence for sentence in findings(*study.opened()) if "Tuned" in sentence]
