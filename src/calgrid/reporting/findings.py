@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+import numpy as np
 import pandas as pd
 
 from calgrid.conventions import WORSE
@@ -177,19 +178,19 @@ def _best_combination(data: StudyData, group: Group) -> str:
 def _calibrators(data: StudyData, group: Group) -> str:
     rows = data.test(group)
     base = rows[rows["calibrator"] == UNCALIBRATED].set_index("method")
-    counts, everywhere = [], {"NLL": 0, "ECE": 0}
+    counts, everywhere = [], np.zeros(2, int)
     for name in data.calibrators:
         part = rows[rows["calibrator"] == name].set_index("method")
         shared = part.index.intersection(base.index)
         if name != UNCALIBRATED and len(shared):
-            lower = {m: int((part.loc[shared, m] < base.loc[shared, m]).sum()) for m in ("nll_mean", "ece_mean")}
-            counts.append(f"{_code(name)} NLL for {lower['nll_mean']} and ECE for {lower['ece_mean']} of {len(shared)}")
-            for metric in everywhere:
-                everywhere[metric] += lower[f"{metric.lower()}_mean"] == len(shared)
+            means = ["nll_mean", "ece_mean"]
+            lower = (part.loc[shared, means] < base.loc[shared, means]).sum().to_numpy()
+            counts.append(f"{_code(name)} NLL for {lower[0]} and ECE for {lower[1]} of {len(shared)}")
+            everywhere += lower == len(shared)
     if len(counts) > FEW:
         return (
-            f"Of {len(counts)} calibrators {everywhere['NLL']} lower the mean NLL of every method, "
-            f"{everywhere['ECE']} the mean ECE."
+            f"Of {len(counts)} calibrators {everywhere[0]} lower the mean NLL of every method, {everywhere[1]} the "
+            "mean ECE."
         )
     return f"Methods for which a calibrator lowers the mean over seeds: {'; '.join(counts)}." if counts else ""
 

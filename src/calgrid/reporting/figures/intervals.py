@@ -64,11 +64,9 @@ class Intervals:
         widths = {"width_ratios": [3, *[2] * (len(self.metrics) - 1)]}
         axes = figure.subplots(1, len(self.metrics), sharey=True, gridspec_kw=widths)
         for ax, metric in zip(axes, self.metrics, strict=True):
-            style.stripes(ax, len(methods))
+            style.stripes(ax, methods)
             _intervals(ax, rows.assign(y=centre + offset * step), metric, calibrators)
             ax.set_xlabel(text.in_unit(metric))
-        axes[0].set_yticks(range(len(methods)), methods)
-        axes[0].set_ylim(len(methods) - 0.5, -0.5)
         looks = {name: style.marker_look(calibrators, name) for name in calibrators}
         handles = [
             style.handle(markersize=5, label=style.calibrator_label(name), **look) for name, look in looks.items()

@@ -42,15 +42,13 @@ def draw(frame: Frame) -> Figure:
     rows = frame.rows
     figure = style.new_figure(style.WIDTH, 0.42 * len(rows) + 1.1)
     ax = figure.subplots()
-    style.stripes(ax, len(rows))
+    style.stripes(ax, list(rows["method"]))
     rows = rows.assign(y=np.arange(len(rows), dtype=float))
     offsets = {metric: (place - 0.5) * BAR for place, metric in enumerate(PARTS)}
     for metric, (shade, _) in PARTS.items():
         _bars(ax, rows, metric, shade, offsets[metric])
     null = style.scaled("ece", rows["ece_null_mean"].to_numpy(float))
     ax.plot(null, rows["y"], markersize=15, **style.NULL_TICK)
-    ax.set_yticks(rows["y"], rows["method"])
-    ax.set_ylim(len(rows) - 0.5, -0.5)
     ax.set_xlim(0, _right_end(rows, null))
     for metric, offset in offsets.items():
         _, low, high = style.estimates(rows, metric)

@@ -99,10 +99,11 @@ class _Checked:
     @property
     def frame(self) -> pd.DataFrame:
         """One row a pair that could be tested, with the coordinates of its cell and the row and column of its rival."""
-        cells = self.pairs.drop(columns=["lower_is_better"])
-        tests = self.tests.drop(columns=["setting", "lower_is_better", "n_rivals"])
+        cells, tests = (
+            each.drop(columns=["setting", "lower_is_better", "n_rivals"]) for each in (self.pairs, self.tests)
+        )
         found = tests.merge(cells, on=["cell", "rival"])
-        return found.assign(claim=self.claim["id"], margin=self.claim["margin"]).drop(columns=["setting", "n_rivals"])
+        return found.assign(claim=self.claim["id"], margin=self.claim["margin"])
 
     def row(self, place: tuple[str, str]) -> list[Cell]:
         """Row of the claim for a protocol and checkpoint."""
@@ -122,31 +123,25 @@ class _Checked:
 
     def _wanted(self, found: ClaimVerdict, tests: pd.DataFrame) -> Cell:
         """What a verdict needs: seeds or, for calibrators fitted several times to one network, other missing data."""
-        settings = len(self.claim["settings"])
-        if not self.of_fits or found["verdict"] != OPEN or found["present"] == 0:
-            return _seeds(found, settings)
-        lacking = ["runs"] if found["present"] < settings else []
-        if tests["p_value"].isna().any():
-            lacking.append("resamples of the test images (statistics.paired_resamples)")
-        return Cell(f"{' and '.join(lacking)} are missing" if lacking else "more test images")
+        if found["verdict"] != OPEN:
+            return Cell(text.NOTHING)
+        if found["present"] == 0:
+            return Cell("runs are missing")
+        lacking = ["runs"] if found["present"] < len(self.claim["settings"]) else []
+        if self.of_fits:
+            if tests["p_value"].isna().any():
+                lacking.append("resamples of the test images (statistics.paired_resamples)")
+            return Cell(f"{' and '.join(lacking)} are missing" if lacking else "more test images")
+        needed, more = found["seeds_needed"], ", and runs are missing" if lacking else ""
+        if math.isnan(needed):
+            return Cell(f"at least 2{more}")
+        return Cell(("more than 10,000" if math.isinf(needed) else f"{needed:,.0f}") + more, sort=needed)
 
     def _printed(self) -> str:
         """Number of cells in which the published numbers agree with the claim, by the digits printed."""
         known = self.pairs[self.pairs["printed"].notna()]
         holds = known.groupby("setting")["printed"].agg(lambda found: bool(found.all()))
         return f"{int(holds.sum())} of {len(holds)}"
-
-
-def _seeds(found: ClaimVerdict, n_settings: int) -> Cell:
-    if found["verdict"] != OPEN:
-        return Cell(text.NOTHING)
-    if found["present"] == 0:
-        return Cell("runs are missing")
-    needed = found["seeds_needed"]
-    more = "" if found["present"] == n_settings else ", and runs are missing"
-    if math.isnan(needed):
-        return Cell(f"at least 2{more}")
-    return Cell(("more than 10,000" if math.isinf(needed) else f"{needed:,.0f}") + more, sort=needed)
 
 
 def _pairs(claim: Mapping[str, Any], table: Filled) -> pd.DataFrame:

@@ -70,9 +70,7 @@ def _rows(data: StudyData, wanted: Mapping[str, Any], drawn: Sequence[Entry]) ->
 
 def _shows(entry: Entry, wanted: Mapping[str, Any]) -> bool:
     """Is a file of the wanted kind and about the wanted runs?"""
-    place = entry["place"]
-    about = all(place[axis] in wanted[axis] for axis in ("dataset", "backbone") if axis in place and wanted[axis])
-    return entry["figure"] == wanted["figure"] and about
+    return entry["figure"] == wanted["figure"] and _about(entry["place"], wanted)
 
 
 def _why(wanted: Mapping[str, Any], missing: str) -> str:
@@ -84,9 +82,10 @@ def _why(wanted: Mapping[str, Any], missing: str) -> str:
 
 def _missing(data: StudyData, wanted: Mapping[str, Any]) -> str:
     """Wanted runs that the study lacks, in words; empty if it has all."""
-    runs = [run for run in data.manifest["runs"] if _about(run, wanted)]
+    runs = [run for run in data.manifest["runs"] if _about(run["key"], wanted)]
     if not runs:
-        return f"runs are missing: {_named(_places(wanted))}"
+        axes = [wanted[axis] for axis in ("dataset", "backbone", "method") if wanted[axis]]
+        return f"runs are missing: {_named(['/'.join(values) for values in itertools.product(*axes)])}"
     families = {family for run in runs for family in run["families"]}
     # a figure may show several data sets, each with its own shift family
     parts = {
@@ -99,18 +98,13 @@ def _missing(data: StudyData, wanted: Mapping[str, Any]) -> str:
     return "; ".join(f"{kind} are missing: {_named(names)}" for kind, names in parts.items() if names)
 
 
-def _about(run: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
-    return all(run["key"][axis] in wanted[axis] for axis in ("dataset", "backbone") if wanted[axis])
+def _about(place: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
+    return all(place[axis] in wanted[axis] for axis in ("dataset", "backbone") if axis in place and wanted[axis])
 
 
 def _absent(runs: Sequence[Mapping[str, Any]], wanted: Mapping[str, Any], axis: str) -> list[str]:
     present = {run["key"][axis] for run in runs}
     return [name for name in wanted[axis] if name not in present]
-
-
-def _places(wanted: Mapping[str, Any]) -> list[str]:
-    axes = [wanted[axis] for axis in ("dataset", "backbone", "method") if wanted[axis]]
-    return ["/".join(values) for values in itertools.product(*axes)]
 
 
 def _named(names: Sequence[str]) -> str:

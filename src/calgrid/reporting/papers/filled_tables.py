@@ -58,8 +58,7 @@ def filled_tables(data: StudyData, paper: Mapping[str, Any]) -> Iterator[Filled]
     ``lines`` of the configuration) share a frame, under the name of the line. Without results, protocol and checkpoint
     are empty, and only published numbers are present.
     """
-    printed = printed_numbers(read_published([paper["published"]]))
-    tables = [(spec, _cells(spec, printed[printed["table"] == spec["table"]])) for spec in paper["tables"]]
+    tables = _tables(paper)
     places = [_places(spec, cells) for spec, cells in tables]
     metrics = _metrics(data, pd.concat(places))
     for (spec, cells), needed in zip(tables, places, strict=True):
@@ -71,6 +70,12 @@ def filled_tables(data: StudyData, paper: Mapping[str, Any]) -> Iterator[Filled]
         yield Filled(spec, frame, ranked, draws, split_ratios(needed) if fits else {})
 
 
+def _tables(paper: Mapping[str, Any]) -> list[tuple[Mapping[str, Any], pd.DataFrame]]:
+    """Tables of a paper as declared, each with its cells."""
+    printed = printed_numbers(read_published([paper["published"]]))
+    return [(spec, _cells(spec, printed[printed["table"] == spec["table"]])) for spec in paper["tables"]]
+
+
 def _cells(spec: Mapping[str, Any], printed: pd.DataFrame) -> pd.DataFrame:
     """Cells of a table in reading order, with the published numbers."""
     rows = [
@@ -79,15 +84,11 @@ def _cells(spec: Mapping[str, Any], printed: pd.DataFrame) -> pd.DataFrame:
     ]
     cells = pd.DataFrame(rows)[["row", "column", *COORDINATES]]
     cells["is_mean"] = [len(list(expanded(row, spec["means"]))) > 1 for row in rows]
-    std = printed.get("std", np.nan)
-    found = printed.assign(published=printed["value"], published_std=std).drop_duplicates(list(PUBLISHED_PLACE))
-    keyed = cells.assign(method=[run_method(row) for row in rows])[list(PUBLISHED_PLACE)]
-    beside = keyed.merge(
-        found[[*PUBLISHED_PLACE, "published", "published_std", "suspect"]], on=list(PUBLISHED_PLACE), how="left"
-    )
-    return cells.assign(
-        **{name: beside[name] for name in ("published", "published_std")}, suspect=beside["suspect"].fillna("")
-    )
+    place, numbers = list(PUBLISHED_PLACE), ["published", "published_std", "suspect"]
+    found = printed.assign(published=printed["value"], published_std=printed.get("std", np.nan)).drop_duplicates(place)
+    keyed = cells.assign(method=[run_method(row) for row in rows])[place]
+    beside = keyed.merge(found[[*place, *numbers]], on=place, how="left").fillna({"suspect": ""})
+    return cells.assign(**beside[numbers])
 
 
 def printed_cells(data: StudyData) -> pd.DataFrame:
@@ -98,8 +99,7 @@ def printed_cells(data: StudyData) -> pd.DataFrame:
     """
     parts = []
     for paper in data.manifest.get("papers", ()):
-        printed = printed_numbers(read_published([paper["published"]]))
-        parts += [_cells(spec, printed[printed["table"] == spec["table"]]) for spec in paper["tables"]]
+        parts += [cells for _, cells in _tables(paper)]
     names = [*COORDINATES, "published", "published_std"]
     if not parts:
         return pd.DataFrame(columns=names)

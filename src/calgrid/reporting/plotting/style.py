@@ -113,10 +113,12 @@ def null_handle() -> Line2D:
     return handle(label="ECE null (perfect calibration)", markersize=8, **NULL_TICK)
 
 
-def stripes(ax: Axes, count: int) -> None:
-    """Shade every second row of a plot with ``count`` rows at y = 0, 1, ..."""
-    for place in range(0, count, 2):
+def stripes(ax: Axes, names: Sequence[str]) -> None:
+    """Shade every second row of a plot with named rows at y = 0, 1, ..., the first at the top."""
+    for place in range(0, len(names), 2):
         ax.axhspan(place - 0.5, place + 0.5, color="0.965", zorder=0)
+    ax.set_yticks(range(len(names)), names)
+    ax.set_ylim(len(names) - 0.5, -0.5)
     ax.grid(axis="y", visible=False)
     ax.tick_params(axis="y", length=0)
 

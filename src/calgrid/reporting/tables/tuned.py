@@ -23,13 +23,12 @@ class Tuned:
 
     Attributes
     ----------
-    protocol : protocol of the tuned methods. metric : metric of the choice. budget : number of settings per method.
+    metric : metric of the choice. budget : number of settings per method.
     baseline : tuned method that the others are tested against. methods : all tuned methods, in the order of the study.
     choices : see :func:`calgrid.statistics.choose`.
     summary, defaults : summaries (:func:`calgrid.statistics.summarise`) of the chosen and of the first settings.
     """
 
-    protocol: str
     metric: str
     budget: int
     baseline: str
@@ -53,7 +52,6 @@ def read_tuned(data: StudyData) -> Tuned | None:
     defaults = first.assign(method=first["tuned"], protocol=protocol)[list(test.columns)]
     baseline = data.baseline if data.baseline in candidates else next(iter(candidates))
     return Tuned(
-        protocol,
         tuning["metric"],
         len(candidates[baseline]),
         baseline,
@@ -90,13 +88,9 @@ def _rows(data: StudyData, group: Group, found: Tuned) -> pd.DataFrame:
     rows = rows.join(judged[["diff_vs_baseline", "p_holm"]].add_prefix("nll_"), on=KEYS)
     choices = found.choices
     here = choices[(choices[["dataset", "backbone", "checkpoint"]] == list(group[1:])).all(axis=1)]
-    named = here.assign(name=_names(here, group.protocol)).groupby("tuned")["name"].agg(_counted)
+    names = here["method"].where(here["protocol"] == group.protocol, here["method"] + " (" + here["protocol"] + ")")
+    named = here.assign(name=names).groupby("tuned")["name"].agg(_counted)
     return data.in_order(rows.assign(chosen=rows["method"].map(named)), found.methods)
-
-
-def _names(choices: pd.DataFrame, protocol: str) -> pd.Series:
-    elsewhere = choices["protocol"] != protocol
-    return choices["method"].where(~elsewhere, choices["method"] + " (" + choices["protocol"] + ")")
 
 
 def _counted(names: pd.Series) -> str:

@@ -50,13 +50,11 @@ def draw(frame: Frame) -> Figure:
     methods = frame.methods()
     figure = style.new_figure(style.WIDTH, 0.24 * len(methods) + 1.2)
     for ax, metric in zip(figure.subplots(1, len(METRICS), sharey=True), METRICS, strict=True):
-        style.stripes(ax, len(methods))
+        style.stripes(ax, [frame.study.marked(method) for method in methods])
         rows = frame.rows[frame.rows["metric"] == metric]
         scores = rows.pivot(index="setting", columns="method", values="mean").reindex(columns=methods)
         _panel(ax, metric, scores * (100 if text.is_percent(metric) else 1))
         ax.set_xlabel(text.in_unit(metric))
-    figure.axes[0].set_yticks(range(len(methods)), [frame.study.marked(method) for method in methods])
-    figure.axes[0].set_ylim(len(methods) - 0.5, -0.5)
     handles = [
         style.handle(color=COLOUR, marker="D", linestyle="", markersize=6, label="mean (bar or diamond)"),
         style.handle(color=style.GREY, marker="o", linestyle="", markersize=2.5, label="a setting"),

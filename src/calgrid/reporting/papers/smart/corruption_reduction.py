@@ -62,8 +62,6 @@ def draw(frame: Frame) -> Figure:
             ax.set_xlabel(f"Reduction of {text.name(metric)} (points)")
         if len(fitted) > 1:
             line[0].set_title(FITTED[fit_on], loc="left")
-    axes[0, 0].set_yticks(range(len(shifts)), [shift.replace("_", " ") for shift in shifts])
-    axes[0, 0].set_ylim(len(shifts) - 0.5, -0.5)
     looks = {name: style.marker_look(names, name) for name in names}
     handles = [style.handle(label=name, linestyle="", markersize=5, **look) for name, look in looks.items()]
     figure.legend(handles=handles, loc="outside upper center", ncols=min(len(handles), 8))
@@ -71,7 +69,7 @@ def draw(frame: Frame) -> Figure:
 
 
 def _panel(ax: Axes, rows: pd.DataFrame, shifts: Sequence[str], names: Sequence[str]) -> None:
-    style.stripes(ax, len(shifts))
+    style.stripes(ax, [shift.replace("_", " ") for shift in shifts])
     ax.axvline(0, color=style.GREY, linewidth=1)
     step = 0.8 / max(len(names), 1)
     for place, name in enumerate(names):
