@@ -18,7 +18,7 @@ from calgrid.metrics import nll
 from calgrid.reporting.figure import Frame
 from calgrid.reporting.figures import FIGURES, write_figures
 from calgrid.reporting.html import write_report
-from calgrid.reporting.index import read_index
+from calgrid.reporting.index import read_index, write_index
 from calgrid.reporting.papers.fedlas import smoothing_curve
 from calgrid.reporting.papers.figure_lists import figure_lists
 from calgrid.reporting.papers.maccal import method_means
@@ -276,23 +276,20 @@ def test_list_says_what_is_drawn_and_what_is_missing(listed):
     ]
 
 
-def test_report_leads_from_the_list_to_the_figure(several, tmp_path):
-    manifest = {**several.manifest, "papers": [paper(HOME, "smart", "papers")], "runs": several.manifest["runs"][:2]}
+def test_report_leads_from_the_list_to_the_figure(several, monkeypatch, tmp_path):
+    manifest = {**several.manifest, "papers": [paper(HOME, "smart", "papers")]}
     made = {"number": "1", "shows": "Reliability.", "figure": "corruption_reduction", "needs": "", "note": ""}
     made |= {"dataset": ["digits"], "backbone": [], "method": [], "calibrator": [], "shift": []}
     manifest["papers"][0] |= {"figures": [made, *manifest["papers"][0]["figures"]], "claims": [], "tables": []}
     for name in STUDY_FILES:
         (tmp_path / name).write_bytes((several.folder / name).read_bytes())
-    with pytest.MonkeyPatch.context() as patch:
-        kept = tuple(kind for kind in FIGURES if kind.id == "corruption_reduction")
-        patch.setattr("calgrid.reporting.figures.FIGURES", kept)
-        manifest["runs"] = several.manifest["runs"]
-        write_figures(tmp_path, manifest, tmp_path / "figures", (".png",))
+    kept = tuple(kind for kind in FIGURES if kind.id == "corruption_reduction")
+    monkeypatch.setattr("calgrid.reporting.figures.FIGURES", kept)
+    write_figures(tmp_path, manifest, tmp_path / "figures", (".png",))
     files = {path.name for path in (tmp_path / "figures").iterdir()}
     assert {"smart_figures.csv", "smart_figures.md", "index.json"} < files
     assert {entry["figure"] for entry in read_index(tmp_path / "figures")} == {"corruption_reduction"}
-    (tmp_path / "tables").mkdir()
-    (tmp_path / "tables" / "index.json").write_text("[]")
+    write_index(tmp_path / "tables", [])
     write_report(tmp_path, manifest, tmp_path / "report.html")
     page = (tmp_path / "report.html").read_text()
     assert '<a href="#figure-corruption_reduction_digits_resnet8">' in page

@@ -28,14 +28,6 @@ from calgrid.storage.logits import read_logits
 from calgrid.storage.records import read_record, write_record
 from calgrid.storage.tables import write_frame
 
-OPTIONS = {
-    "margin_attack": {"samples": 60, "eps_max": 0.5},
-    "masking": {"ratios": [0.0, 0.5, 0.9], "draws": 2, "batch": 128},
-    "embedding": {"points": 60, "perplexity": 5.0},
-    "prototypes": {},
-    "profiles": {"images": 10},
-    "misjudged": {"images": 3, "class_names": ["cat", "dog"]},
-}
 #: variant -> retention rate, and what makes it another thing than masked retraining of the same head at one ratio
 MASKED = {
     "maccal": {"head": "bottleneck", "sparsity": "decaying", "p0": 0.5},
@@ -98,17 +90,18 @@ def pictures(rng):
     return table.assign(**{"class": "cat"}, answer=answers, picture=[file.getvalue() for file in files], **constant)
 
 
-MAKE = {
-    "margin_attack": attack,
-    "masking": masks,
-    "embedding": plane,
-    "prototypes": angles,
-    "profiles": shapes,
-    "misjudged": pictures,
+#: probe -> its options, and the function that makes its table
+PROBES = {
+    "margin_attack": ({"samples": 60, "eps_max": 0.5}, attack),
+    "masking": ({"ratios": [0.0, 0.5, 0.9], "draws": 2, "batch": 128}, masks),
+    "embedding": ({"points": 60, "perplexity": 5.0}, plane),
+    "prototypes": ({}, angles),
+    "profiles": ({"images": 10}, shapes),
+    "misjudged": ({"images": 3, "class_names": ["cat", "dog"]}, pictures),
 }
 
 
-def add_probes(written, methods, ids=tuple(OPTIONS)):
+def add_probes(written, methods):
     """Write tables of probes below the runs of a study and name them in its manifest."""
     manifest = copy.deepcopy(written.manifest)
     first = {run["key"]["seed"]: run for run in manifest["runs"] if run["key"]["method"] == "ce"}
@@ -120,10 +113,10 @@ def add_probes(written, methods, ids=tuple(OPTIONS)):
             options = {"gradient": "masked", "eval_mask": "last", **MASKED[method]}
             record["spec"]["procedure"] = {"id": "maccal", "options": options}
             write_record(Path(run["run"], "train.json"), record)
-        for id in ids if method in methods else ():
-            table = MAKE[id](np.random.default_rng(place)).assign(checkpoint="last")
+        for id, (options, made) in PROBES.items() if method in methods else ():
+            table = made(np.random.default_rng(place)).assign(checkpoint="last")
             write_frame(Path(run["run"], "probes", f"{id}.parquet"), table, {"fingerprint": f"{id}-{place}"})
-            named = {"name": id, "id": id, "options": OPTIONS[id], "fingerprint": f"{id}-{place}"}
+            named = {"name": id, "id": id, "options": options, "fingerprint": f"{id}-{place}"}
             run.setdefault("probes", []).append(named)
     return manifest
 
@@ -166,7 +159,7 @@ def test_every_figure_is_drawn_with_a_caption_and_the_same_bytes(build_probed, t
 
 
 def test_tables_come_by_method_in_the_order_of_the_study_with_all_seeds(build_probed, opened):
-    for probe in OPTIONS:
+    for probe in PROBES:
         rows = probed(*opened, probe)
         assert list(rows["name"].unique()) == ["ce", "ls"]
         for name, own in rows.groupby("name"):

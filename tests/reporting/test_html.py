@@ -40,6 +40,10 @@ class Page(HTMLParser):
     def handle_data(self, data):
         self.text.append(data)
 
+    @property
+    def words(self):
+        return " ".join(" ".join(self.text).split())
+
     def all(self, tag):
         return [attributes for name, attributes in self.elements if name == tag]
 
@@ -85,7 +89,7 @@ def test_every_figure_is_embedded_with_its_caption_as_alternative_text(study, pa
 
 
 def test_every_table_is_shown_with_title_caption_and_scoped_headers(study, text, page):
-    words = " ".join(" ".join(page.text).split())
+    words = page.words
     for entry in read_index(study.folder / "tables"):
         assert entry["title"] in words
         assert entry["caption"] in words
@@ -175,14 +179,14 @@ def test_no_sentence_shows_an_ece_value_without_accuracy(study):
 
 
 def test_the_report_says_what_intervals_mean(page):
-    words = " ".join(" ".join(page.text).split())
+    words = page.words
     assert "95 % Student t interval of the mean over seeds" in words
     assert "95 % bootstrap interval over test images" in words
     assert "images of different corruptions or severities are never pooled" in words
 
 
 def test_provenance_lists_fingerprints_versions_and_configuration(study, page):
-    words = " ".join(" ".join(page.text).split())
+    words = page.words
     assert study.manifest["fingerprint"] in words
     for run in study.manifest["runs"]:
         assert run["fingerprint"] in words
@@ -203,7 +207,7 @@ def test_one_seed_and_external_logits(external, external_figures, tmp_path):
     write_report(external.folder, external.manifest, tmp_path / "report.html")
     page = Page((tmp_path / "report.html").read_text())
     assert len(page.all("img")) == len(read_index(external_figures)) == 5
-    words = " ".join(" ".join(page.text).split())
+    words = page.words
     assert "1 of them from external logits" in words
     assert [section["id"] for section in page.all("section")] == [
         "summary",
@@ -276,7 +280,7 @@ def test_what_nobody_reads_in_one_page_is_named_and_linked(build, monkeypatch):
     assert links[-2:] == ["manifest.json", "runs.json"]
     methods = next(each for each in read_index(study.folder / "tables") if each["id"] == "methods")
     assert (len(methods["sections"]), methods["further"]) == (1, ["digits, b", "digits, c"])
-    assert "In the file only: digits, b; digits, c." in " ".join(" ".join(page.text).split())
+    assert "In the file only: digits, b; digits, c." in page.words
 
 
 def test_cells_can_be_sorted_by_their_full_value(study, page):
@@ -288,7 +292,7 @@ def test_cells_can_be_sorted_by_their_full_value(study, page):
 
 def test_methods_that_see_validation_data_are_marked_everywhere(ablation, ablation_tables, ablation_figures):
     write_report(ablation.folder, ablation.manifest, ablation.folder / "report.html")
-    words = " ".join(" ".join(Page((ablation.folder / "report.html").read_text()).text).split())
+    words = Page((ablation.folder / "report.html").read_text()).words
     assert "† sees validation data during training, unlike the other methods" in words
     assert "ce, ls, adafocal†, fedlas_ls" in words  # what was run
     ablation.manifest["statistics"]["baseline"] = "adafocal"

@@ -13,6 +13,7 @@ from tests.statistics.cases import DEFAULTS
 from calgrid.configuration.papers import paper
 from calgrid.reporting import text
 from calgrid.reporting.html import write_report
+from calgrid.reporting.index import write_index
 from calgrid.reporting.papers.marks import BEST, row_ranks
 from calgrid.reporting.papers.render import HTML, _marked
 from calgrid.reporting.study import StudyData
@@ -390,8 +391,7 @@ def test_the_stage_writes_them_and_the_report_shows_them(build, tmp_path):
     tested = metrics.query("method == 'ce' and calibrator == 'none' and split == 'test' and metric == 'ece'")["value"]
     found = ours.query("dataset == 'cifar10' and backbone == 'resnet50' and method == 'ce' and metric == 'ece'")
     assert found.query("calibrator == 'none'")["ours"].tolist() == [pytest.approx(tested.mean())]
-    (study.folder / "figures").mkdir(exist_ok=True)
-    (study.folder / "figures" / "index.json").write_text("[]")
+    write_index(study.folder / "figures", [])
     write_report(study.folder, manifest, tmp_path / "report.html")
     page = (tmp_path / "report.html").read_text()
     assert "FeDLaS, Table 1" in page
