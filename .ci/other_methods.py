@@ -14,6 +14,7 @@ import yaml
 from calgrid.configuration.components import registered_methods
 
 STUDY = "other_methods"
+#: configurations of the default study, and of the study with a grid of all methods
 STUDIES = ("config", "all_methods")
 #: a few epochs show that a method runs
 PROTOCOL = {

@@ -1,7 +1,7 @@
 rule calibrate:
     input:
         JOBS.repair_trigger(f"{PART}/calibrate.json"),
-        f"{RUN}/predict.json",
+        predicted=f"{RUN}/predict.json",
     output:
         f"{PART}/metrics.parquet",
         f"{PART}/calibrate.json",
@@ -16,7 +16,7 @@ rule calibrate:
         mem_mb=JOBS.needs.calibrate_memory,
         runtime=JOBS.needs.calibrate_minutes,
     params:
-        run=lambda wildcards: RUN.format(**wildcards),
+        run=lambda wildcards, input: str(Path(input.predicted).parent),
         folder=PART,
         spec=JOBS.spec("calibrate"),
     shell:

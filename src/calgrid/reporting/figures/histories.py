@@ -38,7 +38,7 @@ class Histories(NamedTuple):
     Attributes
     ----------
     curves : column of the history -> panel. needed : column that a run must have. height : of the figure, in inches.
-    words : the caption, with placeholders ``place`` and ``seeds`` (number of seeds, meaning of dotted lines).
+    words : the caption, a format string with ``place`` and ``seeds`` (number of seeds, meaning of dotted lines).
     """
 
     curves: Mapping[str, Curve]
