@@ -9,7 +9,7 @@ import time
 
 import numpy as np
 import pytest
-from tests.workflow.dag import AGGREGATION, CONFIG, METRICS, RUN, branch
+from tests.workflow.dag import AGGREGATION, CONFIG, METHODS, METRICS, RUN, branch, changed, jobs
 
 pytestmark = pytest.mark.workflow
 PARTS = "results/tiny/parts/quick/digits/resnet8"
@@ -69,6 +69,14 @@ def test_what_was_deleted_alone_is_linked_again_and_no_job_runs(twin):
         path.unlink()
     assert twin.plan() == set()
     assert [path.read_bytes() for path in lost] == before
+
+
+def test_a_study_that_grew_is_not_called_damaged(twin):
+    twin.configure(changed(methods=[*METHODS, "ls"]))
+    result = twin.snakemake("--configfile", "tiny.yaml", "-n", "--cores", "2")
+    output = result.stdout + result.stderr
+    assert jobs(output) == branch("ls") | AGGREGATION
+    assert "missing results" not in output
 
 
 def test_models_that_may_be_deleted_are_not_trained_again(twin):

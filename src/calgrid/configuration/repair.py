@@ -248,7 +248,12 @@ def _totals(plan: Plan) -> Iterator[Stage]:
     """Stages that combine all runs."""
     layout = plan.study.layout
     root = Path(layout.aggregate(""))
-    parts = tuple(f"{layout.part(key)}/{CALIBRATE}" for key in plan.study.evaluations)
+    # of runs that the configuration gained since, nothing is missing yet
+    known = set()
+    with contextlib.suppress(DataError):
+        known = {run["part"] for run in Record.read(root, "manifest.json").content["runs"]}
+    paths = map(layout.part, plan.study.evaluations)
+    parts = tuple(f"{part}/{CALIBRATE}" for part in paths if part in known)
     manifest, totals = (layout.aggregate(name) for name in ("manifest.json", "metrics.parquet"))
     yield Stage(manifest, root, "manifest.json")
     yield Stage(totals, root, AGGREGATE, (manifest, *parts))
