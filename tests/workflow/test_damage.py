@@ -55,7 +55,7 @@ def test_one_call_makes_whole_what_is_truncated_changed_or_missing(twin):
     again = {"train ce/seed1", "predict mbls/seed1", "calibrate tst+mbls/seed1", "prepare_data digits"}
     behind = {*branch("ce", stages=("predict", "calibrate")), "calibrate mbls/seed1"}
     assert planned == again | behind | AGGREGATION - {"manifest"}
-    twin.run()
+    assert "Report: results/tiny/report.html" in twin.run().stderr
     assert contents(twin) == before
     assert twin.plan() == set()
 
@@ -72,11 +72,13 @@ def test_what_was_deleted_alone_is_linked_again_and_no_job_runs(twin):
 
 
 def test_a_study_that_grew_is_not_called_damaged(twin):
-    twin.configure(changed(methods=[*METHODS, "ls"]))
+    twin.configure(changed(methods=[*METHODS, "ls"], shifts=["ood/photos", "digits_c"]))
     result = twin.snakemake("--configfile", "tiny.yaml", "-n", "--cores", "2")
     output = result.stdout + result.stderr
-    assert jobs(output) == branch("ls") | AGGREGATION
-    assert "missing results" not in output
+    scored = branch(*METHODS, stages=("predict", "calibrate"))
+    assert jobs(output) == {"prepare_data digits_c"} | scored | branch("ls") | AGGREGATION
+    assert "Damaged" not in output
+    assert f"such as those of new shifts, are computed again: {RUN}/ce/seed1/predict.json" in output
 
 
 def test_models_that_may_be_deleted_are_not_trained_again(twin):

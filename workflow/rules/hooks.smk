@@ -1,4 +1,4 @@
-"""Checks before the first job, and a report of failed jobs after the last one."""
+"""Checks before the first job; after the last one where the report is, or why jobs failed."""
 
 import logging
 import os
@@ -70,3 +70,8 @@ onerror:
     left = [job for job in workflow.dag.needrun_jobs() if not job.is_norun and job not in failed]
     rules = Counter(sorted(job.rule.name for job in left if job in blocked))
     logger.error(joblogs.report(ERRORS.reasons(failed), rules, len(left) - rules.total(), sys.argv[1:]))
+
+
+onsuccess:
+    if any(job.rule.name == "report" for job in workflow.dag.finished_jobs):
+        logger.info(f"Report: {STUDY}/report.html")

@@ -31,7 +31,8 @@ TOLERANCE_SECONDS = 60.0
 #: state of a merged run -> why it would have to be computed again
 WANTING = {
     "right": "but its fingerprint differs from the plan (other options or source code)",
-    "damaged": "but one of its files is damaged, or is needed and was not in the archive",
+    "incomplete": "but the study needs files that were not in the archive",
+    "damaged": "but one of its files is damaged",
     "missing": "but the study needs this file, which was not in the archive",
     "settled": "but the study needs its network, and archives contain no networks",
 }
@@ -76,7 +77,8 @@ class Stage:
 
         Returns
         -------
-        state : ``settled`` (valid, with the planned fingerprint), ``right`` (valid), ``missing`` or ``damaged``.
+        state : ``settled`` (valid, with the planned fingerprint), ``right`` (valid), ``incomplete`` (valid, but without
+            files that the study needs, such as those of a new shift), ``missing`` or ``damaged``.
         clamped : files whose time was in the future and is now ``now``.
         """
         clamped = clamp_future_mtimes([Path(self.target), *self._files()], now)  # before verification stores times
@@ -86,6 +88,8 @@ class Stage:
             and self._is_right()
         ):
             return "settled" if self.is_current() else "right", clamped
+        if self._is_right(complete=False):
+            return "incomplete", clamped
         there = (self.root / self.record).exists() or Path(self.target).exists()
         return "damaged" if there else "missing", clamped
 
@@ -99,13 +103,13 @@ class Stage:
         """Whether an optional file is missing."""
         return any(not (self.root / name).exists() for name in self._spared)
 
-    def _is_right(self) -> bool:
+    def _is_right(self, complete: bool = True) -> bool:
         try:
             record = Record.read(self.root, self.record)
         except DataError:
             return False
         self._drop_copies()
-        return self.wanted <= set(record.files) and set(record.damaged()) <= self._spared
+        return (not complete or self.wanted <= set(record.files)) and set(record.damaged()) <= self._spared
 
     def is_current(self) -> bool:
         """Whether the record, which must exist, has the planned fingerprint."""
@@ -129,7 +133,7 @@ class Repairs(NamedTuple):
 
 
 def find_repairs(plan: Plan) -> Repairs:
-    """Find results that are damaged, or missing although other results were computed from them.
+    """Find results that are damaged, lack files, or are missing although other results were computed from them.
 
     Every file that changed since its last verification is read. Times in the future, from a clock that was ahead, are
     set to the present: otherwise Snakemake would rerun all dependent jobs in each call until that time has come.
@@ -150,11 +154,13 @@ def find_repairs(plan: Plan) -> Repairs:
             "and are set to the present; results that now look older than their inputs are computed once more."
         )
     merged = {stage.target for stage, _ in states if stage.is_merged}
-    made = [stage for stage, state in states if state != "missing" and stage.target not in merged]
+    made = [stage for stage, state in states if state not in ("missing", "incomplete") and stage.target not in merged]
     used = {need for stage in made for need in stage.needs}
+    incomplete = [stage.target for stage, state in states if state == "incomplete"]
     again = dict.fromkeys(
         stage.target for stage, state in states if state == "damaged" or (state == "missing" and stage.target in used)
     )
+    again |= dict.fromkeys(incomplete)
     settled = {stage.target for stage, state in states if state == "settled"} - set(again)
     # a deleted model is trained again if a job needs it, for example the training of a second stage
     deleted = {stage.target for stage, state in states if state != "missing" and stage.lacks_optional()}
@@ -168,9 +174,14 @@ def find_repairs(plan: Plan) -> Repairs:
     refused += [(target, "settled") for target in again if target in merged]  # the cause comes first
     for target, state in refused:
         raise StateError(f"{target} was merged from an archive, {WANTING[state]}: {MAKE_HERE}.")
+    for what, targets in (
+        ("Damaged or missing results", [target for target in again if target not in incomplete]),
+        ("Results without files that the study needs, such as those of new shifts,", incomplete),
+    ):
+        named, more = targets[:NAMED], len(targets) - NAMED
+        if named:
+            log(f"{what} are computed again: {', '.join(named)}{f' and {more} more' * (more > 0)}.")
     if again:
-        named, more = list(again)[:NAMED], len(again) - NAMED
-        log(f"Damaged or missing results are computed again: {', '.join(named)}{f' and {more} more' * (more > 0)}.")
         path = Path(plan.study.layout.repairs)  # newer than all results, and an input of these jobs
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
