@@ -6,6 +6,7 @@ import zipfile
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -377,6 +378,18 @@ def test_a_stored_data_set_is_read_from_all_its_files_in_order(tmp_path, refuses
         read_any(folder, "logits")
 
 
+@pytest.mark.parametrize("change", [lambda labels: labels.astype(np.float32), lambda labels: labels[:, None]])
+def test_labels_as_whole_floats_and_as_a_column(tmp_path, change):
+    logits, labels = arrays()
+    assert_read(read_any(npz(tmp_path / "test.npz", logits=logits, label=change(labels)), "logits"), logits, labels)
+
+
+def test_row_numbers_of_pandas_in_a_csv_file_are_ignored(tmp_path):
+    logits, labels = arrays()
+    pd.DataFrame(logits).add_prefix("logit_").assign(label=labels).to_csv(tmp_path / "test.csv")
+    assert_read(read_any(tmp_path / "test.csv", "logits"), logits, labels)
+
+
 def test_labels_as_text_and_as_rows_with_a_single_one(tmp_path, refuses):
     logits, labels = arrays()
     words = np.array(NAMES)[labels]
@@ -421,8 +434,15 @@ def test_one_column_of_a_table_and_logits_that_look_like_probabilities(tmp_path,
     assert "are between 0 and 1 like probabilities; if they are, give --kind probabilities" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("name", ["t.txt", "t", "t.pkl"])
-def test_other_kinds_of_file(tmp_path, refuses, name):
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("t.txt", ["unknown file type '.txt'", "use one of .parquet, .csv, .arrow, .npz, .npy, .safetensors, .pt"]),
+        ("t", ["unknown file type ''"]),
+        ("t.pkl", ["can execute code", "numpy.savez('logits.npz', logits=logits, label=labels)"]),
+    ],
+)
+def test_other_kinds_of_file(tmp_path, refuses, name, said):
     (tmp_path / name).touch()
-    with refuses(DataError, "unknown file type", "use one of .parquet, .csv, .arrow, .npz, .npy, .safetensors, .pt"):
+    with refuses(DataError, *said):
         read_any(tmp_path / name, "logits")

@@ -22,6 +22,7 @@ from calgrid.storage.logits import read_column, read_metadata, read_table, refus
 
 ARRAY_FILES = (".npz", ".npy", ".safetensors", *TENSOR_FILES)
 TABLES = (".parquet", ".csv", ".arrow")
+PICKLES = (".p", ".pkl", ".pickle")
 #: name of the array of a file without names
 UNNAMED = ""
 NUMBER = re.compile(r"-?\d*\.?\d+(e[+-]?\d+)?")
@@ -84,6 +85,11 @@ def load(path: Path) -> Mapping[str, np.ndarray]:
         one = inside[0].parent if inside[0].name == STORED else inside[0]
         raise DataError(f"{path} is a folder; give one of its files or data sets, for example {one}.")
     known = ", ".join((*TABLES, *ARRAY_FILES))
+    if suffix in PICKLES:
+        raise DataError(
+            f"{path}: pickles are not read, because they can execute code; if you trust it, load it and save its arrays "
+            "with numpy.savez('logits.npz', logits=logits, label=labels)."
+        )
     raise DataError(f"{path}: unknown file type '{suffix}'; use one of {known}.")
 
 
@@ -147,7 +153,7 @@ def _load_table(path: Path) -> pa.Table:
         raise DataError(f"The file {path} cannot be read ({reason}); write it again.") from None
     if suffix == ".csv" and all(map(NUMBER.fullmatch, table.column_names)):
         raise DataError(f"{path} has no header; add a first line with the names of the columns, one of them 'label'.")
-    return table
+    return table.drop_columns([name for name in table.column_names if not name])  # the row numbers of pandas
 
 
 def _load_arrow(path: Path) -> pa.Table:

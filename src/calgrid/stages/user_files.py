@@ -189,9 +189,11 @@ def _both_classes(values: np.ndarray, kind: str, path: Path) -> np.ndarray:
 
 
 def _class_numbers(labels: np.ndarray, width: tuple[int, ...], classes: Sequence[str] | None, path: Path) -> np.ndarray:
-    """Convert names of classes or one-hot rows to class numbers."""
+    """Convert names of classes, one-hot rows, a column (N, 1) or whole numbers of a float type to class numbers."""
     if classes and width not in ((), (len(classes),)):
         raise DataError(f"{path} has {width[0]} columns for the {len(classes)} classes {', '.join(classes)}.")
+    if labels.shape[1:] == (1,):
+        labels = labels.reshape(-1)
     if labels.dtype.kind in "OUS":
         words = labels.astype(str)
         if not classes:
@@ -207,6 +209,8 @@ def _class_numbers(labels: np.ndarray, width: tuple[int, ...], classes: Sequence
     one_hot = labels.ndim == 2 and labels.shape[1:] == width and np.isin(labels, (0, 1)).all()
     if one_hot and (labels.sum(axis=1) == 1).all():
         return labels.argmax(axis=1)
+    if labels.dtype.kind == "f" and (labels == np.rint(labels)).all():  # pandas stores integers with gaps as floats
+        return labels.astype(np.int64)
     return labels
 
 
