@@ -22,7 +22,7 @@ from calgrid.calibrators import Calibrator
 from calgrid.registry import register
 
 
-@register(source="a paper", needs=("logits",), keeps_argmax=True, parameters="0", stochastic=False)
+@register(source="a paper", needs=("logits",), keeps_argmax=True, parameters="0")
 class Mine(Calibrator):
     def _fit(self, logits, labels, features, head):
         KEPT

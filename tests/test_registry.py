@@ -52,7 +52,7 @@ class Halved(Calibrator):
         return {}
 
 
-@register(source="a paper", needs=("logits",), keeps_argmax=True, parameters="0", stochastic=False)
+@register(source="a paper", needs=("logits",), keeps_argmax=True, parameters="0")
 class Mine(Halved):
     """A calibrator of our own."""
 

@@ -36,7 +36,7 @@ SIZES = ("num_features", "image_size", "min_size", "macs", "activations")
 FACTS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "loss": (("needs", "sees_validation", "hard_labels", "state"), ()),
     "procedure": ((), ("losses", "linear_head", "second_stage", "loss")),
-    "calibrator": (("needs", "keeps_argmax", "parameters", "stochastic"), ("slow",)),
+    "calibrator": (("needs", "keeps_argmax", "parameters"), ("slow",)),
     "dataset": (
         ("role", "label", "download"),
         (
@@ -130,6 +130,11 @@ class ComponentSpec:
     def origin(self) -> str:
         """Its package: ``calgrid``, or that of a plugin."""
         return self.module.partition(".")[0]
+
+    @property
+    def is_stochastic(self) -> bool:
+        """Whether its results depend on a seed, which is one of its hyper-parameters."""
+        return "seed" in self.options
 
     def resolve(
         self,

@@ -128,9 +128,8 @@ class _Inputs:
     def out_of_fold(self, id: str) -> tuple[Array, float]:
         """Out-of-fold probabilities (N, K), and the mean seconds of a fit."""
         probs, seconds = np.empty(self.logits.shape), []
-        options = {"seed": self.seed} if registry.spec("calibrator", id).info["stochastic"] else {}
         for rest, held in self._splits():
-            calibrator = build_calibrator(id, **options)
+            calibrator = build_calibrator(id, seed=self.seed)
             calibrator.fit(self.logits[rest], self.labels[rest], self._features(rest), self.head)
             probs[held] = calibrator.predict_proba(self.logits[held], self._features(held))
             seconds.append(calibrator.fit_seconds or 0.0)

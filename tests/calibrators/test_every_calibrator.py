@@ -64,10 +64,12 @@ def assert_top_label_kept(id, probabilities, logits):
         np.testing.assert_array_equal(top, probabilities.max(axis=1))
 
 
-def test_what_draws_has_a_seed(id):
-    info = spec("calibrator", id).info
-    assert info["stochastic"] == ("seed" in spec("calibrator", id).options)
-    assert {"logits"} <= set(info["needs"]) <= {"logits", "features", "head"}
+def test_inputs(id):
+    assert {"logits"} <= set(spec("calibrator", id).info["needs"]) <= {"logits", "features", "head"}
+
+
+def test_every_calibrator_accepts_a_seed(id):
+    assert getattr(build_calibrator(id, seed=3), "seed", 3) == 3
 
 
 def test_output_is_distributions_and_keeps_the_top_label_where_promised(id, fitted, held_out):
@@ -230,7 +232,7 @@ def test_equal_fits_are_saved_as_equal_bytes(id, problem, fitted, tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b", "c"]
 
 
-@pytest.mark.parametrize("id", [id for id in CALIBRATORS if spec("calibrator", id).info["stochastic"]])
+@pytest.mark.parametrize("id", [id for id in CALIBRATORS if spec("calibrator", id).is_stochastic])
 def test_another_seed_gives_another_fit(id, problem, fitted, held_out):
     assert (held_out.predict(problem.fit(id, seed=1)) != held_out.predict(fitted)).any()
 

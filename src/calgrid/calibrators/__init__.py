@@ -22,19 +22,23 @@ from calgrid.storage.arrays import read_arrays
 __all__ = ["Calibrator", "build_calibrator", "load_calibrator", "logits_from_probabilities"]
 
 
-def build_calibrator(id: str, **overrides: Any) -> Calibrator:
+def build_calibrator(id: str, *, seed: int | None = None, **overrides: Any) -> Calibrator:
     """Build an unfitted calibrator.
 
     Parameters
     ----------
     id : registered identifier, for example ``"ts"``.
-    **overrides : hyper-parameters that differ from the calibrator's defaults, for example ``seed=1``.
+    seed : seed of a stochastic calibrator (default 0); no effect on the others.
+    **overrides : hyper-parameters that differ from the calibrator's defaults, for example ``sigma=2``.
 
     Raises
     ------
     ConfigError : unknown ``id`` or hyper-parameter, or a value that it cannot take.
     """
-    return load("calibrator", id)(**spec("calibrator", id).resolve(overrides))
+    known = spec("calibrator", id)
+    if seed is not None and known.is_stochastic:
+        overrides["seed"] = seed
+    return load("calibrator", id)(**known.resolve(overrides))
 
 
 def load_calibrator(path: str | Path) -> Calibrator:

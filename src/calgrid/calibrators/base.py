@@ -40,7 +40,7 @@ class Calibrator(ABC):
     n_classes : K of the fit; None before the fit.
     """
 
-    #: set by ``@register``: source, needs, keeps_argmax, parameters, stochastic
+    #: set by ``@register``: source, needs, keeps_argmax, parameters
     registered: ClassVar[Mapping[str, Any]]
     #: if True, logits are divided by their spread (:func:`~calgrid.calibrators._unit.logit_unit`), so that scaling them
     #: by a positive number does not change the probabilities. False if the softmax of the logits is calibrated, or if

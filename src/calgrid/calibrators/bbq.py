@@ -53,7 +53,6 @@ class Binnings:
     needs=("logits",),
     keeps_argmax=False,
     parameters="<= 10 N^(1/3) (5 N^(1/3) + 1)",
-    stochastic=False,
 )
 class BayesianBinningIntoQuantiles(Calibrator):
     """Top-label BBQ: binnings of the confidence into equal counts, averaged by their marginal likelihood.

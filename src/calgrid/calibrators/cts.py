@@ -22,7 +22,6 @@ LEAST_GAIN = 1e-12
     needs=("logits",),
     keeps_argmax=False,
     parameters="K",
-    stochastic=False,
     limits={"sweeps": "[1, inf)", "n_bins": "[1, 1000000]"},
 )
 class ClassTemperatureScaling(Calibrator):

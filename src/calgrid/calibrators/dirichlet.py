@@ -17,7 +17,6 @@ EPSILON = float(np.finfo(np.float64).eps)
     needs=("logits",),
     keeps_argmax=False,
     parameters="K^2 + K",
-    stochastic=False,
     limits={"strength": "(0, inf)"},
 )
 class DirichletCalibration(MatrixScaling):

@@ -94,7 +94,6 @@ def likelihood_on_simplex(members: Array) -> Array:
     needs=("logits",),
     keeps_argmax=True,
     parameters="3",
-    stochastic=False,
 )
 class EnsembleTemperatureScaling(Calibrator):
     """Ensemble temperature scaling, ``w_0 softmax(z / T) + w_1 softmax(z) + w_2 / K`` with w on the simplex.

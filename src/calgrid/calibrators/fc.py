@@ -63,7 +63,6 @@ def check_reproduces(logits: Array, features: Array, head: Head) -> None:
     needs=("logits", "features", "head"),
     keeps_argmax=False,
     parameters="1",
-    stochastic=False,
 )
 class FeatureClipping(Calibrator):
     """FC: ``softmax(W clip(f, -c, c) + b)`` with the c of lowest validation error.

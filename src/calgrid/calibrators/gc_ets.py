@@ -14,7 +14,6 @@ from calgrid.registry import register
     needs=("logits", "features"),
     keeps_argmax=True,
     parameters="n_partitions (d n_groups + 3 n_groups)",
-    stochastic=True,
     limits=LIMITS,
 )
 class GroupEnsembleTemperatureScaling(GroupCalibrator):

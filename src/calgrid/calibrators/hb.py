@@ -16,7 +16,6 @@ from calgrid.registry import register
     needs=("logits",),
     keeps_argmax=False,
     parameters="n_bins",
-    stochastic=False,
     limits={"n_bins": "[1, 1000000]", "prior_count": "[0, inf)"},
 )
 class TopLabelHistogramBinning(Calibrator):

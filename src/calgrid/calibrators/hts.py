@@ -38,7 +38,6 @@ def inverse_temperature(weights: Array, inputs: Array) -> tuple[Array, Array]:
     needs=("logits",),
     keeps_argmax=True,
     parameters="2",
-    stochastic=False,
 )
 class EntropyTemperatureScaling(Calibrator):
     """Entropy-based temperature scaling (HTS), ``softmax(z / T)`` with ``T = softplus(w ln(H / ln K) + b)``.

@@ -19,7 +19,6 @@ TIE_BREAK = 1e-9
     needs=("logits",),
     keeps_argmax=True,
     parameters="<= N K",
-    stochastic=False,
 )
 class MultiClassIsotonicRegression(Calibrator):
     """IRM, accuracy-preserving isotonic regression for many classes.

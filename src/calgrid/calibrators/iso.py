@@ -15,7 +15,6 @@ from calgrid.registry import register
     needs=("logits",),
     keeps_argmax=False,
     parameters="<= N",
-    stochastic=False,
 )
 class TopLabelIsotonic(Calibrator):
     """Isotonic regression (pool adjacent violators) from top-label confidence to accuracy.

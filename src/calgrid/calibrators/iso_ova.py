@@ -15,7 +15,6 @@ from calgrid.registry import register
     needs=("logits",),
     keeps_argmax=False,
     parameters="<= K N",
-    stochastic=False,
 )
 class IsotonicRegressionOneVsAll(Calibrator):
     """One-vs-all isotonic regression: a non-decreasing map for each class's probability, rows divided by their sums.

@@ -17,7 +17,6 @@ GAP = 100.0
     needs=("logits",),
     keeps_argmax=False,
     parameters="K^2 + K",
-    stochastic=False,
     limits={"strength": "(0, inf)"},
 )
 class MatrixScalingOdir(MatrixScaling):

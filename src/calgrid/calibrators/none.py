@@ -12,7 +12,6 @@ from calgrid.registry import register
     needs=("logits",),
     keeps_argmax=True,
     parameters="0",
-    stochastic=False,
 )
 class Uncalibrated(Calibrator):
     """Softmax of the logits as they come."""

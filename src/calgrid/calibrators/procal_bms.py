@@ -37,7 +37,6 @@ def _build(base: str) -> Calibrator:
     needs=("logits", "features"),
     keeps_argmax=False,
     parameters="n_bins times those of the base",
-    stochastic=False,
     limits={"n_bins": "[1, 1000000]", "n_neighbours": "[1, inf)"},
 )
 class ProximityBinMeanShift(Calibrator):

@@ -46,7 +46,6 @@ def log_density(queries: Array, points: Array) -> Array:
     needs=("logits", "features"),
     keeps_argmax=False,
     parameters="N (d + 2)",
-    stochastic=False,
     limits={"n_neighbours": "[1, inf)"},
 )
 class ProximityDensityRatio(Calibrator):

@@ -16,7 +16,6 @@ from calgrid.registry import register
     needs=("logits",),
     keeps_argmax=True,
     parameters="91",
-    stochastic=True,
     limits=LIMITS,
 )
 class ParameterisedTemperature(TopLogitsNetwork, FullBatchNetwork):

@@ -23,7 +23,6 @@ EPSILON = 1e-7
     needs=("logits",),
     keeps_argmax=True,
     parameters="91",
-    stochastic=True,
     slow=True,
     limits={"seed": "[0, 4294967295]", "learning_rate": "(0, inf)", "batch_size": "[1, inf)", "steps": "[1, inf)"},
 )

@@ -22,7 +22,6 @@ HIDDEN_UNITS = 16
     needs=("logits",),
     keeps_argmax=True,
     parameters="49",
-    stochastic=True,
     limits=LIMITS,
 )
 class Smart(FullBatchNetwork):

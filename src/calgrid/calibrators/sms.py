@@ -13,7 +13,6 @@ from calgrid.registry import register
     needs=("logits",),
     keeps_argmax=False,
     parameters="K^2 + K + 1",
-    stochastic=False,
     limits={"ridge": "(0, inf)"},
 )
 class StructuredMatrixScaling(StructuredScaling):

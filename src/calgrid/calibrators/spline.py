@@ -25,7 +25,6 @@ def spline_accuracy(confidence: Array, correct: Array, n_knots: int) -> Array:
     needs=("logits",),
     keeps_argmax=False,
     parameters="n_knots",
-    stochastic=False,
     limits={"n_knots": "[2, 1000]"},
 )
 class SplineCalibration(Calibrator):

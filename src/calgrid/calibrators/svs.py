@@ -12,7 +12,6 @@ from calgrid.registry import register
     needs=("logits",),
     keeps_argmax=False,
     parameters="2K + 1",
-    stochastic=False,
     limits={"ridge": "(0, inf)"},
 )
 class StructuredVectorScaling(StructuredScaling):

@@ -66,7 +66,6 @@ def search_temperature(logits: NDArray[np.float64], labels: NDArray[np.int64], o
     needs=("logits",),
     keeps_argmax=True,
     parameters="1",
-    stochastic=False,
     limits={"sigma": "(0, inf)", "delta": "(0, inf)", "alpha": "[0, 1)"},
 )
 class TemperatureScaling(Calibrator):

@@ -45,7 +45,6 @@ def confidences(logits: Array) -> Array:
     needs=("logits",),
     keeps_argmax=True,
     parameters="1",
-    stochastic=False,
     limits={"n_bins": "[1, 1000000]"},
 )
 class TemperatureByGrid(Calibrator):

@@ -12,7 +12,6 @@ from calgrid.registry import register
     needs=("logits",),
     keeps_argmax=True,
     parameters="1",
-    stochastic=False,
 )
 class SmoothedTemperatureScaling(Calibrator):
     """Temperature scaling with Laplace smoothing, ``(1 - e) softmax(z / T) + e / K`` with ``e = 1 / (N + 1)``.

@@ -47,7 +47,6 @@ class TopVersusAll:
     needs=("logits",),
     keeps_argmax=True,
     parameters="1",
-    stochastic=False,
 )
 class TopVersusAllTemperature(Calibrator):
     """Temperature scaling by the top-versus-all loss.

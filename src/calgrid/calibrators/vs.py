@@ -17,7 +17,6 @@ from calgrid.registry import register
     needs=("logits",),
     keeps_argmax=False,
     parameters="2K",
-    stochastic=False,
 )
 class VectorScaling(Calibrator):
     """Vector scaling, ``softmax(w * z + b)``, by validation NLL, which is convex.

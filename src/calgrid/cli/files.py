@@ -177,7 +177,7 @@ def _fitted(
             return None
     entry = registry.spec("calibrator", id, "--calibrator")
     overrides = entry.resolve(dict(_assignment(text) for text in options.set), where="--set")
-    if "seed" in entry.options and not any(text.startswith("seed=") for text in options.set):
+    if not any(text.startswith("seed=") for text in options.set):
         overrides["seed"] = options.seed
     return build_calibrator(id, **overrides).fit(data.logits, data.label, data.features, head)
 

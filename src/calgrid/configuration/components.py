@@ -108,7 +108,7 @@ class CalibratorCatalog(ComponentCatalog):
             "name": name,
             "id": base.id,
             "options": options,
-            "stochastic": bool(base.info.get("stochastic", False)),
+            "stochastic": base.is_stochastic,
             "needs": list(base.info.get("needs", ("logits",))),
         }
 

@@ -69,6 +69,5 @@ def fit_on_val(
 
 def fit_anew(entry: FittedCalibrator, seed: int, rows: Logits, head: Head | None, trace: bool = False) -> Calibrator:
     """Fit a calibrator, without the cache."""
-    given = {"seed": seed} if entry["stochastic"] else {}
-    options = {**entry["options"], **given, **({"trace": True} if trace else {})}
-    return build_calibrator(entry["id"], **options).fit(rows.logits, rows.label, rows.features, head)
+    options = {**entry["options"], **({"trace": True} if trace else {})}
+    return build_calibrator(entry["id"], seed=seed, **options).fit(rows.logits, rows.label, rows.features, head)

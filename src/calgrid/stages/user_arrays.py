@@ -87,8 +87,8 @@ def load(path: Path) -> Mapping[str, np.ndarray]:
     known = ", ".join((*TABLES, *ARRAY_FILES))
     if suffix in PICKLES:
         raise DataError(
-            f"{path}: pickles are not read, because they can execute code; if you trust it, load it and save its arrays "
-            "with numpy.savez('logits.npz', logits=logits, label=labels)."
+            f"{path}: pickles are not read, because they can execute code; load it, if you trust it, and save the "
+            "arrays with numpy.savez('logits.npz', logits=logits, label=labels)."
         )
     raise DataError(f"{path}: unknown file type '{suffix}'; use one of {known}.")
 

@@ -15,7 +15,6 @@ from calgrid.registry import register
     needs=("logits",),  # "features" and "head" are further inputs of _fit
     keeps_argmax=False,
     parameters="K",
-    stochastic=False,
     limits={"weight": "[0, 1]"},
 )
 class MyComponent(Calibrator):
