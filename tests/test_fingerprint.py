@@ -278,7 +278,7 @@ EDITS = {
     "how weights are published": ("stages/published.py", *EDIT, PUBLISHED),
     "a data set": ("datasets/digits.py", *EDIT, {*TRAINED, "data"}),
     "how data sets are drawn": ("datasets/_splits.py", *EDIT, {*RUNS, "data"}),
-    "a shift family": ("datasets/digits_c.py", *EDIT, {name for name in TRAINED if name in AFTER_TRAINING}),
+    "a shift family": ("datasets/corruptions.py", "0.08, 0.16", "0.08, 0.17", TRAINED & AFTER_TRAINING),
     "prediction": ("stages/predict.py", *EDIT, AFTER_TRAINING),
     "a calibrator": ("calibrators/ts.py", *EDIT, CALIBRATIONS),
     "a helper of a calibrator": ("calibrators/_temperature.py", *EDIT, CALIBRATIONS),

@@ -12,8 +12,7 @@ from calgrid import registry
 from calgrid.configuration.plan import Plan
 from calgrid.configuration.study import Study
 from calgrid.datasets import open_prepared, prepare
-from calgrid.datasets.cub200 import Cub200
-from calgrid.datasets.fgvc_aircraft import FgvcAircraft
+from calgrid.datasets.fine_grained import Cub200, FgvcAircraft
 from calgrid.errors import DataError
 
 BIRDS, PLANES = "CUB_200_2011", "fgvc-aircraft-2013b/data"

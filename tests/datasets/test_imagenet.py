@@ -18,8 +18,7 @@ from calgrid.configuration.study import Study
 from calgrid.datasets import open_prepared, prepare
 from calgrid.datasets._archives import open_archive
 from calgrid.datasets._imagenet import draw_fifth
-from calgrid.datasets.imagenet import META, TRUTH, Imagenet
-from calgrid.datasets.imagenet_lt import ImagenetLt
+from calgrid.datasets.imagenet import META, TRUTH, Imagenet, ImagenetLt
 from calgrid.datasets.imagenet_sketch import ImagenetSketch
 from calgrid.errors import ConfigError, DataError
 

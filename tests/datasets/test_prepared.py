@@ -12,8 +12,8 @@ import pytest
 from calgrid import registry
 from calgrid.datasets import _prepared, open_prepared, prepare
 from calgrid.datasets.base import ImageSplit, ShiftFamily, ShiftSetting
+from calgrid.datasets.corruptions import DigitsC
 from calgrid.datasets.digits import Digits
-from calgrid.datasets.digits_c import DigitsC
 from calgrid.datasets.photos import Photos
 from calgrid.errors import CalgridError, ConfigError, DataError, StateError
 from calgrid.storage.records import read_record, write_record

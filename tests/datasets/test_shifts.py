@@ -5,7 +5,6 @@ import pytest
 
 from calgrid.datasets import corruptions, open_prepared, prepare
 from calgrid.datasets._corruptions import CORRUPTIONS, corrupt
-from calgrid.datasets.digits_c import STRENGTHS
 from calgrid.errors import ConfigError
 from calgrid.registry import spec
 
@@ -125,7 +124,7 @@ def test_severity_starts_at_one():
         corrupt(GREY, "contrast", 0, 1.0)
 
 
-@pytest.mark.parametrize(("family", "strengths"), [("digits_c", STRENGTHS), ("corruptions", corruptions.STRENGTHS)])
+@pytest.mark.parametrize(("family", "strengths"), [("digits_c", corruptions.DIGITS_STRENGTHS), ("corruptions", corruptions.STRENGTHS)])
 def test_registered_settings_have_strengths(family, strengths):
     info = spec("dataset", family).info
     assert set(info["shifts"]) == set(strengths) <= set(CORRUPTIONS)

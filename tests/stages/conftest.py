@@ -8,7 +8,7 @@ from tests.stages.small import HOME, small_study
 from calgrid import registry
 from calgrid.configuration.plan import Plan
 from calgrid.configuration.study import Study
-from calgrid.datasets import _prepared, digits_c, prepare
+from calgrid.datasets import _prepared, corruptions, prepare
 
 
 @pytest.fixture(scope="session")
@@ -18,7 +18,7 @@ def data(tmp_path_factory):
     few = ("gaussian_noise", "contrast")  # of six corruptions: all of these tests are three times as fast
     entry = registry.spec("dataset", "digits_c")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(digits_c, "STRENGTHS", {name: digits_c.STRENGTHS[name] for name in few})
+        patch.setattr(corruptions, "DIGITS_STRENGTHS", {name: corruptions.DIGITS_STRENGTHS[name] for name in few})
         patch.setattr(_prepared, "spec", lambda *_: dataclasses.replace(entry, info={**entry.info, "shifts": few}))
         prepare("digits_c", root / "digits_c", base_dir=root / "digits")
     prepare("photos", root / "photos")

@@ -137,15 +137,14 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
 
 
 def _open_split(folder: Path, facts: Mapping[str, Any], threads: int) -> ImageSplit:
-    names = ("images", "labels", *(["distribution"] if "distribution" in facts else []))
-    opened = {name: _open_array(folder, facts[name]) for name in names if "offsets" not in facts[name]}
-    return ImageSplit(**{"images": _open_encoded(folder, facts["images"], threads), **opened})
+    arrays = {name: _open_array(folder, facts[name]) for name in ("labels", "distribution") if name in facts}
+    return ImageSplit(_open_images(folder, facts["images"], threads), **arrays)
 
 
-def _open_encoded(folder: Path, facts: Mapping[str, Any], threads: int) -> Any:
-    """Encoded images; None if they are an array."""
+def _open_images(folder: Path, facts: Mapping[str, Any], threads: int) -> Any:
+    """Images as an array, or encoded images that behave like one."""
     if "offsets" not in facts:
-        return None
+        return _open_array(folder, facts)
     path, offsets = folder / facts["file"], _open_array(folder, facts["offsets"])
     try:
         content = np.memmap(path, dtype=np.uint8, mode="r")

@@ -103,18 +103,3 @@ class PictureArchive(Dataset):
             split, row = places[name]
             images[split][row] = picture
         return images
-
-
-class StretchedPictures(PictureArchive):
-    """Images of any size, scaled to a square; the aspect ratio is ignored."""
-
-    stretch = True
-
-    def __init__(self, *, size: int = 256) -> None:
-        self.size = size
-
-
-def pairs(content: bytes) -> list[tuple[str, str]]:
-    """Lines of a list, each split at its first space."""
-    cut = (line.strip().partition(" ") for line in content.decode("utf-8").splitlines() if line.strip())
-    return [(first, rest.strip()) for first, _, rest in cut]

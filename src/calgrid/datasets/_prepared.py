@@ -67,11 +67,13 @@ def prepare(
     path = Path(out_dir) / MANIFEST
     before = _listed_files(path)
     with contextlib.ExitStack() as pending:  # all arrays are renamed when it closes
+        files: dict[str, dict[str, Any]] = {}
         manifest = (
             _describe(entry, base)
             | {name: entry.info[name] for name in ("repeats", "warning") if name in entry.info}
             | _origin(configured, found, twins)
-            | _write_splits(pending, path.parent, parts)
+            | {"splits": {name: _write_split(pending, path.parent, name, each, files) for name, each in parts.items()}}
+            | {FILES: files}
             | {"settings": _setting_ranges(settings)}
         )
         _withdraw_unless_equal(path, manifest)
@@ -247,9 +249,9 @@ def _describe(entry: ComponentSpec, base: Prepared | None) -> dict[str, Any]:
         "role": entry.info["role"],
         "base": base.id if base else None,
         "n_classes": entry.info["n_classes"],
-        "image_shape": list(entry.info["image_shape"]),
-        "mean": _list_or_none(source.get("mean")),
-        "std": _list_or_none(source.get("std")),
+        "image_shape": entry.info["image_shape"],
+        "mean": source.get("mean"),
+        "std": source.get("std"),
     }
 
 
@@ -259,15 +261,6 @@ def _setting_ranges(settings: Sequence[ShiftSetting]) -> list[dict[str, Any]]:
         {"shift": setting.shift, "severity": setting.severity, "start": stop - len(setting.split), "stop": stop}
         for setting, stop in zip(settings, stops, strict=True)
     ]
-
-
-def _write_splits(
-    pending: contextlib.ExitStack, folder: Path, parts: Mapping[str, Sequence[ImageSplit]]
-) -> dict[str, Any]:
-    """Write all arrays; return the manifest's entries of splits and files."""
-    files: dict[str, dict[str, Any]] = {}
-    splits = {name: _write_split(pending, folder, name, each, files) for name, each in parts.items()}
-    return {"splits": splits, FILES: files}
 
 
 def _write_split(
@@ -346,7 +339,3 @@ def _withdraw_unless_equal(path: Path, manifest: Mapping[str, Any]) -> None:
         equal = False
     if not equal:
         path.unlink(missing_ok=True)
-
-
-def _list_or_none(values: Sequence[float] | None) -> list[float] | None:
-    return None if values is None else list(values)

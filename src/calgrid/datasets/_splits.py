@@ -6,7 +6,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from calgrid.datasets.base import ImageSplit
 from calgrid.errors import DataError
+
+#: images uint8 ``(N, 3, H, W)`` and labels int64 ``(N,)``
+Labelled = tuple[NDArray[np.uint8], NDArray[np.int64]]
 
 
 def stratified_split(labels: NDArray[np.int64], sizes: Mapping[str, int], seed: int) -> dict[str, NDArray[np.int64]]:
@@ -60,6 +64,14 @@ def draw_val(labels: NDArray[np.int64], rule: Mapping[str, Any]) -> dict[str, ND
     stratified = rule["split"] == "stratified"
     order = stratified_order(labels, seed) if stratified else shuffled_order(len(labels), seed)
     return deal_rows(order, {"val": size, "train": len(labels) - size})
+
+
+def split_published(train: Labelled, test: Labelled, rule: Mapping[str, Any]) -> dict[str, ImageSplit]:
+    """Draw ``val`` from published training images (:func:`draw_val`); rows of test images continue theirs."""
+    images, labels = train
+    rows = draw_val(labels, rule)
+    drawn = {name: ImageSplit(images[rows[name]], labels[rows[name]], rows[name]) for name in ("train", "val")}
+    return {**drawn, "test": ImageSplit(*test, len(labels) + np.arange(len(test[1])))}
 
 
 def deal_rows(order: NDArray[np.int64], sizes: Mapping[str, int]) -> dict[str, NDArray[np.int64]]:

@@ -19,11 +19,10 @@ from types import MappingProxyType
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from calgrid.datasets._archives import read_members, unpickle_arrays
 from calgrid.datasets._download import unpacked_or_download
-from calgrid.datasets._splits import draw_val
+from calgrid.datasets._splits import Labelled, split_published
 from calgrid.datasets.base import Dataset, ImageSplit
 from calgrid.errors import DataError
 from calgrid.registry import register
@@ -66,19 +65,10 @@ class Cifar(Dataset):
                 )
         parts = [self._batch(members[name], f"'{name}' in {archive}") for name in self.train_members]
         images, labels = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
-        rule: Mapping[str, Any] = self.registered["drawn_val"]
-        if len(labels) <= rule["val_size"]:
-            raise DataError(f"{archive} has only {len(labels)} training images: replace it.")
-        rows = draw_val(labels, rule)
-        test_images, test_labels = self._batch(members[test], f"'{test}' in {archive}")
-        return {
-            "train": ImageSplit(images[rows["train"]], labels[rows["train"]], rows["train"]),
-            "val": ImageSplit(images[rows["val"]], labels[rows["val"]], rows["val"]),
-            # rows of test images continue those of training images
-            "test": ImageSplit(test_images, test_labels, len(labels) + np.arange(len(test_labels))),
-        }
+        tested = self._batch(members[test], f"'{test}' in {archive}")
+        return split_published((images, labels), tested, self.registered["drawn_val"])
 
-    def _batch(self, content: bytes, where: str) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    def _batch(self, content: bytes, where: str) -> Labelled:
         batch = unpickle_arrays(io.BytesIO(content), where)
         images, labels = batch.get("data"), batch.get(self.label_key)
         if (

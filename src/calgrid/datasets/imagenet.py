@@ -3,6 +3,11 @@
 They must be downloaded by hand. Put the two published archives below data_root, or the folder ``imagenet/val`` or
 ``val`` with one folder of images per WordNet id. Both give the same rows: the class numbers
 of the devkit's ground truth differ from the order of the sorted ids and are translated with its ``meta.mat``.
+
+``imagenet_lt`` is the test set of ImageNet-LT. Only the training list of ImageNet-LT is long-tailed; its test list has
+these 50,000 balanced images. Evaluating networks trained on ImageNet on it, as in SMART, repeats the evaluation on
+ImageNet: there is no long tail, and results differ from those on ``imagenet`` only by the draw of the calibration
+images. Results have a warning.
 """
 
 import io
@@ -24,6 +29,7 @@ TRUTH, META = (f"ILSVRC2012_devkit_t12/data/{name}" for name in ("ILSVRC2012_val
 
 
 @register(
+    id="imagenet",
     source="Russakovsky et al., ImageNet Large Scale Visual Recognition Challenge, IJCV 2015",
     **FACTS,
     label="ImageNet",
@@ -71,6 +77,22 @@ class Imagenet(Evaluated):
         # the ground truth is in the order of the numbers in the file names, which have equal length
         names = sorted(store.names)
         return Pictures.of(store, {f"{wnid}/{name}": name for wnid, name in zip(wnids, names, strict=True)}, n_classes)
+
+
+@register(
+    id="imagenet_lt",
+    source="Liu et al., Large-Scale Long-Tailed Recognition in an Open World, CVPR 2019",
+    **FACTS,
+    label="ImageNet-LT (test)",
+    download=False,
+    sizes={"val": 10_000, "test": 40_000},
+    warning="the pictures are the balanced validation pictures of ImageNet under another draw: no class is rare",
+)
+class ImagenetLt(Imagenet):
+    """The test images of ImageNet-LT: those of ``imagenet``, split with another seed."""
+
+    def __init__(self, *, split_seed: int = 2, **options: Any) -> None:
+        super().__init__(split_seed=split_seed, **options)
 
 
 def _labels(devkit: Path) -> list[str]:

@@ -11,11 +11,10 @@ from pathlib import Path
 
 import numpy as np
 import scipy.io
-from numpy.typing import NDArray
 from scipy.io.matlab import MatReadError
 
 from calgrid.datasets._download import download
-from calgrid.datasets._splits import draw_val
+from calgrid.datasets._splits import Labelled, split_published
 from calgrid.datasets.base import Dataset, ImageSplit
 from calgrid.errors import DataError
 from calgrid.registry import register
@@ -58,15 +57,11 @@ class Svhn(Dataset):
     def build(self, data_root: Path | None) -> dict[str, ImageSplit]:
         """Return the splits; see :class:`Dataset`."""
         paths = [download(file, data_root) for file in self.registered["files"]]
-        (images, labels), (test_images, test_labels) = map(_read, paths)
-        rows = draw_val(labels, self.registered["drawn_val"])
-        drawn = {name: ImageSplit(images[rows[name]], labels[rows[name]], rows[name]) for name in ("train", "val")}
-        # rows of test images continue those of training images
-        test_rows = len(labels) + np.arange(len(test_labels))
-        return {**drawn, "test": ImageSplit(np.ascontiguousarray(test_images), test_labels, test_rows)}
+        train, test = map(_read, paths)
+        return split_published(train, test, self.registered["drawn_val"])
 
 
-def _read(path: Path) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+def _read(path: Path) -> Labelled:
     """Return a view of the images as ``(N, 3, H, W)``, and their labels 0 to 9."""
     try:
         content = scipy.io.loadmat(path, variable_names=["X", "y"])
