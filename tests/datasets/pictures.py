@@ -18,6 +18,18 @@ def encoded(pixels, kind="PNG", **options):
     return stream.getvalue()
 
 
+def plain(seed, size, grey=False):
+    """A JPEG of one colour and of ``size`` (H, W), which the compression keeps."""
+    colour = np.random.default_rng(seed).integers(0, 256, 1 if grey else 3, dtype=np.uint8)
+    pixels = np.full(size, colour[0]) if grey else np.tile(colour, (*size, 1))
+    return encoded(pixels, "JPEG", quality=100, subsampling=-1 if grey else 0)
+
+
+def colour(content):
+    """Colour of a picture of one colour, as Pillow decodes it."""
+    return np.asarray(Image.open(io.BytesIO(content)).convert("RGB"))[10, 10]
+
+
 def draw(count, classes=3, size=8, seed=0):
     """Random pictures (N, size, size, 3) and labels that go round the classes."""
     pixels = np.random.default_rng(seed).integers(0, 256, (count, size, size, 3), dtype=np.uint8)

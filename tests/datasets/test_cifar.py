@@ -190,15 +190,12 @@ def test_a_pickle_of_anything_but_arrays_is_refused(value, protocol, tmp_path, m
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("content", [b"", b"garbage", pickled({"data": 1})[:-3], b"\x80\x02cnumpy\nndarray\n)R."])
-def test_a_damaged_pickle_is_refused(content):
+@pytest.mark.parametrize(
+    "content", [b"", b"garbage", pickled({"data": 1})[:-3], b"\x80\x02cnumpy\nndarray\n)R.", pickled([1, 2])]
+)
+def test_a_damaged_pickle_or_one_of_something_else_is_refused(content):
     with pytest.raises(DataError, match=r"a batch (is not a pickle|is not a dictionary)"):
         unpickle_arrays(io.BytesIO(content), "a batch")
-
-
-def test_a_pickle_of_something_else_is_refused():
-    with pytest.raises(DataError, match="a batch is not a dictionary"):
-        unpickle_arrays(io.BytesIO(pickled([1, 2])), "a batch")
 
 
 def test_an_array_comes_back_as_it_was():
@@ -235,12 +232,6 @@ def test_members_outside_the_folder_are_never_written(tmp_path):
     assert [each.name for each in inside.iterdir()] == ["a.tar.gz"]
 
 
-def test_a_member_that_is_too_large_is_not_read(tmp_path):
-    path = write_tar(tmp_path / "bomb.tar.gz", {"wanted": bytes(1_000_000)})
-    with pytest.raises(DataError, match="not a regular file of at most 999,999 bytes"):
-        read_members(path, {"wanted": 999_999})
-
-
 def test_a_member_that_is_there_twice_is_refused(tmp_path):
     with tarfile.open(tmp_path / "a.tar", "w") as tar:
         for content in (b"one", b"two"):
@@ -249,12 +240,6 @@ def test_a_member_that_is_there_twice_is_refused(tmp_path):
             tar.addfile(info, io.BytesIO(content))
     with pytest.raises(DataError, match="occurs twice"):
         read_members(tmp_path / "a.tar", {"wanted": 3})
-
-
-def test_a_missing_member_is_named(tmp_path):
-    path = write_tar(tmp_path / "a.tar.gz", {"other": b""})
-    with pytest.raises(DataError, match=r"The archive .*a.tar.gz has no member 'wanted'"):
-        read_members(path, {"wanted": 3})
 
 
 @pytest.mark.parametrize("keep", [0, 30, -400])

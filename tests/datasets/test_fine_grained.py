@@ -1,12 +1,9 @@
 """CUB-200-2011 and FGVC-Aircraft from tiny archives in the original format."""
 
-import io
-
 import numpy as np
 import pytest
-from PIL import Image
 from tests.datasets.archives import expect, write_tar
-from tests.datasets.pictures import encoded
+from tests.datasets.pictures import colour, encoded, plain
 
 from calgrid import registry
 from calgrid.configuration.plan import Plan
@@ -24,16 +21,7 @@ SIZE = 16
 
 def jpeg(seed):
     """A picture of its own colour and proportions; every fifth is grey."""
-    rng = np.random.default_rng(seed)
-    height, width = rng.integers(20, 50, 2)
-    shape, channels = ((height, width), 1) if seed % 5 == 0 else ((height, width, 1), 3)
-    colour = rng.integers(0, 256, channels, dtype=np.uint8)
-    return encoded((np.ones(shape, np.uint8) * colour).astype(np.uint8), "JPEG", quality=100)
-
-
-def colour(content):
-    """Colour of a picture of one colour, as Pillow decodes it."""
-    return np.asarray(Image.open(io.BytesIO(content)).convert("RGB"))[10, 10]
+    return plain(seed, np.random.default_rng(seed).integers(20, 50, 2), grey=seed % 5 == 0)
 
 
 def text(lines):

@@ -9,7 +9,7 @@ import torchvision
 from PIL import Image
 from tests.conftest import HOME
 from tests.datasets.archives import expect, write_tar, write_zip
-from tests.datasets.pictures import encoded
+from tests.datasets.pictures import colour, encoded, plain
 
 from calgrid import registry
 from calgrid.configuration.plan import Plan
@@ -31,10 +31,7 @@ SIZES = {"val": 4, "test": 16}
 
 def jpeg(seed):
     """A picture of one colour, of its own size."""
-    rng = np.random.default_rng(seed)
-    height, width = rng.integers(40, 60, 2)
-    colour = rng.integers(0, 256, 3, dtype=np.uint8)
-    return encoded(np.tile(colour, (height, width, 1)), "JPEG", quality=100, subsampling=0)
+    return plain(seed, np.random.default_rng(seed).integers(40, 60, 2))
 
 
 @pytest.fixture(scope="module")
@@ -89,8 +86,7 @@ def folder(tmp_path, monkeypatch, pictures):
 def expected(pictures):
     """Colours and labels in the sorted order of the paths."""
     rows = sorted((wnid_of(row), name) for row, name in enumerate(pictures))
-    images = [np.asarray(Image.open(io.BytesIO(pictures[name])))[5, 5] for _, name in rows]
-    return np.array(images), [CLASSES.index(wnid) for wnid, _ in rows]
+    return np.array([colour(pictures[name]) for _, name in rows]), [CLASSES.index(wnid) for wnid, _ in rows]
 
 
 def assert_rows(splits, pictures):

@@ -1,12 +1,9 @@
 """ImageNet-C from tiny archives and folders in the original layouts."""
 
-import io
-
 import numpy as np
 import pytest
-from PIL import Image
 from tests.datasets.archives import expect, write_tar
-from tests.datasets.pictures import encoded
+from tests.datasets.pictures import colour, plain
 
 from calgrid import registry
 from calgrid.configuration.datasets import DatasetCatalog
@@ -24,16 +21,14 @@ NAMES = sorted(f"{WNIDS[number % 3]}/ILSVRC2012_val_{number:08d}.JPEG" for numbe
 LABELS = [WNIDS.index(name.split("/")[0]) for name in NAMES]
 
 
-def jpeg(seed, size=224):
-    colour = np.random.default_rng(seed).integers(0, 256, 3, dtype=np.uint8)
-    return encoded(np.tile(colour, (size, size, 1)), "JPEG", quality=100, subsampling=0)
-
-
 @pytest.fixture(scope="module")
 def settings():
     """Severities 4 and 5 of each corruption: (corruption, severity) -> pictures by name."""
     places = [(shift, severity) for shift in SHIFTS for severity in (4, 5)]
-    return {place: {name: jpeg([number, row]) for row, name in enumerate(NAMES)} for number, place in enumerate(places)}
+    return {
+        place: {name: plain([number, row], (224, 224)) for row, name in enumerate(NAMES)}
+        for number, place in enumerate(places)
+    }
 
 
 @pytest.fixture
@@ -42,7 +37,7 @@ def root(tmp_path, monkeypatch):
     for row, name in enumerate(NAMES):
         path = tmp_path / "imagenet" / "val" / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(jpeg(1000 + row, 60))
+        path.write_bytes(plain(1000 + row, (60, 60)))
     expect(monkeypatch, Imagenet, [], n_classes=3, sizes={"val": 4, "test": 16})
     prepare("imagenet", tmp_path / "imagenet_prepared", data_root=tmp_path)
     return tmp_path
@@ -87,7 +82,7 @@ def assert_settings(made, settings):
     assert split.labels.tolist() == [LABELS[row] for row in rows] * 3
     for setting in made.settings:
         pictures = settings[setting.shift, 5]
-        colours = np.array([np.asarray(Image.open(io.BytesIO(pictures[NAMES[row]])))[5, 5] for row in rows])
+        colours = np.array([colour(pictures[NAMES[row]]) for row in rows])
         assert (split.images[setting.start : setting.stop] == colours[:, :, None, None]).all()
 
 

@@ -124,7 +124,9 @@ def test_severity_starts_at_one():
         corrupt(GREY, "contrast", 0, 1.0)
 
 
-@pytest.mark.parametrize(("family", "strengths"), [("digits_c", corruptions.DIGITS_STRENGTHS), ("corruptions", corruptions.STRENGTHS)])
+@pytest.mark.parametrize(
+    ("family", "strengths"), [("digits_c", corruptions.DIGITS_STRENGTHS), ("corruptions", corruptions.STRENGTHS)]
+)
 def test_registered_settings_have_strengths(family, strengths):
     info = spec("dataset", family).info
     assert set(info["shifts"]) == set(strengths) <= set(CORRUPTIONS)

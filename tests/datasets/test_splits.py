@@ -13,12 +13,6 @@ from calgrid.datasets.base import grey_to_rgb
 from calgrid.errors import DataError
 
 
-def test_four_rows_of_two_classes_are_dealt_in_halves():
-    rows = stratified_split(np.array([0, 0, 1, 1]), {"train": 2, "test": 2}, seed=1)
-    labels = np.array([0, 0, 1, 1])
-    assert sorted(labels[rows["train"]]) == sorted(labels[rows["test"]]) == [0, 1]
-
-
 @settings(deadline=None, max_examples=50)
 @given(
     labels=st.lists(st.integers(0, 4), min_size=3, max_size=120).map(np.array),
@@ -34,7 +28,7 @@ def test_splits_hold_every_row_once_in_the_asked_sizes(labels, cuts, seed):
 
 
 @settings(deadline=None, max_examples=50)
-@given(per_class=st.integers(5, 60), classes=st.integers(2, 10), share=st.floats(0.1, 0.9), seed=st.integers(0, 99))
+@given(per_class=st.integers(2, 60), classes=st.integers(2, 10), share=st.floats(0.1, 0.9), seed=st.integers(0, 99))
 def test_class_counts_of_balanced_sources_are_within_one_row_of_their_share(per_class, classes, share, seed):
     labels = np.arange(per_class * classes) % classes
     size = int(share * len(labels))
@@ -72,11 +66,6 @@ def test_a_split_refuses_other_types_and_lengths(images, labels, message):
 def test_digits_splits_hold_all_source_images_once_and_share_none(digits):
     images = [split.images.reshape(len(split), -1) for split in digits.splits.values()]
     assert len(np.unique(np.concatenate(images), axis=0)) == 1797
-
-
-def test_digits_are_stratified(digits):
-    assert np.array_equal(np.bincount(digits.splits["train"].labels), np.full(10, 12))
-    assert np.bincount(digits.splits["val"].labels).min() >= 46
 
 
 def test_digits_pictures_are_the_source_scaled_to_a_byte(digits):
