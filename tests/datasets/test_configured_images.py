@@ -1,6 +1,7 @@
 """Data sets of a user's own pictures: Parquet files and folders, splits, normalisation, damaged sources."""
 
 import json
+import shutil
 
 import numpy as np
 import pyarrow as pa
@@ -239,18 +240,13 @@ def one(tmp_path, content, **options):
     return made.splits["test"].images[0]
 
 
-def test_grey_pictures_get_three_equal_channels(tmp_path):
+def test_grey_transparent_and_indexed_pictures_become_colours(tmp_path):
     grey = np.arange(64, dtype=np.uint8).reshape(8, 8)
-    image = one(tmp_path, encoded(grey))
-    assert all(np.array_equal(channel, grey) for channel in image)
-
-
-def test_transparency_and_palettes_become_colours(tmp_path):
+    assert all(np.array_equal(channel, grey) for channel in one(tmp_path, encoded(grey)))
     colours = np.zeros((8, 8, 4), dtype=np.uint8)
     colours[..., 0], colours[..., 3] = 200, 7
     assert np.array_equal(one(tmp_path, encoded(colours))[:, 0, 0], [200, 0, 0])
-    palette = Image.fromarray(colours[..., :3]).quantize(4)
-    palette.save(tmp_path / "p.png")
+    Image.fromarray(colours[..., :3]).quantize(4).save(tmp_path / "p.png")
     assert np.array_equal(one(tmp_path, (tmp_path / "p.png").read_bytes())[:, 0, 0], [200, 0, 0])
 
 
@@ -325,12 +321,6 @@ def test_a_decompression_bomb_is_refused(files, tmp_path, monkeypatch):
         prepared(files, tmp_path / "out", **PARQUET)
 
 
-def test_a_damaged_picture_in_a_folder_is_named(files, tmp_path):
-    (files / "test" / "bee" / "001.png").write_bytes(b"broken")
-    with pytest.raises(DataError, match=r"test/bee/001.png is not an image"):
-        prepared(files, tmp_path / "out", **FOLDERS)
-
-
 @pytest.mark.parametrize("keep", [0, 10, -20])
 def test_a_damaged_parquet_file_is_named(files, tmp_path, keep):
     path = files / "test.parquet"
@@ -344,10 +334,6 @@ def test_a_folder_of_save_to_disk_gets_the_line_that_converts_it(files, tmp_path
     (files / "test.parquet").mkdir()
     with pytest.raises(DataError, match=r"test.parquet is a folder, .*load_from_disk\(.*test.parquet'\).to_parquet"):
         prepared(files, tmp_path / "out", **PARQUET)
-
-
-def columns(files, table):
-    pq.write_table(pa.table(table), files / "test.parquet")
 
 
 PNG = encoded(draw(1, seed=9)[0][0])
@@ -371,17 +357,12 @@ PNG = encoded(draw(1, seed=9)[0][0])
         ({"image": [PNG, PNG], "label": [0, None]}, "column 'label' .* must have an integer label in every row"),
         ({"image": [PNG], "label": [-1]}, r"Row 0 of test.parquet has the label -1, but there are 3 classes, 0..2"),
         ({"image": [PNG], "label": [3]}, r"Row 0 of test.parquet has the label 3, but there are 3 classes, 0..2"),
+        ({"image": pa.array([], pa.binary()), "label": pa.array([], pa.int64())}, "test.parquet contains no images"),
     ],
 )
 def test_columns_that_do_not_fit_are_named(files, tmp_path, table, message):
-    columns(files, table)
+    pq.write_table(pa.table(table), files / "test.parquet")
     with pytest.raises(DataError, match=message):
-        prepared(files, tmp_path / "out", **PARQUET)
-
-
-def test_an_empty_split_is_refused(files, tmp_path):
-    write_parquet(files / "test.parquet", [], pa.array([], pa.int64()))
-    with pytest.raises(DataError, match=r"test.parquet contains no images"):
         prepared(files, tmp_path / "out", **PARQUET)
 
 
@@ -424,29 +405,33 @@ def test_a_class_without_training_images_must_be_stated(files, pictures, tmp_pat
         prepared(files, tmp_path / "out", **PARQUET)
 
 
-def test_classes_that_only_the_test_folders_have_are_refused(files, tmp_path):
-    (files / "test" / "ant").rename(files / "test" / "dog")
-    with pytest.raises(DataError, match="the class 'dog' has no folder in the training split"):
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda root: (root / "test/ant").rename(root / "test/dog"), "the class 'dog' has no folder in the training"),
+        (lambda root: (root / "train/dog").mkdir(), "dog contains no image"),
+        (
+            lambda root: (shutil.rmtree(root / "test"), (root / "test").touch()),
+            "test must be a folder with one",
+        ),
+        (lambda root: (root / "test/bee/001.png").write_bytes(b"broken"), "test/bee/001.png is not an image"),
+    ],
+    ids=["class", "empty", "no folder", "damaged"],
+)
+def test_folders_that_do_not_fit_are_named(files, tmp_path, change, message):
+    change(files)
+    with pytest.raises(DataError, match=message):
         prepared(files, tmp_path / "out", **FOLDERS)
 
 
-def test_an_empty_class_folder_is_refused(files, tmp_path):
-    (files / "train" / "dog").mkdir()
-    with pytest.raises(DataError, match="dog contains no image"):
-        prepared(files, tmp_path / "out", **FOLDERS)
-
-
-def test_other_files_beside_the_pictures_are_left_out(files, pictures, tmp_path):
+def test_other_files_beside_the_pictures_are_left_out_and_links_to_folders_followed(files, tmp_path):
+    (files / "train" / "cat").rename(tmp_path / "elsewhere")
+    (files / "train" / "cat").symlink_to(tmp_path / "elsewhere")
     (files / "train" / "ant" / "boxes.txt").write_text("0 0 8 8")
     (files / "train" / ".cache").mkdir()
     (files / "train" / "README.md").write_text("about")
     made = prepared(files, tmp_path / "out", **FOLDERS)
     assert sum(len(made.splits[name]) for name in ("train", "val")) == 60
-
-
-def test_a_file_where_a_folder_should_be_is_refused(files, tmp_path):
-    with pytest.raises(DataError, match=r"test.parquet must be a folder with one folder per class"):
-        prepared(files, tmp_path / "out", **FOLDERS, test="test.parquet")
 
 
 def test_a_constant_channel_needs_constants(files, tmp_path):
@@ -513,11 +498,3 @@ def test_unneeded_row_groups_are_not_read(files, monkeypatch):
     contents = list(source.read(rows))
     assert [where.split(" of ")[0] for where, _ in contents] == ["Row 0", "Row 16", "Row 40"]
     assert read == [0, 2]
-
-
-def test_links_to_class_folders_are_followed(files, tmp_path, pictures):
-    elsewhere = tmp_path / "elsewhere"
-    (files / "train" / "cat").rename(elsewhere)
-    (files / "train" / "cat").symlink_to(elsewhere)
-    made = prepared(files, tmp_path / "out", **FOLDERS)
-    assert sum(len(made.splits[name]) for name in ("train", "val")) == 60

@@ -148,10 +148,20 @@ def test_another_file_of_that_name_is_refused_and_kept(server, file, tmp_path, r
     assert server.begins == []
 
 
-def test_an_interrupted_download_goes_on_where_it_stopped(server, file, tmp_path):
-    server.plan = [cut(1_000_000), cut(500_000), whole]
+@pytest.mark.parametrize(
+    ("plan", "begins"),
+    [
+        ([cut(1_000_000), cut(500_000), whole], [0, 1_000_000, 1_500_000]),
+        ([cut(1_000_000), without_ranges], [0, 1_000_000]),
+        ([refuse(503), refuse(500), whole], [0, 0, 0]),
+        ([trickle], [0]),
+    ],
+    ids=["interrupted", "without ranges", "busy", "slow"],
+)
+def test_a_download_goes_on_where_it_stopped(server, file, tmp_path, plan, begins):
+    server.plan = plan
     assert download(file, tmp_path).read_bytes() == CONTENT
-    assert server.begins == [0, 1_000_000, 1_500_000]
+    assert server.begins == begins
 
 
 def test_a_later_call_goes_on_with_the_part_of_an_earlier_one(server, file, tmp_path):
@@ -164,11 +174,6 @@ def test_a_later_call_goes_on_with_the_part_of_an_earlier_one(server, file, tmp_
     assert server.begins == [0, 1_000_000, 1_000_000]
 
 
-def test_a_server_without_ranges_sends_it_all_again(server, file, tmp_path):
-    server.plan = [cut(1_000_000), without_ranges]
-    assert download(file, tmp_path).read_bytes() == CONTENT
-
-
 def test_a_server_without_ranges_that_always_breaks_off_is_given_up(server, file, tmp_path):
     def broken(handler, begin):
         answer(handler, CONTENT[: 900_000 if len(server.requests) % 2 else 800_000], length=len(CONTENT))
@@ -179,16 +184,11 @@ def test_a_server_without_ranges_that_always_breaks_off_is_given_up(server, file
     assert len(server.requests) == 1 + _download.ATTEMPTS
 
 
-def test_the_part_of_another_file_is_thrown_away(server, file, tmp_path):
-    (tmp_path / ".data.tar.part").write_bytes(b"x" * 1000)
+@pytest.mark.parametrize(("part", "begins"), [(b"x" * 1000, [1000, 0]), (CONTENT + b"more", [0])])
+def test_the_part_of_another_file_and_one_that_is_too_long_are_thrown_away(server, file, tmp_path, part, begins):
+    (tmp_path / ".data.tar.part").write_bytes(part)
     assert download(file, tmp_path).read_bytes() == CONTENT
-    assert server.begins == [1000, 0]
-
-
-def test_a_part_that_is_too_long_is_thrown_away(server, file, tmp_path):
-    (tmp_path / ".data.tar.part").write_bytes(CONTENT + b"more")
-    assert download(file, tmp_path).read_bytes() == CONTENT
-    assert server.begins == [0]
+    assert server.begins == begins
 
 
 def test_a_wrong_checksum_leaves_nothing_behind(server, file, tmp_path, refuses):
@@ -218,11 +218,6 @@ def test_a_final_refusal_is_not_repeated(server, file, tmp_path, refuses, status
     assert names(tmp_path) == []
 
 
-def test_a_busy_server_is_asked_again(server, file, tmp_path):
-    server.plan = [refuse(503), refuse(500), whole]
-    assert download(file, tmp_path).read_bytes() == CONTENT
-
-
 @pytest.mark.parametrize("failure", [cut(0), drop, refuse(503)], ids=["nothing comes", "dropped", "busy"])
 def test_a_server_that_never_sends_anything_is_given_up(server, file, tmp_path, failure):
     server.plan = [failure]
@@ -243,12 +238,6 @@ def test_a_silent_server_is_given_up(server, file, tmp_path, monkeypatch):
     with pytest.raises(DataError, match="could not be downloaded"):
         download(file, tmp_path)
     assert len(server.requests) == 2
-
-
-def test_a_slow_server_is_waited_for(server, file, tmp_path):
-    server.plan = [trickle]
-    assert download(file, tmp_path).read_bytes() == CONTENT
-    assert server.begins == [0]
 
 
 def test_a_redirection_is_followed_with_the_range(server, file, tmp_path):

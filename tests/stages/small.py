@@ -43,6 +43,11 @@ def key(method, seed=1):
     return RunKey("quick", "digits", "resnet8", method, seed)
 
 
+def values(rows):
+    """Values of rows of metrics by their metric."""
+    return dict(zip(rows["metric"], rows["value"], strict=True))
+
+
 def command(*arguments, **environment):
     """Start ``calgrid`` as a real process with one thread."""
     return subprocess.Popen(

@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
-from tests.stages.small import HOME, key, small_study
+from tests.stages.small import HOME, key, small_study, values
 
 from calgrid.calibrators import build_calibrator
 from calgrid.configuration.plan import Plan
@@ -52,6 +52,19 @@ def metrics(part):
     return read_frame(part / "metrics.parquet")
 
 
+def unfitted(run, folder):
+    """A copy of a run without fitted calibrators."""
+    return shutil.copytree(run, folder / "run", ignore=shutil.ignore_patterns("calibrators", ".calgrid"))
+
+
+def relabel(run, name, labels):
+    """Change the labels of a logits file and record it."""
+    data = read_logits(run / name)
+    write_logits(run / name, replace(data, label=labels(data)))
+    record = read_record(run / "predict.json")
+    write_record(run / "predict.json", {**record, FILES: listed(run, record[FILES])})
+
+
 def fitted_files(run):
     return {path: path.stat().st_mtime_ns for path in (run / "calibrators").rglob("*.safetensors")}
 
@@ -62,9 +75,7 @@ def test_columns_and_types_follow_the_contract(metrics):
     assert metrics["severity"].dtype == "int8"
     assert set(metrics["split"]) == {"val", "test", "shift", "ood"}
     assert set(metrics["checkpoint"]) == {"best", "last"}
-
-
-def test_rows_that_fit_a_calibrator_never_score_it(metrics):
+    # rows that fit a calibrator never score it
     assert set(metrics.loc[metrics["split"] == "val", "calibrator"]) == {"none"}
 
 
@@ -72,8 +83,7 @@ def test_rows_that_fit_a_calibrator_never_score_it(metrics):
 def test_under_disjoint_validation_calibrators_are_fitted_on_a_third_and_scored_on_another(
     calibrator, plan, run, tmp_path
 ):
-    copy = tmp_path / "run"
-    shutil.copytree(run, copy, ignore=shutil.ignore_patterns("calibrators", ".calgrid"))
+    copy = unfitted(run, tmp_path)
     calibrate({**plan.calibrate(key("ce")), "disjoint_validation": True}, copy, tmp_path / "part")
     metrics = read_frame(tmp_path / "part" / "metrics.parquet")
     val, test = (read_logits(copy / f"logits/last/{split}.parquet") for split in ("val", "test"))
@@ -84,7 +94,7 @@ def test_under_disjoint_validation_calibrators_are_fitted_on_a_third_and_scored_
     for split, scored in (("test", test), ("val", choice)):
         found = rows[rows["split"] == split]
         expected = evaluate(fitted.predict_proba(scored.logits), scored.label)
-        assert dict(zip(found["metric"], found["value"], strict=True)) == pytest.approx(expected)
+        assert values(found) == pytest.approx(expected)
         assert (found["n_samples"] == len(scored)).all()
 
 
@@ -94,7 +104,7 @@ def test_values_are_recomputed_from_the_logits(calibrator, metrics, run):
     fitted = build_calibrator(calibrator).fit(val.logits, val.label)
     expected = evaluate(fitted.predict_proba(test.logits), test.label)
     rows = metrics.query("checkpoint == 'last' and split == 'test' and calibrator == @calibrator")
-    assert dict(zip(rows["metric"], rows["value"], strict=True)) == pytest.approx(expected)
+    assert values(rows) == pytest.approx(expected)
     assert (rows["n_samples"] == len(test)).all()
 
 
@@ -111,24 +121,16 @@ def test_each_shift_is_scored_on_its_own_rows(metrics, run):
         assert found["value"].tolist() == pytest.approx([expected])
 
 
-def test_a_calibrator_far_worse_than_none_is_recorded(run, plan, tmp_path, capsys):
+def test_a_calibrator_far_worse_than_none_is_recorded(run, part, plan, tmp_path, capsys):
     """All validation labels agree with the network, so that temperature scaling makes it certain."""
-    out = tmp_path / "run"
-    shutil.copytree(run, out, ignore=shutil.ignore_patterns("calibrators", ".calgrid"))
+    out = unfitted(run, tmp_path)
     for checkpoint in ("best", "last"):
-        path = out / f"logits/{checkpoint}/val.parquet"
-        val = read_logits(path)
-        write_logits(path, replace(val, label=val.logits.argmax(axis=1).astype(np.int32)))
-    record = read_record(out / "predict.json")
-    write_record(out / "predict.json", {**record, FILES: listed(out, record[FILES])})
+        relabel(out, f"logits/{checkpoint}/val.parquet", lambda val: val.logits.argmax(axis=1).astype(np.int32))
     calibrate(plan.calibrate(key("ce")), out, tmp_path / "part")
-    warnings = json.loads((tmp_path / "part" / "calibrate.json").read_text())["warnings"]
+    warnings = read_json(tmp_path / "part" / "calibrate.json")["warnings"]
     assert any(warning.startswith("ts (seed 0, last checkpoint) has an NLL of") for warning in warnings)
     assert "Warning: ts (seed 0" in capsys.readouterr().err
-
-
-def test_nothing_is_warned_of_where_calibrators_help(part):
-    assert json.loads((part / "calibrate.json").read_text())["warnings"] == []
+    assert read_json(part / "calibrate.json")["warnings"] == []  # where calibrators help
 
 
 class TestSameShift:
@@ -147,14 +149,8 @@ class TestSameShift:
         rows = same.query("checkpoint == 'last' and metric == 'nll' and split == 'shift'")
         counts = rows.groupby(["fit_on", "calibrator", "fit_seed"]).size().to_dict()
         settings = rows[["shift", "severity"]].drop_duplicates().shape[0]
-        assert counts == {
-            ("same_shift", "none", 0): settings,
-            ("same_shift", "none", 1): settings,
-            ("same_shift", "ts", 0): settings,
-            ("same_shift", "ts", 1): settings,
-            ("val", "none", 0): settings,
-            ("val", "ts", 0): settings,
-        }
+        fits = [("same_shift", seed) for seed in (0, 1)] + [("val", 0)]
+        assert counts == {(on, name, seed): settings for on, seed in fits for name in ("none", "ts")}
         shares = rows.groupby("fit_on")["n_samples"].first()
         assert shares["same_shift"] == round(0.8 * shares["val"])
 
@@ -169,7 +165,7 @@ class TestSameShift:
             "checkpoint == 'last' and calibrator == 'ts' and fit_on == 'same_shift' and fit_seed == 1 "
             "and shift == @shift and severity == @severity"
         )
-        assert dict(zip(found["metric"], found["value"], strict=True)) == pytest.approx(expected)
+        assert values(found) == pytest.approx(expected)
 
     def test_draws_differ_between_seeds_and_settings(self):
         rows = np.arange(100, 200)
@@ -259,7 +255,7 @@ class TestParts:
         before, scored[:] = list(scored), []
         monkeypatch.setattr(Scorer, "score", lambda *given: scored.append(given[1]) or score(*given))
         calibrate(spec.calibrate(key("ce")), parted, tmp_path)
-        parts = json.loads((tmp_path / "calibrate.json").read_text())["parts"]
+        parts = read_json(tmp_path / "calibrate.json")["parts"]
         assert len(scored) == len(parts) - len(before) + 1
         assert contents(tmp_path) == undisturbed
         assert not list(tmp_path.rglob("kept-*.json"))
@@ -267,13 +263,8 @@ class TestParts:
     def test_what_was_kept_of_other_logits_is_not_taken(self, spec, parted, undisturbed, tmp_path, monkeypatch):
         monkeypatch.setattr(sys.modules[Scorer.__module__], "KEPT_SECONDS", -1)
         monkeypatch.setattr(sys.modules[calibrate.__module__], "_tidy", None)  # fails after all parts
-        copy = tmp_path / "run"
-        shutil.copytree(parted, copy)
-        path = copy / "logits/last/test.parquet"
-        test = read_logits(path)
-        write_logits(path, replace(test, label=test.label[::-1]))
-        record = read_record(copy / "predict.json")
-        write_record(copy / "predict.json", {**record, FILES: listed(copy, record[FILES])})
+        copy = unfitted(parted, tmp_path)
+        relabel(copy, "logits/last/test.parquet", lambda test: test.label[::-1])
         with pytest.raises(TypeError):
             calibrate(spec.calibrate(key("ce")), copy, tmp_path / "part")
         monkeypatch.undo()
@@ -332,7 +323,7 @@ def test_a_second_call_fits_nothing_and_gives_the_same_bytes(plan, run, part):
     calibrate(plan.calibrate(key("ce")), run, part)
     assert fitted_files(run) == before
     assert contents(part) == content
-    assert all(fit["cached"] for fit in json.loads((part / "calibrate.json").read_text())["fits"])
+    assert all(fit["cached"] for fit in read_json(part / "calibrate.json")["fits"])
 
 
 def test_one_calibrator_more_refits_nothing_else(run, part, tmp_path):
@@ -363,8 +354,7 @@ def test_logits_of_another_fingerprint_are_refused(plan, run, tmp_path):
 
 
 def test_truncated_logits_are_named(plan, run, tmp_path):
-    copy = tmp_path / "run"
-    shutil.copytree(run, copy)
+    copy = unfitted(run, tmp_path)
     path = copy / "logits/last/test.parquet"
     path.write_bytes(path.read_bytes()[:500])
     with pytest.raises(StateError, match=r"test\.parquet is damaged"):

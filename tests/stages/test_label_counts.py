@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.stages.small import HOME
+from tests.stages.small import HOME, values
 
 from calgrid.calibrators import build_calibrator
 from calgrid.configuration.plan import Plan
@@ -135,8 +135,7 @@ class TestStudy:
             found = metrics[metrics["metric"].str.startswith("soft_") & (metrics["calibrator"] == calibrator)]
             assert set(found["split"]) == {"test"}
             assert (found["n_samples"] == 90).all()
-            values = evaluate_soft(probs, counts, n_bins=10)
-            assert dict(zip(found["metric"], found["value"], strict=True)) == pytest.approx(values, rel=1e-6)
+            assert values(found) == pytest.approx(evaluate_soft(probs, counts, n_bins=10), rel=1e-6)
             bounds = bootstrap_soft(probs, counts, n_bins=10, n_resamples=40)
             assert dict(zip(found["metric"], found["ci_high"], strict=True)) == pytest.approx(
                 {name: high for name, (_, high) in bounds.items()}, rel=1e-6
@@ -219,7 +218,7 @@ def test_a_trained_run_is_scored_against_the_posterior_of_its_data_set(tmp_path)
     assert np.array_equal(test.distribution, posterior)
     probs = build_calibrator("none").fit(test.logits, test.label).predict_proba(test.logits)
     metrics = read_frame(out / "part/metrics.parquet").query("split == 'test'")
-    found = dict(zip(metrics["metric"], metrics["value"], strict=True))
+    found = values(metrics)
     expected = evaluate_soft(probs, posterior)
     assert {name: found[name] for name in expected} == pytest.approx(expected)
     assert metrics.loc[metrics["metric"].isin(list(expected)), "ci_low"].isna().all()

@@ -55,6 +55,16 @@ def export(plan, data, out, families=FAMILIES, spec=None):
     )
 
 
+def outputs(run, images, mean, std, checkpoint="last"):
+    """Logits of the network of a run for images uint8 (N, 3, H, W), normalised by constants of the channels."""
+    states, description = load_checkpoint(run / "model.safetensors")
+    network, _ = build_network(description["spec"], 10)
+    network.load_state_dict(states[f"{checkpoint}.model"])
+    mean, std = (torch.tensor(values).view(1, 3, 1, 1) for values in (mean, std))
+    with torch.no_grad():
+        return network.eval()((torch.tensor(np.asarray(images)).float() / 255 - mean) / std).numpy()
+
+
 def test_one_file_a_split_and_family_for_each_tested_checkpoint(run):
     files = {str(path.relative_to(run)) for path in run.rglob("logits/**/*.parquet") if ".calgrid" not in path.parts}
     assert files == set(logits_files(["best", "last"], list(FAMILIES)))
@@ -71,18 +81,13 @@ def test_columns_and_metadata_follow_the_contract(run, plan):
 
 
 def test_logits_are_those_of_the_checkpoint(run, plan, data):
-    states, description = load_checkpoint(run / "model.safetensors")
     prepared = open_prepared(data / "digits")
-    network, _ = build_network(description["spec"], 10)
-    images = torch.tensor(prepared.splits["test"].images[:50]).float() / 255
-    images = (images - torch.tensor(prepared.mean).view(1, 3, 1, 1)) / torch.tensor(prepared.std).view(1, 3, 1, 1)
+    test = prepared.splits["test"]
     for checkpoint in ("best", "last"):
-        network.load_state_dict(states[f"{checkpoint}.model"])
-        network.eval()
         stored = read_logits(run / f"logits/{checkpoint}/test.parquet")
-        with torch.no_grad():
-            assert stored.logits[:50] == pytest.approx(network(images).numpy(), abs=1e-4)
-        assert np.array_equal(stored.label, prepared.splits["test"].labels)
+        expected = outputs(run, test.images[:50], *prepared.normalisation, checkpoint)
+        assert stored.logits[:50] == pytest.approx(expected, abs=1e-4)
+        assert np.array_equal(stored.label, test.labels)
 
 
 def test_shift_file_holds_every_setting_over_the_same_test_labels(run, data):
@@ -274,15 +279,10 @@ def test_a_run_that_crops_trains_and_scores_on_the_middle(data, tmp_path):
     cropping = Plan(Study(config, HOME))
     train(cropping.train(key("ce")), data / "digits", tmp_path, device="cpu")
     export(cropping, data, tmp_path, families=(), spec=cropping.predict(key("ce")))
-    states, description = load_checkpoint(tmp_path / "model.safetensors")
-    network, _ = build_network(description["spec"], 10)
-    network.load_state_dict(states["last.model"])
     prepared = open_prepared(data / "digits")
-    middle = torch.tensor(np.asarray(prepared.splits["test"].images[:50])[..., 1:7, 1:7] / 255, dtype=torch.float32)
-    mean, std = (torch.tensor(values).view(1, -1, 1, 1) for values in (prepared.mean, prepared.std))
-    with torch.no_grad():
-        expected = network.eval()((middle - mean) / std)
-    assert read_logits(tmp_path / "logits/last/test.parquet").logits[:50] == pytest.approx(expected.numpy(), abs=1e-4)
+    middle = prepared.splits["test"].images[:50, :, 1:7, 1:7]
+    expected = outputs(tmp_path, middle, *prepared.normalisation)
+    assert read_logits(tmp_path / "logits/last/test.parquet").logits[:50] == pytest.approx(expected, abs=1e-4)
 
 
 def test_test_images_of_other_constants_leave_training_and_validation_alone(run, plan, data, out):
@@ -292,20 +292,12 @@ def test_test_images_of_other_constants_leave_training_and_validation_alone(run,
     assert other.train(key("ce")) == plan.train(key("ce"))
     assert other.predict(key("ce"))["fingerprint"] != plan.predict(key("ce"))["fingerprint"]
     export(other, data, out, spec=other.predict(key("ce")))
-
-    states, description = load_checkpoint(run / "model.safetensors")
-    network, _ = build_network(description["spec"], 10)
-    network.load_state_dict(states["last.model"])
-    imagenet = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
-    mean, std = (torch.tensor(values).view(1, 3, 1, 1) for values in imagenet)
+    imagenet = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
     prepared, photos, shifted = (open_prepared(data / name) for name in ("digits", "photos", "digits_c"))
     tested = {"test": prepared.splits["test"], "ood/photos": photos.splits["test"], "digits_c": shifted.splits["shift"]}
     for name, split in tested.items():
-        images = (torch.tensor(split.images[:50]).float() / 255 - mean) / std
-        with torch.no_grad():
-            expected = network.eval()(images).numpy()
         stored, before = (read_logits(folder / f"logits/last/{name}.parquet").logits[:50] for folder in (out, run))
-        assert stored == pytest.approx(expected, abs=1e-4)
+        assert stored == pytest.approx(outputs(run, split.images[:50], *imagenet), abs=1e-4)
         assert np.abs(stored - before).max() > 0.1
     val, before = (read_logits(folder / "logits/last/val.parquet").logits for folder in (out, run))
     assert np.array_equal(val, before)
