@@ -14,7 +14,7 @@ from tests.datasets.archives import expect, write_tar
 
 from calgrid.datasets import open_prepared, prepare
 from calgrid.datasets._archives import read_members, unpickle_arrays
-from calgrid.datasets._splits import shuffled_order
+from calgrid.datasets._splits import draw_val
 from calgrid.datasets.cifar import Cifar10, Cifar100
 from calgrid.errors import DataError
 
@@ -125,10 +125,11 @@ def test_cifar100_has_fine_labels(tmp_path, monkeypatch):
 def test_validation_rows_are_the_published_ones():
     """SHA-256 of the 5,000 rows as little-endian int32, in the order of the shuffle."""
     rule = Cifar10.registered["drawn_val"]
-    rows = shuffled_order(50_000, rule["split_seed"])[: rule["val_size"]]
+    rows = np.random.RandomState(rule["split_seed"]).permutation(50_000)[: rule["val_size"]]
     assert hashlib.sha256(rows.astype("<i4")).hexdigest() == (
         "e48b242c5c971494deab721de758cd64ad6c95479663759e0a091fed8fcaee84"
     )
+    assert np.array_equal(draw_val(np.zeros(50_000, np.int64), rule)["val"], np.sort(rows))
 
 
 def test_images_of_equal_content_are_counted(ten, tmp_path, monkeypatch):

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from calgrid.datasets import ImageSplit
-from calgrid.datasets._splits import stratified_split
+from calgrid.datasets._splits import deal_rows, stratified_order
 from calgrid.datasets.base import grey_to_rgb
 from calgrid.errors import DataError
 
@@ -22,7 +22,7 @@ from calgrid.errors import DataError
 def test_splits_hold_every_row_once_in_the_asked_sizes(labels, cuts, seed):
     first, second = sorted(int(cut * len(labels)) for cut in cuts)
     sizes = {"train": first, "val": second - first, "test": len(labels) - second}
-    rows = stratified_split(labels, sizes, seed)
+    rows = deal_rows(stratified_order(labels, seed), sizes)
     assert {name: len(part) for name, part in rows.items()} == sizes
     assert sorted(np.concatenate(list(rows.values()))) == list(range(len(labels)))
 
@@ -32,14 +32,14 @@ def test_splits_hold_every_row_once_in_the_asked_sizes(labels, cuts, seed):
 def test_class_counts_of_balanced_sources_are_within_one_row_of_their_share(per_class, classes, share, seed):
     labels = np.arange(per_class * classes) % classes
     size = int(share * len(labels))
-    rows = stratified_split(labels, {"train": size, "test": len(labels) - size}, seed)
+    rows = deal_rows(stratified_order(labels, seed), {"train": size, "test": len(labels) - size})
     counts = np.bincount(labels[rows["train"]], minlength=classes)
     assert np.abs(counts - size / classes).max() <= 1
 
 
 def test_sizes_must_add_up():
     with pytest.raises(DataError, match="must add up to the 3 rows"):
-        stratified_split(np.zeros(3, dtype=np.int64), {"train": 2, "test": 2}, seed=1)
+        deal_rows(np.arange(3), {"train": 2, "test": 2})
 
 
 def test_grey_images_get_three_equal_channels():

@@ -7,7 +7,6 @@ from tests.datasets.archives import expect
 
 from calgrid.configuration.study import Study
 from calgrid.datasets import open_prepared, prepare
-from calgrid.datasets._splits import shuffled_order
 from calgrid.datasets.svhn import Svhn
 from calgrid.errors import DataError
 
@@ -41,7 +40,7 @@ def test_images_and_labels_come_out_of_the_matlab_arrays(tmp_path, monkeypatch, 
     prepare("svhn", tmp_path / "out", data_root=tmp_path)
     made = open_prepared(tmp_path / "out", verify=True)
     images = contents["train"]["X"]
-    val, train = np.split(shuffled_order(30, 1), [3])
+    val, train = np.split(np.random.RandomState(1).permutation(30), [3])
     for name, rows in (("val", np.sort(val)), ("train", np.sort(train))):
         assert np.array_equal(made.splits[name].images[:, 1], images[:, :, 1].transpose(2, 0, 1)[rows])
         assert np.array_equal(made.splits[name].labels, (rows + 1) % 10)

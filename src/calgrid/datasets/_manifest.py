@@ -13,7 +13,7 @@ Images of a large split stay encoded: ``test_images.bin`` contains the bytes of 
 The manifest is moved into place last, so a folder that has one is complete. Preparing again gives the same bytes.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -114,8 +114,8 @@ def open_prepared(
         id=manifest["id"],
         role=manifest["role"],
         n_classes=manifest["n_classes"],
-        mean=_tuple_or_none(manifest["mean"]),
-        std=_tuple_or_none(manifest["std"]),
+        mean=manifest["mean"] and tuple(manifest["mean"]),
+        std=manifest["std"] and tuple(manifest["std"]),
         splits=splits,
         settings=tuple(Setting(**facts) for facts in manifest["settings"]),
         manifest=manifest,
@@ -170,7 +170,3 @@ def _open_array(folder: Path, facts: Mapping[str, Any]) -> NDArray[Any]:
             f"{tuple(facts['shape'])}: prepare the data set again."
         )
     return array
-
-
-def _tuple_or_none(values: Sequence[float] | None) -> tuple[float, ...] | None:
-    return None if values is None else tuple(values)

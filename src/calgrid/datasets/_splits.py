@@ -13,27 +13,17 @@ from calgrid.errors import DataError
 Labelled = tuple[NDArray[np.uint8], NDArray[np.int64]]
 
 
-def stratified_split(labels: NDArray[np.int64], sizes: Mapping[str, int], seed: int) -> dict[str, NDArray[np.int64]]:
-    """Split all rows into splits of exact sizes, stratified by class.
+def stratified_order(labels: NDArray[np.int64], seed: int) -> NDArray[np.int64]:
+    """Return all rows in a random order in which every prefix is stratified by class, so that subsets are nested.
 
     Rows are shuffled by NumPy's legacy generator, whose stream never changes. Row number r of the n_k rows of
-    a class then has the position (r + 1/2) / n_k in [0, 1], and the splits are consecutive ranges of positions: a
-    class count differs from its exact share of a split by about one row. Returns split name -> int64 rows, ascending.
-    Raises DataError: the sizes do not add up to N.
+    a class then has the position (r + 1/2) / n_k in [0, 1], and rows are ordered by position: in a range of the order,
+    a class count differs from its exact share by about one row.
 
     Parameters
     ----------
     labels : int64 ``(N,)``, classes from 0.
-    sizes : split name -> number of rows; they must add up to N.
     seed : seed of the shuffle.
-    """
-    return deal_rows(stratified_order(labels, seed), sizes)
-
-
-def stratified_order(labels: NDArray[np.int64], seed: int) -> NDArray[np.int64]:
-    """Return all rows in a random order in which every prefix is stratified by class.
-
-    It is the order of :func:`stratified_split`, so that subsets are nested.
     """
     shuffled = np.random.RandomState(seed).permutation(len(labels))
     by_class = shuffled[np.argsort(labels[shuffled], kind="stable")]
@@ -41,11 +31,6 @@ def stratified_order(labels: NDArray[np.int64], seed: int) -> NDArray[np.int64]:
     rank = np.arange(len(labels)) - np.repeat(np.cumsum(counts) - counts, counts)
     position = (rank + 0.5) / np.repeat(counts, counts)
     return by_class[np.argsort(position, kind="stable")].astype(np.int64)
-
-
-def shuffled_order(count: int, seed: int) -> NDArray[np.int64]:
-    """Return all rows in the order of NumPy's legacy shuffle, independent of their classes."""
-    return np.random.RandomState(seed).permutation(count).astype(np.int64)
 
 
 def draw_val(labels: NDArray[np.int64], rule: Mapping[str, Any]) -> dict[str, NDArray[np.int64]]:
@@ -62,7 +47,8 @@ def draw_val(labels: NDArray[np.int64], rule: Mapping[str, Any]) -> dict[str, ND
     if size >= len(labels):
         raise DataError(f"val_size is {size}, but the training files have {len(labels)} rows: use a smaller number.")
     stratified = rule["split"] == "stratified"
-    order = stratified_order(labels, seed) if stratified else shuffled_order(len(labels), seed)
+    # NumPy's legacy shuffle, whose stream never changes
+    order = stratified_order(labels, seed) if stratified else np.random.RandomState(seed).permutation(len(labels))
     return deal_rows(order, {"val": size, "train": len(labels) - size})
 
 
@@ -75,7 +61,10 @@ def split_published(train: Labelled, test: Labelled, rule: Mapping[str, Any]) ->
 
 
 def deal_rows(order: NDArray[np.int64], sizes: Mapping[str, int]) -> dict[str, NDArray[np.int64]]:
-    """Cut an order of all rows into splits of exact sizes, in the order of ``sizes``; each holds ascending rows."""
+    """Cut an order of all rows into splits of exact sizes, in the order of ``sizes``.
+
+    Returns split name -> int64 rows, ascending. Raises DataError: the sizes do not add up to the number of rows.
+    """
     if sum(sizes.values()) != len(order):
         raise DataError(f"Split sizes {dict(sizes)} must add up to the {len(order)} rows of the source.")
     parts = np.split(order, np.cumsum(list(sizes.values()))[:-1])

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from calgrid.datasets._splits import stratified_split
+from calgrid.datasets._splits import deal_rows, stratified_order
 from calgrid.datasets.base import Dataset, ImageSplit, grey_to_rgb
 from calgrid.registry import register
 
@@ -40,7 +40,7 @@ class Digits(Dataset):
         """Return the three splits, drawn once for all runs and stratified by class; see :class:`Dataset`."""
         images, labels = digit_bank()
         images = grey_to_rgb(images)
-        splits = stratified_split(labels, self.registered["sizes"], SPLIT_SEED)
+        splits = deal_rows(stratified_order(labels, SPLIT_SEED), self.registered["sizes"])
         return {name: ImageSplit(images[rows], labels[rows], rows) for name, rows in splits.items()}
 
 

@@ -225,7 +225,7 @@ def collect_diagnostics(manifest: Mapping[str, Any], folder: Path, in_processes:
         (schema.FITS, references, functools.partial(_part_file, schema.FITS), schema.FIT_COLUMNS),
         (schema.MARGINS, references, functools.partial(_part_file, schema.MARGINS), schema.MARGIN_COLUMNS),
         (schema.RESAMPLES, runs, functools.partial(_part_file, schema.RESAMPLES), schema.RESAMPLE_COLUMNS),
-        (schema.HISTORIES, runs, _history, {}),
+        (schema.HISTORIES, runs, functools.partial(_trained_file, "history.parquet", "training history"), {}),
         (schema.SAMPLES, runs, _last_samples, schema.SAMPLE_COLUMNS),
         (schema.PROBES, runs, _probe_tables, {}),
     )
@@ -267,19 +267,15 @@ def _part_file(name: str, run: Run) -> Iterator[Table]:
         yield read_result(record.verified(name), f"file {name}", run["fingerprint"])
 
 
-def _trained_file(run: Run, name: str, what: str) -> Iterator[Table]:
+def _trained_file(name: str, what: str, run: Run) -> Iterator[Table]:
     """An optional file of the stage ``train``."""
     if not run["external"] and Path(run["run"], name).exists():
         yield read_result(verified(run["run"], TRAIN, name, what))
 
 
-def _history(run: Run) -> Iterator[Table]:
-    return _trained_file(run, "history.parquet", "training history")
-
-
 def _last_samples(run: Run) -> Iterator[Table]:
     """Training samples of the last recorded epoch, sorted by index."""
-    for table in _trained_file(run, "samples.parquet", "file of training samples"):
+    for table in _trained_file("samples.parquet", "file of training samples", run):
         samples = table.to_pandas()
         last = samples[samples["epoch"] == samples["epoch"].max()].sort_values("index")
         yield as_table(last, {name: kind for name, kind in schema.SAMPLE_COLUMNS.items() if name not in RUN_KEY})

@@ -197,7 +197,7 @@ class Scorer:
         draws = self._resampled({**about, "fit_seed": base["fit_seed"]}, probs, test.label)
         if test.distribution is not None:
             rows += self._soft(place_of, probs, test.distribution)
-        return _result(place, rows, fits, draws)
+        return _result(place, rows, fits=fits, draws=draws)
 
     def _on_ood(self, base: Row, calibrator: Calibrator) -> Iterator[Row]:
         test, shifted = (self._predict(calibrator, data) for data in (self.test, self.shifted))
@@ -290,15 +290,8 @@ def same_shift_rows(rows: np.ndarray, seed: int, shift: str, severity: int) -> t
     return np.sort(order[:count]), np.sort(order[count:])
 
 
-def _result(
-    place: list[int],
-    rows: Iterable[Row],
-    fits: list[Row] | None = None,
-    draws: list[Row] | None = None,
-    warnings: list[str] | None = None,
-) -> Row:
-    lists = {"rows": list(rows), "fits": fits or [], "draws": draws or [], "warnings": warnings or []}
-    return {"place": place, **lists}
+def _result(place: list[int], rows: Iterable[Row], **further: list[Any]) -> Row:
+    return {"place": place, "rows": list(rows), "fits": [], "draws": [], "warnings": [], **further}
 
 
 def _rows(base: Row, values: Mapping[str, float], bounds: Mapping[str, Interval], count: int) -> Iterator[Row]:
