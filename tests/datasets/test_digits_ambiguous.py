@@ -131,8 +131,3 @@ def test_a_split_refuses_posteriors_of_other_types_and_lengths():
     for wrong in (split.distribution.astype(float), split.distribution[:2], split.distribution[0]):
         with pytest.raises(DataError, match=r"distribution must be float32 of shape \(3, K\)"):
             dataclasses.replace(split, distribution=wrong)
-
-
-def test_other_data_sets_have_no_posterior(digits, digits_dir):
-    assert all(split.distribution is None for split in digits.splits.values())
-    assert not list(digits_dir.glob("*distribution*"))

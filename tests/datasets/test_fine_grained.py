@@ -9,7 +9,6 @@ from calgrid import registry
 from calgrid.configuration.plan import Plan
 from calgrid.configuration.study import Study
 from calgrid.datasets import open_prepared, prepare
-from calgrid.datasets.fine_grained import Cub200, FgvcAircraft
 from calgrid.errors import DataError
 
 BIRDS, PLANES = "CUB_200_2011", "fgvc-aircraft-2013b/data"
@@ -55,16 +54,16 @@ def planes():
     return members
 
 
-def expect_birds(monkeypatch, folder, members):
-    path = write_tar(folder / "CUB_200_2011.tgz", members)
-    rule = {"split": "stratified", "val_size": 6, "split_seed": 1}
-    expect(monkeypatch, Cub200, [path], sizes={"train": 21, "val": 6, "test": 9}, drawn_val=rule)
+SIZES = {"cub200": {"train": 21, "val": 6, "test": 9}, "fgvc_aircraft": {"train": 16, "val": 4, "test": 8}}
 
 
-def expect_planes(monkeypatch, folder, members):
-    path = write_tar(folder / "fgvc-aircraft-2013b.tar.gz", members)
-    rule = {"split": "stratified", "val_size": 4, "split_seed": 1}
-    expect(monkeypatch, FgvcAircraft, [path], sizes={"train": 16, "val": 4, "test": 8}, drawn_val=rule)
+def expect_tiny(monkeypatch, folder, name, members):
+    """Let a data set expect a tiny archive of these members; returns its class."""
+    cls = registry.load("dataset", name)
+    path = write_tar(folder / cls.registered["files"][0]["name"], members)
+    rule = {"split": "stratified", "val_size": SIZES[name]["val"], "split_seed": 1}
+    expect(monkeypatch, cls, [path], sizes=SIZES[name], drawn_val=rule)
+    return cls
 
 
 def in_order(splits, names):
@@ -74,8 +73,7 @@ def in_order(splits, names):
 
 
 def test_birds_are_joined_by_their_ids(tmp_path, monkeypatch, birds):
-    expect_birds(monkeypatch, tmp_path, birds)
-    splits = Cub200(size=SIZE).build(tmp_path)
+    splits = expect_tiny(monkeypatch, tmp_path, "cub200", birds)(size=SIZE).build(tmp_path)
     train = [id for id in range(1, 37) if id % 4]
     test = [id for id in range(1, 37) if id % 4 == 0]
     for ids, names in ((train, ("train", "val")), (test, ("test",))):
@@ -87,8 +85,7 @@ def test_birds_are_joined_by_their_ids(tmp_path, monkeypatch, birds):
 
 
 def test_planes_are_in_the_order_of_the_lists_and_variants(tmp_path, monkeypatch, planes):
-    expect_planes(monkeypatch, tmp_path, planes)
-    splits = FgvcAircraft(size=SIZE).build(tmp_path)
+    splits = expect_tiny(monkeypatch, tmp_path, "fgvc_aircraft", planes)(size=SIZE).build(tmp_path)
     contents = [content for name, content in planes.items() if name.endswith(".jpg")]
     for first, last, names in ((0, 20, ("train", "val")), (20, 28, ("test",))):
         images, labels = in_order(splits, names)
@@ -97,22 +94,18 @@ def test_planes_are_in_the_order_of_the_lists_and_variants(tmp_path, monkeypatch
             assert (image == colour(content)[:, None, None]).all()
 
 
-@pytest.mark.parametrize(
-    ("name", "sizes", "val"),
-    [
-        ("cub200", {"train": 21, "val": 6, "test": 9}, [2, 2, 2]),
-        ("fgvc_aircraft", {"train": 16, "val": 4, "test": 8}, [1, 1, 1, 1]),
-    ],
-)
-def test_prepared_they_have_disjoint_stratified_splits_in_the_registered_size(
-    tmp_path, monkeypatch, birds, planes, name, sizes, val
-):
-    expect_birds(monkeypatch, tmp_path, birds)
-    expect_planes(monkeypatch, tmp_path, planes)
+@pytest.fixture(params=["cub200", "fgvc_aircraft"])
+def name(request, tmp_path, monkeypatch, birds, planes):
+    """A data set whose tiny archive is in the data root."""
+    expect_tiny(monkeypatch, tmp_path, request.param, {"cub200": birds, "fgvc_aircraft": planes}[request.param])
+    return request.param
+
+
+def test_prepared_they_have_disjoint_stratified_splits_in_the_registered_size(tmp_path, name):
     prepare(name, tmp_path / "out", data_root=tmp_path)
     made = open_prepared(tmp_path / "out", verify=True)
-    assert {role: len(split) for role, split in made.splits.items()} == sizes
-    assert np.bincount(made.splits["val"].labels).tolist() == val
+    assert {role: len(split) for role, split in made.splits.items()} == SIZES[name]
+    assert np.bincount(made.splits["val"].labels).tolist() == {"cub200": [2] * 3, "fgvc_aircraft": [1] * 4}[name]
     assert made.splits["train"].images.shape[1:] == (3, 256, 256)
 
 
@@ -121,18 +114,13 @@ def test_proportions_are_not_kept(tmp_path, monkeypatch, planes):
     halves = np.zeros((20, 60, 3), np.uint8)
     halves[:, :30, 0] = 255
     name = next(name for name in planes if name.endswith(".jpg"))
-    expect_planes(monkeypatch, tmp_path, {**planes, name: encoded(halves, "PNG")})
-    image = in_order(FgvcAircraft(size=SIZE).build(tmp_path), ("train", "val"))[0][0]
+    wide = expect_tiny(monkeypatch, tmp_path, "fgvc_aircraft", {**planes, name: encoded(halves, "PNG")})
+    image = in_order(wide(size=SIZE).build(tmp_path), ("train", "val"))[0][0]
     assert (image[0, :, :7] > 250).all()
     assert (image[0, :, 9:] < 5).all()
 
 
-@pytest.mark.parametrize("name", ["cub200", "fgvc_aircraft"])
-def test_a_variant_of_another_size_is_a_data_set_of_its_own(tmp_path, monkeypatch, make_config, home, name, request):
-    members = {"cub200": "birds", "fgvc_aircraft": "planes"}[name]
-    {"cub200": expect_birds, "fgvc_aircraft": expect_planes}[name](
-        monkeypatch, tmp_path, request.getfixturevalue(members)
-    )
+def test_a_variant_of_another_size_is_a_data_set_of_its_own(tmp_path, make_config, home, name):
     datasets = {"large": {"base": name, "size": 24}}
     grid = {"datasets": ["large"], "methods": ["mbls"], "protocol": "p"}
     protocols = {"p": {"base": "digits", "drop_last": name == "cub200"}}
@@ -145,25 +133,35 @@ def test_a_variant_of_another_size_is_a_data_set_of_its_own(tmp_path, monkeypatc
     assert run.method.loss_options == {**run.method.loss_options, **registry.spec("loss", "mbls").resolve(dataset=name)}
 
 
-def test_lists_that_do_not_fit_together_are_refused(tmp_path, monkeypatch, birds):
-    birds[f"./{BIRDS}/train_test_split.txt"] = text(["1 1", "2 0"])
-    expect_birds(monkeypatch, tmp_path, birds)
-    with pytest.raises(DataError, match=r"The lists in .*CUB_200_2011.tgz name different images"):
-        Cub200(size=SIZE).build(tmp_path)
-
-
-def test_a_picture_of_both_splits_is_refused(tmp_path, monkeypatch, planes):
-    planes[f"{PLANES}/images_variant_test.txt"] += planes[f"{PLANES}/images_variant_trainval.txt"].splitlines(True)[3]
-    expect_planes(monkeypatch, tmp_path, planes)
-    with pytest.raises(DataError, match=r"The lists in .* contain an image twice"):
-        FgvcAircraft(size=SIZE).build(tmp_path)
-
-
-def test_an_unknown_variant_is_refused(tmp_path, monkeypatch, planes):
-    planes[f"{PLANES}/variants.txt"] = text(VARIANTS[:3])
-    expect_planes(monkeypatch, tmp_path, planes)
-    with pytest.raises(DataError, match="has images of 'A300B4', which is not in its list of classes"):
-        FgvcAircraft(size=SIZE).build(tmp_path)
+@pytest.mark.parametrize(
+    ("kind", "file", "change", "message"),
+    [
+        (
+            "cub200",
+            f"./{BIRDS}/train_test_split.txt",
+            lambda _: text(["1 1", "2 0"]),
+            r"The lists in .*CUB_200_2011.tgz name different images",
+        ),
+        (
+            "fgvc_aircraft",
+            f"{PLANES}/images_variant_test.txt",
+            lambda planes: planes[f"{PLANES}/images_variant_trainval.txt"],
+            r"The lists in .* contain an image twice",
+        ),
+        (
+            "fgvc_aircraft",
+            f"{PLANES}/variants.txt",
+            lambda _: text(VARIANTS[:3]),
+            "has images of 'A300B4', which is not in its list of classes",
+        ),
+    ],
+    ids=["ids", "twice", "variant"],
+)
+def test_lists_that_do_not_fit_together_are_refused(tmp_path, monkeypatch, birds, planes, kind, file, change, message):
+    members = {"cub200": birds, "fgvc_aircraft": planes}[kind]
+    made = expect_tiny(monkeypatch, tmp_path, kind, {**members, file: change(members)})(size=SIZE)
+    with pytest.raises(DataError, match=message):
+        made.build(tmp_path)
 
 
 @pytest.mark.parametrize(

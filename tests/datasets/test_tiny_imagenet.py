@@ -174,25 +174,19 @@ def test_mistakes_in_variants_are_refused(refuses, datasets, parts):
         DatasetCatalog(datasets)
 
 
-# archives of another content
-
-
-def test_a_class_that_the_list_does_not_name_is_refused(tmp_path, monkeypatch, members):
-    write(tmp_path, monkeypatch, {**members, f"{ROOT}/wnids.txt": b"n01\nn02\n"})
-    with pytest.raises(DataError, match="has images of 'n03', which is not in its list of classes"):
-        TinyImagenet().build(tmp_path)
-
-
-def test_a_picture_that_is_none_is_named(tmp_path, monkeypatch, members):
-    write(tmp_path, monkeypatch, {**members, f"{ROOT}/val/images/val_3.JPEG": b"nothing"})
-    with pytest.raises(DataError, match=r"'tiny-imagenet-200/val/images/val_3.JPEG' in .* is not an image"):
-        TinyImagenet().build(tmp_path)
-
-
-def test_a_picture_that_is_missing_is_named(tmp_path, monkeypatch, members):
-    del members[f"{ROOT}/val/images/val_3.JPEG"]
-    write(tmp_path, monkeypatch, members)
-    with pytest.raises(DataError, match=r"has no member 'tiny-imagenet-200/val/images/val_3.JPEG'"):
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("wnids.txt", b"n01\nn02\n", "has images of 'n03', which is not in its list of classes"),
+        ("val/images/val_3.JPEG", b"nothing", r"'tiny-imagenet-200/val/images/val_3.JPEG' in .* is not an image"),
+        ("val/images/val_3.JPEG", None, r"has no member 'tiny-imagenet-200/val/images/val_3.JPEG'"),
+    ],
+    ids=["class", "no picture", "missing"],
+)
+def test_an_archive_of_another_content_is_refused(tmp_path, monkeypatch, members, name, content, message):
+    changed = {**members, f"{ROOT}/{name}": content}
+    write(tmp_path, monkeypatch, {name: content for name, content in changed.items() if content is not None})
+    with pytest.raises(DataError, match=message):
         TinyImagenet().build(tmp_path)
 
 
