@@ -30,6 +30,13 @@ def write_zip(path, members):
     return path
 
 
+def write_files(folder, members):
+    for name, content in members.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(content)
+    return folder
+
+
 def facts_of(path):
     content = path.read_bytes()
     sha256 = hashlib.sha256(content).hexdigest()

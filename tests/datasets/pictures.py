@@ -6,6 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from PIL import Image
+from tests.datasets.archives import write_files
 
 from calgrid.configuration.datasets import FACTS, DatasetCatalog
 from calgrid.datasets import open_prepared, prepare
@@ -46,11 +47,8 @@ def write_parquet(path, contents, labels, image="image", label="label", row_grou
 
 
 def write_folder(root, pixels, labels, names):
-    for row, (picture, label) in enumerate(zip(pixels, labels, strict=True)):
-        path = root / names[label] / f"{row:03d}.png"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(encoded(picture))
-    return root
+    pictures = enumerate(zip(pixels, labels, strict=True))
+    return write_files(root, {f"{names[label]}/{row:03d}.png": encoded(picture) for row, (picture, label) in pictures})
 
 
 def specification(data_root, name="mine", **options):

@@ -9,9 +9,8 @@ from scipy import special
 
 from calgrid import metrics
 from calgrid.datasets import open_prepared, prepare
-from calgrid.datasets._noise_posterior import log_cells
 from calgrid.datasets.digits import digit_bank
-from calgrid.datasets.digits_ambiguous import SIGMA, DigitsAmbiguous, draw
+from calgrid.datasets.digits_ambiguous import SIGMA, DigitsAmbiguous, draw, log_cells
 from calgrid.errors import DataError, StateError
 
 

@@ -8,7 +8,7 @@ import scipy.io
 import torchvision
 from PIL import Image
 from tests.conftest import HOME
-from tests.datasets.archives import expect, write_tar, write_zip
+from tests.datasets.archives import expect, write_files, write_tar, write_zip
 from tests.datasets.pictures import colour, encoded, plain
 
 from calgrid import registry
@@ -73,14 +73,9 @@ def archives(tmp_path, monkeypatch, pictures):
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch, pictures):
-    root, place = tmp_path / "folder", "imagenet/val"
-    for row, (name, content) in enumerate(pictures.items()):
-        path = root / place / wnid_of(row) / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content)
-    (root / place / "n02000001" / ".hidden.JPEG").write_bytes(b"")
+    members = {f"imagenet/val/{wnid_of(row)}/{name}": content for row, (name, content) in enumerate(pictures.items())}
     expect_tiny(monkeypatch, Imagenet)
-    return root
+    return write_files(tmp_path / "folder", {**members, "imagenet/val/n02000001/.hidden.JPEG": b""})
 
 
 def expected(pictures):
@@ -215,10 +210,8 @@ def members(monkeypatch, pictures):
 def test_drawings_come_from_the_archive_or_a_folder(tmp_path, members, packed):
     if packed:
         write_zip(tmp_path / "ImageNet-Sketch.zip", {**dict(reversed(members.items())), "sketch/readme.txt": b""})
-    for name, content in () if packed else members.items():
-        path = tmp_path / "imagenet_sketch" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content)
+    else:
+        write_files(tmp_path / "imagenet_sketch", members)
     prepare("imagenet_sketch", tmp_path / "out", data_root=tmp_path)
     made = open_prepared(tmp_path / "out", verify=True)
     assert {name: len(split) for name, split in made.splits.items()} == SIZES
@@ -261,9 +254,7 @@ def test_files_are_read_in_any_order(tmp_path, kind):
     members = {"a/b.txt": b"1", "c.txt": b"22", "a/d/e.txt": b"333"}
     place = tmp_path / "store"
     if kind == "folder":
-        for name, content in members.items():
-            (place / name).parent.mkdir(parents=True, exist_ok=True)
-            (place / name).write_bytes(content)
+        write_files(place, members)
     elif kind == "tar":
         write_tar(place, {f"./{name}": content for name, content in members.items()}, "w")
     else:

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from tests.datasets.archives import expect, write_tar
+from tests.datasets.archives import expect, write_files, write_tar
 from tests.datasets.pictures import colour, plain
 
 from calgrid import registry
@@ -34,10 +34,7 @@ def settings():
 @pytest.fixture
 def root(tmp_path, monkeypatch):
     """A data root with the clean pictures."""
-    for row, name in enumerate(NAMES):
-        path = tmp_path / "imagenet" / "val" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(plain(1000 + row, (60, 60)))
+    write_files(tmp_path / "imagenet" / "val", {name: plain(1000 + row, (60, 60)) for row, name in enumerate(NAMES)})
     expect(monkeypatch, Imagenet, [], n_classes=3, sizes={"val": 4, "test": 16})
     prepare("imagenet", tmp_path / "imagenet_prepared", data_root=tmp_path)
     return tmp_path
@@ -62,10 +59,7 @@ def pack(root, monkeypatch, settings, prefix=""):
 
 def unpack(root, monkeypatch, settings, categories):
     for (shift, severity), pictures in settings.items():
-        for name, content in pictures.items():
-            path = root / "imagenet_c" / categories.get(shift, "") / shift / str(severity) / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(content)
+        write_files(root / "imagenet_c" / categories.get(shift, "") / shift / str(severity), pictures)
     expect_tiny(monkeypatch, [])
 
 

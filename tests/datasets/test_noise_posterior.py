@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy import stats
 
-from calgrid.datasets import _noise_posterior
-from calgrid.datasets._noise_posterior import class_posterior, log_cells
+from calgrid.datasets import digits_ambiguous
+from calgrid.datasets.digits_ambiguous import class_posterior, log_cells
 
 
 def normal_cdf(z):
@@ -75,7 +75,7 @@ def test_images_in_chunks_are_images_one_by_one(monkeypatch):
     bank, images = (rng.integers(0, 256, (n, 4), dtype=np.uint8) for n in (6, 10))
     labels = np.arange(6) % 3
     whole = class_posterior(images, bank, labels, 3, 90.0)
-    monkeypatch.setattr(_noise_posterior, "CHUNK", 3)
+    monkeypatch.setattr(digits_ambiguous, "CHUNK", 3)
     np.testing.assert_allclose(class_posterior(images, bank, labels, 3, 90.0), whole, rtol=1e-12)
 
 

@@ -36,6 +36,10 @@ def save(path, counts):
         pq.write_table(pa.table({"counts": pa.array(counts.tolist())}), path)
     else:
         np.save(path, counts)
+    return spec_of(path)
+
+
+def spec_of(path):
     return {"file": str(path), "sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
 
 
@@ -78,19 +82,16 @@ def test_files_that_cannot_be_read_are_named(tmp_path):
         label_distribution({**spec, "sha256": "0" * 64}, rows(range(4)))
     with pytest.raises(DataError, match=r"no\.npy do not exist"):
         label_distribution({**spec, "file": str(tmp_path / "no.npy")}, rows(range(4)))
+    (tmp_path / "a.npy").write_text("1 2 3")
+    (tmp_path / "a.csv").write_text("1 2 3")
+    pq.write_table(pa.table({"votes": [1.0]}), tmp_path / "b.parquet")
     for name, message in (
         ("a.npy", "damaged or not a .npy file"),
         ("a.csv", "must be a .npy or .parquet file, not"),
+        ("b.parquet", r"b\.parquet has no column 'counts'"),
     ):
-        file = tmp_path / name
-        file.write_text("1 2 3")
         with pytest.raises(DataError, match=message):
-            label_distribution({"file": str(file), "sha256": hashlib.sha256(b"1 2 3").hexdigest()}, rows(range(4)))
-    pq.write_table(pa.table({"votes": [1.0]}), tmp_path / "b.parquet")
-    spec = {"file": str(tmp_path / "b.parquet")}
-    spec["sha256"] = hashlib.sha256((tmp_path / "b.parquet").read_bytes()).hexdigest()
-    with pytest.raises(DataError, match=r"b\.parquet has no column 'counts'"):
-        label_distribution(spec, rows(range(4)))
+            label_distribution(spec_of(tmp_path / name), rows(range(4)))
 
 
 class TestStudy:

@@ -88,11 +88,15 @@ def _in_folder(folder: Path, names: Iterable[str]) -> Iterator[Found]:
 
 def _tarred(archive: Path, names: Container[str]) -> Iterator[Found]:
     with tarfile.open(archive, "r:*") as tar:
-        for member in tar:
-            name = member.name.removeprefix("./")
+        for name, member in _members(tar):
             if name in names:
                 yield name, member.size if member.isreg() else None, partial(_read, tar, member)
-            vars(tar)["members"] = []  # or every member of a large archive would stay in memory
+
+
+def _members(tar: tarfile.TarFile) -> Iterator[tuple[str, tarfile.TarInfo]]:
+    for member in tar:
+        yield member.name.removeprefix("./"), member
+        vars(tar)["members"] = []  # or every member of a large archive would stay in memory
 
 
 def _read(tar: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
@@ -147,11 +151,9 @@ def _intact(what: str) -> Iterator[None]:
 def _open_tar(archive: Path, wanted: Callable[[str], bool]) -> ArchiveReader:
     found = {}
     with _intact(f"The archive {archive}"), tarfile.open(archive, "r:") as tar:
-        for member in tar:
-            name = member.name.removeprefix("./")
+        for name, member in _members(tar):
             if member.isreg() and wanted(name):
                 found[name] = (member.offset_data, member.size)
-            vars(tar)["members"] = []  # or every member of a large archive would stay in memory
     file = archive.open("rb")
 
     def read(name: str) -> bytes:
