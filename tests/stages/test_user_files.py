@@ -386,7 +386,9 @@ def test_labels_as_whole_floats_and_as_a_column(tmp_path, change):
 
 def test_row_numbers_of_pandas_in_a_csv_file_are_ignored(tmp_path):
     logits, labels = arrays()
-    pd.DataFrame(logits).add_prefix("logit_").assign(label=labels).to_csv(tmp_path / "test.csv")
+    table = pd.DataFrame(logits).add_prefix("logit_").assign(label=labels)
+    table.insert(2, "", np.arange(20))
+    table.to_csv(tmp_path / "test.csv")
     assert_read(read_any(tmp_path / "test.csv", "logits"), logits, labels)
 
 

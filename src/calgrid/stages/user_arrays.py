@@ -153,7 +153,7 @@ def _load_table(path: Path) -> pa.Table:
         raise DataError(f"The file {path} cannot be read ({reason}); write it again.") from None
     if suffix == ".csv" and all(map(NUMBER.fullmatch, table.column_names)):
         raise DataError(f"{path} has no header; add a first line with the names of the columns, one of them 'label'.")
-    return table.drop_columns([name for name in table.column_names if not name])  # the row numbers of pandas
+    return table.select([place for place, name in enumerate(table.column_names) if name])  # row numbers of pandas
 
 
 def _load_arrow(path: Path) -> pa.Table:

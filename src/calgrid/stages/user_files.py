@@ -18,6 +18,8 @@ VALUE_NAMES = {"logits": ("logits", "logit"), "probabilities": ("probabilities",
 #: optional arrays
 EXTRAS = ("index", "shift", "severity", "features", "distribution")
 PROBABILITY_TOLERANCE = 1e-3
+#: integers below it are exact in float64
+LARGEST_EXACT = 2**53
 #: maximum deviation of row sums from 1 in the metrics: for float64, and for smaller types
 SCORED_TOLERANCE = {True: 1e-6, False: 1e-4}
 
@@ -209,8 +211,8 @@ def _class_numbers(labels: np.ndarray, width: tuple[int, ...], classes: Sequence
     one_hot = labels.ndim == 2 and labels.shape[1:] == width and np.isin(labels, (0, 1)).all()
     if one_hot and (labels.sum(axis=1) == 1).all():
         return labels.argmax(axis=1)
-    if labels.dtype.kind == "f" and (labels == np.rint(labels)).all():  # pandas stores integers with gaps as floats
-        return labels.astype(np.int64)
+    if labels.dtype.kind == "f" and ((labels == np.rint(labels)) & (np.abs(labels) < LARGEST_EXACT)).all():
+        return labels.astype(np.int64)  # pandas stores integers with gaps as floats
     return labels
 
 
