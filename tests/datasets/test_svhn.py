@@ -88,3 +88,9 @@ def test_it_is_a_data_set_and_still_the_out_of_distribution_set_of_cifar(make_co
     wanted = {key.dataset: evaluation.families for key, evaluation in study.evaluations.items()}
     assert wanted == {"cifar10": ["ood/svhn"], "svhn": ["ood/cifar10"]}
     assert study.data_units() == ["cifar10", "svhn"]
+
+
+def test_a_file_with_too_few_images_is_named(tmp_path, monkeypatch, contents):
+    write(tmp_path, monkeypatch, {**contents, "train": matlab(3, 0)})
+    with pytest.raises(DataError, match=r"train_32x32.mat has only 3 training images: replace it"):
+        Svhn().build(tmp_path)

@@ -158,9 +158,10 @@ def find_repairs(plan: Plan) -> Repairs:
     used = {need for stage in made for need in stage.needs}
     incomplete = [stage.target for stage, state in states if state == "incomplete"]
     again = dict.fromkeys(
-        stage.target for stage, state in states if state == "damaged" or (state == "missing" and stage.target in used)
+        stage.target
+        for stage, state in states
+        if state in ("damaged", "incomplete") or (state == "missing" and stage.target in used)
     )
-    again |= dict.fromkeys(incomplete)
     settled = {stage.target for stage, state in states if state == "settled"} - set(again)
     # a deleted model is trained again if a job needs it, for example the training of a second stage
     deleted = {stage.target for stage, state in states if state != "missing" and stage.lacks_optional()}

@@ -1,6 +1,7 @@
 """Random splits of source rows, with seeds that are equal for all runs."""
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -52,9 +53,14 @@ def draw_val(labels: NDArray[np.int64], rule: Mapping[str, Any]) -> dict[str, ND
     return deal_rows(order, {"val": size, "train": len(labels) - size})
 
 
-def split_published(train: Labelled, test: Labelled, rule: Mapping[str, Any]) -> dict[str, ImageSplit]:
-    """Draw ``val`` from published training images (:func:`draw_val`); rows of test images continue theirs."""
+def split_published(train: Labelled, test: Labelled, rule: Mapping[str, Any], source: Path) -> dict[str, ImageSplit]:
+    """Draw ``val`` from published training images (:func:`draw_val`); rows of test images continue theirs.
+
+    Raises DataError: ``source``, the file of the training images, has too few of them.
+    """
     images, labels = train
+    if len(labels) <= rule["val_size"]:
+        raise DataError(f"{source} has only {len(labels)} training images: replace it.")
     rows = draw_val(labels, rule)
     drawn = {name: ImageSplit(images[rows[name]], labels[rows[name]], rows[name]) for name in ("train", "val")}
     return {**drawn, "test": ImageSplit(*test, len(labels) + np.arange(len(test[1])))}

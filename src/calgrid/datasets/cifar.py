@@ -66,7 +66,7 @@ class Cifar(Dataset):
         parts = [self._batch(members[name], f"'{name}' in {archive}") for name in self.train_members]
         images, labels = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
         tested = self._batch(members[test], f"'{test}' in {archive}")
-        return split_published((images, labels), tested, self.registered["drawn_val"])
+        return split_published((images, labels), tested, self.registered["drawn_val"], archive)
 
     def _batch(self, content: bytes, where: str) -> Labelled:
         batch = unpickle_arrays(io.BytesIO(content), where)
