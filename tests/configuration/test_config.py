@@ -2,8 +2,9 @@
 
 import pytest
 
-from calgrid.configuration.config import Comparison, Config, Grid, Override, Statistics, Tuning
+from calgrid.configuration.config import Config, Grid, Override, Tuning
 from calgrid.configuration.files import load_schema
+from calgrid.specs import Comparison, Statistics
 
 
 @pytest.mark.parametrize(

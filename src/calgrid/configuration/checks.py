@@ -11,13 +11,13 @@ from typing import Any, NamedTuple
 from calgrid import registry
 from calgrid.backbones._catalogue import check_image_size, describe, measured
 from calgrid.configuration.components import PLAIN, Method
-from calgrid.configuration.config import Comparison, Config, Grid, Tuning
+from calgrid.configuration.config import Config, Grid, Tuning
 from calgrid.configuration.datasets import DatasetCatalog
 from calgrid.configuration.files import is_path
 from calgrid.configuration.protocols import FOCAL_CALIBRATION, cropped, trains
 from calgrid.conventions import OOD_PREFIX, PUBLISHED_COLUMNS, PUBLISHED_UNITS, SAME_SHIFT, STORED
 from calgrid.errors import ConfigError, unknown_id
-from calgrid.specs import EXTERNAL_FILES, Calibrator, NamedComponent, Protocol
+from calgrid.specs import EXTERNAL_FILES, Calibrator, Comparison, NamedComponent, Protocol
 from calgrid.storage.layout import RunKey
 from calgrid.storage.sources import name_data_root
 

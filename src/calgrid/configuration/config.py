@@ -6,6 +6,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NotRequired, TypedDict
 
+from calgrid.specs import Statistics
+
 
 class Grid(TypedDict):
     """All combinations of some data sets, backbones, methods and seeds."""
@@ -27,27 +29,6 @@ class Override(TypedDict):
 
     match: Mapping[str, str | Sequence[str]]
     set: Mapping[str, Any]
-
-
-class Comparison(TypedDict):
-    """A paired comparison of two methods."""
-
-    question: str
-    method: str
-    against: str
-
-
-class Statistics(TypedDict):
-    """Options of metrics, confidence intervals and tests."""
-
-    bins: int
-    bootstrap: int
-    paired_resamples: NotRequired[int]
-    metrics: NotRequired[list[str]]
-    level: float
-    seed: int
-    baseline: str
-    comparisons: Sequence[Comparison]
 
 
 class Tuning(TypedDict):

@@ -20,6 +20,7 @@ from calgrid.configuration.repair import Repairs, find_repairs
 from calgrid.configuration.resources import Resources
 from calgrid.configuration.study import Study
 from calgrid.errors import ConfigError
+from calgrid.specs import JobSpec
 from calgrid.storage import provenance
 from calgrid.storage.layout import RunKey, family_unit, probe_files, run_key
 from calgrid.storage.records import MODEL, ORIGIN
@@ -156,7 +157,7 @@ class Jobs:
 
     def spec(self, stage: Literal["train", "predict", "external", "calibrate"]) -> Callable[[Any], str]:
         """Function that returns the specification of a stage of a run."""
-        of_run: Callable[[RunKey], Mapping[str, Any]] = getattr(self.plan, stage)
+        of_run: Callable[[RunKey], JobSpec] = getattr(self.plan, stage)
         return lambda wildcards: as_json(of_run(run_key(wildcards)))
 
     def data(self, wildcards: Any) -> list[str]:

@@ -167,6 +167,7 @@ class Plan:
         if key not in self.study.evaluations:
             raise ConfigError(f"Run {key.path} is only a first stage; add its method to a grid to calibrate it.")
         run, wanted = self.study.runs[key], self.study.evaluations[key]
+        statistics: Mapping[str, Any] = self.study.config["statistics"]
         spec: specs.CalibrateSpec = {
             "key": _key(key),
             "checkpoints": list(run.checkpoints),
@@ -174,7 +175,7 @@ class Plan:
             "fit_on": list(wanted.fit_on),
             "draws": list(wanted.calibrator_seeds) if SAME_SHIFT in wanted.fit_on else [],
             "calibrators": [self._fitted(each, wanted.calibrator_seeds) for each in wanted.calibrators.values()],
-            "statistics": {k: v for k, v in self.study.config["statistics"].items() if k in SCORING_KEYS},
+            "statistics": cast(specs.ScoringStatistics, {k: statistics[k] for k in SCORING_KEYS if k in statistics}),
             "run_fingerprint": self.run_fingerprint(key),
             "logits_fingerprint": self.logits_fingerprint(key),
             "label_counts": self._label_counts(key),
@@ -276,6 +277,6 @@ def _sealed(spec: specs.Spec, modules: Iterable[str]) -> specs.Spec:
     return spec
 
 
-def as_json(spec: Mapping[str, Any]) -> str:
+def as_json(spec: specs.JobSpec) -> str:
     """Convert a specification to one line of JSON."""
     return json.dumps(spec, sort_keys=True, separators=(",", ":"))

@@ -13,7 +13,7 @@ from calgrid.configuration.components import CalibratorCatalog, Method, MethodCa
 from calgrid.configuration.config import Config, Grid
 from calgrid.configuration.datasets import DatasetCatalog, as_list
 from calgrid.configuration.files import fill_defaults, validate
-from calgrid.configuration.papers import Paper, paper
+from calgrid.configuration.papers import paper
 from calgrid.configuration.protocols import (
     FOCAL_CALIBRATION,
     ProtocolCatalog,
@@ -24,6 +24,7 @@ from calgrid.configuration.protocols import (
 )
 from calgrid.errors import ConfigError
 from calgrid.specs import EXTERNAL_FILES, Calibrator, External, NamedComponent, Protocol
+from calgrid.specs.papers import Paper
 from calgrid.storage.layout import EXTERNAL, EXTERNAL_CHECKPOINT, Layout, RunKey, family_unit
 
 #: keys of external logits that set their evaluation

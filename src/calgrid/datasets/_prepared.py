@@ -21,9 +21,10 @@ from calgrid.datasets.base import Dataset, ImageSplit, ShiftFamily, ShiftSetting
 from calgrid.errors import ConfigError, DataError
 from calgrid.progress import log
 from calgrid.registry import ComponentSpec, load, spec
+from calgrid.specs import DataSpec
 from calgrid.storage.atomic import replacing
 from calgrid.storage.logits import validate_distribution
-from calgrid.storage.records import FILES, read_record, write_record
+from calgrid.storage.records import FILES, FileFacts, read_record, write_record
 from calgrid.storage.sources import identity
 
 
@@ -32,7 +33,7 @@ def prepare(
     out_dir: Path | str,
     data_root: Path | str | None = None,
     base_dir: Path | str | None = None,
-    configured: Mapping[str, Any] | None = None,
+    configured: DataSpec | None = None,
     threads: int = 1,
 ) -> Path:
     """Build a data set, shift family or out-of-distribution set and write it to a folder.
@@ -49,8 +50,7 @@ def prepare(
     data_root : folder with downloaded source files.
     base_dir : prepared folder of the base data set; required for a shift family, optional for an
         out-of-distribution set (gives it the normalisation constants and checks the image size).
-    configured : specification of a configured data set (``calgrid.configuration.plan``): its kind,
-        options, facts, the identity of its sources, and a fingerprint.
+    configured : specification of a configured data set.
     threads : number of threads that decode images; the output does not depend on it.
     """
     root = Path(data_root) if data_root is not None else None
@@ -67,7 +67,7 @@ def prepare(
     path = Path(out_dir) / MANIFEST
     before = _listed_files(path)
     with contextlib.ExitStack() as pending:  # all arrays are renamed when it closes
-        files: dict[str, dict[str, Any]] = {}
+        files: dict[str, FileFacts] = {}
         manifest = (
             _describe(entry, base)
             | {name: entry.info[name] for name in ("repeats", "warning") if name in entry.info}
@@ -101,7 +101,7 @@ def _build(
 
 
 def _component(
-    dataset_id: str, configured: Mapping[str, Any] | None, data_root: Path | None
+    dataset_id: str, configured: DataSpec | None, data_root: Path | None
 ) -> tuple[ComponentSpec, Dataset | ShiftFamily]:
     """Return the specification of a data set under its own id, and its component."""
     if configured is None:
@@ -120,11 +120,15 @@ def _component(
     return entry, load("dataset", configured["kind"])(**configured["options"])
 
 
-def _origin(configured: Mapping[str, Any] | None, found: Mapping[str, Any], twins: Mapping[str, int]) -> dict[str, Any]:
+def _origin(configured: DataSpec | None, found: Mapping[str, Any], twins: Mapping[str, int]) -> dict[str, Any]:
     """Return the manifest's facts about the origin of images, if any."""
     facts: dict[str, Any] = {name: found[name] for name in ("sources", "classes") if name in found}
     if configured is not None:
-        facts |= {name: configured[name] for name in ("kind", "options", "fingerprint")}
+        facts |= {
+            "kind": configured["kind"],
+            "options": configured["options"],
+            "fingerprint": configured["fingerprint"],
+        }
     return facts | ({"twins": dict(twins)} if twins else {})
 
 
@@ -268,7 +272,7 @@ def _write_split(
     folder: Path,
     name: str,
     splits: Sequence[ImageSplit],
-    files: dict[str, dict[str, Any]],
+    files: dict[str, FileFacts],
 ) -> dict[str, Any]:
     """Write the arrays of ``splits``, one after another, under names that ``pending`` makes final; list the files."""
     prefix = "" if name == SHIFT_SPLIT else f"{name}_"
@@ -287,7 +291,7 @@ def _write_split(
 
 
 def _write_array(
-    pending: contextlib.ExitStack, path: Path, parts: Sequence[NDArray[Any]], files: dict[str, dict[str, Any]]
+    pending: contextlib.ExitStack, path: Path, parts: Sequence[NDArray[Any]], files: dict[str, FileFacts]
 ) -> dict[str, Any]:
     """Write arrays as one ``.npy`` file in chunks: encoded images need not fit into memory."""
     shape = (sum(len(part) for part in parts), *parts[0].shape[1:])
@@ -307,7 +311,7 @@ def _write_array(
 
 
 def _write_encoded(
-    pending: contextlib.ExitStack, path: Path, parts: Sequence[EncodedImages], files: dict[str, dict[str, Any]]
+    pending: contextlib.ExitStack, path: Path, parts: Sequence[EncodedImages], files: dict[str, FileFacts]
 ) -> dict[str, Any]:
     """Write encoded images as one file, and their offsets as an array."""
     encoded, offsets, digest = path.with_suffix(".bin"), [0], hashlib.sha256()

@@ -19,6 +19,7 @@ import pandas as pd
 from calgrid.errors import StateError
 from calgrid.parallel import Map, processes
 from calgrid.progress import Progress
+from calgrid.specs import Manifest, ManifestRun
 from calgrid.stages.summaries import Group, shift_means, write_shift_summary, write_summary
 from calgrid.storage import provenance, schema
 from calgrid.storage.atomic import read_json
@@ -35,7 +36,6 @@ NOT_SUMMARISED = ("n_samples", "fingerprint")
 SLICE_ROWS = 2**18
 #: runs that a process reads in one batch
 BATCH_RUNS = 32
-Run = Mapping[str, Any]
 #: keys of the training specification in ``runs.json``
 FACTS = ("loss", "procedure")
 #: key by which fits of calibrators are counted
@@ -43,7 +43,7 @@ FIT = (*CONDITION, "calibrator")
 Fit = tuple[str, ...]
 
 
-def aggregate(manifest: Mapping[str, Any], out: Path, threads: int = 1) -> bool:
+def aggregate(manifest: Manifest, out: Path, threads: int = 1) -> bool:
     """Collect the results of the runs in a manifest and check their fingerprints.
 
     Parameters
@@ -82,7 +82,9 @@ def aggregate(manifest: Mapping[str, Any], out: Path, threads: int = 1) -> bool:
     return run_stage(out, "aggregate", manifest["fingerprint"], schema.STUDY_FILES, produce, record=AGGREGATE)
 
 
-def _collect_metrics(runs: Sequence[Run], folder: Path, slices: Slices, shifted: Slices, in_processes: Map) -> int:
+def _collect_metrics(
+    runs: Sequence[ManifestRun], folder: Path, slices: Slices, shifted: Slices, in_processes: Map
+) -> int:
     """Write metrics and means over shifts of all runs and distribute them to slices; return the number of metrics."""
     members = Counter(map(_condition, runs))
     rows = 0
@@ -113,11 +115,11 @@ def _deal(table: Table, lengths: Iterable[tuple[Group, int]], members: Mapping[G
         start += total
 
 
-def _batches(runs: Sequence[Run]) -> Iterator[Sequence[Run]]:
+def _batches(runs: Sequence[ManifestRun]) -> Iterator[Sequence[ManifestRun]]:
     return (runs[start : start + BATCH_RUNS] for start in range(0, len(runs), BATCH_RUNS))
 
 
-def _read_parts(runs: Sequence[Run]) -> tuple[Table, Table, list[tuple[Group, int, int]]]:
+def _read_parts(runs: Sequence[ManifestRun]) -> tuple[Table, Table, list[tuple[Group, int, int]]]:
     """Metrics of some runs, their means over shifts, and the condition and numbers of rows of each run."""
     parts = [_read_part(run) for run in runs]
     table = join(parts)
@@ -126,32 +128,37 @@ def _read_parts(runs: Sequence[Run]) -> tuple[Table, Table, list[tuple[Group, in
     return table, as_table(means, schema.SHIFT_MEAN_COLUMNS), conditions
 
 
-def _in_order(rows: pd.DataFrame, runs: Sequence[Run]) -> tuple[pd.DataFrame, list[int]]:
+def _in_order(rows: pd.DataFrame, runs: Sequence[ManifestRun]) -> tuple[pd.DataFrame, list[int]]:
     """Rows in the order of their runs, and the number of rows of each run."""
-    order = pd.MultiIndex.from_tuples([tuple(run["key"][name] for name in RUN_KEY) for run in runs])
+    order = pd.MultiIndex.from_tuples([_values(run, RUN_KEY) for run in runs])
     places = order.get_indexer(pd.MultiIndex.from_frame(rows[list(RUN_KEY)]))
     return rows.iloc[np.argsort(places, kind="stable")], np.bincount(places, minlength=len(runs)).tolist()
 
 
-def _condition(run: Run) -> Group:
-    return tuple(run["key"][name] for name in CONDITION)
+def _values(run: ManifestRun, names: Iterable[str]) -> tuple[Any, ...]:
+    key: Mapping[str, Any] = run["key"]
+    return tuple(key[name] for name in names)
 
 
-def _read_part(run: Run) -> Table:
+def _condition(run: ManifestRun) -> Group:
+    return _values(run, CONDITION)
+
+
+def _read_part(run: ManifestRun) -> Table:
     """Metrics of a run; those of another run (a misplaced file) raise StateError."""
     path = Record.read(Path(run["part"]), CALIBRATE).verified(METRICS, "metrics file")
     part = read_result(path, "metrics file", run["fingerprint"], schema.METRIC_COLUMNS)
-    for name in RUN_KEY:
+    for name, value in zip(RUN_KEY, _values(run, RUN_KEY), strict=True):
         found = part.column(name).unique().to_pylist()
-        if found != [run["key"][name]]:
+        if found != [value]:
             raise StateError(
-                f"The metrics file {path} has the {name} {', '.join(map(str, found))} instead of {run['key'][name]}; "
-                "delete it and run again."
+                f"The metrics file {path} has the {name} {', '.join(map(str, found))} instead of {value}; delete it "
+                "and run again."
             )
     return part
 
 
-def _collect_costs(runs: Sequence[Run], path: Path, in_processes: Map) -> tuple[int, list[dict[str, Any]]]:
+def _collect_costs(runs: Sequence[ManifestRun], path: Path, in_processes: Map) -> tuple[int, list[dict[str, Any]]]:
     """Write the costs of all runs; return the number of rows and the warnings of fits.
 
     For each calibrator with warnings in a condition: its number of fits, how many warned, and the first warning.
@@ -172,7 +179,7 @@ def _collect_costs(runs: Sequence[Run], path: Path, in_processes: Map) -> tuple[
     ]
 
 
-def _costs_of(runs: Sequence[Run]) -> tuple[Table, list[tuple[Fit, list[str]]]]:
+def _costs_of(runs: Sequence[ManifestRun]) -> tuple[Table, list[tuple[Fit, list[str]]]]:
     """Costs of some runs, and the warnings of each fit."""
     rows: list[dict[str, Any]] = []
     warnings = []
@@ -184,7 +191,7 @@ def _costs_of(runs: Sequence[Run]) -> tuple[Table, list[tuple[Fit, list[str]]]]:
     return table_of_rows(rows, schema.COST_COLUMNS), warnings
 
 
-def _costs(run: Run, fits: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+def _costs(run: ManifestRun, fits: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
     """Costs of a run: first stage, training, prediction, probes, and fits of calibrators."""
     key, first = run["key"], run["first_stage"]
     if first is not None:
@@ -213,14 +220,14 @@ def _stage_cost(run: str, stage: str) -> dict[str, Any]:
     }
 
 
-def collect_diagnostics(manifest: Mapping[str, Any], folder: Path, in_processes: Map = map) -> None:
+def collect_diagnostics(manifest: Manifest, folder: Path, in_processes: Map = map) -> None:
     """Write bins, fits, margins, resamples, histories, samples, probes and facts of runs.
 
     Fits and margins come from one run per condition, the first seed of its reference method.
     """
-    runs: Sequence[Run] = manifest["runs"]
+    runs = manifest["runs"]
     references = _reference_runs(runs, manifest["statistics"]["baseline"])
-    collected: Sequence[tuple[str, Sequence[Run], Callable[[Run], Iterable[Table]], schema.Columns]] = (
+    collected: Sequence[tuple[str, Sequence[ManifestRun], Callable[[ManifestRun], Iterable[Table]], schema.Columns]] = (
         (schema.BINS, runs, functools.partial(_part_file, schema.BINS), schema.BIN_COLUMNS),
         (schema.FITS, references, functools.partial(_part_file, schema.FITS), schema.FIT_COLUMNS),
         (schema.MARGINS, references, functools.partial(_part_file, schema.MARGINS), schema.MARGIN_COLUMNS),
@@ -239,16 +246,16 @@ def collect_diagnostics(manifest: Mapping[str, Any], folder: Path, in_processes:
     write_record(folder / schema.RUNS, {"runs": list(itertools.chain.from_iterable(facts))})
 
 
-def _tables_of(read: Callable[[Run], Iterable[Table]], runs: Sequence[Run]) -> list[Table]:
+def _tables_of(read: Callable[[ManifestRun], Iterable[Table]], runs: Sequence[ManifestRun]) -> list[Table]:
     """Tables of some runs, with the key of the run in each row."""
     return [with_columns(table, run["key"]) for run in runs for table in read(run)]
 
 
-def _facts_of(runs: Sequence[Run]) -> list[dict[str, Any]]:
+def _facts_of(runs: Sequence[ManifestRun]) -> list[dict[str, Any]]:
     return [{**run["key"], **_facts(run)} for run in runs]
 
 
-def _reference_runs(runs: Sequence[Run], baseline: str) -> list[Run]:
+def _reference_runs(runs: Sequence[ManifestRun], baseline: str) -> list[ManifestRun]:
     """The run of each condition with the first seed of the baseline, or of its first method without a baseline."""
     found = []
     for condition in dict.fromkeys(map(_condition, runs)):
@@ -260,20 +267,20 @@ def _reference_runs(runs: Sequence[Run], baseline: str) -> list[Run]:
     return found
 
 
-def _part_file(name: str, run: Run) -> Iterator[Table]:
+def _part_file(name: str, run: ManifestRun) -> Iterator[Table]:
     """An optional file of the stage ``calibrate``."""
     record = Record.read(Path(run["part"]), CALIBRATE)
     if name in record.files:
         yield read_result(record.verified(name), f"file {name}", run["fingerprint"])
 
 
-def _trained_file(name: str, what: str, run: Run) -> Iterator[Table]:
+def _trained_file(name: str, what: str, run: ManifestRun) -> Iterator[Table]:
     """An optional file of the stage ``train``."""
     if not run["external"] and Path(run["run"], name).exists():
         yield read_result(verified(run["run"], TRAIN, name, what))
 
 
-def _last_samples(run: Run) -> Iterator[Table]:
+def _last_samples(run: ManifestRun) -> Iterator[Table]:
     """Training samples of the last recorded epoch, sorted by index."""
     for table in _trained_file("samples.parquet", "file of training samples", run):
         samples = table.to_pandas()
@@ -281,7 +288,7 @@ def _last_samples(run: Run) -> Iterator[Table]:
         yield as_table(last, {name: kind for name, kind in schema.SAMPLE_COLUMNS.items() if name not in RUN_KEY})
 
 
-def _probe_tables(run: Run) -> Iterator[Table]:
+def _probe_tables(run: ManifestRun) -> Iterator[Table]:
     """Tables of the probes of a run, with the name of the probe."""
     for probe in run.get("probes", ()):
         record, what = f"probes/{probe['name']}", f"table of the probe {probe['name']}"
@@ -289,7 +296,7 @@ def _probe_tables(run: Run) -> Iterator[Table]:
         yield with_columns(read_result(path, what, probe["fingerprint"]), {"probe": probe["name"]})
 
 
-def _facts(run: Run) -> dict[str, Any]:
+def _facts(run: ManifestRun) -> dict[str, Any]:
     """Training options, environment and, for merged runs, origin; empty for external runs."""
     if run["external"]:
         return {}

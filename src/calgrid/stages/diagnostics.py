@@ -6,12 +6,13 @@ The stage ``calibrate`` writes them; ``storage.schema`` lists the columns.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Protocol, cast
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from calgrid import specs
 from calgrid.calibrators import Calibrator, build_calibrator
 from calgrid.metrics import Predictions, check_probabilities, ece, nll
 from calgrid.metrics._binning import bin_sums
@@ -36,12 +37,12 @@ class HasTemperature(Protocol):
         """Return the temperature (N,) for inputs (N,)."""
 
 
-def shown_calibrators(entries: Sequence[Mapping[str, Any]]) -> list[str]:
+def shown_calibrators(entries: Sequence[specs.Calibrator]) -> list[str]:
     """Names of the calibrators in figures: ``COMPARED``, and ``MAIN`` with other objectives; none without ``MAIN``.
 
     Parameters
     ----------
-    entries : calibrators of a run, each with name, id and options.
+    entries : calibrators of a run.
     """
     options = {entry["name"]: entry["options"] for entry in entries if entry["id"] == MAIN}
     if MAIN not in options:

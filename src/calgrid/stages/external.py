@@ -1,7 +1,7 @@
 """Stage ``import``: convert external logits to logits files of a run."""
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,9 +32,9 @@ def import_run(spec: ExternalSpec, files: Sequence[Path], out: Path) -> bool:
     ------
     DataError : a file is damaged, or val and test differ in their number of classes.
     """
-    external: Mapping[str, Any] = spec["external"]
+    external = spec["external"]
     given = dict(zip((name for name in EXTERNAL_FILES if name in external), files, strict=True))
-    how = {name: external[name] for name in EXTERNAL_READING if name in external}
+    how: dict[str, Any] = {name: value for name, value in external.items() if name in EXTERNAL_READING}
 
     def produce(folder: Path) -> dict[str, Any]:
         begin = time.monotonic()

@@ -8,13 +8,13 @@ from typing import Any
 import torch
 from torch import nn
 
+from calgrid import specs
 from calgrid.backbones import build_backbone
 from calgrid.backbones._catalogue import check_image_size, describe
 from calgrid.backbones.base import HeadDropout, Network
 from calgrid.conventions import HELD_BYTES
 from calgrid.datasets import Prepared
 from calgrid.procedures import build_procedure
-from calgrid.specs import TrainSpec
 from calgrid.storage.records import TRAIN, Record, sha256_of
 from calgrid.training import environment
 from calgrid.training.data import DeviceImages, StreamedImages
@@ -25,7 +25,7 @@ HELD_SHARE = 1 / 2
 
 
 def build_network(
-    spec: TrainSpec, num_classes: int, first: Mapping[str, torch.Tensor] | None = None, pretrained: bool = False
+    spec: specs.TrainSpec, num_classes: int, first: Mapping[str, torch.Tensor] | None = None, pretrained: bool = False
 ) -> tuple[Network, Procedure[Any]]:
     """Build network and procedure of a run.
 
@@ -45,13 +45,13 @@ def build_network(
     return model, procedure
 
 
-def to_device(network: Network, protocol: Mapping[str, Any], device: torch.device) -> Network:
+def to_device(network: Network, protocol: specs.Protocol, device: torch.device) -> Network:
     """Move a network to a device, in the memory format of the protocol."""
     memory_format = torch.channels_last if protocol["channels_last"] else torch.contiguous_format
     return network.to(device, memory_format=memory_format)  # type: ignore[call-overload]  # torch does not annotate it
 
 
-def check_images(key: Mapping[str, Any], protocol: Mapping[str, Any], prepared: Prepared) -> None:
+def check_images(key: specs.Key, protocol: specs.Protocol, prepared: Prepared) -> None:
     """Raise ConfigError if the backbone of a run does not accept the image size of its data set."""
     crop = protocol["crop_size"]
     height, width = (crop, crop) if crop else prepared.splits["test"].images.shape[-2:]
@@ -59,7 +59,7 @@ def check_images(key: Mapping[str, Any], protocol: Mapping[str, Any], prepared: 
 
 
 def training_images(
-    prepared: Prepared, protocol: Mapping[str, Any], device: torch.device
+    prepared: Prepared, protocol: specs.Protocol, device: torch.device
 ) -> tuple[DeviceImages, DeviceImages]:
     """Training and validation images: on the device if they take at most half of its free memory, else streamed."""
     splits = [prepared.splits[name] for name in ("train", "val")]
@@ -78,6 +78,6 @@ def model_digest(model: Path) -> str:
     return Record.read(model.parent, TRAIN).sha256(model.name) if recorded else sha256_of(model)
 
 
-def network_record(spec: TrainSpec, model: nn.Module, seconds: float, device: torch.device) -> dict[str, Any]:
+def network_record(spec: specs.TrainSpec, model: nn.Module, seconds: float, device: torch.device) -> dict[str, Any]:
     """Return the record of a trained or published network."""
     return {**environment.run_record(spec, seconds, device), "parameters": sum(p.numel() for p in model.parameters())}

@@ -26,6 +26,7 @@ import yaml
 
 from calgrid import __version__
 from calgrid.errors import ConfigError, StateError
+from calgrid.specs import ManifestRun
 from calgrid.stages.crate import METADATA, action, crate
 from calgrid.storage.archive import ABOUT, RUNS, SCHEMA, SPLITS, STUDY, SUMS, logits_names, rows_of, write_archive
 from calgrid.storage.atomic import read_json, require_writable, write_json, write_text
@@ -115,7 +116,7 @@ def _refuse_paths(value: Any) -> None:
             _refuse_paths(each)
 
 
-def _runs(layout: Layout, runs: Sequence[Mapping[str, Any]], origin: Path) -> dict[RunKey, Packed]:
+def _runs(layout: Layout, runs: Sequence[ManifestRun], origin: Path) -> dict[RunKey, Packed]:
     """Runs of a study, including first stages without predictions."""
     found: dict[RunKey, Packed] = {}
     for run in (run for run in runs if not run["external"]):

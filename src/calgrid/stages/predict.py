@@ -24,7 +24,7 @@ from calgrid.datasets._manifest import Setting
 from calgrid.errors import DataError, StateError
 from calgrid.parallel import ahead
 from calgrid.progress import Progress
-from calgrid.specs import PredictSpec
+from calgrid.specs import PredictSpec, Protocol
 from calgrid.stages.kept import Arrays, KeptFile
 from calgrid.stages.network import build_network, model_digest, to_device
 from calgrid.storage.arrays import write_head
@@ -135,7 +135,7 @@ class _Exporter:
         network: Network,
         procedure: Procedure[Any],
         device: torch.device,
-        protocol: Mapping[str, Any],
+        protocol: Protocol,
     ) -> None:
         self.spec, self.prepared, self.network, self.procedure = spec, prepared, network, procedure
         self.device, self.channels_last, self.crop_size = device, protocol["channels_last"], protocol["crop_size"]

@@ -266,8 +266,8 @@ class Scorer:
         return {"n_bins": self.statistics["bins"], "further": self.own_metrics}
 
     def _bootstrap_options(self) -> dict[str, Any]:
-        names = {"n_resamples": "bootstrap", "level": "level", "seed": "seed"}
-        return {option: self.statistics[key] for option, key in names.items()}
+        statistics = self.statistics
+        return {"n_resamples": statistics["bootstrap"], "level": statistics["level"], "seed": statistics["seed"]}
 
     def _labelled(self, base: Row, probs: np.ndarray, labels: np.ndarray, intervals: bool = False) -> Iterator[Row]:
         values = evaluate(probs, labels, **self._labelled_options())

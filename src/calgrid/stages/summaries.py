@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 import pandas as pd
 
 from calgrid.parallel import Map
+from calgrid.specs import Manifest
 from calgrid.statistics import mean_over_severities, mean_over_shifts, summarise
 from calgrid.storage.schema import CONDITION, NUMBER_KEY, SHIFT_SUMMARY_COLUMNS
 from calgrid.storage.slices import Slice, Slices
@@ -25,7 +26,7 @@ def shift_means(metrics: pd.DataFrame) -> pd.DataFrame:
     return pd.concat([means, mean_over_severities(means)], ignore_index=True)
 
 
-def write_summary(manifest: Mapping[str, Any], slices: Slices, path: Path, in_processes: Map) -> int:
+def write_summary(manifest: Manifest, slices: Slices, path: Path, in_processes: Map) -> int:
     """Write the summary, one condition at a time, and return its number of rows.
 
     The conditions are sorted, and so is the summary, so that only the rows of one condition are in memory.
@@ -47,7 +48,7 @@ def _summary_of(condition: Group, options: Mapping[str, Any], part: Slice) -> pd
     return summarise(_with_condition(part.read(), condition), **options)
 
 
-def write_shift_summary(manifest: Mapping[str, Any], slices: Slices, path: Path, in_processes: Map) -> None:
+def write_shift_summary(manifest: Manifest, slices: Slices, path: Path, in_processes: Map) -> None:
     """Write the summary of the means over shifts, one condition at a time."""
     statistics = manifest["statistics"]
     with writing(path) as writer:

@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 from calgrid.errors import DataError, StateError
 from calgrid.storage.atomic import read_json, write_json
@@ -31,6 +31,13 @@ FILES = "files"
 INPUTS = "inputs"
 #: end of every message about a damaged result, which the workflow recreates
 AGAIN = "run again to recompute it"
+
+
+class FileFacts(TypedDict):
+    """Size and SHA-256 of a file in a record."""
+
+    bytes: int
+    sha256: str
 
 
 def sha256_of(path: Path) -> str:
@@ -79,7 +86,7 @@ def check_fingerprint(
         )
 
 
-def listed(folder: Path, names: Iterable[str]) -> dict[str, dict[str, Any]]:
+def listed(folder: Path, names: Iterable[str]) -> dict[str, FileFacts]:
     """Return size and SHA-256 of files below a folder, for a record."""
     return {name: {"bytes": (folder / name).stat().st_size, "sha256": sha256_of(folder / name)} for name in names}
 
@@ -110,7 +117,7 @@ class Record:
             self.verified(name)
 
     @property
-    def files(self) -> Mapping[str, Mapping[str, Any]]:
+    def files(self) -> Mapping[str, FileFacts]:
         """Size and SHA-256 of each file."""
         return self.content.get(FILES, {})
 

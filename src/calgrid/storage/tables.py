@@ -113,7 +113,7 @@ def join_any(pieces: Iterable[pa.Table]) -> pa.Table:
     return with_words(pa.concat_tables(plain, promote_options="permissive"), encoded=True).combine_chunks()
 
 
-def with_columns(table: pa.Table, constants: Mapping[str, str | int]) -> pa.Table:
+def with_columns(table: pa.Table, constants: Mapping[str, object]) -> pa.Table:
     """Prepend constant columns to a table."""
     values = {name: pa.repeat(pa.scalar(value), len(table)) for name, value in constants.items()}
     return pa.table({**values, **{name: table[name] for name in table.column_names if name not in constants}})

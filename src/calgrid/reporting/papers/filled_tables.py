@@ -7,10 +7,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from calgrid.configuration.papers import CellKey, cell_key, matches
+from calgrid.configuration.papers import cell_key, matches
 from calgrid.conventions import PUBLISHED_PLACE, SAME_SHIFT, SAME_SHIFT_SHARE
 from calgrid.reporting.papers.marks import COORDINATES, marks, row_ranks
 from calgrid.reporting.study import StudyData
+from calgrid.specs.papers import CellKey
 from calgrid.statistics import cell_means, cell_runs, printed_numbers
 from calgrid.statistics.shifts import MEAN_SHIFT
 from calgrid.statistics.table_cells import AXES, SECTION

@@ -3,10 +3,11 @@
 :class:`calgrid.configuration.plan.Plan` creates them; a ``fingerprint`` covers all that determines the stage's result.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NotRequired, TypedDict, TypeVar, cast
 
 from calgrid.errors import ConfigError
+from calgrid.specs.papers import Paper
 
 
 class Key(TypedDict):
@@ -221,11 +222,37 @@ class LabelCounts(TypedDict):
     sha256: str
 
 
+class ScoringStatistics(TypedDict):
+    """Options of metrics and confidence intervals; ``metrics`` are those of plugins."""
+
+    bins: int
+    bootstrap: int
+    level: float
+    seed: int
+    paired_resamples: NotRequired[int]
+    metrics: NotRequired[list[str]]
+
+
+class Comparison(TypedDict):
+    """A paired comparison of two methods."""
+
+    question: str
+    method: str
+    against: str
+
+
+class Statistics(ScoringStatistics):
+    """Options of metrics, confidence intervals and tests."""
+
+    baseline: str
+    comparisons: Sequence[Comparison]
+
+
 class CalibrateSpec(TypedDict):
     """Calibration and scoring of a run.
 
     ``families`` are the scored shift families; ``fit_on`` lists the data of fits (``val``, ``same_shift``), ``draws``
-    the seeds of the rows of ``same_shift``; ``statistics`` is the block of the configuration.
+    the seeds of the rows of ``same_shift``; ``statistics`` is a part of that block of the configuration.
     """
 
     key: Key
@@ -234,7 +261,7 @@ class CalibrateSpec(TypedDict):
     fit_on: list[str]
     draws: list[int]
     calibrators: list[FittedCalibrator]
-    statistics: dict[str, Any]
+    statistics: ScoringStatistics
     run_fingerprint: str
     logits_fingerprint: str
     label_counts: LabelCounts | None
@@ -278,13 +305,19 @@ class Tuning(TypedDict):
     candidates: dict[str, list[list[str]]]
 
 
+class ManifestPaper(Paper):
+    """A paper and the checksum of the file with its numbers."""
+
+    sha256: str
+
+
 class Manifest(TypedDict):
     """Inputs of aggregation and report. ``lines`` maps protocols to their shared tables."""
 
     study: str
-    statistics: dict[str, Any]
+    statistics: Statistics
     published: list[str]
-    papers: NotRequired[list[dict[str, Any]]]
+    papers: NotRequired[list[ManifestPaper]]
     lines: NotRequired[dict[str, str]]
     tuning: NotRequired[Tuning | None]
     runs: list[ManifestRun]
