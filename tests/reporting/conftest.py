@@ -173,6 +173,7 @@ def _manifest_run(key, run, recipe):
         "part": str(run / "part"),
         "fingerprint": _fingerprint(key),
         "external": recipe.external,
+        "first_stage": None,
         "families": families,
         "sees_validation": key["method"] in recipe.sees_validation,
     }

@@ -254,7 +254,7 @@ def test_misjudged_pictures_are_in_their_lines_with_label_and_answer(opened):
 
 def test_histograms_are_of_the_images_before_and_after_retraining(opened):
     data, group = opened
-    assert {run["key"]["method"] for run, _ in retrained(data, group)} == set(MASKED)
+    assert {key["method"] for key, _, _ in retrained(data, group)} == set(MASKED)
     rows = confidence_histogram.collect(data, group)
     assert list(rows["method"].unique()) == list(MASKED)
     assert (rows.groupby(["method", "stage", "seed"])["count"].sum() == 240).all()

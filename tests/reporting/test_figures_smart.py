@@ -11,6 +11,7 @@ from calgrid.reporting.papers.smart import fit_course, margin_reliability, margi
 from calgrid.reporting.papers.smart.fits import margins
 from calgrid.reporting.settings import on_most_rows, val_rows
 from calgrid.reporting.study import StudyData
+from calgrid.storage.layout import RunKey
 from calgrid.storage.logits import read_logits
 
 
@@ -47,7 +48,8 @@ def test_number_of_rows_is_read_from_names_of_external_data_sets_only(data, stud
     other = StudyData(study.folder, study.manifest)
     assert val_rows(other, other.groups[0]._replace(dataset="digits")) == ("digits", np.inf)
     trained = other.groups[0]._replace(dataset="digits_n40")
-    other.manifest = {**other.manifest, "runs": [{"key": trained._asdict() | {"seed": 1}, "external": False}]}
+    key = RunKey(*trained[:3], method="ce", seed=1)._asdict()
+    other.manifest = {**other.manifest, "runs": [{"key": key, "external": False}]}
     assert val_rows(other, trained) == ("digits_n40", np.inf)
 
 

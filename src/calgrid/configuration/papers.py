@@ -25,7 +25,7 @@ TIMES = ("train_seconds", "runtime_seconds")
 WANTED = ("dataset", "backbone", "method", "calibrator", "shift")
 
 
-def cell_key(table: Mapping[str, Any], row: Mapping[str, Any], column: Mapping[str, Any]) -> CellKey:
+def cell_key(table: TableSpec, row: Entry, column: Entry) -> CellKey:
     """All coordinates of the cell in a row and column of a table (:class:`TableSpec`)."""
     return {**table["where"], **row["where"], **column["where"]}
 

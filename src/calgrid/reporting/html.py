@@ -17,6 +17,7 @@ from calgrid.reporting.index import CATEGORIES, PAPER_FIGURES, SUMMARY, read_ind
 from calgrid.reporting.papers.figure_lists import figure_lists
 from calgrid.reporting.provenance import provenance
 from calgrid.reporting.study import UNCALIBRATED, Group, StudyData
+from calgrid.specs import Manifest
 from calgrid.storage.atomic import write_text
 from calgrid.storage.records import HIDDEN, Record, study_record
 
@@ -29,7 +30,7 @@ SHOWN_FIGURES = 8
 GRID = ("Data set, backbone", "Protocol", "Checkpoint", "Methods", "Seeds", "Calibrators", "Shifts", "Test images")
 
 
-def write_report(study: Path, manifest: Mapping[str, Any], out: Path) -> None:
+def write_report(study: Path, manifest: Manifest, out: Path) -> None:
     """Write the report of a study.
 
     Raises DataError: a file of the study, an index or a figure is missing or damaged.
@@ -81,7 +82,7 @@ def _code(sentence: str) -> Markup:
 
 def _facts(data: StudyData) -> list[str]:
     runs = data.manifest["runs"]
-    keys = [run["key"] for run in runs]
+    keys: list[Mapping[str, object]] = [run["key"] for run in runs]
     names = {"dataset": "data set", "backbone": "backbone", "method": "method", "seed": "seed"}
     sizes = [text.count(len({key[name] for key in keys}), noun) for name, noun in names.items()]
     calibrators = len([name for name in data.calibrators if name != UNCALIBRATED])

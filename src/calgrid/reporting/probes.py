@@ -6,6 +6,7 @@ from typing import Any
 import pandas as pd
 
 from calgrid.reporting.study import Group, StudyData
+from calgrid.specs import FirstStageRun, Key
 from calgrid.storage.schema import PROBES
 
 #: the procedure that retrains a head under masks
@@ -42,9 +43,9 @@ def seeds(table: pd.DataFrame) -> str:
     return f"{most} seeds" if most > 1 else "one seed"
 
 
-def retrained(data: StudyData, group: Group) -> Iterator[tuple[Mapping[str, Any], Mapping[str, Any]]]:
-    """Runs of a group that were retrained under masks: entry of the manifest, and the options of the procedure."""
+def retrained(data: StudyData, group: Group) -> Iterator[tuple[Key, FirstStageRun, Mapping[str, Any]]]:
+    """Runs of a group that were retrained under masks: key, first stage, and options of the procedure."""
     for run in data.runs(group):
-        procedure = data.facts(run).get("procedure", {})
-        if run.get("first_stage") and procedure.get("id") == MASKING:
-            yield run, procedure["options"]
+        procedure, first = data.facts(run).get("procedure", {}), run["first_stage"]
+        if first is not None and procedure.get("id") == MASKING:
+            yield run["key"], first, procedure["options"]

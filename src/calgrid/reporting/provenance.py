@@ -13,6 +13,8 @@ from calgrid import registry
 from calgrid.errors import ConfigError
 from calgrid.reporting.study import StudyData
 from calgrid.reporting.table import SHOWN_ROWS
+from calgrid.specs import ManifestRun
+from calgrid.storage.layout import RunKey
 from calgrid.storage.schema import METRICS, RUN_KEY
 
 #: key of the environment in a record -> heading
@@ -49,8 +51,8 @@ def provenance(data: StudyData) -> dict[str, Any]:
     }
 
 
-def _run(run: Mapping[str, Any], record: Mapping[str, Any], fingerprints: pd.Series) -> list[str]:
-    key = tuple(run["key"][name] for name in RUN_KEY)
+def _run(run: ManifestRun, record: Mapping[str, Any], fingerprints: pd.Series) -> list[str]:
+    key = RunKey(**run["key"])
     return [
         "/".join(map(str, key)),
         "external logits" if run["external"] else _origin(record),

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import cast
 
 import pandas as pd
 
@@ -12,6 +13,7 @@ from calgrid.reporting.run import Run, bin_frame
 from calgrid.reporting.study import GROUP, Group, StudyData
 from calgrid.reporting.table import Table, marked
 from calgrid.reporting.tables import TABLES
+from calgrid.specs import Manifest
 from calgrid.statistics import compare
 from calgrid.storage.layout import RunKey
 from calgrid.storage.logits import Logits
@@ -46,7 +48,7 @@ class Results:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.data = StudyData(folder, read_record(folder / "manifest.json", "manifest"))
+        self.data = StudyData(folder, cast(Manifest, read_record(folder / "manifest.json", "manifest")))
 
     def __repr__(self) -> str:
         """Return the name, the folder and the number of runs of the study."""

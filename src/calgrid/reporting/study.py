@@ -11,6 +11,8 @@ import numpy as np
 import pandas as pd
 
 from calgrid.errors import DataError
+from calgrid.specs import Comparison, Manifest, ManifestRun
+from calgrid.storage.layout import RunKey
 from calgrid.storage.records import AGGREGATE, Record, read_record, verified
 from calgrid.storage.schema import CONDITION, COSTS, METRICS, RUN_KEY, RUNS, SHIFT_SUMMARY, SUMMARY
 from calgrid.storage.tables import read_rows
@@ -48,13 +50,13 @@ class StudyData:
     manifest : what was run (``calgrid.configuration.plan.Plan.manifest``).
     """
 
-    def __init__(self, folder: Path, manifest: Mapping[str, Any]) -> None:
+    def __init__(self, folder: Path, manifest: Manifest) -> None:
         self.folder, self.manifest = Path(folder), manifest
         statistics = manifest["statistics"]
         self.baseline: str = statistics["baseline"]
         self.level: float = statistics["level"]
         self.bins: int = statistics["bins"]
-        self.comparisons: Sequence[Mapping[str, str]] = statistics.get("comparisons", ())
+        self.comparisons: Sequence[Comparison] = statistics.get("comparisons", ())
         self.own_metrics: Sequence[str] = statistics.get("metrics", ())
         self._paths: dict[str, Path] = {}
 
@@ -107,9 +109,9 @@ class StudyData:
         recorded = (self.folder / AGGREGATE).exists()  # missing in a copy of the declared files alone
         return Record.read(self.folder, AGGREGATE).content.get("warnings", []) if recorded else []
 
-    def facts(self, run: Mapping[str, Any]) -> Mapping[str, Any]:
+    def facts(self, run: ManifestRun) -> Mapping[str, Any]:
         """Training record of a run of the manifest; for an external run it holds the key alone."""
-        return self._facts[tuple(run["key"][name] for name in RUN_KEY)]
+        return self._facts[RunKey(**run["key"])]
 
     @functools.cached_property
     def _facts(self) -> Mapping[tuple[Any, ...], Mapping[str, Any]]:
@@ -157,9 +159,9 @@ class StudyData:
         """First group of each protocol, data set and backbone, for results that do not depend on the checkpoint."""
         return [next(alike) for _, alike in itertools.groupby(self.groups, key=lambda group: group[:3])]
 
-    def runs(self, group: Group) -> list[Mapping[str, Any]]:
+    def runs(self, group: Group) -> list[ManifestRun]:
         """Entries of the manifest that belong to a group."""
-        return [run for run in self.manifest["runs"] if tuple(run["key"][name] for name in CONDITION) == group[:3]]
+        return [run for run in self.manifest["runs"] if RunKey(**run["key"])[:3] == group[:3]]
 
     def warning(self, group: Group) -> str:
         """Warning about the data set of a group, or an empty string."""

@@ -23,6 +23,7 @@ from calgrid.specs import Manifest, ManifestRun
 from calgrid.stages.summaries import Group, shift_means, write_shift_summary, write_summary
 from calgrid.storage import provenance, schema
 from calgrid.storage.atomic import read_json
+from calgrid.storage.layout import RunKey
 from calgrid.storage.records import AGGREGATE, CALIBRATE, ORIGIN, TRAIN, Record, read_record, verified, write_record
 from calgrid.storage.schema import CONDITION, COSTS, METRICS, RUN_KEY, SUMMARY
 from calgrid.storage.slices import Slices
@@ -130,25 +131,21 @@ def _read_parts(runs: Sequence[ManifestRun]) -> tuple[Table, Table, list[tuple[G
 
 def _in_order(rows: pd.DataFrame, runs: Sequence[ManifestRun]) -> tuple[pd.DataFrame, list[int]]:
     """Rows in the order of their runs, and the number of rows of each run."""
-    order = pd.MultiIndex.from_tuples([_values(run, RUN_KEY) for run in runs])
+    order = pd.MultiIndex.from_tuples([RunKey(**run["key"]) for run in runs])
     places = order.get_indexer(pd.MultiIndex.from_frame(rows[list(RUN_KEY)]))
     return rows.iloc[np.argsort(places, kind="stable")], np.bincount(places, minlength=len(runs)).tolist()
 
 
-def _values(run: ManifestRun, names: Iterable[str]) -> tuple[Any, ...]:
-    key: Mapping[str, Any] = run["key"]
-    return tuple(key[name] for name in names)
-
-
 def _condition(run: ManifestRun) -> Group:
-    return _values(run, CONDITION)
+    key = run["key"]
+    return key["protocol"], key["dataset"], key["backbone"]
 
 
 def _read_part(run: ManifestRun) -> Table:
     """Metrics of a run; those of another run (a misplaced file) raise StateError."""
     path = Record.read(Path(run["part"]), CALIBRATE).verified(METRICS, "metrics file")
     part = read_result(path, "metrics file", run["fingerprint"], schema.METRIC_COLUMNS)
-    for name, value in zip(RUN_KEY, _values(run, RUN_KEY), strict=True):
+    for name, value in RunKey(**run["key"])._asdict().items():
         found = part.column(name).unique().to_pylist()
         if found != [value]:
             raise StateError(

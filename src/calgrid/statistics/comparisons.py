@@ -26,7 +26,7 @@ SHARED = tuple(key for key in NUMBER_KEY if key != "method")
 NEGLIGIBLE = 1e-5
 
 
-def compare(metrics: pd.DataFrame, comparisons: Sequence[Mapping[str, str]], level: float = 0.95) -> pd.DataFrame:
+def compare(metrics: pd.DataFrame, comparisons: Sequence[Mapping[str, object]], level: float = 0.95) -> pd.DataFrame:
     """Paired difference of two methods for each question, with test and verdict.
 
     Calibrator seeds are averaged within a run first. A question is answered for each protocol, data set, backbone,
@@ -73,7 +73,7 @@ def compare(metrics: pd.DataFrame, comparisons: Sequence[Mapping[str, str]], lev
     return tests[[*QUESTION, *SHARED, *order]]
 
 
-def _pairs(runs: pd.DataFrame, asked: Mapping[str, str]) -> pd.DataFrame:
+def _pairs(runs: pd.DataFrame, asked: Mapping[str, object]) -> pd.DataFrame:
     """Values of both methods at common seeds."""
     method, against = (runs[runs["method"] == asked[role]] for role in ("method", "against"))
     return method.merge(against.drop(columns="method"), on=[*SHARED, "seed"], suffixes=("", "_against"))

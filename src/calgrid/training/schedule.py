@@ -1,13 +1,12 @@
 """Batches of an epoch, and the learning rate as a function of epoch and step."""
 
 import math
-from collections.abc import Mapping
-from typing import Any
 
 from calgrid.errors import ConfigError
+from calgrid.specs import Protocol
 
 
-def epoch_batches(samples: int, protocol: Mapping[str, Any]) -> tuple[int, int]:
+def epoch_batches(samples: int, protocol: Protocol) -> tuple[int, int]:
     """Return the number of batches of an epoch over ``samples`` images, and the size of the last batch.
 
     Uses ``batch_size`` and ``drop_last`` of the protocol; ConfigError if ``drop_last`` leaves no batch.
@@ -24,7 +23,7 @@ def epoch_batches(samples: int, protocol: Mapping[str, Any]) -> tuple[int, int]:
     return full, size
 
 
-def learning_rate(protocol: Mapping[str, Any], epoch: int, step: int, steps: int) -> float:
+def learning_rate(protocol: Protocol, epoch: int, step: int, steps: int) -> float:
     """Learning rate of a step.
 
     Parameters

@@ -9,7 +9,6 @@ is ``deterministic``. Otherwise a resumed run on a GPU differs by rounding.
 import copy
 import math
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from calgrid.backbones.base import Network
 from calgrid.errors import DataError
 from calgrid.losses.base import Loss
 from calgrid.progress import Progress, log
+from calgrid.specs import Optimizer, Protocol
 from calgrid.storage.checkpoint import load_resume_state, save_resume_state
 from calgrid.training import environment
 from calgrid.training.data import Batch, Split, StreamedImages
@@ -72,7 +72,7 @@ class Trainer:
         model: Network,
         loss: Loss,
         procedure: Procedure[Any],
-        protocol: Mapping[str, Any],
+        protocol: Protocol,
         train: Split,
         val: Split,
         *,
@@ -252,7 +252,7 @@ class Trainer:
         self.position.interruptions += 1
 
 
-def _training(protocol: Mapping[str, Any], seed: int, train: Split, loss: Loss) -> Training:
+def _training(protocol: Protocol, seed: int, train: Split, loss: Loss) -> Training:
     augmentation = protocol["augmentation"]
     return Training(
         seed=seed,
@@ -264,7 +264,7 @@ def _training(protocol: Mapping[str, Any], seed: int, train: Split, loss: Loss) 
     )
 
 
-def sampled_epochs(protocol: Mapping[str, Any]) -> frozenset[int]:
+def sampled_epochs(protocol: Protocol) -> frozenset[int]:
     """Epochs, from 0, with stored samples: first, last, evenly between them, first with each learning rate."""
     epochs, schedule = protocol["epochs"], protocol["schedule"]
     count = min(SAMPLED_EPOCHS, epochs)
@@ -273,7 +273,7 @@ def sampled_epochs(protocol: Mapping[str, Any]) -> frozenset[int]:
     return frozenset(evenly | {milestone for milestone in drops if milestone < epochs})
 
 
-def build_optimizer(parameters: list[nn.Parameter], settings: Mapping[str, Any]) -> SGD | torch.optim.AdamW:
+def build_optimizer(parameters: list[nn.Parameter], settings: Optimizer) -> SGD | torch.optim.AdamW:
     """SGD or AdamW over one group: equal learning rate and weight decay for network, BatchNorm, biases and loss."""
     if settings["name"] == "adamw":
         return torch.optim.AdamW(parameters, lr=settings["lr"], weight_decay=settings["weight_decay"])

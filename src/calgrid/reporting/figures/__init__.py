@@ -1,8 +1,7 @@
 """Figures of a study as reproducible PNG, SVG and PDF files, and an index for the report."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import matplotlib as mpl
 from matplotlib.figure import Figure
@@ -42,6 +41,7 @@ from calgrid.reporting.papers.smart import (
 )
 from calgrid.reporting.plotting import style
 from calgrid.reporting.study import StudyData
+from calgrid.specs import Manifest
 from calgrid.storage.atomic import replacing, write_text
 
 __all__ = ["FIGURES", "write_figures"]
@@ -95,9 +95,7 @@ FIGURES = (
 )
 
 
-def write_figures(
-    study: Path, manifest: Mapping[str, Any], out: Path, formats: Sequence[str] = tuple(FORMATS)
-) -> list[Path]:
+def write_figures(study: Path, manifest: Manifest, out: Path, formats: Sequence[str] = tuple(FORMATS)) -> list[Path]:
     """Draw all figures for which there are data, and write ``index.json``.
 
     For each paper that the study names, ``{paper}_figures.csv`` and ``.md`` list its printed figures and ours. Returns

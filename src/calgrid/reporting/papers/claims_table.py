@@ -2,8 +2,7 @@
 
 import functools
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import pandas as pd
 
@@ -12,12 +11,13 @@ from calgrid.reporting.papers.filled_tables import FITS, NOWHERE, Filled
 from calgrid.reporting.papers.marks import COORDINATES, lower_is_better, shown
 from calgrid.reporting.study import StudyData
 from calgrid.reporting.table import Cell, Section, Table, words
+from calgrid.specs.papers import Claim, Paper, TableSpec
 from calgrid.statistics import claim_tests, claim_verdict, fitted_claim_tests
 from calgrid.statistics.claim_tests import OPEN, ClaimVerdict
 from calgrid.statistics.table_cells import SECTION
 
 HEADER = ("Claim", "Verdict", "Holds", "Opposite", "Open", "With runs", "Seeds to tell", "In print")
-Papers = Sequence[tuple[Mapping[str, Any], Sequence[Filled]]]
+Papers = Sequence[tuple[Paper, Sequence[Filled]]]
 
 
 def claims_table(data: StudyData, papers: Papers) -> Table | None:
@@ -81,7 +81,7 @@ _TESTED = ["setting", "cell", "rival", "lower_is_better", "n_rivals"]
 class _Checked:
     """A claim with the tests of its pairs of cells."""
 
-    def __init__(self, claim: Mapping[str, Any], table: Filled, level: float) -> None:
+    def __init__(self, claim: Claim, table: Filled, level: float) -> None:
         self.claim, self.table = claim, table
         self.pairs = _pairs(claim, table)
         self.of_fits = table.spec["spread"] == FITS
@@ -144,7 +144,7 @@ class _Checked:
         return f"{int(holds.sum())} of {len(holds)}"
 
 
-def _pairs(claim: Mapping[str, Any], table: Filled) -> pd.DataFrame:
+def _pairs(claim: Claim, table: Filled) -> pd.DataFrame:
     """Pairs of cells of a claim, with the coordinates of the first; ``printed``: do published numbers agree?"""
     spec, frame = table.spec, table.frame
     size = len(spec["rows"]) * len(spec["columns"])
@@ -172,7 +172,7 @@ def _pairs(claim: Mapping[str, Any], table: Filled) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def _holds(spec: Mapping[str, Any], mine: pd.Series, rival: pd.Series, margin: float) -> bool | None:
+def _holds(spec: TableSpec, mine: pd.Series, rival: pd.Series, margin: float) -> bool | None:
     """Do the published numbers agree with the claim, by the digits printed? None if one is missing or suspect."""
     values = [cell["published"] for cell in (mine, rival)]
     if any(math.isnan(value) for value in values) or mine["suspect"] or rival["suspect"]:

@@ -10,6 +10,7 @@ from calgrid.reporting import text
 from calgrid.reporting.index import PAPER_FIGURES
 from calgrid.reporting.study import StudyData
 from calgrid.reporting.table import Cell, Section, Table, words
+from calgrid.specs.papers import Paper, PaperFigure
 
 HEADER = ("Figure", "Shows", "Ours", "State")
 DRAWN = "drawn"
@@ -32,7 +33,7 @@ def figure_lists(data: StudyData, drawn: Sequence[Entry]) -> list[Table]:
     return [_listed(data, paper, drawn) for paper in papers]
 
 
-def _listed(data: StudyData, paper: Mapping[str, Any], drawn: Sequence[Entry]) -> Table:
+def _listed(data: StudyData, paper: Paper, drawn: Sequence[Entry]) -> Table:
     rows = [row for wanted in paper["figures"] for row in _rows(data, wanted, drawn)]
     cells = [
         [
@@ -56,7 +57,7 @@ def _listed(data: StudyData, paper: Mapping[str, Any], drawn: Sequence[Entry]) -
     )
 
 
-def _rows(data: StudyData, wanted: Mapping[str, Any], drawn: Sequence[Entry]) -> Iterator[dict[str, str]]:
+def _rows(data: StudyData, wanted: PaperFigure, drawn: Sequence[Entry]) -> Iterator[dict[str, str]]:
     """One row per file of ours that shows a figure of the paper, or one row that says why there is none."""
     row = {"figure": wanted["figure"], **{key: wanted[key] for key in ("number", "shows", "note")}}
     missing = _missing(data, wanted)
@@ -68,43 +69,39 @@ def _rows(data: StudyData, wanted: Mapping[str, Any], drawn: Sequence[Entry]) ->
         yield {**row, "id": "", "file": "", "state": _why(wanted, missing)}
 
 
-def _shows(entry: Entry, wanted: Mapping[str, Any]) -> bool:
+def _shows(entry: Entry, wanted: PaperFigure) -> bool:
     """Is a file of the wanted kind and about the wanted runs?"""
     return entry["figure"] == wanted["figure"] and _about(entry["place"], wanted)
 
 
-def _why(wanted: Mapping[str, Any], missing: str) -> str:
+def _why(wanted: PaperFigure, missing: str) -> str:
     if not wanted["figure"]:
         return "nothing to draw"
     needs = wanted["needs"] or "what it is drawn from is in none of the runs"
     return f"not drawn; {missing or f'data are missing: {needs}'}"
 
 
-def _missing(data: StudyData, wanted: Mapping[str, Any]) -> str:
+def _missing(data: StudyData, wanted: PaperFigure) -> str:
     """Wanted runs that the study lacks, in words; empty if it has all."""
     runs = [run for run in data.manifest["runs"] if _about(run["key"], wanted)]
     if not runs:
         axes = [wanted[axis] for axis in ("dataset", "backbone", "method") if wanted[axis]]
         return f"runs are missing: {_named(['/'.join(values) for values in itertools.product(*axes)])}"
-    families = {family for run in runs for family in run["families"]}
+    keys, families = [run["key"] for run in runs], [family for run in runs for family in run["families"]]
     # a figure may show several data sets, each with its own shift family
     parts = {
-        "methods": _absent(runs, wanted, "method"),
-        "calibrators": [name for name in wanted["calibrator"] if name not in data.calibrators],
-        "shifts": [name for name in wanted["shift"] if name not in families],
-        "data sets": _absent(runs, wanted, "dataset"),
-        "backbones": _absent(runs, wanted, "backbone"),
+        "methods": (wanted["method"], [key["method"] for key in keys]),
+        "calibrators": (wanted["calibrator"], data.calibrators),
+        "shifts": (wanted["shift"], families),
+        "data sets": (wanted["dataset"], [key["dataset"] for key in keys]),
+        "backbones": (wanted["backbone"], [key["backbone"] for key in keys]),
     }
-    return "; ".join(f"{kind} are missing: {_named(names)}" for kind, names in parts.items() if names)
+    absent = {kind: [name for name in names if name not in present] for kind, (names, present) in parts.items()}
+    return "; ".join(f"{kind} are missing: {_named(names)}" for kind, names in absent.items() if names)
 
 
-def _about(place: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
+def _about(place: Mapping[str, Any], wanted: PaperFigure) -> bool:
     return all(place[axis] in wanted[axis] for axis in ("dataset", "backbone") if axis in place and wanted[axis])
-
-
-def _absent(runs: Sequence[Mapping[str, Any]], wanted: Mapping[str, Any], axis: str) -> list[str]:
-    present = {run["key"][axis] for run in runs}
-    return [name for name in wanted[axis] if name not in present]
 
 
 def _named(names: Sequence[str]) -> str:

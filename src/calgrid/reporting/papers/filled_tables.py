@@ -11,7 +11,7 @@ from calgrid.configuration.papers import cell_key, matches
 from calgrid.conventions import PUBLISHED_PLACE, SAME_SHIFT, SAME_SHIFT_SHARE
 from calgrid.reporting.papers.marks import COORDINATES, marks, row_ranks
 from calgrid.reporting.study import StudyData
-from calgrid.specs.papers import CellKey
+from calgrid.specs.papers import CellKey, Paper, TableSpec
 from calgrid.statistics import cell_means, cell_runs, printed_numbers
 from calgrid.statistics.shifts import MEAN_SHIFT
 from calgrid.statistics.table_cells import AXES, SECTION
@@ -37,14 +37,14 @@ class Filled(NamedTuple):
     the test images and ``ratios`` is that of :func:`split_ratios`.
     """
 
-    spec: Mapping[str, Any]
+    spec: TableSpec
     frame: pd.DataFrame
     runs: pd.DataFrame
     draws: pd.DataFrame
     ratios: Mapping[int, float]
 
 
-def filled_tables(data: StudyData, paper: Mapping[str, Any]) -> Iterator[Filled]:
+def filled_tables(data: StudyData, paper: Paper) -> Iterator[Filled]:
     """Tables of a paper, each with its frame: one row per cell, for each protocol and checkpoint with results.
 
     Parameters
@@ -71,13 +71,13 @@ def filled_tables(data: StudyData, paper: Mapping[str, Any]) -> Iterator[Filled]
         yield Filled(spec, frame, ranked, draws, split_ratios(needed) if fits else {})
 
 
-def _tables(paper: Mapping[str, Any]) -> list[tuple[Mapping[str, Any], pd.DataFrame]]:
+def _tables(paper: Paper) -> list[tuple[TableSpec, pd.DataFrame]]:
     """Tables of a paper as declared, each with its cells."""
     printed = printed_numbers(read_published([paper["published"]]))
     return [(spec, _cells(spec, printed[printed["table"] == spec["table"]])) for spec in paper["tables"]]
 
 
-def _cells(spec: Mapping[str, Any], printed: pd.DataFrame) -> pd.DataFrame:
+def _cells(spec: TableSpec, printed: pd.DataFrame) -> pd.DataFrame:
     """Cells of a table in reading order, with the published numbers."""
     rows = [
         {"row": i, "column": j, **cell_key(spec, row, column)}
@@ -111,19 +111,19 @@ def printed_cells(data: StudyData) -> pd.DataFrame:
     return cells.assign(**named)[names]
 
 
-def run_method(place: Mapping[str, Any]) -> str:
+def run_method(place: CellKey) -> str:
     """Method of a cell, including its second stage."""
     if place["stage"] == "none":
         return place["method"]
     return place["stage"] if place["method"] == "ce" else f"{place['stage']}+{place['method']}"
 
 
-def _calibrator(place: Mapping[str, Any]) -> str:
+def _calibrator(place: CellKey) -> str:
     """Name of the calibrator of a cell, followed by what it was fitted on unless val, as in :meth:`StudyData.rows`."""
     return place["calibrator"] if place["fit_on"] == "val" else f"{place['calibrator']} ({place['fit_on']})"
 
 
-def _places(spec: Mapping[str, Any], cells: pd.DataFrame) -> pd.DataFrame:
+def _places(spec: TableSpec, cells: pd.DataFrame) -> pd.DataFrame:
     """Places that each cell averages over; without ranks, which are computed from other cells."""
     rows = []
     for number, cell in cells[~cells["metric"].isin(list(spec["ranks"]))].iterrows():
@@ -205,7 +205,7 @@ def split_ratios(places: pd.DataFrame) -> dict[int, float]:
     return dict.fromkeys(map(int, redrawn), (1 - SAME_SHIFT_SHARE) / SAME_SHIFT_SHARE)
 
 
-def _rank_runs(spec: Mapping[str, Any], cells: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
+def _rank_runs(spec: TableSpec, cells: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
     """Ranks for each seed with all ranked cells, as rows of ``runs``."""
     parts = []
     for keys, values in runs.groupby([*SECTION, "seed"]):
@@ -219,12 +219,12 @@ def _rank_runs(spec: Mapping[str, Any], cells: pd.DataFrame, runs: pd.DataFrame)
     return pd.concat(parts, ignore_index=True) if parts else runs.iloc[:0]
 
 
-def _filled(spec: Mapping[str, Any], cells: pd.DataFrame, means: pd.DataFrame) -> pd.DataFrame:
+def _filled(spec: TableSpec, cells: pd.DataFrame, means: pd.DataFrame) -> pd.DataFrame:
     sections = [(keys, part) for keys, part in means.groupby(list(SECTION))] or [(NOWHERE, means)]
     return pd.concat([_section(spec, cells, keys, part) for keys, part in sections], ignore_index=True)
 
 
-def _section(spec: Mapping[str, Any], cells: pd.DataFrame, keys: tuple[str, str], means: pd.DataFrame) -> pd.DataFrame:
+def _section(spec: TableSpec, cells: pd.DataFrame, keys: tuple[str, str], means: pd.DataFrame) -> pd.DataFrame:
     """Cells with our numbers for one protocol and checkpoint."""
     numbers = means.rename(columns={"mean": "ours"}).set_index("cell")
     frame = cells.join(numbers.reindex(columns=NUMBERS).astype("float64"))

@@ -1,11 +1,9 @@
 """Marks of best and second in a paper's table, and mean ranks, both by the digits that are shown."""
 
-from collections.abc import Mapping
-from typing import Any
-
 import pandas as pd
 
 from calgrid.metrics import METRICS
+from calgrid.specs.papers import TableSpec
 from calgrid.statistics import mean_ranks
 
 #: coordinates of a cell in a paper's table, before a second stage becomes a method
@@ -16,7 +14,7 @@ BEST_PLACE = 1
 FEWEST_FOR_SECOND = 3
 
 
-def scale(spec: Mapping[str, Any], metric: str) -> float:
+def scale(spec: TableSpec, metric: str) -> float:
     """Factor from numbers in files to numbers shown."""
     if metric in spec["ranks"]:
         return 1.0
@@ -29,12 +27,12 @@ def lower_is_better(metric: str) -> bool | None:
     return METRICS[metric].lower_is_better if metric in METRICS else True
 
 
-def shown(spec: Mapping[str, Any], metric: str, value: float) -> float:
+def shown(spec: TableSpec, metric: str, value: float) -> float:
     """Value as the table shows it."""
     return float(f"{scale(spec, metric) * value:.{spec['digits']}f}")
 
 
-def marks(spec: Mapping[str, Any], frame: pd.DataFrame, column: str, exclude: pd.Series | None = None) -> pd.Series:
+def marks(spec: TableSpec, frame: pd.DataFrame, column: str, exclude: pd.Series | None = None) -> pd.Series:
     """Best and second of the cells that compete: equal in all coordinates but those of ``best_over``.
 
     Returns ``best``, ``second`` or an empty string for each cell. Ties share their mark; a single cell has no mark, and
@@ -63,7 +61,7 @@ def marks(spec: Mapping[str, Any], frame: pd.DataFrame, column: str, exclude: pd
     return found
 
 
-def row_ranks(spec: Mapping[str, Any], frame: pd.DataFrame, column: str, metric: str) -> pd.Series:
+def row_ranks(spec: TableSpec, frame: pd.DataFrame, column: str, metric: str) -> pd.Series:
     """Mean rank of each row over the columns with a metric; ties share the smaller rank.
 
     Rows with a missing number are left out; fewer than two rows have no ranks.

@@ -11,6 +11,7 @@ from calgrid.reporting import text
 from calgrid.reporting.papers.filled_tables import FITS
 from calgrid.reporting.papers.marks import BEST, COORDINATES, SECOND, scale
 from calgrid.reporting.table import Table
+from calgrid.specs.papers import TableSpec
 from calgrid.statistics.table_cells import SECTION
 
 CATEGORY = "Published numbers"
@@ -42,7 +43,7 @@ class PaperTable:
     level : nominal coverage of the intervals.
     """
 
-    def __init__(self, spec: Mapping[str, Any], frame: pd.DataFrame, level: float) -> None:
+    def __init__(self, spec: TableSpec, frame: pd.DataFrame, level: float) -> None:
         self.spec, self.cells, self.level = spec, frame, level
         self.id: str = spec["id"]
 

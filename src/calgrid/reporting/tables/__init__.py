@@ -3,9 +3,8 @@
 Tables of the papers that the study names are written too, also in HTML.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from calgrid.reporting.index import write_index
 from calgrid.reporting.papers.claims_table import claims_table
@@ -15,6 +14,7 @@ from calgrid.reporting.papers.render import PaperTable
 from calgrid.reporting.study import StudyData
 from calgrid.reporting.table import Table, marked
 from calgrid.reporting.tables import comparison, costs, methods, overview, questions, ranks, shift, training_time, tuned
+from calgrid.specs import Manifest
 from calgrid.storage.atomic import write_text
 
 __all__ = ["TABLES", "write_tables"]
@@ -47,7 +47,7 @@ def paper_tables(data: StudyData) -> list[PaperTable | Table]:
     return [*filled] if checked is None else [checked, *filled]
 
 
-def write_tables(study: Path, manifest: Mapping[str, Any], out: Path) -> list[Path]:
+def write_tables(study: Path, manifest: Manifest, out: Path) -> list[Path]:
     """Write all tables that have rows, and ``index.json``.
 
     Returns the paths of the files written, the index last. Raises DataError: a file of the study is missing or damaged.

@@ -44,7 +44,7 @@ def read_tuned(data: StudyData) -> Tuned | None:
     if not tuning:
         return None
     protocol = tuning["protocol"]
-    candidates = {name: [tuple(each) for each in found] for name, found in tuning["candidates"].items()}
+    candidates = {name: [(own, method) for own, method in found] for name, found in tuning["candidates"].items()}
     choices = choose(data.rows(METRICS, split="val", metric=tuning["metric"]), candidates, tuning["metric"])
     test = data.rows(METRICS, split="test")
     test = test[test["calibrator"].isin(data.few_calibrators())]

@@ -25,11 +25,11 @@ def collect(data: StudyData, group: Group) -> pd.DataFrame:
     bins = data.rows(BINS, group, n_bins=HISTOGRAM_BINS).set_index(["method", "seed"])
     first = {run["run"]: run["key"] for run in data.runs(group)}
     parts = []
-    for run, _ in retrained(data, group):
-        if run["first_stage"]["run"] in first:
-            for stage, key in (("before", first[run["first_stage"]["run"]]), ("after", run["key"])):
-                own = bins.loc[[(key["method"], key["seed"])]].reset_index()
-                parts.append(own.assign(stage=stage, method=run["key"]["method"], seed=run["key"]["seed"]))
+    for key, before, _ in retrained(data, group):
+        if before["run"] in first:
+            for stage, of in (("before", first[before["run"]]), ("after", key)):
+                own = bins.loc[[(of["method"], of["seed"])]].reset_index()
+                parts.append(own.assign(stage=stage, method=key["method"], seed=key["seed"]))
     return pd.concat(parts) if parts else bins.iloc[:0]
 
 

@@ -45,14 +45,14 @@ def _retrained(data: StudyData, group: Group) -> pd.DataFrame:
     rows = []
     scores = data.rows(METRICS, group, split="test", calibrator=UNCALIBRATED, fit_on="val")
     bins = data.rows(BINS, group, n_bins=data.bins).groupby(["method", "seed"])[["confidence", "count"]].sum()
-    for run, options in retrained(data, group):
+    for key, first, options in retrained(data, group):
         if all(options[name] == value for name, value in FIXED.items()) and options["eval_mask"] == "last":
-            method, seed = run["key"]["method"], run["key"]["seed"]
+            method, seed = key["method"], key["seed"]
             own = scores[(scores["method"] == method) & (scores["seed"] == seed)]
             values = own.set_index("metric")["value"].to_dict()
             values["confidence"] = bins.loc[(method, seed), "confidence"] / bins.loc[(method, seed), "count"]
             ratio = round(1 - options["p0"], 6)
-            place = {"method": run["first_stage"]["method"], "ratio": ratio, "mode": "retrained"}
+            place = {"method": first["method"], "ratio": ratio, "mode": "retrained"}
             rows.append({**place, **{name: values.get(name) for name in PANELS}})
     columns = ["method", "mode", "ratio", *PANELS]
     return pd.DataFrame(rows, columns=columns).astype(dict.fromkeys(("ratio", *PANELS), float))
