@@ -154,7 +154,7 @@ def test_an_installed_package_names_itself(tmp_path, run_python, home):
 def test_facts_that_are_counted_are_those_that_are_registered(id, monkeypatch):
     spec = registry.spec("backbone", id)
     bare = registry.ComponentSpec(
-        **{**vars(spec), "info": {k: spec.info[k] for k in ("label", "image_size", "pretrained")}}
+        **{**vars(spec), "info": {k: spec.info[k] for k in ("label", "image_size", "pretrained", "library")}}
     )
     monkeypatch.setattr(registry, "spec", lambda kind, name, where="": bare)
     plugins.forget()

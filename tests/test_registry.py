@@ -8,7 +8,7 @@ import shutil
 import pytest
 
 from calgrid import plugins, registry
-from calgrid.component_files import COMMON_OPTIONS, Option
+from calgrid.component_files import COMMON_OPTIONS, DEFAULTS, Option
 from calgrid.errors import ConfigError
 
 COMPONENTS = [(kind, name) for kind in registry.KINDS for name in registry.specs(kind)]
@@ -21,7 +21,6 @@ raise RuntimeError("a file must never be run to be listed")
     source="a paper, Eq. 3",
     dataset_defaults={"cifar100": {"margin": 5.0}, "cifar100/resnet110": {"margin": 7.0}},
     needs=("features",),
-    sees_validation=False,
     hard_labels=True,
     state="none",
 )
@@ -419,7 +418,7 @@ class TestEveryComponent:
         spec, cls = registry.spec(kind, name), registry.load(kind, name)
         assert cls.__name__ == spec.class_name
         assert cls.__module__ == spec.module.partition(":")[0]
-        assert cls.registered == {
+        assert {**DEFAULTS.get(kind, {}), **cls.registered} == {
             "source": spec.source,
             "dataset_defaults": dict(spec.dataset_defaults),
             **spec.info,

@@ -34,9 +34,9 @@ KINDS: Mapping[str, tuple[str, str]] = {
 SIZES = ("num_features", "image_size", "min_size", "macs", "activations")
 #: kind -> facts that each component gives, facts that some give; any component may give ``limits``
 FACTS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
-    "loss": (("needs", "sees_validation", "hard_labels", "state"), ()),
+    "loss": (("hard_labels",), ("needs", "sees_validation", "state")),
     "procedure": ((), ("losses", "linear_head", "second_stage", "loss")),
-    "calibrator": (("needs", "keeps_argmax", "parameters"), ("slow",)),
+    "calibrator": (("keeps_argmax", "parameters"), ("needs", "slow")),
     "dataset": (
         ("role", "label", "download"),
         (
@@ -51,6 +51,14 @@ FACTS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     ),
     "probe": ((), ("needs_linear_head",)),
     "metric": (("lower_is_better", "unit"), ("interval",)),
+}
+#: kind -> facts of components that do not give them
+DEFAULTS: Mapping[str, Mapping[str, Any]] = {
+    "loss": {"needs": (), "sees_validation": False, "state": "none"},
+    "procedure": {"second_stage": False},
+    "calibrator": {"needs": ("logits",), "slow": False},
+    "backbone": {"pretrained": False, "library": False},
+    "probe": {"needs_linear_head": False},
 }
 #: what facts of a metric may be; calgrid/metrics/table.py explains them
 METRIC_FACTS: Mapping[str, tuple[Any, ...]] = {
@@ -309,8 +317,7 @@ def _read_spec(kind: str, name: str, module: Module, cls: Registered, info: dict
     options.update(COMMON_OPTIONS.get(kind, {}))
     source = info.pop("source")
     _check_facts(kind, info, where)
-    if kind == "backbone":
-        info.setdefault("pretrained", False)
+    info = {**DEFAULTS.get(kind, {}), **info}
     return ComponentSpec(
         id=id,
         kind=kind,

@@ -52,7 +52,7 @@ def usable(features: Any = None, head: Any = None) -> list[str]:
     """
     given = {"logits", *(["features"] if features is not None else []), *(["head"] if head is not None else [])}
     specs = registry.specs("calibrator")
-    ids = [id for id, spec in specs.items() if set(spec.info["needs"]) <= given and not spec.info.get("slow", False)]
+    ids = [id for id, spec in specs.items() if set(spec.info["needs"]) <= given and not spec.info["slow"]]
     return sorted(ids, key=lambda id: (id != "none", id))
 
 

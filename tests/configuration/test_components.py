@@ -138,7 +138,7 @@ def test_an_override_names_a_method_as_the_grid_does():
 
 def test_a_procedure_must_say_which_losses_it_trains(monkeypatch, refuses):
     real, original = registry.specs("procedure"), registry.specs
-    silent = MappingProxyType({**real, "mixup": dataclasses.replace(real["mixup"], info={})})
+    silent = MappingProxyType({**real, "mixup": dataclasses.replace(real["mixup"], info={"second_stage": False})})
     monkeypatch.setattr(registry, "specs", lambda kind: silent if kind == "procedure" else original(kind))
     with refuses(ConfigError, "calgrid/procedures/mixup.py: the fact 'losses'", "affine, stateless, got None"):
         resolve("mixup")

@@ -37,7 +37,7 @@ def build_backbone(id: str, num_classes: int, pretrained: bool = False) -> "Back
         raise ConfigError(f"A backbone needs num_classes of at least 2, got {num_classes}.")
     if pretrained and not spec.info["pretrained"]:
         raise ConfigError(f"Backbone '{id}' has no pretrained weights: set pretrained to false.")
-    arguments: list[Any] = [id.partition("/")[2]] if spec.info.get("library", False) else []
+    arguments: list[Any] = [id.partition("/")[2]] if spec.info["library"] else []
     if spec.info["pretrained"]:
         arguments.append(pretrained)
     return load("backbone", id)(num_classes, *arguments)

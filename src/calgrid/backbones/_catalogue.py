@@ -27,7 +27,7 @@ def describe(id: str, where: str = "") -> registry.ComponentSpec:
     Raises ConfigError: there is no such backbone; names near ones.
     """
     spec = registry.spec("backbone", id, where)
-    if spec.info.get("library", False):
+    if spec.info["library"]:
         check_timm_name(id.partition("/")[2], where)
     return spec
 
@@ -39,7 +39,7 @@ def measured(id: str, where: str = "") -> registry.ComponentSpec:
     Raises ConfigError: there is no such backbone, or it cannot be built or does not take the images that it names.
     """
     spec = describe(id, where)
-    if spec.info.get("library", False) or all(name in spec.info for name in MEASURED):
+    if spec.info["library"] or all(name in spec.info for name in MEASURED):
         return spec
     if importlib.util.find_spec("torch") is None:  # a conda environment of Snakemake alone; jobs have others
         return spec

@@ -28,8 +28,8 @@ class Calibrator(ABC):
 
     A subclass stores each hyper-parameter in an attribute of the same name and overrides :meth:`_fit` and
     :meth:`_transform`. These receive checked float64 arrays; the row maximum of logits is subtracted, and with
-    :attr:`scale_free` they are divided by the unit of the fit's logits. Inputs that are not registered as ``needs``
-    (``"logits"``, ``"features"``, ``"head"``) are None. Arrays and numbers that the fit stores in attributes are saved;
+    :attr:`scale_free` they are divided by the unit of the fit's logits. Features and head are None unless registered in
+    ``needs``, ``("logits", "features", "head")``. Arrays and numbers that the fit stores in attributes are saved;
     a subclass that stores anything else overrides :meth:`_state` and :meth:`_load_state`.
 
     Attributes
@@ -40,7 +40,7 @@ class Calibrator(ABC):
     n_classes : K of the fit; None before the fit.
     """
 
-    #: set by ``@register``: source, needs, keeps_argmax, parameters
+    #: set by ``@register``: source, keeps_argmax, parameters, needs
     registered: ClassVar[Mapping[str, Any]]
     #: if True, logits are divided by their spread (:func:`~calgrid.calibrators._unit.logit_unit`), so that scaling them
     #: by a positive number does not change the probabilities. False if the softmax of the logits is calibrated, or if
@@ -61,6 +61,11 @@ class Calibrator(ABC):
     def id(self) -> str:
         """Registered identifier: the name of the class's file."""
         return type(self).__module__.rpartition(".")[2]
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """Inputs of the fit: ``"logits"``, ``"features"``, ``"head"``."""
+        return tuple(self.registered.get("needs", ("logits",)))
 
     @property
     def hyperparameters(self) -> dict[str, Any]:
@@ -166,14 +171,14 @@ class Calibrator(ABC):
             raise StateError(f"Calibrator '{self.id}' is not fitted: call fit(logits, labels) first, or load a file.")
 
     def _required_features(self, features: Any, n_samples: int, width: int | None = None) -> Array | None:
-        if "features" not in self.registered["needs"]:
+        if "features" not in self.needs:
             return None
         if features is None:
             raise DataError(f"Calibrator '{self.id}' needs features (N, d): export the penultimate layer's output too.")
         return check_features(features, n_samples, width)
 
     def _required_head(self, head: Any, n_classes: int, features: Array | None) -> Head | None:
-        if "head" not in self.registered["needs"] or features is None:
+        if "head" not in self.needs or features is None:
             return None
         if head is None:
             raise DataError(f"Calibrator '{self.id}' needs head (weight, bias): export the model's last layer too.")

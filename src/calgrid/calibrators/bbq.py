@@ -50,7 +50,6 @@ class Binnings:
 @register(
     source="Naeini, Cooper, Hauskrecht, Obtaining Well Calibrated Probabilities Using Bayesian Binning, AAAI 2015; "
     "code pakdaman/calibration, BBQ/build.m",
-    needs=("logits",),
     keeps_argmax=False,
     parameters="<= 10 N^(1/3) (5 N^(1/3) + 1)",
 )

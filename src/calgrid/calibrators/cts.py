@@ -19,7 +19,6 @@ LEAST_GAIN = 1e-12
 
 @register(
     source="Frenkel & Goldberger, Network Calibration by Class-based Temperature Scaling, EUSIPCO 2021",
-    needs=("logits",),
     keeps_argmax=False,
     parameters="K",
     limits={"sweeps": "[1, inf)", "n_bins": "[1, 1000000]"},

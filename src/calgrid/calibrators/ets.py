@@ -91,7 +91,6 @@ def likelihood_on_simplex(members: Array) -> Array:
 
 @register(
     source="Zhang, Kailkhura, Han, Mix-n-Match, ICML 2020; official code Mix-n-Match-Calibration",
-    needs=("logits",),
     keeps_argmax=True,
     parameters="3",
 )

@@ -13,7 +13,6 @@ from calgrid.registry import register
 @register(
     source="Zadrozny & Elkan, Obtaining Calibrated Probability Estimates from Decision Trees and Naive Bayesian "
     "Classifiers, ICML 2001; Guo, Pleiss, Sun, Weinberger, ICML 2017",
-    needs=("logits",),
     keeps_argmax=False,
     parameters="K n_bins",
     limits={"n_bins": "[1, 1000000]", "prior_count": "[0, inf)"},

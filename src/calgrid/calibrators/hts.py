@@ -35,7 +35,6 @@ def inverse_temperature(weights: Array, inputs: Array) -> tuple[Array, Array]:
 
 @register(
     source="Balanya, Maroñas, Ramos, Adaptive Temperature Scaling for Robust Calibration, 2022, arXiv 2208.00461",
-    needs=("logits",),
     keeps_argmax=True,
     parameters="2",
 )

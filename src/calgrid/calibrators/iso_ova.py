@@ -12,7 +12,6 @@ from calgrid.registry import register
 
 @register(
     source="Zadrozny & Elkan, Transforming Classifier Scores into Accurate Multiclass Probability Estimates, KDD 2002",
-    needs=("logits",),
     keeps_argmax=False,
     parameters="<= K N",
 )

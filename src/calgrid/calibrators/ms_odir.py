@@ -14,7 +14,6 @@ GAP = 100.0
 
 @register(
     source="Kull et al., Beyond Temperature Scaling, NeurIPS 2019; official code dirichletcal/experiments_dnn",
-    needs=("logits",),
     keeps_argmax=False,
     parameters="K^2 + K",
     limits={"strength": "(0, inf)"},

@@ -9,7 +9,6 @@ from calgrid.registry import register
 
 @register(
     source="the softmax of the model itself",
-    needs=("logits",),
     keeps_argmax=True,
     parameters="0",
 )

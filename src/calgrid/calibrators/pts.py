@@ -13,7 +13,6 @@ from calgrid.registry import register
 
 @register(
     source="Tomani, Cremers, Buettner, Parameterized Temperature Scaling, ECCV 2022, arXiv 2102.12182",
-    needs=("logits",),
     keeps_argmax=True,
     parameters="91",
     limits=LIMITS,

@@ -20,7 +20,6 @@ EPSILON = 1e-7
 
 @register(
     source="Tomani, Cremers, Buettner, Parameterized Temperature Scaling, ECCV 2022, arXiv 2102.12182",
-    needs=("logits",),
     keeps_argmax=True,
     parameters="91",
     slow=True,

@@ -19,7 +19,6 @@ HIDDEN_UNITS = 16
 
 @register(
     source="Guo, Tao, Luo, Dong, Xu, SMART, ICML 2026, arXiv 2506.23492, Sec. 3.4-3.5, Algorithm 1",
-    needs=("logits",),
     keeps_argmax=True,
     parameters="49",
     limits=LIMITS,

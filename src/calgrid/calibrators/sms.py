@@ -10,7 +10,6 @@ from calgrid.registry import register
 
 @register(
     source="Berta, Holzmüller, Jordan, Bach, Structured Matrix Scaling, AISTATS 2026, arXiv 2511.03685; probmetrics",
-    needs=("logits",),
     keeps_argmax=False,
     parameters="K^2 + K + 1",
     limits={"ridge": "(0, inf)"},

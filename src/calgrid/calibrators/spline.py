@@ -22,7 +22,6 @@ def spline_accuracy(confidence: Array, correct: Array, n_knots: int) -> Array:
 @register(
     source="Gupta, Rahimi, Ajanthan, Mensink, Sminchisescu, Hartley, Calibration of Neural Networks using Splines, "
     "ICLR 2021; code kartikgupta-at-anu/spline-calibration",
-    needs=("logits",),
     keeps_argmax=False,
     parameters="n_knots",
     limits={"n_knots": "[2, 1000]"},

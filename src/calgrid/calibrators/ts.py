@@ -63,7 +63,6 @@ def search_temperature(logits: NDArray[np.float64], labels: NDArray[np.int64], o
 
 @register(
     source="Guo, Pleiss, Sun, Weinberger, On Calibration of Modern Neural Networks, ICML 2017, Eq. 9",
-    needs=("logits",),
     keeps_argmax=True,
     parameters="1",
     limits={"sigma": "(0, inf)", "delta": "(0, inf)", "alpha": "[0, 1)"},

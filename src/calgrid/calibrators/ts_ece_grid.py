@@ -42,7 +42,6 @@ def confidences(logits: Array) -> Array:
 
 @register(
     source="Mukhoti et al., Calibrating Deep Neural Networks using Focal Loss, NeurIPS 2020; code focal_calibration",
-    needs=("logits",),
     keeps_argmax=True,
     parameters="1",
     limits={"n_bins": "[1, 1000000]"},

@@ -9,7 +9,6 @@ from calgrid.registry import register
 
 @register(
     source="Berta, Holzmüller, Jordan, Bach, Structured Matrix Scaling, AISTATS 2026, arXiv 2511.03685; probmetrics",
-    needs=("logits",),
     keeps_argmax=True,
     parameters="1",
 )

@@ -44,7 +44,6 @@ class TopVersusAll:
 
 @register(
     source="Le Coz, Herbin, Adjed, Confidence Calibration of Classifiers with Many Classes, NeurIPS 2024",
-    needs=("logits",),
     keeps_argmax=True,
     parameters="1",
 )

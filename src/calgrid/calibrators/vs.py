@@ -14,7 +14,6 @@ from calgrid.registry import register
 
 @register(
     source="Guo, Pleiss, Sun, Weinberger, On Calibration of Modern Neural Networks, ICML 2017, Sec. 4.2",
-    needs=("logits",),
     keeps_argmax=False,
     parameters="2K",
 )

@@ -188,7 +188,7 @@ def _check_ready_weights(grid: Grid, protocol: Protocol, datasets: DatasetCatalo
             )
     for backbone in grid["backbones"]:
         info = describe(backbone, f"{where}.backbones").info
-        if not info["pretrained"] or info.get("library", False):
+        if not info["pretrained"] or info["library"]:
             raise ConfigError(
                 f"{where}.backbones: {named} uses published weights, and '{backbone}' has none; use another backbone "
                 "(calgrid list backbones)."
@@ -220,7 +220,7 @@ def check_linear_head(
         return
     readers = [("calibrator", each["name"]) for each in calibrators if "head" in each["needs"]]
     for each in probes:
-        if registry.spec("probe", each["id"]).info.get("needs_linear_head", False):
+        if registry.spec("probe", each["id"]).info["needs_linear_head"]:
             readers.append(("probe", each["name"]))
     for kind, name in readers:
         raise ConfigError(

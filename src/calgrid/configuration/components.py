@@ -109,7 +109,7 @@ class CalibratorCatalog(ComponentCatalog):
             "id": base.id,
             "options": options,
             "stochastic": base.is_stochastic,
-            "needs": list(base.info.get("needs", ("logits",))),
+            "needs": list(base.info["needs"]),
         }
 
 
@@ -202,7 +202,7 @@ class MethodCatalog(ComponentCatalog):
         if plus and rest == PLAIN:
             raise ConfigError(f"{at}: write '{own}', which is the same method.")
         inner = rest if plus else PLAIN
-        if base.info.get("second_stage", False):
+        if base.info["second_stage"]:
             self._check_first_stage(inner, at)
             return own, None, inner
         self._check_loss(base, inner, at)

@@ -206,8 +206,8 @@ class Plan:
         if key not in self.study.trained:
             return False
         run = self.study.trained[key]
-        own = registry.spec("loss", run.method.loss).info.get("sees_validation", False)
-        return bool(own) or (run.first_stage is not None and self._sees_validation(run.first_stage))
+        own = registry.spec("loss", run.method.loss).info["sees_validation"]
+        return own or (run.first_stage is not None and self._sees_validation(run.first_stage))
 
     def manifest(self) -> specs.Manifest:
         """Input of aggregation and report: runs with their fingerprints, papers, and the configuration."""

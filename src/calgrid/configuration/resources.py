@@ -346,7 +346,7 @@ class Resources:
 def backbone_facts(backbone: str) -> Mapping[str, Any]:
     """Registered facts of a backbone; for backbones of a library, those of a large one."""
     info = measured(backbone).info
-    return UNKNOWN_BACKBONE if info.get("library", False) else {**UNKNOWN_BACKBONE, **info}
+    return UNKNOWN_BACKBONE if info["library"] else {**UNKNOWN_BACKBONE, **info}
 
 
 def limit(seconds: float, attempt: int) -> int:

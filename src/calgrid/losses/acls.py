@@ -13,10 +13,7 @@ from calgrid.registry import register
 @register(
     source="Park et al., ICCV 2023, arXiv 2308.11911; cvlab-yonsei/ACLS calibrate/losses/acls.py",
     dataset_defaults={"tiny_imagenet": {"margin": 10.0}, "cub200": {"margin": 10.0}, "fgvc_aircraft": {"margin": 10.0}},
-    needs=(),
-    sees_validation=False,
     hard_labels=False,
-    state="none",
     limits={"alpha": "[0, inf)", "margin": "[0, inf)", "lambda_pos": "[0, inf)", "lambda_neg": "[0, inf)"},
 )
 class ACLS(Loss):

@@ -10,7 +10,6 @@ from calgrid.registry import register
 
 @register(
     source="Ghosh et al., NeurIPS 2022, arXiv 2211.11838; 3mcloud/adafocal losses/adafocal.py, utils/metrics.py",
-    needs=(),
     sees_validation=True,
     hard_labels=True,
     state="epoch",

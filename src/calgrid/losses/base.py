@@ -25,11 +25,11 @@ class Loss(nn.Module):
 
     What a loss's file declares in ``@register``, as literals:
 
-    - ``needs`` : what the call must be given beside logits and labels, among ``"features"`` and ``"index"``;
-    - ``sees_validation`` : whether :meth:`end_epoch` reads the validation split (an information advantage);
     - ``hard_labels`` : True where mixing two calls, ``t * loss(s, y1) + (1 - t) * loss(s, y2)``, is not the loss of
       the mixed label, since the loss is not affine in the one-hot label or counts the batch in its state;
-    - ``state`` : when the loss's own state moves: ``"none"``, ``"step"`` or ``"epoch"``.
+    - ``needs`` : inputs of the call beside logits and labels, among ``"features"`` and ``"index"``; default ``()``;
+    - ``sees_validation`` : True if :meth:`end_epoch` reads the validation split (an information advantage);
+    - ``state`` : when the loss's own state moves, ``"step"`` or ``"epoch"``; default ``"none"``.
 
     Parameters
     ----------

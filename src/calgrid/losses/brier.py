@@ -9,10 +9,7 @@ from calgrid.registry import register
 
 @register(
     source="Brier, Monthly Weather Review 1950; torrvision/focal_calibration Losses/brier_score.py",
-    needs=(),
-    sees_validation=False,
     hard_labels=False,  # its square of the label is a constant
-    state="none",
 )
 class BrierLoss(Loss):
     """Brier loss ``mean_i sum_c (p_ic - 1[c = y_i])^2``: summed over classes, in [0, 2].

@@ -13,7 +13,6 @@ LAMBDA_MIN, LAMBDA_MAX = 1e-6, 1e6
 
 @register(
     source="Liu et al., CVPR 2023, arXiv 2211.15088; by-liu/CALS calibrate/lagrangian/aug_lagrangian_class.py",
-    needs=(),
     sees_validation=True,
     hard_labels=False,  # the penalty does not see the label, and state moves at the end of an epoch
     state="epoch",

@@ -9,10 +9,7 @@ from calgrid.registry import register
 
 @register(
     source="maximum likelihood; baseline of all papers",
-    needs=(),
-    sees_validation=False,
     hard_labels=False,
-    state="none",
 )
 class CrossEntropy(Loss):
     """Cross-entropy ``mean_i -log p_iy``."""

@@ -18,10 +18,7 @@ BLOCK_ENTRIES = 2**20
 
 @register(
     source="Cheng & Vasconcelos, CVPR 2022; no authors' code, by-liu/CALS calibrate/losses/cpc_loss.py and its config",
-    needs=(),
-    sees_validation=False,
     hard_labels=True,
-    state="none",
     limits={"lambda_d": "[0, inf)", "lambda_e": "[0, inf)"},
 )
 class PairwiseConstraints(Loss):

@@ -16,7 +16,6 @@ from calgrid.registry import register
 @register(
     source="Moon et al., ICML 2020, arXiv 2007.01458; daintlab/confidence-aware-learning crl_utils.py, train.py",
     needs=("index",),
-    sees_validation=False,
     hard_labels=True,  # affine in the label, but a mixed label is neither right nor wrong
     state="step",
     limits={"lambda_": "[0, inf)"},

@@ -19,10 +19,7 @@ from calgrid.registry import register
         "cub200": {"gamma": 2.3},
         "fgvc_aircraft": {"gamma": 2.3},
     },
-    needs=(),
-    sees_validation=False,
     hard_labels=True,
-    state="none",
     limits={"gamma": "[0, inf)"},
 )
 class DualFocalLoss(Loss):

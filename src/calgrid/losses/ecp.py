@@ -11,10 +11,7 @@ from calgrid.registry import register
 
 @register(
     source="Pereyra et al., arXiv 1701.06548; by-liu/MbLS calibrate/losses/penalty_entropy.py",
-    needs=(),
-    sees_validation=False,
     hard_labels=False,
-    state="none",
     limits={"beta": "[0, inf)"},
 )
 class EntropyConfidencePenalty(Loss):

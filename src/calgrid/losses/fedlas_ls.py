@@ -18,7 +18,6 @@ from calgrid.registry import register
         "fgvc_aircraft": {"momentum": 0.5},
     },
     needs=("features",),
-    sees_validation=False,
     hard_labels=True,  # affine in the label, but each call moves the averages
     state="step",
     limits={"alpha": "[0, 0.5]", "beta": "[0, inf)", "momentum": "[0, 1]"},

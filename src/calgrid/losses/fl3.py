@@ -9,10 +9,7 @@ from calgrid.registry import register
 
 @register(
     source="Mukhoti et al., NeurIPS 2020, arXiv 2002.09437; torrvision/focal_calibration Losses/focal_loss.py",
-    needs=(),
-    sees_validation=False,
     hard_labels=True,
-    state="none",
     limits={"gamma": "[0, inf)"},
 )
 class FocalLoss(Loss):

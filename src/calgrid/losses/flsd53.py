@@ -10,10 +10,7 @@ from calgrid.registry import register
 
 @register(
     source="Mukhoti et al., NeurIPS 2020; torrvision/focal_calibration Losses/focal_loss_adaptive_gamma.py",
-    needs=(),
-    sees_validation=False,
     hard_labels=True,
-    state="none",
     limits={"gamma": "[0, inf)", "gamma_hard": "[0, inf)", "threshold": "[0, 1]"},
 )
 class SampleDependentFocalLoss(Loss):

@@ -10,10 +10,7 @@ from calgrid.registry import register
 @register(
     source="Müller et al., When Does Label Smoothing Help?, NeurIPS 2019; alpha as in the FeDLaS paper",
     dataset_defaults={"cifar100": {"alpha": 0.1}},
-    needs=(),
-    sees_validation=False,
     hard_labels=False,
-    state="none",
     limits={"alpha": "[0, 1]"},
 )
 class LabelSmoothing(Loss):

@@ -14,10 +14,7 @@ from calgrid.registry import register
         "cub200": {"margin": 10.0, "lambda_": 0.05},
         "fgvc_aircraft": {"margin": 10.0, "lambda_": 0.05},
     },
-    needs=(),
-    sees_validation=False,
     hard_labels=False,
-    state="none",
     limits={"margin": "[0, inf)", "lambda_": "[0, inf)"},
 )
 class MarginLabelSmoothing(Loss):

@@ -9,10 +9,7 @@ from calgrid.registry import register
 
 @register(
     source="Hebbalaguppe et al., A Stitch in Time Saves Nine, CVPR 2022; mdca-loss/MDCA-Calibration solvers/loss.py",
-    needs=(),
-    sees_validation=False,
     hard_labels=True,
-    state="none",
     limits={"beta": "[0, inf)", "gamma": "[0, inf)"},
 )
 class FocalMDCA(Loss):

@@ -9,10 +9,7 @@ from calgrid.registry import register
 
 @register(
     source="Kumar et al., ICML 2018; aviralkumar2907/MMCE, torrvision/focal_calibration Losses/mmce.py (MMCE)",
-    needs=(),
-    sees_validation=False,
     hard_labels=True,
-    state="none",
     limits={"lambda_": "[0, inf)"},
 )
 class MMCE(Loss):

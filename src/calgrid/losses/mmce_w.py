@@ -17,10 +17,7 @@ COUNT_GUARD = 1e-5
 
 @register(
     source="Kumar et al., ICML 2018; aviralkumar2907/MMCE 20ng_mmce.py, torrvision Losses/mmce.py (MMCE_weighted)",
-    needs=(),
-    sees_validation=False,
     hard_labels=True,
-    state="none",
     limits={"lambda_": "[0, inf)"},
 )
 class WeightedMMCE(Loss):

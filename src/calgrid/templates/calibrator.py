@@ -12,8 +12,7 @@ from calgrid.registry import register
 
 @register(
     source="authors, title, year, equation",
-    needs=("logits",),  # "features" and "head" are further inputs of _fit
-    keeps_argmax=False,
+    keeps_argmax=False,  # needs=("logits", "features", "head") gives _fit further inputs
     parameters="K",
     limits={"weight": "[0, 1]"},
 )

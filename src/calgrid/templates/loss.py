@@ -9,10 +9,7 @@ from calgrid.registry import register
 
 @register(
     source="authors, title, year, equation",
-    needs=(),  # "features" and "index" are further inputs of compute
-    sees_validation=False,
-    hard_labels=False,
-    state="none",
+    hard_labels=False,  # calgrid.losses.Loss explains the facts, also needs, state and sees_validation
     limits={"weight": "[0, inf)"},
 )
 class MyComponent(Loss):
