@@ -1,6 +1,6 @@
 """Bins of scores in [0, 1] with equal numbers of samples or equal widths, each a sorted array of inner cuts.
 
-Bins are (low, high]; B - 1 cuts make B bins, the outer two of which reach to 0 and 1.
+Bins are (low, high]; B - 1 cuts define B bins, from 0 to 1.
 """
 
 from typing import Literal, NamedTuple
@@ -23,8 +23,8 @@ class Counts(NamedTuple):
 def equal_count_cuts(ordered: Array, n_bins: int) -> Array:
     """Return at most ``n_bins - 1`` cuts that split ascending scores ``(N,)`` into nearly equal counts.
 
-    A cut lies midway between neighbours. Equal scores are never split: a cut among them moves below them, so many ties
-    leave fewer bins. No bin is empty.
+    A cut is the midpoint of two neighbouring scores. Equal scores stay in one bin (a cut among them moves below them),
+    so ties can reduce the number of bins. No bin is empty.
     """
     below = np.arange(1, n_bins) * len(ordered) // n_bins
     below = np.unique(np.searchsorted(ordered, ordered[below], side="left"))

@@ -1,13 +1,13 @@
-"""The calibration error for every temperature of one class, the others fixed, without a pass over all logits.
+"""Calibration error as a function of one class's temperature, the others fixed, without a pass over all logits.
 
-With scaled logits ``a_k = z_k / T_k``, a sample's confidence depends on class c only through the largest of the others
-``M = max a_j`` and their sum ``s = sum exp(a_j - M)``, j != c. With ``r = z_c / T - M``::
+With scaled logits ``a_k = z_k / T_k``, a sample's confidence depends on class c only through the maximum of the other
+classes ``M = max a_j`` and their sum ``s = sum exp(a_j - M)``, j != c. With ``r = z_c / T - M``::
 
     confidence = 1 / (s exp(-max(r, 0)) + exp(min(r, 0))),    c is predicted where r > 0
 
-Both are kept for all samples, so that all G temperatures of a class cost N G instead of N K G. Most samples are
-cheaper still: where c is never predicted and the confidence stays within its bin for all temperatures, only the sum
-of confidences changes; where exp(r) is below the rounding of s, nothing does.
+Both are stored for all samples, so all G temperatures of a class cost N G instead of N K G. Two cases are cheaper: if c
+is never predicted and the confidence stays in its bin for all temperatures, only the sum of confidences changes; if
+exp(r) is below the rounding of s, nothing changes.
 """
 
 from typing import NamedTuple
@@ -25,7 +25,7 @@ LOST = 1e-17
 
 
 class Others(NamedTuple):
-    """What one class's scaled logit is compared with, each ``(N,)``: the others' largest, its class, their sum."""
+    """Scaled logits of the other classes, each ``(N,)``: their maximum, its class, and their sum of exponentials."""
 
     largest: Array
     winner: Indices
@@ -33,26 +33,26 @@ class Others(NamedTuple):
 
 
 def two_largest(scaled: Array) -> tuple[Array, Indices, Array, Indices]:
-    """Return value and class of each row's largest and second largest entry, the first among ties; overwrites one."""
+    """Return value and class of the two largest entries of each row (first among ties); overwrites the largest."""
     rows = np.arange(len(scaled))
     first = scaled.argmax(axis=1)
     top = scaled[rows, first].copy()
     scaled[rows, first] = -np.inf
     second = scaled.argmax(axis=1)
-    # where nothing else is possible, any other class will do
+    # any other class, if only one is possible
     second = np.where(second == first, (first + 1) % scaled.shape[1], second)
     return top, first, scaled[rows, second], second
 
 
 class ClassTemperatures:
-    """Temperatures of all classes, with what is needed to try another one for a class.
+    """Temperatures of all classes, and the state needed to evaluate other temperatures of one class.
 
     Parameters
     ----------
     logits : ``(N, K)``; -inf allowed.
     labels : ``(N,)``.
-    temperatures : ``(K,)`` to start from.
-    grid : temperatures that :meth:`errors` tries, rising, ``(G,)``.
+    temperatures : initial values ``(K,)``.
+    grid : temperatures that :meth:`errors` evaluates, ascending, ``(G,)``.
     n_bins : M of the calibration error.
     """
 
@@ -67,7 +67,7 @@ class ClassTemperatures:
         self.refresh()
 
     def refresh(self) -> None:
-        """Recompute the two largest and the sum of each sample from the logits, free of accumulated rounding."""
+        """Recompute maxima and sums of each sample from the logits, without accumulated rounding errors."""
         for block in row_blocks(*self._rows.shape):
             self._refresh(np.arange(block.start, block.stop))
 
@@ -79,7 +79,7 @@ class ClassTemperatures:
         self._second[samples], self._second_class[samples] = second, second_class
 
     def current(self) -> tuple[float, int]:
-        """Return the calibration error and the number of correct predictions at the present temperatures."""
+        """Return the calibration error and the number of correct predictions at the current temperatures."""
         correct = self._first_class == self._labels
         confidence = 1.0 / self._total
         gaps = np.bincount(bin_index(confidence, self._n_bins), confidence - correct, minlength=self._n_bins)
@@ -91,7 +91,7 @@ class ClassTemperatures:
         bounds = column / self._grid[[0, -1], None] - others.largest
         term = np.exp(np.minimum(bounds.max(axis=0), 0.0))
         least, most = 1.0 / (others.total + term), 1.0 / (others.total + np.exp(np.minimum(bounds.min(axis=0), 0.0)))
-        # at an edge this may be one off: the comparison with the edges then sends the sample to the exact way
+        # this may be off by one at an edge; the comparison with the edges then selects the exact computation
         cell = np.clip(np.ceil(most * self._n_bins).astype(np.intp) - 1, 0, self._n_bins - 1)
         simple = (bounds.max(axis=0) < 0.0) & (least > self._edges[cell]) & (most <= self._edges[cell + 1])
         moving = simple & (term > LOST * others.total)
@@ -106,7 +106,7 @@ class ClassTemperatures:
         return error, correct + int(right[simple].sum())
 
     def accept(self, label: int, temperature: float) -> None:
-        """Give one class another temperature."""
+        """Set the temperature of one class."""
         column = self._columns[label]
         before, after = column / self.temperatures[label], column / temperature
         self.temperatures[label] = temperature
@@ -121,7 +121,7 @@ class ClassTemperatures:
         ours = np.flatnonzero(self._first_class == label)
         largest, winner = self._first.copy(), self._first_class.copy()
         largest[ours], winner[ours] = self._second[ours], self._second_class[ours]
-        # the class holds at most half of a total that it does not lead, so that the difference keeps its digits
+        # a class that is not the largest has at most half of the total, so the difference keeps its precision
         scaled = self._columns[label] / self.temperatures[label]
         total = self._total - np.exp(np.minimum(scaled - self._first, 0.0))
         alone = self._rows[ours] / self.temperatures
@@ -132,7 +132,7 @@ class ClassTemperatures:
         return Others(largest, winner, total)
 
     def _moving_sums(self, samples: Indices, cell: Indices, column: Array, others: Others) -> Array:
-        """Return the sum of confidences ``(M, G)`` of samples that stay in their bin."""
+        """Return the sum of confidences ``(M, G)`` of samples that do not change their bin."""
         samples = samples[np.argsort(cell[samples].astype(np.uint8 if self._n_bins < 256 else np.intp), kind="stable")]
         ends = np.cumsum(np.bincount(cell[samples], minlength=self._n_bins))
         logit, largest, total = column[samples], others.largest[samples], others.total[samples]
@@ -149,8 +149,8 @@ class ClassTemperatures:
         return sums
 
     def _crossing_gaps(self, samples: Indices, label: int, column: Array, others: Others) -> tuple[Array, Indices]:
-        """Return confidence minus correct ``(M, G)`` and the correct predictions ``(G,)`` of any samples."""
-        # divided as in the refresh: a rounding of 1 / T would break ties another way
+        """Return confidence minus correct ``(M, G)`` and the number of correct predictions ``(G,)`` of any samples."""
+        # divided as in refresh(): multiplying by a rounded 1 / T could break ties differently
         scaled = column[samples] / self._grid[:, None]
         largest, winner = others.largest[samples], others.winner[samples]
         lead = scaled - largest

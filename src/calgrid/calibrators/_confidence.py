@@ -1,12 +1,12 @@
-"""Top-label confidence when every sample has its own inverse temperature, at a cost that does not grow with K.
+"""Top-label confidence for one inverse temperature per sample, at a cost independent of K.
 
 With gaps ``g_k = z_top - z_k`` of the other classes and the margin ``m = min g_k``::
 
-    rest(beta) = ln sum_{k != top} exp(-beta (g_k - m))     in [0, ln(K - 1)], falling
+    rest(beta) = ln sum_{k != top} exp(-beta (g_k - m))     in [0, ln(K - 1)], decreasing
     confidence = sigmoid(beta m - rest(beta))
 
-An objective that sees only confidences needs nothing else of the logits. ``rest`` is smooth in ln beta, so one table
-a sample replaces its K logits; the margin, which carries the steep part, stays exact. The log-likelihood and the sum of
+Objectives of the confidence need only m and ``rest``. ``rest`` is smooth in ln beta, so a table per sample replaces its
+K logits; the margin, the steep part, is exact. The log-likelihood and the sum of
 squared probabilities follow from the same table (:mod:`calgrid.calibrators._objectives`).
 """
 
@@ -19,17 +19,17 @@ from numpy.typing import NDArray
 from calgrid.calibrators._network import sigmoid
 
 Array = NDArray[np.float64]
-#: -inf stands for a gap that no temperature closes; this number does the same and can be multiplied by 0
+#: replaces an infinite gap (an impossible class), so that it can be multiplied by 0
 _WIDE = 1e100
 _NODES_PER_DECADE = 21
-#: values of one block of samples in the tabulation, chosen to stay in the processor's cache
+#: entries of one block of samples, which fits into the processor's cache
 _BLOCK = 1 << 15
 
 
 def margin_and_excess(logits: Array) -> tuple[Array, Array]:
     """Return margins m ``(N,)`` and excess gaps ``max(g_k - m, 0)`` ``(N, K)`` of logits with row maximum 0.
 
-    A margin is inf where only one class is possible. The excess is 0 for the predicted class and the runner-up.
+    A margin is inf if only one class is possible. The excess is 0 for the predicted and the second largest class.
     """
     margin = -np.partition(logits, -2, axis=1)[:, -2]
     excess = np.minimum(-logits, _WIDE)
@@ -45,7 +45,7 @@ def log_rest(excess: Array, beta: Array) -> tuple[Array, Array]:
     beta : inverse temperatures, ``(N,)``, or ``(1,)`` for all samples.
     """
     weights = np.exp(-beta[:, None] * excess)
-    # the predicted class added exp(0); the runner-up did too, so that the difference is at least 1
+    # without the exp(0) of the predicted class; that of the second largest remains, so the difference is at least 1
     total = weights.sum(axis=1) - 1.0
     return np.log(total), -np.einsum("nk,nk->n", weights, excess) / total
 
@@ -58,7 +58,7 @@ class RestTable:
     Parameters
     ----------
     excess : ``(N, K)`` from :func:`margin_and_excess`.
-    lower, upper : range of beta; nodes are spaced evenly in ln beta, 21 a factor of ten.
+    lower, upper : range of beta; nodes are evenly spaced in ln beta, 21 per factor of ten.
     """
 
     def __init__(self, excess: Array, lower: float, upper: float) -> None:
@@ -66,19 +66,19 @@ class RestTable:
         grid = np.linspace(np.log(lower), np.log(upper), n_nodes)
         self._first, self._step, self._last = grid[0], grid[1] - grid[0], n_nodes - 1
         self._values, self._slopes = _tabulate(excess, np.exp(grid))
-        # derivative in units of the node spacing, as the Hermite form wants it
+        # derivative per node spacing, as in the Hermite form
         self._slopes *= (np.exp(grid) * self._step)[:, None]
         self._count = len(excess)
         self._samples = np.arange(self._count)
 
     def rows(self, samples: NDArray[np.intp]) -> Self:
-        """Return a table of the chosen samples only, which shares this one's memory."""
+        """Return the table of some samples, as a view."""
         chosen = copy.copy(self)
         chosen._samples = self._samples[samples]
         return chosen
 
     def __call__(self, beta: Array) -> tuple[Array, Array]:
-        """Return rest(beta) ``(N,)`` and its derivative in beta ``(N,)``, for one beta a sample."""
+        """Return rest(beta) ``(N,)`` and its derivative in beta ``(N,)``, for one beta per sample."""
         position = (np.log(beta) - self._first) / self._step
         inside = np.clip(position, 0.0, self._last)
         node = np.minimum(inside.astype(np.intp), self._last - 1)
@@ -108,7 +108,7 @@ def _tabulate(excess: Array, betas: Array) -> tuple[Array, Array]:
 def confidence(margin: Array, beta: Array, rest: Array, d_rest: Array) -> tuple[Array, Array]:
     """Return confidence ``(N,)`` and its derivative in beta ``(N,)`` from rest(beta) and its derivative.
 
-    ``margin`` must be finite: a sample with one possible class has confidence 1 whatever beta.
+    ``margin`` must be finite: a sample with one possible class has confidence 1 for every beta.
     """
     probability = sigmoid(beta * margin - rest)
     return probability, probability * (1.0 - probability) * (margin - d_rest)

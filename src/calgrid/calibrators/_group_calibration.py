@@ -1,4 +1,4 @@
-"""Group calibration: learned partitions of the feature space, a calibrator for each group, an average over partitions.
+"""Group calibration: a calibrator for each group of learned partitions of the feature space, averaged over partitions.
 
 Shared by ``gc_ts`` and ``gc_ets``, which differ in the calibrator of a group.
 """
@@ -17,7 +17,7 @@ from calgrid.calibrators._probabilities import possible_labels, row_blocks
 from calgrid.calibrators._temperature import BETA_BOUNDS
 from calgrid.calibrators.base import Array, Calibrator, Head, Labels
 
-#: temperature of every group where the search for a partition starts, and the most iterations of the search
+#: initial temperature of all groups, and maximum number of iterations, of the fit of a partition
 START_TEMPERATURE = 1.5
 MAX_ITERATIONS = 100
 
@@ -35,8 +35,8 @@ def _softmax_groups(scores: Array) -> tuple[Array, Array]:
 class PartitionLoss:
     """NLL of soft mixtures of temperature-scaled softmaxes, for U partitions at once, with gradients.
 
-    With shares ``s = softmax(W f)`` over groups and an inverse temperature beta_g for each, over the samples i that
-    shape the partition::
+    With shares ``s = softmax(W f)`` over groups and their inverse temperatures beta_g, over the samples i of the fit
+    of the partition::
 
         -mean_i ln sum_g s_ig softmax(beta_g z_i)[y_i] + penalty mean(W^2)
 
@@ -59,7 +59,7 @@ class PartitionLoss:
         """Return losses ``(V,)`` and gradients for W ``(G, d)`` and ln beta ``(G,)`` of the partitions ``which``."""
         weight, log_beta = parameters[:, : -self.n_groups], parameters[:, -self.n_groups :]
         stacked = weight.reshape(log_beta.size, -1)
-        # (V, G, N): each group's samples are contiguous
+        # (V, G, N): the samples of a group are contiguous
         joint = (stacked @ self.features.T).reshape(*log_beta.shape, -1)
         share, log_sum = _softmax_groups(joint)
         joint -= log_sum
@@ -78,7 +78,7 @@ class PartitionLoss:
     def _log_true(self, log_beta: Array) -> tuple[Array, Array]:
         """Return ``ln softmax(beta z)[y]`` and its derivative in ln beta, ``(V, G, N)``, for ln beta ``(V, G)``."""
         value, slope = np.empty((2, *log_beta.shape, len(self.features)))
-        # far beyond the bounds the loss has no slope left, but must stay finite
+        # far outside the bounds the loss is flat, but must stay finite
         for place, beta in np.ndenumerate(np.exp(np.clip(log_beta, -50.0, 50.0))):
             log_sum, d_log_sum = self.evidence.log_sum(np.full(len(self.features), beta))
             value[place] = -beta * self.evidence.label_gap - log_sum
@@ -86,9 +86,9 @@ class PartitionLoss:
         return value, slope
 
     def minimum(self, generator: np.random.Generator) -> tuple[Array, Array, int]:
-        """Return W ``(U, G, d)`` at minima, the losses there, and how many searches did not converge.
+        """Return W ``(U, G, d)`` at local minima, their losses, and the number of fits that did not converge.
 
-        W starts as PyTorch's Linear does.
+        W is initialised as in PyTorch's Linear.
         """
         shape = (len(self.weights), self.n_groups, self.features.shape[1])
         weight = generator.uniform(-1.0, 1.0, shape).reshape(shape[0], -1) / np.sqrt(shape[2])
@@ -114,10 +114,10 @@ LIMITS = {
 class GroupCalibrator(Calibrator):
     """Group calibration with hard groups; a subclass defines the calibration of a group.
 
-    Each of the ``n_partitions`` partitions learns W from a random start, by L-BFGS on :class:`PartitionLoss` over
-    standardised features. Its temperatures are then discarded: samples belong to the group of their largest ``W f``,
-    each group gets a calibrator of its own, and the probabilities are averaged over partitions. A group with fewer
-    than ``min_group`` samples gets the calibrator of all samples.
+    For each of the ``n_partitions`` partitions, W is fitted from a random start by L-BFGS on :class:`PartitionLoss`
+    over standardised features. Its temperatures are then discarded: a sample belongs to the group with the largest ``W
+    f``, each group gets its own calibrator, and the probabilities are averaged over partitions. A group with fewer than
+    ``min_group`` samples gets the calibrator of all samples.
 
     ``fit_history``: ``partition_loss`` (mean over partitions), ``n_groups_fitted``, ``n_groups_too_small``.
 
@@ -125,10 +125,10 @@ class GroupCalibrator(Calibrator):
     ----------
     n_partitions, n_groups : partitions, and groups in each.
     penalty : weight of the mean square of W.
-    held_out : share of the samples, drawn for each partition, that calibrate its groups and do not shape it; with 0
-        all samples do both.
+    held_out : share of the samples, drawn for each partition, that calibrate its groups and are not used to fit W; with
+        0 all samples are used for both.
     min_group : minimum number of samples of a group with its own calibrator.
-    seed : of the starts of W and of the draws.
+    seed : seed of the initial W and of the draws.
     """
 
     def __init__(
@@ -157,7 +157,7 @@ class GroupCalibrator(Calibrator):
         possible = np.flatnonzero(possible_labels(logits, labels))
         features = cast(Array, features)
         self.centre, spread = features.mean(axis=0), features.std(axis=0)
-        # a feature that is constant up to rounding carries nothing but the rounding
+        # a feature that is constant up to rounding is set to 0
         self.spread = np.where(spread > 1e-9 * (1.0 + np.abs(self.centre)), spread, np.inf)
         standard = ((features - self.centre) / self.spread)[possible]
         evidence = Evidence.gather(logits, labels, *BETA_BOUNDS).rows(possible)
@@ -190,7 +190,7 @@ class GroupCalibrator(Calibrator):
     ) -> tuple[int, Counter[str]]:
         """Set the parameters ``(U, G, P)`` of the groups' calibrators.
 
-        Returns how many groups have one of their own, and their warnings with the number of groups of each.
+        Returns the number of groups with their own calibrator, and their warnings with the number of groups of each.
         """
         self.parameters = np.tile(self._fit_group(logits, labels)[0], (self.n_partitions, self.n_groups, 1))
         fitted, warned = 0, Counter[str]()

@@ -1,4 +1,4 @@
-"""Does a network of temperatures beat one temperature on samples that fitted neither? Cross-validation says."""
+"""Cross-validation: does a temperature network have a lower held-out loss than a single temperature?"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,11 +20,11 @@ FLOOR = 1e-12
 
 @dataclass(frozen=True)
 class Gain:
-    """What the network gains over one temperature in held-out top-label log loss.
+    """Gain of the network over a single temperature in held-out top-label log loss.
 
     Attributes
     ----------
-    mean : one temperature's loss minus the network's, in nats a sample.
+    mean : loss of the single temperature minus that of the network, in nats per sample.
     error : its standard error over samples.
     """
 
@@ -41,7 +41,7 @@ def top_label_log_loss(probabilities: Array, labels: NDArray[np.int64]) -> Array
     """Return ``-ln p`` of the top probability where it is right, else ``-ln(1 - p)``, ``(N,)``."""
     rows, predicted = np.arange(len(labels)), probabilities.argmax(axis=1)
     others = probabilities.copy()
-    # summed without the top term: 1 - p would lose its digits
+    # summed without the top term, because 1 - p would lose precision
     others[rows, predicted] = 0.0
     outcome = np.where(predicted == labels, probabilities[rows, predicted], others.sum(axis=1))
     return -np.log(np.maximum(outcome, FLOOR))
@@ -50,18 +50,17 @@ def top_label_log_loss(probabilities: Array, labels: NDArray[np.int64]) -> Array
 def cross_validated_gain(
     build: Callable[[], Calibrator], logits: Array, labels: NDArray[np.int64], generator: np.random.Generator
 ) -> Gain:
-    """Fit network and single temperature on four fifths of the samples and score the rest, five times.
+    """Five-fold cross-validation of network and single temperature.
 
-    The score is the log loss of the confidence as a forecast of correctness: a proper score, so that a map that only
-    reshuffles bins of one sample cannot win; and of the confidence alone, because that is what the network is fitted
-    to. Fewer than ten samples give no gain.
+    The score is the log loss of the confidence as a forecast of correctness: it is proper, and it depends on the
+    confidence only, like the objective of the network. The gain is 0 for fewer than ten samples.
 
     Parameters
     ----------
-    build : makes an unfitted calibrator.
-    logits : ``(N, K)``; their level, a constant a row, may matter to the calibrator.
+    build : returns an unfitted calibrator.
+    logits : ``(N, K)``; the calibrator may depend on constants added to rows.
     labels : ``(N,)``.
-    generator : deals the samples to folds.
+    generator : assigns samples to folds.
     """
     n_samples = len(labels)
     if n_samples < FOLDS * LEAST_IN_FOLD:

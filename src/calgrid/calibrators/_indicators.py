@@ -1,7 +1,7 @@
-"""What a temperature network can read of a sample: seven ways from logits to a few numbers.
+"""Inputs of temperature networks: seven functions of the logits of a sample.
 
-Each takes logits ``(N, K)`` with row maximum 0 and returns ``(D, N)``; a number that means nothing for a sample, such
-as its margin where only one class is possible, is infinite.
+Each takes logits ``(N, K)`` with row maximum 0 and returns ``(D, N)``; undefined values, such as the margin if only one
+class is possible, are infinite.
 """
 
 from collections.abc import Callable, Mapping
@@ -38,7 +38,7 @@ def max_minus_mean(logits: Array) -> Array:
 
 
 def all_logits(logits: Array) -> Array:
-    """Return all logits ``(K, N)``, minus the mean of the row's finite ones: a constant a row must not matter."""
+    """Return all logits ``(K, N)``, minus the mean of the finite ones of the row."""
     return np.ascontiguousarray(centred(logits).T)
 
 
@@ -49,7 +49,7 @@ def top_logits(logits: Array, count: int) -> Array:
     return np.ascontiguousarray(np.sort(largest, axis=1)[:, ::-1].T)
 
 
-#: indicators that logits without their row's level determine
+#: indicators that are invariant to a constant added to a row
 INDICATORS: Mapping[str, Callable[[Array], Array]] = {
     "margin": margin,
     "entropy": entropy,

@@ -1,4 +1,4 @@
-"""Isotonic regression of correct (1) or not (0) on scores in [0, 1]: points with straight lines between them."""
+"""Isotonic regression of correctness (0 or 1) on scores in [0, 1], interpolated linearly between points."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -7,15 +7,15 @@ from scipy.optimize import isotonic_regression
 from calgrid.calibrators._probabilities import never_certain
 
 Array = NDArray[np.float64]
-#: scores that are closer are one: the slope of a line between them might overflow
+#: closer scores are merged, because the slope between them could overflow
 CLOSE = 1e-15
 
 
 def distinct(ordered: Array) -> NDArray[np.bool_]:
-    """Return which of ascending scores ``(M,)`` are at least 1e-15 above the one before that is distinct too."""
+    """Return which of ascending scores ``(M,)`` are at least 1e-15 above the previous distinct score."""
     chosen = np.diff(ordered, prepend=-np.inf) >= CLOSE
     ends = np.append(np.flatnonzero(chosen), len(ordered))
-    # scores of which each is close to the one before may still go far
+    # a chain of close scores may span a wide range
     far = np.flatnonzero(ordered[ends[1:] - 1] - ordered[ends[:-1]] >= CLOSE)
     for begin, end in zip(ends[far].tolist(), ends[far + 1].tolist(), strict=True):
         last = begin
@@ -38,14 +38,14 @@ def fit_isotonic(scores: Array, correct: NDArray[np.bool_], n_samples: int) -> t
     """
     order = np.argsort(scores, kind="stable")
     ordered, correct = scores[order], correct[order]
-    del order  # of all pairs of sample and class, M = N K, each array counts
+    del order  # M may be N K (all pairs of sample and class), so arrays are freed early
     first = np.flatnonzero(distinct(ordered))
     points, number = ordered[first], np.diff(first, append=len(ordered)).astype(np.float64)
     del ordered
     rates = np.add.reduceat(correct, first, dtype=np.float64) / number
     del correct, first
     values = isotonic_regression(rates, weights=number).x
-    # inside a block of equal values nothing bends
+    # only the ends of a block of equal values are needed
     bends = np.ones(len(points), dtype=bool)
     bends[1:-1] = (values[1:-1] != values[:-2]) | (values[1:-1] != values[2:])
     return points[bends], never_certain(values[bends], n_samples)

@@ -1,6 +1,6 @@
-"""L-BFGS for many independent problems of one shape at once.
+"""L-BFGS for several independent problems of equal size.
 
-Where the problems share data, one matrix product serves all of them; each still has its own steps and history.
+Problems that share data are evaluated by one matrix product; each has its own steps and history.
 """
 
 from collections.abc import Callable
@@ -13,26 +13,26 @@ Problems = NDArray[np.intp]
 #: parameters (V, P) of the problems (V,) -> their losses (V,) and gradients (V, P)
 Objective = Callable[[Array, Problems], tuple[Array, Array]]
 
-#: steps and gradient changes that are remembered
+#: number of stored steps and gradient changes
 MEMORY = 10
 #: least decrease of a step as a fraction of the predicted one; maximum number of halvings of a step
 SUFFICIENT, HALVINGS = 1e-4, 20
-#: a problem is solved when its loss falls by less than this share, or its largest gradient component is below the other
+#: a problem is solved if its loss decreases by less than this share, or its largest gradient component is below this
 LOSS_TOLERANCE, GRADIENT_TOLERANCE = 1e-9, 1e-6
 
 
 class _History:
-    """The last steps and gradient changes of U problems, and the direction they give."""
+    """Stored steps and gradient changes of U problems."""
 
     def __init__(self, n_problems: int, size: int) -> None:
         self._steps, self._changes = np.zeros((2, MEMORY, n_problems, size))
-        #: 1 / (step . change), 0 where the pair is empty or its curvature is not positive
+        #: 1 / (step . change), 0 for an empty pair or one without positive curvature
         self._weights = np.zeros((MEMORY, n_problems))
         self._scale = np.zeros(n_problems)
         self._count = 0
 
     def add(self, which: Problems, step: Array, change: Array) -> None:
-        """Remember a step ``(V, P)`` and the change of the gradient along it."""
+        """Store a step ``(V, P)`` and the change of the gradient along it."""
         slot = self._count % MEMORY
         self._count += 1
         curvature, square = np.vecdot(step, change), np.vecdot(change, change)
@@ -50,7 +50,7 @@ class _History:
             weight = self._weights[slot, which]
             shares[slot] = weight * np.vecdot(self._steps[slot, which], result)
             result -= shares[slot][:, None] * self._changes[slot, which]
-        # before the first usable pair: a step of length at most 1
+        # a step of length at most 1 before the first usable pair
         first = 1.0 / np.maximum(1.0, np.linalg.norm(gradient, axis=1))
         scale = self._scale[which]
         result *= np.where(scale > 0.0, scale, first)[:, None]
@@ -64,7 +64,7 @@ class _History:
 def minimise_each(objective: Objective, start: Array, max_iterations: int) -> tuple[Array, Array, int]:
     """Minimise U problems from ``start`` ``(U, P)`` by L-BFGS with backtracking.
 
-    Returns the parameters ``(U, P)`` and losses ``(U,)`` where each problem stopped, and how many did not converge.
+    Returns the final parameters ``(U, P)`` and losses ``(U,)``, and the number of problems that did not converge.
     """
     parameters, which = start.copy(), np.arange(len(start))
     loss, gradient = objective(parameters, which)
@@ -84,9 +84,9 @@ def minimise_each(objective: Objective, start: Array, max_iterations: int) -> tu
 def _backtrack(
     objective: Objective, which: Problems, direction: Array, parameters: Array, loss: Array, gradient: Array
 ) -> Array:
-    """Move the problems along ``direction`` in place, halving steps until the loss falls; return the steps ``(V,)``.
+    """Backtracking line search along ``direction``, in place; return the step sizes ``(V,)``.
 
-    A problem whose loss does not fall stays where it is, with step 0.
+    A problem without a decrease keeps its parameters, with step 0.
     """
     slope = np.vecdot(gradient[which], direction)
     step, trying, taken = np.ones(len(which)), np.arange(len(which)), np.zeros(len(which))

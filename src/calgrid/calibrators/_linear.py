@@ -1,4 +1,4 @@
-"""Multinomial logistic regression near a given start: a scale a class or a full matrix, with biases and ridge."""
+"""Multinomial logistic regression with ridge penalties towards a start: scales or a full matrix, and biases."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,11 +12,11 @@ from calgrid.calibrators._probabilities import LEAST_EXPONENT, row_blocks, softm
 from calgrid.errors import DataError
 
 Array = NDArray[np.float64]
-#: most classes of maps with K^2 weights
+#: maximum number of classes of maps with K^2 weights
 MAX_CLASSES = 200
-#: largest component of the gradient at which a fit is done, and above which it is reported as unfinished
+#: gradient component at which a fit ends, and above which it is reported as not converged
 GRADIENT_TOLERANCE, LARGEST_GRADIENT = 1e-7, 1e-6
-#: share of the mean below which a sample's weight in the Hessian of a class is left out of the preconditioner
+#: samples with a smaller weight in the Hessian of a class, as a share of the mean, are left out of the preconditioner
 LEAST_SHARE = 1e-2
 
 
@@ -43,7 +43,7 @@ class LinearMap(NamedTuple):
         return softmax(scores)
 
     def flat(self) -> Array:
-        """Return a row a class, its weights and then its bias: ``(K, 2)`` or ``(K, K + 1)``."""
+        """Return one row per class, weights before bias: ``(K, 2)`` or ``(K, K + 1)``."""
         return np.column_stack([self.weight, self.bias])
 
 
@@ -58,11 +58,11 @@ class FullDesign:
         return self._inputs[block] @ values.T
 
     def pull(self, block: slice, residual: Array) -> Array:
-        """Return the sum over the block of d score / d values, weighted by residuals ``(n, K)``."""
+        """Return the gradient of the values for residuals ``(n, K)`` of a block."""
         return residual.T @ self._inputs[block]
 
     def gram(self, label: int, samples: NDArray[np.intp], weight: Array) -> Array:
-        """Return the weighted products of what multiplies the values of one class, summed over samples."""
+        """Return the weighted Gram matrix of the inputs of one class."""
         inputs = self._inputs[samples]
         return (inputs * weight[:, None]).T @ inputs
 
@@ -92,11 +92,11 @@ class DiagonalDesign:
 
 @dataclass(frozen=True)
 class PenalisedLikelihood:
-    """``mean NLL + sum R (V - V_0)^2`` of scores that are linear in values V, a row a class.
+    """``mean NLL + sum R (V - V_0)^2`` of scores that are linear in the values V, one row per class.
 
     Attributes
     ----------
-    design : values to scores.
+    design : maps values to scores.
     labels : ``(N,)``.
     ridge, target : R and V_0, of the shape of the values.
     """
@@ -107,7 +107,7 @@ class PenalisedLikelihood:
     target: Array
 
     def __call__(self, values: Array) -> "LikelihoodPoint":
-        """Return the loss at ``values``, with its derivatives."""
+        """Return the loss at ``values`` and its derivatives."""
         n_samples, n_classes = len(self.labels), len(values)
         probabilities, gradient, nll = np.empty((n_samples, n_classes)), np.zeros_like(values), 0.0
         for block in row_blocks(n_samples, n_classes):
@@ -128,7 +128,7 @@ class PenalisedLikelihood:
 
 @dataclass(frozen=True)
 class LikelihoodPoint:
-    """The loss at one map, with its derivatives; see :class:`~calgrid.calibrators._newton.Point`."""
+    """Loss and derivatives at one map; see :class:`~calgrid.calibrators._newton.Point`."""
 
     problem: PenalisedLikelihood
     loss: float
@@ -147,7 +147,7 @@ class LikelihoodPoint:
         return result / len(self.probabilities) + 2.0 * self.problem.ridge * direction
 
     def blocks(self) -> Array:
-        """Return the Hessian's block of each class, of the samples that matter to it."""
+        """Return the diagonal block of the Hessian for each class, without samples of negligible weight."""
         grams = []
         for label, column in enumerate(np.ascontiguousarray(self.probabilities.T)):
             weight = column * (1.0 - column)
@@ -179,17 +179,17 @@ def fit_linear(
     """Minimise ``mean NLL + sum R (W - W_0)^2 + r sum b^2``, which is convex, by Newton's method.
 
     Returns the map, and for a ``fit_history`` ``loss`` (with penalty), ``nll``, ``iterations``, ``gradient_norm``
-    (largest component of the gradient, of those that no bound holds) and ``warnings``.
+    (largest component of the gradient among entries not at a bound) and ``warnings``.
 
     Parameters
     ----------
     inputs : finite x ``(N, K)``.
-    start : where the minimisation begins.
-    weight_ridge, bias_ridge : R, of the weight's shape or one number, and r.
-    target : W_0; the start's weight where None.
-    bounds : least and largest weight, each of the weight's shape; equal ones fix an entry.
-    centre : a linear projection that every bias goes through.
-    tolerance : largest component of the gradient at the end.
+    start : initial map.
+    weight_ridge, bias_ridge : R, in the shape of the weight or a number, and r.
+    target : W_0; default: the weight of ``start``.
+    bounds : minimum and maximum of the weight, each in its shape; equal bounds fix an entry.
+    centre : linear projection that is applied to biases.
+    tolerance : largest gradient component at convergence.
     """
     design = DiagonalDesign(inputs) if start.weight.ndim == 1 else FullDesign(inputs)
     ridge = np.column_stack([np.broadcast_to(weight_ridge, start.weight.shape), np.full(len(start.bias), bias_ridge)])

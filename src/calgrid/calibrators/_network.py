@@ -1,7 +1,7 @@
 """A small multilayer perceptron with one output and an analytic gradient.
 
-The networks of post-hoc calibration have 49 to a few hundred weights: NumPy fits them in the time that importing an
-automatic-differentiation library takes.
+The networks of post-hoc calibration have 49 to a few hundred weights; importing a deep-learning library would take
+longer than fitting them in NumPy.
 """
 
 from dataclasses import dataclass
@@ -33,12 +33,12 @@ def inverse_softplus(y: float) -> float:
 class MLP:
     """Linear layers with ReLU between them, from ``sizes[0]`` inputs to one output, as functions of a flat vector.
 
-    All weights are one vector ``(P,)``, layer after layer, weights before bias: what an optimiser steps, what is
-    copied as the best state, and what is saved. Samples are columns, so that each unit is contiguous in memory.
+    All weights form one vector ``(P,)``, layer after layer, weights before bias. Samples are columns, so that each unit
+    is contiguous in memory.
 
     Attributes
     ----------
-    sizes : units of each layer, input and output included, for example ``(1, 16, 1)``.
+    sizes : number of units of each layer, with input and output, for example ``(1, 16, 1)``.
     """
 
     sizes: tuple[int, ...]
@@ -85,7 +85,7 @@ class MLP:
         return signal[0], kept
 
     def gradient(self, parameters: Array, kept: list[Array], d_output: Array) -> Array:
-        """Return d loss / d parameters ``(P,)`` from d loss / d output ``(N,)`` and what :meth:`forward` kept."""
+        """Return d loss / d parameters ``(P,)`` from d loss / d output ``(N,)`` and the inputs of layers."""
         result = np.empty_like(parameters)
         slots = self.layers(result)
         delta = d_output[None, :]

@@ -1,7 +1,7 @@
-"""Newton's method for convex functions of a matrix, some entries of which have bounds.
+"""Newton's method for convex functions of a matrix with bounds on its entries.
 
-Each step solves the Newton equations over the entries that no bound holds, by conjugate gradients with one block a row
-as preconditioner, and projects onto the bounds (Bertsekas, Projected Newton methods, SIAM J. Control Optim. 20, 1982;
+Each step solves the Newton equations over the free entries (not at a bound) by conjugate gradients, preconditioned with
+one block per row, and projects onto the bounds (Bertsekas, Projected Newton methods, SIAM J. Control Optim. 20, 1982;
 steps and tolerances of the truncated solution: Nocedal & Wright, Numerical Optimization, Algorithm 7.1).
 """
 
@@ -15,16 +15,16 @@ from numpy.typing import NDArray
 Array = NDArray[np.float64]
 Linear = Callable[[Array], Array]
 
-#: most steps of Newton's method, of conjugate gradients within one, and of the search for entries that meet a bound
+#: maximum number of Newton steps, of conjugate gradient steps in each, and of rounds that fix entries at their bounds
 MAX_STEPS, MAX_INNER, MAX_ROUNDS = 100, 250, 5
-#: least decrease of a step as a fraction of the predicted one; smallest step; differences due to rounding
+#: minimum decrease as a fraction of the predicted one; minimum step; differences due to rounding
 SUFFICIENT, SMALLEST_STEP, ROUNDING = 1e-4, 1e-10, 1e-15
-#: added to a block's diagonal, as a share of its largest entry, so that it can be inverted
+#: added to the diagonal of a block, as a share of its largest entry, to make it invertible
 JITTER = 1e-10
 
 
 class Point(Protocol):
-    """A convex function around one argument ``(R, D)``."""
+    """A convex function and its derivatives at one argument ``(R, D)``."""
 
     @property
     def loss(self) -> float:
@@ -41,20 +41,20 @@ class Point(Protocol):
         ...
 
     def blocks(self) -> Array:
-        """Return the Hessian's diagonal blocks, one a row, ``(R, D, D)``; an approximation will do."""
+        """Return the diagonal blocks of the Hessian, one per row, ``(R, D, D)``, or an approximation."""
         ...
 
 
 @dataclass(frozen=True)
 class NewtonResult:
-    """Where :func:`minimise_within` stopped.
+    """Result of :func:`minimise_within`.
 
     Attributes
     ----------
     argument : ``(R, D)``.
-    loss : there.
-    gradient_norm : largest component of the gradient, of those that no bound holds.
-    steps : of Newton's method.
+    loss : its loss.
+    gradient_norm : largest component of the gradient among the free entries.
+    steps : number of Newton steps.
     """
 
     argument: Array
@@ -70,9 +70,9 @@ def minimise_within(
 
     Parameters
     ----------
-    at : argument ``(R, D)`` to the function there.
-    start, lower, upper : first argument and its bounds, ``(R, D)``; equal bounds fix an entry.
-    centre : linear projection of ``(R, D)`` that every gradient goes through, and that keeps the start.
+    at : maps an argument ``(R, D)`` to the function and its derivatives there.
+    start, lower, upper : initial argument and bounds, ``(R, D)``; equal bounds fix an entry.
+    centre : linear projection of ``(R, D)`` that is applied to gradients; it must not change ``start``.
     """
     argument, point = start, at(start)
     for step in range(MAX_STEPS + 1):
@@ -92,9 +92,9 @@ def minimise_within(
 
 
 def _newton_direction(point: Point, slope: Array, free: NDArray[np.bool_], centre: Linear, reach: Array) -> Array:
-    """Return the Newton direction over the free entries, within ``reach`` ``(2, R, D)``, the ways to the bounds.
+    """Return the Newton direction over the free entries, within the distances ``reach`` ``(2, R, D)`` to the bounds.
 
-    Entries that leave it go as far as they may, and the equations of the others are solved again.
+    Entries that would cross a bound are moved to it, and the equations of the others are solved again.
     """
     blocks, exact = point.blocks(), min(0.25, float(np.sqrt(np.abs(slope).max())))
     first = direction = _solve(point, -slope, free, centre, blocks, exact)
@@ -133,7 +133,7 @@ def _solve(point: Point, right: Array, free: NDArray[np.bool_], centre: Linear, 
 
 
 def _preconditioner(blocks: Array, free: NDArray[np.bool_], centre: Linear) -> Linear:
-    """Return the solution of the blocks' equations over the free entries."""
+    """Return a function that solves the equations of the blocks over the free entries."""
     blocks = np.where(free[:, :, None] & free[:, None, :], blocks, 0.0)
     diagonal = np.einsum("rdd->rd", blocks)
     diagonal += JITTER * diagonal.max(axis=1, keepdims=True) + np.finfo(np.float64).tiny
@@ -155,7 +155,7 @@ def _search(
     lower: Array,
     upper: Array,
 ) -> tuple[Array, Point] | None:
-    """Halve the step until the loss falls enough; None where it does not fall."""
+    """Backtracking line search; None if there is no decrease."""
     step = 1.0
     while step > SMALLEST_STEP:
         trial = np.clip(argument + step * direction, lower, upper)

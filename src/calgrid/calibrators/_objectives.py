@@ -1,6 +1,6 @@
-"""What a temperature can be fitted to: seven objectives as functions of one inverse temperature a sample.
+"""Seven objectives of the fit, as functions of one inverse temperature per sample.
 
-Every objective reads the same :class:`Evidence`, which has no N x K array: with gaps ``g_k = z_top - z_k``, the margin
+All objectives use :class:`Evidence`, which has no N x K array. With gaps ``g_k = z_top - z_k``, the margin
 m and rest(beta) of :mod:`calgrid.calibrators._confidence`::
 
     ln sum_k exp(-beta g_k)   = softplus(rest(beta) - beta m)                                        =: A(beta)
@@ -8,7 +8,7 @@ m and rest(beta) of :mod:`calgrid.calibrators._confidence`::
     -ln p_y                   = beta g_y + A(beta)
     ln sum_k p_k^2            = A(2 beta) - 2 A(beta)
 
-Objectives and what they are called in Guo et al., SMART, ICML 2026, arXiv 2506.23492, Table 3: ``nll`` (NLL), ``ls``
+Objectives and their names in Guo et al., SMART, ICML 2026, arXiv 2506.23492, Table 3: ``nll`` (NLL), ``ls``
 (LS), ``mse`` (MSE), ``brier`` (Brier), ``softece`` (SoftECE), ``charbonnier`` (Charbonnier-SoftECE); ``pointwise`` is
 Eq. 6 as printed.
 """
@@ -27,20 +27,20 @@ from calgrid.calibrators._probabilities import possible_labels
 from calgrid.calibrators._soft_binning import PointwiseBinning, SoftBinning
 
 Array = NDArray[np.float64]
-#: stands for the margin of a sample with one possible class: its confidence is 1 at every temperature
+#: replaces the infinite margin of a sample with one possible class, whose confidence is 1 at every temperature
 _CERTAIN = 1.0 / np.finfo(np.float64).eps
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """All that the objectives need to know of N samples.
+    """Inputs of the objectives, of N samples.
 
     Attributes
     ----------
     margin : ``(N,)`` finite margins.
-    rest : beta ``(N,)`` to rest(beta) and its derivative in beta.
-    correct : ``(N,)`` 1.0 where the prediction is right.
-    label_gap : ``(N,)`` gap of the label; inf where the label is impossible.
+    rest : maps beta ``(N,)`` to rest(beta) and its derivative.
+    correct : ``(N,)`` 1.0 for correct predictions.
+    label_gap : ``(N,)`` gap of the label; inf for an impossible label.
     mean_gap : ``(N,)`` mean gap of the possible classes.
     n_classes : K.
     """
@@ -56,7 +56,7 @@ class Evidence:
     def gather(cls, logits: Array, labels: NDArray[np.int64], lower: float, upper: float) -> Self:
         """Tabulate logits ``(N, K)`` with row maximum 0 for inverse temperatures in [lower, upper].
 
-        Raises DataError if every label is impossible.
+        Raises DataError if all labels are impossible.
         """
         possible_labels(logits, labels)
         margin, excess = margin_and_excess(logits)
@@ -71,7 +71,7 @@ class Evidence:
         )
 
     def rows(self, samples: NDArray[np.intp]) -> Self:
-        """Return the evidence of the chosen samples; the table must have a method ``rows``, as RestTable does."""
+        """Return the evidence of some samples; requires that ``rest`` has a method ``rows``, like RestTable."""
         names = ("margin", "correct", "label_gap", "mean_gap")
         chosen = {name: getattr(self, name)[samples] for name in names}
         return replace(self, rest=self.rest.rows(samples), **chosen)  # type: ignore[attr-defined]
@@ -88,9 +88,9 @@ class Evidence:
 
 
 class Objective(ABC):
-    """A loss of per-sample inverse temperatures, with its gradient."""
+    """Loss and gradient as a function of one inverse temperature per sample."""
 
-    #: the loss reads rest up to this multiple of beta
+    #: rest is evaluated up to this multiple of beta
     reach = 1.0
 
     @abstractmethod
@@ -100,11 +100,11 @@ class Objective(ABC):
 
 @dataclass(frozen=True)
 class OfConfidence(Objective):
-    """A loss that sees confidence and correctness only.
+    """A loss of confidence and correctness only.
 
     Attributes
     ----------
-    binning : confidence ``(N,)``, correct ``(N,)`` to loss and its derivative ``(N,)``.
+    binning : maps confidence ``(N,)`` and correctness ``(N,)`` to the loss and its derivative ``(N,)``.
     """
 
     binning: Callable[[Array, Array], tuple[float, Array]]
@@ -120,8 +120,8 @@ class OfConfidence(Objective):
 class LogLoss(Objective):
     """Mean cross-entropy in nats, ``-sum_k t_k ln p_k``, with targets ``(1 - alpha) onehot + alpha / K``.
 
-    The share alpha goes to possible classes only (logit above -inf), else the loss would be infinite. Samples whose
-    label is impossible are left out, as in temperature scaling: no temperature changes their loss.
+    The share alpha is spread over possible classes (logit above -inf), else the loss would be infinite. Samples with an
+    impossible label are left out, because no temperature changes their loss.
 
     Attributes
     ----------
@@ -148,7 +148,7 @@ class SquaredLoss(Objective):
 
     Attributes
     ----------
-    per_class : divide by K: the mean over all N x K entries, as deep-learning libraries compute it.
+    per_class : divide by K, for the mean over all N x K entries as in deep-learning libraries.
     """
 
     per_class: bool = False
@@ -169,7 +169,7 @@ class SquaredLoss(Objective):
 
 
 def build_objective(name: str, *, sigma: float, delta: float, alpha: float) -> Objective:
-    """Return the objective of this name.
+    """Return an objective by name.
 
     Parameters
     ----------

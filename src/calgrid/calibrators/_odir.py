@@ -12,17 +12,17 @@ from calgrid.calibrators._unit import in_units, logit_unit
 from calgrid.calibrators._warnings import end_of_grid
 from calgrid.calibrators.base import Array, Calibrator, Head, Labels
 
-#: strengths that cross-validation compares, strongest first
+#: strengths for cross-validation, strongest first
 STRENGTHS = (1e2, 1e1, 1.0, 1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6)
 N_FOLDS = 3
-#: cross-validation ends after this many strengths in a row that are worse than the best
+#: cross-validation ends after this number of successive strengths that are worse than the best
 PATIENCE = 2
-#: gradient at which the fits of the folds end; they only have to rank strengths
+#: gradient at convergence of the fits of the folds, which are only used to rank strengths
 FOLD_TOLERANCE = 1e-5
 
 
 def folds(labels: Labels) -> NDArray[np.intp]:
-    """Return a fold ``(N,)`` for each sample, the samples of each class spread evenly."""
+    """Return the fold ``(N,)`` of each sample, stratified by class."""
     fold = np.empty(len(labels), dtype=np.intp)
     fold[np.argsort(labels, kind="stable")] = np.arange(len(labels)) % N_FOLDS
     return fold
@@ -63,10 +63,10 @@ def fit_odir(
 def cross_validate(
     inputs: Array, labels: Labels, temperature: LinearMap, unit: float = 1.0
 ) -> tuple[float, list[float]]:
-    """Return the strength of lowest mean NLL over folds, and the NLL of each that was tried, strongest first.
+    """Return the strength with the lowest mean NLL over folds, and the NLL of all tried ones, strongest first.
 
-    Each fit starts from that of the strength before, and the search ends when two in a row are worse. With fewer
-    samples than folds the strongest is taken.
+    Each fit starts from that of the previous strength; the search ends when two successive strengths are worse. With
+    fewer samples than folds the strongest is returned.
     """
     if len(labels) < N_FOLDS:
         return STRENGTHS[0], []
@@ -85,7 +85,7 @@ def cross_validate(
 
 
 class MatrixScaling(Calibrator):
-    """What ``ms_odir`` and ``dirichlet`` share; they differ in :meth:`_inputs`."""
+    """Base class of ``ms_odir`` and ``dirichlet``, which differ in :meth:`_inputs`."""
 
     def __init__(self, *, strength: float | None = None) -> None:
         super().__init__()
@@ -93,11 +93,11 @@ class MatrixScaling(Calibrator):
 
     @abstractmethod
     def _inputs(self, logits: Array) -> Array:
-        """Return the finite x ``(N, K)`` that the matrix multiplies."""
+        """Return the finite inputs x ``(N, K)`` of the matrix."""
 
     @abstractmethod
     def _usable(self, logits: Array, labels: Labels) -> NDArray[np.bool_]:
-        """Return which samples ``(N,)`` the fit uses."""
+        """Return the mask ``(N,)`` of the samples used by the fit."""
 
     def _fit(self, logits: Array, labels: Labels, features: Array | None, head: Head | None) -> dict[str, Any]:
         check_classes(self.id, logits.shape[1])

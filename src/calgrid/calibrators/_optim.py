@@ -1,4 +1,4 @@
-"""Adam, full-batch with early stopping or on shuffled batches, for objectives that give their own gradient."""
+"""Adam for objectives with an analytic gradient: full-batch with early stopping, or on shuffled batches."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 Array = NDArray[np.float64]
 #: parameters (P,) -> loss, d loss / d parameters (P,)
 Objective = Callable[[Array], tuple[float, Array]]
-#: epoch, parameters (P,) before its step -> nothing; must not change the parameters
+#: called with epoch and parameters (P,) before each step; must not change the parameters
 Watch = Callable[[int, Array], None]
 
 
@@ -31,7 +31,7 @@ class Adam:
         self._mean, self._square, self._steps = np.zeros(size), np.zeros(size), 0
 
     def step(self, parameters: Array, gradient: Array) -> None:
-        """Move ``parameters`` ``(P,)`` in place, once, against ``gradient`` ``(P,)``."""
+        """Update ``parameters`` ``(P,)`` in place with ``gradient`` ``(P,)``."""
         self._steps += 1
         self._mean += (1.0 - self.beta1) * (gradient - self._mean)
         self._square += (1.0 - self.beta2) * (gradient * gradient - self._square)
@@ -42,12 +42,12 @@ class Adam:
 
 @dataclass(frozen=True)
 class Minimum:
-    """Where a minimisation ended.
+    """Result of :func:`minimise`.
 
     Attributes
     ----------
-    parameters : ``(P,)`` with the lowest loss that was seen; a copy of its own.
-    losses : the loss before each step, one an epoch.
+    parameters : copy of the parameters ``(P,)`` with the lowest loss.
+    losses : loss before each step, one per epoch.
     best_epoch : 0-based epoch of the lowest loss.
     """
 
@@ -56,7 +56,7 @@ class Minimum:
     best_epoch: int
 
     def history(self) -> dict[str, list[float] | float]:
-        """Return the losses, their number, and the lowest with its epoch, as a calibrator's ``fit_history``."""
+        """Return the losses, the number of epochs, and the best epoch with its loss, for a ``fit_history``."""
         best = self.best_epoch
         return {
             "loss": self.losses,
@@ -81,10 +81,10 @@ def minimise(
 
     Parameters
     ----------
-    objective : parameters ``(P,)`` to loss and gradient ``(P,)``.
-    max_epochs : most evaluations of the objective, at least 1.
-    patience : stop after this many epochs in a row without a decrease of more than ``min_delta``.
-    watch : sees every epoch.
+    objective : maps parameters ``(P,)`` to loss and gradient ``(P,)``.
+    max_epochs : maximum number of evaluations of the objective, at least 1.
+    patience : stop after this number of successive epochs without a decrease of more than ``min_delta``.
+    watch : called in each epoch, see :data:`Watch`.
     """
     parameters, adam = start.copy(), Adam(start.size, learning_rate)
     best, best_epoch, losses = start.copy(), 0, []
@@ -119,10 +119,10 @@ def minimise_in_batches(
 
     Parameters
     ----------
-    objective_of : indices of a batch's samples to the objective on them.
-    generator : shuffles the samples before each epoch.
-    batch_size : samples of a batch; the last of an epoch may have fewer.
-    epsilon : of Adam.
+    objective_of : maps the indices of a batch to its objective.
+    generator : random generator of the order of samples.
+    batch_size : samples per batch; the last batch of an epoch may have fewer.
+    epsilon : epsilon of Adam.
     """
     parameters, adam = start.copy(), Adam(start.size, learning_rate, epsilon=epsilon)
     losses, done = [], 0

@@ -1,4 +1,4 @@
-"""From logits to probabilities and back, and maps of the top label's probability or of each class by itself."""
+"""Conversion between logits and probabilities; maps of the top-label probability, or of each class separately."""
 
 from collections.abc import Callable
 from typing import Any
@@ -9,26 +9,26 @@ from numpy.typing import NDArray
 from calgrid.errors import DataError
 
 Array = NDArray[np.float64]
-#: largest distance of a row sum from 1 that low-precision probabilities may have
+#: tolerance of row sums of low-precision probabilities
 ROW_SUM_TOLERANCE = 1e-2
-#: below this the others' probabilities carry no information on how to share what the top label gives up
+#: below this the probabilities of the other classes do not determine how the rest is shared
 NOTHING_LEFT = 1e-12
-#: values of one block of rows, chosen so that a few arrays of that size stay in the processor's cache
+#: entries of one block of rows: a few arrays of this size fit into the processor's cache
 BLOCK = 1 << 16
-#: exp of anything below is lost in a sum that holds exp(0), and soon a denormal number, several times as slow
+#: smaller exponents are lost in a sum with exp(0), and lead to denormal numbers, which are slow
 LEAST_EXPONENT = -700.0
 
 
 def row_blocks(n_samples: int, n_classes: int, size: int = BLOCK) -> list[slice]:
-    """Cut N rows into slices of at most ``size`` values each, at least one row."""
+    """Split N rows into slices of at most ``size`` entries, at least one row."""
     rows = max(1, size // n_classes)
     return [slice(begin, min(begin + rows, n_samples)) for begin in range(0, n_samples, rows)]
 
 
 def possible_labels(logits: Array, labels: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Return which samples ``(N,)`` have a label of finite logit; the loss of others is infinite at every temperature.
+    """Return the mask ``(N,)`` of samples whose label has a finite logit; others have an infinite loss.
 
-    Raises DataError: none has.
+    Raises DataError: no sample has one.
     """
     possible = logits[np.arange(len(labels)), labels] > -np.inf
     if not possible.any():
@@ -39,8 +39,7 @@ def possible_labels(logits: Array, labels: NDArray[np.int64]) -> NDArray[np.bool
 def centred(logits: Array) -> Array:
     """Return logits ``(N, K)`` minus the mean of each row's finite values; -inf stays.
 
-    Maps that treat classes differently are not invariant to a constant added to a row, which means nothing; this
-    choice of the constant makes them so.
+    This makes maps with different parameters per class invariant to a constant added to a row.
     """
     finite = logits > -np.inf
     mean = logits.sum(axis=1, keepdims=True, where=finite) / finite.sum(axis=1, keepdims=True)
@@ -66,16 +65,16 @@ def top_label(logits: Array) -> tuple[NDArray[np.intp], Array]:
 
 
 def never_certain(values: Array, n_samples: int) -> Array:
-    """Keep probabilities estimated from N samples in ``[1 / (N + 1), N / (N + 1)]``: 0 and 1 make an NLL infinite."""
+    """Keep probabilities estimated from N samples in ``[1 / (N + 1), N / (N + 1)]``, for a finite NLL."""
     floor = 1.0 / (n_samples + 1)
     return np.clip(values, floor, 1.0 - floor)
 
 
 def top_label_map(logits: Array, target: Array) -> Array:
-    """Give the predicted class the probability ``target`` and share the rest as the softmax does.
+    """Set the probability of the predicted class to ``target``; the others share the rest in proportion to the softmax.
 
     The other classes are multiplied by ``(1 - q) / (1 - p)``; where ``1 - p`` is below 1e-12 they share ``1 - q``
-    evenly. The row is never renormalised: that would undo the map. Returns probabilities ``(N, K)``. The predicted
+    evenly. Rows are not renormalised, which would change ``target``. Returns probabilities ``(N, K)``. The predicted
     class may change where q is small.
 
     Parameters
@@ -85,7 +84,7 @@ def top_label_map(logits: Array, target: Array) -> Array:
     """
     rows, predicted = np.arange(len(logits)), logits.argmax(axis=1)
     others = np.exp(logits)
-    # summed without the top term: 1 - p would lose its digits for confident samples
+    # summed without the top term, because 1 - p would lose precision for confident samples
     others[rows, predicted] = 0.0
     rest = others.sum(axis=1)
     saturated = rest < NOTHING_LEFT
@@ -97,10 +96,10 @@ def top_label_map(logits: Array, target: Array) -> Array:
 
 
 def logits_from_probabilities(probabilities: Any) -> Array:
-    """Return logits ``(N, K)``, float64, whose softmax is ``probabilities``; for callers who know they have those.
+    """Return logits ``(N, K)``, float64, whose softmax is ``probabilities``; for callers that have probabilities.
 
-    Nothing in this package guesses from the values whether numbers are logits or probabilities. Raises DataError: not
-    ``(N, K)``, values outside [0, 1], or rows that do not sum to 1.
+    The package never infers from values whether they are logits or probabilities. Raises DataError: not ``(N, K)``,
+    values outside [0, 1], or rows that do not sum to 1.
 
     Parameters
     ----------
@@ -117,7 +116,7 @@ def logits_from_probabilities(probabilities: Any) -> Array:
 
 
 def renormalised(values: Array, otherwise: Array) -> Array:
-    """Divide rows of values ``(N, K)`` by their sums; a row of zeros becomes that of ``otherwise`` ``(N, K)``."""
+    """Divide rows of values ``(N, K)`` by their sums; rows of zeros become those of ``otherwise`` ``(N, K)``."""
     total = values.sum(axis=1, keepdims=True)
     empty = total[:, 0] <= 0.0
     result = values / np.where(total > 0.0, total, 1.0)
@@ -126,13 +125,13 @@ def renormalised(values: Array, otherwise: Array) -> Array:
 
 
 def map_classes(logits: Array, classes: NDArray[np.int64], calibrate: Callable[[int, Array], Array]) -> Array:
-    """Calibrate the softmax class by class and renormalise.
+    """Calibrate the softmax of each class separately, and renormalise.
 
     Parameters
     ----------
     logits : ``(N, K)`` with row maximum 0.
-    classes : ``(C,)``, those with a map; the others keep their probability.
-    calibrate : position in ``classes`` and probabilities ``(N,)`` to calibrated ones ``(N,)``.
+    classes : ``(C,)``, classes with a map; the others keep their probability.
+    calibrate : maps a position in ``classes`` and probabilities ``(N,)`` to calibrated ones ``(N,)``.
     """
     probabilities = softmax(logits)
     mapped = probabilities.copy()

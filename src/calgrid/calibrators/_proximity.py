@@ -1,4 +1,4 @@
-"""How close samples lie to the validation samples in feature space."""
+"""Proximity of samples to the validation samples in feature space."""
 
 from typing import NamedTuple, Self
 
@@ -8,26 +8,26 @@ from numpy.typing import NDArray
 from calgrid.calibrators._probabilities import row_blocks
 
 Array = NDArray[np.float64]
-#: distances that are held at once
+#: maximum number of distances in memory
 _BLOCK = 1 << 22
 
 
 def unit_rows(features: Array) -> Array:
-    """Divide each row ``(N, d)`` by its L2 norm; a row of zeros stays."""
+    """Divide each row ``(N, d)`` by its L2 norm; rows of zeros are not changed."""
     norms = np.linalg.norm(features, axis=1, keepdims=True)
     return features / np.where(norms > 0.0, norms, 1.0)
 
 
 class Neighbours(NamedTuple):
-    """Validation features, and the proximity of other samples to them.
+    """Validation features, and proximities to them.
 
-    The proximity of x is the mean of ``exp(-|x - x_j|^2)`` over its k nearest validation features, all of unit norm:
-    exact search, one matrix product for a block of rows.
+    The proximity of x is the mean of ``exp(-|x - x_j|^2)`` over its k nearest validation features, all of unit norm.
+    The search is exact, by one matrix product per block of rows.
 
     Attributes
     ----------
-    points : ``(N, d)`` unit rows in float32, which halves the file of a fit.
-    k : neighbours, at most N - 1.
+    points : ``(N, d)`` unit rows; float32 halves the size of saved fits.
+    k : number of neighbours, at most N - 1.
     """
 
     points: NDArray[np.float32]
@@ -35,11 +35,11 @@ class Neighbours(NamedTuple):
 
     @classmethod
     def of(cls, features: Array, k: int) -> Self:
-        """Keep validation features ``(N, d)``; fewer than k others leave fewer neighbours."""
+        """Store validation features ``(N, d)``; k is at most N - 1."""
         return cls(unit_rows(features).astype(np.float32), min(k, len(features) - 1))
 
     def own_proximity(self) -> Array:
-        """Return the proximity ``(N,)`` of each validation sample to the others; 1 for a single one."""
+        """Return the proximity ``(N,)`` of each validation sample to the others; 1 if there is only one."""
         return self._proximity(self.points.astype(np.float64), own=True)
 
     def proximity(self, features: Array) -> Array:

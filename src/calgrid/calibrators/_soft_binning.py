@@ -1,4 +1,4 @@
-"""Smooth calibration errors of confidences over soft bins, with their analytic gradients."""
+"""Calibration errors over soft bins, with analytic gradients."""
 
 from dataclasses import dataclass
 
@@ -6,18 +6,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
-#: keeps weights and bin means finite far from all samples; the value in the authors' group's public loss
+#: keeps weights and bin means finite far from all samples; value of the public loss of the authors' group
 EPSILON = 1e-6
 
 
 def _assign(confidence: Array, n_bins: int, sigma: float) -> tuple[Array, Array, Array]:
-    """Return bin centres ``(B,)``, kernels ``(B, N)`` and the factors ``(N,)`` that make weights of the kernels."""
+    """Return bin centres ``(B,)``, kernels ``(B, N)`` and the factors ``(N,)`` that normalise them."""
     centres = (np.arange(n_bins) + 0.5) / n_bins
     kernel = confidence - centres[:, None]
     np.square(kernel, out=kernel)
     kernel *= -0.5 / sigma**2
     np.exp(kernel, out=kernel)
-    # divide vectors of length N by the sums of the soft assignments, never the (B, N) matrix
+    # normalise vectors of length N instead of the (B, N) matrix
     return centres, kernel, 1.0 / (kernel.sum(axis=0) + EPSILON)
 
 
@@ -71,7 +71,7 @@ class SoftBinning:
         """Return the loss and its derivatives in W_b ``(B,)`` and in the residual sums S_b ``(B,)``."""
         mean = total / (mass + EPSILON)
         root = np.sqrt(mean**2 + self.delta**2)
-        # |r| has no slope at 0: take 0, as for any other delta
+        # |r| is not differentiable at 0: use 0, as for any other delta
         penalty, slope = root - self.delta, np.divide(mean, root, out=np.zeros_like(mean), where=root > 0.0)
         share = mass / (mass + EPSILON)
         loss = float(mass @ penalty) / n_samples
@@ -80,14 +80,14 @@ class SoftBinning:
 
 @dataclass(frozen=True)
 class PointwiseBinning:
-    """The objective of Guo et al., SMART, as Eq. 6 prints it: each sample is penalised by itself.
+    """The objective of Guo et al., SMART, as printed in Eq. 6: each sample is penalised separately.
 
     With the centres and weights of :class:`SoftBinning`::
 
         loss = 1/N sum_i sum_b w_ib sqrt((a_i - c_b)^2 + delta^2)
 
-    Nothing is averaged before the penalty, so that the loss is near the absolute loss ``|a - p|``, at its least at
-    confidence 1 wherever accuracy exceeds one half. It bounds the smooth calibration error but does not calibrate.
+    Without an average before the penalty, the loss is close to the absolute loss ``|a - p|``, whose minimum is at
+    confidence 1 if the accuracy exceeds one half. It bounds the smooth calibration error but does not calibrate.
 
     Attributes
     ----------

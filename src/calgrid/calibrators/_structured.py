@@ -1,4 +1,4 @@
-"""Structured scaling: a smoothed temperature scaling first, then a ridge-penalised linear map of its ln p."""
+"""Structured scaling: smoothed temperature scaling, then a ridge-penalised linear map of its ln p."""
 
 from abc import abstractmethod
 from typing import Any
@@ -10,12 +10,12 @@ from calgrid.calibrators._probabilities import softmax
 from calgrid.calibrators._temperature import fit_temperature
 from calgrid.calibrators.base import Array, Calibrator, Head, Labels
 
-#: ln of the smallest normal float32, the least ln p
+#: ln of the smallest normal float32, lower bound of ln p
 FLOOR = float(np.log(np.finfo(np.float32).tiny))
 
 
 def fit_smoothed(logits: Array, labels: Labels) -> tuple[Array, dict[str, Any]]:
-    """Return beta of lowest NLL and epsilon, 1 / (N + 1), for :func:`smoothed`, and the ``fit_history``."""
+    """Return beta of lowest NLL and epsilon = 1 / (N + 1) for :func:`smoothed`, and the ``fit_history``."""
     found, epsilon = fit_temperature(logits, labels), 1.0 / (len(labels) + 1)
     history = {**found.history(), "n_infinite_loss": found.n_infinite_loss, "epsilon": epsilon}
     return np.array([found.beta, epsilon]), history
@@ -30,7 +30,7 @@ def smoothed(logits: Array, beta: float, epsilon: float) -> Array:
 
 
 class StructuredScaling(Calibrator):
-    """What ``svs`` and ``sms`` share; they differ in :meth:`_start`, the identity and its penalties."""
+    """Base class of ``svs`` and ``sms``, which differ in :meth:`_start`."""
 
     scale_free = True
 
@@ -40,7 +40,7 @@ class StructuredScaling(Calibrator):
 
     @abstractmethod
     def _start(self, n_classes: int) -> tuple[Array, Array | float]:
-        """Return the identity weight and the penalty of its entries, without the factor ``ridge / N``."""
+        """Return the identity map and the penalties of its entries, without the factor ``ridge / N``."""
 
     def _inputs(self, logits: Array) -> Array:
         return np.maximum(np.log(smoothed(logits, *self.smoothing)), FLOOR)

@@ -1,4 +1,4 @@
-"""The one temperature of lowest negative log-likelihood."""
+"""Single temperature of lowest negative log-likelihood."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,15 +19,15 @@ MAX_ITERATIONS = 60
 
 @dataclass(frozen=True)
 class TemperatureFit:
-    """The one temperature of lowest loss.
+    """Single temperature of lowest loss.
 
     Attributes
     ----------
     beta : inverse temperature 1/T.
-    loss : mean loss at each inverse temperature that was tried, or at beta alone.
-    at_lower_bound : T is the largest allowed: the predictions are worse than chance, or the logits in a large unit.
-    at_upper_bound : T is the smallest allowed: the labels are separable, or the logits in a small unit.
-    n_infinite_loss : samples left out because their label's logit is -inf: no temperature changes their loss.
+    loss : mean loss at each evaluated inverse temperature, or at beta only.
+    at_lower_bound : T has its maximum: predictions are worse than chance, or logits very large.
+    at_upper_bound : T has its minimum: the labels are separable, or logits very small.
+    n_infinite_loss : number of omitted samples, whose label has the logit -inf: no temperature changes their loss.
     """
 
     beta: float
@@ -43,7 +43,7 @@ class TemperatureFit:
 
     @property
     def warnings(self) -> list[str]:
-        """Sentences for a ``fit_history`` where the temperature stopped at a bound."""
+        """Warnings for a ``fit_history`` if the temperature is at a bound."""
         if self.at_lower_bound:
             return ["The temperature is the largest that is allowed: the loss still falls towards larger ones."]
         if self.at_upper_bound:
@@ -60,8 +60,8 @@ class TemperatureFit:
 def moments(logits: Array, beta: float | Array) -> tuple[Array, Array, Array]:
     """Return, for each sample, ``ln sum_k exp(beta z_k)``, and mean and variance of z under ``softmax(beta z)``.
 
-    The mean is the first derivative in beta of the first, the variance the second. One pass over the logits, in
-    blocks that stay in the processor's cache.
+    The mean is the first derivative in beta of the logarithm, the variance the second. One pass over the logits, in
+    blocks that fit into the processor's cache.
 
     Parameters
     ----------
@@ -73,7 +73,7 @@ def moments(logits: Array, beta: float | Array) -> tuple[Array, Array, Array]:
     each = np.broadcast_to(np.asarray(beta, dtype=np.float64).reshape(-1, 1), (n_samples, 1))
     floor, ones = LEAST_EXPONENT / each, np.ones(n_classes)
     for block in row_blocks(n_samples, n_classes):
-        # smaller terms are lost in the sum anyhow; -inf times 0 would be NaN, and denormal numbers are slow
+        # smaller terms are lost in the sum; -inf times 0 would be NaN, and denormal numbers are slow
         finite = np.maximum(logits[block], floor[block])
         weights = finite * each[block]
         np.exp(weights, out=weights)
@@ -103,7 +103,7 @@ class _Likelihood:
         self.losses: list[float] = []
 
     def derivatives(self, beta: float) -> tuple[float, float]:
-        """Return the mean of E_p[z] - z_y and the mean variance of z under p; keep the loss."""
+        """Return the means of E_p[z] - z_y and of the variance of z under p; store the loss."""
         log_total, first, second = moments(self.logits, beta)
         self.losses.append(float(log_total.mean() - beta * self.true_mean))
         return float(first.mean() - self.true_mean), float(second.mean())
@@ -112,8 +112,8 @@ class _Likelihood:
 def fit_temperature(logits: Array, labels: NDArray[np.int64]) -> TemperatureFit:
     """Minimise the NLL of ``softmax(beta z)`` over beta in [0.01, 20] by bracketed Newton iterations.
 
-    Starts from beta = 1 and replaces a step that leaves the bracket by geometric bisection. Where the loss is flat
-    at 1 (all logits equal, or all labels certain) beta stays 1. Raises DataError: every label's logit is -inf.
+    Starts from beta = 1; a step that leaves the bracket is replaced by geometric bisection. If the loss is flat at 1
+    (all logits equal, or all labels certain), beta stays 1. Raises DataError: all labels have the logit -inf.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Calibrators whose temperature is the output of a small network of a few numbers a sample."""
+"""Calibrators whose temperature is the output of a small network."""
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
@@ -18,11 +18,11 @@ from calgrid.calibrators._temperature import temperature_range
 from calgrid.calibrators._warnings import temperatures_at_bounds
 from calgrid.calibrators.base import Array, Calibrator, Head, Labels
 
-#: the largest temperature in units of the logits, which keeps extrapolation finite
+#: maximum temperature in units of the logits, which limits extrapolation
 T_MAX = 100.0
-#: of parameterised temperature scaling: largest logits that are read, the bound that they are clipped to, hidden units
+#: parameterised temperature scaling: number of largest logits, bound to which they are clipped, hidden units
 TOP, BOUND, HIDDEN = 10, 100.0, (5, 5)
-#: epochs from one entry of a trace to the next, and the bins of its ECE
+#: epochs between two entries of a trace, and bins of its ECE
 TRACE_INTERVAL, TRACE_BINS = 20, 15
 #: ranges of the hyper-parameters of :class:`FullBatchNetwork`
 LIMITS = {
@@ -38,7 +38,7 @@ LIMITS = {
 
 
 def fit_scaling(values: Array) -> Array:
-    """Return mean, population standard deviation, minimum and maximum ``(4, D)`` of the finite of values ``(D, N)``."""
+    """Return mean, population standard deviation, minimum and maximum ``(4, D)`` of the finite values in ``(D, N)``."""
     return np.array([_scaling(row[np.isfinite(row)]) for row in values]).T
 
 
@@ -46,19 +46,19 @@ def _scaling(values: Array) -> tuple[float, float, float, float]:
     if not len(values):
         return 0.0, 1.0, 0.0, 0.0
     mean, deviation = values.mean(), values.std()
-    # one sample, or equal values up to rounding: only the mean can be removed
+    # one sample, or equal values up to rounding: only subtract the mean
     varies = deviation > 1e-9 * max(1.0, abs(mean))
     return mean, deviation if varies else 1.0, values.min(), values.max()
 
 
 def standardise(values: Array, scaling: Array, clamp: bool = False) -> tuple[Array, float]:
-    """Return ``(values - mean) / deviation`` ``(D, N)``, and the share of samples with a value that was clamped.
+    """Return ``(values - mean) / deviation`` ``(D, N)``, and the share of samples with a clamped value.
 
     Parameters
     ----------
     values : ``(D, N)``; non-finite values become the mean.
     scaling : ``(4, D)`` from :func:`fit_scaling`.
-    clamp : keep values within the range of the fit.
+    clamp : clamp values to the range of the fit.
     """
     mean, deviation, lowest, highest = scaling[:, :, None]
     used, share = np.where(np.isfinite(values), values, mean), 0.0
@@ -84,7 +84,7 @@ class NetworkObjective:
     Attributes
     ----------
     network, inputs : the network and its input ``(D, N)``.
-    link : output ``(N,)`` to temperature and its derivative, each ``(N,)``.
+    link : maps the output ``(N,)`` to temperatures and their derivatives, each ``(N,)``.
     evidence, objective : samples and objective of the fit.
     """
 
@@ -103,7 +103,7 @@ class NetworkObjective:
         return loss, self.network.gradient(parameters, kept, -d_beta * beta**2 * d_output)
 
     def rows(self, samples: NDArray[np.intp]) -> Self:
-        """Return the same for the chosen samples only."""
+        """Return the same for some samples."""
         return replace(self, inputs=self.inputs[:, samples], evidence=self.evidence.rows(samples))
 
 
@@ -113,8 +113,8 @@ class Trace:
 
     Attributes
     ----------
-    problem : whose parameters are watched.
-    epochs, nll, ece : an entry every 20th epoch; ECE with 15 bins.
+    problem : objective of the fit.
+    epochs, nll, ece : one entry every 20 epochs; ECE with 15 bins.
     gradient : L2 norm of d objective / d weights, per epoch.
     """
 
@@ -125,7 +125,7 @@ class Trace:
     gradient: list[float] = field(default_factory=list)
 
     def __call__(self, epoch: int, parameters: Array) -> None:
-        """Note the state before the step of this epoch."""
+        """Record the state before the step of this epoch."""
         if epoch % TRACE_INTERVAL:
             return
         evidence = self.problem.evidence
@@ -149,21 +149,21 @@ class Trace:
 
 
 class TemperatureNetwork(Calibrator):
-    """``softmax(z / T)`` with T from a network of a few numbers a sample.
+    """``softmax(z / T)`` with T from a small network.
 
     A subclass sets :attr:`tabulated` and overrides :meth:`_inputs`, :meth:`_sizes`, :meth:`_link` and :meth:`_fit`,
     which sets :attr:`network`, :attr:`_scaling` and :attr:`_parameters`.
     """
 
-    #: inverse temperatures between which the fit's table is exact; rest(beta) is taken as constant beyond
+    #: range of inverse temperatures in the table of the fit; rest(beta) is constant outside
     tabulated: ClassVar[tuple[float, float]]
     clamp_margin: bool = False
-    #: the smallest and the largest temperature, in units of the logits
+    #: minimum and maximum temperature, in units of the logits
     floor: ClassVar[float]
     ceiling: ClassVar[float] = T_MAX
 
     network: MLP
-    #: share of the samples of the last prediction that were clamped
+    #: share of clamped samples in the last prediction
     share_clamped: float = 0.0
     _scaling: Array
     _parameters: Array
@@ -185,18 +185,18 @@ class TemperatureNetwork(Calibrator):
         return fit_scaling(values)
 
     def _scaled(self, logits: Array) -> Array:
-        """Return the logits ``(N, K)`` that are divided by T, with row maximum 0."""
+        """Return the logits ``(N, K)`` with row maximum 0 that are divided by T."""
         return logits
 
     @property
     def _input_unit(self) -> float:
-        """What the inputs are divided by where logits are divided by their unit."""
+        """Unit of the inputs if logits are divided by their unit."""
         return self._unit
 
     def temperature(self, values: Array) -> Array:
-        """Return the temperature ``(N,)`` for inputs ``(D, N)``, or ``(N,)`` where D is 1; inf gets the mean's.
+        """Return the temperature ``(N,)`` for inputs ``(D, N)``, or ``(N,)`` if D is 1; inf gets that of the mean.
 
-        Both apply to logits as given to :meth:`predict_proba`.
+        Inputs and temperatures are those of the logits as given to :meth:`predict_proba`.
         """
         return self._unit * self._temperature(np.atleast_2d(values) / self._input_unit)
 
@@ -206,13 +206,13 @@ class TemperatureNetwork(Calibrator):
         return self._link(self.network.forward(self._parameters, inputs)[0])[0]
 
     def _problem(self, logits: Array, labels: Labels, values: Array, objective: Objective) -> NetworkObjective:
-        """Return the objective for inputs ``(D, N)``, which :attr:`_scaling` standardises."""
+        """Return the objective for inputs ``(D, N)``, standardised by :attr:`_scaling`."""
         lower, upper = self.tabulated
         evidence = Evidence.gather(self._scaled(logits), labels, lower, objective.reach * upper)
         return NetworkObjective(self.network, standardise(values, self._scaling)[0], self._link, evidence, objective)
 
     def _temperature_history(self, values: Array) -> dict[str, Any]:
-        """Return the range of the temperatures for inputs ``(D, N)`` and its warnings, parts of a ``fit_history``."""
+        """Return the entries of ``fit_history`` for the temperatures of inputs ``(D, N)``: range and warnings."""
         temperature = self._temperature(values)
         warnings = temperatures_at_bounds(temperature, self.floor, self.ceiling)
         return {"warnings": warnings, **temperature_range(temperature)}
@@ -231,7 +231,7 @@ class TemperatureNetwork(Calibrator):
 
 
 class TopLogitsNetwork(TemperatureNetwork):
-    """Reads the ten largest logits, clipped to ±100, through two layers of five units."""
+    """Network of the ten largest logits, clipped to ±100, with two hidden layers of five units."""
 
     def _inputs(self, logits: Array) -> Array:
         return np.clip(top_logits(logits, min(TOP, logits.shape[1])), -BOUND, BOUND)
@@ -271,7 +271,7 @@ class FullBatchNetwork(TemperatureNetwork):
 
     @abstractmethod
     def _start(self, logits: Array, labels: Labels) -> tuple[Array, dict[str, float]]:
-        """Return initial weights ``(P,)``, and their entries in the history."""
+        """Return initial weights ``(P,)``, and entries for the history."""
 
     def _link(self, output: Array) -> tuple[Array, Array]:
         return bounded_temperature(output, self.floor)

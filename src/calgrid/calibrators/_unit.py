@@ -1,4 +1,4 @@
-"""The unit of logits: their divisor before a fit, so that their scale does not matter."""
+"""Unit of logits: their divisor before a fit, which makes the fit independent of their scale."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -7,17 +7,17 @@ from calgrid.calibrators._probabilities import row_blocks
 
 Array = NDArray[np.float64]
 #: median standard deviation of a row in units: about that of the published CIFAR-10 ResNet-50 trained with
-#: cross-entropy (4.8), so that the temperatures, learning rates and bounds of the papers keep their meaning
+#: cross-entropy (4.8), so that temperatures, learning rates and bounds of the papers apply
 TYPICAL_SPREAD = 5.0
-#: a gap beyond this multiple of its row's median is a mask such as -1e9, which does not count
+#: larger multiples of the median gap of a row are masks such as -1e9, which are ignored
 MOST_GAP = 100.0
 
 
 def logit_unit(logits: Array) -> float:
-    """Return a fifth of the median standard deviation of a row; 1.0 where no row's finite logits differ.
+    """Return a fifth of the median standard deviation of a row; 1.0 if the finite logits of each row are equal.
 
-    Proportional to the logits, and not moved by a constant added to a row, a class of -inf, or masks in fewer than
-    half of the classes.
+    Proportional to the logits, and invariant to constants added to rows, a class of -inf, and masks in fewer than half
+    of the classes.
 
     Parameters
     ----------

@@ -7,12 +7,12 @@ from numpy.typing import NDArray
 
 from calgrid.errors import DataError
 
-#: a logit this far below its row's largest has probability 0 at every temperature; squares of it stay finite
+#: a logit this far below the maximum has probability 0 at every temperature, and its square is finite
 IMPOSSIBLE = 1e100
 
 
 def _array(value: Any, name: str, dtype: type | None = None) -> NDArray[Any]:
-    if hasattr(value, "detach"):  # a tensor of torch, which numpy takes only without its gradient
+    if hasattr(value, "detach"):  # a torch tensor, which NumPy accepts only without gradient
         value = value.detach()
     try:
         return np.asarray(value, dtype=dtype)
@@ -23,13 +23,13 @@ def _array(value: Any, name: str, dtype: type | None = None) -> NDArray[Any]:
 def check_logits(logits: Any, n_classes: int | None = None) -> NDArray[np.float64]:
     """Return logits ``(N, K)`` as float64 minus their row maximum: values in [-1e100, 0], or -inf.
 
-    Logits mean the same up to a constant a row; without the maximum no exponential overflows. -inf stands for a
-    class that is impossible. Raises DataError: wrong shape or type, NaN, +inf, or a row without a finite logit.
+    A constant added to a row has no effect, and with maximum 0 no exponential overflows. -inf is an impossible class.
+    Raises DataError: wrong shape or type, NaN, +inf, or a row without a finite logit.
 
     Parameters
     ----------
     logits : ``(N, K)`` real numbers, N >= 1, K >= 2; tensors too.
-    n_classes : the K that is required, if any.
+    n_classes : required K, if any.
     """
     array = _array(logits, "logits")
     if array.ndim != 2 or array.shape[0] < 1 or array.shape[1] < 2:
@@ -55,7 +55,7 @@ def check_logits(logits: Any, n_classes: int | None = None) -> NDArray[np.float6
 def check_labels(labels: Any, n_samples: int, n_classes: int) -> NDArray[np.int64]:
     """Return labels ``(N,)`` as int64.
 
-    Raises DataError: not integers, another length than the logits, or a class outside [0, K).
+    Raises DataError: not integers, a different length from the logits, or a class outside [0, K).
     """
     array = _array(labels, "labels")
     if array.shape != (n_samples,):
@@ -72,7 +72,7 @@ def check_labels(labels: Any, n_samples: int, n_classes: int) -> NDArray[np.int6
 def check_features(features: Any, n_samples: int, width: int | None = None) -> NDArray[np.float64]:
     """Return penultimate features ``(N, d)`` as float64.
 
-    Raises DataError: not ``(N, d)``, another ``width`` than at the fit, or not finite.
+    Raises DataError: not ``(N, d)``, a different ``width`` from the fit, or not finite.
     """
     array = _array(features, "features", np.float64)
     if array.ndim != 2 or len(array) != n_samples or array.shape[1] < 1:

@@ -5,12 +5,12 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-#: a temperature this close to a bound, relatively, is at the bound
+#: relative distance within which a temperature is at its bound
 AT_BOUND = 1e-3
 
 
 def end_of_grid(name: str, chosen: float, grid: Sequence[float]) -> list[str]:
-    """Warn of a choice that is the first or the last of its grid."""
+    """Warn if the choice is the first or last value of its grid."""
     if chosen not in (grid[0], grid[-1]):
         return []
     end = "smallest" if chosen == min(grid) else "largest"
@@ -18,7 +18,7 @@ def end_of_grid(name: str, chosen: float, grid: Sequence[float]) -> list[str]:
 
 
 def temperatures_at_bounds(temperature: NDArray[np.float64], lowest: float, highest: float) -> list[str]:
-    """Warn of samples ``(N,)`` whose temperature is at a bound."""
+    """Warn of samples whose temperature ``(N,)`` is at a bound."""
     at_bound = (temperature <= lowest * (1.0 + AT_BOUND)) | (temperature >= highest * (1.0 - AT_BOUND))
     if not at_bound.any():
         return []

@@ -1,4 +1,4 @@
-"""Base class of calibrators: fit, predict and save, with checks; subclasses implement two small methods."""
+"""Base class of calibrators: fit, predict and save, with checks; subclasses implement two methods."""
 
 import time
 from abc import ABC, abstractmethod

@@ -10,19 +10,19 @@ from calgrid.calibrators._probabilities import top_label, top_label_map
 from calgrid.calibrators.base import Array, Calibrator, Head, Labels
 from calgrid.registry import register
 
-#: samples that the prior of a bin is worth, and the range of its mean, in the score of a binning
+#: weight of the prior of a bin in samples, and the range of its mean, in the score of a binning
 PRIOR_COUNT = 2.0
 PRIOR_RANGE = (0.005, 0.995)
 
 
 def binning_sizes(n_samples: int) -> range:
-    """Return the numbers of bins that are averaged over."""
+    """Return the numbers of bins of the averaged binnings."""
     root = float(np.cbrt(n_samples))
     return range(max(1, int(root / 10)), min(-(-n_samples // 5), int(np.ceil(10 * root))) + 1)
 
 
 class Binnings:
-    """Scores and values of equal-count binnings of one sample, each at a cost that grows with its bins only.
+    """Equal-count binnings of one set of samples; each costs time proportional to its number of bins.
 
     Parameters
     ----------
@@ -54,25 +54,25 @@ class Binnings:
     parameters="<= 10 N^(1/3) (5 N^(1/3) + 1)",
 )
 class BayesianBinningIntoQuantiles(Calibrator):
-    """Top-label BBQ: binnings of the confidence into equal counts, averaged by their marginal likelihood.
+    """Top-label BBQ: average of equal-count binnings of the confidence, weighted by marginal likelihood.
 
     All numbers of bins from ``max(1, floor(N^(1/3) / 10))`` to ``min(ceil(N / 5), ceil(10 N^(1/3)))`` are averaged.
-    With n samples in a bin, n_1 right, n_0 wrong, c its middle and pi that middle clipped to [0.005, 0.995]::
+    With n samples in a bin, n_1 correct, n_0 wrong, c its centre and pi the centre clipped to [0.005, 0.995]::
 
         ln w  = sum over bins of  ln B(n_1 + 2 pi, n_0 + 2 (1 - pi)) - ln B(2 pi, 2 (1 - pi))
-        value = (n_1 + p_0) / (n + 1),  p_0 = (sum of right samples' confidences + c) / (n_1 + 1)
+        value = (n_1 + p_0) / (n + 1),  p_0 = (sum of confidences of correct samples + c) / (n_1 + 1)
 
     with B the beta function and weights proportional to w. This is the authors' code; the paper's values are
-    posterior means under the prior of the score. Not taken over: the code's default elbow rule that prunes models of
-    small weight, and its last bin that takes all of the remainder of N over the bins, which is spread here. Equal
-    confidences are never separated.
+    posterior means under the prior of the score. Two details differ: we do not prune models of small
+    weight (elbow rule, the code's default), and the remainder of N over the bins is spread, not put into the last bin.
+    Equal confidences are never separated.
 
-    The average is one step function, which is what is stored. The other classes share the rest in proportion to their
-    softmax, so that the predicted class may change.
+    The average is stored as one step function. The other classes share the rest in proportion to their softmax, so the
+    predicted class may change.
 
-    What is calibrated is the softmax of the logits as they come: logits of another scale give another map.
+    The softmax of the unscaled logits is calibrated, so the map depends on the scale of the logits.
 
-    ``fit_history``: ``n_models``, ``best_n_bins`` (bins of the model of largest weight, before ties merge some),
+    ``fit_history``: ``n_models``, ``best_n_bins`` (bins of the model with the largest weight, before ties merge some),
     ``n_steps`` (of the averaged function).
     """
 
@@ -83,7 +83,7 @@ class BayesianBinningIntoQuantiles(Calibrator):
         cuts, values, scores = zip(*(binnings.binning(size) for size in sizes), strict=True)
         weights = np.exp(np.array(scores) - max(scores))
         weights /= weights.sum()
-        # the average of step functions rises by the weighted rise of each of them at its own cuts
+        # the steps of the average are the weighted steps of all binnings at their cuts
         rises = np.concatenate([weight * np.diff(value) for weight, value in zip(weights, values, strict=True)])
         self.cuts, index = np.unique(np.concatenate(cuts), return_inverse=True)
         first = weights @ [value[0] for value in values]

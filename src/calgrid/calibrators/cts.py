@@ -13,7 +13,7 @@ from calgrid.registry import register
 
 #: candidates for the temperature of a class
 GRID = np.arange(5, 51) / 10.0
-#: an error is lower only by more than this, so that rounding never changes a temperature
+#: minimum decrease of the error, so that rounding never changes a temperature
 LEAST_GAIN = 1e-12
 
 
@@ -26,24 +26,24 @@ LEAST_GAIN = 1e-12
 class ClassTemperatureScaling(Calibrator):
     """Class-based temperature scaling (CTS), ``softmax(z_k / T_k)``.
 
-    All T_k start from the temperature of ``ts``, clipped to [0.5, 5]. A sweep goes through the classes in their order
-    and gives each the T among 0.5, 0.6, ..., 5.0 of lowest validation ECE over all samples, the others fixed, if that
-    is lower than before. The sweeps end when one changes nothing. Classes without validation samples keep their T.
+    All T_k start from the temperature of ``ts``, clipped to [0.5, 5]. A sweep sets T_k of each class in turn to the
+    value in 0.5, 0.6, ..., 5.0 with the lowest validation ECE over all samples, the others fixed, if this is lower than
+    before. Sweeps end when nothing changes. Classes without validation samples keep their T.
 
     The authors' code (liorfrenkel1992/calibration) starts from the best ECE among T = 0.1, ..., 10.0, and takes the
     same grid for the classes in one sweep; a later version moves each T by at most 0.2. Start, grid, sweeps and the
-    accuracy guard here are those of a public port, calibench. z is the logits minus the mean of their row: the map is
-    not invariant to a constant added to a row, and that constant means nothing; public codes use the logits as they
-    come. The grid holds temperatures for logits as they come: logits of another scale give another map.
+    accuracy guard here are those of a public port, calibench. z is the logits minus the mean of their row, because
+    the map is not invariant to a constant added to a row; public code uses the logits without this. The grid is one of
+    temperatures of the unscaled logits, so the map depends on their scale.
 
     ``fit_history``: ``loss`` (ECE at the start and after each sweep), ``sweeps``, ``changed`` (classes whose
     temperature changed, for each sweep), ``start_temperature``, ``temperature_min``, ``_mean``, ``_max``.
 
     Parameters
     ----------
-    sweeps : most sweeps through the classes.
+    sweeps : maximum number of sweeps through the classes.
     n_bins : equal-width bins of the ECE.
-    keep_accuracy : take no temperature that lowers the accuracy on the validation samples.
+    keep_accuracy : reject temperatures that lower the accuracy on the validation samples.
     """
 
     def __init__(self, *, sweeps: int = 5, n_bins: int = 15, keep_accuracy: bool = True) -> None:
@@ -80,7 +80,7 @@ class ClassTemperatureScaling(Calibrator):
         ]
 
     def _sweep(self, search: ClassTemperatures, classes: NDArray[np.int64]) -> int:
-        """Try the grid for each class in turn; return how many changed."""
+        """Search the grid for each class in turn; return the number of changed temperatures."""
         lowest, correct = search.current()
         changed = 0
         for label in classes.tolist():

@@ -21,13 +21,13 @@ EPSILON = float(np.finfo(np.float64).eps)
 class DirichletCalibration(MatrixScaling):
     """Dirichlet calibration, ``softmax(W ln p + b)``, by ``mean NLL + s (sum_{i != j} W_ij^2 + sum b^2)``.
 
-    p, the softmax of the logits as they come, is clipped to [eps, 1 - eps] of float64, a class with a logit of -inf
-    included: it is p that is calibrated, so that logits of another scale give another map.
+    p, the softmax of the unscaled logits, is clipped to [eps, 1 - eps] of float64, also for a class with a logit of
+    -inf. The map depends on the scale of the logits, because p is calibrated.
 
     As in the authors' code, the penalties are plain sums, added to the mean NLL. That code chooses separate strengths
-    by 5-fold cross-validation over a wide grid, with Adam. Here the loss, which is convex, is minimised by Newton's
+    by 5-fold cross-validation over a wide grid, with Adam. Here the convex loss is minimised by Newton's
     method; one strength for both sums is chosen among 1e2, 1e1, ..., 1e-6 by the NLL of 3 folds, from the strongest
-    on, until two in a row are worse; then the map is fitted to all samples. The diagonal, which nothing penalises, is
+    on, until two in a row are worse; then the map is fitted to all samples. The diagonal is not penalised but
     kept in [0.01, 20] in units of the logits' spread, and at ``1 / T`` of ``ts`` for classes without samples. At most
     200 classes.
 

@@ -14,14 +14,14 @@ from calgrid.calibrators._validation import IMPOSSIBLE
 from calgrid.calibrators.base import Array, Calibrator, Head, Labels
 from calgrid.registry import register
 
-#: weight of the plain softmax that orders classes which all weight on the uniform distribution would make equal
+#: minimum weight of the plain softmax, so that the uniform distribution alone does not make all classes equal
 TIE_BREAK = 1e-6
-#: probabilities of 0 are raised to this inside a logarithm only
+#: lower bound of probabilities in logarithms
 LEAST = 1e-300
 
 
 class SquaredError:
-    """Mean over samples of ``sum_k (p_k - y_k)^2`` of ``softmax(beta z)``, as a function of beta; not convex."""
+    """Mean over samples of ``sum_k (p_k - y_k)^2`` of ``softmax(beta z)``, as a function of beta (not convex)."""
 
     def __init__(self, logits: Array, labels: NDArray[np.int64]) -> None:
         self._logits = logits
@@ -50,8 +50,8 @@ class SquaredError:
 def quadratic_on_simplex(matrix: Array, vector: Array) -> Array:
     """Return the w ``(n,)`` on the simplex that minimises ``w^T A w - 2 b^T w``, A ``(n, n)`` positive semidefinite.
 
-    On each face of the simplex (n is small) the minimum over its plane solves a linear system; the best of those
-    that lie in the simplex is the answer.
+    For each face of the simplex (n is small) the minimum over its plane solves a linear system; the best minimum that
+    lies in the simplex is returned.
     """
     n, best = len(vector), np.eye(len(vector))[0]
     lowest = np.inf
@@ -59,13 +59,13 @@ def quadratic_on_simplex(matrix: Array, vector: Array) -> Array:
         for face in map(list, combinations(range(n), size)):
             system = np.ones((size + 1, size + 1))
             system[:size, :size], system[size, size] = matrix[np.ix_(face, face)], 0.0
-            # least squares: members that are equal leave the system singular
+            # least squares, because equal members make the system singular
             solution = np.linalg.lstsq(system, np.append(vector[face], 1.0), rcond=None)[0][:size]
             weights = np.zeros(n)
             weights[face] = np.maximum(solution, 0.0)
             weights /= weights.sum()
             value = float(weights @ matrix @ weights - 2.0 * vector @ weights)
-            # rounding must not trade a vertex for a mixture of the same value
+            # rounding must not replace a vertex by a mixture of equal value
             if value < lowest - 1e-14:
                 best, lowest = weights, value
     return best
@@ -74,7 +74,7 @@ def quadratic_on_simplex(matrix: Array, vector: Array) -> Array:
 def likelihood_on_simplex(members: Array) -> Array:
     """Return the w ``(n,)`` on the simplex of highest mean ``ln sum_j w_j p_j[y]``; ``members`` is ``(N, n)``.
 
-    Over all w >= 0, ``mean ln(P w) - sum w`` is concave and is largest at the same point, where ``sum w = 1``.
+    Over all w >= 0, ``mean ln(P w) - sum w`` is concave and has its maximum at the same point, where ``sum w = 1``.
     """
 
     def objective(weights: Array) -> tuple[float, Array]:
@@ -97,14 +97,14 @@ def likelihood_on_simplex(members: Array) -> Array:
 class EnsembleTemperatureScaling(Calibrator):
     """Ensemble temperature scaling, ``w_0 softmax(z / T) + w_1 softmax(z) + w_2 / K`` with w on the simplex.
 
-    T first, alone; then w, both by the same loss on the validation samples. The official code minimises the mean
+    T is fitted first, then w, both by the same loss on the validation samples. The official code minimises the mean
     squared error over N K entries by L-BFGS-B over T in [0.05, 5], then by SLSQP from w = (1, 0, 0), where the factor
-    1/K in the loss makes it stop early for large K. Here T in [0.05, 100] comes from a scan and a root search, and w
-    is exact: the squared error is a quadratic form of w, solved on each face of the simplex. The plain softmax is that
-    of the logits as they come: logits of another scale give another map.
+    1/K in the loss makes it stop early for large K. Here T in [0.05, 100] is found by a scan and a root search, and w
+    is exact: the squared error is a quadratic form of w, solved on each face of the simplex. The map depends on the
+    scale of the logits, because the plain softmax is that of the unscaled logits.
 
     Ours: if all weight goes to the uniform distribution, because the predictions are unrelated to the labels, the
-    plain softmax gets a weight of 1e-6, so that the predicted class stays.
+    plain softmax gets a weight of 1e-6, which keeps the predicted class.
 
     ``fit_history``: ``temperature``, ``beta``, ``w_tempered``, ``w_plain``, ``w_uniform``, ``loss`` (of the mixture;
     squared errors are sums over classes, likelihoods in nats), ``temperature_loss`` (of T alone).

@@ -1,4 +1,4 @@
-"""Feature clipping: the penultimate features are cut off at one threshold before the last layer."""
+"""Feature clipping: penultimate features are clipped at one threshold before the last layer."""
 
 from typing import Any, Literal, NamedTuple, cast
 
@@ -14,24 +14,24 @@ from calgrid.registry import register
 #: thresholds of the first search (quantiles of |feature|) and of the second (between the best one's neighbours)
 COARSE, FINE = 64, 32
 N_BINS = 15
-#: share of the accuracy that a threshold must exceed
+#: minimum accuracy, as a share of that without clipping
 KEPT_ACCURACY = 0.99
-#: how far the head's logits may be from the given ones, as a share of their largest gap: float32 sums need 1e-5, and
-#: a network run in bfloat16 rounds by 4e-3
+#: tolerance between the logits of the head and the given ones, as a share of their largest gap: float32 sums need 1e-5,
+#: and a network in bfloat16 rounds by 4e-3
 TOLERANCE = 1e-2
-#: features that are held at once
+#: maximum number of features in memory
 _BLOCK = 1 << 22
 
 
 class Trial(NamedTuple):
-    """What one threshold does to the validation samples."""
+    """Effect of one threshold on the validation samples."""
 
     threshold: float
     accuracy: float
     objective: float
 
     def order(self) -> tuple[float, float]:
-        """Sort key: the lowest objective, among equals the largest threshold."""
+        """Sort key: lowest objective first, then largest threshold."""
         return self.objective, -self.threshold
 
 
@@ -47,9 +47,9 @@ def clipped_logits(features: Array, head: Head, threshold: float) -> Array:
 
 
 def check_reproduces(logits: Array, features: Array, head: Head) -> None:
-    """Raise DataError unless features and head give the logits ``(N, K)`` (row maximum 0) up to a constant a row."""
+    """Raise DataError unless features and head give the logits ``(N, K)`` (row maximum 0) up to a constant per row."""
     gap = float(np.abs(clipped_logits(features, head, np.inf) - logits).max())
-    # an impossible class (-inf) is infinitely far from any head
+    # an impossible class (-inf) does not match any head
     if not (np.isfinite(gap) and gap <= 1e-6 - TOLERANCE * logits.min()):
         raise DataError(
             f"features and head do not give these logits (features @ weight.T + bias is off by up to {gap:.3g}): "
@@ -69,11 +69,11 @@ class FeatureClipping(Calibrator):
 
     Among thresholds that keep more than 99 % of the accuracy, the c of lowest ECE (15 bins; or NLL) is taken; if there
     is none, features are not clipped. The code tries 0.01, 0.02, ..., 20, which may miss the range of the features;
-    here 64 quantiles of |f| and then 32 values between the neighbours of the best one are tried, the larger of two
-    equals first. The clip has two sides, which matters where features can be negative.
+    here 64 quantiles of |f| and then 32 values between the neighbours of the best one are tried; of equal ones the
+    largest is taken. Clipping is two-sided, which matters if features can be negative.
 
-    A prediction uses features and the head of the fit, whose scale counts; its logits give only their shape. The fit
-    compares the logits with what features and head give.
+    Predictions use the features and the head of the fit, and only the shape of the logits. The fit checks that features
+    and head reproduce the logits.
 
     ``fit_history``: ``n_tried``, ``accuracy`` and ``accuracy_unclipped`` on the validation samples, ``clipped``, and
     if so ``threshold`` and ``objective`` (the lowest ECE or NLL).

@@ -19,8 +19,8 @@ from calgrid.registry import register
 class GroupEnsembleTemperatureScaling(GroupCalibrator):
     """Group calibration combined with ensemble temperature scaling, GC+ETS.
 
-    As ``gc_ts``, but each hard group gets a temperature and mixture weights of lowest squared error, those of ``ets``,
-    whose plain softmax is that of the logits as they come: logits of another scale give another map.
+    As ``gc_ts``, but each hard group gets temperature and mixture weights of lowest squared error, as in ``ets``. The
+    map depends on the scale of the logits, because the plain softmax is that of the unscaled logits.
 
     ``fit_history``: ``partition_loss``, ``n_groups_fitted``, ``n_groups_too_small``. Parameters are those of
     :class:`~calgrid.calibrators._group_calibration.GroupCalibrator`.

@@ -23,17 +23,15 @@ class GroupTemperatureScaling(GroupCalibrator):
 
         -mean_i ln sum_g softmax(W f_i)_g softmax(z_i / tau_g)[y_i] + 0.1 mean(W^2)
 
-    then a temperature of lowest NLL for each hard group ``argmax W f``, and the mean probability over partitions; the
-    start of W is the only randomness.
+    then a temperature of lowest NLL for each hard group ``argmax W f``, and the mean probability over partitions.
 
-    Where this differs from the authors' code: features are standardised; logits are in units of their spread
-    (:func:`~calgrid.calibrators._unit.logit_unit`), in which tau stays within [0.05, 100]; a group with
-    fewer than 50 samples gets the temperature of all; and the groups' temperatures come from the half of the
-    validation samples, drawn for each partition, that did not shape it. The authors take other samples for them too,
-    a part of the test set. With the same samples for both (``held_out=0``) the groups overfit. Mean test NLL over
-    three draws of synthetic data (2,000 validation samples, 128 features, 10 classes): where the true temperature
-    depends on the features 1.331, with the same samples 1.368, temperature scaling 1.364; where it does not 1.330,
-    1.389, 1.330.
+    Differences from the authors' code: features are standardised; logits are in units of their spread
+    (:func:`~calgrid.calibrators._unit.logit_unit`), in which tau stays within [0.05, 100]; a group with fewer than 50
+    samples gets the temperature of all; and the temperatures of the groups are fitted on the half of the validation
+    samples, drawn for each partition, that was not used to fit W. The authors also use different samples, a part of the
+    test set. With the same samples for both (``held_out=0``) the groups overfit. Mean test NLL over three draws of
+    synthetic data (2,000 validation samples, 128 features, 10 classes): if the true temperature depends on the features
+    1.331, with the same samples 1.368, temperature scaling 1.364; if it does not 1.330, 1.389, 1.330.
 
     ``fit_history``: ``partition_loss``, ``n_groups_fitted``, ``n_groups_too_small``. Parameters are those of
     :class:`~calgrid.calibrators._group_calibration.GroupCalibrator`.

@@ -20,22 +20,22 @@ from calgrid.registry import register
 class TopLabelHistogramBinning(Calibrator):
     """Top-label histogram binning: the confidence becomes the smoothed accuracy of its bin.
 
-    With n samples in a bin, n_1 of them right, and s = ``prior_count``::
+    With n samples in a bin, n_1 of them correct, and s = ``prior_count``::
 
         q = (n_1 + s / 2) / (n + s)
 
-    An empty bin gives its centre. The other classes share 1 - q in proportion to their softmax, so that the predicted
-    class may change. The original bins each class by itself (``hb_ova``), with equal counts; common re-implementations
-    take 10 or 15 bins of equal width and the raw accuracy, which is 0 or 1 in small bins and makes the NLL infinite.
+    An empty bin gives its centre. The other classes share 1 - q in proportion to their softmax, so the predicted class
+    may change. The original bins each class separately (``hb_ova``), with equal counts; common re-implementations use
+    10 or 15 bins of equal width and the raw accuracy, which is 0 or 1 in small bins and makes the NLL infinite.
     Default here: equal counts and Laplace's rule, s = 2.
 
-    What is calibrated is the softmax of the logits as they come: logits of another scale give another map.
+    The softmax of the unscaled logits is calibrated, so the map depends on the scale of the logits.
 
     ``fit_history``: ``n_bins`` (ties can reduce the number of bins), ``n_empty``.
 
     Parameters
     ----------
-    n_bins : bins.
+    n_bins : number of bins.
     spacing : bins of equal counts (``quantile``) or equal width.
     prior_count : s, the weight of accuracy 1/2 in samples; 0 for the raw accuracy.
     """

@@ -24,19 +24,19 @@ class HistogramBinning(Calibrator):
 
         q = (n_1 + s m) / (n + s)
 
-    and rows are divided by their sums. An empty bin gives its centre, a row of zeros its softmax, and a class without
-    validation samples keeps its probability. Re-implementations use the raw frequency (s = 0), which is 0 or 1 in
-    small bins; s > 0 is ours. Poor for many classes: most samples of a class then share one bin with its rivals.
+    and rows are divided by their sums. An empty bin gives its centre, a row of zeros is replaced by its softmax, and a
+    class without validation samples keeps its probability. Re-implementations use the raw frequency (s = 0), which is 0
+    or 1 in small bins; s > 0 is ours. Poor for many classes, because most samples share the first bin.
 
-    What is calibrated is the softmax of the logits as they come: logits of another scale give another map.
+    The softmax of the unscaled logits is calibrated, so the map depends on the scale of the logits.
 
     ``fit_history``: ``n_absent`` (classes without validation samples).
 
     Parameters
     ----------
-    n_bins : bins of each class.
-    spacing : bins of equal width, which the probabilities of one class need because most of them are near 0, or of
-        equal counts (``quantile``).
+    n_bins : number of bins per class.
+    spacing : bins of equal width (because most probabilities of a class are near 0), or of equal counts
+        (``quantile``).
     prior_count : s, the weight of the uncalibrated probability in samples.
     """
 
@@ -49,7 +49,7 @@ class HistogramBinning(Calibrator):
     def _fit(self, logits: Array, labels: Labels, features: Array | None, head: Head | None) -> dict[str, Any]:
         probabilities = softmax(logits)
         self.classes = np.unique(labels)
-        # ties leave some classes fewer bins: cuts at infinity, with values nobody reads, fill their rows
+        # classes with fewer bins because of ties are padded with unused bins, cut at infinity
         self.cuts = np.full((len(self.classes), self.n_bins - 1), np.inf)
         self.rates = np.zeros((len(self.classes), self.n_bins))
         for position, label in enumerate(self.classes):

@@ -1,4 +1,4 @@
-"""HTS: a temperature for each sample, read from the entropy of its softmax by two weights."""
+"""HTS: the temperature of a sample is a function of the entropy of its softmax, with two weights."""
 
 from typing import Any
 
@@ -13,9 +13,9 @@ from calgrid.calibrators._warnings import temperatures_at_bounds
 from calgrid.calibrators.base import Array, Calibrator, Head, Labels
 from calgrid.registry import register
 
-#: entropy in nats below which a softmax is as certain as it gets
+#: minimum entropy in nats
 LEAST_ENTROPY = 1e-12
-#: temperatures are kept within
+#: range of temperatures
 T_BOUNDS = (1.0 / BETA_BOUNDS[1], 1.0 / BETA_BOUNDS[0])
 
 
@@ -41,10 +41,10 @@ def inverse_temperature(weights: Array, inputs: Array) -> tuple[Array, Array]:
 class EntropyTemperatureScaling(Calibrator):
     """Entropy-based temperature scaling (HTS), ``softmax(z / T)`` with ``T = softplus(w ln(H / ln K) + b)``.
 
-    H is the entropy of ``softmax(z)`` in nats, at least 1e-12. Both weights minimise the validation NLL by BFGS with
-    the exact gradient. It starts from the fitted single temperature (w = 0), so that the NLL is at most that of the
-    best single temperature in [0.05, 100]; the authors start from w = 0.01, b = 0.1. T is kept in that range. The
-    entropy is that of the softmax of the logits as they come: logits of another scale give another map.
+    H is the entropy of ``softmax(z)`` in nats, at least 1e-12. Both weights are fitted by the validation NLL, by BFGS
+    with the exact gradient, starting from the fitted single temperature (w = 0), so the NLL is at most that of the best
+    single temperature in [0.05, 100]; the authors start from w = 0.01, b = 0.1. T is kept in that range. The map
+    depends on the scale of the logits, because the entropy is that of the unscaled softmax.
 
     ``fit_history``: ``w``, ``b``, ``loss`` (NLL in nats), ``start_loss`` (that of the single temperature),
     ``evaluations``, ``n_infinite_loss`` (samples left out, label's logit -inf), ``temperature_min``, ``_mean``,

@@ -9,7 +9,7 @@ from calgrid.calibrators._probabilities import renormalised, softmax
 from calgrid.calibrators.base import Array, Calibrator, Head, Labels
 from calgrid.registry import register
 
-#: weight of the uncalibrated probability, which orders classes that the map makes equal (the authors' code)
+#: weight of the uncalibrated probability, which breaks ties of the map (as in the authors' code)
 TIE_BREAK = 1e-9
 
 
@@ -24,9 +24,9 @@ class MultiClassIsotonicRegression(Calibrator):
 
     One isotonic regression g on all N K pairs ``(p_ik, 1[y_i = k])``; the output is ``g(p_k) + 1e-9 p_k`` divided by
     its sum over classes, as in the authors' code, which keeps the order of the classes. Values of g are kept in
-    ``[1 / (N K + 1), N K / (N K + 1)]``: the code's zeros make the NLL infinite, and the pooled map has seen N K pairs.
+    ``[1 / (N K + 1), N K / (N K + 1)]``: the zeros of the code make the NLL infinite.
 
-    What is calibrated is the softmax of the logits as they come: logits of another scale give another map.
+    The softmax of the unscaled logits is calibrated, so the map depends on the scale of the logits.
 
     ``fit_history``: ``n_points`` (points that define the map).
     """
@@ -40,7 +40,7 @@ class MultiClassIsotonicRegression(Calibrator):
     def _transform(self, logits: Array, features: Array | None) -> Array:
         probabilities = softmax(logits)
         mapped = np.interp(probabilities, self.scores, self.rates) + TIE_BREAK * probabilities
-        # interpolation may round a value past its right neighbour's
+        # interpolation may round a value above its right neighbour
         rows, top = np.arange(len(logits)), logits.argmax(axis=1)
         mapped[rows, top] = mapped.max(axis=1)
         return renormalised(mapped, probabilities)

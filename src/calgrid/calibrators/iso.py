@@ -18,12 +18,12 @@ from calgrid.registry import register
 class TopLabelIsotonic(Calibrator):
     """Isotonic regression (pool adjacent violators) from top-label confidence to accuracy.
 
-    Between the fitted points the map is linear, outside them constant. Its values are kept in
-    ``[1 / (N + 1), N / (N + 1)]``: blocks that are all right or all wrong would otherwise give probability 0 or 1
-    and an infinite NLL. The other classes share the rest in proportion to their softmax, so that a sample whose top
-    probability falls low enough may change its predicted class.
+    The map is linear between the fitted points and constant outside. Its values are kept in
+    ``[1 / (N + 1), N / (N + 1)]``: blocks of only correct or only wrong samples would otherwise give probability 0 or 1
+    and an infinite NLL. The other classes share the rest in proportion to their softmax, so the predicted class may
+    change.
 
-    What is calibrated is the softmax of the logits as they come: logits of another scale give another map.
+    The softmax of the unscaled logits is calibrated, so the map depends on the scale of the logits.
 
     ``fit_history``: ``n_points`` (points that define the map), ``floor`` (1 / (N + 1)).
     """

@@ -19,10 +19,10 @@ class IsotonicRegressionOneVsAll(Calibrator):
     """One-vs-all isotonic regression: a non-decreasing map for each class's probability, rows divided by their sums.
 
     The maps are linear between their points and constant outside. Their values are kept in
-    ``[1 / (N + 1), N / (N + 1)]`` (ours): a class that the raw map rules out would make the NLL infinite. With K near
-    N, the sum of these floors is no longer small. A class without validation samples keeps its probability.
+    ``[1 / (N + 1), N / (N + 1)]`` (ours): probabilities of 0 would make the NLL infinite. If K is close
+    to N, the sum of these minima is not small. A class without validation samples keeps its probability.
 
-    What is calibrated is the softmax of the logits as they come: logits of another scale give another map.
+    The softmax of the unscaled logits is calibrated, so the map depends on the scale of the logits.
 
     ``fit_history``: ``n_points`` (of all maps), ``n_absent`` (classes without validation samples).
     """

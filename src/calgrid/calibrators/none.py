@@ -13,7 +13,7 @@ from calgrid.registry import register
     parameters="0",
 )
 class Uncalibrated(Calibrator):
-    """Softmax of the logits as they come."""
+    """Softmax of the logits."""
 
     def _fit(self, logits: Array, labels: Labels, features: Array | None, head: Head | None) -> dict[str, Any]:
         return {}

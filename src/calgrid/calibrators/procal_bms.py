@@ -16,7 +16,7 @@ from calgrid.calibrators.iso import TopLabelIsotonic
 from calgrid.calibrators.iso_ova import IsotonicRegressionOneVsAll
 from calgrid.registry import register
 
-#: bins of histogram binning within a range of proximity (the authors' code)
+#: bins of histogram binning within a range of proximity (as in the authors' code)
 BASE_BINS = 10
 
 
@@ -42,20 +42,20 @@ def _build(base: str) -> Calibrator:
 class ProximityBinMeanShift(Calibrator):
     """ProCal-BMS as in its code: samples are split by proximity, and each part has its own calibrator.
 
-    The proximity is that of ``procal_dr``; the parts hold equal numbers of validation samples. The bases of the code
+    The proximity is that of ``procal_dr``; the parts have equal numbers of validation samples. The bases of the code
     are one-vs-all histogram binning with 10 bins (``hb_ova``), one-vs-all isotonic regression (``iso_ova``) and
-    multi-class isotonic regression (``irm``); the top-label forms ``hb`` and ``iso`` are offered as well. The paper
+    multi-class isotonic regression (``irm``); the top-label forms ``hb`` and ``iso`` are possible too. The paper
     describes another map, a shift of the confidence in cells of proximity and confidence.
 
-    What is calibrated is the softmax of the logits as they come: logits of another scale give another map.
+    The softmax of the unscaled logits is calibrated, so the map depends on the scale of the logits.
 
     ``fit_history``: ``n_bins`` (ties can reduce the number of bins), ``mean_proximity``.
 
     Parameters
     ----------
     base : identifier of the calibrator of each part.
-    n_bins : parts.
-    n_neighbours : nearest validation samples that make the proximity.
+    n_bins : number of parts.
+    n_neighbours : number of nearest validation samples that define the proximity.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""ProCal by density ratio: confidence and proximity of right and of wrong samples, compared by Bayes' rule."""
+"""ProCal by density ratio: Bayes' rule with the densities of confidence and proximity of correct and wrong samples."""
 
 from typing import Any, cast
 
@@ -12,16 +12,16 @@ from calgrid.calibrators._unit import in_units, logit_unit
 from calgrid.calibrators.base import Array, Calibrator, Head, Labels
 from calgrid.registry import register
 
-#: right or wrong samples below which their density is not estimated
+#: minimum number of correct, and of wrong, samples for a density estimate
 FEWEST = 5
-#: standard deviation below which an axis is taken as constant
+#: standard deviation below which an axis is constant
 SMALLEST_SPREAD = 1e-4
-#: kernels that are held at once
+#: maximum number of kernels in memory
 _BLOCK = 1 << 22
 
 
 def bandwidths(points: Array) -> Array:
-    """Return the normal-reference bandwidths ``(2,)`` of points ``(n, 2)``: ``1.06 sd n^(-1/6)`` an axis."""
+    """Return the normal-reference bandwidths ``(2,)`` of points ``(n, 2)``: ``1.06 sd n^(-1/6)`` per axis."""
     return 1.06 * np.maximum(points.std(axis=0), SMALLEST_SPREAD) * len(points) ** (-1.0 / 6.0)
 
 
@@ -49,29 +49,29 @@ def log_density(queries: Array, points: Array) -> Array:
     limits={"n_neighbours": "[1, inf)"},
 )
 class ProximityDensityRatio(Calibrator):
-    """ProCal-DR: the confidence p becomes the chance of being right, given p and the proximity D.
+    """ProCal-DR: the confidence p is replaced by the probability of a correct prediction, given p and the proximity D.
 
     D is the mean of ``exp(-distance^2)`` to the 10 nearest validation features, rows of unit norm (the paper's text
     has ``exp(-mean distance)``; this is its code, whose search returns squared distances). Gaussian product-kernel
-    densities f_1 and f_0 of (p, D) over the n_1 right and the n_0 wrong validation samples, bandwidths
-    ``1.06 sd n^(-1/6)`` an axis, give::
+    densities f_1 and f_0 of (p, D) over the n_1 correct and the n_0 wrong validation samples, with bandwidths
+    ``1.06 sd n^(-1/6)`` per axis, give::
 
         q = f_1 / (f_1 + f_0 n_0 / n_1) = sigmoid(ln f_1 - ln f_0 + ln(n_1 / n_0))
 
-    and the other classes share 1 - q in proportion to their softmax, so that the predicted class may change. The code
-    divides densities, which underflow far from the data and give q = 0 there; the logarithms do not. Its division of
-    test features by the norms of validation features is taken as a slip.
+    and the other classes share 1 - q in proportion to their softmax, so the predicted class may change. The code
+    divides densities, which underflow to q = 0 far from the data; we use logarithms. The code divides test features by
+    the norms of validation features, which we consider an error.
 
-    Ours: q is kept in ``[1 / (N + 1), N / (N + 1)]``, where it cannot make the NLL infinite; an axis that does not
-    vary has sd 1e-4; with fewer than 5 right or wrong samples the output is that of temperature scaling.
+    Ours: q is kept in ``[1 / (N + 1), N / (N + 1)]``, so that the NLL is finite; a constant axis has sd 1e-4; with
+    fewer than 5 correct or wrong samples the output is that of temperature scaling.
 
-    What is calibrated is the softmax of the logits as they come: logits of another scale give another map.
+    The softmax of the unscaled logits is calibrated, so the map depends on the scale of the logits.
 
-    ``fit_history``: ``n_right``, ``n_wrong``, ``mean_proximity``, and ``temperature`` where it is used.
+    ``fit_history``: ``n_right``, ``n_wrong``, ``mean_proximity``, and ``temperature`` if used.
 
     Parameters
     ----------
-    n_neighbours : nearest validation samples that make the proximity.
+    n_neighbours : number of nearest validation samples that define the proximity.
     """
 
     def __init__(self, *, n_neighbours: int = 10) -> None:

@@ -1,4 +1,4 @@
-"""Parameterised temperature scaling: a temperature for each sample, read from its ten largest logits."""
+"""Parameterised temperature scaling: the temperature of a sample is a function of its ten largest logits."""
 
 from typing import Any, Literal
 
@@ -24,24 +24,24 @@ class ParameterisedTemperature(TopLogitsNetwork, FullBatchNetwork):
     Linear(5, 5), ReLU, Linear(5, 1) to a temperature T; the output is ``softmax(z / T)``. The objective is the squared
     distance of the probabilities from the one-hot label, the paper's times K.
 
-    The paper's network and objective are kept. What deviates, because the paper's ``T = |t|`` can cross zero during the
-    fit and takes 100,000 steps from a random start (:mod:`pts_paper <calgrid.calibrators.pts_paper>` has them as
-    published): ``T = softplus(t) + 0.001``, at most 100; each input is standardised over the validation samples; the
+    Network and objective are those of the paper. Differences, because the paper's ``T = |t|`` can cross zero during the
+    fit and needs 100,000 steps from a random start (:mod:`pts_paper <calgrid.calibrators.pts_paper>` is as published):
+    ``T = softplus(t) + 0.001``, at most 100; each input is standardised over the validation samples; the
     last layer starts at weights 0 and the bias of temperature scaling; full-batch Adam of at most 2000 steps, patience
     200 on the training loss; the weights of the lowest loss are kept. As there, the mean of the row's finite logits is
     subtracted and inputs are clipped to ±100. Logits are in units of their spread
-    (:func:`~calgrid.calibrators._unit.logit_unit`), so that their scale does not matter. That the loss may still fall
-    at the last step is part of the method: the steps are few because 91 weights overfit.
+    (:func:`~calgrid.calibrators._unit.logit_unit`), so that their scale does not matter. The loss may still decrease
+    at the last step: few steps limit the overfitting of 91 weights.
 
-    The learning rate is small because 91 weights overfit 5,000 samples. Held-out NLL in nats, five folds of the
-    validation rows, for temperature scaling, and for the rates 0.005, 0.001, 0.0005 and 0.0002:
+    The learning rate is small because 91 weights overfit 5,000 samples. Held-out NLL in nats over five folds of the
+    validation rows, of temperature scaling, and with the rates 0.005, 0.001, 0.0005 and 0.0002:
 
     - CIFAR-10 ResNet-50: 0.179; 0.262, 0.238, 0.204, 0.178;
     - CIFAR-10 LeNet-5: 1.323; 1.356, 1.357, 1.337, 1.328;
     - CIFAR-10 VGG-16: 0.219; 0.269, 0.245, 0.221, 0.220;
     - CIFAR-100 DenseNet: 0.878; 0.907, 0.895, 0.889, 0.877.
 
-    Inputs as they come do a little better, but for some seeds no hidden unit ever answers to any sample.
+    Inputs without standardisation give slightly better results, but for some seeds all hidden units are always 0.
 
     ``fit_history``: ``loss`` (each epoch), ``epochs``, ``best_epoch``, ``initial_loss``, ``best_loss``,
     ``start_temperature``, and ``temperature_min``, ``_mean``, ``_max`` over the validation samples; with ``trace``
@@ -49,17 +49,17 @@ class ParameterisedTemperature(TopLogitsNetwork, FullBatchNetwork):
 
     Parameters
     ----------
-    seed : of the initial weights.
+    seed : seed of the initial weights.
     objective : objective of the fit, as in :mod:`ts <calgrid.calibrators.ts>`.
     sigma : width of a soft bin of ``softece``, ``charbonnier`` and ``pointwise``, in units of confidence.
     delta : half-width of the smooth part of the penalty of ``charbonnier`` and ``pointwise``.
     alpha : label smoothing of ``ls``.
-    learning_rate, max_epochs, patience, min_delta : of Adam and its early stopping on the training loss.
-    trace : note NLL and ECE of the validation samples every 20th epoch.
+    learning_rate, max_epochs, patience, min_delta : options of Adam and its early stopping on the training loss.
+    trace : record NLL and ECE of the validation samples every 20th epoch.
     """
 
     floor = 1e-3
-    #: temperatures below 0.025 arise on separable data only
+    #: temperatures below 0.025 occur only for separable data
     tabulated = (1.0 / T_MAX, 40.0)
 
     def __init__(

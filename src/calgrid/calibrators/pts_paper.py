@@ -12,9 +12,9 @@ from calgrid.calibrators._temperature_network import BOUND, TopLogitsNetwork
 from calgrid.calibrators.base import Array, Head, Labels
 from calgrid.registry import register
 
-#: temperatures are clamped to this range
+#: range of temperatures
 T_BOUNDS = (1e-12, 1e12)
-#: of Keras's Adam
+#: epsilon of Keras's Adam
 EPSILON = 1e-7
 
 
@@ -33,22 +33,22 @@ class PublishedParameterisedTemperature(TopLogitsNetwork):
     clamped to [1e-12, 1e12]. Objective: the mean of ``(p_k - y_k)^2`` over samples and classes. Adam with learning
     rate 5e-5 on batches of 1000, 100,000 steps; Glorot-uniform weights and zero biases (Keras's default); the last
     weights are kept. Network, clamps and loss are those of the authors' code (github.com/tochris/pts-uncertainty); it
-    leaves learning rate, batch and steps to its user: these are the values of independent ports, no weight decay.
+    does not set learning rate, batch size and steps: these are the values of independent ports, without weight decay.
 
-    One deviation: logits are first reduced by the mean of the row's finite values, so that a constant added to a row
-    changes nothing; the authors take them as they come. Their scale is taken as it comes here too: logits of another
-    scale give another map. An impossible class (logit -inf) is clipped like any other and gets a small probability.
+    One deviation: the mean of the finite logits of a row is subtracted first, for invariance to a constant added to a
+    row. As in the authors' code, the map depends on the scale of the logits. An impossible class (logit -inf) is
+    clipped like any other and gets a small probability.
 
-    ``|t|`` near 0 makes ``z / T`` explode and its gradient vanish. For the fit rest(beta) is tabulated for T in [0.001,
-    1000] and taken as constant beyond; the output is exact.
+    ``|t|`` near 0 makes ``z / T`` very large and its gradient vanish. In the fit rest(beta) is tabulated for T in
+    [0.001, 1000] and constant outside; the output is exact.
 
     ``fit_history``: ``loss`` (mean over the batches of each epoch), ``epochs``, and ``temperature_min``, ``_mean``,
     ``_max`` over the validation samples.
 
     Parameters
     ----------
-    seed : of the initial weights and the order of the samples.
-    learning_rate, batch_size, steps : of Adam.
+    seed : seed of the initial weights and the order of the samples.
+    learning_rate, batch_size, steps : options of Adam.
     """
 
     tabulated = (1e-3, 1e3)
@@ -61,7 +61,7 @@ class PublishedParameterisedTemperature(TopLogitsNetwork):
         self.seed, self.learning_rate, self.batch_size, self.steps = seed, learning_rate, batch_size, steps
 
     def _scaling_of(self, values: Array) -> Array:
-        # mean 0, deviation 1: nothing is standardised
+        # mean 0, deviation 1: no standardisation
         return np.array([[0.0], [1.0], [-BOUND], [BOUND]]) * np.ones(len(values))
 
     def _scaled(self, logits: Array) -> Array:

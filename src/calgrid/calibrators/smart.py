@@ -1,4 +1,4 @@
-"""SMART: a temperature for each sample, read from its logit margin by a network of 49 weights."""
+"""SMART: the temperature of a sample is a function of its logit margin, by a network of 49 weights."""
 
 from typing import Any, Literal, Self
 
@@ -29,41 +29,40 @@ class Smart(FullBatchNetwork):
     The margin ``m = z_(1) - z_(2)``, normalised by its validation mean and population standard deviation, goes
     through Linear(1, 16), ReLU, Linear(16, 1) to ``T = softplus(.) + 0.1``; the output is ``softmax(z / T)``.
 
-    Objective: Eq. 6 and Algorithm 1, as printed, penalise each sample by itself, ``mean_i sum_b w_ib phi(a_i - c_b)``.
-    That is near an absolute loss, at its least at confidence 1 wherever accuracy exceeds one half: on CIFAR-10
-    ResNet-50 it leaves a test ECE of 4.07 ± 0.04 % (uncalibrated 4.35 %) with T between 0.1 and 10. Used here is the
-    batch-binned reading, that of the authors' group's public loss: residuals are first averaged within soft bins over
-    all samples, then penalised (:class:`~calgrid.calibrators._soft_binning.SoftBinning`). ``objective="pointwise"`` is
+    Objective: Eq. 6 and Algorithm 1, as printed, penalise each sample separately, ``mean_i sum_b w_ib phi(a_i - c_b)``.
+    This is close to an absolute loss, whose minimum is at confidence 1 if the accuracy exceeds one half: on CIFAR-10
+    ResNet-50 it gives a test ECE of 4.07 ± 0.04 % (uncalibrated 4.35 %) with T between 0.1 and 10. The default is the
+    batch-binned form of the public loss of the authors' group: residuals are first averaged within soft bins over all
+    samples, then penalised (:class:`~calgrid.calibrators._soft_binning.SoftBinning`). ``objective="pointwise"`` is
     Eq. 6 as printed; the others are those of the paper's Table 3 (see :mod:`calgrid.calibrators._objectives`).
     ``sigma`` is the bandwidth of Sec. 3.4, whose ``lambda`` is ``1 / (2 sigma^2)`` = 200.
 
     Full-batch Adam, at most 2000 epochs, patience 200 on the training loss; the weights of the lowest loss are kept
-    (the group's code restores an alias of the last). ``start="temperature"`` sets the output bias so that T begins
+    (the group's code restores the last ones by mistake). ``start="temperature"`` sets the output bias so that T begins
     near the fitted single temperature; ``"random"`` is the default initialisation of the group's code, from which
-    some seeds end in worse minima. Measured on test samples (mean ± sd over seeds; ECE with 15 bins in %, NLL in
-    nats), the start at the temperature first, then the random start, then temperature scaling:
+    some seeds reach worse minima. Measured on test samples (mean ± sd over seeds; ECE with 15 bins in %, NLL in nats),
+    with ``start="temperature"``, with the random start, and temperature scaling:
 
     - CIFAR-10 ResNet-50, 10 seeds: ECE 0.76 ± 0.02, 0.78 ± 0.06, 1.37; NLL 0.204 ± 0.007, 0.205 ± 0.005, 0.204;
     - CIFAR-10 LeNet-5, 5 seeds: ECE 1.78 ± 0.10, 2.06 ± 0.31, 2.02; NLL 1.301 ± 0.000, 1.319 ± 0.031, 1.300;
     - CIFAR-100 DenseNet, 5 seeds: ECE 1.42 ± 0.28, 1.27 ± 0.08, 1.39; NLL 0.886 ± 0.003, 0.896 ± 0.019, 0.876.
 
-    ``indicator`` replaces the margin by another input of Table 4: the softmax's entropy or confidence, the largest
+    ``indicator`` replaces the margin by another input of Table 4: entropy or confidence of the softmax, the largest
     logit, the largest minus the mean logit, or all logits (network K-16-1, 16 K + 33 weights); each input is
-    standardised. The paper does not say how it computed them. ``all_logits`` and ``max_minus_mean`` subtract the mean
-    of the row's finite logits. ``max_logit`` reads the level of the logits: it alone gives another result when a
-    constant is added to a row.
+    standardised. The paper does not define them further. ``all_logits`` and ``max_minus_mean`` subtract the mean
+    of the row's finite logits. Only ``max_logit`` is not invariant to a constant added to
+    a row.
 
-    Few validation samples are not enough for 49 weights (measured: docs/smart.md). ``guard="cross_validation"`` is our
-    addition: five folds compare network and single temperature by the log loss of the confidence as a forecast of
-    correctness, and the network is replaced by the constant one of temperature scaling unless its gain exceeds one
-    standard error.
+    Small validation sets are not sufficient for 49 weights (measured: docs/smart.md). ``guard="cross_validation"`` is
+    our addition: five folds compare network and single temperature by the log loss of the confidence as a forecast of
+    correctness, and temperature scaling is used unless the gain of the network exceeds one standard error.
 
     Logits are divided by a fifth of their rows' median standard deviation
-    (:func:`~calgrid.calibrators._unit.logit_unit`; 0.96 on CIFAR-10 ResNet-50), so that their scale does not matter:
-    the bounds of T hold, and ``entropy`` and ``confidence`` are read, in that unit.
+    (:func:`~calgrid.calibrators._unit.logit_unit`; 0.96 on CIFAR-10 ResNet-50), so that their scale does not matter;
+    the bounds of T and the inputs ``entropy`` and ``confidence`` are in this unit.
 
-    Samples with one possible class (all other logits -inf) have confidence 1 at every T and do not enter the
-    statistics of the margin. T is kept below 100, where the network would extrapolate to infinity.
+    Samples with one possible class (all other logits -inf) have confidence 1 at every T and are not included in
+    the statistics of the margin. T is at most 100, because the network may extrapolate to infinity.
 
     ``fit_history``: ``loss`` (each epoch), ``epochs``, ``best_epoch``, ``initial_loss``, ``best_loss``,
     ``start_temperature`` (not with a random start), and ``temperature_min``, ``_mean``, ``_max`` over the validation
@@ -73,22 +72,22 @@ class Smart(FullBatchNetwork):
 
     Parameters
     ----------
-    seed : of the initial weights.
+    seed : seed of the initial weights.
     hidden_layers : 1 (49 weights, the paper) or 2 (321 weights, the group's code).
     indicator : input of the network.
     objective : objective of the fit.
     sigma : width of a soft bin of ``charbonnier``, ``softece`` and ``pointwise``, in units of confidence.
     delta : half-width of the smooth part of the penalty of ``charbonnier`` and ``pointwise``.
     alpha : label smoothing of ``ls``.
-    learning_rate, max_epochs, patience, min_delta : of Adam and its early stopping.
+    learning_rate, max_epochs, patience, min_delta : options of Adam and its early stopping.
     clamp_margin : clamp normalised margins (or other inputs) to the range of the fit, instead of
-        extrapolating the network beyond it; the share of samples it touched is logged and kept in ``share_clamped``.
-    start : where the fit begins.
-    guard : whether cross-validation must confirm the network; it costs five more fits.
-    trace : note NLL, ECE and gradient of the validation samples every 20th epoch, as in the paper's Figs. 2 and 3.
+        extrapolating the network beyond it; the share of clamped samples is logged and stored in ``share_clamped``.
+    start : initial weights of the fit.
+    guard : use the network only if cross-validation confirms it (five more fits).
+    trace : record NLL, ECE and gradient of the validation samples every 20th epoch, as in the paper's Figs. 2 and 3.
     """
 
-    #: the smallest temperature (Sec. 3.5)
+    #: minimum temperature (Sec. 3.5)
     floor = 0.1
     tabulated = (1.0 / T_MAX, 1.0 / 0.1)
 
@@ -117,7 +116,7 @@ class Smart(FullBatchNetwork):
         return super().predict_proba(logits, features)
 
     def _note_level(self, logits: Any) -> None:
-        """Keep the largest logits ``(1, N)``, which the base class subtracts, for the one indicator that reads them."""
+        """Store the largest logits ``(1, N)``, which the base class subtracts, for ``max_logit``."""
         if self.indicator == "max_logit":
             check_logits(logits)
             self._largest = np.asarray(logits).max(axis=1).astype(np.float64)[None, :]

@@ -1,4 +1,4 @@
-"""Structured matrix scaling: smoothed temperature scaling, then a linear map of ln p, shrunk to identity."""
+"""Structured matrix scaling: smoothed temperature scaling, then a linear map of ln p near the identity."""
 
 import numpy as np
 
@@ -18,7 +18,7 @@ class StructuredMatrixScaling(StructuredScaling):
     """Structured matrix scaling (SMS), ``softmax((I + M) x + b)`` with x = ln p after ``ts_mix``.
 
     ``mean NLL + K/N (sum M_ii^2 + sum b^2) + K(K-1)/N sum_{i != j} M_ij^2`` is minimised from M = b = 0; it is
-    strictly convex. x is at least ln of the smallest normal float32. At most 200 classes.
+    strictly convex. x is bounded below by the ln of the smallest normal float32. At most 200 classes.
 
     ``fit_history``: ``temperature``, ``beta``, ``at_lower_bound``, ``at_upper_bound``, ``n_infinite_loss`` and
     ``epsilon`` of ``ts_mix``; ``loss`` (mean NLL plus penalty), ``nll``, ``iterations``, ``gradient_norm``.

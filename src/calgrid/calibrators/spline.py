@@ -1,4 +1,4 @@
-"""Spline calibration: the confidence moves by the slope of a spline through the cumulative calibration error."""
+"""Spline calibration: the slope of a spline through the cumulative calibration error is added to the confidence."""
 
 from typing import Any
 
@@ -31,16 +31,16 @@ class SplineCalibration(Calibrator):
 
     Validation samples in ascending order of confidence p, with correctness a, give the cumulative error
     ``h_i = sum_{j <= i} (a_j - p_j) / N`` at ``t_i = (i - 1) / (N - 1)``. A natural cubic spline with equally spaced
-    knots is fitted to h by least squares, and ``q_i = p_i + h'(t_i)``. New confidences are interpolated linearly
-    between the ``(p_i, q_i)``, constantly outside. The published setting is six knots and the natural run-out.
+    knots is fitted to h by least squares, and ``q_i = p_i + h'(t_i)``. The map is linear between the points
+    ``(p_i, q_i)`` and constant outside. The published setting is six knots and natural boundary conditions.
 
-    Ours: equal confidences share their mean correctness and their mean q, so that the order of the samples does not
-    matter; q is kept in ``[1 / (N + 1), N / (N + 1)]`` instead of [0, 1], where the NLL would be infinite; with fewer
-    samples than knots, which determine no spline, the confidences stay as they are. q need not rise with p.
+    Ours: equal confidences get their mean correctness and mean q, so that the order of samples does not matter; q is
+    kept in ``[1 / (N + 1), N / (N + 1)]`` instead of [0, 1], so that the NLL is finite; with fewer samples than knots
+    the confidences are not changed. q is not necessarily increasing in p.
 
-    What is calibrated is the softmax of the logits as they come: logits of another scale give another map.
+    The softmax of the unscaled logits is calibrated, so the map depends on the scale of the logits.
 
-    ``fit_history``: ``n_points`` (distinct confidences; 0 if they stay as they are).
+    ``fit_history``: ``n_points`` (distinct confidences; 0 if they are not changed).
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Structured vector scaling: smoothed temperature scaling, then a scale and a bias a class, shrunk to identity."""
+"""Structured vector scaling: smoothed temperature scaling, then scales and biases of ln p near the identity."""
 
 import numpy as np
 
@@ -16,8 +16,8 @@ from calgrid.registry import register
 class StructuredVectorScaling(StructuredScaling):
     """Structured vector scaling (SVS), ``softmax((1 + v) * x + b)`` with x = ln p after ``ts_mix``.
 
-    ``mean NLL + K/N (sum v^2 + sum b^2)`` is minimised from v = b = 0; it is strictly convex. x is at least ln of the
-    smallest normal float32. A class without validation samples is held by the penalty.
+    ``mean NLL + K/N (sum v^2 + sum b^2)`` is minimised from v = b = 0; it is strictly convex. x is bounded below by the
+    ln of the smallest normal float32. The penalty determines the values of a class without validation samples.
 
     ``fit_history``: ``temperature``, ``beta``, ``at_lower_bound``, ``at_upper_bound``, ``n_infinite_loss`` and
     ``epsilon`` of ``ts_mix``; ``loss`` (mean NLL plus penalty), ``nll``, ``iterations``, ``gradient_norm``.

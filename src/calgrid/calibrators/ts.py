@@ -13,19 +13,19 @@ from calgrid.registry import register
 
 #: temperatures of the scan, evenly spaced in ln T
 N_SCANNED = 100
-#: golden-section steps; they narrow a bracket of two scan intervals to 1e-8 of T
+#: golden-section steps, which reduce a bracket of two scan intervals to 1e-8 of T
 N_STEPS = 35
 _SHRINK = (np.sqrt(5.0) - 1.0) / 2.0
-#: a decrease below this is rounding
+#: smaller decreases are due to rounding
 TOLERANCE = 1e-12
-#: a temperature this close to a bound, relatively, is at the bound
+#: relative distance within which a temperature is at its bound
 _AT_BOUND = 1e-6
 
 
 def search_temperature(logits: NDArray[np.float64], labels: NDArray[np.int64], objective: Objective) -> TemperatureFit:
     """Minimise an objective over T in [0.05, 100]: the best of 100 log-spaced T, refined between its neighbours.
 
-    Where nothing is lower than at T = 1, T stays 1. The losses are those of the scan in rising T, then of the section.
+    If no loss is lower than at T = 1, T stays 1. Losses are those of the scan by ascending T, then of the section.
 
     Parameters
     ----------
@@ -51,7 +51,7 @@ def search_temperature(logits: NDArray[np.float64], labels: NDArray[np.int64], o
         else:
             left = right - width
     found = min(tried, key=lambda point: tried[point])
-    # a flat loss, such as that of equal logits, is no reason to change anything
+    # for a flat loss, such as that of equal logits, T stays 1
     found = found if tried[found] < loss(0.0) - TOLERANCE else 0.0
     return TemperatureFit(
         beta=float(np.clip(np.exp(-found), lower, upper)),
@@ -75,12 +75,12 @@ class TemperatureScaling(Calibrator):
 
     ``objective`` replaces the NLL by one of those of the SMART paper's Table 3 (see
     :mod:`calgrid.calibrators._objectives`). Most are not convex: 100 temperatures, evenly spaced in ln T, are tried,
-    and golden section refines the best between its neighbours. T is looked for from 0.05 to 100 in units of the
-    logits' spread (:func:`~calgrid.calibrators._unit.logit_unit`).
+    and golden section refines the best between its neighbours. T is searched from 0.05 to 100 in units of the spread of
+    the logits (:func:`~calgrid.calibrators._unit.logit_unit`).
 
     ``fit_history``: ``temperature``, ``beta``, ``loss`` (the objective at each temperature tried), ``at_lower_bound``
-    and ``at_upper_bound`` (beta is the smallest or the largest that is looked for), and for the NLL
-    ``n_infinite_loss`` (samples left out, label's logit -inf).
+    and ``at_upper_bound`` (beta has its minimum or maximum), and for the NLL
+    ``n_infinite_loss`` (omitted samples, whose label has the logit -inf).
 
     Parameters
     ----------

@@ -12,15 +12,14 @@ from calgrid.registry import register
 
 #: temperatures 0.1, 0.2, ..., 10.0
 N_TEMPERATURES, STEP = 100, 0.1
-#: smaller terms are lost in a sum of at least 1, and their squares would be denormal numbers, which are slow
+#: smaller terms are lost in a sum of at least 1, and their squares are denormal numbers, which are slow
 LEAST = float(np.exp(0.5 * LEAST_EXPONENT))
 
 
 def confidences(logits: Array) -> Array:
     """Return the confidence ``(100, N)`` at each temperature of the grid; logits have row maximum 0.
 
-    Half the exponentials are not needed: halving T squares them, and each T up to 5 is reached by halving exactly
-    one T above 5.
+    Half of the exponentials are squares of others: each T up to 5 is half of exactly one T above 5.
     """
     n_samples, n_classes = logits.shape
     total, ones = np.empty((N_TEMPERATURES, n_samples)), np.ones(n_classes)
@@ -49,9 +48,9 @@ def confidences(logits: Array) -> Array:
 class TemperatureByGrid(Calibrator):
     """Temperature scaling with the T in 0.1, 0.2, ..., 10.0 of lowest validation ECE, the first among equals.
 
-    What the code of the focal-loss paper does by default, and so what several published rows named temperature
-    scaling are. The ECE has equal-width bins (low, high]. The grid holds temperatures for logits as they
-    come: logits of another scale give another map.
+    The default of the code of the focal-loss paper, and therefore of several published rows named temperature scaling.
+    The ECE has equal-width bins (low, high]. The grid is one of temperatures of the unscaled logits, so the map depends
+    on their scale.
 
     ``fit_history``: ``temperature``, ``loss`` (the ECE at each T of the grid), ``ece`` (the lowest).
 

@@ -1,4 +1,4 @@
-"""Temperature scaling, then a little of the uniform distribution, so that no probability is 0."""
+"""Temperature scaling mixed with the uniform distribution, so that no probability is 0."""
 
 from typing import Any
 

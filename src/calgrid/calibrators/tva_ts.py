@@ -1,4 +1,4 @@
-"""TvA temperature scaling: one temperature, fitted to whether the prediction is right."""
+"""TvA temperature scaling: one temperature, fitted to the correctness of predictions."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ from calgrid.registry import register
 
 
 class TopVersusAll:
-    """Binary cross-entropy of confidence against correctness, as a function of beta; it need not be convex.
+    """Binary cross-entropy of confidence against correctness, as a function of beta (not necessarily convex).
 
     Samples with one possible class have confidence 1 at every temperature and are left out.
     """
@@ -27,7 +27,7 @@ class TopVersusAll:
 
     @property
     def n_samples(self) -> int:
-        """Samples that have a say."""
+        """Number of samples with more than one possible class."""
         return len(self._right)
 
     def __call__(self, beta: float, rows: slice) -> tuple[float, float]:
@@ -50,9 +50,9 @@ class TopVersusAll:
 class TopVersusAllTemperature(Calibrator):
     """Temperature scaling by the top-versus-all loss.
 
-    ``softmax(z / T)`` with the T of lowest binary cross-entropy of the confidence against whether the prediction is
-    right. The authors' code (allglc/tva-calibration) runs Adam on T, from 1.5, for 200 epochs with step 1e-3; here a
-    scan and a root search find the minimum over T from 0.05 to 100 in units of the logits' spread.
+    ``softmax(z / T)`` with the T of lowest binary cross-entropy of the confidence against the correctness of the
+    prediction. The authors' code (allglc/tva-calibration) runs Adam on T, from 1.5, for 200 epochs with step 1e-3; here
+    a scan and a root search find the minimum over T from 0.05 to 100 in units of the spread of the logits.
 
     ``fit_history``: ``temperature``, ``beta``, ``loss`` (nats), ``at_lower_bound``, ``at_upper_bound``.
     """

@@ -20,16 +20,15 @@ from calgrid.registry import register
 class VectorScaling(Calibrator):
     """Vector scaling, ``softmax(w * z + b)``, by validation NLL, which is convex.
 
-    Started from ``w = 1 / T`` of ``ts``, by Newton's method. Deviations from the paper, which leaves these cases open:
+    Fitted by Newton's method from ``w = 1 / T`` of ``ts``. Cases that the paper does not specify:
 
-    - z is the logits minus the mean of their row: the map is not invariant to a constant added to a row, and that
-      constant means nothing. Public codes use the logits as they come.
-    - w is kept in [0.01, 20] in units of the logits' spread, as inverse temperatures elsewhere: the loss of separable
-      data has no minimum.
-    - a class without validation samples keeps ``w = 1 / T``, ``b = 0``; the other biases sum to 0. Nothing else would
-      keep its probability from going to 0.
+    - z is the logits minus the mean of their row, because the map is not invariant to a constant added to a row. Public
+      code uses the logits without this.
+    - w is kept in [0.01, 20] in units of the spread of the logits, because the loss of separable data has no minimum.
+    - a class without validation samples keeps ``w = 1 / T``, ``b = 0``; the other biases sum to 0. Otherwise its
+      probability would go to 0.
 
-    Samples whose label has a logit of -inf are left out.
+    Samples whose label has the logit -inf are left out.
 
     ``fit_history``: ``loss`` and ``nll`` (equal; nats), ``iterations``, ``gradient_norm``, ``temperature`` (of the
     start), ``n_absent`` (classes without samples), ``n_infinite_loss`` (samples left out).

@@ -23,7 +23,7 @@ IndicatorName = Literal["nci_l1", "maxprob", "maxlogit", "const", "random"]
 GateName = Literal["learned", "positive", "negative"]
 StartName = Literal["auto", "constants", "first_batch"]
 
-#: where the official code starts its moving averages; with momentum >= 0.5 this is forgotten within 15 steps
+#: initial moving averages of the official code; with momentum >= 0.5 they have no effect after 15 steps
 OFFICIAL_MEAN, OFFICIAL_STD = 20.0, 100.0
 
 #: indicator -> n_i (N,) from logits (N, C) and features (N, d)
@@ -35,7 +35,7 @@ STATISTICS: Mapping[str, Callable[[Tensor, Tensor | None], Tensor]] = {
 
 
 class Indicator(nn.Module):
-    """Confidence indicator gamma of the samples of a batch, in two steps that the diagnostics tell apart."""
+    """Confidence indicator gamma of the samples of a batch, before and after normalisation."""
 
     def raw(self, logits: Tensor, features: Tensor | None) -> Tensor:
         """Return the indicator n (N,) before normalisation, of detached logits (N, C) and features (N, d)."""
@@ -53,16 +53,16 @@ class Indicator(nn.Module):
 class StandardisedIndicator(Indicator):
     """Indicator ``gamma = (n - mu) / (sigma + eps)`` with moving averages mu, sigma over the training batches.
 
-    In training mode the averages move first and then normalise the same batch, as in the official code:
-    ``mu <- theta mean(n) + (1 - theta) mu``, sigma likewise from the unbiased standard deviation. A batch of one
-    has no standard deviation (NaN would stick) and leaves them alone. In evaluation mode they are frozen.
+    In training mode the averages are updated before they normalise the same batch, as in the official code:
+    ``mu <- theta mean(n) + (1 - theta) mu``, and sigma from the unbiased standard deviation. A batch of one sample has
+    no standard deviation and does not update them. In evaluation mode they are constant.
 
     Parameters
     ----------
     name : key of ``STATISTICS``.
     momentum : theta, weight of the current batch, in [0, 1].
-    constants : True starts at the official constants; False takes the first batch's values, and until there is one
-        gamma is 0, which is the smoothing alpha for every sample.
+    constants : True starts from the official constants; False from the values of the first batch, before which gamma
+        is 0, so that the smoothing is alpha.
     """
 
     mean: Tensor
@@ -72,7 +72,7 @@ class StandardisedIndicator(Indicator):
     def __init__(self, name: str, momentum: float, constants: bool) -> None:
         super().__init__()
         self.name, self.momentum = name, momentum
-        # probabilities have standard deviations near 0.01, which the 1e-3 of the official code would squash
+        # probabilities have standard deviations near 0.01, for which the 1e-3 of the official code is too large
         self.eps = 1e-3 if name == "nci_l1" else 1e-6
         self.register_buffer("mean", torch.tensor(OFFICIAL_MEAN if constants else 0.0))
         self.register_buffer("std", torch.tensor(OFFICIAL_STD if constants else 1.0))
@@ -83,7 +83,7 @@ class StandardisedIndicator(Indicator):
         return STATISTICS[self.name](logits, features)
 
     def normalise(self, values: Tensor) -> Tensor:
-        """Move the averages (training mode) and return gamma (N,)."""
+        """Update the averages (training mode) and return gamma (N,)."""
         moves = self.training and len(values) > 1
         if moves:
             self._update(values)
@@ -99,9 +99,9 @@ class StandardisedIndicator(Indicator):
 
 
 class ConstantIndicator(Indicator):
-    """Indicator gamma = 1 for every sample, ``a = 2 alpha sigmoid(+-beta)``: the gate alone decides.
+    """Indicator gamma = 1 for every sample, ``a = 2 alpha sigmoid(+-beta)``: only the gate has an effect.
 
-    It is 1 after normalisation. A constant that is normalised is 0: plain smoothing, and no gradient for the gate.
+    gamma is not normalised: a normalised constant would be 0, without an effect or a gradient of the gate.
     """
 
     def raw(self, logits: Tensor, features: Tensor | None) -> Tensor:
@@ -110,10 +110,10 @@ class ConstantIndicator(Indicator):
 
 
 class RandomIndicator(Indicator):
-    """Indicator gamma ~ N(0, 1), fresh in each step: the scale of a z-score without its information.
+    """Indicator gamma ~ N(0, 1), new in each step: the scale of a z-score without information.
 
-    It has a generator of its own on the CPU, seeded from torch's global one, so that all devices see the same
-    numbers and no other draw of the run shifts; its state is saved with the module.
+    It has its own generator on the CPU, seeded from torch's global one, so that all devices get the same numbers and
+    other draws of the run do not change; its state is saved with the module.
     """
 
     def __init__(self) -> None:
@@ -134,9 +134,9 @@ class RandomIndicator(Indicator):
 
 
 class LearnedGate(nn.Module):
-    """Gate ``psi = sign(pi_1 - pi_0)``, ``pi = softmax(MLP(s))``; backward passes as if sign were the identity.
+    """Gate ``psi = sign(pi_1 - pi_0)``, ``pi = softmax(MLP(s))``; in the backward pass sign is the identity.
 
-    ``sign(0) = 0`` as in the code (the paper says -1), which gives the smoothing alpha.
+    ``sign(0) = 0`` as in the code (-1 in the paper), for which the smoothing is alpha.
 
     Parameters
     ----------
@@ -153,7 +153,7 @@ class LearnedGate(nn.Module):
         pi_0, pi_1 = self.mlp(logits).softmax(dim=1).unbind(dim=1)
         d = pi_1 - pi_0
         value = d.detach()
-        # the bracket is exactly 0 forward and carries the gradient 1 backward
+        # the bracket is 0 in the forward pass and has gradient 1 in the backward pass
         return value.sign() + (d - value)
 
 
@@ -172,8 +172,8 @@ class FixedGate(nn.Module):
 def build_indicator(name: IndicatorName, momentum: float, start: StartName) -> Indicator:
     """Return the module that maps logits (N, C) and features (N, d) to gamma (N,).
 
-    ``start="auto"`` uses the official constants for the L1 norm with momentum >= 0.5. Otherwise they would dominate
-    (small momentum) or be far from the scale of the statistic (probabilities, logits): then the first batch starts.
+    ``start="auto"`` uses the official constants for the L1 norm with momentum >= 0.5, else the first batch, because the
+    constants would dominate (small momentum) or be far from the scale of the statistic (probabilities, logits).
     """
     if name == "const":
         return ConstantIndicator()
@@ -189,7 +189,7 @@ def build_gate(name: GateName, num_classes: int) -> nn.Module:
 
 
 class Modulation(NamedTuple):
-    """What the three modules make of a batch, each (N,): indicator n and gamma, gate psi, smoothing a."""
+    """Outputs of the three modules for a batch, each (N,): indicator n and gamma, gate psi, smoothing a."""
 
     norm: Tensor
     nci: Tensor
@@ -201,17 +201,17 @@ class FeDLaS(Loss):
     """Loss ``mean((1 - a_i) CE_i + a_i Reg_i)``; a subclass defines the regulariser Reg.
 
     gamma is computed from detached features and logits, psi is not detached: the gate reduces the training loss, by
-    ``dL/dpsi_i = (1/N) (Reg_i - CE_i) 2 alpha beta gamma_i sigmoid'(beta psi_i gamma_i)``. Its parameters belong in
-    the optimiser of the network (official code: same group), not in the clipping of gradients.
+    ``dL/dpsi_i = (1/N) (Reg_i - CE_i) 2 alpha beta gamma_i sigmoid'(beta psi_i gamma_i)``. Its parameters are in
+    the optimiser of the network (official code: same group) and excluded from gradient clipping.
 
-    Diagnostics are over the samples of an epoch and need the call to be given their ``index``: see ``_samples``.
+    Diagnostics are computed over the samples of an epoch if calls get their ``index``: see ``_samples``.
 
     Parameters
     ----------
     strength : alpha, mean of the smoothing range (0, 2 alpha), in [0, 0.5] so that weights stay non-negative.
     beta : slope of the smoothing in gamma, at least 0; 0 smooths every sample by alpha.
     momentum : weight of the current batch in the moving averages of the norm, in [0, 1].
-    ema_start : where these averages start: :func:`build_indicator`.
+    ema_start : initial values of these averages, see :func:`build_indicator`.
     indicator, gate : variants of the modules NCI and BCG.
     """
 
@@ -238,7 +238,7 @@ class FeDLaS(Loss):
 
     @property
     def needs(self) -> tuple[str, ...]:
-        """Features for the norm indicator only."""
+        """Features, for the norm indicator only."""
         return ("features",) if self.reads_features else ()
 
     def regulariser(self, logits: Tensor, log_probs: Tensor) -> Tensor:
@@ -246,7 +246,7 @@ class FeDLaS(Loss):
         raise NotImplementedError(f"{type(self).__name__} does not define regulariser().")
 
     def modulate(self, logits: Tensor, features: Tensor | None) -> Modulation:
-        """Run the three modules on a batch; in training mode the indicator's averages move."""
+        """Run the three modules on a batch; in training mode the averages of the indicator are updated."""
         logits = logits.detach()
         with torch.no_grad():
             norm = self.indicator.raw(logits, features)
@@ -272,9 +272,9 @@ class FeDLaS(Loss):
         }
 
     def sample_table(self, epoch: int) -> dict[str, Tensor]:
-        """Return index, label, correct, confidence, norm, nci, gate and smoothing of the epoch's samples (S,)."""
+        """Return index, label, correct, confidence, norm, nci, gate and smoothing of the samples of the epoch (S,)."""
         return self.samples.table()
 
     def pop_diagnostics(self) -> dict[str, float]:
-        """Return gate, smoothing and indicator statistics of the epoch that ends, and start anew."""
+        """Return gate, smoothing and indicator statistics of the epoch, and reset them."""
         return {**super().pop_diagnostics(), **self.samples.pop()}

@@ -1,4 +1,4 @@
-"""What a loss remembers of each training sample, saved and resumed with its other state."""
+"""Buffers with one row per training sample, saved with the state of a loss."""
 
 from typing import Any
 
@@ -9,19 +9,19 @@ from calgrid.errors import DataError
 
 
 class PerSample(nn.Module):
-    """A buffer with one row a training sample, zero until it is written, that grows with the largest index seen.
+    """A buffer with one row per training sample, initially zero, that grows to the largest index.
 
-    Losses are built before the number of training samples is known, so ``rows`` starts empty. A state of any size
-    loads into a buffer of any size: the rows then are those of the state, no more and no fewer.
+    Losses are built before the number of training samples is known, so ``rows`` starts empty. Loading a state replaces
+    all rows, whatever their number.
 
     Parameters
     ----------
-    shape : of one row; nothing for a scalar.
-    dtype : of the rows.
+    shape : shape of a row; empty for scalars.
+    dtype : dtype of the rows.
 
     Attributes
     ----------
-    rows : (S, *shape), S the number of samples reserved or the largest index seen plus one.
+    rows : (S, *shape), S the reserved number of samples or the largest index plus one.
     """
 
     rows: Tensor
@@ -32,7 +32,7 @@ class PerSample(nn.Module):
         self._reserved = 0
 
     def reserve(self, samples: int) -> None:
-        """Have a row for each of ``samples`` samples from now on."""
+        """Allocate a row for each of ``samples`` samples."""
         self._reserved = samples
         self.grow(samples)
 
@@ -43,14 +43,14 @@ class PerSample(nn.Module):
             self.rows = torch.cat([self.rows, self.rows.new_zeros(missing, *self.rows.shape[1:])])
 
     def clear(self) -> None:
-        """Forget all rows; until one is written again the buffer takes no room in memory or in a file."""
+        """Delete all rows; the buffer is empty until the next write."""
         self.rows = self.rows[:0].clone()
 
     def cover(self, index: Tensor) -> Tensor:
-        """Grow until each ``index`` (N,) has its row; return it as int64.
+        """Allocate rows for each ``index`` (N,), and return it as int64.
 
-        On an accelerator, rows that were reserved are trusted to suffice, because to look waits for the device. Raises
-        DataError: an index is negative.
+        On an accelerator reserved rows are assumed to be sufficient, because a check would synchronise with the device.
+        Raises DataError: an index is negative.
         """
         self.grow(self._reserved)
         if index.device.type == "cpu" or not self._reserved:

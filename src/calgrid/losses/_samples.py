@@ -1,4 +1,4 @@
-"""What FeDLaS did to each training sample in an epoch, and the statistics of it that go into the history."""
+"""Records of FeDLaS for each training sample of an epoch, and their statistics in the history."""
 
 import math
 
@@ -12,24 +12,24 @@ from calgrid.losses._history import PerSample
 Floats = NDArray[np.float64]
 
 
-# association of two variables in plain NumPy, since training needs no SciPy; O(N log N) time, O(N) memory
+# in NumPy, because training does not need SciPy; O(N log N) time, O(N) memory
 
 
 def ranks(values: ArrayLike) -> Floats:
-    """Ranks (N,) from 1 on of values (N,); ties get the mean of the ranks that they share."""
+    """Ranks (N,), from 1, of values (N,); ties get their mean rank."""
     _, group, count = np.unique(np.asarray(values), return_inverse=True, return_counts=True)
     last = np.cumsum(count)
     return (last - (count - 1) / 2)[group]
 
 
 def pearson(x: ArrayLike, y: ArrayLike) -> float:
-    """Pearson correlation in [-1, 1] of x and y (N,); NaN where one of them is constant or empty."""
+    """Pearson correlation in [-1, 1] of x and y (N,); NaN if one of them is constant or empty."""
     first, second = (np.asarray(values, dtype=np.float64) for values in (x, y))
-    # asked of the values, since a mean that is rounded leaves a constant a variance above zero
+    # compared by value, because a rounded mean gives a constant a variance above zero
     if any(len(values) == 0 or values.min() == values.max() for values in (first, second)):
         return math.nan
     first, second = first - first.mean(), second - second.mean()
-    # each divided by its own norm first: a product of tiny norms would underflow
+    # each divided by its norm first, because a product of small norms would underflow
     value = float((first / np.linalg.norm(first)) @ (second / np.linalg.norm(second)))
     return min(max(value, -1.0), 1.0)
 
@@ -40,9 +40,9 @@ def spearman(x: ArrayLike, y: ArrayLike) -> float:
 
 
 def auroc(scores: ArrayLike, positive: ArrayLike) -> float:
-    """Probability that a positive sample scores above a negative one, ties counting half.
+    """Probability that a positive sample scores above a negative one; ties count half.
 
-    Returns the Mann-Whitney U statistic over the number of pairs, in [0, 1]; NaN without both kinds.
+    Returns the Mann-Whitney U statistic divided by the number of pairs, in [0, 1]; NaN if a kind is missing.
 
     Parameters
     ----------
@@ -56,7 +56,7 @@ def auroc(scores: ArrayLike, positive: ArrayLike) -> float:
     return float((ranks(scores)[chosen].sum() - m * (m + 1) / 2) / (m * n))
 
 
-#: columns of the table of an epoch; kept as float32 while the epoch runs, which is exact for all of them
+#: columns of the table of an epoch; float32 is exact for all of them
 COLUMNS = {
     "label": torch.int32,
     "correct": torch.bool,
@@ -67,15 +67,15 @@ COLUMNS = {
     "smoothing": torch.float32,
 }
 QUANTILES = (0.05, 0.25, 0.50, 0.75, 0.95)
-#: a mode is 0 for a sample that was not seen, else the sign of its gate plus this
+#: the mode of a sample is the sign of its gate plus this, 0 if it was not seen
 SEEN = 2
 
 
 class SampleRecord(nn.Module):
-    """The last training pass of each sample in the running epoch, and the mode of its gate in the one before.
+    """Last training pass of each sample in the current epoch, and the mode of its gate in the previous one.
 
-    Both are state, kept on the device: an epoch that is interrupted and resumed reports the same numbers. The rows
-    of the running epoch are dropped at its end, so that checkpoints hold one byte a sample.
+    Both are saved state on the device, so that an interrupted epoch reports the same numbers. The rows of the current
+    epoch are deleted at its end, so checkpoints have one byte per sample.
     """
 
     def __init__(self) -> None:
@@ -84,23 +84,23 @@ class SampleRecord(nn.Module):
         self.previous = PerSample(dtype=torch.int8)
 
     def write(self, index: Tensor, **columns: Tensor) -> None:
-        """Record the samples ``index`` (N,): a value (N,) for each of ``COLUMNS``; the last of a sample counts."""
+        """Record the samples ``index`` (N,): a value (N,) for each of ``COLUMNS``; later ones replace earlier ones."""
         index = self.running.cover(index)
         rows = self.running.rows
-        # one write into one buffer: seven of them would take longer than the loss itself
+        # one write into one buffer, because seven writes would take longer than the loss
         rows[index] = torch.stack([columns[name].to(rows) for name in COLUMNS], dim=1).detach()
 
     def table(self) -> dict[str, Tensor]:
-        """Return the running epoch: ``index`` int32 and ``COLUMNS``, each (S,) on the CPU, in the order of index."""
+        """Return the current epoch: ``index`` (int32) and ``COLUMNS``, each (S,) on the CPU, sorted by index."""
         rows = self.running.rows.cpu()
-        # a sample that was seen has a confidence of at least 1/C
+        # recorded samples have a confidence of at least 1/C
         index = rows[:, list(COLUMNS).index("confidence")].nonzero().squeeze(1)
         chosen = rows[index].unbind(dim=1)
         columns = {name: values.to(dtype) for (name, dtype), values in zip(COLUMNS.items(), chosen, strict=True)}
         return {"index": index.int(), **columns}
 
     def pop(self) -> dict[str, float]:
-        """Return the statistics of the running epoch and begin the next."""
+        """Return the statistics of the current epoch, and begin the next."""
         table = {name: values.numpy() for name, values in self.table().items()}
         modes = np.zeros(len(self.running.rows), dtype=np.int8)
         modes[table["index"]] = table["gate"] + SEEN
@@ -126,9 +126,9 @@ def smoothing_statistics(table: dict[str, Floats]) -> dict[str, float]:
 
 
 def flip_rate(before: NDArray[np.int8], now: NDArray[np.int8]) -> float:
-    """Share of samples whose mode (S,) changed, over those seen in both epochs; NaN where there are none.
+    """Share of samples whose mode (S,) changed, among those seen in both epochs; NaN if there are none.
 
-    ``before`` may have rows beyond the last of ``now``: samples that the epoch has not seen.
+    ``before`` may have more rows than ``now``.
     """
     before = before[: len(now)]
     both = (before > 0) & (now > 0)
@@ -136,7 +136,7 @@ def flip_rate(before: NDArray[np.int8], now: NDArray[np.int8]) -> float:
 
 
 def indicator_value(table: dict[str, Floats]) -> dict[str, float]:
-    """How the indicator goes with being right and with the largest probability, over the samples of an epoch."""
+    """Association of the indicator with correctness and with the largest probability, over the samples of an epoch."""
     nci, correct, confidence = table["nci"], table["correct"], table["confidence"]
     return {
         "nci_correct_pearson": pearson(nci, correct),

@@ -1,9 +1,9 @@
-"""Terms that several losses are made of."""
+"""Terms shared by several losses."""
 
 import torch
 from torch import Tensor
 
-#: keeps the slope of ``x ** gamma`` finite at x = 0 for gamma < 1 (0 * inf would be NaN); far below 1 - p in float32
+#: keeps the gradient of ``x ** gamma`` finite at x = 0 for gamma < 1 (0 * inf would be NaN); far below 1 - p in float32
 FLOOR = 1e-20
 #: width of the Laplacian kernel of MMCE in units of confidence, as in all official code
 KERNEL_WIDTH = 0.4
@@ -27,8 +27,8 @@ def entropy(log_probs: Tensor) -> Tensor:
 def margin_excess(logits: Tensor, margin: float) -> Tensor:
     """Mean excess of the logit distances over a margin, ``mean_c relu(max_l s_l - s_c - m)``: (N, C) -> (N,).
 
-    The gradient also flows through the largest logit and pulls it down. The papers of MbLS and FeDLaS (Eq. 6) print
-    a sum over classes; the official code of MbLS, ACLS and FeDLaS averages, and the published weights belong to that.
+    The gradient also flows through the largest logit. The papers of MbLS and FeDLaS (Eq. 6) have a sum over classes;
+    the official code of MbLS, ACLS and FeDLaS averages, and the published weights are for the average.
     """
     largest = logits.max(dim=1, keepdim=True).values
     return (largest - logits - margin).relu().mean(dim=1)
@@ -41,7 +41,7 @@ def one_hot(labels: Tensor, num_classes: int) -> Tensor:
 
 
 def complement(log_p: Tensor) -> Tensor:
-    """``1 - p`` from ``log p`` (N,), exact also where p rounds to 1."""
+    """``1 - p`` from ``log p`` (N,), also exact if p rounds to 1."""
     return -log_p.expm1()
 
 
@@ -53,13 +53,13 @@ def modulation(base: Tensor, gamma: float | Tensor) -> Tensor:
 def frequency_gap(probs: Tensor, labels: Tensor) -> Tensor:
     """``(1/C) sum_c |mean_i p_ic - mean_i 1[y_i = c]|``, scalar, of probabilities (N, C) and labels (N,).
 
-    The factor 1/C makes the term small for many classes, and at N < C the batch frequencies are mostly noise.
+    The factor 1/C makes the term small for many classes; for N < C the frequencies in a batch are mostly noise.
     """
     return (probs.mean(dim=0) - one_hot(labels, probs.shape[1]).mean(dim=0)).abs().mean()
 
 
 def top_confidence(log_probs: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """Return confidence ``max_c p_c`` (N,) and correctness (N,) as 0.0 or 1.0, which carries no gradient."""
+    """Return confidence ``max_c p_c`` (N,) and correctness (N,), 0.0 or 1.0, without gradient."""
     largest, predicted = log_probs.max(dim=1)
     return largest.exp(), (predicted == labels).float()
 
@@ -67,7 +67,7 @@ def top_confidence(log_probs: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
 def kernel_form(left: Tensor, right: Tensor, pairs: Tensor) -> Tensor:
     """``sum_ij a_i b_j k_ij``, scalar, of weights a, b (N,) and a kernel (N, N).
 
-    Not a matrix product, which a GPU may compute in TF32.
+    Sums instead of a matrix product, which a GPU may compute in TF32.
     """
     return (left * (pairs * right).sum(dim=1)).sum()
 

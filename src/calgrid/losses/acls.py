@@ -19,11 +19,10 @@ from calgrid.registry import register
 class ACLS(Loss):
     """Cross-entropy with squared penalties on a large predicted logit and on other logits far below it.
 
-    With ``M = max_l s_l``: ``mean(CE) + alpha (lambda_pos mean_i relu(M - m)^2
-    + lambda_neg / (N (C - 1)) sum_i sum_{c: s_c < M} relu(sg[M] - s_c - m)^2)``. In the official code M gets gradient
-    from the first term only and is compared with the margin as it is, which is not invariant to a shift of the
-    logits. The paper compares ``M - min_l s_l`` and has no stop-gradient. Tied largest logits each count, as in the
-    code.
+    With ``M = max_l s_l``: ``mean(CE) + alpha (lambda_pos mean_i relu(M - m)^2 + lambda_neg / (N (C - 1)) sum_i sum_{c:
+    s_c < M} relu(sg[M] - s_c - m)^2)``. In the official code M has a gradient in the first term only and is compared
+    with the margin directly, which is not invariant to a shift of the logits. The paper compares ``M - min_l s_l`` and
+    has no stop-gradient. All tied largest logits count, as in the code.
 
     Parameters
     ----------
@@ -31,7 +30,7 @@ class ACLS(Loss):
         Tiny-ImageNet, CUB and Aircraft, which config/papers/fedlas.yaml sets.
     margin : m, at least 0.
     lambda_pos, lambda_neg : weights of the penalty on the predicted and on the other logits, at least 0.
-    pos_gap : what is compared with m for the predicted logit: ``raw`` = M (code), ``maxmin`` = M - min (paper, then
+    pos_gap : value of the predicted logit that is compared with m: ``raw`` = M (code), ``maxmin`` = M - min (paper,
         also without the stop-gradient).
     """
 

@@ -25,13 +25,13 @@ from calgrid.registry import register
 class AdaFocal(Loss):
     """Focal loss whose exponent follows the miscalibration of the validation split, bin by bin.
 
-    With the signed exponent g of the bin of p_y: ``mean((1 - p_y)^g CE)`` where g > 0 and, where g < 0, inverse focal
-    ``mean((1 + p_y)^|g| CE)``. After each epoch the bins become those of equal mass of the validation confidences and
-    each exponent moves by ``g <- g exp(+-lambda gap)``, + for g > 0, gap the bin's mean confidence minus accuracy;
+    With the signed exponent g of the bin of p_y: ``mean((1 - p_y)^g CE)`` for g > 0, and inverse focal loss
+    ``mean((1 + p_y)^|g| CE)`` for g < 0. After each epoch the bins are set to equal mass of the validation confidences,
+    and each exponent to ``g exp(+-lambda gap)``, + for g > 0, gap the mean confidence of the bin minus its accuracy;
     below ``switch`` it changes sign. The official trainer sums over the batch (``reduction="sum"``).
 
-    An exponent belongs to the position of its bin: the edges move under it. Where confidences tie at 1, upper bins
-    are empty, and their exponents rest. Defaults are those of the official run of ResNet-50 on CIFAR-10.
+    Exponents belong to the index of a bin, whose edges change. If confidences tie at 1, upper bins are empty and their
+    exponents do not change. Defaults are those of the official run of ResNet-50 on CIFAR-10.
 
     Parameters
     ----------
@@ -81,7 +81,7 @@ class AdaFocal(Loss):
 
     @torch.no_grad()
     def end_epoch(self, epoch: int, val_logits: Tensor | None, val_labels: Tensor | None) -> None:
-        """Move bins and exponents by the validation logits (M, C) and labels (M,)."""
+        """Update bins and exponents with the validation logits (M, C) and labels (M,)."""
         logits, labels = self.validation(val_logits, val_labels)
         confidence, predicted = logits.softmax(dim=1).double().max(dim=1)
         edges = equal_mass_edges(confidence, len(self.gammas))
@@ -106,7 +106,7 @@ def equal_mass_edges(values: Tensor, num_bins: int) -> Tensor:
 
 def calibration_gaps(confidence: Tensor, correct: Tensor, edges: Tensor) -> Tensor:
     """Mean confidence minus accuracy (B,) in the bins ``lower < confidence <= upper``; 0 for an empty bin."""
-    # (M, B): fifteen columns, and no scatter, whose order of summation is not fixed on a GPU
+    # (M, B) instead of a scatter, whose order of summation is not deterministic on a GPU
     inside = (confidence.unsqueeze(1) > edges[:-1]) & (confidence.unsqueeze(1) <= edges[1:])
     excess = ((confidence - correct.to(confidence)).unsqueeze(1) * inside).sum(dim=0)
     return excess / inside.sum(dim=0).clamp_min(1)

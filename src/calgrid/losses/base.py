@@ -1,4 +1,4 @@
-"""What all training losses share: the call, its checks and precision, reduction and hooks."""
+"""Base class of the training losses."""
 
 import math
 from collections.abc import Mapping
@@ -20,16 +20,16 @@ INTEGERS = frozenset({torch.uint8, torch.int8, torch.int16, torch.int32, torch.i
 class Loss(nn.Module):
     """Base class of the training losses; a subclass defines :meth:`compute`.
 
-    Everything is computed in float32 outside autocast, because the small guards of the formulas vanish in half
-    precision. All state lives in parameters, buffers or extra state: ``state_dict`` at any step continues exactly.
+    Losses are computed in float32 without autocast, because the small constants of the formulas vanish in half
+    precision. All state is in parameters, buffers or extra state, so that training resumes exactly from ``state_dict``.
 
-    What a loss's file declares in ``@register``, as literals:
+    Facts in ``@register``, as literals:
 
-    - ``hard_labels`` : True where mixing two calls, ``t * loss(s, y1) + (1 - t) * loss(s, y2)``, is not the loss of
-      the mixed label, since the loss is not affine in the one-hot label or counts the batch in its state;
+    - ``hard_labels`` : True if ``t * loss(s, y1) + (1 - t) * loss(s, y2)`` is not the loss of the mixed label, because
+      the loss is not affine in the one-hot label or each call changes its state;
     - ``needs`` : inputs of the call beside logits and labels, among ``"features"`` and ``"index"``; default ``()``;
-    - ``sees_validation`` : True if :meth:`end_epoch` reads the validation split (an information advantage);
-    - ``state`` : when the loss's own state moves, ``"step"`` or ``"epoch"``; default ``"none"``.
+    - ``sees_validation`` : True if :meth:`end_epoch` uses the validation split (an information advantage);
+    - ``state`` : when the state of the loss changes, ``"step"`` or ``"epoch"``; default ``"none"``.
 
     Parameters
     ----------
@@ -37,8 +37,8 @@ class Loss(nn.Module):
 
     Attributes
     ----------
-    reduction : ``"mean"`` over the batch, or ``"sum"`` = N times the mean, batch-level terms included (the line of
-        focal_calibration, where MMCE too is multiplied by N).
+    reduction : ``"mean"`` over the batch, or ``"sum"`` = N times the mean, including batch-level terms (as in
+        focal_calibration, where MMCE is multiplied by N too).
     last_terms : terms of the last call by name, detached scalars, always means over the batch.
 
     Raises
@@ -76,7 +76,7 @@ class Loss(nn.Module):
         ----------
         logits : (N, C) of any floating type.
         labels : (N,) integers in [0, C).
-        features : (N, d), the vector that the classifier head reads, for losses that need it.
+        features : (N, d), input of the classifier head, for losses that need it.
         index : (N,) integers, stable position of each sample in the training split, for losses that need it.
 
         Returns
@@ -86,9 +86,9 @@ class Loss(nn.Module):
 
         Raises
         ------
-        DataError : a shape, type or label does not fit, a needed input is missing, or a logit is not finite. On an
-            accelerator the range of the labels is checked in the first call only and logits not at all, because a look
-            at values waits for the device.
+        DataError : a shape, type or label is invalid, a needed input is missing, or a logit is not finite. On an
+            accelerator the range of the labels is checked in the first call only, and logits are not checked, because
+            reading values synchronises with the device.
         """
         self._check(logits, labels, features, index, self.needs)
         features = None if features is None else features.float()
@@ -111,21 +111,21 @@ class Loss(nn.Module):
         """Update state after ``epoch`` (counted from 0), from the validation logits (M, C) and labels (M,)."""
 
     def sample_table(self, epoch: int) -> dict[str, Tensor] | None:
-        """Return what the running ``epoch`` recorded of each training sample, by column, each (S,) on the CPU.
+        """Return records of each training sample in ``epoch``, by column, each (S,) on the CPU, or None.
 
-        Called at the end of sampled epochs, before :meth:`pop_diagnostics`; None where a loss records nothing.
+        Called at the end of sampled epochs, before :meth:`pop_diagnostics`.
         """
         return None
 
     def pop_diagnostics(self) -> dict[str, float]:
-        """Return the method's own columns of the history for the epoch that ends, and start anew.
+        """Return additional columns of the history for the epoch, and reset them.
 
-        A loss that reads the validation split during training says so in a column of ones.
+        A loss that uses the validation split during training has a column ``sees_validation`` of ones.
         """
         return {"sees_validation": 1.0} if self.registered.get("sees_validation") else {}
 
     def reserve(self, samples: int) -> None:
-        """Say how many training samples there are: buffers a sample then never wait for the device to grow."""
+        """Allocate buffers for all training samples, so that they need not grow during training."""
         for module in self.modules():
             if isinstance(module, PerSample):
                 module.reserve(samples)
@@ -135,7 +135,7 @@ class Loss(nn.Module):
 
         Raises
         ------
-        DataError : they are missing, empty or do not fit.
+        DataError : they are missing, empty or invalid.
         """
         if logits is None or labels is None:
             raise DataError(f"loss '{self.id}' reads the validation split: pass its logits to end_epoch().")
@@ -175,7 +175,7 @@ class Loss(nn.Module):
         self._labels_seen = True
 
     def _check_finite(self, logits: Tensor) -> None:
-        if math.isfinite(logits.sum()):  # one pass; the sum of finite logits may overflow too, hence a second look
+        if math.isfinite(logits.sum()):  # one pass; checked again below, because the sum of finite logits may overflow
             return
         wrong = (~logits.isfinite()).any(dim=1).nonzero()
         if len(wrong) > 0:

@@ -9,12 +9,12 @@ from calgrid.registry import register
 
 @register(
     source="Brier, Monthly Weather Review 1950; torrvision/focal_calibration Losses/brier_score.py",
-    hard_labels=False,  # its square of the label is a constant
+    hard_labels=False,  # the square of the label is a constant
 )
 class BrierLoss(Loss):
     """Brier loss ``mean_i sum_c (p_ic - 1[c = y_i])^2``: summed over classes, in [0, 2].
 
-    Gradients vanish where the network is confidently wrong, so that training starts slowly with many classes. The
+    Gradients vanish for confident errors, so training with many classes starts slowly. The
     official scripts lower the learning rate on Tiny-ImageNet to 0.035 and train two cells for longer.
     """
 

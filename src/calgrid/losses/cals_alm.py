@@ -14,10 +14,10 @@ LAMBDA_MIN, LAMBDA_MAX = 1e-6, 1e6
 @register(
     source="Liu et al., CVPR 2023, arXiv 2211.15088; by-liu/CALS calibrate/lagrangian/aug_lagrangian_class.py",
     sees_validation=True,
-    hard_labels=False,  # the penalty does not see the label, and state moves at the end of an epoch
+    hard_labels=False,  # the penalty does not depend on the label, and the state changes at the end of an epoch
     state="epoch",
     limits={
-        "margin": "[1e-6, inf)",  # it is divided by, as the penalty weight is
+        "margin": "[1e-6, inf)",  # a divisor, like the penalty weight
         "lambda_init": "[0, inf)",
         "rho_init": "[1e-6, inf)",
         "rho_max": "[rho_init, inf)",
@@ -27,22 +27,22 @@ LAMBDA_MIN, LAMBDA_MAX = 1e-6, 1e6
     },
 )
 class AugmentedLagrangian(Loss):
-    """Cross-entropy under the margin constraint of each class, with multipliers that the validation split sets.
+    """Cross-entropy with a margin constraint per class, whose multipliers are set by the validation split.
 
     Constraint of class c: ``h_c = (max_l s_l - s_c - m) / m <= 0``. With ``x = lambda_c + rho_c h_c`` its PHR penalty
     is ``P = (relu(x)^2 - lambda_c^2) / (2 rho_c)``, its slope ``P' = relu(x)``, and ``L = mean(CE) + mean_{i,c} P``.
     After each epoch, over the validation logits: ``lambda_c <- mean_i P'`` (clamped to [1e-6, 1e6]), and every
     ``period`` epochs ``rho_c <- min(growth rho_c, rho_max)`` where the mean of h_c exceeds ``tolerance`` times the
-    positive part of that of the epoch before. Only Tiny-ImageNet (margin 10) and ImageNet are official.
+    positive part of that of the epoch before. Official settings exist only for Tiny-ImageNet (margin 10) and ImageNet.
 
     Parameters
     ----------
     margin : m, above 0.
-    lambda_init : first multiplier of each class, at least 0.
-    rho_init, rho_max : first and largest penalty weight, 0 < rho_init <= rho_max.
+    lambda_init : initial multiplier of each class, at least 0.
+    rho_init, rho_max : initial and maximum penalty weight, 0 < rho_init <= rho_max.
     growth : factor of a penalty weight, at least 1.
-    tolerance : share of the previous violation that is no progress, at least 0.
-    period : epochs between two updates of the penalty weights, at least 1.
+    tolerance : share of the previous violation above which a penalty weight grows, at least 0.
+    period : number of epochs between updates of the penalty weights, at least 1.
 
     Attributes
     ----------
@@ -84,12 +84,12 @@ class AugmentedLagrangian(Loss):
         return ce + penalty, {"ce": ce, "penalty": penalty, "constraint": constraint.mean()}
 
     def constraint(self, logits: Tensor) -> Tensor:
-        """Return h (N, C) of logits (N, C), at most 0 where the constraint is met; the largest logit has gradient."""
+        """Return h (N, C) of logits (N, C), at most 0 if the constraint is met; with gradient of the largest logit."""
         return (logits.max(dim=1, keepdim=True).values - logits - self.margin) / self.margin
 
     @torch.no_grad()
     def end_epoch(self, epoch: int, val_logits: Tensor | None, val_labels: Tensor | None) -> None:
-        """Set multipliers and penalty weights by the validation logits (M, C)."""
+        """Update multipliers and penalty weights with the validation logits (M, C)."""
         logits, _ = self.validation(val_logits, val_labels)
         constraint = self.constraint(logits)
         mean = constraint.mean(dim=0)

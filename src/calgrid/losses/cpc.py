@@ -12,7 +12,7 @@ from calgrid.losses._terms import cross_entropy, one_hot
 from calgrid.losses.base import Loss, LossTerms
 from calgrid.registry import register
 
-#: entries of one (n, C, C) block of pairs, 4 MiB in float32: a larger batch is cut into as many as it takes
+#: maximum entries of a (n, C, C) block of pairs, 4 MiB in float32
 BLOCK_ENTRIES = 2**20
 
 
@@ -25,8 +25,8 @@ class PairwiseConstraints(Loss):
     """Cross-entropy plus calibration terms of all binary sub-problems.
 
     With the C - 1 non-target classes J: ``BD = mean_i 1/(C-1) sum_{j in J} softplus(s_j - s_y)`` separates each from
-    the target, ``BE = mean_i 1/((C-1)(C-2)) sum_{j,k in J} softplus(s_k - s_j) / 2`` over ordered pairs, the diagonal
-    included, wants them equal; ``L = mean(CE) + lambda_d BD + lambda_e BE``. BE is at least
+    the target, ``BE = mean_i 1/((C-1)(C-2)) sum_{j,k in J} softplus(s_k - s_j) / 2`` over ordered pairs, including the
+    diagonal, makes them equal; ``L = mean(CE) + lambda_d BD + lambda_e BE``. BE is at least
     ``log(2) / 2 (1 + 1/(C-2))``. For C = 2 there is no pair of non-target classes and BE is 0.
 
     Parameters
@@ -58,16 +58,15 @@ class PairwiseConstraints(Loss):
 class PairSum(torch.autograd.Function):
     """``sum_i sum_{j,k} o_ij o_ik softplus(s_ik - s_ij)`` of logits s and mask o (N, C), in bounded memory.
 
-    Its gradient is known in closed form, ``o_ik sum_j o_ij tanh((s_ik - s_ij) / 2)``, and computed beside the value:
-    neither the (N, C, C) pairs nor anything else of that size is kept, and nothing is computed twice.
+    Its gradient is known in closed form, ``o_ik sum_j o_ij tanh((s_ik - s_ij) / 2)``, and computed together
+    with the value, so that no (N, C, C) array is stored for the backward pass.
     """
 
     @staticmethod
     def forward(ctx: Any, logits: Tensor, others: Tensor) -> Tensor:
         """Return the sum, scalar."""
         others = others.to(logits)
-        # written in place: small results that are kept between large ones that are freed leave an allocator with holes
-        # into which nothing fits, and a process of gigabytes
+        # written in place: small arrays between freed large ones would fragment the memory of the process
         values, slopes = torch.empty_like(logits), torch.empty_like(logits)
         rows = max(BLOCK_ENTRIES // logits.shape[1] ** 2, 1)
         for block in zip(*(tensor.split(rows) for tensor in (logits, others, values, slopes)), strict=True):
@@ -90,8 +89,8 @@ def _pair_block(logits: Tensor, others: Tensor, values: Tensor, slopes: Tensor) 
     """Write ``sum_j o_j softplus(s_k - s_j)`` and ``sum_j o_j tanh((s_k - s_j) / 2)`` of a block, each (n, C)."""
     gaps = logits.unsqueeze(1) - logits.unsqueeze(2)  # [i, j, k] = s_k - s_j
     weights = others.unsqueeze(2)
-    # sums of products and no matrix product, which a GPU may compute in TF32
+    # sums of products instead of a matrix product, which a GPU may compute in TF32
     torch.sum(F.softplus(gaps).mul_(weights), dim=1, out=values)
-    # tanh(x / 2) = 2 sigmoid(x) - 1, of which torch computes the latter ten times faster
+    # tanh(x / 2) = 2 sigmoid(x) - 1, and sigmoid is ten times faster in torch
     torch.sum(gaps.sigmoid_().mul_(weights), dim=1, out=slopes)
     slopes.mul_(2).sub_(weights.sum(dim=1))

@@ -16,19 +16,19 @@ from calgrid.registry import register
 @register(
     source="Moon et al., ICML 2020, arXiv 2007.01458; daintlab/confidence-aware-learning crl_utils.py, train.py",
     needs=("index",),
-    hard_labels=True,  # affine in the label, but a mixed label is neither right nor wrong
+    hard_labels=True,  # affine in the label, but the correctness of a mixed label is undefined
     state="step",
     limits={"lambda_": "[0, inf)"},
 )
 class CorrectnessRanking(Loss):
-    """Cross-entropy plus a ranking of confidences by how often each sample was classified correctly so far.
+    """Cross-entropy plus a ranking loss of confidences, ordered by the number of correct classifications so far.
 
-    Sample i is paired with j = i + 1 of its batch, the last with the first: with ``g = sign(c_i - c_j)``,
-    ``mean(CE) + lambda mean_i relu(-g (k_i - k_j) + |c_i - c_j|)``. Pairs with g = 0 add 0 and count in the mean.
-    ``c = (count - min) / (max_c - min)``, count the number of epochs in which the sample was right, min over all
-    training samples, max_c the number of epochs that are over, at least 1; so the term is 0 in the first epoch. The
-    paper has c = correct / examined, without the minimum. Confidences carry gradient, c does not. Where
-    max_c = min the code divides by zero; here c is 0.
+    Sample i is paired with j = i + 1 of its batch, the last with the first: with ``g = sign(c_i - c_j)``, ``mean(CE) +
+    lambda mean_i relu(-g (k_i - k_j) + |c_i - c_j|)``. Pairs with g = 0 add 0 and count in the mean. ``c = (count -
+    min) / (max_c - min)``, count the number of epochs with a correct prediction, min over all training samples, max_c
+    the number of completed epochs, at least 1, so the term is 0 in the first epoch. The paper has c = correct /
+    examined, without the minimum. Confidences have a gradient, c has not. For max_c = min the code divides by zero;
+    here c is 0.
 
     Parameters
     ----------
@@ -38,7 +38,7 @@ class CorrectnessRanking(Loss):
 
     Attributes
     ----------
-    counts : rows (S,) int32, one a training sample. max_count : scalar int64, max_c.
+    counts : rows (S,) int32, one per training sample. max_count : scalar int64, max_c.
     """
 
     max_count: Tensor
@@ -63,7 +63,7 @@ class CorrectnessRanking(Loss):
         return ce + self.lambda_ * ranking, {"ce": ce, "ranking": ranking}
 
     def after_step(self, logits: Tensor, labels: Tensor, index: Tensor | None) -> None:
-        """Count who was right in the training-mode logits (N, C) of this batch."""
+        """Count the correct predictions of the training-mode logits (N, C) of this batch."""
         if index is None:
             raise DataError("loss 'crl' needs index: pass index= to after_step().")
         correct = (logits.argmax(dim=1) == labels).int()
@@ -71,7 +71,7 @@ class CorrectnessRanking(Loss):
         self.counts.rows.index_add_(0, index, correct)
 
     def end_epoch(self, epoch: int, val_logits: Tensor | None, val_labels: Tensor | None) -> None:
-        """Set max_c to the number of epochs that are over; the official code has 1 in the second epoch, too."""
+        """Set max_c to the number of completed epochs; it is 1 in the second epoch, as in the official code."""
         self.max_count.fill_(epoch + 1)
 
     def _correctness_gap(self, index: Tensor) -> Tensor:

@@ -25,9 +25,9 @@ from calgrid.registry import register
 class DualFocalLoss(Loss):
     """Focal loss on the gap to the class ranked below the target, ``mean((1 - p_y + p_j)^gamma CE)``.
 
-    ``p_j = max{p_c : p_c < p_y}``, 0 if there is none: for a misclassified sample this lies below the target and is
-    not the second largest probability. The gradient flows through p_y and p_j. gamma is the authors' per data set and
-    backbone; where they list none, the one of ResNet-50 is used. The official trainer sums over the batch.
+    ``p_j = max{p_c : p_c < p_y}``, 0 if there is none: for a misclassified sample this lies below the target and is not
+    the second largest probability. The gradient flows through p_y and p_j. gamma is the authors' value per data set and
+    backbone; if they list none, that of ResNet-50. The official trainer sums over the batch.
 
     Parameters
     ----------
@@ -42,7 +42,7 @@ class DualFocalLoss(Loss):
         """Return the dual focal loss of logits (N, C) and labels (N,); parts ``focal`` and the plain ``ce``."""
         log_probs = logits.log_softmax(dim=1)
         ce = cross_entropy(log_probs, labels)
-        # compared as log-probabilities of one tensor: the target is never below itself, not even by rounding
+        # compares log-probabilities of one tensor, so that the target is never below itself by rounding
         below = log_probs < -ce.unsqueeze(1)
         runner_up = log_probs.exp().where(below, 0.0).max(dim=1).values
         total = (modulation(complement(-ce) + runner_up, self.gamma) * ce).mean()

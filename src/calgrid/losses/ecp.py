@@ -17,13 +17,13 @@ from calgrid.registry import register
 class EntropyConfidencePenalty(Loss):
     """Cross-entropy with a reward for entropy, ``mean(CE - beta H)``.
 
-    A large beta can make the loss negative and pull the network to uniform predictions early in training.
+    A large beta can make the loss negative and lead to uniform predictions early in training.
 
     Parameters
     ----------
     beta : weight of the entropy, at least 0.
-    entropy_reduction : ``sum`` over classes is the paper's entropy; ``mean`` over classes (C times weaker) is the code
-        of MbLS and CALS, behind the published rows of the ACLS line.
+    entropy_reduction : ``sum`` over classes is the paper's entropy; ``mean`` over classes (C times weaker) is that of
+        the code of MbLS and CALS, used for the published rows of the ACLS line.
     """
 
     def __init__(

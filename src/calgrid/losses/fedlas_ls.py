@@ -18,22 +18,22 @@ from calgrid.registry import register
         "fgvc_aircraft": {"momentum": 0.5},
     },
     needs=("features",),
-    hard_labels=True,  # affine in the label, but each call moves the averages
+    hard_labels=True,  # affine in the label, but each call updates the averages
     state="step",
     limits={"alpha": "[0, 0.5]", "beta": "[0, inf)", "momentum": "[0, 1]"},
 )
 class FeDLaSLabelSmoothing(FeDLaS):
-    """Label smoothing of an adaptive strength, ``mean((1 - a_i) CE_i + a_i U_i)``.
+    """Label smoothing with an adaptive strength, ``mean((1 - a_i) CE_i + a_i U_i)``.
 
     Parameters
     ----------
     alpha : mean strength, in [0, 0.5]; a_i lies in (0, 2 alpha).
     beta : slope of the strength in the indicator, at least 0.
     momentum : theta, weight of the current batch in the moving averages (FEDLAS's ViT configurations: 0.001).
-    indicator : what gamma is made of: L1 norm of the features, largest probability, largest logit, constant 1, or
+    indicator : statistic of gamma: L1 norm of the features, largest probability, largest logit, constant 1, or
         standard normal noise.
     gate : ``learned``, or fixed to ``positive`` or ``negative``.
-    ema_start : how the moving averages start, see ``_fedlas.build_indicator``.
+    ema_start : initial values of the moving averages, see ``_fedlas.build_indicator``.
     """
 
     regulariser_name = "uniform"

@@ -18,21 +18,21 @@ from calgrid.registry import register
         "fgvc_aircraft": {"lambda_": 0.05, "margin": 10.0, "momentum": 0.5},
     },
     needs=("features",),
-    hard_labels=True,  # affine in the label, but each call moves the averages
+    hard_labels=True,  # affine in the label, but each call updates the averages
     state="step",
     limits={"lambda_": "[0, 0.5]", "beta": "[0, inf)", "margin": "[0, inf)", "momentum": "[0, 1]"},
 )
 class FeDLaSMarginLabelSmoothing(FeDLaS):
-    """Margin penalty of an adaptive strength, ``mean((1 - a_i) CE_i + a_i R_i)``, a_i in (0, 2 lambda).
+    """Margin penalty with an adaptive strength, ``mean((1 - a_i) CE_i + a_i R_i)``, a_i in (0, 2 lambda).
 
-    ``R_i = mean_c relu(max_l s_l - s_c - m)``: a mean over classes as in the code, where Eq. 6 sums. The weight
-    (1 - a_i) on the cross-entropy stays, so beta = 0 gives (1 - lambda) CE + lambda R and not plain MbLS.
+    ``R_i = mean_c relu(max_l s_l - s_c - m)``: a mean over classes as in the code (a sum in Eq. 6). The
+    cross-entropy keeps the weight (1 - a_i), so beta = 0 gives (1 - lambda) CE + lambda R and not plain MbLS.
 
     Parameters
     ----------
     lambda_ : mean strength, in [0, 0.5].
     beta : slope of the strength in the indicator, at least 0.
-    margin : distance m to the largest logit that is free of penalty, at least 0.
+    margin : distance m to the largest logit without penalty, at least 0.
     momentum, indicator, gate, ema_start : as in ``fedlas_ls``.
     """
 

@@ -15,7 +15,7 @@ from calgrid.registry import register
 class FocalLoss(Loss):
     """Focal loss ``mean((1 - p_y)^gamma CE)`` with gamma 3.
 
-    The gradient flows through p_y in the weight too. The official trainer sums over the batch (``reduction="sum"``).
+    The gradient also flows through the weight. The official trainer sums over the batch (``reduction="sum"``).
 
     Parameters
     ----------

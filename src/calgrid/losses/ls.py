@@ -1,4 +1,4 @@
-"""Label smoothing (Szegedy et al., CVPR 2016; as studied by Müller et al., NeurIPS 2019)."""
+"""Label smoothing (Szegedy et al., CVPR 2016; studied by Müller et al., NeurIPS 2019)."""
 
 from torch import Tensor
 

@@ -20,12 +20,12 @@ from calgrid.registry import register
 class MarginLabelSmoothing(Loss):
     """Margin-based label smoothing ``mean(CE) + lambda mean_{i,c} relu(max_l s_l - s_c - m)``.
 
-    Averaged over classes as in the official code, where the paper sums. Defaults are those of the FeDLaS paper, so
-    that ``fedlas_mbls`` differs by its module only; the official run on Tiny-ImageNet has ``lambda_=0.1``.
+    Averaged over classes as in the official code (a sum in the paper). Defaults are those of the FeDLaS paper, so that
+    ``fedlas_mbls`` differs only by its modules; the official run on Tiny-ImageNet has ``lambda_=0.1``.
 
     Parameters
     ----------
-    margin : distance m to the largest logit that is free of penalty, at least 0.
+    margin : distance m to the largest logit without penalty, at least 0.
     lambda_ : weight of the penalty, at least 0.
     """
 

@@ -16,7 +16,7 @@ class MMCE(Loss):
     """Cross-entropy plus the kernel calibration error of the batch, MMCE_m.
 
     ``mean(CE) + lambda (1/N^2) sum_ij (c_i - k_i)(c_j - k_j) exp(-|k_i - k_j| / 0.4)`` with correctness c and
-    confidence k. The paper takes the square root of the quadratic form, no official code does. It costs O(N^2) and
+    confidence k. The paper has the square root of the quadratic form, official code does not. It costs O(N^2) and
     depends on the batch size.
 
     Parameters

@@ -9,7 +9,7 @@ from calgrid.losses._terms import cross_entropy, kernel, kernel_form, top_confid
 from calgrid.losses.base import Loss, LossTerms
 from calgrid.registry import register
 
-#: keeps the slope of the square root finite, as in the official code
+#: keeps the gradient of the square root finite, as in the official code
 ROOT_FLOOR = 1e-10
 #: added to the second divisor of each block in the official code
 COUNT_GUARD = 1e-5
@@ -25,8 +25,8 @@ class WeightedMMCE(Loss):
 
     With m correct samples of confidence q and n incorrect ones of confidence r, the blocks are pair means:
     ``A = mean (1-q_i)(1-q_j) k``, ``B = mean r_i r_j k``, ``D = mean (1-q_i) r_j k``. The paper has
-    ``sqrt(A + B - 2D)``; Kumar's code and every port divide again, ``sqrt(A/m^2 + B/n^2 - 2D/(mn))``, where the rarer
-    group dominates. The published lambda 2 belongs to the code. The term is 0 in a batch without correct or without
+    ``sqrt(A + B - 2D)``; Kumar's code and every port divide again, ``sqrt(A/m^2 + B/n^2 - 2D/(mn))``, where the smaller
+    group dominates. The published lambda 2 is for the code. The term is 0 in a batch without correct or without
     incorrect samples, depends on the batch size and costs O(N^2).
 
     Parameters
@@ -57,6 +57,6 @@ class WeightedMMCE(Loss):
         count = size.unsqueeze(0) * size.unsqueeze(1)
         divisor = count * (count + COUNT_GUARD) if self.norm == "code" else count
         square = kernel_form(gap, gap, kernel(confidence) / divisor)
-        # a squared distance, but rounding may leave it below zero where the groups coincide
+        # a squared distance, which rounding may make negative
         root = (square.clamp_min(0.0) + ROOT_FLOOR).sqrt()
         return torch.where(m * n > 0, root, 0.0)
