@@ -62,7 +62,7 @@ class TestIndicator:
     def test_norm_is_updated_then_used(self):
         # norms 4 and 8: mean 6, unbiased standard deviation sqrt(8)
         indicator = build(momentum=0.5).indicator
-        gamma = indicator(torch.zeros(2, C), torch.tensor([[1.0, -3.0], [-8.0, 0.0]]))
+        _, gamma = indicator(torch.zeros(2, C), torch.tensor([[1.0, -3.0], [-8.0, 0.0]]))
         mean, std = 0.5 * 6 + 0.5 * 20, 0.5 * math.sqrt(8) + 0.5 * 100
         assert indicator.mean.item() == pytest.approx(mean)
         assert indicator.std.item() == pytest.approx(std)
@@ -126,7 +126,7 @@ class TestIndicator:
     def test_at_momentum_one_gamma_is_the_z_score_of_the_batch(self, name, statistic):
         logits, _, features = make_batch()
         values = statistic(logits, features)
-        gamma = build(indicator=name, momentum=1.0).indicator(logits, features)
+        _, gamma = build(indicator=name, momentum=1.0).indicator(logits, features)
         torch.testing.assert_close(gamma, (values - values.mean()) / values.std(), rtol=1e-3, atol=1e-3)
 
     def test_constant_indicator_smooths_by_the_gate_alone(self):
@@ -138,7 +138,7 @@ class TestIndicator:
 
     def test_random_indicator_is_standard_normal_and_fresh_in_each_step(self):
         indicator = build(indicator="random").indicator
-        first, second = (indicator(torch.zeros(4000, C), None) for _ in range(2))
+        first, second = (indicator(torch.zeros(4000, C), None)[1] for _ in range(2))
         assert not torch.equal(first, second)
         assert abs(first.mean().item()) < 0.06
         assert first.std().item() == pytest.approx(1.0, abs=0.05)
@@ -146,7 +146,7 @@ class TestIndicator:
     def test_random_indicator_follows_the_seed_of_the_run_and_leaves_the_global_generator_alone(self):
         one, same, other = (build(indicator="random", seed=seed).indicator for seed in (1, 1, 2))
         state = torch.get_rng_state()
-        draws = [indicator(torch.zeros(N, C), None) for indicator in (one, same, other)]
+        draws = [indicator(torch.zeros(N, C), None)[1] for indicator in (one, same, other)]
         assert torch.equal(draws[0], draws[1])
         assert not torch.equal(draws[0], draws[2])
         assert torch.equal(torch.get_rng_state(), state)
@@ -193,7 +193,7 @@ class TestGate:
         """Gate gradient by ``dL/dpsi = (1/N)(Reg - CE) 2 alpha beta gamma sigmoid'(beta psi gamma)``, psi = d."""
         ce = F.cross_entropy(logits, labels, reduction="none")
         regulariser = loss.regulariser(logits, logits.log_softmax(1))
-        gamma = loss.eval().indicator(logits, features)
+        _, gamma = loss.eval().indicator(logits, features)
         pi = loss.gate.mlp(logits).softmax(1)
         d = pi[:, 1] - pi[:, 0]
         slope = torch.sigmoid(loss.beta * d.sign() * gamma)

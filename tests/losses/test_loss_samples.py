@@ -189,7 +189,7 @@ class TestStatistics:
         loss.gate = GivenGate(1.0, -1.0, 1.0, 1.0)
         data = batch([0, 1, 2, 3])
         loss(*data)
-        popped, nci = loss.pop_diagnostics(), loss.eval().indicator(data[0], data[2])
+        popped, nci = loss.pop_diagnostics(), loss.eval().indicator(data[0], data[2])[1]
         amounts = (0.4 * torch.sigmoid(nci * loss.gate.psi)).double().numpy()
         correct, confidence = (data[0].argmax(1) == data[1]).numpy(), data[0].softmax(1).amax(1).numpy()
         assert popped["positive_share"] == 0.75

@@ -94,7 +94,7 @@ def test_fedlas_intermediate_values_match_the_reference(logits, features):
     amounts = loss.modulate(logits, features).smoothing
     assert loss.indicator.mean.item() == _close(20.0)
     assert loss.indicator.std.item() == pytest.approx(54.16333, abs=1e-5)
-    gamma = loss.eval().indicator(logits.detach(), features)
+    _, gamma = loss.eval().indicator(logits.detach(), features)
     torch.testing.assert_close(gamma, torch.tensor([0.184623, -0.184623, -0.036925, 0.036925]), rtol=0, atol=1e-6)
     torch.testing.assert_close(amounts, torch.tensor([0.067667, 0.067667, 0.046314, 0.046314]), rtol=0, atol=1e-6)
 

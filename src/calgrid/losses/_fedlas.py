@@ -19,10 +19,6 @@ from calgrid.losses._samples import SampleRecord
 from calgrid.losses._terms import cross_entropy
 from calgrid.losses.base import Loss, LossTerms
 
-IndicatorName = Literal["nci_l1", "maxprob", "maxlogit", "const", "random"]
-GateName = Literal["learned", "positive", "negative"]
-StartName = Literal["auto", "constants", "first_batch"]
-
 #: initial moving averages of the official code; with momentum >= 0.5 they have no effect after 15 steps
 OFFICIAL_MEAN, OFFICIAL_STD = 20.0, 100.0
 
@@ -34,23 +30,7 @@ STATISTICS: Mapping[str, Callable[[Tensor, Tensor | None], Tensor]] = {
 }
 
 
-class Indicator(nn.Module):
-    """Confidence indicator gamma of the samples of a batch, before and after normalisation."""
-
-    def raw(self, logits: Tensor, features: Tensor | None) -> Tensor:
-        """Return the indicator n (N,) before normalisation, of detached logits (N, C) and features (N, d)."""
-        raise NotImplementedError(f"{type(self).__name__} does not define raw().")
-
-    def normalise(self, values: Tensor) -> Tensor:
-        """Return gamma (N,) of n (N,)."""
-        return values
-
-    def forward(self, logits: Tensor, features: Tensor | None) -> Tensor:
-        """Return gamma (N,) of detached logits (N, C) and features (N, d)."""
-        return self.normalise(self.raw(logits, features))
-
-
-class StandardisedIndicator(Indicator):
+class StandardisedIndicator(nn.Module):
     """Indicator ``gamma = (n - mu) / (sigma + eps)`` with moving averages mu, sigma over the training batches.
 
     In training mode the averages are updated before they normalise the same batch, as in the official code:
@@ -61,55 +41,51 @@ class StandardisedIndicator(Indicator):
     ----------
     name : key of ``STATISTICS``.
     momentum : theta, weight of the current batch, in [0, 1].
-    constants : True starts from the official constants; False from the values of the first batch, before which gamma
-        is 0, so that the smoothing is alpha.
+    start : initial averages: ``constants`` of the official code, or the values of the ``first_batch``, before which
+        gamma is 0, so that the smoothing is alpha. ``auto`` uses the constants for the L1 norm with momentum >= 0.5; in
+        other cases they would dominate (small momentum) or be far from the scale of the statistic.
     """
 
     mean: Tensor
     std: Tensor
     started: Tensor
 
-    def __init__(self, name: str, momentum: float, constants: bool) -> None:
+    def __init__(self, name: str, momentum: float, start: Literal["auto", "constants", "first_batch"]) -> None:
         super().__init__()
         self.name, self.momentum = name, momentum
         # probabilities have standard deviations near 0.01, for which the 1e-3 of the official code is too large
         self.eps = 1e-3 if name == "nci_l1" else 1e-6
+        constants = start == "constants" or (start == "auto" and name == "nci_l1" and momentum >= 0.5)
         self.register_buffer("mean", torch.tensor(OFFICIAL_MEAN if constants else 0.0))
         self.register_buffer("std", torch.tensor(OFFICIAL_STD if constants else 1.0))
         self.register_buffer("started", torch.tensor(constants))
 
-    def raw(self, logits: Tensor, features: Tensor | None) -> Tensor:
-        """Return the statistic n (N,)."""
-        return STATISTICS[self.name](logits, features)
-
-    def normalise(self, values: Tensor) -> Tensor:
-        """Update the averages (training mode) and return gamma (N,)."""
-        moves = self.training and len(values) > 1
-        if moves:
-            self._update(values)
+    def forward(self, logits: Tensor, features: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Update the averages (training mode); return n and gamma (N,) of logits (N, C) and features (N, d)."""
+        values = STATISTICS[self.name](logits, features)
+        if self.training and len(values) > 1:
+            weight = torch.where(self.started, self.momentum, 1.0)
+            std, mean = torch.std_mean(values, correction=1)
+            self.mean.lerp_(mean, weight)
+            self.std.lerp_(std, weight)
+            self.started.fill_(True)
         gamma = (values - self.mean) / (self.std + self.eps)
-        return gamma if moves else torch.where(self.started, gamma, 0.0)
-
-    def _update(self, values: Tensor) -> None:
-        weight = torch.where(self.started, self.momentum, 1.0)
-        std, mean = torch.std_mean(values, correction=1)
-        self.mean.lerp_(mean, weight)
-        self.std.lerp_(std, weight)
-        self.started.fill_(True)
+        return values, torch.where(self.started, gamma, 0.0)
 
 
-class ConstantIndicator(Indicator):
-    """Indicator gamma = 1 for every sample, ``a = 2 alpha sigmoid(+-beta)``: only the gate has an effect.
+class ConstantIndicator(nn.Module):
+    """Indicator gamma = 1 for every sample, ``a = 2 alpha sigmoid(+-beta)``: the gate alone decides.
 
-    gamma is not normalised: a normalised constant would be 0, without an effect or a gradient of the gate.
+    gamma is not standardised: a standardised constant would be 0, without an effect or a gradient of the gate.
     """
 
-    def raw(self, logits: Tensor, features: Tensor | None) -> Tensor:
-        """Return ones (N,)."""
-        return logits.new_ones(len(logits))
+    def forward(self, logits: Tensor, features: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Return n and gamma, ones (N,)."""
+        ones = logits.new_ones(len(logits))
+        return ones, ones
 
 
-class RandomIndicator(Indicator):
+class RandomIndicator(nn.Module):
     """Indicator gamma ~ N(0, 1), new in each step: the scale of a z-score without information.
 
     It has its own generator on the CPU, seeded from torch's global one, so that all devices get the same numbers and
@@ -120,9 +96,10 @@ class RandomIndicator(Indicator):
         super().__init__()
         self.generator = torch.Generator().manual_seed(int(torch.randint(2**62, ())))
 
-    def raw(self, logits: Tensor, features: Tensor | None) -> Tensor:
-        """Return standard normal draws (N,)."""
-        return torch.randn(len(logits), generator=self.generator).to(logits.device, non_blocking=True)
+    def forward(self, logits: Tensor, features: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Return n and gamma, the same standard normal draws (N,)."""
+        draws = torch.randn(len(logits), generator=self.generator).to(logits.device, non_blocking=True)
+        return draws, draws
 
     def get_extra_state(self) -> Tensor:
         """Return the state of the generator, saved in ``state_dict``."""
@@ -169,25 +146,6 @@ class FixedGate(nn.Module):
         return logits.new_full((len(logits),), self.psi)
 
 
-def build_indicator(name: IndicatorName, momentum: float, start: StartName) -> Indicator:
-    """Return the module that maps logits (N, C) and features (N, d) to gamma (N,).
-
-    ``start="auto"`` uses the official constants for the L1 norm with momentum >= 0.5, else the first batch, because the
-    constants would dominate (small momentum) or be far from the scale of the statistic (probabilities, logits).
-    """
-    if name == "const":
-        return ConstantIndicator()
-    if name == "random":
-        return RandomIndicator()
-    auto = name == "nci_l1" and momentum >= 0.5
-    return StandardisedIndicator(name, momentum, constants=auto if start == "auto" else start == "constants")
-
-
-def build_gate(name: GateName, num_classes: int) -> nn.Module:
-    """Return the module that maps logits (N, C) to psi (N,)."""
-    return LearnedGate(num_classes) if name == "learned" else FixedGate(1.0 if name == "positive" else -1.0)
-
-
 class Modulation(NamedTuple):
     """Outputs of the three modules for a batch, each (N,): indicator n and gamma, gate psi, smoothing a."""
 
@@ -210,9 +168,7 @@ class FeDLaS(Loss):
     ----------
     strength : alpha, mean of the smoothing range (0, 2 alpha), in [0, 0.5] so that weights stay non-negative.
     beta : slope of the smoothing in gamma, at least 0; 0 smooths every sample by alpha.
-    momentum : weight of the current batch in the moving averages of the norm, in [0, 1].
-    ema_start : initial values of these averages, see :func:`build_indicator`.
-    indicator, gate : variants of the modules NCI and BCG.
+    momentum, indicator, gate, ema_start : as in ``fedlas_ls``.
     """
 
     #: name of the regulariser in ``last_terms``
@@ -232,8 +188,11 @@ class FeDLaS(Loss):
         super().__init__(num_classes)
         self.strength, self.beta = strength, beta
         self.reads_features = indicator == "nci_l1"
-        self.indicator = build_indicator(indicator, momentum, ema_start)
-        self.gate = build_gate(gate, num_classes)
+        if indicator in STATISTICS:
+            self.indicator: nn.Module = StandardisedIndicator(indicator, momentum, ema_start)
+        else:
+            self.indicator = ConstantIndicator() if indicator == "const" else RandomIndicator()
+        self.gate = LearnedGate(num_classes) if gate == "learned" else FixedGate(1.0 if gate == "positive" else -1.0)
         self.samples = SampleRecord()
 
     @property
@@ -249,8 +208,7 @@ class FeDLaS(Loss):
         """Run the three modules on a batch; in training mode the averages of the indicator are updated."""
         logits = logits.detach()
         with torch.no_grad():
-            norm = self.indicator.raw(logits, features)
-            nci = self.indicator.normalise(norm)
+            norm, nci = self.indicator(logits, features)
         gate = self.gate(logits)
         return Modulation(norm, nci, gate, 2 * self.strength * (gate * (self.beta * nci)).sigmoid())
 

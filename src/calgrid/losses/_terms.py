@@ -64,12 +64,12 @@ def top_confidence(log_probs: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     return largest.exp(), (predicted == labels).float()
 
 
-def kernel_form(left: Tensor, right: Tensor, pairs: Tensor) -> Tensor:
-    """``sum_ij a_i b_j k_ij``, scalar, of weights a, b (N,) and a kernel (N, N).
+def kernel_form(gap: Tensor, pairs: Tensor) -> Tensor:
+    """``sum_ij g_i g_j k_ij``, scalar, of gaps g (N,) and a kernel (N, N).
 
     Sums instead of a matrix product, which a GPU may compute in TF32.
     """
-    return (left * (pairs * right).sum(dim=1)).sum()
+    return (gap * (pairs * gap).sum(dim=1)).sum()
 
 
 def kernel(confidence: Tensor) -> Tensor:

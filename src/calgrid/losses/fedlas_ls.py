@@ -33,7 +33,7 @@ class FeDLaSLabelSmoothing(FeDLaS):
     indicator : statistic of gamma: L1 norm of the features, largest probability, largest logit, constant 1, or
         standard normal noise.
     gate : ``learned``, or fixed to ``positive`` or ``negative``.
-    ema_start : initial values of the moving averages, see ``_fedlas.build_indicator``.
+    ema_start : initial values of the moving averages, see ``_fedlas.StandardisedIndicator``.
     """
 
     regulariser_name = "uniform"

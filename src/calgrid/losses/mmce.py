@@ -34,5 +34,5 @@ class MMCE(Loss):
         ce = cross_entropy(log_probs, labels).mean()
         confidence, correct = top_confidence(log_probs, labels)
         gap = correct - confidence
-        mmce = kernel_form(gap, gap, kernel(confidence)) / len(gap) ** 2
+        mmce = kernel_form(gap, kernel(confidence)) / len(gap) ** 2
         return ce + self.lambda_ * mmce, {"ce": ce, "mmce": mmce}

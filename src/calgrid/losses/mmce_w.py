@@ -56,7 +56,7 @@ class WeightedMMCE(Loss):
         size = torch.where(correct > 0, m, n)
         count = size.unsqueeze(0) * size.unsqueeze(1)
         divisor = count * (count + COUNT_GUARD) if self.norm == "code" else count
-        square = kernel_form(gap, gap, kernel(confidence) / divisor)
+        square = kernel_form(gap, kernel(confidence) / divisor)
         # a squared distance, which rounding may make negative
         root = (square.clamp_min(0.0) + ROOT_FLOOR).sqrt()
         return torch.where(m * n > 0, root, 0.0)
