@@ -17,7 +17,6 @@ from calgrid.procedures._masked import MaskedLinear
 from calgrid.procedures._second_stage import FrozenFeatures
 from calgrid.training.data import Batch, DeviceImages
 from calgrid.training.procedure import Procedure
-from calgrid.training.seeds import stream
 
 BATCH = 1024
 #: images on the device at once, because a test split may not fit
@@ -151,12 +150,6 @@ class Probe:
         ConfigError : an option is invalid for the data set.
         """
         raise NotImplementedError
-
-
-def draw_rows(available: int, wanted: int, seed: int, name: str) -> NDArray[np.intp]:
-    """Draw up to ``wanted`` of ``available`` rows without replacement, ascending; the same for all networks."""
-    order = np.random.default_rng(stream(seed, "probe", name)).permutation(available)
-    return np.sort(order[:wanted])
 
 
 def log_softmax(logits: NDArray[np.float32]) -> Array:

@@ -7,9 +7,10 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from calgrid.probes.base import BATCH, Probe, Subject, draw_rows
+from calgrid.probes.base import BATCH, Probe, Subject
 from calgrid.registry import register
 from calgrid.training.data import Batch
+from calgrid.training.seeds import stream
 
 #: gradients need several times the memory of a forward pass
 ATTACKED_AT_ONCE = BATCH // 4
@@ -68,7 +69,8 @@ class MarginAttack(Probe):
 
     def measure(self, subject: Subject) -> pd.DataFrame:
         """One row per image."""
-        rows = draw_rows(len(subject.labels), self.samples, self.seed, "margin_attack")
+        rng = np.random.default_rng(stream(self.seed, "probe", "margin_attack"))
+        rows = np.sort(rng.permutation(len(subject.labels))[: self.samples])
         parts = [self._attack(subject, batch) for batch in subject.images(rows).batches(ATTACKED_AT_ONCE)]
         table = pd.concat(parts, ignore_index=True)
         return table.assign(index=rows[table["index"]].astype(np.int32))

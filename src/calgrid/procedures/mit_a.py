@@ -1,9 +1,11 @@
-"""MIT-A: mixup inference in training, decoupled and remixed in all blocks (see ``_mit``)."""
+"""MIT-A: mixup inference in training, decoupled and remixed in all blocks (Wang et al., CVPR 2023)."""
+
+from collections.abc import Iterable
 
 from torch import nn
 
 from calgrid.backbones.base import Backbone
-from calgrid.procedures._mit import MixupInference, Pair
+from calgrid.procedures.mit_l import MixupInferenceLast
 from calgrid.registry import register
 
 
@@ -12,11 +14,12 @@ from calgrid.registry import register
     losses="stateless",
     limits={"alpha": "(0, inf)", "margin": "[0, 1)"},
 )
-class MixupInferenceAll(MixupInference):
+class MixupInferenceAll(MixupInferenceLast):
     """The pair is decoupled after each unit and mixed with new weights before the next.
 
-    Units of the official code, only for ResNets: stem, residual levels, pool with classifier. Ours: the stages
-    of any backbone, pool with head. As in the official code, decoupled activations may be negative even after ReLU.
+    Otherwise as ``mit_l``. Units of the official code, only for ResNets: stem, residual levels, pool with classifier.
+    Ours: the stages of any backbone, pool with head. As in the official code, decoupled activations may be negative
+    even after ReLU.
 
     Parameters
     ----------
@@ -25,10 +28,8 @@ class MixupInferenceAll(MixupInference):
     """
 
     def __init__(self, *, alpha: float = 0.5, margin: float = 0.5) -> None:
-        super().__init__(alpha, margin)
+        super().__init__(alpha=alpha, margin=margin)
 
-    def decoupled_logits(self, model: Backbone, pair: Pair) -> Pair:
-        """Decoupled logits, each (B, K), of a pair of images."""
-        for unit in (*model.stages, nn.Sequential(model.pool, model.head)):
-            pair = self.through(unit, pair)
-        return pair
+    def units(self, model: Backbone) -> Iterable[nn.Module]:
+        """Stages of the backbone, and its pool with the head."""
+        return (*model.stages, nn.Sequential(model.pool, model.head))
