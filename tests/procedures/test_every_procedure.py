@@ -15,23 +15,29 @@ SPECS = registry.specs("procedure")
 PROCEDURES = list(SPECS)
 ONE_STAGE = [name for name, spec in SPECS.items() if not spec.info.get("second_stage")]
 MIXED = [name for name in ONE_STAGE if name != "standard"]
+MASKS = [
+    {"bottleneck": 64, "eval_mask": "expect", "sparsity": "static"},
+    {"head": "linear", "gradient": "straight_through", "mask_mode": "zero", "cached": True},
+    {"mask_mode": "zero", "eval_mask": "none"},
+]
+VARIANTS = [*((name, {}) for name in PROCEDURES), *(("maccal", options) for options in MASKS)]
 
 
 @pytest.fixture
-def trainer_of(make_spec, prepared, tmp_path_factory):
-    """Build a trainer of a procedure; second stages start from one trained network of plain cross-entropy."""
-    states = {}
+def first(make_spec, prepared, tmp_path_factory):
+    """Weights of a network trained with plain cross-entropy, from which second stages start."""
+    trainer, _ = run(make_spec(epochs=1), prepared, tmp_path_factory.mktemp("first"))
+    return trainer.model.state_dict()
 
-    def first_stage():
-        if not states:
-            trainer, _ = run(make_spec(epochs=1), prepared, tmp_path_factory.mktemp("first"))
-            states.update(trainer.model.state_dict())
-        return states
+
+@pytest.fixture
+def trainer_of(make_spec, prepared, first, tmp_path_factory):
+    """Build a trainer of a procedure."""
 
     def make(procedure, folder=None, loss="ce", **changes):
-        first = first_stage() if SPECS[procedure].info.get("second_stage") else None
+        weights = None if procedure in ONE_STAGE else first
         folder = folder or tmp_path_factory.mktemp(procedure)
-        return build(make_spec(loss, procedure, **changes), prepared, folder, first=first)
+        return build(make_spec(loss, procedure, **changes), prepared, folder, first=weights)
 
     return make
 
@@ -42,41 +48,44 @@ def finished(trainer):
 
 def losses_of(procedure):
     """Losses that a procedure says it takes."""
-    losses = registry.specs("loss")
     takes = {
         "any": lambda info: True,
         "affine": lambda info: not info["hard_labels"],
         "stateless": lambda info: info["needs"] == () and info["state"] == "none",
     }[SPECS[procedure].info["losses"]]
-    return [name for name, spec in losses.items() if takes(spec.info)]
+    return [name for name, spec in registry.specs("loss").items() if takes(spec.info)]
 
 
-@pytest.mark.parametrize("procedure", PROCEDURES)
-def test_interrupted_at_any_step_the_run_ends_with_the_same_bytes(procedure, trainer_of, tmp_path):
+@pytest.mark.parametrize(("procedure", "options"), VARIANTS)
+def test_interrupted_at_any_step_the_run_ends_with_the_same_bytes(procedure, options, trainer_of, tmp_path):
     """Step 3 of three an epoch is the end of one, the others lie within; the last epoch resumes twice."""
-    undisturbed = finished(trainer_of(procedure))
+    undisturbed = finished(trainer_of(procedure, procedure_options=options))
     for number, steps in enumerate([(3,), (4,), (7, 8)]):
         folder = tmp_path / str(number)
         folder.mkdir()
         done = 0
         for step in steps:
             with pytest.raises(StoppedError):
-                trainer_of(procedure, folder).run(StopAfter(step - done - 1))
+                trainer_of(procedure, folder, procedure_options=options).run(StopAfter(step - done - 1))
             assert (folder / RESUME_FILE).is_file()
             done = step
         torch.rand(17)  # a global generator that was used in between must not matter
-        resumed = trainer_of(procedure, folder)
+        resumed = trainer_of(procedure, folder, procedure_options=options)
         assert resumed.position.epoch * 3 + resumed.position.step == done
         assert_same_result(*undisturbed, *finished(resumed))
+        assert repr(resumed.procedure.resume_state()) == repr(undisturbed[0].procedure.resume_state())
 
 
-@pytest.mark.parametrize("procedure", PROCEDURES)
-def test_a_checkpoint_is_all_that_its_predictions_need(procedure, trainer_of, make_spec, prepared):
-    """The checkpoint of the last epoch gives the very logits that the history's last row was validated with."""
-    trainer, position = finished(trainer_of(procedure))
+@pytest.mark.parametrize(("procedure", "options"), VARIANTS)
+def test_a_checkpoint_is_all_that_its_predictions_need(procedure, options, first, trainer_of, make_spec, prepared):
+    """The checkpoint of the last epoch gives the very logits that the history's last row was validated with.
+
+    The body of a second stage is bit by bit that of the first, with its batch statistics.
+    """
+    trainer, position = finished(trainer_of(procedure, procedure_options=options))
     states = trainer.states()
     torch.manual_seed(99)
-    network, rebuilt = build_network(make_spec("ce", procedure), prepared.n_classes)
+    network, rebuilt = build_network(make_spec("ce", procedure, procedure_options=options), prepared.n_classes)
     network.load_state_dict(states["model"])
     rebuilt.load_state_dict(states["procedure"])
     network.eval()
@@ -89,6 +98,8 @@ def test_a_checkpoint_is_all_that_its_predictions_need(procedure, trainer_of, ma
     assert torch.equal(logits, again)
     nll = torch.nn.functional.cross_entropy(logits.double(), batch.labels)
     assert float(nll) == position.history[-1]["val_nll"]
+    if procedure not in ONE_STAGE:
+        assert all(torch.equal(first[name], value) for name, value in network.body.state_dict().items())
 
 
 @pytest.mark.parametrize("procedure", PROCEDURES)

@@ -1,6 +1,5 @@
-"""MaC-Cal: its equations by hand, what a mask leaves alone, and that runs of it are exact and resumable."""
+"""MaC-Cal: its equations by hand, and what a mask leaves alone."""
 
-import hashlib
 import math
 
 import pytest
@@ -10,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.conftest import HOME
 from tests.procedures.cases import train_step, training
-from tests.training.test_trainer import StopAfter, assert_same_result, assert_same_states, build, run
+from tests.training.test_trainer import run
 from torch import nn
 
 from calgrid.backbones import build_backbone
@@ -19,11 +18,8 @@ from calgrid.errors import StateError
 from calgrid.losses import build_loss
 from calgrid.procedures import build_procedure
 from calgrid.procedures._masked import MaskedLinear, masked_layers
-from calgrid.procedures._second_stage import SecondStage
 from calgrid.procedures.maccal import FLOOR_EPOCHS
 from calgrid.training.data import Batch
-from calgrid.training.interrupt import StoppedError
-from calgrid.training.trainer import Trainer
 
 CLASSES, FEATURES = 4, 64
 
@@ -191,13 +187,13 @@ def test_one_mask_an_epoch_of_its_own_generator():
     assert not torch.equal(fourth.head[0].mask, fourth.head[2].mask)
 
 
-@pytest.mark.parametrize("p0", [0.2, 0.5, 0.9])
+@pytest.mark.parametrize("p0", [0.2, 0.5, 0.9, 1.0])
 def test_share_of_kept_weights_is_the_retention_rate(p0):
     procedure, model = begun(p0=p0, bottleneck=256)
     procedure.begin_epoch(model, 0)
     layer = masked_layers(model.head)[0]
     deviation = math.sqrt(p0 * (1 - p0) / layer.mask.numel())
-    assert abs(layer.mask.double().mean() - p0) < 4 * deviation
+    assert abs(layer.mask.double().mean() - p0) <= 4 * deviation
     assert layer.retention == pytest.approx(p0)
 
 
@@ -312,114 +308,15 @@ def test_first_stage_of_another_network_is_refused(head, backbone, classes, what
         procedure.load_first_stage(model, build_backbone(backbone, classes).state_dict())
 
 
-# whole runs --------------------------------------------------------------------------------------------------------
-
-OPTIONS = {
-    "wide": {"bottleneck": 64, "eval_mask": "expect", "sparsity": "static"},
-    "straight_through": {"head": "linear", "gradient": "straight_through", "mask_mode": "zero"},
-    "zero": {"mask_mode": "zero", "eval_mask": "none"},
-}
-
-
-@pytest.fixture
-def first(make_spec, prepared, tmp_path):
-    trainer, _ = run(make_spec(), prepared, tmp_path / "first")
-    return trainer.states()["model"]
-
-
-@pytest.fixture
-def spec(make_spec):
-    def make(**options):
-        return make_spec(procedure="maccal", procedure_options=options, first_stage={"checkpoint": "last"})
-
-    return make
-
-
-@pytest.mark.parametrize("options", OPTIONS)
-@pytest.mark.parametrize("steps", [3, 4])
-def test_interrupted_at_any_step_the_run_ends_with_the_same_bits(options, steps, spec, first, prepared, tmp_path):
-    wanted = spec(**OPTIONS[options])
-    undisturbed = run(wanted, prepared, tmp_path / "whole", first=first)
-    folder = tmp_path / "broken"
-    folder.mkdir()
-    with pytest.raises(StoppedError):
-        build(wanted, prepared, folder, first=first).run(StopAfter(steps - 1))
-    resumed = build(wanted, prepared, folder, first=first)
-    assert resumed.position.epoch * 3 + resumed.position.step == steps
-    assert_same_result(*undisturbed, resumed, resumed.run(StopAfter(10**9)))
-    assert resumed.procedure.resume_state() == undisturbed[0].procedure.resume_state()
-
-
-def body_hash(model):
-    digest = hashlib.sha256()
-    for name, tensor in sorted(model.body.state_dict().items()):
-        digest.update(name.encode() + tensor.contiguous().numpy().tobytes())
-    return digest.hexdigest()
-
-
-@pytest.mark.parametrize("cached", [False, True])
-def test_the_body_and_its_batch_statistics_are_bit_identical_before_and_after(cached, spec, first, prepared, tmp_path):
-    trainer = build(spec(cached=cached), prepared, tmp_path, first=first)
-    before = body_hash(trainer.model)
-    head = trainer.model.head[0].stored().clone()
-    trainer.run(StopAfter(10**9))
-    assert body_hash(trainer.model) == before
-    assert not torch.equal(trainer.model.head[0].stored(), head)
-    assert all(torch.equal(first[name], tensor) for name, tensor in trainer.model.body.state_dict().items())
-
-
-def test_history_tells_how_the_rate_moved(spec, first, prepared, tmp_path):
-    _, position = run(spec(), prepared, tmp_path, first=first)
+def test_history_tells_how_the_rate_moved(make_spec, prepared, tmp_path):
+    first, _ = run(make_spec(), prepared, tmp_path / "first")
+    _, position = run(make_spec(procedure="maccal"), prepared, tmp_path, first=first.model.state_dict())
     for before, after in zip(position.history, position.history[1:], strict=False):
         assert before["masked_accuracy"] == before["train_accuracy"]
         change = 0.7 * before["masked_accuracy"] - before["masked_confidence"]
         expected = before["retention"] + min(max(change, -before["clip"]), before["clip"])
         assert after["retention"] == pytest.approx(expected)
     assert [row["clip"] for row in position.history] == pytest.approx([0.05 * math.exp(-5 * t / 3) for t in range(3)])
-
-
-class Plain(SecondStage):
-    """The same head without masks."""
-
-    def build_head(self, num_features, num_classes):
-        return nn.Sequential(nn.Linear(num_features, 16), nn.ReLU(), nn.Linear(16, num_classes))
-
-
-def test_keeping_every_weight_is_plain_retraining(spec, first, prepared, tmp_path):
-    masked = build(spec(p0=1.0, sparsity="fixed", cached=True), prepared, tmp_path / "masked", first=first)
-    model = Plain().build_model(build_backbone("resnet8", CLASSES), CLASSES)
-    model.body.load_state_dict(masked.model.body.state_dict())
-    for number in (0, 2):
-        source = masked.model.head[number]
-        model.head[number].load_state_dict({"weight": source.stored(), "bias": source.bias})
-    settings = {"seed": 1, "autocast": False, "folder": tmp_path, "resume_every": 1e9, "title": "plain"}
-    table, val = masked.train_images, masked.val_images
-    plain = Trainer(model, build_loss("ce", CLASSES), Uncached(), masked.protocol, table, val, **settings)
-    masked.run(StopAfter(10**9))
-    plain.run(StopAfter(10**9))
-    names = plain.model.head.state_dict()
-    assert_same_states({"head": names}, {"head": {name: masked.model.head.state_dict()[name] for name in names}})
-    assert [row["train_loss"] for row in plain.position.history] == [
-        row["train_loss"] for row in masked.position.history
-    ]
-
-
-class Uncached(Plain):
-    """Trains on tables of features that are there already."""
-
-    def splits(self, model, train, val):
-        return train, val
-
-
-@pytest.mark.parametrize("eval_mask", ["none", "expect"])
-def test_a_checkpoint_predicts_without_the_run_that_wrote_it(eval_mask, spec, first, prepared, tmp_path):
-    trainer, _ = run(spec(eval_mask=eval_mask), prepared, tmp_path, first=first)
-    procedure = build_procedure("maccal", eval_mask=eval_mask)
-    model = procedure.build_model(build_backbone("resnet8", CLASSES), CLASSES)
-    model.load_state_dict(trainer.states()["model"])
-    model.eval()
-    logits = torch.cat([procedure.predict(model, batch)[0] for batch in trainer.val_images.batches(1024)])
-    assert torch.equal(logits, trainer._validation_logits())
 
 
 # the ablation of the paper -----------------------------------------------------------------------------------------

@@ -1,7 +1,5 @@
 """Mixup: the mixture, its loss and its accuracy by hand, and the draw of the weight."""
 
-import math
-
 import pytest
 import torch
 from scipy import stats
@@ -12,7 +10,7 @@ from torch.nn import functional as F
 from calgrid.backbones import build_backbone
 from calgrid.losses import build_loss
 from calgrid.procedures import build_procedure
-from calgrid.procedures._mixing import draw_beta, draw_partners, weighted_loss
+from calgrid.procedures._mixing import draw_beta, draw_partners
 
 
 @pytest.fixture
@@ -44,15 +42,6 @@ def test_loss_is_cross_entropy_against_the_mixed_label(model, batch):
     target = weight * labels + (1 - weight) * labels[partners]
     assert torch.allclose(logits, expected)
     assert total.item() == pytest.approx(-(target * expected.log_softmax(1)).sum(1).mean().item(), rel=1e-5)
-
-
-@pytest.mark.parametrize("reduction", ["mean", "sum"])
-def test_both_terms_are_weighted_under_either_reduction(reduction, model, batch):
-    weight, partners = drawn(0.5, batch)
-    loss = build_loss("ls", 4, alpha=0.3, reduction=reduction)
-    logits, total = build_procedure("mixup", alpha=0.5).forward_loss(model, loss, batch)
-    own, other = loss(logits, batch.labels), loss(logits, batch.labels[partners])
-    assert total.item() == pytest.approx((weight * own + (1 - weight) * other).item(), rel=1e-6)
 
 
 def test_terms_of_the_loss_in_the_history_are_weighted_too(model, batch):
@@ -107,11 +96,3 @@ def test_a_tiny_alpha_gives_weights_of_zero_or_one():
 def test_partners_are_a_permutation(batch):
     torch.manual_seed(0)
     assert draw_partners(batch).sort().values.tolist() == list(range(12))
-
-
-def test_weighted_loss_by_hand():
-    loss = build_loss("ce", 2)
-    zero, sure = torch.zeros(1, 2), torch.tensor([[math.log(3.0), 0.0]])
-    labels = torch.tensor([0])
-    total = weighted_loss(loss, [(0.25, zero, labels), (0.75, sure, labels)])
-    assert total.item() == pytest.approx(0.25 * math.log(2) + 0.75 * math.log(4 / 3))

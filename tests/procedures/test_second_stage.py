@@ -40,11 +40,8 @@ def test_head_is_linear_relu_linear_linear(first_stage):
     _, model = second_stage(first_stage, hidden=32)
     kinds = [type(layer) for layer in model.head]
     assert kinds == [nn.Linear, nn.ReLU, nn.Linear, nn.Linear]
-    assert [(layer.in_features, layer.out_features) for layer in model.head if isinstance(layer, nn.Linear)] == [
-        (64, 96),
-        (96, 32),
-        (32, 10),
-    ]
+    widths = [(layer.in_features, layer.out_features) for layer in model.head if isinstance(layer, nn.Linear)]
+    assert widths == [(64, 96), (96, 32), (32, 10)]
 
 
 def test_default_width_follows_the_data_set():
@@ -67,26 +64,7 @@ def test_features_are_those_of_the_first_stage_before_and_after_training(first_s
     assert not any(torch.equal(head[name], tensor) for name, tensor in model.head.state_dict().items())
     assert torch.equal(model.features(batch.images), expected)
     assert all(parameter.grad is None for parameter in model.body.parameters())
-
-
-def test_only_the_head_is_trained_and_the_loss_goes_down(first_stage, batch):
-    procedure, model = second_stage(first_stage)
-    trained = {id(p) for p in procedure.parameters(model)}
-    assert trained == {id(p) for p in model.head.parameters()}
-    loss = build_loss("ce", 10)
-    optimizer = torch.optim.SGD(procedure.parameters(model), lr=0.5)
-    values = []
-    for _ in range(60):
-        procedure.begin_epoch(model, 0)
-        values.append(train_step(procedure, model, optimizer, loss, batch))
-    assert values[-1] < 0.8 * values[0]
-
-
-def test_training_mode_leaves_the_body_in_evaluation_mode(first_stage):
-    _, model = second_stage(first_stage)
-    model.train()
-    assert model.head.training
-    assert not any(module.training for module in model.body.modules())
+    assert {*procedure.parameters(model)} == {*model.head.parameters()}
 
 
 @pytest.fixture

@@ -1,7 +1,5 @@
 """V-TST: the Gaussian, its divergence from the prior, and predictions that are the mean of fixed samples."""
 
-import math
-
 import pytest
 import torch
 from tests.procedures.cases import images_batch, training
@@ -106,29 +104,3 @@ def test_prediction_repeats_and_depends_on_seed_and_place(batch):
     assert not torch.equal(procedure.predict(model, moved)[0], logits)
     other, _ = second_stage(seed=6)
     assert not torch.equal(other.predict(model, batch)[0], logits)
-
-
-def test_without_variance_all_samples_are_the_mean(batch):
-    procedure, model = second_stage(samples=3)
-    with torch.no_grad():
-        model.head.spread[2].weight.zero_()
-        model.head.spread[2].bias.fill_(-1e4)
-    logits, features = procedure.predict(model, batch)
-    expected = model.head.classifier(model.head.mean(features)).log_softmax(dim=1)
-    torch.testing.assert_close(logits, expected)
-
-
-def test_many_samples_approach_the_expected_probability(batch):
-    """One latent with two classes: the expectation is an integral that quadrature gives."""
-    torch.manual_seed(0)
-    procedure = build_procedure("vtst", hidden=1, samples=4000)
-    model = procedure.build_model(build_backbone("resnet8", 2), 2)
-    with torch.no_grad():
-        logits, features = procedure.predict(model, batch)
-        mean, log_variance = model.head(features)
-        grid = torch.linspace(-8, 8, 4001)
-        density = (-0.5 * grid.square()).exp() / math.sqrt(2 * math.pi)
-        u = mean + (0.5 * log_variance).exp() * grid  # (16, grid)
-        probability = model.head.classifier(u.unsqueeze(2)).softmax(dim=2)[..., 0]
-        expected = torch.trapezoid(probability * density, grid, dim=1)
-    torch.testing.assert_close(logits[:, 0].exp(), expected, rtol=0, atol=0.02)

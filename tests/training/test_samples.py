@@ -95,19 +95,6 @@ class TestFile:
         for name in ("samples.parquet", "history.parquet", "model.safetensors"):
             assert (tmp_path / "whole" / name).read_bytes() == (tmp_path / "broken" / name).read_bytes(), name
 
-    def test_const_indicator_and_fixed_gate_smooth_all_samples_alike(self, make_spec, prepared, tmp_path):
-        options = {"indicator": "const", "gate": "negative", "alpha": 0.05, "beta": 4.0}
-        run(make_spec("fedlas_ls", loss_options=options), prepared, tmp_path)
-        samples = read_frame(tmp_path / "samples.parquet")
-        assert samples["smoothing"].tolist() == pytest.approx([0.1 / (1 + math.exp(4.0))] * len(samples))
-
-    def test_beta_zero_trains_like_label_smoothing(self, make_spec, prepared, tmp_path):
-        fedlas = run(make_spec("fedlas_ls", loss_options={"beta": 0.0, "alpha": 0.1}), prepared, tmp_path / "a")
-        plain = run(make_spec("ls", loss_options={"alpha": 0.1}), prepared, tmp_path / "b")
-        for row, other in zip(fedlas.history, plain.history, strict=True):
-            assert row["train_loss"] == pytest.approx(other["train_loss"], rel=1e-3)
-            assert row["smoothing_q05"] == row["smoothing_q95"] == pytest.approx(0.1)
-
 
 class TestStage:
     @pytest.fixture
@@ -125,14 +112,11 @@ class TestStage:
             [*stage.OUTPUTS, "train.json"]
         )
 
-    @pytest.mark.parametrize("method", ["adafocal", "cals_alm"])
-    def test_history_says_who_saw_the_validation_split(self, method, train, make_spec, tmp_path):
+    @pytest.mark.parametrize(("method", "sees"), [("adafocal", [1.0] * 3), ("cals_alm", [1.0] * 3), ("crl", [])])
+    def test_history_says_who_saw_the_validation_split(self, method, sees, train, make_spec, tmp_path):
         train(make_spec(method))
-        assert read_frame(tmp_path / "run" / "history.parquet")["sees_validation"].tolist() == [1.0] * 3
-
-    def test_history_of_others_has_no_such_column(self, train, make_spec, tmp_path):
-        train(make_spec("crl"))
-        assert "sees_validation" not in read_frame(tmp_path / "run" / "history.parquet").columns
+        history = read_frame(tmp_path / "run" / "history.parquet")
+        assert [*history.get("sees_validation", [])] == sees
 
 
 class TestStateOfNewLosses:

@@ -73,13 +73,6 @@ def test_history_has_one_row_an_epoch_with_the_rate_that_was_used(make_spec, pre
     assert all(0 <= row["train_accuracy"] <= 1 and row["val_nll"] > 0 for row in position.history)
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_the_same_run_twice_gives_the_same_bits(method, make_spec, prepared, tmp_path):
-    first = run(make_spec(method), prepared, tmp_path / "a")
-    torch.rand(17)  # a global generator that was used in between must not matter
-    assert_same_result(*first, *run(make_spec(method), prepared, tmp_path / "b"))
-
-
 def test_another_seed_is_another_run(make_spec, prepared, tmp_path):
     spec = make_spec()
     trainer, _ = run(spec, prepared, tmp_path / "a")
@@ -97,6 +90,7 @@ def test_interrupted_at_any_step_the_run_ends_with_the_same_bits(method, steps, 
     with pytest.raises(StoppedError):
         build(make_spec(method), prepared, folder).run(StopAfter(steps - 1))
     assert (folder / RESUME_FILE).is_file()
+    torch.rand(17)  # a global generator that was used in between must not matter
     resumed = build(make_spec(method), prepared, folder)
     assert (resumed.position.epoch * 3 + resumed.position.step) == steps
     position = resumed.run(StopAfter(10**9))
@@ -181,16 +175,6 @@ def test_parameters_of_a_loss_are_trained_with_the_network(make_spec, prepared, 
     assert any(not torch.equal(a, b) for a, b in zip(before, trainer.loss.parameters(), strict=True))
 
 
-def test_sum_reduction_multiplies_the_gradient_by_the_batch_size(make_spec, prepared, tmp_path, monkeypatch):
-    gradients = {}
-    for reduction in ("mean", "sum"):
-        trainer = build(make_spec(reduction=reduction, clip_grad_norm=None), prepared, tmp_path / reduction)
-        monkeypatch.setattr(trainer.optimizer, "step", lambda closure=None: None)
-        trainer._train_step(torch.arange(16))
-        gradients[reduction] = trainer.model.head.weight.grad.clone()
-    assert torch.allclose(gradients["sum"], 16 * gradients["mean"], rtol=1e-4, atol=1e-5)
-
-
 def test_history_holds_mean_losses_whatever_the_reduction(make_spec, prepared, tmp_path):
     rows = {}
     for reduction in ("mean", "sum"):
@@ -235,16 +219,6 @@ def test_adamw_decouples_weight_decay(make_spec, prepared, tmp_path):
     trainer = build(make_spec(optimizer=optimizer), prepared, tmp_path)
     assert isinstance(trainer.optimizer, torch.optim.AdamW)
     assert trainer.optimizer.param_groups[0]["weight_decay"] == 0.1
-
-
-def test_bf16_protocol_computes_losses_in_float32(make_spec, prepared, tmp_path):
-    trainer = build(make_spec(precision="bf16"), prepared, tmp_path)
-    trainer.autocast = True  # also where the processor only emulates it
-    seen = []
-    trainer.loss.register_forward_hook(lambda _module, _inputs, output: seen.append(output.dtype))
-    position = trainer.run(StopAfter(10**9))
-    assert set(seen) == {torch.float32}
-    assert all(row["train_loss"] == row["train_loss"] for row in position.history)
 
 
 @pytest.mark.gpu
