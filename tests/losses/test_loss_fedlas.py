@@ -241,19 +241,8 @@ class TestState:
             assert torch.equal(loss(*make_batch(seed), index), resumed(*make_batch(seed), index))
         assert repr(loss.pop_diagnostics()) == repr(resumed.pop_diagnostics())
 
-    @pytest.mark.parametrize("indicator", INDICATORS)
-    def test_can_be_copied(self, indicator):
-        loss = build(indicator=indicator)
-        twin = copy.deepcopy(loss)
-        assert torch.equal(loss(*make_batch()), twin(*make_batch()))
-
     def test_diagnostics_start_anew_each_epoch(self):
         loss = build()
         loss(*make_batch(), torch.arange(N))
         loss.pop_diagnostics()
         assert all(math.isnan(value) for value in loss.pop_diagnostics().values())
-
-    def test_losses_without_diagnostics_have_none(self):
-        loss = build_loss("ce", C)
-        loss(*make_batch()[:2])
-        assert loss.pop_diagnostics() == {}

@@ -100,17 +100,6 @@ class TestEveryLoss:
         assert total.dtype == torch.float32
         assert torch.equal(total, expected)
 
-    def test_continues_exactly_from_its_state_in_the_middle_of_an_epoch(self, name):
-        loss = build(name)
-        for seed in range(3):
-            self._step(loss, seed)
-        torch.manual_seed(99)
-        resumed = build_loss(name, C)
-        resumed.load_state_dict(copy.deepcopy(loss.state_dict()))
-        for seed in range(3, 6):
-            assert torch.equal(self._step(loss, seed), self._step(resumed, seed))
-        assert repr(loss.pop_diagnostics()) == repr(resumed.pop_diagnostics())
-
     @pytest.mark.parametrize("reserved", [0, N, 3 * N])
     def test_continues_exactly_across_the_end_of_an_epoch_whatever_was_seen_or_reserved(self, name, reserved):
         loss = build(name)
@@ -119,7 +108,8 @@ class TestEveryLoss:
         loss.end_epoch(0, make_batch(7)["logits"], make_batch(7)["labels"])
         loss.end_epoch(1, make_batch(8)["logits"], make_batch(8)["labels"])
         self._step(loss, 3)
-        resumed = build(name)
+        torch.manual_seed(99)
+        resumed = build_loss(name, C)
         resumed.reserve(reserved if reserved <= N else 0)
         if reserved > N:  # a loss that has already seen more samples than the state knows
             self._step(resumed, 0, reserved)
@@ -130,6 +120,7 @@ class TestEveryLoss:
         left, right = loss.state_dict(), resumed.state_dict()
         assert left.keys() == right.keys()
         assert all(torch.equal(left[key], right[key]) for key in left)
+        assert repr(loss.sample_table(2)) == repr(resumed.sample_table(2))
 
     def _step(self, loss, seed, n=N):
         batch = make_batch(seed, n)
@@ -240,8 +231,7 @@ def test_overrides_win_over_the_data_set_and_the_data_set_over_the_file():
     assert build_loss("ls", C, dataset="cifar100", alpha=0.2).alpha == 0.2
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_any_integer_type_of_labels_will_do(seed):
-    batch = make_batch(seed)
+def test_any_integer_type_of_labels_will_do():
+    batch = make_batch()
     small = {**batch, "labels": batch["labels"].to(torch.int16)}
     assert torch.equal(build("ce")(**batch), build("ce")(**small))

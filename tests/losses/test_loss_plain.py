@@ -1,4 +1,4 @@
-"""Cross-entropy, label smoothing, margin penalties, Brier, entropy penalty and ACLS, by hand and against torch."""
+"""Label smoothing, margin penalties and ACLS, by hand and against torch."""
 
 import pytest
 import torch
@@ -35,24 +35,6 @@ class TestMarginLabelSmoothing:
         # two active distances, each 0.6 / 3
         torch.testing.assert_close(logits.grad - plain.grad, torch.tensor([[0.4, -0.2, -0.2]]))
 
-    def test_is_cross_entropy_within_the_margin(self):
-        logits, labels = random_batch(1)
-        span = (logits.amax(1) - logits.amin(1)).max().item()
-        loss = build_loss("mbls", 6, margin=span + 1)
-        torch.testing.assert_close(loss(logits, labels), F.cross_entropy(logits, labels))
-
-    def test_does_not_change_when_all_logits_shift(self):
-        logits, labels = random_batch(2)
-        loss = build_loss("mbls", 6)
-        torch.testing.assert_close(loss(logits + 50, labels), loss(logits, labels), rtol=1e-5, atol=1e-4)
-
-
-def test_entropy_penalty_with_the_mean_over_classes_is_c_times_weaker():
-    logits, labels = random_batch(3)
-    strong = build_loss("ecp", 6, beta=0.1)
-    weak = build_loss("ecp", 6, beta=0.6, entropy_reduction="mean")
-    torch.testing.assert_close(strong(logits, labels), weak(logits, labels))
-
 
 class TestACLS:
     def test_hand_computed_penalties(self):
@@ -72,9 +54,3 @@ class TestACLS:
         ).backward()
         build_loss("ce", 3)(plain, torch.tensor([0])).backward()
         torch.testing.assert_close(logits.grad - plain.grad, torch.tensor([[0.0, -1.0, -4.0]]))
-
-    def test_paper_gap_does_not_change_when_all_logits_shift_but_the_code_gap_does(self):
-        logits, labels = random_batch(4)
-        paper, code = build_loss("acls", 6, pos_gap="maxmin"), build_loss("acls", 6, pos_gap="raw")
-        torch.testing.assert_close(paper(logits + 10, labels), paper(logits, labels), rtol=1e-4, atol=1e-4)
-        assert code(logits + 10, labels) > code(logits, labels) + 1

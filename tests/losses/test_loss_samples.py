@@ -1,6 +1,5 @@
 """What losses keep of each sample: growing buffers, ranks, and the record of FeDLaS."""
 
-import copy
 import math
 
 import numpy as np
@@ -73,14 +72,6 @@ class TestPerSample:
     def test_refuses_a_negative_index(self):
         with pytest.raises(DataError, match="positions in the training split, from 0 on, got -1"):
             PerSample(dtype=torch.int8).cover(torch.tensor([3, -1]))
-
-    def test_moves_and_copies_with_its_module(self):
-        buffer = PerSample(dtype=torch.float32)
-        self.write(buffer, [1], 2.0)
-        twin = copy.deepcopy(buffer)
-        self.write(twin, [0], 5.0)
-        assert buffer.rows.tolist() == [0.0, 2.0]
-        assert twin.double().rows.dtype == torch.float64
 
 
 class TestRanks:
@@ -218,20 +209,6 @@ class TestStatistics:
         assert rates[1:3] == [pytest.approx(2 / 3), 0.0]
         assert math.isnan(rates[3])
         assert rates[4] == 1.0
-
-    def test_an_epoch_in_two_halves_is_the_same_epoch(self):
-        whole, first = build(), build()
-        for loss in (whole, first):
-            loss(*batch([0, 1, 2, 3], 1))
-            loss.pop_diagnostics()
-            loss(*batch([2, 0], 2))
-        second = build(alpha=0.05)
-        second.load_state_dict(load(save(first.state_dict())))
-        for loss in (whole, second):
-            loss(*batch([3, 1, 7], 3))
-        assert whole.sample_table(1)["index"].tolist() == [0, 1, 2, 3, 7]
-        assert all(torch.equal(value, second.sample_table(1)[key]) for key, value in whole.sample_table(1).items())
-        assert whole.pop_diagnostics() == second.pop_diagnostics()
 
     @settings(deadline=None, max_examples=20)
     @given(seed=st.integers(0, 1000))

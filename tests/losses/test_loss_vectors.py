@@ -37,6 +37,24 @@ TERM_VECTORS = [
 ]
 
 
+@pytest.fixture
+def logits():
+    values = ((9.0, 1.0, 0.0, -2.0), (2.0, 1.5, 0.5, 0.0), (0.2, 0.1, 0.0, -0.1), (-1.0, 4.0, 3.0, -8.0))
+    return torch.tensor(values, requires_grad=True)
+
+
+@pytest.fixture
+def labels():
+    return torch.tensor((0, 1, 0, 0))
+
+
+@pytest.fixture
+def features():
+    """Features (4, 2) whose L1 norms are 30, 10, 18, 22."""
+    norms = torch.tensor((30.0, 10.0, 18.0, 22.0))
+    return torch.stack([0.75 * norms, -0.25 * norms], dim=1)
+
+
 def _close(value):
     return pytest.approx(value, abs=2e-6)
 
