@@ -1,6 +1,7 @@
 """Second stages: a new head on frozen features of a trained network."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 import torch
 from torch import nn
@@ -10,6 +11,8 @@ from calgrid.errors import StateError
 from calgrid.training.data import Batch, Split
 from calgrid.training.procedure import Procedure, State, Training
 
+#: facts of the second stages
+FACTS: Mapping[str, Any] = {"second_stage": True, "loss": "ce", "linear_head": False}
 #: batch size of the computation of features
 FEATURE_BATCH = 1024
 

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from calgrid.procedures._masked import EvalMask, MaskedLinear, masked_layers
-from calgrid.procedures._second_stage import FrozenFeatures, SecondStage, load_checked
+from calgrid.procedures._second_stage import FACTS, FrozenFeatures, SecondStage, load_checked
 from calgrid.progress import log
 from calgrid.registry import register
 from calgrid.training.procedure import State, Training
@@ -26,9 +26,7 @@ WIDEST_BOTTLENECK = 512
 
 @register(
     source="Ni et al., Pattern Recognition 177:113217, 2026 (arXiv 2508.09116), Sec. 4.2, Eq. 8-13",
-    second_stage=True,
-    loss="ce",
-    linear_head=False,
+    **FACTS,
     dataset_defaults={"digits": {"bottleneck": 256}},
     limits={
         "lambda_": "[0, inf)",

@@ -6,15 +6,13 @@ Jordahn & Olmos, Decoupling Feature Extraction and Classification Layers for Cal
 
 from torch import nn
 
-from calgrid.procedures._second_stage import SecondStage
+from calgrid.procedures._second_stage import FACTS, SecondStage
 from calgrid.registry import register
 
 
 @register(
     source="Jordahn & Olmos, ICML 2024, Sec. 3",
-    second_stage=True,
-    loss="ce",
-    linear_head=False,
+    **FACTS,
     dataset_defaults={"cifar100": {"hidden": 512}, "tiny_imagenet": {"hidden": 512}},
     limits={"hidden": "[1, 16384]"},
 )

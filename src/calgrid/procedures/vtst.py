@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from calgrid.procedures._second_stage import FrozenFeatures, SecondStage
+from calgrid.procedures._second_stage import FACTS, FrozenFeatures, SecondStage
 from calgrid.registry import register
 from calgrid.training.data import Batch
 from calgrid.training.procedure import LossFunction, Training
@@ -48,9 +48,7 @@ def kl_to_standard_normal(mean: Tensor, log_variance: Tensor) -> Tensor:
 
 @register(
     source="Jordahn & Olmos, ICML 2024; MJordahn/Decoupled-Layers-for-Calibrated-NNs src/models/VTST.py",
-    second_stage=True,
-    loss="ce",
-    linear_head=False,
+    **FACTS,
     dataset_defaults={"cifar100": {"hidden": 512}, "tiny_imagenet": {"hidden": 512}},
     limits={"hidden": "[1, 16384]", "samples": "[1, 10000]", "kl_weight": "[0, inf)"},
 )
