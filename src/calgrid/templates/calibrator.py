@@ -24,7 +24,7 @@ class MyComponent(Calibrator):
         self.weight = weight
 
     def _fit(self, logits: NDArray[np.float64], labels: NDArray[np.int64], features: Any, head: Any) -> dict[str, Any]:
-        """Fit on logits (N, K) and labels (N,), and return what is worth knowing of the fit."""
+        """Fit on logits (N, K) and labels (N,), and return entries for ``fit_history``."""
         self.shares = np.bincount(labels, minlength=logits.shape[1]) / len(labels)
         return {}
 
