@@ -153,7 +153,7 @@ class MaskedClassifierCalibration(SecondStage):
     def end_epoch(self, model: FrozenFeatures, epoch: int, means: Mapping[str, float]) -> dict[str, float]:
         """Update the retention rate by (12) and (13); return rate and inputs of the update."""
         used, accuracy, confidence = self._retention, means["train_accuracy"], means["train_confidence"]
-        clip = self.clip(epoch)
+        clip = self.clip(epoch)  # 0 for fixed rates
         self._retention = self.next_retention(used, accuracy, confidence, clip)
         at_floor = self.adaptive and self._retention == self.p_min
         self._floor_epochs = self._floor_epochs + 1 if at_floor else 0
@@ -172,8 +172,6 @@ class MaskedClassifierCalibration(SecondStage):
 
     def next_retention(self, retention: float, accuracy: float, confidence: float, clip: float) -> float:
         """Retention rate p_{t+1} after an epoch with this accuracy and mean confidence, (12)."""
-        if not self.adaptive:
-            return retention
         change = min(max(self.lambda_ * accuracy - confidence, -clip), clip)
         return min(max(retention + change, self.p_min), 1.0)
 

@@ -94,12 +94,8 @@ class DeviceImages:
         self.crop_size, self._sides = crop_size, images.shape[-2:]
         self.labels = torch.tensor(np.asarray(labels, dtype=np.int64), device=device)
         self._hold(images)
-        shape = (1, -1, 1, 1)
-        self._scale = (1.0 / (255.0 * torch.tensor(std, dtype=torch.float32, device=device))).view(shape)
-        self._offset = (
-            torch.tensor(mean, dtype=torch.float32, device=device)
-            / torch.tensor(std, dtype=torch.float32, device=device)
-        ).view(shape)
+        centre, spread = (torch.tensor(each, dtype=torch.float32, device=device) for each in (mean, std))
+        self._scale, self._offset = (each.view(1, -1, 1, 1) for each in (1.0 / (255.0 * spread), centre / spread))
         self.memory_format = torch.channels_last if channels_last else torch.contiguous_format
 
     def _hold(self, images: np.ndarray) -> None:

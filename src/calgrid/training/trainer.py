@@ -85,7 +85,9 @@ class Trainer:
         self.model, self.loss, self.procedure, self.protocol = model, loss, procedure, protocol
         self.seed, self.autocast, self.title = seed, autocast, title
         self.device, self.streamed = train.labels.device, isinstance(train, StreamedImages)
-        procedure.begin_training(model, _training(protocol, seed, train, loss))
+        augmented = any((*protocol["augmentation"].values(), protocol["crop_size"]))
+        facts = Training(seed, protocol["epochs"], len(train), loss.num_classes, augmented, self.device)
+        procedure.begin_training(model, facts)
         with torch.autocast(self.device.type, torch.bfloat16, enabled=autocast):
             self.train_images, self.val_images = procedure.splits(model, train, val)
         rows = rows_by_purpose(val.labels.cpu(), protocol["disjoint_validation"])
@@ -173,8 +175,9 @@ class Trainer:
         validation = self._validation_logits(), self.val_images.labels
         logits, labels = (each[self.val_rows[CHOICE]] for each in validation)
         val_accuracy = float((logits.argmax(1) == labels).double().mean())
-        val_nll = float(nn.functional.cross_entropy(logits.double(), labels))
-        self._sample()
+        table = self.loss.sample_table(position.epoch) if position.epoch in self.sampled else None
+        if table is not None:
+            position.samples.append({"epoch": position.epoch, **table})
         diagnostics.update(self.loss.pop_diagnostics())
         self.loss.end_epoch(position.epoch, *(each[self.val_rows[FEEDBACK]] for each in validation))
         row = {
@@ -182,7 +185,7 @@ class Trainer:
             "learning_rate": self.optimizer.param_groups[0]["lr"],
             **means,
             "val_accuracy": val_accuracy,
-            "val_nll": val_nll,
+            "val_nll": float(nn.functional.cross_entropy(logits.double(), labels)),
             **diagnostics,
         }
         position.history.append(row)
@@ -203,13 +206,6 @@ class Trainer:
                 "the learning rate of the protocol or clip gradients."
             )
         return means
-
-    def _sample(self) -> None:
-        """Store the loss's records of each training sample, at sampled epochs."""
-        epoch = self.position.epoch
-        table = self.loss.sample_table(epoch) if epoch in self.sampled else None
-        if table is not None:
-            self.position.samples.append({"epoch": epoch, **table})
 
     @torch.no_grad()
     def _validation_logits(self) -> torch.Tensor:
@@ -250,18 +246,6 @@ class Trainer:
         self.position = Position(**state["position"])
         self.position.sums = {name: value.to(self.device) for name, value in self.position.sums.items()}
         self.position.interruptions += 1
-
-
-def _training(protocol: Protocol, seed: int, train: Split, loss: Loss) -> Training:
-    augmentation = protocol["augmentation"]
-    return Training(
-        seed=seed,
-        epochs=protocol["epochs"],
-        samples=len(train),
-        num_classes=loss.num_classes,
-        augmented=bool(augmentation["crop_padding"] or augmentation["flip"] or protocol["crop_size"]),
-        device=train.labels.device,
-    )
 
 
 def sampled_epochs(protocol: Protocol) -> frozenset[int]:
