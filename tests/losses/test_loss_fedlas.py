@@ -15,7 +15,6 @@ from calgrid.losses._terms import margin_excess
 
 N, C, D = 16, 6, 5
 VARIANTS = ["fedlas_ls", "fedlas_mbls"]
-STRENGTH = {"fedlas_ls": "alpha", "fedlas_mbls": "lambda_"}
 INDICATORS = ["nci_l1", "maxprob", "maxlogit", "const", "random"]
 
 
@@ -42,36 +41,16 @@ class TestAdaptiveSmoothing:
         penalty = margin_excess(logits, 3.0).mean()
         torch.testing.assert_close(mbls, 0.8 * F.cross_entropy(logits, labels) + 0.2 * penalty)
 
-    @pytest.mark.parametrize("name", VARIANTS)
-    @settings(deadline=None, max_examples=20)
-    @given(seed=st.integers(0, 10_000), strength=st.floats(0.01, 0.5))
-    def test_strength_stays_between_zero_and_twice_the_base(self, name, seed, strength):
-        logits, _, features = make_batch(seed)
-        amount = build(name, **{STRENGTH[name]: strength}).modulate(logits, features).smoothing
-        assert ((amount >= 0) & (amount <= 2 * strength * (1 + 1e-6))).all()
-
-    @pytest.mark.parametrize(("gate", "direction"), [("positive", 1), ("negative", -1)])
-    def test_mode_sets_the_direction_in_the_feature_norm(self, gate, direction):
-        logits, _, features = make_batch()
-        amount = build(gate=gate).modulate(logits, features).smoothing
-        by_norm = amount[features.abs().sum(1).argsort()]
-        assert (direction * by_norm.diff() >= 0).all()
-
 
 class TestIndicator:
     def test_norm_is_updated_then_used(self):
         # norms 4 and 8: mean 6, unbiased standard deviation sqrt(8)
-        indicator = build(momentum=0.5).indicator
+        indicator = build(momentum=0.75).indicator
         _, gamma = indicator(torch.zeros(2, C), torch.tensor([[1.0, -3.0], [-8.0, 0.0]]))
-        mean, std = 0.5 * 6 + 0.5 * 20, 0.5 * math.sqrt(8) + 0.5 * 100
+        mean, std = 0.75 * 6 + 0.25 * 20, 0.75 * math.sqrt(8) + 0.25 * 100
         assert indicator.mean.item() == pytest.approx(mean)
         assert indicator.std.item() == pytest.approx(std)
         torch.testing.assert_close(gamma, (torch.tensor([4.0, 8.0]) - mean) / (std + 1e-3))
-
-    def test_momentum_is_the_weight_of_the_current_batch(self):
-        indicator = build(momentum=0.75, ema_start="constants").indicator
-        indicator(torch.zeros(2, C), torch.tensor([[4.0], [8.0]]))
-        assert indicator.mean.item() == pytest.approx(0.75 * 6 + 0.25 * 20)
 
     @pytest.mark.parametrize(
         ("options", "constants"),
@@ -201,17 +180,6 @@ class TestGate:
         upstream = (regulariser - ce) * 2 * loss.strength * loss.beta * gamma * slope / len(labels)
         return torch.autograd.grad(d, list(loss.gate.parameters()), grad_outputs=upstream.detach())
 
-    def test_a_step_along_the_gradient_of_psi_reduces_the_loss(self):
-        logits, labels, features = make_batch(4)
-        loss = build(momentum=0.5)
-        psi = torch.zeros(N, requires_grad=True)
-        loss.gate.forward = lambda _: psi
-        before = loss(logits, labels, features)
-        before.backward()
-        loss.eval()
-        loss.gate.forward = lambda _: psi - psi.grad
-        assert loss(logits, labels, features) < before
-
     @pytest.mark.parametrize("name", VARIANTS)
     def test_logits_get_no_gradient_through_gate_and_indicator(self, name):
         logits, labels, features = make_batch(5)
@@ -228,21 +196,14 @@ class TestGate:
 
 
 class TestState:
-    @pytest.mark.parametrize("name", VARIANTS)
     @pytest.mark.parametrize("indicator", INDICATORS)
-    def test_state_goes_through_a_file_in_the_middle_of_an_epoch(self, name, indicator):
-        loss = build(name, indicator=indicator)
+    def test_state_goes_through_a_file_in_the_middle_of_an_epoch(self, indicator):
+        loss = build(indicator=indicator)
         for seed in range(3):
             loss(*make_batch(seed), torch.arange(N))
-        resumed = build(name, seed=7, indicator=indicator)
+        resumed = build(seed=7, indicator=indicator)
         resumed.load_state_dict(load(save(loss.state_dict())))
         for seed in range(3, 6):
             index = torch.arange(N) + seed
             assert torch.equal(loss(*make_batch(seed), index), resumed(*make_batch(seed), index))
         assert repr(loss.pop_diagnostics()) == repr(resumed.pop_diagnostics())
-
-    def test_diagnostics_start_anew_each_epoch(self):
-        loss = build()
-        loss(*make_batch(), torch.arange(N))
-        loss.pop_diagnostics()
-        assert all(math.isnan(value) for value in loss.pop_diagnostics().values())

@@ -129,17 +129,6 @@ def test_prediction_mixes_with_the_unscaled_frame(batch):
     torch.testing.assert_close(linear, model.backbone.head(features))
 
 
-def test_history_holds_weight_accuracy_and_confidence(make_spec, prepared, tmp_path):
-    trainer, position = run(make_spec("ce", "balcal", epochs=4), prepared, tmp_path)
-    for row in position.history:
-        assert 0 <= row["lambda"] <= 1
-        assert 0 < row["linear_accuracy"] <= 1
-        assert (row["lambda"] == 1.0) or row["linear_confidence"] >= 0.95 * row["linear_accuracy"]
-    assert float(trainer.states()["procedure"]["lambda"]) == position.history[-1]["lambda"]
-    best = max(position.history, key=lambda row: row["val_accuracy"])
-    assert float(position.best["procedure"]["lambda"]) == best["lambda"]
-
-
 @pytest.mark.parametrize(("drop_last", "samples"), [(False, 40), (True, 32)])
 def test_weight_is_solved_from_the_logits_of_every_sample_of_the_epoch(
     drop_last, samples, make_spec, prepared, tmp_path, monkeypatch

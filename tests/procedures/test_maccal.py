@@ -275,20 +275,6 @@ def test_width_of_the_bottleneck(features, classes, bottleneck, width):
     assert (head[0].out_features, head[2].in_features, head[2].out_features) == (width, width, classes)
 
 
-def test_folded_head_gives_the_logits_of_the_masked_one():
-    procedure, model = begun()
-    train_epoch(procedure, model, OPTIMIZERS["sgd"](procedure.parameters(model)), 0)
-    folded = nn.Sequential(nn.Linear(FEATURES, 16), nn.ReLU(), nn.Linear(16, CLASSES))
-    for own, masked in zip((folded[0], folded[2]), masked_layers(model.head), strict=True):
-        own.load_state_dict({"weight": masked.mask * masked.stored(), "bias": masked.bias})
-    batch = feature_batch()
-    model.eval()
-    logits, _ = procedure.predict(model, batch)
-    assert torch.equal(logits, folded(batch.features))
-    model.train()
-    assert torch.equal(model.head(batch.features), logits)
-
-
 def test_linear_head_starts_from_that_of_the_first_stage():
     first = build_backbone("resnet8", CLASSES)
     procedure, model = begun(head="linear")
