@@ -134,18 +134,6 @@ class LearnedGate(nn.Module):
         return value.sign() + (d - value)
 
 
-class FixedGate(nn.Module):
-    """Gate that is +1 or -1 for every sample; it has no parameters."""
-
-    def __init__(self, psi: float) -> None:
-        super().__init__()
-        self.psi = psi
-
-    def forward(self, logits: Tensor) -> Tensor:
-        """Return the constant psi (N,)."""
-        return logits.new_full((len(logits),), self.psi)
-
-
 class Modulation(NamedTuple):
     """Outputs of the three modules for a batch, each (N,): indicator n and gamma, gate psi, smoothing a."""
 
@@ -192,7 +180,10 @@ class FeDLaS(Loss):
             self.indicator: nn.Module = StandardisedIndicator(indicator, momentum, ema_start)
         else:
             self.indicator = ConstantIndicator() if indicator == "const" else RandomIndicator()
-        self.gate = LearnedGate(num_classes) if gate == "learned" else FixedGate(1.0 if gate == "positive" else -1.0)
+        psi = 1.0 if gate == "positive" else -1.0
+        self.gate: Callable[[Tensor], Tensor] = (
+            LearnedGate(num_classes) if gate == "learned" else lambda logits: logits.new_full((len(logits),), psi)
+        )
         self.samples = SampleRecord()
 
     @property

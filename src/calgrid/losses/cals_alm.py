@@ -1,5 +1,7 @@
 """Class-adaptive label smoothing by an augmented Lagrangian, CALS-ALM (Liu et al., CVPR 2023, arXiv 2211.15088)."""
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -46,13 +48,12 @@ class AugmentedLagrangian(Loss):
 
     Attributes
     ----------
-    lambdas, rhos : (C,). previous : (C,), mean constraint after the last epoch. has_previous : scalar bool.
+    lambdas, rhos : (C,). previous : (C,), mean constraint after the last epoch, inf before there is one.
     """
 
     lambdas: Tensor
     rhos: Tensor
     previous: Tensor
-    has_previous: Tensor
 
     def __init__(
         self,
@@ -72,8 +73,7 @@ class AugmentedLagrangian(Loss):
         self.growth, self.tolerance, self.period = growth, tolerance, period
         self.register_buffer("lambdas", torch.full((num_classes,), lambda_init))
         self.register_buffer("rhos", torch.full((num_classes,), rho_init))
-        self.register_buffer("previous", torch.zeros(num_classes))
-        self.register_buffer("has_previous", torch.tensor(False))
+        self.register_buffer("previous", torch.full((num_classes,), math.inf))
 
     def compute(self, logits: Tensor, labels: Tensor, features: Tensor | None, index: Tensor | None) -> LossTerms:
         """Return the loss of logits (N, C) and labels (N,); parts ``ce``, ``penalty`` and mean ``constraint``."""
@@ -95,11 +95,10 @@ class AugmentedLagrangian(Loss):
         mean = constraint.mean(dim=0)
         self.lambdas.copy_(self._slope(constraint).clamp(LAMBDA_MIN, LAMBDA_MAX).mean(dim=0))
         if (epoch + 1) % self.period == 0:
-            stuck = self.has_previous & (mean > self.tolerance * self.previous.relu())
+            stuck = mean > self.tolerance * self.previous.relu()
             grown = torch.where(stuck, self.growth * self.rhos, self.rhos)
             self.rhos.copy_(grown.clamp(self.rho_min, self.rho_max))
         self.previous.copy_(mean)
-        self.has_previous.fill_(True)
 
     def _slope(self, constraint: Tensor) -> Tensor:
         return (self.lambdas + self.rhos * constraint).relu()
