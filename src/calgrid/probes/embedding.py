@@ -71,21 +71,13 @@ class Embedding(Probe):
                 "entropy": -(np.exp(log_probs) * log_probs).sum(axis=1),
             }
         )
+        state = stream(self.seed, "probe", "tsne") % 2**32
         parts = []
         for space in self.spaces:
-            places = self._embed(getattr(subject.outputs, space)[rows])
+            tsne = TSNE(perplexity=self.perplexity, init="pca", max_iter=self.iterations, random_state=state, n_jobs=1)
+            places = tsne.fit_transform(getattr(subject.outputs, space)[rows])
             parts.append(known.assign(space=space, x=places[:, 0], y=places[:, 1]))
         return pd.concat(parts, ignore_index=True)
-
-    def _embed(self, values: NDArray[np.float32]) -> NDArray[np.float32]:
-        tsne = TSNE(
-            perplexity=self.perplexity,
-            init="pca",
-            max_iter=self.iterations,
-            random_state=stream(self.seed, "probe", "tsne") % 2**32,
-            n_jobs=1,
-        )
-        return tsne.fit_transform(values)
 
 
 def balanced_rows(labels: NDArray[np.int64], points: int, seed: int) -> NDArray[np.intp]:

@@ -64,8 +64,10 @@ class MaskedInference(Probe):
         rows = []
         for mode, draw, by_ratio in passes:
             for ratio, logits in zip(self.ratios, by_ratio, strict=True):
-                scores = self._score(logits.cpu().numpy(), subject.labels)
-                rows.append({"mode": mode, "ratio": float(ratio), "draw": np.int32(draw), **scores})
+                predictions = check_probabilities(np.exp(log_softmax(logits.cpu().numpy())), subject.labels)
+                scores = {name: METRICS[name].function(predictions, subject.labels, self.bins) for name in SCORES}
+                place = {"mode": mode, "ratio": float(ratio), "draw": np.int32(draw)}
+                rows.append({**place, "confidence": float(predictions.confidence.mean()), **scores})
         return pd.DataFrame(rows)
 
     def _random(self, features: Tensor, layer: Layer, draw: int) -> list[Tensor]:
@@ -78,11 +80,6 @@ class MaskedInference(Probe):
             for part, ratio in zip(parts, self.ratios, strict=True):
                 part.append(masked_logits(images, layer, uniform >= ratio))
         return [torch.cat(part) for part in parts]
-
-    def _score(self, logits: np.ndarray, labels: np.ndarray) -> dict[str, float]:
-        predictions = check_probabilities(np.exp(log_softmax(logits)), labels)
-        scores = {name: METRICS[name].function(predictions, labels, self.bins) for name in SCORES}
-        return {"confidence": float(predictions.confidence.mean()), **scores}
 
 
 def magnitude_ranks(weight: Tensor) -> Tensor:

@@ -39,6 +39,7 @@ class FeatureProfiles(Probe):
         label_log_probs = log_softmax(logits)[rows, subject.labels]
         correct = logits.argmax(axis=1) == subject.labels
         profiles = sorted_profiles(features)
+        ranks = np.arange(1, profiles.shape[1] + 1, dtype=np.int32)
         parts = []
         for group, members in difficulty_groups(label_log_probs, self.images).items():
             norms = profiles[members].sum(axis=1)
@@ -48,7 +49,9 @@ class FeatureProfiles(Probe):
                 "l1_std": norms.std(ddof=1) if len(members) > 1 else 0.0,
                 "accuracy": correct[members].mean(),
             }
-            parts.append(_summary(profiles[members]).assign(group=group, **facts))
+            quantiles = np.quantile(profiles[members], list(QUANTILES.values()), axis=0)
+            columns = {"mean": profiles[members].mean(axis=0), **dict(zip(QUANTILES, quantiles, strict=True))}
+            parts.append(pd.DataFrame({"rank": ranks, **columns}).assign(group=group, **facts))
         return pd.concat(parts, ignore_index=True)
 
 
@@ -62,10 +65,3 @@ def difficulty_groups(label_log_probs: Array, images: int) -> dict[str, NDArray[
     order = np.argsort(-label_log_probs, kind="stable")
     count = max(1, min(images, len(order) // 2))
     return {"easy": order[:count], "hard": order[::-1][:count], "all": order}
-
-
-def _summary(profiles: Array) -> pd.DataFrame:
-    """Mean and quantiles of each rank over images (N, d)."""
-    quantiles = np.quantile(profiles, list(QUANTILES.values()), axis=0)
-    ranks = np.arange(1, profiles.shape[1] + 1, dtype=np.int32)
-    return pd.DataFrame({"rank": ranks, "mean": profiles.mean(axis=0), **dict(zip(QUANTILES, quantiles, strict=True))})

@@ -1,7 +1,5 @@
 """Angles between the prototypes of classes (MaC-Cal, Figure 2b and e)."""
 
-from collections.abc import Iterator
-
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
@@ -32,19 +30,15 @@ class PrototypeAngles(Probe):
 
     def measure(self, subject: Subject) -> pd.DataFrame:
         """One row per kind of prototype and pair of classes."""
-        parts = [_angles(of, vectors, classes) for of, vectors, classes in _prototypes(subject)]
+        present = np.unique(subject.labels)
+        parts = []
+        for of, values in subject.outputs._asdict().items():
+            means = [values[subject.labels == label].mean(axis=0, dtype=np.float64) for label in present]
+            parts.append(_angles(of, np.stack(means), present))
+        if (layer := subject.last_layer()) is not None:
+            weight = layer.weight.cpu().numpy().astype(np.float64)
+            parts.append(_angles("head", weight, np.arange(len(weight))))
         return pd.concat(parts, ignore_index=True)
-
-
-def _prototypes(subject: Subject) -> Iterator[tuple[str, Array, NDArray[np.int64]]]:
-    """Kind, vectors (C, d) and classes (C,)."""
-    present = np.unique(subject.labels)
-    for of, values in (("features", subject.outputs.features), ("logits", subject.outputs.logits)):
-        means = [values[subject.labels == label].mean(axis=0, dtype=np.float64) for label in present]
-        yield of, np.stack(means), present
-    if (layer := subject.last_layer()) is not None:
-        weight = layer.weight.cpu().numpy().astype(np.float64)
-        yield "head", weight, np.arange(len(weight))
 
 
 def _angles(of: str, vectors: Array, classes: NDArray[np.int64]) -> pd.DataFrame:
