@@ -44,10 +44,7 @@ class WeightedMMCE(Loss):
         """Return cross-entropy plus weighted MMCE of logits (N, C) and labels (N,); parts ``ce`` and ``mmce``."""
         log_probs = logits.log_softmax(dim=1)
         ce = cross_entropy(log_probs, labels).mean()
-        mmce = self._calibration_error(*top_confidence(log_probs, labels))
-        return ce + self.lambda_ * mmce, {"ce": ce, "mmce": mmce}
-
-    def _calibration_error(self, confidence: Tensor, correct: Tensor) -> Tensor:
+        confidence, correct = top_confidence(log_probs, labels)
         m = correct.sum()
         n = len(correct) - m
         # 1 - q for a correct sample and -r for an incorrect one: the sum over all pairs then is A + B - 2D, if each
@@ -59,4 +56,5 @@ class WeightedMMCE(Loss):
         square = kernel_form(gap, kernel(confidence) / divisor)
         # a squared distance, which rounding may make negative
         root = (square.clamp_min(0.0) + ROOT_FLOOR).sqrt()
-        return torch.where(m * n > 0, root, 0.0)
+        mmce = torch.where(m * n > 0, root, 0.0)
+        return ce + self.lambda_ * mmce, {"ce": ce, "mmce": mmce}

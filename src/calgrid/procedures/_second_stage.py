@@ -66,8 +66,7 @@ class FeatureTable:
 
     def batches(self, size: int) -> Iterator[Batch]:
         """All samples in order."""
-        for begin in range(0, len(self), size):
-            yield self.batch(torch.arange(begin, min(begin + size, len(self)), device=self.labels.device))
+        yield from map(self.batch, torch.arange(len(self), device=self.labels.device).split(size))
 
     def batch(
         self, index: torch.Tensor, crop_padding: int = 0, flip: bool = False, rng: torch.Generator | None = None
