@@ -28,6 +28,11 @@ class TestMDCA:
         logits = torch.tensor([[3.0, 1.0]] * 4).log()
         assert _term("mdca", 2, logits, torch.tensor([0, 0, 0, 1]), "mdca") == pytest.approx(0.0, abs=1e-7)
 
+    def test_both_forms_agree_at_exponent_zero(self):
+        logits, labels = random_batch(0, 10, 5, 3)
+        focal, nll = build_loss("mdca", 5, gamma=0.0, beta=2.0), build_loss("mdca_nll", 5, beta=2.0)
+        torch.testing.assert_close(focal(logits, labels), nll(logits, labels))
+
 
 def _pair_loop(logits, labels, entry):
     confidence, predicted = logits.softmax(1).max(1)

@@ -29,10 +29,10 @@ VECTORS = [
 ]
 #: id, options, weight of the term, value of the term, its gradient norm
 TERM_VECTORS = [
-    ("mmce", {}, 1.0, 0.059974, 0.072415),
+    ("mmce", {"lambda_": 3.0}, 3.0, 0.059974, 0.072415),
     ("mmce_w", {"norm": "code"}, 2.0, 0.244895, 0.147850),
     ("mmce_w", {"norm": "paper"}, 2.0, 0.489791, 0.295699),
-    ("mdca_nll", {}, 1.0, 0.149752, 0.048097),
+    ("mdca_nll", {"beta": 3.0}, 3.0, 0.149752, 0.048097),
     ("cals_alm", {"lambda_init": 0.5, "rho_init": 1.0, "margin": 6.0}, 1.0, 0.057292, 0.045670),
 ]
 
@@ -82,11 +82,11 @@ def test_inverse_focal_mode_of_adafocal_matches_the_reference(logits, labels):
 
 
 def test_ranking_term_matches_the_reference(logits, labels):
-    loss = build_loss("crl", 4)
+    loss = build_loss("crl", 4, lambda_=2.0)
     loss.counts.grow(4)
     loss.counts.rows.copy_(torch.tensor([5, 3, 4, 0]))
     loss.max_count.fill_(5)
-    term = loss(logits, labels, index=torch.arange(4)) - build_loss("ce", 4)(logits, labels)
+    term = (loss(logits, labels, index=torch.arange(4)) - build_loss("ce", 4)(logits, labels)) / 2
     term.backward()
     assert (term.item(), logits.grad.norm().item()) == (_close(0.596756), _close(0.197772))
 

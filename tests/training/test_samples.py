@@ -6,10 +6,10 @@ import math
 import numpy as np
 import pytest
 import torch
-from tests.training.test_trainer import CPU, StopAfter
+from tests.training.test_trainer import CPU, StopAfter, build
 
 from calgrid.stages import train as stage
-from calgrid.stages.train import _build_trainer, _write_outputs
+from calgrid.stages.train import _write_outputs
 from calgrid.storage.tables import read_frame
 from calgrid.training.interrupt import StoppedError
 from calgrid.training.trainer import sampled_epochs
@@ -31,8 +31,8 @@ def run(spec, prepared, folder, stops=()):
     folder.mkdir(exist_ok=True)
     for steps in stops:
         with pytest.raises(StoppedError):
-            _build_trainer(spec, prepared, None, CPU, folder, 1e9).run(StopAfter(steps - 1))
-    trainer = _build_trainer(spec, prepared, None, CPU, folder, 1e9)
+            build(spec, prepared, folder).run(StopAfter(steps - 1))
+    trainer = build(spec, prepared, folder)
     position = trainer.run(StopAfter(10**9))
     _write_outputs(folder, spec, trainer, position, CPU)
     return position
@@ -121,7 +121,7 @@ class TestStage:
 
 class TestStateOfNewLosses:
     def test_history_of_correct_counts_covers_the_training_split(self, make_spec, prepared, tmp_path):
-        trainer = _build_trainer(make_spec("crl"), prepared, None, CPU, tmp_path, 1e9)
+        trainer = build(make_spec("crl"), prepared, tmp_path)
         position = trainer.run(StopAfter(10**9))
         right = sum(row["train_accuracy"] for row in position.history) * 40
         assert trainer.loss.counts.rows.shape == (40,)
@@ -130,7 +130,7 @@ class TestStateOfNewLosses:
 
     @pytest.mark.parametrize(("method", "buffer"), [("adafocal", "gammas"), ("cals_alm", "previous")])
     def test_validation_moves_the_state_after_each_epoch(self, method, buffer, make_spec, prepared, tmp_path):
-        trainer = _build_trainer(make_spec(method), prepared, None, CPU, tmp_path, 1e9)
+        trainer = build(make_spec(method), prepared, tmp_path)
         seen, hook = [getattr(trainer.loss, buffer).clone()], trainer.loss.end_epoch
 
         def watch(*arguments):
