@@ -18,7 +18,7 @@ MIXED = [name for name in ONE_STAGE if name != "standard"]
 MASKS = [
     {"bottleneck": 64, "eval_mask": "expect", "sparsity": "static"},
     {"head": "linear", "gradient": "straight_through", "mask_mode": "zero", "cached": True},
-    {"mask_mode": "zero", "eval_mask": "none"},
+    {"mask_mode": "zero", "eval_mask": "none", "p_min": 0.5},
 ]
 VARIANTS = [*((name, {}) for name in PROCEDURES), *(("maccal", options) for options in MASKS)]
 
