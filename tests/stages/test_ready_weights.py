@@ -162,7 +162,7 @@ def checkpoint(tmp_path, monkeypatch):
     build = partialmethod(SmallImageDenseNet.__init__, growth=4, layers=(2, 3, 1, 2))
     small = type("Small", (SmallImageDenseNet,), {"__init__": build})
     monkeypatch.setattr("calgrid.backbones.load", lambda *_: small)
-    facts = SimpleNamespace(info={"parameters": {CLASSES: 0}, "pretrained": False}, id="densenet121")
+    facts = SimpleNamespace(info={"parameters": {CLASSES: 0}, "pretrained": False, "library": False}, id="densenet121")
     monkeypatch.setattr("calgrid.backbones.describe", lambda *_: facts)
     monkeypatch.setattr("calgrid.stages.published.describe", lambda *_: facts)
     (tmp_path / PLACE).parent.mkdir(parents=True)
