@@ -146,6 +146,7 @@ def test_weight_is_solved_from_the_logits_of_every_sample_of_the_epoch(
         assert linear.dtype == torch.float32
         assert len(labels) == samples
         assert row["linear_accuracy"] == pytest.approx((linear.argmax(1) == labels).float().mean().item())
+        assert row["linear_confidence"] == pytest.approx(linear.softmax(1).amax(1).mean().item())
         assert row["lambda"] == balancing_weight(linear, simplex, labels, delta)
 
 

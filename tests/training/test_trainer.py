@@ -8,6 +8,7 @@ from calgrid.stages import network
 from calgrid.stages.train import _build_trainer
 from calgrid.training import environment
 from calgrid.training.interrupt import StoppedError, StopRequest
+from calgrid.training.procedure import Procedure
 from calgrid.training.trainer import RESUME_FILE
 from calgrid.val_rows import rows_by_purpose
 
@@ -197,6 +198,19 @@ def test_an_incomplete_last_batch_is_left_out_on_request(make_spec, prepared, tm
         assert row["learning_rate"] == 0.05
         assert trainer.last_batch == (16 if drop_last else 8)
     assert sizes == [16, 16, 8, 16, 16]
+
+
+@pytest.mark.parametrize(
+    ("padding", "flip", "crop", "random"),
+    [(0, False, None, False), (1, False, None, True), (0, True, None, True), (0, False, 6, True)],
+)
+def test_procedures_are_told_whether_images_are_augmented(
+    padding, flip, crop, random, make_spec, prepared, tmp_path, monkeypatch
+):
+    told = []
+    monkeypatch.setattr(Procedure, "begin_training", lambda _self, _model, training: told.append(training.augmented))
+    build(make_spec(augmentation={"crop_padding": padding, "flip": flip}, crop_size=crop), prepared, tmp_path)
+    assert told == [random]
 
 
 def test_a_step_on_a_single_image_is_announced(make_spec, prepared, tmp_path, capsys):
