@@ -2,6 +2,7 @@
 
 import copy
 import math
+import pickle
 
 import pytest
 import torch
@@ -145,8 +146,10 @@ class TestGate:
         assert shapes == [(50, 100), (50,), (2, 50), (2,)]
 
     @pytest.mark.parametrize("gate", ["positive", "negative"])
-    def test_fixed_gate_has_no_parameters(self, gate):
-        assert list(build(gate=gate).parameters()) == []
+    def test_fixed_gate_has_no_parameters_and_can_be_sent_to_another_process(self, gate):
+        loss = pickle.loads(pickle.dumps(build(gate=gate)))
+        assert list(loss.parameters()) == []
+        assert loss.gate(torch.zeros(2, 3)).tolist() == [1.0 if gate == "positive" else -1.0] * 2
 
     def test_output_is_exactly_plus_or_minus_one(self):
         psi = build().gate(make_batch(n=200)[0])

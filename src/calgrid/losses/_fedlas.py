@@ -9,6 +9,7 @@ The three modules of the paper, as in its official code (nadarasarbahavan/FEDLAS
 - ASM, adaptive smoothing module (Eq. 7): ``a_i = 2 alpha sigmoid(beta psi_i gamma_i)`` in (0, 2 alpha).
 """
 
+import functools
 from collections.abc import Callable, Mapping
 from typing import Literal, NamedTuple, cast
 
@@ -134,6 +135,11 @@ class LearnedGate(nn.Module):
         return value.sign() + (d - value)
 
 
+def fixed_gate(psi: float, logits: Tensor) -> Tensor:
+    """Return the gate psi (N,), +1 or -1 for every sample of logits (N, C)."""
+    return logits.new_full((len(logits),), psi)
+
+
 class Modulation(NamedTuple):
     """Outputs of the three modules for a batch, each (N,): indicator n and gamma, gate psi, smoothing a."""
 
@@ -180,10 +186,8 @@ class FeDLaS(Loss):
             self.indicator: nn.Module = StandardisedIndicator(indicator, momentum, ema_start)
         else:
             self.indicator = ConstantIndicator() if indicator == "const" else RandomIndicator()
-        psi = 1.0 if gate == "positive" else -1.0
-        self.gate: Callable[[Tensor], Tensor] = (
-            LearnedGate(num_classes) if gate == "learned" else lambda logits: logits.new_full((len(logits),), psi)
-        )
+        fixed = functools.partial(fixed_gate, 1.0 if gate == "positive" else -1.0)
+        self.gate: Callable[[Tensor], Tensor] = LearnedGate(num_classes) if gate == "learned" else fixed
         self.samples = SampleRecord()
 
     @property
