@@ -16,9 +16,11 @@ from calgrid.declarations import imported_from, parse
 from calgrid.plugins import PACKAGE
 
 LENGTH = 16
+#: of this module of constants, only the imported names count
+CONSTANTS = f"{PACKAGE}.conventions"
 #: version of the files between stages; increase it when their meaning changes
 FORMAT_VERSION = 1
-#: modules that cannot change results: search, download (by checksum), storage, locks, output and reporting
+#: modules that cannot change results of a stage: they find, check, download (by checksum), store or print
 NEUTRAL = (
     "registry",
     "errors",
@@ -50,7 +52,8 @@ def digest(value: Any) -> str:
 def of_stage(settings: Mapping[str, Any], roots: Iterable[str]) -> str:
     """Fingerprint of a stage: its settings and the source of ``roots`` with all their imports.
 
-    For a root ``module:class``, only the parts of the module that this class uses count.
+    For a root ``module:class``, only the parts of the module that this class uses count; of ``CONSTANTS``, only the
+    imported ones.
 
     Parameters
     ----------
@@ -101,11 +104,11 @@ def _source(name: str) -> str:
     if not name.startswith(f"{PACKAGE}."):
         parse(path, plugins.shown(name))  # imports of a component have not been validated yet
     chosen = name.partition(":")[2]
-    return _of_class(source, chosen) if chosen else source
+    return _part(source, chosen) if chosen else source
 
 
-def _of_class(source: str, name: str) -> str:
-    """Source of a class and of the imports, constants, functions and classes of its module that it uses."""
+def _part(source: str, name: str) -> str:
+    """Source of a class or constant and of the imports, constants, functions and classes of its module that it uses."""
     lines = source.splitlines(keepends=True)
     parts: dict[str, str] = {}
     for node in ast.parse(source).body:
@@ -142,6 +145,9 @@ def _read(name: str) -> tuple[tuple[str, ...], str]:
             names.update(alias.name for alias in node.names)
         else:
             module = imported_from(node, name)
+            if module == CONSTANTS:
+                names.update(f"{module}:{alias.name}" for alias in node.names)
+                continue
             names.add(module)
             # ``from package import module``: harmless if the name is no module
             names.update(f"{module}.{alias.name}" for alias in node.names)
