@@ -39,6 +39,16 @@ def test_resampled_metrics_equal_the_metrics_of_the_resampled_rows(case, n_bins)
         )
 
 
+def test_a_metric_without_a_fast_estimator_is_resampled_by_its_function(monkeypatch):
+    mean = metrics.Metric("mean", lambda probs, labels, n_bins: probs.confidence.mean(), "", "", None, "labelled")
+    monkeypatch.setitem(metrics.table.LABELLED, "mean", mean)
+    probs, labels = calibrated(30)
+    confidence = probs.max(axis=1)
+    expected = [counts @ confidence / 30 for counts in weights(30, 20)]
+    assert metrics.resampled_metrics(probs, labels, n_resamples=20)["mean"] == pytest.approx(expected)
+    assert metrics.bootstrap(probs, labels, n_resamples=20)["mean"] == pytest.approx((min(expected), max(expected)))
+
+
 def test_resampled_out_of_distribution_metrics_equal_those_of_the_resampled_rows():
     probs_id, probs_ood = np.round(calibrated(40)[0], 1), np.round(calibrated(25, seed=1, sharpness=1)[0], 1)
     probs_id, probs_ood = (p / p.sum(axis=1, keepdims=True) for p in (probs_id, probs_ood))  # with ties

@@ -197,14 +197,18 @@ def resampled(
 ) -> Resampled:
     """All labelled metrics but ``ece_null`` with their resamples; parameters and errors as in :func:`bootstrap`.
 
-    Row r is the same resample for all models with the same N and seed. Of ``smce`` and your own metrics there are the
-    first 200.
+    Row r is the same resample for all models with the same N and seed. Of ``smce`` and of metrics without a fast estimator, as those
+    of plugins, there are the first 200.
     """
     predictions = check_probabilities(probs, labels)
     estimators = labelled_estimators(predictions, check_bins(n_bins))
-    slow = [smooth_estimator(predictions), *([function_estimator(predictions, further, n_bins)] if further else [])]
-    blocks, left = [], SMOOTH_RESAMPLES
+    slow = [smooth_estimator(predictions)]
     n, k = predictions.probs.shape
+    fast = _join([estimate(np.ones((1, n))) for estimate in [*estimators, *slow]]).values
+    others = [metric for metric in LABELLED.values() if metric.interval != "none" and metric.id not in fast]
+    if others or further:
+        slow.append(function_estimator(predictions, [*others, *further], n_bins))
+    blocks, left = [], SMOOTH_RESAMPLES
     rows = _rows(max(n, k * n_bins, kernel.NODES))
     for weights in resample_weights(n, n_resamples, seed, rows=rows):
         blocks += [estimate(weights) for estimate in estimators]

@@ -25,7 +25,8 @@ class Metric:
     lower_is_better : None for a reference value without ranks.
     kind : ``labelled``, ``ood`` or ``soft``.
     unit : ``fraction`` (in [0, 1], shown in percent), ``nats`` (at least 0), ``score`` (in [0, 2]) or ``number`` (any).
-    interval : ``percentile``, ``centred``, ``guarded`` or ``none``: see :mod:`calgrid.metrics.intervals`.
+    interval : ``percentile``, ``centred``, ``guarded`` (needs the noise of an estimator in ``_estimators``) or
+        ``none``: see :mod:`calgrid.metrics.intervals`.
     interval_of : for a debiased error, the plain error with the same interval.
     is_largest_gap : whether it is a maximum of many sums, which needs a higher upper end.
     score : for an out-of-distribution metric, ``score(probs) -> (N,)``, high for in-distribution samples.

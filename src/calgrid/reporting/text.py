@@ -16,6 +16,8 @@ from calgrid.plugin_metrics import find_metric
 
 Rows = Sequence[Sequence[str]]
 NOTHING = "–"
+#: unit of a metric -> as shown
+UNITS = {"fraction": "%", "nats": "nats"}
 #: first characters of a formula in spreadsheets, also as full-width characters
 FORMULA = tuple("=+-@＝＋－＠")
 #: markup in Markdown: emphasis, border of a cell, tag, link, character entity
@@ -81,8 +83,8 @@ def is_percent(metric: str) -> bool:
 
 def in_unit(metric: str) -> str:
     """Name of a metric with its unit: ``ECE (%)``, ``NLL (nats)``, ``Brier``."""
-    unit = {"fraction": " (%)", "nats": " (nats)"}.get(find_metric(metric).unit, "")
-    return name(metric) + unit
+    unit = UNITS.get(find_metric(metric).unit)
+    return f"{name(metric)} ({unit})" if unit else name(metric)
 
 
 def heading(metric: str) -> str:
@@ -92,7 +94,7 @@ def heading(metric: str) -> str:
 
 
 def format_metric(metric: str, value: float, signed: bool = False) -> str:
-    """Write a value: shares in percent with two decimals, others with four; NaN is a dash."""
+    """Write a value: fractions in percent with two decimals, others with four; NaN is a dash."""
     return decimal(*((100 * value, 2) if is_percent(metric) else (value, 4)), signed)
 
 
@@ -106,8 +108,7 @@ def decimal(value: float, decimals: int, signed: bool = False) -> str:
 
 def format_with_unit(metric: str, value: float) -> str:
     """Write a value with its unit, for sentences."""
-    unit = {"fraction": " %", "nats": " nats"}.get(find_metric(metric).unit, "")
-    return format_metric(metric, value) + unit
+    return f"{format_metric(metric, value)} {UNITS.get(find_metric(metric).unit, '')}".rstrip()
 
 
 def spread(metric: str, n_seeds: int, std: float, low: float, high: float) -> str:
