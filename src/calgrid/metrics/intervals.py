@@ -197,8 +197,8 @@ def resampled(
 ) -> Resampled:
     """All labelled metrics but ``ece_null`` with their resamples; parameters and errors as in :func:`bootstrap`.
 
-    Row r is the same resample for all models with the same N and seed. Of ``smce`` and of metrics without a fast estimator, as those
-    of plugins, there are the first 200.
+    Row r is the same resample for all models with the same N and seed. Of ``smce`` and of metrics without a
+    fast estimator, as those of plugins, there are the first 200.
     """
     predictions = check_probabilities(probs, labels)
     estimators = labelled_estimators(predictions, check_bins(n_bins))
