@@ -41,7 +41,7 @@ rule aggregate:
         mem_mb=JOBS.needs.aggregate_memory,
         runtime=60,
     params:
-        folder=lambda wildcards: STUDY,
+        folder=subpath(output[0], parent=True),
         fingerprint=JOBS.plan.stage("aggregate"),
     shell:
         "python -m calgrid aggregate --manifest {input.manifest:q} --out {params.folder:q} --threads {threads}"

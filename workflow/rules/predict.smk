@@ -19,7 +19,7 @@ rule predict:
         mem_mb=JOBS.needs.predict_memory,
         runtime=JOBS.needs.predict_minutes,
     params:
-        folder=lambda wildcards: RUN.format(**wildcards),
+        folder=subpath(input.model, parent=True),
         data=f"{RESULTS}/data/{{dataset}}",
         spec=JOBS.spec("predict"),
         # Snakemake does not compare parameters of functions with `input`, so fewer families trigger no job.

@@ -17,7 +17,7 @@ rule probe:
         mem_mb=JOBS.needs.probe_memory,
         runtime=JOBS.needs.probe_minutes,
     params:
-        folder=lambda wildcards: RUN.format(**wildcards),
+        folder=subpath(input.model, parent=True),
         data=f"{RESULTS}/data/{{dataset}}",
         spec=JOBS.probe_spec,
     shell:
