@@ -27,7 +27,7 @@ KEY = ("protocol", "dataset", "backbone", "method", "seed")
 def main() -> int:
     """Run a null stage under its lock, or calgrid itself for every other command."""
     command = sys.argv[1]
-    fill = {"train": train, "predict": predict, "evaluate": evaluate}.get(command)
+    fill = {"train": train, "predict": predict, "calibrate-run": calibrate}.get(command)
     if fill is None:
         from calgrid.cli.main import main as calgrid  # noqa: PLC0415  (the null stages start faster without)
 
@@ -36,7 +36,7 @@ def main() -> int:
     from calgrid.storage.stage import run_stage  # noqa: PLC0415
 
     template, spec, out = Path(os.environ[TEMPLATE_VARIABLE]), json.loads(option("--spec")), Path(option("--out"))
-    name = {"evaluate": "calibrate"}.get(command, command)
+    name = command.removesuffix("-run")
     record = f"{name}.json"
     outputs = read_record(template / ("part" if name == "calibrate" else "run") / record)[FILES]
 
@@ -72,7 +72,7 @@ def predict(template: Path, spec: Mapping[str, Any], out: Path, copy: Callable[.
     record(template / "run" / "predict.json", spec, out / "predict.json")
 
 
-def evaluate(template: Path, spec: Mapping[str, Any], out: Path) -> None:
+def calibrate(template: Path, spec: Mapping[str, Any], out: Path) -> None:
     """Files of a calibration: the numbers of the real run, each lowered by up to a tenth at random."""
     import numpy as np  # noqa: PLC0415
     import pyarrow as pa  # noqa: PLC0415

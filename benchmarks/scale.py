@@ -216,7 +216,7 @@ def execution(bench: Bench) -> Figures:
 def _null_seconds(bench: Bench, repeats: int = 5) -> Figures:
     """Mean seconds and processor seconds of the null stages of one run as processes of their own."""
     key = next(iter(bench.plan.study.evaluations))
-    specs = {"train": bench.plan.train, "predict": bench.plan.predict, "evaluate": bench.plan.calibrate}
+    specs = {"train": bench.plan.train, "predict": bench.plan.predict, "calibrate-run": bench.plan.calibrate}
     calls = [
         bench.call([sys.executable, "-m", "calgrid", name, "--spec", as_json(spec(key)), "--out", "alone"])
         for _ in range(repeats)

@@ -23,7 +23,7 @@ from calgrid.storage.records import write_record
 
 COMMANDS = (
     *("list", "calibrate", "metrics", "compare", "report-logits", "check", "cost", "status", "show", "pack", "merge"),
-    *("data", "train", "predict", "probe", "import", "evaluate"),
+    *("data", "train", "predict", "probe", "import", "calibrate-run"),
 )
 REPORTS = ("aggregate", "tables", "figures", "report")
 IDS = {

@@ -20,5 +20,5 @@ rule calibrate:
         folder=PART,
         spec=JOBS.spec("calibrate"),
     shell:
-        "python -m calgrid evaluate --spec {params.spec:q} --run {params.run:q} --out {params.folder:q}"
+        "python -m calgrid calibrate-run --spec {params.spec:q} --run {params.run:q} --out {params.folder:q}"
         " --threads {threads} --log {log:q} >> {log:q} 2>&1"

@@ -25,7 +25,7 @@ EXIT_STOPPED = 75
 EXIT_INTERRUPTED = 130
 SPEC_HELP = "JSON, a JSON file, or CONFIG#RUN, for example config/config.yaml#digits/digits/resnet8/ce/seed1"
 #: commands whose --threads are processes
-IN_PROCESSES = ("evaluate", "aggregate", "report-logits")
+IN_PROCESSES = ("calibrate-run", "aggregate", "report-logits")
 DEVICES = ("auto", "cpu", "cuda")
 OUT_HELP = (
     "calibrated file with log-probabilities in float32 as logits, and the probabilities; calgrid metrics --kind "
@@ -360,7 +360,7 @@ def _run_commands(commands: Commands) -> None:
     )
     parser.add_argument("--out", type=Path, required=True, help="folder of the run")
 
-    parser = _command(commands, "evaluate", "stages:evaluate", "Fit and score all calibrators of a run.")
+    parser = _command(commands, "calibrate-run", "stages:calibrate_run", "Fit and score all calibrators of a run.")
     parser.add_argument("--spec", required=True, help=SPEC_HELP)
     parser.add_argument("--run", dest="run_folder", type=Path, required=True, help="folder of the run")
     parser.add_argument("--out", type=Path, required=True, help="folder for metrics.parquet")

@@ -119,7 +119,7 @@ def import_run(options: argparse.Namespace) -> None:
     run(_spec(options.spec, "external", specs.ExternalSpec), options.files, options.out)
 
 
-def evaluate(options: argparse.Namespace) -> None:
+def calibrate_run(options: argparse.Namespace) -> None:
     """Fit and score all calibrators of a run."""
     from calgrid.stages.calibrate import calibrate
 
