@@ -14,6 +14,7 @@ import yaml
 from mkdocs.structure.files import File, Files
 
 from calgrid import registry
+from calgrid.component_files import Option
 from calgrid.metrics import METRICS
 
 HOME = Path(__file__).parents[1]
@@ -104,7 +105,7 @@ def _made() -> Iterator[tuple[str, str]]:
 
 def registry_folder(kind: str) -> str:
     """Folder of the package that holds a kind."""
-    return registry.KINDS[kind][0]
+    return registry.KINDS[kind]
 
 
 def _table(header: Iterable[str], rows: Iterable[Iterable[Any]]) -> str:
@@ -201,7 +202,7 @@ def _options(spec: registry.ComponentSpec, meant: Mapping[str, str]) -> str:
     return "\n\n".join(parts)
 
 
-def _range(option: registry.Option, limits: str) -> str:
+def _range(option: Option, limits: str) -> str:
     return ", ".join(f"`{choice}`" for choice in option.choices) if option.choices else f"`{limits or option.type}`"
 
 

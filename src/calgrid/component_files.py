@@ -19,15 +19,15 @@ from calgrid.declarations import Module, parse
 from calgrid.errors import ConfigError, number_as_text, unknown_id
 from calgrid.ranges import Range, is_finite, not_finite, read_range
 
-#: kind of component -> (sub-package that holds one file per component, name of the kind in messages)
-KINDS: Mapping[str, tuple[str, str]] = {
-    "loss": ("losses", "loss"),
-    "procedure": ("procedures", "procedure"),
-    "calibrator": ("calibrators", "calibrator"),
-    "dataset": ("datasets", "dataset"),
-    "backbone": ("backbones", "backbone"),
-    "probe": ("probes", "probe"),
-    "metric": ("metrics", "metric"),
+#: kind of component -> sub-package that holds one file per component
+KINDS: Mapping[str, str] = {
+    "loss": "losses",
+    "procedure": "procedures",
+    "calibrator": "calibrators",
+    "dataset": "datasets",
+    "backbone": "backbones",
+    "probe": "probes",
+    "metric": "metrics",
 }
 
 #: facts of a backbone that are positive integers
@@ -235,7 +235,7 @@ def _check_facts(kind: str, info: Mapping[str, Any], where: str) -> None:
     if missing:
         facts = f"the fact{'s' if missing[1:] else ''} {', '.join(missing)}"
         raise ConfigError(
-            f"{where}: @register of a {KINDS[kind][1]} needs {facts} (explained in calgrid/{KINDS[kind][0]}/"
+            f"{where}: @register of a {kind} needs {facts} (explained in calgrid/{KINDS[kind]}/"
             f"{'table' if kind == 'metric' else 'base'}.py)."
         )
     for name, choices in METRIC_FACTS.items() if kind == "metric" else ():

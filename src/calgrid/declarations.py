@@ -61,20 +61,14 @@ class Module:
     def bases(self, class_name: str) -> Iterator[tuple["Module", str]]:
         """Yield the bases of a class that are defined in this package or a plugin: (module, name)."""
         for base in self.classes[class_name].bases:
-            if isinstance(base, ast.Name) and base.id != class_name:
-                yield from self.find(base.id)
-            elif isinstance(base, ast.Name):  # class Loss(Loss)
-                yield from self._imported(base.id)
+            if isinstance(base, ast.Name):
+                yield from self.find(base.id, own=base.id != class_name)  # class Loss(Loss): that of another module
 
-    def find(self, name: str) -> Iterator[tuple["Module", str]]:
+    def find(self, name: str, own: bool = True) -> Iterator[tuple["Module", str]]:
         """Yield the definition of a class, if it is in this package or a plugin."""
-        if name in self.classes:
+        if own and name in self.classes:
             yield self, name
-        else:
-            yield from self._imported(name)
-
-    def _imported(self, name: str) -> Iterator[tuple["Module", str]]:
-        if name in self.imported:
+        elif name in self.imported:
             module, original = self.imported[name]
             yield from read_module(module).find(original)
 
@@ -84,11 +78,12 @@ class Module:
         A class without a constructor inherits that of its base; ``**`` adds the remaining arguments of the base.
         """
         found: dict[str, tuple[ast.arg, ast.expr | None, Module]] = {}
-        own = [n for n in self.classes[class_name].body if isinstance(n, ast.FunctionDef) and n.name == "__init__"]
-        for node in own:
-            pairs = zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True)
+        body = self.classes[class_name].body
+        own = next((n.args for n in body if isinstance(n, ast.FunctionDef) and n.name == "__init__"), None)
+        if own:
+            pairs = zip(own.kwonlyargs, own.kw_defaults, strict=True)
             found = {arg.arg: (arg, default, self) for arg, default in pairs}
-        if not own or own[0].args.kwarg:
+        if not own or own.kwarg:
             for module, base in self.bases(class_name):
                 found = {**module.keyword_only(base), **found}
         return found
@@ -130,32 +125,26 @@ def parse(path: Path, where: str) -> ast.Module:
         raise ConfigError(f"{where} is not valid Python ({error}).") from None
 
 
+@plugins.cached
 def undefined(module: str, class_name: str) -> list[str]:
     """Names of abstract methods of bases within the package that the class does not define.
 
     A base leaves a method to its subclasses if it marks it as abstract or only raises NotImplementedError in it.
     """
-    wanted: list[str] = []
+    wanted: dict[str, None] = {}
     defined: set[str] = set()
     waiting = list(read_module(module).find(class_name))
     while waiting:
         where, name = waiting.pop()
-        for member, abstract in _members(where.classes[name]):
-            if not abstract:
-                defined.add(member)
-            elif member not in wanted:
-                wanted.append(member)
+        for node in where.classes[name].body:
+            if isinstance(node, ast.FunctionDef) and _is_abstract(node):
+                wanted[node.name] = None
+            elif isinstance(node, ast.FunctionDef):
+                defined.add(node.name)
+            elif isinstance(node, ast.Assign):
+                defined |= {target.id for target in node.targets if isinstance(target, ast.Name)}
         waiting += where.bases(name)
     return [name for name in wanted if name not in defined]
-
-
-def _members(found: ast.ClassDef) -> Iterator[tuple[str, bool]]:
-    """Names that the body of a class defines, and whether they are abstract."""
-    for node in found.body:
-        if isinstance(node, ast.FunctionDef):
-            yield node.name, _is_abstract(node)
-        elif isinstance(node, ast.Assign):
-            yield from ((target.id, False) for target in node.targets if isinstance(target, ast.Name))
 
 
 def _is_abstract(node: ast.FunctionDef) -> bool:

@@ -23,24 +23,12 @@ from types import MappingProxyType
 from typing import Any, TypeVar
 
 from calgrid import plugins
-from calgrid.component_files import KINDS, METHODS, ComponentSpec, Option, read_file
+from calgrid.component_files import KINDS, METHODS, ComponentSpec, read_file
 from calgrid.declarations import read_module, undefined
 from calgrid.errors import ConfigError, unknown_id
 from calgrid.extras import say_extra
 
-__all__ = [
-    "KINDS",
-    "ComponentSpec",
-    "Option",
-    "broken",
-    "load",
-    "missing",
-    "register",
-    "said_of",
-    "spec",
-    "specs",
-    "taken",
-]
+__all__ = ["KINDS", "ComponentSpec", "broken", "load", "missing", "register", "said_of", "spec", "specs", "taken"]
 
 Component = TypeVar("Component", bound=Callable[..., Any])
 #: module with the table of calgrid's metrics
@@ -92,7 +80,8 @@ def _read(kind: str) -> _Read:
         try:
             found = read_file(each, path, name)
         except Exception as error:  # a plugin's file may cause any error
-            said = str(error) if isinstance(error, ConfigError) else _unread(name, error)
+            what = f"{plugins.shown(name)} cannot be read ({type(error).__name__}: {error}): correct it."
+            said = str(error) if isinstance(error, ConfigError) else what
             read.broken.update(dict.fromkeys(_identifiers(path), said) if each == kind else {})
             continue
         for entry in found:
@@ -100,7 +89,7 @@ def _read(kind: str) -> _Read:
                 said = f"'{entry.id}' is the {read.taken[entry.id]} already; choose another name."
                 read.broken[entry.id] = f"{plugins.shown(entry.module)}: {said}"
             all_found.setdefault(entry.id, entry)
-            read.taken.setdefault(entry.id, f"{KINDS[entry.kind][1]} of {plugins.shown(entry.module)}")
+            read.taken.setdefault(entry.id, f"{entry.kind} of {plugins.shown(entry.module)}")
     own = sorted(id for id, entry in all_found.items() if entry.kind == kind and id not in read.broken)
     read.specs.update({id: all_found[id] for id in own})
     return read
@@ -116,7 +105,7 @@ def _metrics_of_the_table() -> dict[str, str]:
 
 def _files(kind: str) -> Iterator[tuple[str, Path]]:
     """Yield name and file of the modules of a kind."""
-    for package, folder in plugins.folders(KINDS[kind][0]):
+    for package, folder in plugins.folders(KINDS[kind]):
         if METRIC_TABLE.startswith(f"{package}."):
             continue
         paths = sorted(path for path in folder.glob("*.py") if path.name != "base.py" and path.name[0] not in "_.")
@@ -127,10 +116,6 @@ def _identifiers(path: Path) -> list[str]:
     """Possible identifiers of the components of an unreadable file."""
     text = path.read_bytes().decode("utf-8", errors="replace")
     return [path.stem, *re.findall(r"""\bid=["'](\w+)["']""", text)]
-
-
-def _unread(name: str, error: Exception) -> str:
-    return f"{plugins.shown(name)} cannot be read ({type(error).__name__}: {error}): correct it."
 
 
 def specs(kind: str) -> Mapping[str, ComponentSpec]:
@@ -164,20 +149,15 @@ def spec(kind: str, name: str, where: str = "") -> ComponentSpec:
     """
     known = specs(kind)
     if name in known:
-        _check_methods(known[name].module, known[name].class_name, KINDS[kind][1])
-        return known[name]
+        found = known[name]
+        if absent := undefined(found.module.partition(":")[0], found.class_name):
+            where = plugins.shown(found.module)
+            raise ConfigError(f"{where}: the {kind} {found.class_name} must define {', '.join(absent)}.")
+        return found
     library, slash, _ = name.partition("/")
     if slash and library in known and known[library].info.get("library", False):
         return dataclasses.replace(known[library], id=name)
-    raise missing([kind], KINDS[kind][1], name, known, where)
-
-
-@plugins.cached
-def _check_methods(module: str, class_name: str, kind: str) -> None:
-    """Raise ConfigError for a class that lacks abstract methods of its base."""
-    module = module.partition(":")[0]
-    if absent := undefined(module, class_name):
-        raise ConfigError(f"{plugins.shown(module)}: the {kind} {class_name} must define {', '.join(absent)}.")
+    raise missing([kind], kind, name, known, where)
 
 
 def load(kind: str, name: str) -> Any:

@@ -23,7 +23,7 @@ def test_every_kind_is_written_listed_and_passes_its_test(calgrid, folder, monke
     assert set(NEW_KINDS) == set(KINDS)
     for kind in NEW_KINDS:
         done = calgrid("new", kind, f"own_{kind}", "--into", folder)
-        assert done.out.startswith(f"wrote {folder / KINDS[kind][0] / f'own_{kind}.py'}\nwrote ")
+        assert done.out.startswith(f"wrote {folder / KINDS[kind] / f'own_{kind}.py'}\nwrote ")
     tested = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", folder / "tests"],
         capture_output=True,
@@ -36,10 +36,10 @@ def test_every_kind_is_written_listed_and_passes_its_test(calgrid, folder, monke
     monkeypatch.setenv("CALGRID_PLUGINS", str(folder))
     plugins.forget()
     for kind in NEW_KINDS:
-        listed = calgrid("list", KINDS[kind][0])
-        assert f" (plugin: new_ones/{KINDS[kind][0]}/own_{kind}.py)\n" in listed.out
-        said = calgrid("list", KINDS[kind][0], f"own_{kind}")
-        assert f"\n  plugin: new_ones/{KINDS[kind][0]}/own_{kind}.py\n" in said.out
+        listed = calgrid("list", KINDS[kind])
+        assert f" (plugin: new_ones/{KINDS[kind]}/own_{kind}.py)\n" in listed.out
+        said = calgrid("list", KINDS[kind], f"own_{kind}")
+        assert f"\n  plugin: new_ones/{KINDS[kind]}/own_{kind}.py\n" in said.out
         assert listed.err == ""
 
 

@@ -21,8 +21,8 @@ from calgrid.home import home
 from calgrid.progress import log
 
 #: argument of ``list`` -> kinds of the registry
-LISTED = {"methods": METHODS, **{package: (kind,) for kind, (package, _) in registry.KINDS.items()}}
-SINGULAR = dict(registry.KINDS.values()) | {"methods": "method"}
+LISTED = {"methods": METHODS, **{package: (kind,) for kind, package in registry.KINDS.items()}}
+SINGULAR = {"methods": "method", **{package: kind for kind, package in registry.KINDS.items()}}
 
 
 def list_kind(options: argparse.Namespace) -> None:

@@ -19,7 +19,7 @@ def new(options: argparse.Namespace) -> None:
             "'base'."
         )
     plugins.check_folder(folder, "--into")
-    package = registry.KINDS[kind][0]
+    package = registry.KINDS[kind]
     files = {folder / package / f"{id}.py": f"{kind}.py", folder / "tests" / f"test_{kind}_{id}.py": f"test_{kind}.py"}
     if there := [path for path in files if path.exists()]:
         raise ConfigError(f"{there[0]} exists already: choose another name, or remove it.")

@@ -65,7 +65,7 @@ class DatasetCatalog:
         known = registry.specs("dataset")
         if name not in known:
             fixed = [id for id, spec in known.items() if not _is_kind(spec)]
-            raise registry.missing(["dataset"], registry.KINDS["dataset"][1], name, [*fixed, *self.configured], where)
+            raise registry.missing(["dataset"], "dataset", name, [*fixed, *self.configured], where)
         if _is_kind(known[name]):
             raise ConfigError(
                 f"{where or name}: '{name}' is a kind of data set; define one under 'datasets', with base: {name}."
