@@ -1,8 +1,7 @@
 """Ranking of calibrators for given logits by cross-validation on the rows of the fit, never on test rows."""
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -93,96 +92,82 @@ def rank_calibrators(
     """
     if rank_by not in (known := ranking_metrics()):
         raise registry.missing(["metric"], "metric", rank_by, known, "rank_by")
-    metric, further = find_metric(rank_by), own_metrics([rank_by])
-    scores, targets = np.asarray(logits), np.asarray(labels)
+    scores, rows = np.asarray(logits), None if features is None else np.asarray(features)
     if not 2 <= folds <= len(scores):
         raise ConfigError(f"folds must be at least 2 and at most the {len(scores)} rows, got {folds}.")
     fold = np.random.default_rng(seed).permutation(len(scores)) % folds
-    inputs = _Inputs(scores, targets, None if features is None else np.asarray(features), head, fold, seed)
-    measure = partial(_measure, n_bins=n_bins, n_resamples=n_resamples, level=level, seed=seed, further=further)
-    found, refused = _measure_all(inputs, usable(features, head) if candidates is None else candidates, measure)
-    values = {id: one.scores[rank_by][0] for id, one in found.items()}
+    further = own_metrics([rank_by])
+    shared = _Shared(scores, np.asarray(labels), rows, head, fold, seed, n_bins, n_resamples, level, further)
+    found, refused = _measure_all(shared, usable(features, head) if candidates is None else candidates)
+    metric = find_metric(rank_by)
+    values = {id: one.scores[rank_by][0] for id, (one, _) in found.items()}
     order = sorted(found, key=lambda id: (np.isnan(values[id]), values[id] if metric.lower_is_better else -values[id]))
-    best = found[order[0]]
+    best = found[order[0]][1]
 
     def ranked(id: str) -> Ranked:
-        one = found[id]
-        low = high = 0.0 if one is best else np.nan
-        if one is not best and one.drawn and best.drawn:
-            low, high = difference_interval(metric, one.drawn, best.drawn, tails_of(level))
-        difference = values[id] - values[order[0]], low, high
-        return Ranked(id, one.scores, difference, one.seconds, one.changed)
+        one, drawn = found[id]
+        low = high = 0.0 if id == order[0] else np.nan
+        if id != order[0] and drawn and best:
+            low, high = difference_interval(metric, drawn, best, tails_of(level))
+        return replace(one, difference=(values[id] - values[order[0]], low, high))
 
     return [ranked(id) for id in order], refused
 
 
+#: scores of a calibrator, without its difference from the best one, and their bootstrap resamples
+Measured = tuple[Ranked, Resampled | None]
+
+
 @dataclass(frozen=True)
-class _Inputs:
+class _Shared:
+    """Data and options that all calibrators share."""
+
     logits: Array
     labels: NDArray[np.int64]
     features: Array | None
     head: Head | None
     fold: NDArray[np.int64]
     seed: int
+    n_bins: int
+    n_resamples: int
+    level: float
+    further: Sequence[Metric]
 
     def out_of_fold(self, id: str) -> tuple[Array, float]:
         """Out-of-fold probabilities (N, K), and the mean seconds of a fit."""
         probs, seconds = np.empty(self.logits.shape), []
-        for rest, held in self._splits():
+        for number in range(self.fold.max() + 1):
+            held = self.fold == number
+            given, asked = (None if self.features is None else self.features[rows] for rows in (~held, held))
             calibrator = build_calibrator(id, seed=self.seed)
-            calibrator.fit(self.logits[rest], self.labels[rest], self._features(rest), self.head)
-            probs[held] = calibrator.predict_proba(self.logits[held], self._features(held))
+            calibrator.fit(self.logits[~held], self.labels[~held], given, self.head)
+            probs[held] = calibrator.predict_proba(self.logits[held], asked)
             seconds.append(calibrator.fit_seconds or 0.0)
         return probs, float(np.mean(seconds))
 
-    def changed(self, probs: Array) -> float:
-        """Fraction of rows whose arg max differs from that of the logits; ties with the old arg max do not count."""
+    def measure(self, id: str) -> Measured:
+        probs, seconds = self.out_of_fold(id)
+        predictions = check_probabilities(probs, self.labels)
+        options: dict[str, Any] = {"n_bins": self.n_bins, "further": self.further}
+        drawn, bounds = None, {}
+        if self.n_resamples:
+            drawn = resampled(predictions, self.labels, n_resamples=self.n_resamples, seed=self.seed, **options)
+            metrics = (*LABELLED.values(), *self.further)
+            bounds = {metric.id: interval(metric, drawn, tails_of(self.level)) for metric in metrics}
+        values = evaluate(predictions, self.labels, **options)
+        scores = {name: (value, *bounds.get(name, (np.nan, np.nan))) for name, value in values.items()}
+        # a tie with the old arg max is no change
         top = np.take_along_axis(probs, self.logits.argmax(axis=1)[:, None], axis=1)[:, 0]
-        return float((top < probs.max(axis=1)).mean())
-
-    def _splits(self) -> Iterator[tuple[NDArray[np.bool_], NDArray[np.bool_]]]:
-        for number in range(self.fold.max() + 1):
-            held = self.fold == number
-            yield ~held, held
-
-    def _features(self, rows: NDArray[np.bool_]) -> Array | None:
-        return None if self.features is None else self.features[rows]
+        return Ranked(id, scores, (0.0, 0.0, 0.0), seconds, float((top < probs.max(axis=1)).mean())), drawn
 
 
-@dataclass(frozen=True)
-class _Measured:
-    drawn: Resampled | None
-    scores: dict[str, tuple[float, float, float]]
-    seconds: float
-    changed: float
-
-
-def _measure(
-    inputs: _Inputs, id: str, *, n_bins: int, n_resamples: int, level: float, seed: int, further: Sequence[Metric]
-) -> _Measured:
-    probs, seconds = inputs.out_of_fold(id)
-    predictions = check_probabilities(probs, inputs.labels)
-    drawn, bounds = None, {}
-    if n_resamples:
-        drawn = resampled(
-            predictions, inputs.labels, n_resamples=n_resamples, seed=seed, n_bins=n_bins, further=further
-        )
-        metrics = (*LABELLED.values(), *further)
-        bounds = {metric.id: interval(metric, drawn, tails_of(level)) for metric in metrics}
-    values = evaluate(predictions, inputs.labels, n_bins=n_bins, further=further)
-    scores = {name: (value, *bounds.get(name, (np.nan, np.nan))) for name, value in values.items()}
-    return _Measured(drawn, scores, seconds, inputs.changed(probs))
-
-
-def _measure_all(
-    inputs: _Inputs, ids: Sequence[str], measure: Callable[[_Inputs, str], _Measured]
-) -> tuple[dict[str, _Measured], dict[str, str]]:
-    found: dict[str, _Measured] = {}
+def _measure_all(shared: _Shared, ids: Sequence[str]) -> tuple[dict[str, Measured], dict[str, str]]:
+    found: dict[str, Measured] = {}
     refused: dict[str, str] = {}
     with Progress("rank", len(ids), "calibrator") as progress:
         for id in ids:
             try:
-                found[id] = measure(inputs, id)
+                found[id] = shared.measure(id)
             except (ConfigError, DataError) as error:
                 refused[id] = str(error)
             progress.advance()
