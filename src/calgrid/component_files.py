@@ -81,27 +81,25 @@ Registered = ast.ClassDef | ast.FunctionDef
 
 @dataclass(frozen=True)
 class Option:
-    """One hyper-parameter: its default and valid values."""
+    """One hyper-parameter; ``range`` is that of a number, or of the members of a list."""
 
     name: str
     default: Any
     type: str
     choices: tuple[Any, ...] = ()
-    #: range of a number, or of the members of a list
     range: Range | None = None
 
     def check(self, value: Any, where: str) -> Any:
         """Return ``value`` in the declared type, or raise ConfigError with its location ``where``."""
-        if self.choices:
-            if value not in self.choices:
-                raise ConfigError(f"{where} must be one of {list(self.choices)}, got {value!r}.")
-            return value
+        if self.choices and value not in self.choices:
+            raise ConfigError(f"{where} must be one of {list(self.choices)}, got {value!r}.")
         accepted = [part.strip() for part in self.type.split("|")]
-        if value is None and "None" in accepted:
-            return None
+        if self.choices or (value is None and "None" in accepted):
+            return value
         if isinstance(value, bool) and "bool" not in accepted:
             raise ConfigError(f"{where} must be {self.type}, got {value!r}.")
-        if {"float", "int"} & set(accepted) and isinstance(value, (int, float)) and not is_finite(value):
+        numeric = bool({"float", "int"} & set(accepted))
+        if numeric and isinstance(value, (int, float)) and not is_finite(value):
             raise ConfigError(f"{where} {not_finite(value)}.")
         if "float" in accepted and isinstance(value, (int, float)):
             return float(value)
@@ -110,22 +108,17 @@ class Option:
                 return value
         if any(part.startswith(LIST_TYPES) for part in accepted) and isinstance(value, (list, tuple)):
             return list(value)
-        hint = number_as_text(value, whole="float" not in accepted) if {"float", "int"} & set(accepted) else ""
+        hint = number_as_text(value, whole="float" not in accepted) if numeric else ""
         raise ConfigError(f"{where} must be {self.type}, got {value!r}{hint}.")
 
 
 @dataclass(frozen=True)
 class ComponentSpec:
-    """A component as declared in its file.
-
-    Attributes
-    ----------
-    module : module of the class; ``module:class`` if the module registers several, so that a fingerprint covers only
-        what this class uses.
-    """
+    """A component as declared in its file."""
 
     id: str
     kind: str
+    #: ``module:class`` if a module registers several, so that a fingerprint covers only what this class uses
     module: str
     class_name: str
     summary: str
@@ -162,18 +155,13 @@ class ComponentSpec:
         values.update(self.dataset_defaults.get(f"{dataset}/{backbone}", {}))
         for name, value in (overrides or {}).items():
             if name not in self.options:
-                known = tuple(self.options) or ("(it has none)",)
-                raise unknown_id("hyper-parameter", name, known, place)
+                raise unknown_id("hyper-parameter", name, self.options or {"(it has none)"}, place)
             values[name] = self.options[name].check(value, f"{place}: {name}")
-        self._check_ranges(values, place)
-        return values
-
-    def _check_ranges(self, values: Mapping[str, Any], place: str) -> None:
-        """Raise ConfigError for a value out of range; values that are ends of other ranges come first."""
         ranges = {name: option.range for name, option in self.options.items() if option.range is not None}
-        for name in sorted(ranges, key=lambda name: bool(ranges[name].names)):
+        for name in sorted(ranges, key=lambda name: bool(ranges[name].names)):  # ends of other ranges first
             if values[name] is not None:
                 ranges[name].check(values[name], f"{place}: {name}", values)
+        return values
 
 
 #: options that the base class of a kind gives to each of its components
@@ -222,14 +210,14 @@ def _option(module: Module, arg: ast.arg, default: ast.expr | None, where: str) 
 
 
 def _check_facts(kind: str, info: Mapping[str, Any], where: str) -> None:
-    """Raise ConfigError unless a component has all required facts of its kind, and no unknown ones."""
+    """Raise ConfigError unless a component has all required facts of its kind, no unknown ones, and valid values."""
     needed, further = FACTS[kind]
     known = (*needed, *further, *(() if kind == "metric" else ("limits", "dataset_defaults")))
     for name in info:
         if name not in known:
             raise unknown_id("fact", name, known, f"{where}: @register")
-    library = kind == "backbone" and info.get("library", False)
-    if kind == "backbone" and info.get("pretrained", False) and not library:
+    library = info.get("library", False)
+    if info.get("pretrained", False) and not library:
         needed = (*needed, "parameters")
     missing = [name for name in needed if name not in info and not (library and name in SIZES)]
     if missing:
@@ -241,17 +229,13 @@ def _check_facts(kind: str, info: Mapping[str, Any], where: str) -> None:
     for name, choices in METRIC_FACTS.items() if kind == "metric" else ():
         if name in info and info[name] not in choices:
             raise ConfigError(f"{where}: the fact {name} must be one of {list(choices)}, got {info[name]!r}.")
-    if kind == "backbone" and not library:
-        _check_sizes(info, where)
-
-
-def _check_sizes(info: Mapping[str, Any], where: str) -> None:
-    """Raise ConfigError unless the sizes of a backbone are valid numbers."""
+    if kind != "backbone" or library:
+        return
     parameters = info.get("parameters", {0: 0})
     if not isinstance(parameters, dict) or not parameters:
         raise ConfigError(f"{where}: the fact parameters must map numbers of classes to counts, got {parameters!r}.")
-    for name, value in ((name, info[name]) for name in SIZES if name in info):
-        if not isinstance(value, int) or value < 1:
+    for name in SIZES:
+        if not isinstance(value := info.get(name, 1), int) or value < 1:
             raise ConfigError(f"{where}: the fact {name} must be a whole number above 0, got {value!r}.")
 
 
@@ -293,7 +277,6 @@ def read_file(kind: str, path: Path, name: str) -> list[ComponentSpec]:
 
 
 def _check_function(node: ast.FunctionDef, where: str) -> None:
-    """Raise ConfigError unless a metric has the right arguments and a docstring."""
     given = node.args
     if len([*given.posonlyargs, *given.args]) != 3 or given.vararg or given.kwonlyargs or given.kwarg:
         raise ConfigError(f"{where}: {node.name} must take (probs, labels, n_bins), got ({ast.unparse(given)}).")

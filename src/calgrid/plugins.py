@@ -29,15 +29,9 @@ R = TypeVar("R")
 
 @dataclass(frozen=True)
 class Plugin:
-    """A folder with components.
+    """A folder with components, as given or of an installed package."""
 
-    Attributes
-    ----------
-    package : top-level name of its modules: the folder name, or the package of an entry point.
-    folder : path as given, or that of the installed package.
-    installed : whether it is an installed package.
-    """
-
+    #: top-level name of its modules: the folder name, or the package of an entry point
     package: str
     folder: Path
     installed: bool = False
@@ -55,13 +49,9 @@ def cached(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def use(folders: Iterable[str | Path], where: str = "plugins") -> None:
-    """Search for components in these folders too, replacing those of an earlier call.
+    """Search for components in these folders too, replacing those of an earlier call; ``where`` is for messages.
 
     Raises ConfigError: a folder is no plugin, or has the name of another package.
-
-    Parameters
-    ----------
-    folders : relative to the current folder. where : what names them, in messages.
     """
     global _configured  # noqa: PLW0603  (imports are global to the process)
     before = _configured
@@ -93,7 +83,10 @@ def found() -> tuple[Plugin, ...]:
     folders = [*_configured, *((VARIABLE, Path(folder)) for folder in named if folder)]
     plugins: dict[Path, Plugin] = {}
     for where, folder in folders:
-        plugins.setdefault(folder.resolve(), _of_folder(folder, where))
+        if not folder.is_dir():
+            raise ConfigError(f"{where}: the folder '{folder}' does not exist; create it or correct the path.")
+        check_folder(folder, where)
+        plugins.setdefault(folder.resolve(), Plugin(folder.resolve().name, folder))
     for plugin in _installed()[0]:
         plugins.setdefault(plugin.folder.resolve(), plugin)
     names: dict[str, Plugin] = {}
@@ -136,14 +129,6 @@ def _places(top: str) -> list[Path]:
     except ValueError:  # a module without a specification
         return []
     return [Path(place).resolve() for place in (found and found.submodule_search_locations) or ()]
-
-
-def _of_folder(folder: Path, where: str) -> Plugin:
-    """Plugin of a folder; ConfigError if it is invalid."""
-    if not folder.is_dir():
-        raise ConfigError(f"{where}: the folder '{folder}' does not exist; create it or correct the path.")
-    check_folder(folder, where)
-    return Plugin(folder.resolve().name, folder)
 
 
 def check_folder(folder: Path, where: str) -> None:

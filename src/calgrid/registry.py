@@ -45,8 +45,7 @@ def register(
 
     Parameters
     ----------
-    id : identifier, if the file has several components.
-    source : the paper (authors, venue, year, equation) or origin.
+    source : the paper (authors, venue, year, equation) or origin. id : identifier, if the file has several components.
     dataset_defaults : dataset id -> hyper-parameters that override the defaults.
     info : further facts of the kind, for example ``needs=("features",)`` or ``keeps_argmax=True``; ``limits`` maps each
         numeric hyper-parameter to the range of its value, or of each member of a list: ``"[0, 1)"``,
@@ -82,7 +81,10 @@ def _read(kind: str) -> _Read:
         except Exception as error:  # a plugin's file may cause any error
             what = f"{plugins.shown(name)} cannot be read ({type(error).__name__}: {error}): correct it."
             said = str(error) if isinstance(error, ConfigError) else what
-            read.broken.update(dict.fromkeys(_identifiers(path), said) if each == kind else {})
+            if each == kind:  # whichever of its identifiers is asked for
+                text = path.read_bytes().decode("utf-8", errors="replace")
+                ids = [path.stem, *re.findall(r"""\bid=["'](\w+)["']""", text)]
+                read.broken.update(dict.fromkeys(ids, said))
             continue
         for entry in found:
             if entry.id in read.taken:  # ambiguous
@@ -110,12 +112,6 @@ def _files(kind: str) -> Iterator[tuple[str, Path]]:
             continue
         paths = sorted(path for path in folder.glob("*.py") if path.name != "base.py" and path.name[0] not in "_.")
         yield from ((f"{package}.{path.stem}", path) for path in paths)
-
-
-def _identifiers(path: Path) -> list[str]:
-    """Possible identifiers of the components of an unreadable file."""
-    text = path.read_bytes().decode("utf-8", errors="replace")
-    return [path.stem, *re.findall(r"""\bid=["'](\w+)["']""", text)]
 
 
 def specs(kind: str) -> Mapping[str, ComponentSpec]:
