@@ -12,39 +12,34 @@ from calgrid.configuration.study import Study
 from calgrid.errors import ConfigError
 
 GRIDS = [
-    ({"methods": ["mblss"]}, ["Unknown method 'mblss' in grids[0].methods", "did you mean 'mbls'?"]),
     ({"calibrators": ["smrt"]}, ["Unknown calibrator 'smrt' in grids[0].calibrators", "did you mean 'smart'?"]),
     ({"methods": ["CE"]}, ["Unknown method 'CE' in grids[0].methods", "did you mean 'ce'?"]),
     ({"methods": ["ce\n"]}, ["Unknown method 'ce\\n' in grids[0].methods"]),
     ({"datasets": ["digit"]}, ["Unknown dataset 'digit' in grids[0].datasets", "did you mean 'digits'?"]),
     ({"backbones": ["resnet7"]}, ["Unknown backbone 'resnet7' in grids[0].backbones", "did you mean 'resnet"]),
     ({"protocol": "digts"}, ["Unknown protocol 'digts' in grids[0].protocol", "did you mean 'digits'?"]),
-    ({"shifts": ["digits_b"]}, ["Unknown shift 'digits_b' in grids[0].shifts", "did you mean 'digits_c'?"]),
     ({"shifts": ["ood/foto"]}, ["Unknown shift 'ood/foto' in grids[0].shifts", "did you mean 'ood/photos'?"]),
+    ({"probes": ["profile"]}, ["Unknown probe 'profile' in grids[0].probes", "did you mean 'profiles'?"]),
+    ({"probes": ["masking"], "methods": ["tst"]}, ["grids[0].probes: 'masking' needs a linear last", "'tst' does not"]),
     ({"shifts": ["snow"]}, ["Unknown shift 'snow' in grids[0].shifts", "valid: digits_c, "]),
     ({"datasets": ["digits_c"]}, ["grids[0].datasets: 'digits_c' is for testing only", "move it to 'shifts'"]),
     ({"fit_on": ["same_shift"], "shifts": ["ood/photos"]}, ["grids[0].fit_on: 'same_shift' needs a shift family"]),
     ({"methods": []}, ["grids[0].methods must not be empty"]),
     ({"seeds": [1, 2, 1]}, ["grids[0].seeds contains 1 twice"]),
     ({"methods": "ce"}, ["grids[0].methods must be of type array, got 'ce' (write [ce])"]),
-    ({"seeds": [1.5]}, ["grids[0].seeds[0] must be of type integer, got 1.5"]),
     ({"seeds": [-1]}, ["grids[0].seeds[0]", "-1 is less than the minimum of 0"]),
     ({"seeds": ["1"]}, ["grids[0].seeds[0] must be of type integer, got '1'", "without quotes and in digits alone"]),
     ({"seeds": [1.0]}, ["grids[0].seeds[0] must be of type integer, got 1.0 (write 1)"]),
-    ({"protocl": "digits"}, ["Unknown key 'protocl'", "grids[0]", "did you mean 'protocol'?"]),
-    ({"seeds": None}, ["grids[0].seeds must be of type array, got None"]),
     ({"methods": ["tst+mblss"]}, ["Unknown method 'mblss' in 'tst+mblss' in grids[0].methods", "'mbls'?"]),
-    ({"methods": ["tst+"]}, ["Unknown method '' in 'tst+'"]),
     ({"methods": ["tst+mbls+ls"]}, ["'mbls+ls' in 'tst+mbls+ls' in grids[0].methods", "'mbls' is a loss"]),
     ({"methods": ["tst+tst"]}, ["'tst+tst' in grids[0].methods", "itself a second stage", "use a one-stage method"]),
     ({"methods": ["tst+ce"]}, ["'tst+ce' in grids[0].methods: write 'tst'"]),
     ({"methods": ["mixup+tst"]}, ["'mixup+tst' in grids[0].methods: 'tst' is not a loss", "put a loss after"]),
-    (
-        {"methods": ["mixup+fl3"]},
-        ["'mixup' mixes labels", "needs hard ones", "it can train: acls, brier, cals_alm, ce"],
-    ),
     ({"methods": ["mit_l+adafocal"]}, ["'mit_l' computes its loss twice a step", "it can train: acls, brier, ce"]),
-    ({"methods": ["maccal+mixup+fl3"]}, ["'mixup+fl3' in 'maccal+mixup+fl3' in grids[0].methods", "needs hard ones"]),
+    (
+        {"methods": ["maccal+mixup+fl3"]},
+        ["'mixup+fl3' in 'maccal+mixup+fl3' in grids[0].methods: 'mixup' mixes", "it can train: acls, brier, cals_alm"],
+    ),
     ({"methods": ["maccal+balcal"]}, ["'maccal+balcal'", "'balcal' does not end in a linear layer"]),
     ({"methods": ["standard"]}, ["Unknown method 'standard' in grids[0].methods"]),
 ]
@@ -63,46 +58,30 @@ def override(match, values):
 
 
 TOP_LEVEL = [
-    ({"sudy": "x"}, ["Unknown key 'sudy' in configuration", "did you mean 'study'?"]),
     ({"study": "runs"}, ["study: the name 'runs' is reserved"]),
-    ({"study": "benchmarks"}, ["study: the name 'benchmarks' is reserved"]),
     ({"study": "a/b"}, ["study: 'a/b' is not a valid name"]),
     ({"device": "gpu"}, ["device must be one of auto, cpu, cuda, got 'gpu'"]),
     ({"results": "{x}"}, ["results: the path must not contain '{'"]),
     ({"results": "~/x"}, ["results: '~' is not expanded", "write the full path"]),
     ({"results": ""}, ["results", "non-empty"]),
-    ({"grids": []}, ["grids must not be empty"]),
     ({"data_root": "no/such/folder"}, ["data_root: the folder 'no/such/folder' does not exist", "correct the path"]),
     ({"published": ["no.csv"]}, ["published[0]: the file '", "no.csv' does not exist"]),
-    (
-        {"published": ["/etc/passwd"]},
-        ["published[0]: '/etc/passwd' lacks the columns paper", "paper, table"],
-    ),
     ({"study": "x" * 300}, ["study must have at most 100 characters, got 300"]),
     ({"results": "/etc/passwd/mine"}, ["results: '/etc/passwd' is a file; give a folder"]),
     ({"results": "a\ud800b"}, ["results: 'a\\ud800b' contains a character that is invalid in paths"]),
     ({"data_root": "/etc/passwd"}, ["data_root: '/etc/passwd' is a file; give a folder"]),
     ({"statistics": {"bins": 1}}, ["statistics.bins", "less than the minimum of 2"]),
     ({"statistics": {"level": float("nan")}}, ["statistics.level must be a finite number, got nan"]),
-    ({"statistics": {"bootstap": 5}}, ["Unknown key 'bootstap'", "statistics", "did you mean 'bootstrap'?"]),
     ({"statistics": {"baseline": "mbl"}}, ["Unknown method 'mbl' in statistics.baseline", "did you mean 'mbls'?"]),
     (method(base="mbsl"), ["Unknown method 'mbsl' in methods.mine.base", "'mbls'?"]),
     (method(base="mbls", margn=1), ["hyper-parameter 'margn' in methods.mine", "'margin'?"]),
-    (method(base="mbls", margin="x"), ["methods.mine: margin must be float, got 'x'"]),
     (method(base="mbls", margin="1e-3"), ["methods.mine: margin must be float", "1.0e-3"]),
-    (method(base="mbls", margin=float("nan")), ["methods.mine: margin must be a finite number, got nan"]),
     (method(base="mbls", margin=10**400), ["methods.mine: margin must be a finite number, got one beyond"]),
     ({"methods": {"mbls": {"base": "mbls"}}}, ["methods.mbls: 'mbls' is a registered method", "another name"]),
     ({"methods": {1: {"base": "mbls"}}}, ["methods: 1 is not a valid name", "starts with a letter"]),
     ({"methods": {"a\n": {"base": "mbls"}}}, ["methods: 'a\\n' is not a valid name"]),
-    ({"methods": {"My+Own": {"base": "mbls"}}}, ["methods: 'My+Own' is not a valid name"]),
-    ({"calibrators": {"mine": {"base": "tss"}}}, ["Unknown calibrator 'tss' in calibrators.mine.base", "'ts'?"]),
-    ({"calibrators": {"mine": {"base": "smart", "sgma": 1}}}, ["'sgma' in calibrators.mine", "did you mean 'sigma'?"]),
     ({"calibrators": {"mine": {"base": "smart", "seed": 1}}}, ["calibrators.mine", "calibrator_seeds"]),
-    ({"calibrators": {"ts": {"base": "ts"}}}, ["calibrators.ts: 'ts' is a registered calibrator", "another name"]),
-    ({"protocols": {"p": {"base": "digts"}}}, ["Unknown protocol 'digts' in protocols.p.base", "'digits'?"]),
     ({"protocols": {"p": {"base": "p"}}}, ["Unknown protocol 'p' in protocols.p.base: valid: aclsline"]),
-    (protocol(epoch=3), ["Unknown key 'epoch' in protocol 'p'", "'epochs'?"]),
     (protocol(epochs=0), ["protocol 'p': epochs", "minimum of 1"]),
     (protocol(optimizer={"lr": float("inf")}), ["protocol 'p': optimizer.lr must be a finite number, got inf"]),
     (
@@ -128,20 +107,14 @@ TOP_LEVEL = [
     (protocol(checkpoints=["first"]), ["checkpoints[0] must be one of best, last"]),
     ({"protocols": {"digits": {"base": "digits"}}}, ["protocols.digits", "choose another one"]),
     (override({"method": "mbls"}, {"margn": 1}), ["'margn' in overrides[0].set for method 'mbls'", "'margin'?"]),
-    (
-        override({"method": "mbls"}, {"margin": "x"}),
-        ["overrides[0].set for method 'mbls': margin must be float, got 'x'"],
-    ),
     (override({"dataset": "digits"}, {"margn": 1}), ["'margn' in overrides[0].set", "'margin'?"]),
     (override({"dataset": "digits"}, {"margin": "x"}), ["overrides[0].set: margin must be float, got 'x'"]),
     (override({"method": "mbl"}, {"margin": 1}), ["'mbl' in overrides[0].match", "'mbls'?"]),
     (override({"dataset": "digts"}, {"margin": 1}), ["'digts' in overrides[0].match"]),
-    (override({"backbone": "resnt8"}, {"margin": 1}), ["'resnt8' in overrides[0].match"]),
     (override({"protocol": ["digts"]}, {"margin": 1}), ["'digts' in overrides[0].match"]),
     (override({"methods": "ce"}, {"margin": 1}), ["Unknown key 'methods'", "'method'?"]),
     (override({"method": 3}, {"margin": 1}), ["an identifier or a list of identifiers, got 3"]),
     (override({}, {"margin": 1}), ["overrides[0].match must not be empty"]),
-    ({"overrides": [{"set": {"margin": 1}}]}, ["overrides[0]: the key 'match' is missing"]),
 ]
 
 
@@ -199,10 +172,9 @@ def test_an_epoch_without_a_batch_or_with_one_of_a_single_image(study, refuses, 
         study({"protocol": "p", "methods": [method]}, protocols={"p": {"base": "digits", **change}})
 
 
-@pytest.mark.parametrize("config", [None, [], "study", 3])
-def test_what_is_no_mapping(home, refuses, config):
-    with refuses(ConfigError, "configuration must be of type object"):
-        Study(config, home)
+def test_what_is_no_mapping(home, refuses):
+    with refuses(ConfigError, "configuration must be of type object, got None"):
+        Study(None, home)
 
 
 @pytest.mark.parametrize(("fit_on", "lacks", "needed"), [(["val"], False, True), (["val", "same_shift"], True, "all")])
@@ -239,7 +211,6 @@ class TestExternal:
         ("external", "parts"),
         [
             ({"test": "test.npz", "kind": "logits"}, ["external.a: give a 'val' file, or 'split_seed'"]),
-            ({"test": "no.npz", "kind": "logits", "split_seed": 1}, ["external.a.test", "no.npz' does not exist"]),
             ({**SPLIT, "val": "val.npz"}, ["external.a: 'val' and 'split_seed' exclude each other"]),
             (
                 {"test": "test.npz", "val": "./test.npz", "kind": "logits"},
@@ -248,18 +219,14 @@ class TestExternal:
             ({**PAIR, "val_fraction": 0.5}, ["external.a: 'val' and 'val_fraction' exclude each other"]),
             ({**PAIR, "val_seeds": [1, 2]}, ["external.a.val_seeds has no effect without 'val_rows'"]),
             ({"test": "test.npz", "split_seed": 1}, ["external.a: the key 'kind' is missing"]),
-            ({**SPLIT, "test_labels": "y.npy"}, ["external.a.test_labels: the file", "y.npy' does not exist"]),
             ({**SPLIT, "val_labels": "test.npz"}, ["external.a.val_labels has no effect without 'val'"]),
             ({**SPLIT, "test": "test.npy"}, ["external.a.test: an .npy file has no labels", "as 'test_labels'"]),
             ({**SPLIT, "classes": ["cat"]}, ["external.a.classes must have at least 2 entries"]),
             ({**SPLIT, "calibrators": ["fc"]}, ["external.a.calibrators: 'fc' needs the last linear layer", "'head'"]),
-            ({**SPLIT, "head": "no.npz"}, ["external.a.head", "no.npz"]),
-            ({"val": "val.npz", "kind": "logits"}, ["external.a: the key 'test' is missing"]),
+            ({**SPLIT, "head": "no.npz"}, ["external.a.head: the file '", "no.npz' does not exist"]),
             ({"test": "test.npz", "split_seed": 1, "kind": "probs"}, ["one of logits, probabilities, got 'probs'"]),
-            ({**SPLIT, "calibrators": ["tss"]}, ["external.a", "'ts'?"]),
             ({**SPLIT, "val_fraction": 1}, ["external.a.val_fraction"]),
             ({**SPLIT, "method": "a b"}, ["'a b' is not a valid name"]),
-            ({"tests": "test.npz", "split_seed": 1, "kind": "logits"}, ["Unknown key 'tests'", "did you mean 'test'?"]),
         ],
     )
     def test_mistakes(self, files, home, refuses, external, parts):
@@ -284,17 +251,7 @@ def test_cuda_without_a_gpu_is_refused_where_jobs_run_here(make_config, home, re
         Jobs(make_config(device="cuda"), home, local=True)
 
 
-def test_a_broken_protocol_file_is_named(tmp_path, home, make_config, refuses):
-    (tmp_path / "workflow").symlink_to(home / "workflow")
-    (tmp_path / "config" / "protocols").mkdir(parents=True)
-    (tmp_path / "config" / "protocols" / "digits.yaml").write_text("description: d\nepochs: 3\n")
-    with refuses(ConfigError, "protocol 'digits': the key 'batch_size' is missing"):
-        Study(make_config(), tmp_path)
-
-
 HEAD = "paper,table,dataset,backbone,method,calibrator,metric,shift,severity,value,unit,suspect"
-
-
 ROW = "mine,1,digits,resnet8,ce,none,ece,,0,3.7,percent,"
 
 
@@ -323,7 +280,6 @@ def test_published_numbers_are_taken(published, home):
         ((HEAD.replace("unit", "units"), ROW), ["lacks the column unit of published numbers"]),
         ((f"{HEAD},unit", f"{ROW},"), ["has the column unit twice"]),
         ((HEAD, ROW, f"{ROW},more"), ["line 3, has 13 cells instead of 12"]),
-        ((HEAD, ROW.replace("3.7", "low")), ["line 2: value must be a number, got 'low'"]),
         ((HEAD, ROW.replace("3.7", "")), ["line 2: value must be a number, got ''"]),
         ((HEAD, ROW.replace(",0,", ",high,")), ["line 2: severity must be a number, got 'high'"]),
         ((HEAD, ROW.replace("percent", "%")), ["line 2: unit must be one of percent, centinats", "got '%'"]),

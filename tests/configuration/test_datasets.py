@@ -1,6 +1,5 @@
 """Data sets that a configuration makes of its own files: what they take over, what they depend on, what is refused."""
 
-import json
 from types import SimpleNamespace
 
 import numpy as np
@@ -9,7 +8,7 @@ import pytest
 from calgrid import registry
 from calgrid.configuration.datasets import DatasetCatalog
 from calgrid.configuration.jobs import Jobs
-from calgrid.configuration.plan import Plan, as_json
+from calgrid.configuration.plan import Plan
 from calgrid.errors import ConfigError
 
 PARQUET = {"base": "image_parquet", "train": "mine/train.parquet", "test": "mine/test.parquet", "val_size": 30}
@@ -159,7 +158,6 @@ def test_a_training_names_the_fingerprint_that_the_prepared_folder_must_have(stu
 
 def test_the_specification_for_the_preparation_is_json_and_complete(study):
     spec = Plan(study({"mine": PARQUET})).data_spec("mine")
-    assert json.loads(as_json(spec)) == json.loads(json.dumps(spec))
     assert (spec["unit"], spec["kind"], set(spec["sources"])) == (
         "mine",
         "image_parquet",
@@ -183,9 +181,7 @@ def test_only_configured_sets_hand_a_specification_to_the_preparation(make_confi
 REFUSED = [
     ({"base": "image_parqet"}, ["Unknown dataset 'image_parqet' in datasets.mine.base", "'image_parquet'?"]),
     ({"base": "digits"}, ["datasets.mine.base: 'digits' has fixed files", "image_folder, image_parquet"]),
-    ({"like": "cifar1"}, ["Unknown dataset 'cifar1' in datasets.mine.like", "did you mean 'cifar10'?"]),
     ({"like": "photos"}, ["datasets.mine.like: 'photos' is not a data set with training images"]),
-    ({"trian": "x"}, ["Unknown hyper-parameter 'trian' in datasets.mine", "did you mean 'train'?"]),
     ({"val_size": "30"}, ["datasets.mine: val_size must be int | None, got '30'"]),
     ({"val_size": None}, ["datasets.mine: give either 'val' or 'val_size'"]),
     ({"val": "mine/val.parquet"}, ["datasets.mine: give either 'val' or 'val_size'"]),
@@ -207,7 +203,7 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("change", "parts"), REFUSED, ids=[json.dumps(change)[:60] for change, _ in REFUSED])
+@pytest.mark.parametrize(("change", "parts"), REFUSED, ids=[str(change)[:60] for change, _ in REFUSED])
 def test_mistakes_are_refused_before_any_job(study, refuses, change, parts):
     with refuses(ConfigError, *parts):
         study({"mine": {**PARQUET, **change}})

@@ -29,10 +29,10 @@ ALIASES += "".join(f"a{n}: &a{n} [{f'*a{n - 1}, ' * 10}]\n" for n in range(1, 7)
 @pytest.mark.parametrize(
     ("text", "parts"),
     [
-        ("study: a\ngrids: [x]\ngrids: [y]\n", ["line 3: the key 'grids' is already in line 2"]),
-        ("study: a\nstudy: a\n", ["line 2: the key 'study' is already in line 1", "remove one"]),
-        ("grids:\n  - seeds: [1]\n    methods: [ce]\n    seeds: [2]\n", ["line 4", "'seeds' is already in line 2"]),
-        ("{a: {b: 1, b: 2}}", ["line 1: the key 'b' is already in line 1"]),
+        (
+            "grids:\n  - seeds: [1]\n    methods: [ce]\n    seeds: [2]\n",
+            ["line 4: the key 'seeds' is already in line 2; remove one"],
+        ),
         ("a: &x {b: 1}\nc: {<<: *x, d: 1, d: 2}\n", ["line 2: the key 'd'"]),
         (
             "a:\n  b: [1\nc: 2\n",

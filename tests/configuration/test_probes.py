@@ -2,7 +2,6 @@
 
 import json
 
-import pytest
 from tests.conftest import HOME
 
 from calgrid.configuration.costs import study_cost
@@ -72,22 +71,3 @@ def test_a_first_stage_that_nobody_asked_about_is_not_probed(plan, refuses):
     assert list(made.study.evaluations[key_of(made, "tst")].probes) == ["profiles"]
     with refuses(ConfigError, "Unknown probe 'profiles' in digits/digits/resnet8/ce/seed1"):
         made.probe(key_of(made, "ce"), "profiles")
-
-
-@pytest.mark.parametrize(
-    ("grid", "changes", "parts"),
-    [
-        ({"probes": ["profile"]}, {}, ["Unknown probe 'profile' in grids[0].probes", "did you mean 'profiles'?"]),
-        (
-            {"probes": ["masking"], "methods": ["ce", "tst"]},
-            {},
-            ["grids[0].probes: 'masking' needs a linear last layer", "'tst' does not have", "without this probe"],
-        ),
-        ({}, {"probes": {"masking": {"base": "profiles"}}}, ["probes.masking: 'masking' is a registered probe"]),
-        ({}, {"probes": {"mine": {"base": "profile"}}}, ["Unknown probe 'profile' in probes.mine.base"]),
-        ({}, {"probes": {"mine": {"base": "profiles", "image": 3}}}, ["'image' in probes.mine", "'images'?"]),
-    ],
-)
-def test_mistakes_are_refused_before_any_job(study, refuses, grid, changes, parts):
-    with refuses(ConfigError, *parts):
-        study(grid, **changes)

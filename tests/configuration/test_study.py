@@ -68,17 +68,6 @@ def test_a_second_stage_has_its_own_protocol(study):
     assert "second_stage" not in second.protocol
 
 
-def test_overrides_and_variants_reach_the_runs(study):
-    made = study(
-        {"methods": ["mbls", "mbls_m5"]},
-        methods={"mbls_m5": {"base": "mbls", "margin": 5}},
-        overrides=[{"match": {"method": "mbls", "dataset": "digits"}, "set": {"lambda_": 0.5}}],
-    )
-    assert made.runs[key("mbls")].method.loss_options["lambda_"] == 0.5
-    assert made.runs[key("mbls_m5")].method.loss_options["margin"] == 5.0
-    assert made.runs[key("mbls_m5")].method.loss_options["lambda_"] == 0.1
-
-
 def test_variants_of_calibrators(study):
     made = study({"calibrators": ["smart", "smart_wide"]}, calibrators={"smart_wide": {"base": "smart", "sigma": 2}})
     plain, wide = made.evaluations[key("ce")].calibrators.values()
@@ -118,12 +107,6 @@ class TestExternal:
         study = self.make(home, folder)
         assert study.external_path("test.parquet") == folder / "test.parquet"
         assert study.external_path("/elsewhere/test.parquet").as_posix() == "/elsewhere/test.parquet"
-
-    def test_a_study_of_external_runs_and_grids(self, study, folder):
-        theirs = {"test": "test.parquet", "split_seed": 1, "kind": "logits"}
-        made = study(data_root=str(folder), external={"theirs": theirs})
-        assert [each.protocol for each in made.runs] == ["digits", "digits", "external"]
-        assert made.data_units() == ["digits"]
 
 
 def test_planning_imports_neither_torch_nor_snakemake(run_python, make_config, home):
