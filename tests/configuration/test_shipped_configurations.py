@@ -10,6 +10,7 @@ from tests.conftest import HOME
 from calgrid import registry
 from calgrid.configuration.components import registered_methods
 from calgrid.configuration.datasets import as_list
+from calgrid.configuration.files import read_configuration
 from calgrid.configuration.papers import cell_key
 from calgrid.configuration.plan import Plan
 from calgrid.configuration.study import Study
@@ -222,3 +223,31 @@ def test_figure_5_of_smart_imports_what_the_study_of_its_tables_leaves(tmp_path,
     assert tables.runs[key].protocol["export_features"]
     ((entry,),) = [[each for each in paper["figures"] if each["number"] == "5"] for paper in tables.papers]
     assert (entry["backbone"], "smart_figure5.yaml" in entry["note"]) == ([key.backbone], True)
+
+
+@pytest.fixture(scope="module")
+def ablation(home):
+    return Study(read_configuration(home / "config" / "studies" / "fedlas_ablation.yaml"), home)
+
+
+class TestFedlasAblation:
+    def test_each_variant_changes_one_hyper_parameter(self, ablation):
+        methods = {key.method: run.method for key, run in ablation.runs.items()}
+        for name, method in methods.items():
+            base = next((each for each in ("fedlas_mbls", "fedlas_ls") if name.startswith(f"{each}_")), None)
+            if base is not None:
+                options, usual = dict(method.loss_options), dict(methods[base].loss_options)
+                assert sum(options[key] != usual[key] for key in usual) == 1, name
+
+    def test_plain_losses_differ_from_fedlas_by_the_module_only(self, ablation):
+        options = {key.method: run.method.loss_options for key, run in ablation.runs.items()}
+        assert options["ls"]["alpha"] == options["fedlas_ls"]["alpha"]
+        assert all(options["mbls"][key] == options["fedlas_mbls"][key] for key in ("margin", "lambda_"))
+
+    def test_it_asks_about_indicator_gate_and_gain_of_both(self, ablation):
+        asked = {(each["method"], each["against"]) for each in ablation.config["statistics"]["comparisons"]}
+        for base in ("ls", "mbls"):
+            variants = ("const", "random", "maxprob", "maxlogit", "positive", "negative")
+            assert {(f"fedlas_{base}", f"fedlas_{base}_{variant}") for variant in variants} < asked
+            assert (f"fedlas_{base}", base) in asked
+        assert ("fedlas_ls_beta0", "ls") in asked

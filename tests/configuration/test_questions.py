@@ -1,0 +1,91 @@
+"""What a study asks of its runs: comparisons, equal tuning budgets, and protocols that share a table."""
+
+import pytest
+
+from calgrid.configuration.plan import Plan
+from calgrid.errors import ConfigError
+
+TWO = {"quick": {"base": "digits", "epochs": 5, "schedule": {"milestones": [2]}}}
+
+
+@pytest.fixture
+def tuned(study):
+    """Function that makes a study with ce, ls and mbls whose tuning has the given lists."""
+
+    def make(lists, *grids, protocols=None, **settings):
+        tuning = {"protocol": "digits", "methods": lists, **settings}
+        return study({"methods": ["ce", "ls", "mbls"]}, *grids, protocols=protocols or {}, tuning=tuning)
+
+    return make
+
+
+def asked(method="mbls", against="ce", question="Is it better?"):
+    return {"statistics": {"comparisons": [{"question": question, "method": method, "against": against}]}}
+
+
+@pytest.mark.parametrize(
+    ("changes", "parts"),
+    [
+        (asked(method="mbl"), ["Unknown method 'mbl' in statistics.comparisons[0].method", "did you mean 'mbls'?"]),
+        (asked(against="brier"), ["Unknown method 'brier' in statistics.comparisons[0].against"]),
+        (asked(against="mbls"), ["statistics.comparisons[0]: 'mbls' is compared with itself"]),
+        (asked(against="fl3"), ["'mbls' and 'fl3' have no protocol, data set, backbone and seed", "into one grid"]),
+        (asked(against="mdca"), ["'mbls' and 'mdca' have no protocol, data set, backbone and seed", "into one grid"]),
+        (asked(question=""), ["statistics.comparisons[0].question"]),
+        ({"lines": {"one": ["digitz"]}}, ["Unknown protocol 'digitz' in lines.one", "did you mean 'digits'?"]),
+        ({"lines": {"one": ["digits"], "two": ["digits"]}}, ["lines.two: 'digits' is already in 'one'"]),
+        ({"lines": {"one": ["digits", "quick"]}}, ["lines.one: 'digits' and 'quick' both train ce on digits with"]),
+        ({"lines": {"quick": ["digits"]}}, ["lines.quick: 'digits' and 'quick' both train ce on digits with resnet8"]),
+    ],
+)
+def test_questions_that_do_not_fit_are_refused(study, refuses, changes, parts):
+    elsewhere = [{"methods": ["fl3"], "seeds": [2]}, {"methods": ["mdca"], "backbones": ["resnet20"]}]
+    with refuses(ConfigError, *parts):
+        study({}, {"protocol": "quick"}, *elsewhere, protocols=TWO, **changes)
+
+
+def test_a_question_changes_the_manifest(plan):
+    silent, asking = plan().manifest(), plan(**asked()).manifest()
+    assert silent["statistics"]["comparisons"] == []
+    assert asking["statistics"] == {**silent["statistics"], **asked()["statistics"]}
+    assert silent["fingerprint"] != asking["fingerprint"]
+
+
+def test_lines_go_into_the_manifest_by_protocol(plan):
+    other = {"protocol": "quick", "datasets": ["digits_ambiguous"]}
+    made = plan({}, other, protocols=TWO, lines={"both": ["digits", "quick"]})
+    assert made.manifest()["lines"] == {"digits": "both", "quick": "both"}
+
+
+def test_the_manifest_lists_every_candidate_with_its_protocol(tuned):
+    lists = {"plain": ["ce", "ls"], "margin": ["mbls", {"protocol": "quick", "method": "ce"}]}
+    made = tuned(lists, {"methods": ["ce"], "protocol": "quick"}, protocols=TWO, metric="brier")
+    assert Plan(made).manifest()["tuning"] == {
+        "metric": "brier",
+        "protocol": "digits",
+        "candidates": {
+            "plain": [["digits", "ce"], ["digits", "ls"]],
+            "margin": [["digits", "mbls"], ["quick", "ce"]],
+        },
+    }
+
+
+@pytest.mark.parametrize(
+    ("lists", "parts"),
+    [
+        ({"a": ["ce", "ls"], "b": ["mbls"]}, ["tuning.methods.b: 1 candidates, but 'a' has 2", "the same number"]),
+        ({"a": ["ce", "ce"]}, ["tuning.methods.a: a candidate is listed twice"]),
+        ({"a": ["ce", "nll"]}, ["tuning.methods.a: no grid runs 'nll'", "add it to one"]),
+        ({"a": ["ce", "brier"]}, ["is not run on digits with resnet8 and seed", "into grids with the same seeds"]),
+        ({"a": [{"method": "ce"}]}, ["tuning.methods.a[0]"]),
+        ({}, ["tuning.methods"]),
+    ],
+)
+def test_tuning_that_does_not_fit_is_refused(tuned, refuses, lists, parts):
+    with refuses(ConfigError, *parts):
+        tuned(lists, {"methods": ["brier"], "seeds": [77]})
+
+
+def test_a_metric_that_does_not_rank(tuned, refuses):
+    with refuses(ConfigError, "tuning.metric", "ece_null"):
+        tuned({"a": ["ce"]}, metric="ece_null")
