@@ -61,42 +61,33 @@ def test_maccal_stands_over_each_first_stage_of_its_paper(base):
     assert resolve(f"maccal+{base}").first_stage == base
 
 
-def test_the_loss_of_a_procedure_is_changed_by_a_variant_and_by_overrides_for_all_methods():
-    assert resolve("mixup+mbls_m5", variants=VARIANTS).loss_options["margin"] == 5.0
-    assert resolve("mixup+mbls", overrides=[override({"dataset": "digits"}, margin=3)]).loss_options["margin"] == 3.0
-    named = [override({"method": "mixup+mbls"}, alpha=0.5), override({"method": "mbls"}, margin=3)]
-    method = resolve("mixup+mbls", overrides=named)
-    assert method.procedure_options["alpha"] == 0.5
-    assert method.loss_options == resolve("mbls").loss_options
+TINY = RunContext("p", "tiny_imagenet", "resnet50")
+HERE, THIS = override({"dataset": "digits"}, margin=3), override({"method": "mbls_m5"}, margin=4)
 
 
-class TestPrecedence:
-    """Default of the file < of the data set < variant < override; later overrides win over earlier ones."""
-
-    PLACES = (PLACE, RunContext("p", "tiny_imagenet", "resnet50"))
-
-    @pytest.mark.parametrize(("place", "margin"), [(PLACES[0], 6.0), (PLACES[1], 10.0)])
-    def test_defaults(self, place, margin):
-        assert registry.spec("loss", "mbls").options["margin"].default == 6.0
-        assert resolve("mbls", place).loss_options["margin"] == margin
-
-    @pytest.mark.parametrize("place", PLACES)
-    def test_a_variant_wins_over_the_data_set(self, place):
-        assert resolve("mbls_m5", place, VARIANTS).loss_options["margin"] == 5.0
-
-    @pytest.mark.parametrize("place", PLACES)
-    def test_an_override_wins_over_the_variant(self, place):
-        overrides = [override({"method": "mbls_m5"}, margin=3)]
-        assert resolve("mbls_m5", place, VARIANTS, overrides).loss_options["margin"] == 3.0
-
-    def test_the_last_override_wins(self):
-        overrides = [override({"method": "mbls"}, margin=3), override({"dataset": "digits"}, margin=4)]
-        assert resolve("mbls", overrides=overrides).loss_options["margin"] == 4.0
-        assert resolve("mbls", overrides=overrides[::-1]).loss_options["margin"] == 3.0
-
-    def test_an_override_leaves_other_hyper_parameters_alone(self):
-        changed = resolve("mbls", overrides=[override({"method": "mbls"}, margin=3)])
-        assert changed.loss_options == {**resolve("mbls").loss_options, "margin": 3.0}
+@pytest.mark.parametrize(
+    ("method", "place", "overrides", "margin"),
+    [
+        ("mbls", PLACE, [], 6.0),
+        ("mbls", TINY, [], 10.0),
+        ("mbls_m5", PLACE, [], 5.0),
+        ("mbls_m5", TINY, [], 5.0),
+        ("mbls_m5", TINY, [THIS], 4.0),
+        ("mbls_m5", PLACE, [HERE, THIS], 4.0),
+        ("mbls_m5", PLACE, [THIS, HERE], 3.0),
+        # an override names a method as the grid does: neither its base nor the procedure of which it is the loss
+        ("mbls_m5", PLACE, [override({"method": "mbls"}, margin=3)], 5.0),
+        ("mixup+mbls_m5", PLACE, [], 5.0),
+        ("mixup+mbls_m5", PLACE, [THIS], 5.0),
+        ("mixup+mbls_m5", PLACE, [HERE], 3.0),
+        ("acls", PLACE, [HERE], 3.0),
+    ],
+)
+def test_defaults_yield_to_the_data_set_then_to_the_variant_then_to_overrides_the_last_first(
+    method, place, overrides, margin
+):
+    usual, changed = resolve(method, place, VARIANTS).loss_options, resolve(method, place, VARIANTS, overrides)
+    assert changed.loss_options == {**usual, "margin": margin}
 
 
 @pytest.mark.parametrize(
@@ -105,7 +96,6 @@ class TestPrecedence:
         ({"method": "mbls"}, True),
         ({"method": ["acls", "mbls"]}, True),
         ({"method": "acls"}, False),
-        ({"dataset": "digits"}, True),
         ({"dataset": ["digits"]}, True),
         ({"backbone": "resnet8"}, True),
         ({"backbone": ["resnet20"]}, False),
@@ -120,20 +110,15 @@ def test_an_override_matches_where_all_its_keys_match(match, matches):
     assert margin == (3.0 if matches else 6.0)
 
 
-def test_an_override_without_a_method_is_for_all_methods_that_have_the_hyper_parameter():
-    overrides = [override({"dataset": "digits"}, margin=3)]
-    assert resolve("mbls", overrides=overrides).loss_options["margin"] == 3.0
-    assert resolve("acls", overrides=overrides).loss_options["margin"] == 3.0
-    assert "margin" not in resolve("ls", overrides=overrides).loss_options
+def test_an_override_without_a_method_leaves_methods_without_the_hyper_parameter_alone():
+    assert "margin" not in resolve("ls", overrides=[HERE]).loss_options
 
 
-def test_an_override_names_a_method_as_the_grid_does():
-    """``mbls`` is neither a variant of it nor a second stage over it, each of which is a method of its own."""
-    overrides = [override({"method": "mbls"}, margin=3)]
-    assert resolve("mbls_m5", variants=VARIANTS, overrides=overrides).loss_options["margin"] == 5.0
-    overrides = [override({"method": "tst+mbls"}, hidden=32)]
-    assert resolve("tst+mbls", overrides=overrides).procedure_options["hidden"] == 32
-    assert resolve("tst", overrides=overrides).procedure_options["hidden"] == 128
+@pytest.mark.parametrize(("method", "other", "name"), [("tst+mbls", "tst", "hidden"), ("mixup+mbls", "mixup", "alpha")])
+def test_an_override_of_a_procedure_with_its_loss_changes_the_procedure_of_this_method(method, other, name):
+    overrides = [override({"method": method}, **{name: 1})]
+    assert resolve(method, overrides=overrides).procedure_options[name] == 1
+    assert resolve(other, overrides=overrides) == resolve(other)
 
 
 def test_a_procedure_must_say_which_losses_it_trains(monkeypatch, refuses):

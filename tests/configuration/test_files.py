@@ -6,9 +6,11 @@ import re
 import pytest
 import yaml
 
+from calgrid.configuration.config import Config, Grid, Override, Tuning
 from calgrid.configuration.files import fill_defaults, load_schema, read_configuration, read_yaml
 from calgrid.configuration.study import Study
 from calgrid.errors import ConfigError
+from calgrid.specs import Comparison, Statistics
 
 
 @pytest.fixture
@@ -146,3 +148,25 @@ def test_filling_in_leaves_the_given_configuration_alone(schema_path, make_confi
     before = yaml.safe_dump(config)
     fill_defaults(config, schema_path("config"))
     assert yaml.safe_dump(config) == before
+
+
+@pytest.mark.parametrize(
+    ("kind", "place"),
+    [
+        (Config, ()),
+        (Grid, ("$defs", "grid")),
+        (Comparison, ("$defs", "comparison")),
+        (Override, ("properties", "overrides", "items")),
+        (Statistics, ("properties", "statistics")),
+        (Tuning, ("properties", "tuning")),
+    ],
+)
+def test_types_have_the_keys_of_the_schema_and_those_that_are_always_there(kind, place, schema_path):
+    schema = load_schema(schema_path("config"))
+    for name in place:
+        schema = schema[name]
+    properties = schema["properties"]
+    assert kind.__annotations__.keys() == properties.keys()
+    always = {name for name, each in properties.items() if "default" in each} | {*schema.get("required", ())}
+    # a study without the block has its defaults
+    assert kind.__required_keys__ == always | ({"statistics"} if kind is Config else set())
