@@ -35,15 +35,9 @@ NONE: Mapping[str, Any] = MappingProxyType({})
 
 
 class ComponentCatalog:
-    """Registered components of one kind, and variants of them.
+    """Registered components of one kind, and variants of them: name -> {"base": registered id, option: value, ...}.
 
-    Parameters
-    ----------
-    variants : name -> {"base": registered id, option: value, ...}.
-
-    Raises
-    ------
-    ConfigError : a variant has the name of a registered component, or an unknown base or option.
+    Raises ConfigError: a variant has the name of a registered component, or an unknown base or option.
     """
 
     #: kind in messages and, in the plural, key of the configuration; kinds in the registry
@@ -52,7 +46,7 @@ class ComponentCatalog:
 
     def __init__(self, variants: Mapping[str, Mapping[str, Any]] = NONE) -> None:
         self.variants = variants
-        self.registered = self._registered()
+        self.registered = registered_methods() if self.kinds == METHODS else registry.specs(self.kind)
         for name, variant in variants.items():
             where = f"{self.kind}s.{name}"
             if name in self.registered:
@@ -60,9 +54,6 @@ class ComponentCatalog:
             if variant["base"] not in self.registered:
                 raise registry.missing(self.kinds, self.kind, variant["base"], self.registered, f"{where}.base")
             self.base(name).resolve(self.changes(name), where=where)
-
-    def _registered(self) -> Mapping[str, registry.ComponentSpec]:
-        return registry.specs(self.kind)
 
     def base(self, name: str, where: str = "") -> registry.ComponentSpec:
         """Registered component of a registered id or of a variant."""
@@ -115,16 +106,14 @@ class CalibratorCatalog(ComponentCatalog):
 
 @dataclass(frozen=True)
 class Method:
-    """A training-time method with all hyper-parameters for one data set, backbone and protocol.
-
-    ``first_stage`` is the method whose checkpoint a second stage starts from, else None.
-    """
+    """A training-time method with all hyper-parameters for one data set, backbone and protocol."""
 
     id: str
     procedure: str
     procedure_options: Mapping[str, Any]
     loss: str
     loss_options: Mapping[str, Any]
+    #: method whose checkpoint a second stage starts from
     first_stage: str | None = None
 
     @property
@@ -135,18 +124,14 @@ class Method:
 
 @dataclass(frozen=True)
 class RunContext:
-    """Protocol, data set and backbone of a method's run.
-
-    Attributes
-    ----------
-    reduction : default reduction of losses, from the protocol.
-    defaults_of : data set whose default hyper-parameters apply, if not ``dataset``.
-    """
+    """Protocol, data set and backbone of a method's run."""
 
     protocol: str
     dataset: str
     backbone: str
+    #: default of losses, from the protocol
     reduction: str = "mean"
+    #: data set whose default hyper-parameters apply, if not ``dataset``
     defaults_of: str | None = None
 
     def resolve(self, component: registry.ComponentSpec, values: Mapping[str, Any], where: str = "") -> dict[str, Any]:
@@ -160,14 +145,7 @@ class RunContext:
 
 
 class MethodCatalog(ComponentCatalog):
-    """Losses, procedures, second stages, and variants of them.
-
-    Parameters
-    ----------
-    variants : name -> {"base": registered id, hyper-parameter: value, ...}.
-    overrides : the ``overrides`` of the configuration.
-    datasets : data sets that overrides can match.
-    """
+    """Losses, procedures, second stages, and variants of them; ``datasets`` are those that overrides can match."""
 
     kind, kinds = "method", METHODS
 
@@ -182,9 +160,6 @@ class MethodCatalog(ComponentCatalog):
         self.datasets = datasets or DatasetCatalog({})
         for number, override in enumerate(self.overrides):
             self._check_override(override, f"overrides[{number}]")
-
-    def _registered(self) -> Mapping[str, registry.ComponentSpec]:
-        return registered_methods()
 
     def split(self, method: str, where: str = "") -> tuple[str, str | None, str | None]:
         """Split an identifier into its first part, its loss and its first stage.
@@ -221,11 +196,11 @@ class MethodCatalog(ComponentCatalog):
         base = self.base(loss, at)
         if base.kind != "loss":
             raise ConfigError(f"{at}: '{loss}' is not a loss; put a loss after '{procedure.id}+'.")
-        rule = str(procedure.info.get("losses"))
+        rule: Any = procedure.info.get("losses")
         if rule not in COMBINATIONS:
             raise ConfigError(
                 f"{plugins.shown(procedure.module)}: the fact 'losses' of @register must be one of "
-                f"{', '.join(COMBINATIONS)}, got {procedure.info.get('losses')!r}."
+                f"{', '.join(COMBINATIONS)}, got {rule!r}."
             )
         allows, why = COMBINATIONS[rule]
         if not allows(base.info):
@@ -239,8 +214,7 @@ class MethodCatalog(ComponentCatalog):
         variant of the loss (``mixup+ls_strong``) or by an override without a method.
         """
         own, loss, first = self.split(method, "the grid")
-        base = self.base(own)
-        values = self._options(method, own, context)
+        base, values = self.base(own), self._options(method, own, context)
         if base.kind == "loss":
             return Method(method, STANDARD, {}, base.id, values)
         if loss is None:  # the loss of a second stage is fixed

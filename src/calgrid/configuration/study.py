@@ -57,15 +57,7 @@ class ExternalRun:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Calibrators, shift families and probes of one run.
-
-    Attributes
-    ----------
-    calibrators, probes : name -> component with all options.
-    calibrator_seeds : seeds of stochastic calibrators.
-    families : shift families to score on.
-    fit_on : rows that calibrators are fitted on, ``val`` or ``same_shift``.
-    """
+    """Calibrators and probes by name, seeds of stochastic calibrators, shift families and ``fit_on`` of one run."""
 
     calibrators: Mapping[str, Calibrator] = field(default_factory=dict)
     calibrator_seeds: Sequence[int] = ()
@@ -85,7 +77,7 @@ class Evaluation:
 
 
 class Study:
-    """A checked configuration.
+    """A checked configuration; an invalid key, name, value or combination raises ConfigError.
 
     Parameters
     ----------
@@ -94,15 +86,8 @@ class Study:
 
     Attributes
     ----------
-    runs : all runs, including first stages that no grid names; insertion order is stable.
-    trained, external : the runs of type :class:`Run`, and of type :class:`ExternalRun`.
+    runs : all runs, ``trained`` and ``external`` ones, with first stages that no grid names; the order is stable.
     evaluations : evaluations of the runs that the configuration names.
-    layout : paths of results.
-    papers : papers to compare with.
-
-    Raises
-    ------
-    ConfigError : a key, name, value or combination of the configuration is invalid.
     """
 
     def __init__(self, config: Mapping[str, Any], home: Path) -> None:
@@ -178,8 +163,7 @@ class Study:
             self._add_run(key, protocol, where)
             checks.check_linear_head(self.trained[key].method, calibrators.values(), probes.values(), where)
             families = [shift for shift in grid["shifts"] if shift in self.datasets.families(key.dataset)]
-            wanted = Evaluation(calibrators, grid["calibrator_seeds"], families, grid["fit_on"], probes)
-            self._evaluate(key, wanted)
+            self._evaluate(key, Evaluation(calibrators, grid["calibrator_seeds"], families, grid["fit_on"], probes))
 
     def _resolved_calibrators(self, names: Iterable[str], where: str) -> dict[str, Calibrator]:
         return {name: self.calibrators.resolve(name, f"{where}.calibrators") for name in names}
@@ -204,8 +188,7 @@ class Study:
         method = self.methods.resolve(key.method, self._context(key, staged.get("reduction", "mean")))
         if protocol["weights"] == FOCAL_CALIBRATION:
             checkpoint_file(key.dataset, key.backbone, method, f"{where}.methods")
-        first_key = key._replace(method=first) if first else None
-        if first_key:
+        if first_key := key._replace(method=first) if first else None:
             self._add_run(first_key, protocol, where)
         self.trained[key] = Run(key, staged, method, first_key)
 
@@ -227,21 +210,20 @@ class Study:
         given = {"name": name, **{key: value for key, value in external.items() if key not in EVALUATED}}
         wanted = Evaluation(calibrators, external["calibrator_seeds"], fit_on=["val"])
         key = RunKey(EXTERNAL, dataset, external["backbone"], external["method"], external["seed"])
-        if "val_rows" not in external:
-            self._add_external_run(key, given, wanted)
-            return
-        for rows, seed in itertools.product(external["val_rows"], external["val_seeds"]):
-            of_rows = key._replace(dataset=f"{dataset}_n{rows}", seed=seed)
-            self._add_external_run(of_rows, {**given, "val_rows": rows, "val_seed": seed}, wanted)
-
-    def _add_external_run(self, key: RunKey, external: Mapping[str, Any], wanted: Evaluation) -> None:
-        if key in self.external or key in self.trained:
-            raise ConfigError(
-                f"external.{external['name']}: another external run has the same dataset, backbone, method and seed; "
-                "change one of them."
-            )
-        self.external[key] = ExternalRun(key, cast(External, external))
-        self._evaluate(key, wanted)
+        added = {key: given}
+        if "val_rows" in external:
+            added = {
+                key._replace(dataset=f"{dataset}_n{rows}", seed=seed): {**given, "val_rows": rows, "val_seed": seed}
+                for rows, seed in itertools.product(external["val_rows"], external["val_seeds"])
+            }
+        for of_rows, content in added.items():
+            if of_rows in self.external or of_rows in self.trained:
+                raise ConfigError(
+                    f"{where}: another external run has the same dataset, backbone, method and seed; change one of "
+                    "them."
+                )
+            self.external[of_rows] = ExternalRun(of_rows, cast(External, content))
+            self._evaluate(of_rows, wanted)
 
     def external_path(self, path: str) -> Path:
         """Path of an external file; the configuration gives it relative to ``data_root``."""
