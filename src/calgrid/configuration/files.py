@@ -5,7 +5,7 @@ Each error message is one sentence that gives the location of the mistake.
 
 import functools
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -57,15 +57,9 @@ _Loader.add_constructor("tag:yaml.org,2002:int", _Loader.construct_yaml_int)
 
 
 def read_yaml(path: Path, what: str) -> Any:
-    """Read a YAML file.
+    """Read a YAML file, which messages call ``what``, for example ``The configuration study.yaml``.
 
-    Parameters
-    ----------
-    what : subject of error messages, for example ``The configuration study.yaml``.
-
-    Raises
-    ------
-    ConfigError : the file is missing, is not valid YAML in UTF-8, or has a key twice in one mapping.
+    Raises ConfigError: the file is missing, is not valid YAML in UTF-8, or has a key twice in one mapping.
     """
     try:
         loader = _Loader(path.read_text(encoding="utf-8"))
@@ -122,20 +116,15 @@ def read_configuration(path: Path) -> dict[str, Any]:
     return read_mapping(path, f"The configuration {path}")
 
 
-def _is_integer(_: Any, value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
-def _is_number(_: Any, value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and is_finite(value)
-
-
 @functools.cache
 def _validator(schema_path: Path) -> Any:
     import jsonschema  # noqa: PLC0415  (slow, and `calgrid list` validates nothing)
 
     # JSON Schema accepts 1.0 as an integer, and NaN as a number
-    types = {"integer": _is_integer, "number": _is_number}
+    types = {
+        "integer": lambda _, value: isinstance(value, int) and not isinstance(value, bool),
+        "number": lambda _, value: isinstance(value, int | float) and not isinstance(value, bool) and is_finite(value),
+    }
     checker = jsonschema.Draft202012Validator.TYPE_CHECKER.redefine_many(types)
     strict = jsonschema.validators.extend(jsonschema.Draft202012Validator, type_checker=checker)
     return strict(load_schema(schema_path))
@@ -156,8 +145,7 @@ def validate(value: Any, schema_path: Path, what: str) -> None:
     if error is not None:
         parts = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in error.absolute_path)
         place = f"{what}: {parts.lstrip('.')}" if parts else what
-        explain = _EXPLANATIONS.get(str(error.validator))
-        raise ConfigError(explain(error, place) if explain else f"{place}: {error.message}.")
+        raise _refusal(error, place)
 
 
 def read_valid(path: Path, schema_path: Path, what: str) -> Any:
@@ -178,74 +166,54 @@ def _relevance(error: "ValidationError") -> tuple[Any, ...]:
     return (-len(error.path), error.validator == "additionalProperties", error.validator not in ("anyOf", "oneOf"))
 
 
-def _unknown_key(error: "ValidationError", place: str) -> str:
-    known = error.schema.get("properties", {})
-    extra = next(key for key in error.instance if key not in known)
-    return str(unknown_id("key", extra, known, place))
+def _refusal(error: "ValidationError", place: str) -> ConfigError:
+    given, wanted, said = error.instance, error.validator_value, f": {error.message}"
+    match error.validator:
+        case "additionalProperties":
+            known = error.schema.get("properties", {})
+            return unknown_id("key", next(key for key in given if key not in known), known, place)
+        case "required":
+            said = f": the key '{next(key for key in wanted if key not in given)}' is missing"
+        case "anyOf" if not error.absolute_path:
+            said = ": give 'grids', 'external' or both"
+        case "anyOf":
+            said = f" must be an identifier or a list of identifiers, got {_shown(given)}"
+        case "minItems" | "minProperties":
+            said = " must not be empty" if wanted == 1 else f" must have at least {wanted} entries"
+        case "uniqueItems":
+            said = f" contains {next(item for item in given if given.count(item) > 1)!r} twice; remove one"
+        case "type" if "propertyNames" in error.absolute_schema_path:
+            said = f": {_shown(given)} is not a valid name; use text that starts with a letter"
+        case "type":
+            said = f" {_wrong_type(given, [wanted] if isinstance(wanted, str) else wanted)}"
+        case "enum":
+            said = f" must be one of {', '.join(map(str, wanted))}, got {_shown(given)}"
+        case "maxLength":
+            said = f" must have at most {wanted} characters, got {len(given)}"
+        case "not":
+            said = f": the name {given!r} is reserved; choose another one"
+        case "pattern":
+            said = f": {_shown(given)} is not a valid name (pattern {wanted})"
+    return ConfigError(f"{place}{said}.")
 
 
-def _missing_key(error: "ValidationError", place: str) -> str:
-    missing = next(key for key in error.validator_value if key not in error.instance)
-    return f"{place}: the key '{missing}' is missing."
-
-
-def _alternatives(error: "ValidationError", place: str) -> str:
-    if not error.absolute_path:
-        return f"{place}: give 'grids', 'external' or both."
-    return f"{place} must be an identifier or a list of identifiers, got {_shown(error.instance)}."
-
-
-def _repeated(error: "ValidationError", place: str) -> str:
-    double = next(item for item in error.instance if error.instance.count(item) > 1)
-    return f"{place} contains {double!r} twice; remove one."
-
-
-def _wrong_type(error: "ValidationError", place: str) -> str:
-    if "propertyNames" in error.absolute_schema_path:
-        return f"{place}: {_shown(error.instance)} is not a valid name; use text that starts with a letter."
-    wanted = [error.validator_value] if isinstance(error.validator_value, str) else error.validator_value
-    given, numbers = error.instance, {"number", "integer"} & set(wanted)
+def _wrong_type(given: Any, wanted: Sequence[str]) -> str:
+    numbers = {"number", "integer"} & set(wanted)
     whole = numbers == {"integer"}
     hint = number_as_text(given, whole) if numbers else ""
     if numbers and isinstance(given, int | float) and not isinstance(given, bool):
         if not is_finite(given):
-            return f"{place} {not_finite(given)}."
+            return not_finite(given)
         hint = f" (write {int(given)})" if whole and given == int(given) else ""
     if "array" in wanted and isinstance(given, str | int | float) and str(given).isprintable() and given != "":
         hint = f" (write [{given}])"
-    return f"{place} must be of type {' or '.join(wanted)}, got {_shown(given)}{hint}."
+    return f"must be of type {' or '.join(wanted)}, got {_shown(given)}{hint}"
 
 
 def _shown(value: Any) -> str:
     """Value for a message, truncated."""
     text = repr(value)
     return text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]} ..."
-
-
-def _empty(error: "ValidationError", place: str) -> str:
-    least = error.validator_value
-    return f"{place} must not be empty." if least == 1 else f"{place} must have at least {least} entries."
-
-
-_EXPLANATIONS: Mapping[str, Callable[["ValidationError", str], str]] = {
-    "additionalProperties": _unknown_key,
-    "required": _missing_key,
-    "anyOf": _alternatives,
-    "minItems": _empty,
-    "minProperties": _empty,
-    "uniqueItems": _repeated,
-    "type": _wrong_type,
-    "enum": lambda error, place: (
-        f"{place} must be one of {', '.join(map(str, error.validator_value))}, got {_shown(error.instance)}."
-    ),
-    "maxLength": lambda error, place: (
-        f"{place} must have at most {error.validator_value} characters, got {len(error.instance)}."
-    ),
-    "not": lambda error, place: f"{place}: the name {error.instance!r} is reserved; choose another one.",
-    "pattern": lambda error, place: (
-        f"{place}: {_shown(error.instance)} is not a valid name (pattern {error.validator_value})."
-    ),
-}
 
 
 def _resolve(schema: Mapping[str, Any], root: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -260,19 +228,14 @@ def _resolve(schema: Mapping[str, Any], root: Mapping[str, Any]) -> Mapping[str,
 def _filled(value: Any, schema: Mapping[str, Any], root: Mapping[str, Any]) -> Any:
     schema = _resolve(schema, root)
     if isinstance(value, Mapping):
-        result = {key: _filled(item, _child(schema, key), root) for key, item in value.items()}
-        for key, child in schema.get("properties", {}).items():
-            if key not in result and "default" in _resolve(child, root):
-                result[key] = _resolve(child, root)["default"]
-        return result
+        children = {key: _resolve(child, root) for key, child in schema.get("properties", {}).items()}
+        others = schema.get("additionalProperties")
+        others = others if isinstance(others, Mapping) else {}
+        missing = {key: child["default"] for key, child in children.items() if key not in value and "default" in child}
+        return {**{key: _filled(item, children.get(key, others), root) for key, item in value.items()}, **missing}
     if isinstance(value, list):
         return [_filled(item, schema.get("items", {}), root) for item in value]
     return value
-
-
-def _child(schema: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    fallback = schema.get("additionalProperties", {})
-    return schema.get("properties", {}).get(key, fallback if isinstance(fallback, Mapping) else {})
 
 
 def is_path(text: str) -> bool:
