@@ -2,53 +2,49 @@
 
 import json
 
+import pytest
 from tests.conftest import HOME
 
 from calgrid.configuration.costs import study_cost
 from calgrid.configuration.jobs import Jobs
 from calgrid.errors import ConfigError
+from calgrid.storage.layout import RunKey
 
-SMALL = {"few": {"base": "margin_attack", "samples": 20}}
-
-
-def key_of(plan, method="ce"):
-    return next(key for key in plan.study.runs if key.method == method)
+KEY = RunKey("digits", "digits", "resnet8", "ce", 1)
 
 
-def test_a_variant_has_all_options_and_its_own_name(plan):
-    made = plan({"probes": ["few", "prototypes"]}, probes=SMALL)
-    spec = made.probe(key_of(made), "few")
+@pytest.fixture
+def made(plan):
+    """Function that makes a plan with two probes, one of them a variant."""
+
+    def make(samples=20):
+        probes = {"few": {"base": "margin_attack", "samples": samples}}
+        return plan({"methods": ["ce"], "probes": ["few", "prototypes"]}, probes=probes)
+
+    return make
+
+
+def test_a_variant_has_all_options_and_its_own_name_in_specification_and_manifest(made):
+    spec = made().probe(KEY, "few")
     assert spec["probe"] == {
         "name": "few",
         "id": "margin_attack",
         "options": {"samples": 20, "eps_max": 0.5, "steps": 21, "bisections": 10, "seed": 0},
     }
-    assert spec["run_fingerprint"] == made.run_fingerprint(key_of(made))
+    assert spec["run_fingerprint"] == made().run_fingerprint(KEY)
+    (run,) = made().manifest()["runs"]
+    assert run["probes"][0] == {**spec["probe"], "fingerprint": spec["fingerprint"]}
+    assert [each["name"] for each in run["probes"]] == ["few", "prototypes"]
 
 
 def test_a_study_without_probes_says_nothing_of_them(plan):
     assert "probes" not in json.dumps(plan().manifest())
 
 
-def test_a_fingerprint_depends_on_options_and_on_its_own_probe_only(plan):
-    def fingerprint(name, variants):
-        made = plan({"probes": ["prototypes", name]}, probes=variants)
-        return made.probe(key_of(made), name)["fingerprint"], made.probe(key_of(made), "prototypes")["fingerprint"]
-
-    few, angles = fingerprint("few", SMALL)
-    more, same = fingerprint("few", {"few": {**SMALL["few"], "samples": 21}})
-    assert few != more
-    assert angles == same
-
-
-def test_the_manifest_names_tables_by_run(plan):
-    made = plan({"probes": ["few", "profiles"]}, probes=SMALL)
-    for run in made.manifest()["runs"]:
-        assert [(each["name"], each["id"]) for each in run["probes"]] == [
-            ("few", "margin_attack"),
-            ("profiles", "profiles"),
-        ]
-        assert all(each["fingerprint"] for each in run["probes"])
+def test_a_fingerprint_depends_on_options_and_on_its_own_probe_only(made):
+    few, more = ([made(n).probe(KEY, name)["fingerprint"] for name in ("few", "prototypes")] for n in (20, 21))
+    assert few[0] != more[0]
+    assert few[1] == more[1]
 
 
 def test_blocks_of_a_grid_join_their_probes(study):
@@ -60,14 +56,14 @@ def test_blocks_of_a_grid_join_their_probes(study):
 
 def test_rules_know_the_files_of_the_probes(make_config):
     jobs = Jobs(make_config({"probes": ["profiles"], "methods": ["ce"]}), HOME, local=True)
-    run = "results/runs/digits/digits/resnet8/ce/seed1"
-    assert jobs.probes() == [f"{run}/probes/profiles.json"]
-    assert f"{run}/probes/profiles.json" in jobs.records()
+    record = "results/runs/digits/digits/resnet8/ce/seed1/probes/profiles.json"
+    assert jobs.probes() == [record]
+    assert record in jobs.records()
     assert jobs.wildcard_constraints["probe"] == "profiles"
 
 
 def test_a_first_stage_that_nobody_asked_about_is_not_probed(plan, refuses):
     made = plan({"methods": ["tst"], "probes": ["profiles"]})
-    assert list(made.study.evaluations[key_of(made, "tst")].probes) == ["profiles"]
+    assert list(made.study.evaluations[KEY._replace(method="tst")].probes) == ["profiles"]
     with refuses(ConfigError, "Unknown probe 'profiles' in digits/digits/resnet8/ce/seed1"):
-        made.probe(key_of(made, "ce"), "profiles")
+        made.probe(KEY, "profiles")

@@ -192,40 +192,39 @@ def test_backbones_and_data_tell_their_runs_apart(study):
         assert len({stage(key)["fingerprint"] for key in plan.study.runs}) == 6
 
 
-def test_no_protocol_that_trains_can_have_them(study, refuses):
-    parts = ["grids[0].datasets: 'imagenet' has no training images", "protocol 'fcline' trains", "weights: published"]
-    with refuses(ConfigError, *parts):
-        study({"protocol": "fcline"})
+THEIRS = {"protocol": "focal_calibration", "datasets": ["cifar10"], "backbones": ["resnet50"]}
 
 
 @pytest.mark.parametrize(
-    ("grid", "parts"),
+    ("grid", "mine", "parts"),
     [
-        ({"methods": ["tst"]}, ["grids[0].methods: protocol 'published'", "belong to the method 'ce'; remove 'tst'"]),
-        ({"seeds": [1, 2]}, ["grids[0].seeds: protocol 'published'", "give one seed, and several calibrator_seeds"]),
-        ({"datasets": ["cifar10"], "backbones": ["resnet50"]}, ["published weights, and 'resnet50' has none"]),
-        ({"backbones": ["timm/test_vit"]}, ["published weights, and 'timm/test_vit' has none"]),
-        ({"datasets": ["tiny_imagenet"]}, ["has 200 classes", "'imagenet_resnet50' have 1000", "fine-tune"]),
+        ({"protocol": "fcline"}, {}, ["grids[0].datasets: 'imagenet' has no training images", "'fcline' trains"]),
+        ({"methods": ["tst"]}, {}, ["grids[0].methods: protocol 'published'", "to the method 'ce'; remove 'tst'"]),
+        ({"seeds": [1, 2]}, {}, ["grids[0].seeds: protocol 'published'", "one seed, and several calibrator_seeds"]),
+        ({"datasets": ["cifar10"], "backbones": ["resnet50"]}, {}, ["published weights, and 'resnet50' has none"]),
+        ({"backbones": ["timm/test_vit"]}, {}, ["published weights, and 'timm/test_vit' has none"]),
+        ({"datasets": ["tiny_imagenet"]}, {}, ["has 200 classes", "'imagenet_resnet50' have 1000", "fine-tune"]),
+        # how to train
+        ({}, {"base": "published", "pretrained": True, "epochs": 3}, ["nothing is trained; remove epochs, pretrained"]),
+        ({}, {"base": "published", "weights": "trained"}, ["protocol 'mine': the key 'epochs' is missing"]),
+        ({}, {"base": "published", "weights": "other"}, ["weights must be one of trained, published"]),
+        # constants: a shift family has those of its base, and a kind of data set has none
+        ({}, {"test_normalisation": {"cifar10_": "imagenet"}}, ["'mine': test_normalisation: did you mean 'cifar10'?"]),
+        ({}, {"test_normalisation": {"cifar100": "cifar100_c"}}, ["did you mean 'cifar100'?"]),
+        ({}, {"test_normalisation": {"cifar100": "image_folder"}}, ["Unknown data set 'image_folder'"]),
+        ({}, {"test_normalisation": {"cifar100": [0.5] * 3}}, ["test_normalisation.cifar100 must be of type string"]),
+        # checkpoints of torrvision/focal_calibration
+        ({**THEIRS, "methods": ["mbls"]}, {}, ["no checkpoint of 'mbls' with 'resnet50' on 'cifar10'", "lambda_=2.0"]),
+        ({**THEIRS, "methods": ["mixup"]}, {}, ["no checkpoint of 'mixup'"]),
+        ({**THEIRS, "methods": ["tst"]}, {}, ["no checkpoint of 'tst'"]),
+        ({**THEIRS, "datasets": ["cifar100"], "methods": ["ls"]}, {}, ["no checkpoint of 'ls'", "ls alpha=0.05"]),
+        ({**THEIRS, "datasets": ["svhn"]}, {}, ["on 'svhn'"]),
+        ({**THEIRS, "backbones": ["resnet101"]}, {}, ["with 'resnet101'"]),
     ],
 )
-def test_what_no_published_weights_are_there_for_is_refused(study, refuses, tmp_path, grid, parts):
+def test_what_does_not_fit_published_weights_or_constants_is_refused(study, refuses, tmp_path, grid, mine, parts):
     with refuses(ConfigError, *parts):
-        study(grid, data_root=str(tmp_path))
-
-
-def test_a_protocol_that_trains_nothing_does_not_say_how(study, refuses):
-    protocols = {"mine": {"base": "published", "pretrained": True, "epochs": 3}}
-    with refuses(ConfigError, "with weights: published nothing is trained; remove epochs, pretrained"):
-        study(protocols=protocols)
-
-
-@pytest.mark.parametrize(
-    ("weights", "message"),
-    [("trained", "the key 'epochs' is missing"), ("other", "weights must be one of trained, published")],
-)
-def test_a_protocol_that_trains_must_say_how(study, refuses, weights, message):
-    with refuses(ConfigError, f"protocol 'mine': {message}"):
-        study(protocols={"mine": {"base": "published", "weights": weights}})
+        study(grid, data_root=str(tmp_path), protocols={"mine": {"base": "fcline", **mine}})
 
 
 def test_taking_weights_asks_for_no_gpu_and_little_memory(make_config, home, monkeypatch):
@@ -244,9 +243,7 @@ NETWORKS = ["resnet50", "resnet110", "densenet121", "wrn26_10"]
 @pytest.fixture
 def checkpoints(study, tmp_path):
     def make(**grid):
-        block = {"protocol": "focal_calibration", "datasets": ["cifar10"], "backbones": ["resnet50"], **grid}
-        variants = {"ls_005": {"base": "ls", "alpha": 0.05}, "strong": {"base": "ls", "alpha": 0.1}}
-        return study(block, data_root=str(tmp_path), methods=variants)
+        return study({**THEIRS, **grid}, data_root=str(tmp_path), methods={"ls_005": {"base": "ls", "alpha": 0.05}})
 
     return make
 
@@ -285,37 +282,6 @@ def test_cifar100_is_tested_with_the_constants_of_imagenet_as_their_code_does_an
     assert of_hundred["test_normalisation"] == {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
     others = [name for name in made.protocols.files if made.protocols.get(name, "here")["test_normalisation"]]
     assert others == ["focal_calibration"]
-
-
-@pytest.mark.parametrize(
-    ("names", "part"),
-    [
-        ({"cifar1000": "imagenet"}, "did you mean 'cifar100'?"),
-        ({"cifar100": "cifar100_c"}, "did you mean 'cifar100'?"),  # a shift family has those of its base
-        ({"cifar100": "image_folder"}, "Unknown data set 'image_folder'"),  # that knows none
-        ({"cifar100": [0.5, 0.5, 0.5]}, "test_normalisation.cifar100 must be of type string"),
-    ],
-)
-def test_constants_are_named_by_data_sets_that_have_some(study, refuses, names, part):
-    with refuses(ConfigError, "protocol 'mine': test_normalisation", part):
-        study(protocols={"mine": {"base": "fcline", "test_normalisation": names}})
-
-
-@pytest.mark.parametrize(
-    ("grid", "parts"),
-    [
-        ({"methods": ["mbls"]}, ["no checkpoint of 'mbls' with 'resnet50' on 'cifar10'", "mmce_w lambda_=2.0"]),
-        ({"methods": ["mixup"]}, ["no checkpoint of 'mixup'"]),
-        ({"methods": ["tst"]}, ["no checkpoint of 'tst'"]),
-        ({"methods": ["strong"]}, ["no checkpoint of 'strong'", "ls alpha=0.05"]),
-        ({"datasets": ["svhn"]}, ["on 'svhn'"]),
-        ({"backbones": ["resnet101"]}, ["with 'resnet101'"]),
-        ({"seeds": [1, 2]}, ["uses published weights, the same network"]),
-    ],
-)
-def test_what_they_did_not_publish_is_refused(checkpoints, refuses, grid, parts):
-    with refuses(ConfigError, *parts):
-        checkpoints(**grid)
 
 
 def test_the_job_that_takes_a_checkpoint_is_told_the_data_root(make_config, home, tmp_path):

@@ -1,5 +1,6 @@
 """A study: the union of its grids, with first stages and external runs."""
 
+import itertools
 import json
 
 import pytest
@@ -14,12 +15,8 @@ def key(method, seed=1, **changes):
 
 def test_all_combinations_are_run(study):
     runs = study({"methods": ["ce", "ls"], "seeds": [1, 2], "backbones": ["resnet8", "resnet20"]}).runs
-    assert set(runs) == {
-        key(method, seed, backbone=backbone)
-        for method in ("ce", "ls")
-        for seed in (1, 2)
-        for backbone in ("resnet8", "resnet20")
-    }
+    axes = itertools.product(("ce", "ls"), (1, 2), ("resnet8", "resnet20"))
+    assert set(runs) == {key(method, seed, backbone=backbone) for method, seed, backbone in axes}
 
 
 def test_the_order_of_runs_is_that_of_the_configuration(study):
@@ -79,34 +76,39 @@ def test_variants_of_calibrators(study):
 
 class TestExternal:
     @pytest.fixture
-    def folder(self, tmp_path):
+    def make(self, home, tmp_path):
         for name in ("val.parquet", "test.parquet"):
             (tmp_path / name).touch()
-        return tmp_path
 
-    def make(self, home, folder, **changes):
-        external = {"val": "val.parquet", "test": "test.parquet", "kind": "logits", **changes}
-        return Study({"study": "s", "data_root": str(folder), "external": {"theirs": external}}, home)
+        def make(**changes):
+            external = {"val": "val.parquet", "test": "test.parquet", "kind": "logits", **changes}
+            return Study({"study": "s", "data_root": str(tmp_path), "external": {"theirs": external}}, home)
 
-    def test_a_run_with_defaults(self, home, folder):
-        study = self.make(home, folder)
+        return make
+
+    def test_a_run_with_defaults(self, make, tmp_path):
+        study = make()
         (run_key,) = study.runs
         assert run_key == RunKey("external", "theirs", "unknown", "ce", 0)
         assert study.runs[run_key].checkpoints == ("last",)
         assert list(study.evaluations[run_key].calibrators) == ["none"]
         assert study.data_units() == []
+        assert study.external_path("test.parquet") == tmp_path / "test.parquet"
+        assert study.external_path("/elsewhere/test.parquet").as_posix() == "/elsewhere/test.parquet"
 
-    def test_a_run_with_everything_named(self, home, folder):
+    def test_a_run_with_everything_named(self, make):
         names = {"dataset": "cifar10", "backbone": "timm/vit", "method": "maccal+mbls", "seed": 3}
-        study = self.make(home, folder, **names, calibrators=["ts", "smart"], calibrator_seeds=[1, 2])
+        study = make(**names, calibrators=["ts", "smart"], calibrator_seeds=[1, 2])
         (run_key,) = study.runs
         assert run_key == RunKey("external", "cifar10", "timm/vit", "maccal+mbls", 3)
         assert study.evaluations[run_key].calibrator_seeds == [1, 2]
 
-    def test_files_are_named_relative_to_data_root(self, home, folder):
-        study = self.make(home, folder)
-        assert study.external_path("test.parquet") == folder / "test.parquet"
-        assert study.external_path("/elsewhere/test.parquet").as_posix() == "/elsewhere/test.parquet"
+    def test_sizes_of_the_validation_set_are_runs_of_their_own(self, make):
+        subsets = {
+            (each.dataset, each.seed): (run.external["val_rows"], run.external["val_seed"])
+            for each, run in make(val_rows=[50, 100], val_seeds=[3, 4]).external.items()
+        }
+        assert subsets == {(f"theirs_n{rows}", seed): (rows, seed) for rows in (50, 100) for seed in (3, 4)}
 
 
 def test_planning_imports_neither_torch_nor_snakemake(run_python, make_config, home):
@@ -120,14 +122,3 @@ print(len(jobs.runs), {"torch", "snakemake", "sklearn", "numpy", "pandas", "pyar
 """
     config = make_config({"calibrators": ["none", "ts", "smart"], "shifts": ["digits_c"]})
     assert run_python(program, json.dumps(config), home) == "2 set()\n"
-
-
-def test_sizes_of_the_validation_set_are_runs_of_their_own(study, tmp_path):
-    (tmp_path / "test.npz").touch()
-    external = {"test": "test.npz", "kind": "logits", "split_seed": 1, "val_rows": [50, 100], "val_seeds": [3, 4]}
-    made = study(external={"theirs": external}, data_root=str(tmp_path))
-    subsets = {
-        (each.dataset, each.seed): (run.external["val_rows"], run.external["val_seed"])
-        for each, run in made.external.items()
-    }
-    assert subsets == {(f"theirs_n{rows}", seed): (rows, seed) for rows in (50, 100) for seed in (3, 4)}

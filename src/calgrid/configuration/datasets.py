@@ -45,12 +45,13 @@ class DatasetCatalog:
         self.configured, self.data_root = configured, data_root
         self._specs: dict[str, registry.ComponentSpec] = {}
         self.options: dict[str, dict[str, Any]] = {}
-        self._variants: set[str] = set()
+        #: data sets of the user's files
+        self._own: set[str] = set()
         self._shifts: dict[str, registry.ComponentSpec] = {}
-        for name in configured:
-            self._add(name, f"datasets.{name}")
+        for name, given in configured.items():
+            self._add(name, given, f"datasets.{name}")
         for name, kind in self._shifts.items():  # after all data sets, which they refer to
-            self._add_shift(name, kind, f"datasets.{name}")
+            self._add_shift(name, configured[name], kind, f"datasets.{name}")
         for name in configured:
             if name not in self._shifts:
                 self._check_families(name, f"datasets.{name}.families")
@@ -84,7 +85,7 @@ class DatasetCatalog:
     def defaults_of(self, name: str) -> str:
         """Data set whose default hyper-parameters apply: the one in ``like``, the base of a variant, or itself."""
         given = self.configured.get(name, {})
-        return given["base"] if name in self._variants else given.get("like", name)
+        return given.get("like", name if name in self._own else given.get("base", name))
 
     def warning(self, name: str) -> str:
         """Warning to print with all results on a data set; usually empty."""
@@ -101,7 +102,7 @@ class DatasetCatalog:
             return {}
         options = self.options[unit]
         sources = {}
-        for role in () if unit in self._variants or unit in self._shifts else SOURCES:
+        for role in SOURCES if unit in self._own else ():
             for name in as_list(options[role]):
                 try:
                     sources[name] = identity(self.data_root, name)
@@ -115,7 +116,7 @@ class DatasetCatalog:
 
         Labels that do not fit the options raise ConfigError.
         """
-        if unit not in self.configured or unit in self._variants or unit in self._shifts:
+        if unit not in self._own:
             return None
         kind = registry.load("dataset", self.configured[unit]["base"])(**self.options[unit])
         try:
@@ -124,20 +125,19 @@ class DatasetCatalog:
             raise ConfigError(f"datasets.{unit}: {error}") from None
         return {role: len(rows[role] if role in rows else sources[role].labels) for role in ("train", "val", "test")}
 
-    def _add(self, name: str, where: str) -> None:
-        given = self.configured[name]
+    def _add(self, name: str, given: Mapping[str, Any], where: str) -> None:
         if name in registry.specs("dataset"):
             raise ConfigError(f"{where}: '{name}' is a registered data set; choose another name.")
         base = registry.spec("dataset", given["base"], f"{where}.base")
         if not _is_kind(base):
-            self._add_variant(name, base, where)
+            self._add_variant(name, given, base, where)
             return
         if base.info["role"] == "shift":
             self._shifts[name] = base
             return
-        like = self._like(given, where)
-        own = {key: value for key, value in given.items() if key not in KEYS}
-        options = base.resolve({**_taken(like, own), **own}, where=where)
+        self._own.add(name)
+        like = _like(given, where)
+        options = base.resolve({**_taken(like, given), **_options(given)}, where=where)
         _check(options, where)
         size = options["image_size"]
         info = {
@@ -154,27 +154,19 @@ class DatasetCatalog:
         self.options[name] = options
         self._specs[name] = dataclasses.replace(base, id=name, info=MappingProxyType({**info, "label": name}))
 
-    def _add_shift(self, name: str, kind: registry.ComponentSpec, where: str) -> None:
+    def _add_shift(self, name: str, given: Mapping[str, Any], kind: registry.ComponentSpec, where: str) -> None:
         """Add a shift family that is computed from the test images of a data set."""
-        given = self.configured[name]
         if extra := {"like", "families"} & set(given):
             raise ConfigError(f"{where}.{min(extra)} does not apply to a shift family; remove it.")
-        options = kind.resolve({key: value for key, value in given.items() if key not in KEYS}, where=where)
+        options = kind.resolve(_options(given), where=where)
         base = self.spec(options["of"], f"{where}.of")
         if base.info["role"] != "dataset":
             raise ConfigError(f"{where}.of: '{base.id}' is not a data set with a test split; name one.")
-        info = {
-            **kind.info,
-            "base": base.id,
-            **{fact: base.info.get(fact) for fact in ("n_classes", "image_shape")},
-            "configurable": False,
-        }
-        self._store(name, kind, options, info)
+        taken = {fact: base.info.get(fact) for fact in ("n_classes", "image_shape")}
+        self._store(name, kind, options, {**kind.info, "base": base.id, **taken, "configurable": False})
 
-    def _add_variant(self, name: str, base: registry.ComponentSpec, where: str) -> None:
+    def _add_variant(self, name: str, given: Mapping[str, Any], base: registry.ComponentSpec, where: str) -> None:
         """Add a registered data set with changed options."""
-        given = self.configured[name]
-        own = {key: value for key, value in given.items() if key not in KEYS}
         if not base.options or base.info["role"] != "dataset":
             kinds = ", ".join(id for id, spec in registry.specs("dataset").items() if _is_kind(spec))
             raise ConfigError(
@@ -182,7 +174,7 @@ class DatasetCatalog:
             )
         if "like" in given:
             raise ConfigError(f"{where}.like: remove it; a variant of '{base.id}' takes its facts from '{base.id}'.")
-        options = base.resolve(own, where=where)
+        options = base.resolve(_options(given), where=where)
         info = dict(base.info)
         if "size" in options:
             info["image_shape"] = (3, options["size"], options["size"])
@@ -196,17 +188,7 @@ class DatasetCatalog:
         # shift families of the base may corrupt other test images than those of the variant
         kept = [f for f in base.info.get("families", ()) if f.startswith(OOD_PREFIX)]
         info["families"] = tuple(dict.fromkeys([*kept, *given.get("families", ())]))
-        self._variants.add(name)
         self._store(name, base, options, info)
-
-    def _like(self, given: Mapping[str, Any], where: str) -> Mapping[str, Any]:
-        """Facts of the registered data set in ``like``."""
-        if "like" not in given:
-            return {}
-        like = registry.spec("dataset", given["like"], f"{where}.like")
-        if like.info.get("role") != "dataset" or _is_kind(like):
-            raise ConfigError(f"{where}.like: '{like.id}' is not a data set with training images; name one.")
-        return like.info
 
     def _check_families(self, name: str, where: str) -> None:
         for family in self.configured[name].get("families", ()):
@@ -230,12 +212,26 @@ def _is_kind(spec: registry.ComponentSpec) -> bool:
     return bool(spec.info.get("configurable", False))
 
 
-def _taken(like: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+def _options(given: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in given.items() if key not in KEYS}
+
+
+def _like(given: Mapping[str, Any], where: str) -> Mapping[str, Any]:
+    """Facts of the registered data set in ``like``."""
+    if "like" not in given:
+        return {}
+    like = registry.spec("dataset", given["like"], f"{where}.like")
+    if like.info.get("role") != "dataset" or _is_kind(like):
+        raise ConfigError(f"{where}.like: '{like.id}' is not a data set with training images; name one.")
+    return like.info
+
+
+def _taken(like: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
     """Options that ``like`` sets: facts of the registered data set, and its rule for drawing val."""
     taken = {fact: like[fact] for fact in FACTS if fact in like}
     if "image_shape" in like:
         taken["image_size"] = like["image_shape"][1]
-    return taken if "val" in own else {**taken, **like.get("drawn_val", {})}
+    return taken if "val" in given else {**taken, **like.get("drawn_val", {})}
 
 
 def _check(options: dict[str, Any], where: str) -> None:
