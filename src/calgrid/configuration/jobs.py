@@ -39,8 +39,6 @@ class Jobs:
 
     Parameters
     ----------
-    config : configuration as merged by Snakemake.
-    home : folder with ``workflow`` and ``config``.
     local : whether jobs run on this machine, so that ``device: cuda`` needs a GPU here.
     repairs : whether to look for damaged results and rerun their jobs.
     """
@@ -62,16 +60,9 @@ class Jobs:
         self.needs = Resources(study, self.gpus)
 
     def check_installed(self, conda: bool) -> None:
-        """Check that the libraries of the jobs are installed.
+        """Raise MissingLibraryError if a library of the jobs is missing; ``conda``: they run in environments of rules.
 
-        Parameters
-        ----------
-        conda : whether jobs run in the conda environments of the rules.
-
-        Raises
-        ------
-        MissingLibraryError : a library of an extra is missing.
-        ConfigError : Conda environments do not contain calgrid, and ``home`` is not a checkout.
+        These do not contain calgrid, so ``conda`` without a checkout raises ConfigError.
         """
         if conda and not (self.home / "src").is_dir():
             raise ConfigError(
@@ -139,21 +130,19 @@ class Jobs:
         """Regular expression of the protocols of trained runs."""
         return alternatives({key.protocol for key in self.plan.study.trained})
 
-    def _base(self, unit: str) -> list[str]:
-        base = self.plan.study.datasets.base(unit)
-        return [self.layout.data(base)] if base else []
-
     def data_base(self, wildcards: Any) -> list[str]:
         """Manifest of the data set that a shift family corrupts."""
-        return self._unless_spared(self._base(wildcards.unit), self.layout.data(wildcards.unit))
+        base = self.plan.study.datasets.base(wildcards.unit)
+        return self._unless_spared([self.layout.data(base)] if base else [], self.layout.data(wildcards.unit))
 
     def data_options(self, wildcards: Any) -> str:
         """Other options of ``calgrid data``."""
-        spec = self.plan.data_spec(wildcards.unit)
-        options = [f"--base {shlex.quote(str(Path(base).parent))}" for base in self._base(wildcards.unit)]
-        options += [f"--spec {shlex.quote(as_json(spec))}"] if spec else []
-        options += [f"--data-root {shlex.quote(self.data_root)}"] if self.data_root else []
-        return " ".join(options)
+        spec, base = self.plan.data_spec(wildcards.unit), self.plan.study.datasets.base(wildcards.unit)
+        return _options(
+            base=base and str(Path(self.layout.data(base)).parent),
+            spec=spec and as_json(spec),
+            data_root=self.data_root,
+        )
 
     def spec(self, stage: Literal["train", "predict", "external", "calibrate"]) -> Callable[[Any], str]:
         """Function that returns the specification of a stage of a run."""
@@ -176,10 +165,10 @@ class Jobs:
         """Other options of ``calgrid train``."""
         key = run_key(wildcards)
         first = self.plan.study.trained[key].first_stage
-        options = [f"--first-stage {shlex.quote(f'{self.layout.run(first)}/{MODEL}')}"] if first else []
-        if self.data_root and "checkpoint" in self.plan.train(key):
-            options += [f"--data-root {shlex.quote(self.data_root)}"]
-        return " ".join(options)
+        return _options(
+            first_stage=first and f"{self.layout.run(first)}/{MODEL}",
+            data_root=self.data_root if "checkpoint" in self.plan.train(key) else None,
+        )
 
     def predict_data(self, wildcards: Any) -> list[str]:
         """Manifests of the data set and the shift families of a run."""
@@ -193,8 +182,7 @@ class Jobs:
 
     def probe_data(self, wildcards: Any) -> list[str]:
         """Manifest of the data set that a probe reads."""
-        _, record = probe_files(wildcards.probe)
-        target = f"{self.layout.run(run_key(wildcards))}/{record}"
+        target = f"{self.layout.run(run_key(wildcards))}/{probe_files(wildcards.probe)[1]}"
         return self._unless_spared([self.layout.data(wildcards.dataset)], target)
 
     def probe_spec(self, wildcards: Any) -> str:
@@ -218,6 +206,12 @@ class Jobs:
         """Records of all trained runs and their probes."""
         trained = [key for key in self.evaluations if key in self.plan.study.trained]
         return [*(self.layout.record(key, stage) for key in trained for stage in ("train", "predict")), *self.probes()]
+
+
+def _options(**values: str | None) -> str:
+    """Options of a command, without those that have no value."""
+    given = {name.replace("_", "-"): value for name, value in values.items() if value}
+    return " ".join(f"--{name} {shlex.quote(value)}" for name, value in given.items())
 
 
 def alternatives(values: Iterable[str]) -> str:

@@ -94,18 +94,12 @@ class Plan:
     @functools.cache  # noqa: B019
     def predict(self, key: RunKey) -> specs.PredictSpec:
         """Specification of a prediction."""
-        train, run = self.train(key), self.study.trained[key]
-        families = self.study.datasets.families(key.dataset)
+        shared, run = self._of_test(key), self.study.trained[key]
         spec: specs.PredictSpec = {
-            "key": _key(key),
-            "checkpoints": list(run.checkpoints),
-            "run_fingerprint": train["fingerprint"],
+            **shared,
             "export_features": run.protocol["export_features"],
-            "families": {family: self.data(family_unit(family)) for family in families},
-            "fingerprint": "",
+            "families": {each: self.data(family_unit(each)) for each in self.study.datasets.families(key.dataset)},
         }
-        if constants := self._test_normalisation(run):
-            spec["test_normalisation"] = constants
         return _sealed(spec, ["calgrid.stages.predict", *_network_modules(run)])
 
     @functools.cache  # noqa: B019
@@ -114,26 +108,23 @@ class Plan:
         probes = self.study.evaluations[key].probes if key in self.study.evaluations else {}
         if name not in probes:
             raise unknown_id("probe", name, probes or {"(none)"}, key.path)
-        run = self.study.trained[key]
-        spec: specs.ProbeSpec = {
+        spec: specs.ProbeSpec = {**self._of_test(key), "probe": probes[name]}
+        module = registry.spec("probe", probes[name]["id"]).module
+        return _sealed(spec, ["calgrid.stages.probe", module, *_network_modules(self.study.trained[key])])
+
+    def _of_test(self, key: RunKey) -> specs.TestSpec:
+        """What predictions and probes of a run share."""
+        train, run = self.train(key), self.study.trained[key]
+        spec: specs.TestSpec = {
             "key": _key(key),
             "checkpoints": list(run.checkpoints),
-            "run_fingerprint": self.train(key)["fingerprint"],
-            "probe": probes[name],
+            "run_fingerprint": train["fingerprint"],
             "fingerprint": "",
         }
-        if constants := self._test_normalisation(run):
-            spec["test_normalisation"] = constants
-        module = registry.spec("probe", probes[name]["id"]).module
-        return _sealed(spec, ["calgrid.stages.probe", module, *_network_modules(run)])
-
-    def _test_normalisation(self, run: Run) -> specs.Normalisation | None:
-        """Mean and standard deviation of another data set that normalise test images, if the protocol names one."""
-        of = run.protocol["test_normalisation"].get(run.key.dataset)
-        if of is None:
-            return None
-        info = self.study.datasets.spec(of).info
-        return {"mean": tuple(info["mean"]), "std": tuple(info["std"])}
+        if of := run.protocol["test_normalisation"].get(key.dataset):  # the constants of another data set
+            info = self.study.datasets.spec(of).info
+            spec["test_normalisation"] = {"mean": tuple(info["mean"]), "std": tuple(info["std"])}
+        return spec
 
     @functools.cache  # noqa: B019
     def external(self, key: RunKey) -> specs.ExternalSpec:

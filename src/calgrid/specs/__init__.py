@@ -143,7 +143,9 @@ class TrainSpec(TypedDict):
     fingerprint: str
 
 
-class _TestSpec(TypedDict):
+class TestSpec(TypedDict):
+    """What tests of a trained network share."""
+
     key: Key
     checkpoints: list[str]
     run_fingerprint: str
@@ -151,7 +153,7 @@ class _TestSpec(TypedDict):
     fingerprint: str
 
 
-class PredictSpec(_TestSpec):
+class PredictSpec(TestSpec):
     """Logits of a run. ``families`` maps every shift family of the data set to the fingerprint of its images.
 
     It lists all existing families, so that studies with different families have equal specifications.
@@ -161,7 +163,7 @@ class PredictSpec(_TestSpec):
     families: dict[str, str]
 
 
-class ProbeSpec(_TestSpec):
+class ProbeSpec(TestSpec):
     """One measurement of a trained network."""
 
     probe: NamedComponent
