@@ -12,12 +12,7 @@ from calgrid.errors import ConfigError
 
 @dataclass(frozen=True)
 class Module:
-    """Top-level names of a module: classes, functions, constants and imports.
-
-    Attributes
-    ----------
-    imported : name -> (module, name there).
-    """
+    """Top-level names of a module: classes, functions, constants and imports: name -> (module, name there)."""
 
     classes: Mapping[str, ast.ClassDef]
     constants: Mapping[str, ast.expr]

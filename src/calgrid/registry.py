@@ -106,7 +106,6 @@ def _metrics_of_the_table() -> dict[str, str]:
 
 
 def _files(kind: str) -> Iterator[tuple[str, Path]]:
-    """Yield name and file of the modules of a kind."""
     for package, folder in plugins.folders(KINDS[kind]):
         if METRIC_TABLE.startswith(f"{package}."):
             continue

@@ -22,20 +22,16 @@ Head = tuple[Array, Array]
 
 @dataclass(frozen=True)
 class Ranked:
-    """A calibrator and its cross-validated scores.
-
-    Attributes
-    ----------
-    id : calibrator. scores : metric -> (value, lower, upper) of the out-of-fold probabilities of all rows.
-    difference : ranking metric minus that of the best, with a paired bootstrap interval; (0, 0, 0) for the best.
-    seconds : duration of one fit, mean over folds.
-    changed : fraction of rows whose arg max changes.
-    """
+    """A calibrator and its cross-validated scores."""
 
     id: str
+    #: metric -> (value, lower, upper) of the out-of-fold probabilities of all rows
     scores: dict[str, tuple[float, float, float]]
+    #: ranking metric minus that of the best, with a paired bootstrap interval; (0, 0, 0) for the best
     difference: tuple[float, float, float]
+    #: of one fit, mean over folds
     seconds: float
+    #: fraction of rows whose arg max changes
     changed: float
 
     @property

@@ -31,21 +31,14 @@ def load(tmp_path, home):
     return run
 
 
-def test_blocks_are_products_in_order(load):
-    table = load(columns=[{"dataset": ["a", "b"], "metric": ["ece", "nll"]}], where={"backbone": "resnet50"})
-    assert [tuple(column["where"].values()) for column in table["columns"]] == [
-        ("a", "ece"),
-        ("a", "nll"),
-        ("b", "ece"),
-        ("b", "nll"),
-    ]
-    assert [row["heading"] for row in table["rows"]] == [["ce", "none"], ["ls", "none"], ["ce", "ts"]]
+def test_blocks_are_products_in_order_and_names_stand_in_headings(load):
+    blocks = [{"dataset": ["a", "b"], "metric": ["ece", "nll"]}]
+    table = load(columns=blocks, where={"backbone": "resnet50"}, names={"ls": "label smoothing"})
+    columns = [tuple(column["where"].values()) for column in table["columns"]]
+    assert columns == [("a", "ece"), ("a", "nll"), ("b", "ece"), ("b", "nll")]
+    assert [row["heading"] for row in table["rows"]] == [["ce", "none"], ["label smoothing", "none"], ["ce", "ts"]]
+    assert table["rows"][1]["where"] == {"method": "ls"}
     assert (table["table"], table["row_axes"], table["digits"]) == ("3", ["method", "calibrator"], 2)
-
-
-def test_names_stand_in_headings(load):
-    table = load(names={"ls": "label smoothing"})
-    assert table["rows"][1] == {"heading": ["label smoothing", "none"], "where": {"method": "ls"}}
 
 
 @pytest.mark.parametrize(

@@ -164,13 +164,6 @@ def test_an_import_asks_for_copies_of_its_files(study, tmp_path):
     assert asked == {"small": LIGHT_MB + 5 * 3, "large": LIGHT_MB + 5 * 12, "torch": TORCH_MB}
 
 
-def test_only_many_and_large_pictures_are_decoded_by_several_threads(make):
-    threads = {
-        unit: make().prepare_threads(job(unit=unit)) for unit in ("digits", "cifar10_c", "imagenet", "imagenet_c")
-    }
-    assert threads == {"digits": 1, "cifar10_c": 1, "imagenet": 8, "imagenet_c": 8}
-
-
 def test_pictures_of_ones_own_are_counted_by_their_labels(study, tmp_path):
     for name in ("train", "test"):
         labels = [number % 10 for number in range(400)]
@@ -182,8 +175,11 @@ def test_pictures_of_ones_own_are_counted_by_their_labels(study, tmp_path):
     assert LIGHT_MB <= needs.prepare_memory(job(unit="own"), 1) < LIGHT_MB + 20
 
 
-def test_preparation_is_given_time_for_many_and_large_images(make):
-    minutes = {unit: make().prepare_minutes(job(unit=unit)) for unit in ("digits", "tiny_imagenet", "imagenet_c")}
+def test_preparation_is_given_time_and_threads_for_many_and_large_images(make):
+    needs = make()
+    threads = {"digits": 1, "cifar10_c": 1, "imagenet": 8, "imagenet_c": 8}
+    assert {unit: needs.prepare_threads(job(unit=unit)) for unit in threads} == threads
+    minutes = {unit: needs.prepare_minutes(job(unit=unit)) for unit in ("digits", "tiny_imagenet", "imagenet_c")}
     assert minutes["digits"] == MIN_MINUTES + 1
     assert minutes["digits"] < minutes["tiny_imagenet"] < minutes["imagenet_c"] < MAX_MINUTES
     # 19 settings of 40,000 images
@@ -282,15 +278,10 @@ class TestSmartOnImagenet:
     def test_calibration_asks_for_hours_and_two_parts_in_memory(self, needs):
         asked = self.on("resnet50")
         assert needs.calibrate_threads(asked) == 2
+        assert needs.calibrate_threads(self.on("wide_resnet50")) == 1  # without corruptions
         assert 6 * 60 < needs.calibrate_minutes(asked, 1) < MAX_MINUTES
         part = 40_000 * (1000 + 2048) * 4 / 2**20
         assert 10 * part < needs.calibrate_memory(asked, 1) < 8 * 1024
-
-    def test_without_corruptions_it_asks_for_less(self, needs):
-        with_shifts, without = self.on("resnet50"), self.on("wide_resnet50")
-        for asks in (needs.calibrate_minutes, needs.calibrate_memory, needs.predict_minutes):
-            assert asks(without, 1) < asks(with_shifts, 1)
-        assert needs.calibrate_threads(without) == 1
 
     def test_a_prediction_asks_for_one_corruption_in_memory_and_for_the_time_of_its_network(self, needs):
         family = 19 * 40_000 * (1000 + 2048) * 4 / 2**20

@@ -114,21 +114,17 @@ class Family(NamedTuple):
 
 @dataclass(frozen=True)
 class Calibration:
-    """The calibration of one checkpoint of a run.
-
-    Attributes
-    ----------
-    resamples : bootstrap resamples of the clean test split, for intervals and paired differences.
-    on_val : whether calibrators fitted on val are scored on shifts.
-    draws : fits on each setting under ``same_shift``.
-    """
+    """The calibration of one checkpoint of a run."""
 
     calibrators: Sequence[Fitted]
     val: Rows
     test: Rows
     families: Sequence[Family]
+    #: bootstrap resamples of the clean test split, for intervals and paired differences
     resamples: int
+    #: whether calibrators fitted on val are scored on shifts
     on_val: bool
+    #: fits on each setting under ``same_shift``
     draws: int
 
     @functools.cached_property

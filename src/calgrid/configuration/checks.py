@@ -94,13 +94,7 @@ def _check_row(columns: Sequence[str], row: Sequence[str], where: str) -> None:
 
 
 def check_external(given: Mapping[str, Any], path_of: PathOf, where: str) -> None:
-    """Check an entry of ``external``: files exist, val and test rows differ, and no key is without effect.
-
-    Parameters
-    ----------
-    given : the entry without defaults.
-    path_of : maps the name of a file in the entry to its path.
-    """
+    """Check an entry of ``external``, without defaults: files exist, val and test differ, all keys have effects."""
     for role in EXTERNAL_FILES:
         if role in given:
             _check_file(given[role], path_of, f"{where}.{role}")

@@ -33,38 +33,26 @@ class RunCost(NamedTuple):
 
 
 class StudyCost(NamedTuple):
-    """Costs of a study.
-
-    Attributes
-    ----------
-    jobs : stage -> number of jobs.
-    runs : costs of each trained run.
-    core_hours : stage -> hours of one processor core.
-    downloads : file -> bytes, for archives and weights; None if the size is unknown.
-    brought : the same for files that the user must provide.
-    prepared : data set or shift family -> bytes of prepared images.
-    unknown : data sets with an unknown number of images.
-    """
+    """Costs of a study: jobs and core hours by stage, trained runs, bytes of files (None if unknown)."""
 
     jobs: Mapping[str, int]
     runs: list[RunCost]
     core_hours: Mapping[str, float]
+    #: archives and weights
     downloads: Mapping[str, int | None]
+    #: files that the user must provide
     brought: Mapping[str, int | None]
+    #: images of data sets and shift families
     prepared: Mapping[str, int]
+    #: data sets with an unknown number of images
     unknown: list[str]
 
 
 def study_cost(study: Study, throughput: Mapping[str, float] | None = None) -> StudyCost:
     """Estimate the costs of a study without any existing results.
 
-    Parameters
-    ----------
-    throughput : backbone -> images per second of a GPU in training, instead of the estimate.
-
-    Raises
-    ------
-    ConfigError : ``throughput`` has a backbone that the study does not train.
+    ``throughput`` replaces estimates: backbone -> images per second of a GPU in training. A backbone that the study
+    does not train raises ConfigError.
     """
     needs = Resources(study, gpus=1)
     trained = list(study.trained)
@@ -75,17 +63,16 @@ def study_cost(study: Study, throughput: Mapping[str, float] | None = None) -> S
             raise unknown_id("backbone", backbone, known, "--throughput")
     units = study.data_units()
     probes = sum(len(evaluation.probes) for evaluation in study.evaluations.values())
-    jobs = {
-        "prepare_data": len(units),
-        "train": len(trained),
-        "predict": len(evaluated),
-        "import": len(study.evaluations) - len(evaluated),
-        "calibrate": len(study.evaluations),
-        **({"probe": probes} if probes else {}),
-        "aggregate and report": JOBS_AT_THE_END,
-    }
     return StudyCost(
-        jobs,
+        {
+            "prepare_data": len(units),
+            "train": len(trained),
+            "predict": len(evaluated),
+            "import": len(study.evaluations) - len(evaluated),
+            "calibrate": len(study.evaluations),
+            **({"probe": probes} if probes else {}),
+            "aggregate and report": JOBS_AT_THE_END,
+        },
         [_run_cost(study, needs, key, throughput) for key in trained],
         {
             "prepare_data": sum(map(needs.prepare_seconds, units)) / 3600,

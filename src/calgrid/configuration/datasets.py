@@ -36,8 +36,8 @@ class DatasetCatalog:
 
     Parameters
     ----------
-    configured : name -> {"base": registered kind, "like": registered data set, "families": [...], option: value, ...},
-        or {"base": registered data set, "families": [...], option: value, ...} for a variant of it.
+    configured : name -> {"base": registered kind, "like": registered data set, "families": [...], option: value, ...};
+        ``base`` may be a registered data set, of which this is a variant.
     data_root : folder of the user's files; the working directory if None.
     """
 

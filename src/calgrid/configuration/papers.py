@@ -6,6 +6,7 @@
 
 import itertools
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
@@ -38,15 +39,8 @@ def matches(cell: CellKey, where: CellKey) -> bool:
 def paper(home: Path, name: str, where: str) -> Paper:
     """Read and check tables, claims and figures of a paper, tables in the order of their numbers.
 
-    Parameters
-    ----------
-    home : folder with ``config`` and ``workflow/schemas``.
-    name : name of a folder in ``config/tables`` and a file in ``config/published``.
-    where : location of the name in the configuration, for messages.
-
-    Raises
-    ------
-    ConfigError : the paper is unknown, or one of its files is invalid.
+    ``home`` has ``config`` and ``workflow/schemas``; ``where`` is the location of the name, for messages. An unknown
+    paper or an invalid file raises ConfigError.
     """
     config, schemas = Path(home, "config"), Path(home, "workflow", "schemas")
     known = sorted(path.name for path in (config / "tables").glob("*") if path.is_dir())
@@ -137,13 +131,10 @@ def _check_table(table: TableSpec, what: str) -> None:
     for axis in NEEDED:
         if any(axis not in cell for cell in cells):
             raise ConfigError(f"{what}: a cell has no '{axis}'; add it to rows, columns or where.")
-    seen: set[tuple[Any, ...]] = set()
-    for cell in cells:
-        key = tuple(sorted(cell.items()))
-        if key in seen:
-            cell_text = ", ".join(f"{a}={v}" for a, v in key if v)
-            raise ConfigError(f"{what}: the cell {cell_text} appears twice; remove one.")
-        seen.add(key)
+    times = Counter(tuple(sorted(cell.items())) for cell in cells)
+    for key in (key for key, number in times.items() if number > 1):
+        cell_text = ", ".join(f"{a}={v}" for a, v in key if v)
+        raise ConfigError(f"{what}: the cell {cell_text} appears twice; remove one.")
     for mean in table["means"]:
         if not any(matches(cell, mean["where"]) for cell in cells):
             raise ConfigError(f"{what}: means: no cell has {mean['where']}; correct or remove the entry.")
@@ -225,12 +216,12 @@ def load_figures(path: Path, schema: Path) -> list[PaperFigure]:
     what = f"figures {path.name}"
     entries = read_valid(path, schema, what)["figures"]
     _check_distinct([entry["number"] for entry in entries], f"{what}: the number", "name its part, as in '2b'")
+    texts = dict.fromkeys(("number", "shows", "figure", "needs", "note"), "")
+    figures = []
     for entry in entries:
         if not {"figure", "note"} & set(entry):
             number = entry["number"]
             raise ConfigError(f"{what}: '{number}' has no figure of ours; set 'figure', or explain it in 'note'.")
-    texts = dict.fromkeys(("number", "shows", "figure", "needs", "note"), "")
-    return [
-        cast(PaperFigure, {**texts, **entry, **_lists({key: entry.get(key, []) for key in WANTED})})
-        for entry in entries
-    ]
+        wanted = _lists({key: entry.get(key, []) for key in WANTED})
+        figures.append(cast(PaperFigure, {**texts, **entry, **wanted}))
+    return figures

@@ -149,7 +149,6 @@ class Plan:
 
     @property
     def _metric_modules(self) -> list[str]:
-        """Modules of the metrics of plugins."""
         return [registry.spec("metric", name).module for name in self.study.own_metrics]
 
     @functools.cache  # noqa: B019
@@ -157,7 +156,7 @@ class Plan:
         """Specification of the calibration and scoring of a run."""
         if key not in self.study.evaluations:
             raise ConfigError(f"Run {key.path} is only a first stage; add its method to a grid to calibrate it.")
-        run, wanted = self.study.runs[key], self.study.evaluations[key]
+        run, wanted, counts = self.study.runs[key], self.study.evaluations[key], self.study.label_counts(key)
         statistics: Mapping[str, Any] = self.study.config["statistics"]
         spec: specs.CalibrateSpec = {
             "key": _key(key),
@@ -169,7 +168,7 @@ class Plan:
             "statistics": cast(specs.ScoringStatistics, {k: statistics[k] for k in SCORING_KEYS if k in statistics}),
             "run_fingerprint": self.run_fingerprint(key),
             "logits_fingerprint": self.logits_fingerprint(key),
-            "label_counts": self._label_counts(key),
+            "label_counts": None if counts is None else {"file": str(counts), "sha256": self._file_digest(counts)},
             "disjoint_validation": isinstance(run, Run) and run.protocol["disjoint_validation"],
             "fingerprint": "",
         }
@@ -182,11 +181,6 @@ class Plan:
             "seeds": list(seeds) if entry["stochastic"] else list(seeds)[:1],
             "fingerprint": self._calibrator(entry["name"], entry["id"], options),
         }
-
-    def _label_counts(self, key: RunKey) -> specs.LabelCounts | None:
-        """File with the label counts of the test split of a run and its checksum, or None."""
-        path = self.study.label_counts(key)
-        return None if path is None else {"file": str(path), "sha256": self._file_digest(path)}
 
     @functools.cache  # noqa: B019
     def _file_digest(self, path: Path) -> str:

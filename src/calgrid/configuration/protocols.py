@@ -46,13 +46,9 @@ OTHER_EPOCHS = {("cifar10", "wrn26_10", "brier"): 550, ("cifar100", "resnet110",
 
 
 class ProtocolCatalog:
-    """Protocols and variants of them.
+    """Protocols, the files ``<id>.yaml`` of a folder, and variants of them.
 
-    Parameters
-    ----------
-    folder : folder of the files ``<id>.yaml``.
-    schema : path of ``protocol.schema.yaml``.
-    variants : name -> {"base": id, key: value, ...}; nested mappings are merged.
+    ``variants`` maps names to {"base": id, key: value, ...}; nested mappings are merged.
     """
 
     def __init__(self, folder: Path, schema: Path, variants: Mapping[str, Mapping[str, Any]]) -> None:
@@ -83,7 +79,10 @@ class ProtocolCatalog:
             if used not in known:
                 raise unknown_id("data set", used, known, f"{at}: test_normalisation")
         if not trains(protocol):
-            return _ready(raw, filled, at)
+            if extra := sorted(set(raw) - {"description", *READY_KEYS}):
+                weights = f"weights: {filled['weights']}"
+                raise ConfigError(f"{at}: with {weights} nothing is trained; remove {', '.join(extra)}.")
+            return cast(Protocol, {**{key: filled[key] for key in READY_KEYS}, **READY})
         _check_schedule(protocol, at)
         if "second_stage" in protocol:
             _check_schedule(for_stage(protocol, second=True), f"{at}: second_stage")
@@ -167,13 +166,6 @@ def checkpoint_file(dataset: str, backbone: str, method: Method, where: str) -> 
     epochs = OTHER_EPOCHS.get((dataset, backbone, method.loss), EPOCHS)
     name, folder = f"{NETWORKS[backbone]}_{loss}_{epochs}.model", FOLDERS[dataset]
     return {"name": name, "folder": f"{FOCAL_CALIBRATION}/{folder}", "url": f"{ADDRESS}/{folder}/{name}"}
-
-
-def _ready(raw: Mapping[str, Any], filled: Mapping[str, Any], where: str) -> Protocol:
-    """A protocol with published weights; keys of the training are refused."""
-    if extra := sorted(set(raw) - {"description", *READY_KEYS}):
-        raise ConfigError(f"{where}: with weights: {filled['weights']} nothing is trained; remove {', '.join(extra)}.")
-    return cast(Protocol, {**{key: filled[key] for key in READY_KEYS}, **READY})
 
 
 def _check_schedule(protocol: Protocol, where: str) -> None:

@@ -40,26 +40,19 @@ WANTING = {
 
 @dataclass(frozen=True)
 class Stage:
-    """Files that one job writes.
-
-    Attributes
-    ----------
-    target : the output of the job in Snakemake.
-    root, record : folder of the files, and path of their record below it.
-    needs : targets of the jobs whose files are inputs.
-    name, fingerprint : name and fingerprint of the stage if a second link to its files (for data, to its record) is
-        kept below ``.calgrid``; else empty.
-    optional : files that the user may delete.
-    wanted : files that the record must list.
-    """
+    """Files that one job writes to ``root``; ``target`` is its output in Snakemake, ``record`` is below ``root``."""
 
     target: str
     root: Path
     record: str
+    #: targets of the jobs whose files are inputs
     needs: tuple[str, ...] = ()
+    #: of the stage, if a second link to its files (for data, to its record) is kept below ``.calgrid``
     name: str = ""
     fingerprint: str = ""
+    #: files that the user may delete
     optional: frozenset[str] = frozenset()
+    #: files that the record must list
     wanted: frozenset[str] = frozenset()
 
     @functools.cached_property
@@ -94,7 +87,6 @@ class Stage:
         return "damaged" if there else "missing", clamped
 
     def _files(self) -> list[Path]:
-        """The record and the files that it lists."""
         with contextlib.suppress(DataError):
             return [self.root / name for name in (self.record, *Record.read(self.root, self.record).files)]
         return [self.root / self.record]
@@ -137,10 +129,7 @@ def find_repairs(plan: Plan) -> Repairs:
 
     Every file that changed since its last verification is read. Times in the future, from a clock that was ahead, are
     set to the present: otherwise Snakemake would rerun all dependent jobs in each call until that time has come.
-
-    Raises
-    ------
-    StateError : a run that was merged from an archive would have to be computed again.
+    Raises StateError if a run that was merged from an archive would have to be computed again.
     """
     stages, now = list(planned_stages(plan)), time.time()
     with ThreadPoolExecutor(THREADS) as pool:

@@ -304,6 +304,5 @@ class Study:
 
 
 def _keys(grid: Grid) -> Iterator[RunKey]:
-    """All runs of a grid."""
     axes = itertools.product(grid["datasets"], grid["backbones"], grid["methods"], grid["seeds"])
     return (RunKey(grid["protocol"], *each) for each in axes)
