@@ -101,8 +101,9 @@ def check_external(given: Mapping[str, Any], path_of: PathOf, where: str) -> Non
     for role in ("val", "test"):
         if given.get(role, "").lower().endswith(".npy") and f"{role}_labels" not in given:
             raise ConfigError(f"{where}.{role}: an .npy file has no labels; give them as '{role}_labels'.")
-    if "val_labels" in given and "val" not in given:
-        raise ConfigError(f"{where}.val_labels has no effect without 'val'; give both or remove it.")
+    for key, other in (("val_labels", "val"), ("val_seeds", "val_rows")):
+        if key in given and other not in given:
+            raise ConfigError(f"{where}.{key} has no effect without '{other}'; give both or remove it.")
     if "val" not in given and "split_seed" not in given:
         raise ConfigError(f"{where}: give a 'val' file, or 'split_seed' to split the test rows at random.")
     for key in ("split_seed", "val_fraction"):
@@ -113,8 +114,6 @@ def check_external(given: Mapping[str, Any], path_of: PathOf, where: str) -> Non
             f"{where}: 'val' and 'test' are the same file, but calibrators must be fitted and tested on different "
             "rows; give 'split_seed' instead of 'val' to split them."
         )
-    if "val_seeds" in given and "val_rows" not in given:
-        raise ConfigError(f"{where}.val_seeds has no effect without 'val_rows'; give both or remove it.")
 
 
 def check_label_counts(label_counts: Mapping[str, str], known: Collection[str], path_of: PathOf) -> None:
