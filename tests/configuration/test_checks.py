@@ -1,13 +1,10 @@
 """Every mistake in a configuration is refused before anything runs, in one sentence: where it is, how to mend it."""
 
 import contextlib
-import json
 
 import pytest
 
-from calgrid.configuration import jobs
 from calgrid.configuration.checks import check_published
-from calgrid.configuration.jobs import Jobs
 from calgrid.configuration.study import Study
 from calgrid.errors import ConfigError
 
@@ -60,6 +57,7 @@ def override(match, values):
 TOP_LEVEL = [
     ({"study": "runs"}, ["study: the name 'runs' is reserved"]),
     ({"study": "a/b"}, ["study: 'a/b' is not a valid name"]),
+    ({"external": {}}, ["external must not be empty"]),
     ({"device": "gpu"}, ["device must be one of auto, cpu, cuda, got 'gpu'"]),
     ({"results": "{x}"}, ["results: the path must not contain '{'"]),
     ({"results": "~/x"}, ["results: '~' is not expanded", "write the full path"]),
@@ -118,17 +116,13 @@ TOP_LEVEL = [
 ]
 
 
-def short(value):
-    return json.dumps(value)[:70]
-
-
-@pytest.mark.parametrize(("grid", "parts"), GRIDS, ids=[short(grid) for grid, _ in GRIDS])
+@pytest.mark.parametrize(("grid", "parts"), GRIDS, ids=[str(grid)[:70] for grid, _ in GRIDS])
 def test_mistakes_in_a_grid(study, refuses, grid, parts):
     with refuses(ConfigError, *parts):
         study(grid)
 
 
-@pytest.mark.parametrize(("changes", "parts"), TOP_LEVEL, ids=[short(changes) for changes, _ in TOP_LEVEL])
+@pytest.mark.parametrize(("changes", "parts"), TOP_LEVEL, ids=[str(changes)[:70] for changes, _ in TOP_LEVEL])
 def test_mistakes_elsewhere(study, refuses, changes, parts):
     with refuses(ConfigError, *parts):
         study(**changes)
@@ -202,13 +196,13 @@ SPLIT = {"test": "test.npz", "split_seed": 1, "kind": "logits"}
 
 class TestExternal:
     @pytest.fixture
-    def files(self, tmp_path):
+    def external(self, home, tmp_path):
         for name in ("val.npz", "test.npz", "test.npy"):
             (tmp_path / name).touch()
-        return tmp_path
+        return lambda **runs: Study({"study": "s", "data_root": str(tmp_path), "external": runs}, home)
 
     @pytest.mark.parametrize(
-        ("external", "parts"),
+        ("entry", "parts"),
         [
             ({"test": "test.npz", "kind": "logits"}, ["external.a: give a 'val' file, or 'split_seed'"]),
             ({**SPLIT, "val": "val.npz"}, ["external.a: 'val' and 'split_seed' exclude each other"]),
@@ -229,26 +223,15 @@ class TestExternal:
             ({**SPLIT, "method": "a b"}, ["'a b' is not a valid name"]),
         ],
     )
-    def test_mistakes(self, files, home, refuses, external, parts):
+    def test_mistakes(self, external, refuses, entry, parts):
         with refuses(ConfigError, *parts):
-            Study({"study": "s", "data_root": str(files), "external": {"a": external}}, home)
+            external(a=entry)
 
-    def test_two_under_the_same_key(self, files, home, refuses):
-        one = {"test": str(files / "test.npz"), "kind": "logits", "split_seed": 1, "dataset": "cifar10"}
+    def test_two_under_the_same_key(self, external, refuses):
+        one = {**SPLIT, "dataset": "cifar10"}
         with refuses(ConfigError, "external.b: another external run has the same dataset"):
-            Study({"study": "s", "external": {"a": one, "b": dict(one)}}, home)
-        study = Study({"study": "s", "external": {"a": one, "b": {**one, "seed": 2}}}, home)
-        assert len(study.runs) == 2
-
-    def test_none_at_all(self, home, refuses):
-        with refuses(ConfigError, "external must not be empty"):
-            Study({"study": "s", "external": {}}, home)
-
-
-def test_cuda_without_a_gpu_is_refused_where_jobs_run_here(make_config, home, refuses, monkeypatch):
-    monkeypatch.setattr(jobs, "GPU_DEVICES", ())
-    with refuses(ConfigError, "device: 'cuda' needs a GPU and this machine has none", "device: cpu or auto"):
-        Jobs(make_config(device="cuda"), home, local=True)
+            external(a=one, b=one)
+        assert len(external(a=one, b={**one, "seed": 2}).runs) == 2
 
 
 HEAD = "paper,table,dataset,backbone,method,calibrator,metric,shift,severity,value,unit,suspect"

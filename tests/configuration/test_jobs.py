@@ -1,5 +1,6 @@
 """What the rules ask: exact wildcards, inputs and outputs, times in the future, GPUs."""
 
+import contextlib
 import json
 import os
 import re
@@ -136,13 +137,18 @@ class TestJobs:
             ("auto", True, True, 1),
             ("cpu", True, True, 0),
             ("cuda", True, True, 1),
+            ("cuda", True, False, None),
             ("auto", False, False, 1),
             ("cpu", False, False, 0),
         ],
     )
-    def test_gpus_that_a_job_asks_for(self, make_config, home, monkeypatch, tmp_path, device, local, present, gpus):
+    def test_gpus_that_a_job_asks_for(
+        self, make_config, home, refuses, monkeypatch, tmp_path, device, local, present, gpus
+    ):
         monkeypatch.setattr(jobs, "GPU_DEVICES", (str(tmp_path),) if present else ())
-        assert Jobs(make_config(device=device), home, local=local).gpus == gpus
+        parts = ["device: 'cuda' needs a GPU and this machine has none", "device: cpu or auto"]
+        with refuses(ConfigError, *parts) if gpus is None else contextlib.nullcontext():
+            assert Jobs(make_config(device=device), home, local=local).gpus == gpus
 
 
 def test_a_run_is_only_asked_for_stages_that_it_has(made, refuses):

@@ -137,14 +137,9 @@ def load_claim(tmp_path, home):
 def test_cells_and_their_rival(load_claim, home):
     (claim,) = load_claim({})
     table = paper(home, "fedlas", "papers")["tables"][0]
-    width = len(table["columns"])
-    assert [(s["cell"] % width, [r % width for r in s["rivals"]]) for s in claim["settings"]] == [
-        (column, [column]) for column in (0, 2, 4, 6, 8, 10)
-    ]
-    methods = [row["where"]["method"] for row in table["rows"]]
-    assert {(methods[s["cell"] // width], methods[s["rivals"][0] // width]) for s in claim["settings"]} == {
-        ("fedlas_ls", "ls")
-    }
+    methods, width = [row["where"]["method"] for row in table["rows"]], len(table["columns"])
+    cells = [[(methods[n // width], n % width) for n in (s["cell"], *s["rivals"])] for s in claim["settings"]]
+    assert cells == [[("fedlas_ls", column), ("ls", column)] for column in (0, 2, 4, 6, 8, 10)]
     assert (claim["at_least"], claim["margin"], claim["table"]) == (6, 0.0, "fedlas_table1")
 
 
