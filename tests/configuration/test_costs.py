@@ -12,14 +12,14 @@ from calgrid.storage.layout import RunKey
 
 @pytest.fixture
 def costs(study):
-    return lambda grid, throughput=None, **changes: study_cost(study(grid, **changes), throughput)
+    return lambda grid, throughput=None, **changes: study_cost(study(grid, data_root="data", **changes), throughput)
 
 
 CIFAR = {"protocol": "aclsline", "datasets": ["cifar10"], "backbones": ["resnet50"], "methods": ["ce"]}
 
 
 def test_hours_of_a_run_by_hand(costs):
-    (run,) = costs(CIFAR, data_root="data").runs
+    (run,) = costs(CIFAR).runs
     assert run.key == RunKey("aclsline", "cifar10", "resnet50", "ce", 1)
     an_image = 7e-13 * 1_297_829_888
     images = 350 * (45_000 + 5_000 / 3)
@@ -30,18 +30,18 @@ def test_hours_of_a_run_by_hand(costs):
 
 
 def test_a_stated_throughput_takes_the_place_of_the_estimate(costs):
-    (run,) = costs(CIFAR, {"resnet50": 1000.0}, data_root="data").runs
+    (run,) = costs(CIFAR, {"resnet50": 1000.0}).runs
     assert run.train_hours == pytest.approx(350 * (45_000 + 5_000 / 3) / 1000 / 3600)
     assert run.predict_hours == pytest.approx(2 * 15_000 / 3 / 1000 / 3600)
 
 
 def test_a_throughput_for_a_network_that_is_not_there_is_refused(costs, refuses):
     with refuses(ConfigError, "Unknown backbone 'resnet05' in --throughput", "did you mean 'resnet50'?"):
-        costs(CIFAR, {"resnet05": 1000.0}, data_root="data")
+        costs(CIFAR, {"resnet05": 1000.0})
 
 
 def test_a_second_stage_costs_its_own_epochs_forth_only(costs):
-    first, second = costs({**CIFAR, "methods": ["ce", "tst"]}, {"resnet50": 1000.0}, data_root="data").runs
+    first, second = costs({**CIFAR, "methods": ["ce", "tst"]}, {"resnet50": 1000.0}).runs
     assert second.key.method == "tst"
     assert second.train_hours == pytest.approx(40 * (45_000 / 3 + 5_000 / 3) / 1000 / 3600)
     # its last checkpoint only is scored
@@ -49,7 +49,7 @@ def test_a_second_stage_costs_its_own_epochs_forth_only(costs):
 
 
 def test_disk_of_a_run_by_hand(costs):
-    (run,) = costs({**CIFAR, "shifts": ["ood/svhn"]}, data_root="data").runs
+    (run,) = costs({**CIFAR, "shifts": ["ood/svhn"]}).runs
     weights = 23_520_842
     logits = (5_000 + 10_000 + 26_032) * 10
     features = 15_000 * 2048  # not those of the shifts
@@ -58,7 +58,7 @@ def test_disk_of_a_run_by_hand(costs):
 
 def test_jobs_downloads_and_prepared_images(costs):
     grid = {**CIFAR, "seeds": [1, 2], "methods": ["ce", "tst"], "shifts": ["ood/svhn", "cifar10_c"]}
-    found = costs(grid, data_root="data")
+    found = costs(grid)
     jobs = {"prepare_data": 3, "train": 4, "predict": 4, "import": 0, "calibrate": 4, "aggregate and report": 5}
     assert found.jobs == jobs
     assert found.downloads["cifar-10-python.tar.gz"] == 170_498_071
@@ -69,7 +69,7 @@ def test_jobs_downloads_and_prepared_images(costs):
 
 
 def test_a_first_stage_that_nobody_asked_about_is_trained_and_not_scored(costs):
-    found = costs({**CIFAR, "methods": ["tst"]}, data_root="data")
+    found = costs({**CIFAR, "methods": ["tst"]})
     assert (found.jobs["train"], found.jobs["predict"]) == (2, 1)
     first = next(run for run in found.runs if run.key.method == "ce")
     assert first.predict_hours == 0
@@ -78,7 +78,7 @@ def test_a_first_stage_that_nobody_asked_about_is_trained_and_not_scored(costs):
 
 def test_variants_of_a_data_set_share_its_download_and_cost_by_the_crop(costs):
     grid = {"protocol": "finegrained", "datasets": ["cub200", "large"], "backbones": ["imagenet_resnet101"]}
-    found = costs({**grid, "methods": ["ce"]}, datasets={"large": {"base": "cub200", "size": 448}}, data_root="data")
+    found = costs({**grid, "methods": ["ce"]}, datasets={"large": {"base": "cub200", "size": 448}})
     parameters = max(backbone_facts("imagenet_resnet101")["parameters"].values())
     assert found.downloads == {"CUB_200_2011.tgz": 1_150_585_339, "weights of imagenet_resnet101": 4 * parameters}
     assert found.prepared["large"] == 11_788 * 3 * 448 * 448
@@ -90,7 +90,7 @@ def test_variants_of_a_data_set_share_its_download_and_cost_by_the_crop(costs):
 
 def test_images_that_stay_encoded_count_as_their_files_do(costs):
     grid = {"protocol": "published", "datasets": ["imagenet"], "backbones": ["imagenet_resnet50"], "methods": ["ce"]}
-    found = costs({**grid, "seeds": [1], "shifts": ["imagenet_c"]}, data_root="data")
+    found = costs({**grid, "seeds": [1], "shifts": ["imagenet_c"]})
     assert found.prepared == {"imagenet": 6_744_924_160, "imagenet_c": 760_000 * 3 * 224 * 224 // 4}
 
 

@@ -62,13 +62,6 @@ def test_memory_and_time_grow_with_each_attempt(make):
         assert function(job(), attempt=1000) == MAX_MINUTES
 
 
-def test_memory_grows_with_the_backbone(make):
-    needs = make()
-    extra = needs.train_memory(job(backbone="resnet20"), 1) - needs.train_memory(job(), 1)
-    weights = (272_474 - 75_290) * 4 / 2**20
-    assert weights < extra < 20 * weights
-
-
 @pytest.fixture
 def cifar(study, tmp_path):
     """What runs of 350 epochs on CIFAR-10 need, for all its networks and one that is known by name alone."""
@@ -155,12 +148,10 @@ def test_an_import_asks_for_copies_of_its_files(study, tmp_path):
     (stored / "state.json").touch()
     (stored / "rows.arrow").write_bytes(bytes(3 * 2**20))
     (tmp_path / "tensors.PT").write_bytes(b"")
-    entry = {"kind": "logits", "split_seed": 1, "backbone": "resnet50", "calibrators": ["ts"]}
     files = {"small": "stored", "large": "big.npz", "torch": "tensors.PT"}
-    external = {name: {**entry, "test": file} for name, file in files.items()}
+    external = {name: {"kind": "logits", "split_seed": 1, "test": file} for name, file in files.items()}
     made = study(data_root=str(tmp_path), external=external)
-    needs = Resources(made, gpus=1)
-    asked = {key.dataset: needs.import_memory(job(**key._asdict()), 1) for key in made.external}
+    asked = {key.dataset: Resources(made, gpus=1).import_memory(job(**key._asdict()), 1) for key in made.external}
     assert asked == {"small": LIGHT_MB + 5 * 3, "large": LIGHT_MB + 5 * 12, "torch": TORCH_MB}
 
 
