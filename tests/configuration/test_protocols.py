@@ -17,15 +17,9 @@ LINES = ("aclsline", "fcline")
 STEPS = [rate for rate in (0.1, 0.1, 0.01, 0.01, 0.001, 0.001) for _ in range(2)]
 
 
-def catalog(home, **variants):
-    return ProtocolCatalog(
-        home / "config" / "protocols", home / "workflow" / "schemas" / "protocol.schema.yaml", variants
-    )
-
-
 @pytest.fixture(scope="module")
 def shipped(home):
-    return catalog(home)
+    return ProtocolCatalog(home, {})
 
 
 @pytest.fixture(params=LINES)
@@ -104,7 +98,7 @@ def test_every_protocol_of_the_repository_is_valid(shipped, path):
 class TestProtocols:
     @pytest.fixture
     def get(self, home):
-        return lambda **change: catalog(home, p={"base": "digits", **change}).get("p", "here")
+        return lambda **change: ProtocolCatalog(home, {"p": {"base": "digits", **change}}).get("p", "here")
 
     def test_defaults_of_a_protocol(self, get):
         defaults = {"export_features": False, "augmentation": {"crop_padding": 0, "flip": False}, "crop_size": None}

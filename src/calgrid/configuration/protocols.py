@@ -46,14 +46,14 @@ OTHER_EPOCHS = {("cifar10", "wrn26_10", "brier"): 550, ("cifar100", "resnet110",
 
 
 class ProtocolCatalog:
-    """Protocols, the files ``<id>.yaml`` of a folder, and variants of them.
+    """Protocols, the files ``config/protocols/<id>.yaml`` in ``home``, and variants of them.
 
     ``variants`` maps names to {"base": id, key: value, ...}; nested mappings are merged.
     """
 
-    def __init__(self, folder: Path, schema: Path, variants: Mapping[str, Mapping[str, Any]]) -> None:
-        self.schema, self.variants = schema, variants
-        self.files = {path.stem: path for path in sorted(folder.glob("*.yaml"))}
+    def __init__(self, home: Path, variants: Mapping[str, Mapping[str, Any]]) -> None:
+        self.schema, self.variants = home / "workflow" / "schemas" / "protocol.schema.yaml", variants
+        self.files = {path.stem: path for path in sorted((home / "config" / "protocols").glob("*.yaml"))}
         for name in variants:
             if name in self.files:
                 raise ConfigError(f"protocols.{name}: a protocol file has this name; choose another one.")

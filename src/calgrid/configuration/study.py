@@ -97,11 +97,7 @@ class Study:
         self.config: Config = cast(Config, fill_defaults({"statistics": {}, **config}, schema))
         plugins.use(self.config["plugins"])
         self.layout = Layout(self.config["results"].rstrip("/"), self.config["study"])
-        self.protocols = ProtocolCatalog(
-            self.home / "config" / "protocols",
-            schema.with_name("protocol.schema.yaml"),
-            self.config.get("protocols", {}),
-        )
+        self.protocols = ProtocolCatalog(self.home, self.config.get("protocols", {}))
         self.datasets = DatasetCatalog(self.config.get("datasets", {}), self.config["data_root"])
         overrides = self.config.get("overrides", ())
         self.methods = MethodCatalog(self.config.get("methods", {}), overrides, self.datasets)
