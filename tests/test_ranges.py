@@ -2,12 +2,13 @@
 
 import math
 import re
+from functools import partial
 
 import pytest
 
 from calgrid import registry
 from calgrid.calibrators import build_calibrator
-from calgrid.configuration.components import CalibratorCatalog, MethodCatalog, ProbeCatalog
+from calgrid.configuration.components import CalibratorCatalog, ComponentCatalog, MethodCatalog
 from calgrid.configuration.datasets import DatasetCatalog
 from calgrid.errors import ConfigError
 from calgrid.losses import build_loss
@@ -20,7 +21,7 @@ CHECKED = {
     "loss": (MethodCatalog, "methods"),
     "procedure": (MethodCatalog, "methods"),
     "calibrator": (CalibratorCatalog, "calibrators"),
-    "probe": (ProbeCatalog, "probes"),
+    "probe": (partial(ComponentCatalog, "probe"), "probes"),
     "dataset": (DatasetCatalog, "datasets"),
 }
 BUILT = {

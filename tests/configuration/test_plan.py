@@ -31,7 +31,7 @@ def fingerprints(plan):
             f"{stage} {key.method}": getattr(made, stage)(key)["fingerprint"]
             for key in made.study.runs
             for stage in STAGES
-            if key.seed == 1 and key.backbone == "resnet8"
+            if key.seed == 1
         }
 
     return compute
@@ -45,7 +45,6 @@ CHANGES = {
     "a calibrator more": ({"grid": {"calibrators": ["none", "ts", "iso"]}}, of("calibrate")),
     "a calibrator seed more": ({"grid": {"calibrator_seeds": [0, 1]}}, set()),
     "a seed more": ({"grid": {"seeds": [1, 2]}}, set()),
-    "a backbone more": ({"grid": {"backbones": ["resnet8", "resnet20"]}}, set()),
     "a method more": ({"grid": {"methods": [*METHODS, "ls"]}}, set()),
     "a shift family": ({"grid": {"shifts": ["digits_c"]}}, of("calibrate")),
     "other bootstrap": ({"statistics": {"bootstrap": 5}}, of("calibrate")),

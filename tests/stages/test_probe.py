@@ -73,7 +73,7 @@ def test_each_checkpoint_is_measured_and_the_footer_says_of_what(run, probing, n
     assert table.groupby("checkpoint").size().nunique() == 1
     assert not table.isna().any().any()
     footer = json.loads(pq.read_table(run / probe_files(name)[0]).schema.metadata[b"calgrid"])
-    assert footer["probe"] == probing.study.probes.resolve(name, "")
+    assert footer["probe"] == probing.study.probes.named(name, "")
     assert {part: footer[part] for part in ("dataset", "method", "seed", "split")} == {
         "dataset": "digits",
         "method": "ce",

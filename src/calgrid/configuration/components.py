@@ -8,7 +8,7 @@ import contextlib
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, ClassVar
+from typing import Any
 
 from calgrid import plugins, registry
 from calgrid.backbones._catalogue import describe
@@ -40,19 +40,16 @@ class ComponentCatalog:
     Raises ConfigError: a variant has the name of a registered component, or an unknown base or option.
     """
 
-    #: kind in messages and, in the plural, key of the configuration; kinds in the registry
-    kind: ClassVar[str]
-    kinds: ClassVar[tuple[str, ...]]
-
-    def __init__(self, variants: Mapping[str, Mapping[str, Any]] = NONE) -> None:
-        self.variants = variants
-        self.registered = registered_methods() if self.kinds == METHODS else registry.specs(self.kind)
+    def __init__(self, kind: str, variants: Mapping[str, Mapping[str, Any]] = NONE) -> None:
+        self.kind, self.variants = kind, variants
+        self.kinds = METHODS if kind == "method" else (kind,)  # in the registry
+        self.registered = registered_methods() if kind == "method" else registry.specs(kind)
         for name, variant in variants.items():
-            where = f"{self.kind}s.{name}"
+            where = f"{kind}s.{name}"
             if name in self.registered:
-                raise ConfigError(f"{where}: '{name}' is a registered {self.kind}; choose another name.")
+                raise ConfigError(f"{where}: '{name}' is a registered {kind}; choose another name.")
             if variant["base"] not in self.registered:
-                raise registry.missing(self.kinds, self.kind, variant["base"], self.registered, f"{where}.base")
+                raise registry.missing(self.kinds, kind, variant["base"], self.registered, f"{where}.base")
             self.base(name).resolve(self.changes(name), where=where)
 
     def base(self, name: str, where: str = "") -> registry.ComponentSpec:
@@ -66,14 +63,8 @@ class ComponentCatalog:
         """Options that a variant changes; empty for a registered component."""
         return {key: value for key, value in self.variants.get(name, NONE).items() if key != "base"}
 
-
-class ProbeCatalog(ComponentCatalog):
-    """Probes and variants of them."""
-
-    kind, kinds = "probe", ("probe",)
-
-    def resolve(self, name: str, where: str) -> NamedComponent:
-        """Return a probe with all options."""
+    def named(self, name: str, where: str) -> NamedComponent:
+        """Return a component with all options."""
         base = self.base(name, where)
         return {"name": name, "id": base.id, "options": base.resolve(self.changes(name), where=where)}
 
@@ -81,27 +72,19 @@ class ProbeCatalog(ComponentCatalog):
 class CalibratorCatalog(ComponentCatalog):
     """Calibrators and variants of them."""
 
-    kind, kinds = "calibrator", ("calibrator",)
-
     def __init__(self, variants: Mapping[str, Mapping[str, Any]] = NONE) -> None:
-        super().__init__(variants)
+        super().__init__("calibrator", variants)
         for name in variants:
             self.resolve(name, f"calibrators.{name}")
 
     def resolve(self, name: str, where: str) -> Calibrator:
         """Return a calibrator with all options except its seed."""
-        base, changes = self.base(name, where), self.changes(name)
-        if "seed" in changes:
+        base = self.base(name, where)
+        if "seed" in self.changes(name):
             raise ConfigError(f"{where}: set seeds of calibrators with calibrator_seeds, not with 'seed'.")
-        options = base.resolve(changes, where=where)
-        options.pop("seed", None)
-        return {
-            "name": name,
-            "id": base.id,
-            "options": options,
-            "stochastic": base.is_stochastic,
-            "needs": list(base.info["needs"]),
-        }
+        found = self.named(name, where)
+        found["options"].pop("seed", None)
+        return {**found, "stochastic": base.is_stochastic, "needs": list(base.info["needs"])}
 
 
 @dataclass(frozen=True)
@@ -147,15 +130,13 @@ class RunContext:
 class MethodCatalog(ComponentCatalog):
     """Losses, procedures, second stages, and variants of them; ``datasets`` are those that overrides can match."""
 
-    kind, kinds = "method", METHODS
-
     def __init__(
         self,
         variants: Mapping[str, Mapping[str, Any]] = NONE,
         overrides: Iterable[Override] = (),
         datasets: DatasetCatalog | None = None,
     ) -> None:
-        super().__init__(variants)
+        super().__init__("method", variants)
         self.overrides = tuple(overrides)
         self.datasets = datasets or DatasetCatalog({})
         for number, override in enumerate(self.overrides):

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from calgrid import plugins, registry
 from calgrid.configuration import checks
-from calgrid.configuration.components import CalibratorCatalog, Method, MethodCatalog, ProbeCatalog, RunContext
+from calgrid.configuration.components import CalibratorCatalog, ComponentCatalog, Method, MethodCatalog, RunContext
 from calgrid.configuration.config import Config, Grid
 from calgrid.configuration.datasets import DatasetCatalog, as_list
 from calgrid.configuration.files import fill_defaults, validate
@@ -102,7 +102,7 @@ class Study:
         overrides = self.config.get("overrides", ())
         self.methods = MethodCatalog(self.config.get("methods", {}), overrides, self.datasets)
         self.calibrators = CalibratorCatalog(self.config.get("calibrators", {}))
-        self.probes = ProbeCatalog(self.config.get("probes", {}))
+        self.probes = ComponentCatalog("probe", self.config.get("probes", {}))
         checks.check_folders(self.config)
         self.papers: list[Paper] = [paper(self.home, name, "papers") for name in self.config["papers"]]
         for number, file in enumerate(self.published()):
@@ -154,7 +154,7 @@ class Study:
         checks.check_grid(grid, protocol, self.datasets, where)
         calibrators = self._resolved_calibrators(grid["calibrators"], where)
         checks.check_features(calibrators.values(), protocol, grid["fit_on"], where)
-        probes = {name: self.probes.resolve(name, f"{where}.probes") for name in grid.get("probes", ())}
+        probes = {name: self.probes.named(name, f"{where}.probes") for name in grid.get("probes", ())}
         for key in _keys(grid):
             self._add_run(key, protocol, where)
             checks.check_linear_head(self.trained[key].method, calibrators.values(), probes.values(), where)
