@@ -246,7 +246,7 @@ def _with_ranges(options: Mapping[str, Option], limits: Mapping[str, Any], where
         limit = read_range(text, f"{where}: limits of {name}")
         for each in (name, *limit.names):
             if each not in options:
-                raise unknown_id("hyper-parameter", each, options or {"(none)"}, f"{where}: limits")
+                raise unknown_id("hyper-parameter", each, options, f"{where}: limits")
         found[name] = dataclasses.replace(options[name], range=limit)
     return found
 

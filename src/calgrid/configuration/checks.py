@@ -144,7 +144,7 @@ def check_grid(grid: Grid, protocol: Protocol, datasets: DatasetCatalog, where: 
     known = {family for dataset in grid["datasets"] for family in datasets.families(dataset)}
     for shift in grid["shifts"]:
         if shift not in known:
-            raise unknown_id("shift", shift, known or {"(none)"}, f"{where}.shifts")
+            raise unknown_id("shift", shift, known, f"{where}.shifts")
 
 
 def _check_backbone(backbone: str, grid: Grid, protocol: Protocol, datasets: DatasetCatalog, where: str) -> None:

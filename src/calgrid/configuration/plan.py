@@ -107,7 +107,7 @@ class Plan:
         """Specification of a probe of a run."""
         probes = self.study.evaluations[key].probes if key in self.study.evaluations else {}
         if name not in probes:
-            raise unknown_id("probe", name, probes or {"(none)"}, key.path)
+            raise unknown_id("probe", name, probes, key.path)
         spec: specs.ProbeSpec = {**self._of_test(key), "probe": probes[name]}
         module = registry.spec("probe", probes[name]["id"]).module
         return _sealed(spec, ["calgrid.stages.probe", module, *_network_modules(self.study.trained[key])])
