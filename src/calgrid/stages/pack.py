@@ -8,7 +8,7 @@
     runs.parquet             per run: key, fingerprint, specification, versions, commit, device, seconds, origin
     splits.parquet           per data set and split or shift family: number and SHA-256 of the rows
     runs/<path of a run>/    records, history and logits as in the results, without the network; origin.json
-    ro-crate-metadata.json   metadata as a Process Run Crate (RO-Crate)
+    ro-crate-metadata.json   metadata as a Process Run Crate (RO-Crate 1.1, workflow run profile 0.5)
     SHA256SUMS
 """
 
@@ -27,7 +27,6 @@ import yaml
 from calgrid import __version__
 from calgrid.errors import ConfigError, StateError
 from calgrid.specs import ManifestRun
-from calgrid.stages.crate import METADATA, action, crate
 from calgrid.storage.archive import ABOUT, RUNS, SCHEMA, SPLITS, STUDY, SUMS, logits_names, rows_of, write_archive
 from calgrid.storage.atomic import read_json, require_writable, write_json, write_text
 from calgrid.storage.layout import EXTERNAL, Layout, RunKey
@@ -38,6 +37,15 @@ from calgrid.storage.tables import read_result, write_frame, writing
 
 #: keys of a configuration about the machine, or about runs that are not packed
 LEFT_OUT = ("results", "data_root", "external")
+METADATA = "ro-crate-metadata.json"
+PROFILE = "https://w3id.org/ro/wfrun/process/0.5"
+ENCODINGS = {
+    ".json": "application/json",
+    ".parquet": "application/vnd.apache.parquet",
+    ".yaml": "application/yaml",
+    ".safetensors": "application/octet-stream",
+}
+Entity = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -99,8 +107,8 @@ def pack(study: Path, out: Path, *, creators: Sequence[str], licence: str, cite:
         for key, run in runs.items():
             files |= run.named(key)
         digests = {name: sha256_of(path) for name, path in files.items()}
-        actions = [action(key, run.records, run.named(key)) for key, run in runs.items()]
-        write_json(made / METADATA, crate(about, actions, files, digests))
+        actions = [_action(key, run) for key, run in runs.items()]
+        write_json(made / METADATA, _crate(about, actions, files, digests))
         write_archive(out, {**files, METADATA: made / METADATA}, {**digests, METADATA: sha256_of(made / METADATA)})
     return len(runs)
 
@@ -180,3 +188,74 @@ def _splits(runs: Mapping[RunKey, Packed]) -> list[dict[str, Any]]:
                     f"{key.dataset}."
                 )
     return [{"dataset": d, "split": s, "n": n, "sha256": sha} for (d, s), (n, sha) in sorted(found.items())]
+
+
+def _crate(
+    about: Mapping[str, Any], actions: Sequence[Entity], files: Mapping[str, Path], sha256: Mapping[str, str]
+) -> Entity:
+    """Metadata of an archive: creators, licence, files, and an action per run (w3id.org/ro/wfrun)."""
+    creators = [
+        {"@id": f"#creator-{number}", "@type": "Organization", "name": name}
+        for number, name in enumerate(about["creators"], 1)
+    ]
+    spdx = f"https://spdx.org/licenses/{about['licence']}"
+    licence = {"@id": spdx, "@type": "CreativeWork", "name": about["licence"]}
+    descriptor = {
+        "@id": METADATA,
+        "@type": "CreativeWork",
+        "conformsTo": {"@id": "https://w3id.org/ro/crate/1.1"},
+        "about": {"@id": "./"},
+    }
+    parts = [
+        {
+            "@id": name,
+            "@type": "File",
+            "name": name,
+            "contentSize": str(files[name].stat().st_size),
+            "encodingFormat": ENCODINGS[files[name].suffix],
+            "sha256": sha256[name],
+        }
+        for name in sorted(files)
+    ]
+    root = {
+        "@id": "./",
+        "@type": "Dataset",
+        "name": "Results of calgrid",
+        "description": f"Logits, metrics and provenance of {about['runs']} image classifiers, for 'calgrid merge'.",
+        "datePublished": about["created"],
+        "license": _to(licence),
+        "author": list(map(_to, creators)),
+        "conformsTo": {"@id": PROFILE},
+        "hasPart": list(map(_to, parts)),
+        "mentions": list(map(_to, actions)),
+        **({"identifier": about["cite"]} if about["cite"] else {}),
+    }
+    profile = {"@id": PROFILE, "@type": "CreativeWork", "name": "Process Run Crate", "version": "0.5"}
+    instruments = [
+        {"@id": tool, "@type": "SoftwareApplication", "name": "calgrid", "softwareVersion": tool.partition("-")[2]}
+        for tool in sorted({each["instrument"]["@id"] for each in actions})
+    ]
+    graph = [descriptor, root, profile, licence, *creators, *instruments, *actions, *parts]
+    return {"@context": "https://w3id.org/ro/crate/1.1/context", "@graph": graph}
+
+
+def _to(entity: Entity) -> Entity:
+    return {"@id": entity["@id"]}
+
+
+def _action(key: RunKey, run: Packed) -> Entity:
+    """Entity for training and prediction of a run."""
+    found = [record.content for record in run.records.values()]
+    environment = found[0]["environment"]
+    commit = f"@{environment['commit']}" if environment["commit"] else ""
+    return {
+        "@id": f"#{key.path}",
+        "@type": "CreateAction",
+        "name": f"{' and '.join(name.removesuffix('.json') for name in run.records)} {key.path}",
+        "description": "Training of an image classifier, and its logits on the splits and shifts of the study.",
+        "instrument": {"@id": f"#calgrid-{environment['calgrid']}{commit}"},
+        "object": {"@id": "study.yaml"},
+        "result": [{"@id": name} for name in sorted(run.named(key))],
+        "endTime": max(datetime.fromisoformat(each["finished"]) for each in found).isoformat(),
+        "actionStatus": {"@id": "http://schema.org/CompletedActionStatus"},
+    }

@@ -1,6 +1,7 @@
 """Scores of the calibrators of a run on one part of its rows; rows that fit a calibrator never score it."""
 
 import functools
+import hashlib
 import time
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
@@ -11,9 +12,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from calgrid import fingerprint
-from calgrid.calibrators import Calibrator
+from calgrid.calibrators import Calibrator, build_calibrator, load_calibrator
 from calgrid.conventions import OOD_PREFIX, PREDICTED_NUMBERS, SAME_SHIFT, SAME_SHIFT_SHARE
-from calgrid.errors import DataError
+from calgrid.errors import CalgridError, DataError
 from calgrid.metrics import (
     bootstrap,
     bootstrap_ood,
@@ -27,7 +28,6 @@ from calgrid.plugin_metrics import own_metrics
 from calgrid.progress import log
 from calgrid.specs import CalibrateSpec, FittedCalibrator
 from calgrid.stages.diagnostics import shown_calibrators
-from calgrid.stages.fits import Fitted, content_of, fit_anew, fit_on_val
 from calgrid.stages.kept import KEPT_SECONDS
 from calgrid.stages.label_counts import label_distribution
 from calgrid.storage.arrays import Head, read_head
@@ -39,6 +39,16 @@ from calgrid.val_rows import CHOICE, FIT, rows_by_purpose
 Row = dict[str, Any]
 Interval = tuple[float, float]
 NO_INTERVAL: Interval = (float("nan"), float("nan"))
+#: key of the loss and the traces in the record of a fitted calibrator
+COURSE = "course"
+
+
+@dataclass
+class Fitted:
+    """A calibrator fitted on val, and the cost of its fit."""
+
+    calibrator: Calibrator
+    cost: dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -136,7 +146,13 @@ class Scorer:
 
     @functools.cached_property
     def _content(self) -> str:
-        return content_of(self.fit, self.head)
+        """Digest of the data that calibrators are fitted on."""
+        values = self.fit.logits, self.fit.label.astype(np.int64), self.fit.features, *(self.head or ())
+        content = hashlib.sha256()
+        for array in values:
+            if array is not None:
+                content.update(np.ascontiguousarray(array).tobytes())
+        return content.hexdigest()
 
     @property
     def family(self) -> str:
@@ -144,11 +160,37 @@ class Scorer:
         return self.spec["families"][self.part.family] if self.part.family >= 0 else ""
 
     def fitted(self, entry: FittedCalibrator, seed: int) -> Fitted:
-        """The calibrator fitted on val, from the cache if possible."""
+        """The calibrator fitted on val, from the cache in the folder of the run if possible.
+
+        For calibrators of figures, ``fit_history`` contains the losses and traces of the fit, and the record stores
+        them.
+        """
         is_shown = entry["name"] in shown_calibrators(self.spec["calibrators"]) and seed == min(entry["seeds"])
         trace = is_shown and "trace" in entry["options"]
-        folder = self.run / "calibrators" / self.checkpoint
-        return fit_on_val(entry, seed, self.fit, self.head, self._content, folder, trace)
+        identity = fingerprint.digest([entry["fingerprint"], seed, self._content])
+        path = self.run / "calibrators" / self.checkpoint / f"{entry['name']}-seed{seed}-{identity}.safetensors"
+        record = path.with_suffix(".json")
+        if path.is_file():
+            try:
+                calibrator, cost = load_calibrator(path), read_record(record)
+                course = cost.pop(COURSE, {})
+                if course or not trace:
+                    calibrator.fit_history.update(course)
+                    return Fitted(calibrator, {**cost, "cached": True})
+            except CalgridError as error:
+                log(f"{error} The calibrator is fitted again.")
+        calibrator = self._fit(entry, seed, self.fit, trace)
+        cost = {"fit_seed": seed, "seconds": calibrator.fit_seconds}
+        course = {name: value for name, value in calibrator.fit_history.items() if name == "loss" or "trace_" in name}
+        write_record(record, {**cost, COURSE: course} if trace else cost)
+        calibrator.save(path)
+        return Fitted(calibrator, {**cost, "cached": False})
+
+    def _fit(self, entry: FittedCalibrator, seed: int, rows: Logits, trace: bool = False) -> Calibrator:
+        options = {**entry["options"], **({"trace": True} if trace else {})}
+        return build_calibrator(entry["id"], seed=seed, **options).fit(
+            rows.logits, rows.label, rows.features, self.head
+        )
 
     def _base(self, entry: FittedCalibrator, seed: int, fit_on: str) -> Row:
         return {
@@ -225,7 +267,7 @@ class Scorer:
         warnings: list[str] = []
         for shift, severity, rows in data.settings():
             fit, rest = same_shift_rows(rows, draw, shift, severity)
-            calibrator = fit_anew(entry, draw, data.rows(fit), self.head)
+            calibrator = self._fit(entry, draw, data.rows(fit))
             warnings += [f"{shift} {severity}: {text}" for text in calibrator.fit_history["warnings"][:1]]
             scored = data.rows(rest)
             where = {**base, "split": "shift", "shift": shift, "severity": severity}
