@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from calgrid.storage.slices import Slices
+from calgrid.storage.slices import Slices, read_slice
 from calgrid.storage.tables import to_table
 
 METRICS = [f"metric{number}" for number in range(12)]
@@ -19,12 +19,10 @@ def part(run):
 def slices_of(folder, runs, size, groups=("a",)):
     """Slices of all groups, and the rows that went in."""
     with Slices(folder, ["metric", "severity"], size) as slices:
-        for group in groups:
-            slices.expect(group, 36 * runs)
         for run in range(runs):
             for group in groups:
-                slices.add(group, to_table(part(run).assign(group=group)))
-        return {group: [part.read() for part in parts] for group, parts in slices.read()}
+                slices.add(group, to_table(part(run).assign(group=group)), 36 * runs)
+        return {group: [read_slice(part) for part in parts] for group, parts in slices.read()}
 
 
 @pytest.mark.parametrize("size", [10, 50, 100, 10_000])
@@ -59,9 +57,8 @@ def test_groups_come_sorted_and_are_not_mixed(tmp_path):
 def test_slices_do_not_depend_on_how_the_rows_arrive(tmp_path):
     whole = pd.concat([part(run) for run in range(4)], ignore_index=True)
     with Slices(tmp_path / "slices", ["metric", "severity"], 50) as slices:
-        slices.expect("a", len(whole))
-        slices.add("a", to_table(whole))
-        at_once = {group: [part.read() for part in parts] for group, parts in slices.read()}["a"]
+        slices.add("a", to_table(whole), len(whole))
+        at_once = {group: [read_slice(part) for part in parts] for group, parts in slices.read()}["a"]
     piecewise = slices_of(tmp_path / "slices", 4, 50)["a"]
     for one, other in zip(at_once, piecewise, strict=True):
         assert np.array_equal(one[["run", "severity"]], other[["run", "severity"]])

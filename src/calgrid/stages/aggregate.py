@@ -8,7 +8,7 @@ slices are summarised one by one. The results do not depend on the number of pro
 import functools
 import itertools
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,17 @@ from calgrid.stages.summaries import Group, shift_means, write_shift_summary, wr
 from calgrid.storage import provenance, schema
 from calgrid.storage.atomic import read_json
 from calgrid.storage.layout import RunKey
-from calgrid.storage.records import AGGREGATE, CALIBRATE, ORIGIN, TRAIN, Record, read_record, verified, write_record
+from calgrid.storage.records import (
+    AGGREGATE,
+    CALIBRATE,
+    HISTORY,
+    ORIGIN,
+    TRAIN,
+    Record,
+    read_record,
+    verified,
+    write_record,
+)
 from calgrid.storage.schema import CONDITION, COSTS, METRICS, RUN_KEY, SUMMARY
 from calgrid.storage.slices import Slices
 from calgrid.storage.stage import run_stage
@@ -94,46 +104,32 @@ def _collect_metrics(
         writing(folder / METRICS) as writer,
         writing(folder / schema.SHIFT_MEANS) as means,
     ):
-        for table, over_shifts, conditions in in_processes(_read_parts, _batches(runs)):
-            writer.add(table)
-            means.add(over_shifts)
-            _deal(table, [(each, length) for each, length, _ in conditions], members, slices)
-            _deal(over_shifts, [(each, length) for each, _, length in conditions], members, shifted)
-            rows += len(table)
-            for _ in conditions:
+        for batch, tables in zip(_batches(runs), in_processes(_read_parts, _batches(runs)), strict=True):
+            condition = _condition(batch[0])
+            for table, whole, dealt in zip(tables, (writer, means), (slices, shifted), strict=True):
+                whole.add(table)
+                expected = len(table) / len(batch) * members[condition]
+                dealt.add(condition, table.drop_columns([*CONDITION, *NOT_SUMMARISED]), expected)
+            rows += len(tables[0])
+            for _ in batch:
                 progress.advance()
     return rows
 
 
-def _deal(table: Table, lengths: Iterable[tuple[Group, int]], members: Mapping[Group, int], slices: Slices) -> None:
-    """Distribute rows to slices; ``lengths`` are the condition and the number of rows of each run."""
-    numbers, start = table.drop_columns([*CONDITION, *NOT_SUMMARISED]), 0
-    for condition, same in itertools.groupby(lengths, key=lambda pair: pair[0]):
-        counts = [length for _, length in same]
-        if total := sum(counts):
-            slices.expect(condition, counts[0] * members[condition])
-            slices.add(condition, numbers.slice(start, total))
-        start += total
-
-
 def _batches(runs: Sequence[ManifestRun]) -> Iterator[Sequence[ManifestRun]]:
-    return (runs[start : start + BATCH_RUNS] for start in range(0, len(runs), BATCH_RUNS))
+    """Consecutive runs of one condition."""
+    for _, alike in itertools.groupby(runs, _condition):
+        while batch := list(itertools.islice(alike, BATCH_RUNS)):
+            yield batch
 
 
-def _read_parts(runs: Sequence[ManifestRun]) -> tuple[Table, Table, list[tuple[Group, int, int]]]:
-    """Metrics of some runs, their means over shifts, and the condition and numbers of rows of each run."""
-    parts = [_read_part(run) for run in runs]
-    table = join(parts)
-    means, counts = _in_order(shift_means(table.to_pandas()), runs)
-    conditions = [(_condition(run), len(part), count) for run, part, count in zip(runs, parts, counts, strict=True)]
-    return table, as_table(means, schema.SHIFT_MEAN_COLUMNS), conditions
-
-
-def _in_order(rows: pd.DataFrame, runs: Sequence[ManifestRun]) -> tuple[pd.DataFrame, list[int]]:
-    """Rows in the order of their runs, and the number of rows of each run."""
+def _read_parts(runs: Sequence[ManifestRun]) -> tuple[Table, Table]:
+    """Metrics of some runs, and their means over shifts in the order of the runs."""
+    table = join([_read_part(run) for run in runs])
+    means = shift_means(table.to_pandas())
     order = pd.MultiIndex.from_tuples([RunKey(**run["key"]) for run in runs])
-    places = order.get_indexer(pd.MultiIndex.from_frame(rows[list(RUN_KEY)]))
-    return rows.iloc[np.argsort(places, kind="stable")], np.bincount(places, minlength=len(runs)).tolist()
+    places = order.get_indexer(pd.MultiIndex.from_frame(means[list(RUN_KEY)]))
+    return table, as_table(means.iloc[np.argsort(places, kind="stable")], schema.SHIFT_MEAN_COLUMNS)
 
 
 def _condition(run: ManifestRun) -> Group:
@@ -160,31 +156,27 @@ def _collect_costs(runs: Sequence[ManifestRun], path: Path, in_processes: Map) -
 
     For each calibrator with warnings in a condition: its number of fits, how many warned, and the first warning.
     """
-    total, fits, warned, first = 0, Counter[Fit](), Counter[Fit](), dict[Fit, str]()
+    total, fits = 0, defaultdict[Fit, list[str]](list)
     with writing(path) as writer:
         for costs, found in in_processes(_costs_of, _batches(runs)):
-            writer.add(costs)
-            total += len(costs)
-            for fit, warnings in found:
-                fits[fit] += 1
-                if warnings:
-                    warned[fit] += 1
-                    first.setdefault(fit, warnings[0])
+            total += writer.add(costs)
+            for fit, warning in found:
+                fits[fit].append(warning)
     return total, [
-        {**dict(zip(FIT, fit, strict=True)), "fits": fits[fit], "warned": count, "first": first[fit]}
-        for fit, count in sorted(warned.items())
+        {**dict(zip(FIT, fit, strict=True)), "fits": len(first), "warned": len(warned), "first": warned[0]}
+        for fit, first in sorted(fits.items())
+        if (warned := list(filter(None, first)))
     ]
 
 
-def _costs_of(runs: Sequence[ManifestRun]) -> tuple[Table, list[tuple[Fit, list[str]]]]:
-    """Costs of some runs, and the warnings of each fit."""
+def _costs_of(runs: Sequence[ManifestRun]) -> tuple[Table, list[tuple[Fit, str]]]:
+    """Costs of some runs, and the first warning of each fit, empty without warnings."""
     rows: list[dict[str, Any]] = []
     warnings = []
     for run in runs:
-        calibration = read_record(Path(run["part"], CALIBRATE), "calibrate record")
-        rows += _costs(run, calibration["fits"])
-        for fit in calibration["fits"]:
-            warnings.append(((*_condition(run), fit["calibrator"]), fit.get("warnings", [])))
+        fits = read_record(Path(run["part"], CALIBRATE), "calibrate record")["fits"]
+        rows += _costs(run, fits)
+        warnings += [((*_condition(run), fit["calibrator"]), next(iter(fit.get("warnings", ())), "")) for fit in fits]
     return table_of_rows(rows, schema.COST_COLUMNS), warnings
 
 
@@ -224,32 +216,19 @@ def collect_diagnostics(manifest: Manifest, folder: Path, in_processes: Map = ma
     """
     runs = manifest["runs"]
     references = _reference_runs(runs, manifest["statistics"]["baseline"])
-    collected: Sequence[tuple[str, Sequence[ManifestRun], Callable[[ManifestRun], Iterable[Table]], schema.Columns]] = (
-        (schema.BINS, runs, functools.partial(_part_file, schema.BINS), schema.BIN_COLUMNS),
-        (schema.FITS, references, functools.partial(_part_file, schema.FITS), schema.FIT_COLUMNS),
-        (schema.MARGINS, references, functools.partial(_part_file, schema.MARGINS), schema.MARGIN_COLUMNS),
-        (schema.RESAMPLES, runs, functools.partial(_part_file, schema.RESAMPLES), schema.RESAMPLE_COLUMNS),
-        (schema.HISTORIES, runs, functools.partial(_trained_file, "history.parquet", "training history"), {}),
-        (schema.SAMPLES, runs, _last_samples, schema.SAMPLE_COLUMNS),
-        (schema.PROBES, runs, _probe_tables, {}),
-    )
-    for name, chosen, read, columns in collected:
+    for name, (columns, read) in DIAGNOSTICS.items():
+        chosen = references if name in (schema.FITS, schema.MARGINS) else runs
         # files without rows need columns, too
         empty = table_of_rows([], {**{key: schema.METRIC_COLUMNS[key] for key in RUN_KEY}, **columns})
         tables = in_processes(functools.partial(_tables_of, read), _batches(chosen))
         with writing(folder / name) as writer:
             writer.add(join_any([empty, *itertools.chain.from_iterable(tables)]))
-    facts = in_processes(_facts_of, _batches(runs))
-    write_record(folder / schema.RUNS, {"runs": list(itertools.chain.from_iterable(facts))})
+    write_record(folder / schema.RUNS, {"runs": list(in_processes(_facts, runs))})
 
 
 def _tables_of(read: Callable[[ManifestRun], Iterable[Table]], runs: Sequence[ManifestRun]) -> list[Table]:
     """Tables of some runs, with the key of the run in each row."""
     return [with_columns(table, run["key"]) for run in runs for table in read(run)]
-
-
-def _facts_of(runs: Sequence[ManifestRun]) -> list[dict[str, Any]]:
-    return [{**run["key"], **_facts(run)} for run in runs]
 
 
 def _reference_runs(runs: Sequence[ManifestRun], baseline: str) -> list[ManifestRun]:
@@ -294,13 +273,26 @@ def _probe_tables(run: ManifestRun) -> Iterator[Table]:
 
 
 def _facts(run: ManifestRun) -> dict[str, Any]:
-    """Training options, environment and, for merged runs, origin; empty for external runs."""
+    """Key, training options, environment and, for merged runs, origin; of external runs only the key."""
     if run["external"]:
-        return {}
+        return dict(run["key"])
     record = read_record(Path(run["run"], TRAIN), "train record")
     spec = record.get("spec", {})
     return {
+        **run["key"],
         **{name: spec[name] for name in FACTS if name in spec},
         **{name: record[name] for name in ("environment", "interruptions", "weights") if name in record},
         **({"origin": read_json(origin)} if (origin := Path(run["run"], ORIGIN)).exists() else {}),
     }
+
+
+#: files of diagnostics: columns in addition to the key of the run, if they are always the same, and their reader
+DIAGNOSTICS: Mapping[str, tuple[schema.Columns, Callable[[ManifestRun], Iterable[Table]]]] = {
+    schema.BINS: (schema.BIN_COLUMNS, functools.partial(_part_file, schema.BINS)),
+    schema.FITS: (schema.FIT_COLUMNS, functools.partial(_part_file, schema.FITS)),
+    schema.MARGINS: (schema.MARGIN_COLUMNS, functools.partial(_part_file, schema.MARGINS)),
+    schema.RESAMPLES: (schema.RESAMPLE_COLUMNS, functools.partial(_part_file, schema.RESAMPLES)),
+    schema.HISTORIES: ({}, functools.partial(_trained_file, HISTORY, "training history")),
+    schema.SAMPLES: (schema.SAMPLE_COLUMNS, _last_samples),
+    schema.PROBES: ({}, _probe_tables),
+}

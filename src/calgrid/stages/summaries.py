@@ -1,9 +1,9 @@
 """Summaries over seeds of the metrics of a study and of their means over shifts, one slice on disk at a time."""
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import pandas as pd
 
@@ -11,7 +11,7 @@ from calgrid.parallel import Map
 from calgrid.specs import Manifest
 from calgrid.statistics import mean_over_severities, mean_over_shifts, summarise
 from calgrid.storage.schema import CONDITION, NUMBER_KEY, SHIFT_SUMMARY_COLUMNS
-from calgrid.storage.slices import Slice, Slices
+from calgrid.storage.slices import Slice, Slices, read_slice
 from calgrid.storage.tables import Table, as_table, read_published, table_of_rows, to_table, writing
 
 #: values of ``CONDITION``
@@ -27,45 +27,46 @@ def shift_means(metrics: pd.DataFrame) -> pd.DataFrame:
 
 
 def write_summary(manifest: Manifest, slices: Slices, path: Path, in_processes: Map) -> int:
-    """Write the summary, one condition at a time, and return its number of rows.
-
-    The conditions are sorted, and so is the summary, so that only the rows of one condition are in memory.
-    """
+    """Write the summary, and return its number of rows."""
     statistics = manifest["statistics"]
     published = read_published(manifest["published"]) if manifest["published"] else None
     options = {"baseline_method": statistics["baseline"], "published": published, "level": statistics["level"]}
-    rows = 0
     with writing(path) as writer:
-        for condition, parts in slices.read():
-            found = list(in_processes(functools.partial(_summary_of, condition, options), parts))
-            summary = found[0] if len(found) == 1 else pd.concat(found).sort_values(list(NUMBER_KEY), kind="stable")
-            writer.add(to_table(summary))
-            rows += len(summary)
-    return rows
-
-
-def _summary_of(condition: Group, options: Mapping[str, Any], part: Slice) -> pd.DataFrame:
-    return summarise(_with_condition(part.read(), condition), **options)
+        return sum(
+            writer.add(to_table(rows))
+            for rows in _summaries(slices, functools.partial(summarise, **options), in_processes)
+        )
 
 
 def write_shift_summary(manifest: Manifest, slices: Slices, path: Path, in_processes: Map) -> None:
-    """Write the summary of the means over shifts, one condition at a time."""
+    """Write the summary of the means over shifts."""
     statistics = manifest["statistics"]
+    of_slice = functools.partial(_with_shifts, baseline=statistics["baseline"], level=statistics["level"])
     with writing(path) as writer:
         writer.add(table_of_rows([], SHIFT_SUMMARY_COLUMNS))
-        for condition, parts in slices.read():
-            of_part = functools.partial(_shift_part, condition, statistics["baseline"], statistics["level"])
-            if found := list(in_processes(of_part, parts)):
-                writer.add(_shift_table(found))
+        for rows in _summaries(slices, of_slice, in_processes):
+            writer.add(_shift_table(rows))
+
+
+def _summaries(
+    slices: Slices, of_slice: Callable[[pd.DataFrame], pd.DataFrame], in_processes: Map
+) -> Iterator[pd.DataFrame]:
+    """Summary of each condition; the conditions are sorted, so that only the rows of one are in memory."""
+    for condition, parts in slices.read():
+        if found := list(in_processes(functools.partial(_of_part, of_slice, condition), parts)):
+            yield pd.concat(found).sort_values(list(NUMBER_KEY), kind="stable")
+
+
+def _of_part(of_slice: Callable[[pd.DataFrame], pd.DataFrame], condition: Group, part: Slice) -> pd.DataFrame:
+    rows = read_slice(part)
+    codes = [0] * len(rows)
+    common = {n: pd.Categorical.from_codes(codes, [v]) for n, v in zip(CONDITION, condition, strict=True)}
+    return of_slice(rows.assign(**common))
 
 
 def shift_summary(means: pd.DataFrame, baseline: str, level: float) -> Table:
     """Summary over seeds of the means of :func:`shift_means` of one condition (``SHIFT_SUMMARY_COLUMNS``)."""
-    return _shift_table([_with_shifts(means, baseline, level)])
-
-
-def _shift_part(condition: Group, baseline: str, level: float, part: Slice) -> pd.DataFrame:
-    return _with_shifts(_with_condition(part.read(), condition), baseline, level)
+    return _shift_table(_with_shifts(means, baseline, level))
 
 
 def _with_shifts(means: pd.DataFrame, baseline: str, level: float) -> pd.DataFrame:
@@ -74,13 +75,6 @@ def _with_shifts(means: pd.DataFrame, baseline: str, level: float) -> pd.DataFra
     return summarise(means, baseline, level=level).merge(counts, on=list(SHIFTED))
 
 
-def _shift_table(found: Sequence[pd.DataFrame]) -> Table:
-    rows = pd.concat(found).sort_values(list(NUMBER_KEY), kind="stable")
-    rows["n_shifts"] = rows.groupby(list(SHIFTED))["n_shifts"].transform("max")
-    return as_table(rows, SHIFT_SUMMARY_COLUMNS)
-
-
-def _with_condition(part: pd.DataFrame, condition: Group) -> pd.DataFrame:
-    """Rows of a slice with the columns of their common condition."""
-    codes = [0] * len(part)
-    return part.assign(**{n: pd.Categorical.from_codes(codes, [v]) for n, v in zip(CONDITION, condition, strict=True)})
+def _shift_table(rows: pd.DataFrame) -> Table:
+    most = rows.groupby(list(SHIFTED))["n_shifts"].transform("max")
+    return as_table(rows.assign(n_shifts=most), SHIFT_SUMMARY_COLUMNS)

@@ -4,7 +4,6 @@ import shutil
 import zlib
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self, TypeAlias
 
@@ -18,19 +17,17 @@ from calgrid.storage.tables import PIECE_ROWS, join
 Group: TypeAlias = Any
 
 
-@dataclass(frozen=True)
-class Slice:
-    """Rows on disk, readable from any process while their :class:`Slices` are open."""
+#: files of a slice, readable from any process while its :class:`Slices` are open
+Slice: TypeAlias = tuple[Path, ...]
 
-    files: tuple[Path, ...]
 
-    def read(self) -> pd.DataFrame:
-        """Return the rows as a data frame; strings are categories."""
-        tables = []
-        for path in self.files:
-            with pa.OSFile(str(path), "rb") as source:
-                tables.append(pa.ipc.open_file(source).read_all())
-        return join(tables).to_pandas()
+def read_slice(files: Slice) -> pd.DataFrame:
+    """Return the rows of a slice as a data frame; strings are categories."""
+    tables = []
+    for path in files:
+        with pa.OSFile(str(path), "rb") as source:
+            tables.append(pa.ipc.open_file(source).read_all())
+    return join(tables).to_pandas()
 
 
 class Slices:
@@ -61,12 +58,9 @@ class Slices:
     def __exit__(self, *_: object) -> None:
         shutil.rmtree(self._folder, ignore_errors=True)
 
-    def expect(self, group: Group, rows: int) -> None:
-        """Set the approximate number of rows of a group before its first rows; later calls are ignored."""
-        self._counts.setdefault(group, max(1, round(rows / self._size)))
-
-    def add(self, group: Group, table: pa.Table) -> None:
-        """Add rows of a group."""
+    def add(self, group: Group, table: pa.Table, expected: float) -> None:
+        """Add rows of a group; the first call sets its number of slices from its approximate number of rows."""
+        self._counts.setdefault(group, max(1, round(expected / self._size)))
         self._waiting[group].append(table)
         self._rows += len(table)
         if self._rows >= self._size:
@@ -75,7 +69,12 @@ class Slices:
     def _spill(self) -> None:
         for group, tables in self._waiting.items():
             table = join(tables)
-            for number, part in self._deal(table, self._counts[group]):
+            places = np.zeros(len(table), dtype=np.uint32)
+            for name in self._together:
+                places = places * np.uint32(31) + _hashed(table.column(name).combine_chunks())
+            places %= np.uint32(self._counts[group])
+            for number in np.unique(places).tolist():
+                part = table.filter(pa.array(places == number))
                 path = self._folder / f"{sum(map(len, self._files.values()))}.arrow"
                 with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, part.schema) as writer:
                     writer.write_table(part)
@@ -83,34 +82,16 @@ class Slices:
         self._waiting.clear()
         self._rows = 0
 
-    def _deal(self, table: pa.Table, count: int) -> Iterator[tuple[int, pa.Table]]:
-        """Split a table by the hash of the columns ``together``."""
-        if count == 1:
-            yield 0, table
-            return
-        number = np.zeros(len(table), dtype=np.uint32)
-        for name in self._together:
-            number = number * np.uint32(31) + _hashed(table.column(name).combine_chunks())
-        number %= np.uint32(count)
-        order = np.argsort(number, kind="stable")
-        ends = np.searchsorted(number[order], np.arange(count + 1))
-        dealt = table.take(pa.array(order))
-        for place in range(count):
-            if ends[place] < ends[place + 1]:
-                yield place, dealt.slice(ends[place], ends[place + 1] - ends[place])
-
     def read(self) -> Iterator[tuple[Group, list[Slice]]]:
         """Yield all groups, sorted, with their non-empty slices."""
         self._spill()
         for group in sorted(self._counts):
-            numbers = [number for number in range(self._counts[group]) if (group, number) in self._files]
-            yield group, [Slice(tuple(self._files[group, number])) for number in numbers]
+            found = (self._files.get((group, number)) for number in range(self._counts[group]))
+            yield group, [tuple(files) for files in found if files]
 
 
-def _hashed(column: pa.Array | pa.ChunkedArray) -> np.ndarray:
+def _hashed(column: pa.Array) -> np.ndarray:
     """Hash (n,) of each value; for strings a checksum that is equal in every process."""
-    if isinstance(column, pa.ChunkedArray):
-        column = pa.concat_arrays(column.chunks)
     if not pa.types.is_dictionary(column.type):
         return column.to_numpy(zero_copy_only=False).astype(np.uint32)
     words = [zlib.crc32(str(word).encode()) for word in column.dictionary.to_pylist()]

@@ -70,12 +70,13 @@ class TableWriter:
         self._rows = 0
         self._writer: pq.ParquetWriter | None = None
 
-    def add(self, piece: pa.Table) -> None:
-        """Add a chunk; its metadata are ignored."""
+    def add(self, piece: pa.Table) -> int:
+        """Add a chunk, without its metadata; return its number of rows."""
         self._pieces.append(piece.replace_schema_metadata(None))
         self._rows += len(piece)
         if self._rows >= PIECE_ROWS:
             self._flush()
+        return len(piece)
 
     def _flush(self) -> None:
         table = join(self._pieces)
