@@ -1,9 +1,9 @@
-"""The small study, planned once, and its data, prepared once."""
+"""The small study, planned once, its data, prepared once, and one of its runs, trained and predicted once."""
 
 import dataclasses
 
 import pytest
-from tests.stages.small import HOME, small_study
+from tests.stages.small import FAMILIES, HOME, predicted, small_study, trained
 
 from calgrid import registry
 from calgrid.configuration.plan import Plan
@@ -28,3 +28,12 @@ def data(tmp_path_factory):
 @pytest.fixture(scope="session")
 def plan():
     return Plan(Study(small_study(), HOME))
+
+
+@pytest.fixture(scope="session")
+def run(plan, data, tmp_path_factory):
+    """The run ``ce``; tests may add files to its folder, but change none."""
+    out = tmp_path_factory.mktemp("ce") / "run"
+    trained(plan, data, out)
+    predicted(plan, data, out, families=FAMILIES)
+    return out

@@ -6,9 +6,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+from calgrid.stages.predict import predict
+from calgrid.stages.train import train
 from calgrid.storage.layout import RunKey
 
 HOME = Path(__file__).parents[2]
+FAMILIES = ("digits_c", "ood/photos")
 
 
 def small_study(**changes):
@@ -41,6 +44,22 @@ def small_study(**changes):
 
 def key(method, seed=1):
     return RunKey("quick", "digits", "resnet8", method, seed)
+
+
+CE = key("ce")
+
+
+def trained(plan, data, out, run=CE, **options):
+    """Train a run; returns the path of its model."""
+    train(plan.train(run), data / run.dataset, out, device="cpu", **options)
+    return out / "model.safetensors"
+
+
+def predicted(plan, data, out, run=CE, families=(), spec=None):
+    """Predict a trained run; returns whether there was something to do."""
+    folders = {family: data / family.removeprefix("ood/") for family in families}
+    spec = spec or plan.predict(run)
+    return predict(spec, out / "model.safetensors", data / run.dataset, out, families=folders, device="cpu")
 
 
 def values(rows):

@@ -173,6 +173,14 @@ def test_a_part_of_another_run_is_refused(study, refuses):
     assert not (study.parent / "metrics.parquet").exists()
 
 
+def test_a_part_of_another_fingerprint_is_refused(study):
+    manifest = read_json(study)
+    manifest["runs"][3]["fingerprint"] = "0" * 16
+    with pytest.raises(StateError, match="fingerprint part3, expected 0000000000000000"):
+        aggregate(manifest, study.parent)
+    assert not (study.parent / "metrics.parquet").exists()
+
+
 def test_a_row_that_stands_twice_is_refused(study, refuses):
     run = read_json(study)["runs"][0]
     rows = read_frame(f"{run['part']}/metrics.parquet")

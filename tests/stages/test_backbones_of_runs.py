@@ -5,12 +5,11 @@ import copy
 import pytest
 import timm
 import torch
-from tests.stages.small import HOME, key, small_study
+from tests.stages.small import HOME, key, predicted, small_study, trained
 
 from calgrid.configuration.plan import Plan
 from calgrid.configuration.study import Study
 from calgrid.errors import ConfigError
-from calgrid.stages.predict import predict
 from calgrid.stages.train import train
 from calgrid.storage.checkpoint import load_checkpoint
 from calgrid.storage.logits import read_logits
@@ -56,22 +55,21 @@ def published(monkeypatch):
 
 def test_a_models_run_starts_from_published_weights_and_is_predicted_from_its_own(tuned, data, tmp_path, published):
     first, second = tmp_path / "ce", tmp_path / "tst"
-    train(tuned.train(run("ce")), data / "digits", first, device="cpu")
+    weights = trained(tuned, data, first, run("ce"))
     assert published == [True]
-    states, _ = load_checkpoint(first / "model.safetensors", tuned.train(run("ce"))["fingerprint"])
+    states, _ = load_checkpoint(weights, tuned.train(run("ce"))["fingerprint"])
     stem = states["last.model"]["stages.0.model.conv1.0.weight"]
     torch.testing.assert_close(stem, torch.full_like(stem, 0.125))
 
-    predict(tuned.predict(run("ce")), first / "model.safetensors", data / "digits", first, families={}, device="cpu")
+    predicted(tuned, data, first, run("ce"))
     logits = read_logits(first / "logits" / "last" / "test.parquet")
     head = states["last.model"]
     expected = logits.features @ head["head.weight"].numpy().T + head["head.bias"].numpy()
     assert logits.features.shape[1] == timm.create_model("test_resnet").num_features
     assert abs(logits.logits - expected).max() < 1e-4
 
-    weights = first / "model.safetensors"
-    train(tuned.train(run("tst")), data / "digits", second, first_stage=weights, device="cpu")
-    body, _ = load_checkpoint(second / "model.safetensors", tuned.train(run("tst"))["fingerprint"])
+    tst = trained(tuned, data, second, run("tst"), first_stage=weights)
+    body, _ = load_checkpoint(tst, tuned.train(run("tst"))["fingerprint"])
     assert torch.equal(body["last.model"]["body.stages.0.model.conv1.0.weight"], stem)
     assert published == [True, False, False, False]  # its own first weights only: predict, the question above, tst
 

@@ -1,6 +1,5 @@
-"""Stages calibrate and aggregate: every number can be recomputed from the logits, and nothing is fitted twice."""
+"""Stage calibrate: every number can be recomputed from the logits, and nothing is fitted twice."""
 
-import json
 import shutil
 import sys
 import weakref
@@ -8,22 +7,19 @@ from collections import Counter
 from dataclasses import replace
 
 import numpy as np
-import pandas as pd
 import pytest
-from tests.stages.small import HOME, key, small_study, values
+from tests.stages.small import CE, HOME, predicted, small_study, trained, values
 
 from calgrid.calibrators import build_calibrator
 from calgrid.configuration.plan import Plan
 from calgrid.configuration.study import Study
 from calgrid.errors import StateError
 from calgrid.metrics import auroc, evaluate, resampled_metrics
-from calgrid.stages.aggregate import aggregate
 from calgrid.stages.calibrate import calibrate
 from calgrid.stages.predict import predict
 from calgrid.stages.scoring import Scorer, same_shift_rows
-from calgrid.stages.train import train
 from calgrid.storage import provenance
-from calgrid.storage.atomic import read_json, write_json
+from calgrid.storage.atomic import read_json
 from calgrid.storage.logits import read_logits, write_logits
 from calgrid.storage.records import FILES, listed, read_record, write_record
 from calgrid.storage.schema import METRIC_COLUMNS
@@ -32,18 +28,9 @@ from calgrid.val_rows import rows_by_purpose
 
 
 @pytest.fixture(scope="module")
-def run(plan, data, tmp_path_factory):
-    out = tmp_path_factory.mktemp("calibrate") / "run"
-    train(plan.train(key("ce")), data / "digits", out, device="cpu")
-    folders = {"digits_c": data / "digits_c", "ood/photos": data / "photos"}
-    predict(plan.predict(key("ce")), out / "model.safetensors", data / "digits", out, families=folders, device="cpu")
-    return out
-
-
-@pytest.fixture(scope="module")
 def part(plan, run, tmp_path_factory):
     out = tmp_path_factory.mktemp("part")
-    calibrate(plan.calibrate(key("ce")), run, out)
+    calibrate(plan.calibrate(CE), run, out)
     return out
 
 
@@ -84,7 +71,7 @@ def test_under_disjoint_validation_calibrators_are_fitted_on_a_third_and_scored_
     calibrator, plan, run, tmp_path
 ):
     copy = unfitted(run, tmp_path)
-    calibrate({**plan.calibrate(key("ce")), "disjoint_validation": True}, copy, tmp_path / "part")
+    calibrate({**plan.calibrate(CE), "disjoint_validation": True}, copy, tmp_path / "part")
     metrics = read_frame(tmp_path / "part" / "metrics.parquet")
     val, test = (read_logits(copy / f"logits/last/{split}.parquet") for split in ("val", "test"))
     rows = rows_by_purpose(val.label, disjoint=True)
@@ -126,7 +113,7 @@ def test_a_calibrator_far_worse_than_none_is_recorded(run, part, plan, tmp_path,
     out = unfitted(run, tmp_path)
     for checkpoint in ("best", "last"):
         relabel(out, f"logits/{checkpoint}/val.parquet", lambda val: val.logits.argmax(axis=1).astype(np.int32))
-    calibrate(plan.calibrate(key("ce")), out, tmp_path / "part")
+    calibrate(plan.calibrate(CE), out, tmp_path / "part")
     warnings = read_json(tmp_path / "part" / "calibrate.json")["warnings"]
     assert any(warning.startswith("ts (seed 0, last checkpoint) has an NLL of") for warning in warnings)
     assert "Warning: ts (seed 0" in capsys.readouterr().err
@@ -142,7 +129,7 @@ class TestSameShift:
         study = small_study()
         study["grids"][0].update(fit_on=["val", "same_shift"], calibrator_seeds=[0, 1], calibrators=["none", "ts"])
         out = tmp_path_factory.mktemp("same")
-        calibrate(Plan(Study(study, HOME)).calibrate(key("ce")), run, out)
+        calibrate(Plan(Study(study, HOME)).calibrate(CE), run, out)
         return read_frame(out / "metrics.parquet")
 
     def test_every_corruption_is_fitted_and_scored_once_a_draw(self, same):
@@ -198,19 +185,17 @@ class TestParts:
         """A run of which a family has row groups of ten settings."""
         out = tmp_path_factory.mktemp("parted")
         rows = len(read_logits(run / "logits/last/test.parquet"))
-        train(spec.train(key("ce")), data / "digits", out, device="cpu")
+        trained(spec, data, out)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(sys.modules[predict.__module__], "GROUP_ROWS", 10 * rows)
-            folders = {"digits_c": data / "digits_c"}
-            model = out / "model.safetensors"
-            predict(spec.predict(key("ce")), model, data / "digits", out, families=folders, device="cpu")
+            predicted(spec, data, out, families=["digits_c"])
         return out
 
     @pytest.fixture(scope="class")
     @classmethod
     def undisturbed(cls, spec, parted, tmp_path_factory):
         out = tmp_path_factory.mktemp("undisturbed")
-        calibrate(spec.calibrate(key("ce")), parted, out)
+        calibrate(spec.calibrate(CE), parted, out)
         return contents(out)
 
     def test_one_part_is_in_memory_at_a_time(self, spec, parted, undisturbed, tmp_path, monkeypatch):
@@ -229,7 +214,7 @@ class TestParts:
             return found
 
         monkeypatch.setattr(sys.modules[Scorer.__module__], "read_logits", reading)
-        calibrate(spec.calibrate(key("ce")), parted, tmp_path)
+        calibrate(spec.calibrate(CE), parted, tmp_path)
         assert most["digits_c"] == 10 * most["test"]
         assert most["together"] <= most["digits_c"] + most["val"]
         assert contents(tmp_path) == undisturbed
@@ -247,14 +232,14 @@ class TestParts:
         monkeypatch.setattr(sys.modules[Scorer.__module__], "KEPT_SECONDS", -1)
         monkeypatch.setattr(Scorer, "score", killed)
         with pytest.raises(KeyboardInterrupt):
-            calibrate(spec.calibrate(key("ce")), parted, tmp_path)
+            calibrate(spec.calibrate(CE), parted, tmp_path)
         assert not (tmp_path / "metrics.parquet").exists()
         kept = sorted(tmp_path.rglob("kept-*.json"))
         assert len(kept) == 5
         kept[0].write_text("{}")  # a damaged one is made again
         before, scored[:] = list(scored), []
         monkeypatch.setattr(Scorer, "score", lambda *given: scored.append(given[1]) or score(*given))
-        calibrate(spec.calibrate(key("ce")), parted, tmp_path)
+        calibrate(spec.calibrate(CE), parted, tmp_path)
         parts = read_json(tmp_path / "calibrate.json")["parts"]
         assert len(scored) == len(parts) - len(before) + 1
         assert contents(tmp_path) == undisturbed
@@ -266,14 +251,14 @@ class TestParts:
         copy = unfitted(parted, tmp_path)
         relabel(copy, "logits/last/test.parquet", lambda test: test.label[::-1])
         with pytest.raises(TypeError):
-            calibrate(spec.calibrate(key("ce")), copy, tmp_path / "part")
+            calibrate(spec.calibrate(CE), copy, tmp_path / "part")
         monkeypatch.undo()
-        calibrate(spec.calibrate(key("ce")), parted, tmp_path / "part")
+        calibrate(spec.calibrate(CE), parted, tmp_path / "part")
         assert contents(tmp_path / "part") == undisturbed
 
     @pytest.mark.slow
     def test_several_processes_give_the_same_bytes(self, spec, parted, undisturbed, tmp_path):
-        calibrate(spec.calibrate(key("ce")), parted, tmp_path, threads=2)
+        calibrate(spec.calibrate(CE), parted, tmp_path, threads=2)
         assert contents(tmp_path) == undisturbed
         own, both = provenance.peak_memory_mb(), read_record(tmp_path / "calibrate.json")["peak_memory_mb"]
         assert both > own
@@ -320,7 +305,7 @@ def test_a_second_call_fits_nothing_and_gives_the_same_bytes(plan, run, part):
     before, content = fitted_files(run), contents(part)
     assert before
     assert {"metrics.parquet", "bins.parquet", "fits.parquet", "margins.parquet"} == set(content)
-    calibrate(plan.calibrate(key("ce")), run, part)
+    calibrate(plan.calibrate(CE), run, part)
     assert fitted_files(run) == before
     assert contents(part) == content
     assert all(fit["cached"] for fit in read_json(part / "calibrate.json")["fits"])
@@ -330,7 +315,7 @@ def test_one_calibrator_more_refits_nothing_else(run, part, tmp_path):
     config = small_study(calibrators={"smart_wide": {"base": "smart", "sigma": 0.1}})
     config["grids"][0]["calibrators"] = ["none", "ts", "iso", "smart", "smart_wide"]
     before = fitted_files(run)
-    spec = Plan(Study(config, HOME)).calibrate(key("ce"))
+    spec = Plan(Study(config, HOME)).calibrate(CE)
     calibrate(spec, run, tmp_path)
     after = fitted_files(run)
     assert {path: after[path] for path in before} == before
@@ -341,13 +326,13 @@ def test_a_damaged_cached_calibrator_is_fitted_again(plan, run, part, tmp_path):
     victim = next((run / "calibrators" / "last").glob("ts-*.safetensors"))
     original = victim.read_bytes()
     victim.write_bytes(original[:20])
-    calibrate(plan.calibrate(key("ce")), run, tmp_path)
+    calibrate(plan.calibrate(CE), run, tmp_path)
     assert victim.read_bytes() == original
     assert (tmp_path / "metrics.parquet").read_bytes() == (part / "metrics.parquet").read_bytes()
 
 
 def test_logits_of_another_fingerprint_are_refused(plan, run, tmp_path):
-    spec = {**plan.calibrate(key("ce")), "logits_fingerprint": "0" * 16}
+    spec = {**plan.calibrate(CE), "logits_fingerprint": "0" * 16}
     with pytest.raises(StateError, match="belongs to another configuration"):
         calibrate(spec, run, tmp_path / "part")
     assert not (tmp_path / "part" / "metrics.parquet").exists()
@@ -358,45 +343,13 @@ def test_truncated_logits_are_named(plan, run, tmp_path):
     path = copy / "logits/last/test.parquet"
     path.write_bytes(path.read_bytes()[:500])
     with pytest.raises(StateError, match=r"test\.parquet is damaged"):
-        calibrate(plan.calibrate(key("ce")), copy, tmp_path / "part")
-
-
-@pytest.fixture
-def study(plan, run, part, tmp_path):
-    """A manifest over the one finished run."""
-    manifest = plan.manifest()
-    entry = next(each for each in manifest["runs"] if each["key"]["method"] == "ce")
-    runs = [{**entry, "run": str(run), "part": str(part)}]
-    path = tmp_path / "study" / "manifest.json"
-    write_json(path, {**manifest, "runs": runs})
-    return path
-
-
-def test_aggregate_collects_the_parts_and_what_they_cost(study, part):
-    aggregate(read_json(study), study.parent)
-    metrics = pd.read_parquet(study.parent / "metrics.parquet")
-    pd.testing.assert_frame_equal(
-        metrics.astype({c: "str" for c, t in METRIC_COLUMNS.items() if t == "str"}),
-        read_frame(part / "metrics.parquet").astype({c: "str" for c, t in METRIC_COLUMNS.items() if t == "str"}),
-    )
-    costs = read_frame(study.parent / "costs.parquet")
-    assert set(costs["stage"]) == {"train", "predict", "calibrate"}
-    assert (costs["seconds"] >= 0).all()
-
-
-def test_aggregate_refuses_a_part_of_another_fingerprint(study):
-    manifest = json.loads(study.read_text())
-    manifest["runs"][0]["fingerprint"] = "0" * 16
-    write_json(study, manifest)
-    with pytest.raises(StateError, match="expected 0000000000000000"):
-        aggregate(read_json(study), study.parent)
-    assert not (study.parent / "metrics.parquet").exists()
+        calibrate(plan.calibrate(CE), copy, tmp_path / "part")
 
 
 def test_seeds_of_a_stochastic_calibrator_are_rows_of_their_own(run, tmp_path):
     config = small_study()
     config["grids"][0] |= {"calibrator_seeds": [0, 1, 2], "calibrators": ["ts", "smart"], "shifts": []}
-    calibrate(Plan(Study(config, HOME)).calibrate(key("ce")), run, tmp_path)
+    calibrate(Plan(Study(config, HOME)).calibrate(CE), run, tmp_path)
     rows = read_frame(tmp_path / "metrics.parquet").query("metric == 'nll' and checkpoint == 'last'")
     assert rows.groupby("calibrator")["fit_seed"].apply(list).to_dict() == {"smart": [0, 1, 2], "ts": [0]}
     smart = rows.loc[rows["calibrator"] == "smart", "value"]
@@ -410,7 +363,7 @@ def test_resamples_are_kept_where_they_are_wanted_and_shared_by_calibrators(run,
     assert not (part / "resamples.parquet").exists()
     config = small_study(statistics={"bootstrap": 0, "paired_resamples": 20, "bins": 10, "seed": 3})
     config["grids"][0] |= {"methods": ["ce"], "calibrators": ["none", "smart"], "calibrator_seeds": [1, 2]}
-    spec = Plan(Study(config, HOME)).calibrate(key("ce"))
+    spec = Plan(Study(config, HOME)).calibrate(CE)
     calibrate(spec, run, tmp_path)
     found = read_frame(tmp_path / "resamples.parquet", fingerprint=spec["fingerprint"])
     fits = found[["checkpoint", "calibrator", "fit_seed"]].drop_duplicates().apply(tuple, axis=1).tolist()

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.stages.small import HOME, values
+from tests.stages.small import HOME, predicted, small_study, trained, values
 
 from calgrid.calibrators import build_calibrator
 from calgrid.configuration.plan import Plan
@@ -17,8 +17,6 @@ from calgrid.metrics import bootstrap_soft, evaluate_soft
 from calgrid.stages.calibrate import calibrate
 from calgrid.stages.external import import_run
 from calgrid.stages.label_counts import label_distribution
-from calgrid.stages.predict import predict
-from calgrid.stages.train import train
 from calgrid.stages.user_files import read_any
 from calgrid.storage.logits import Logits, read_logits, write_logits
 from calgrid.storage.tables import read_frame
@@ -193,32 +191,23 @@ class TestStudy:
 
 def test_a_trained_run_is_scored_against_the_posterior_of_its_data_set(tmp_path):
     """Prepared folder, training, prediction and calibration: the posterior arrives unchanged."""
-    config = {
-        "study": "s",
-        "protocols": {"quick": {"base": "digits", "epochs": 1, "schedule": {"name": "constant", "milestones": []}}},
-        "grids": [
-            {
-                "protocol": "quick",
-                "datasets": ["digits_ambiguous"],
-                "backbones": ["resnet8"],
-                "methods": ["ce"],
-                "seeds": [1],
-            }
-        ],
-        "statistics": {"bootstrap": 0},
-    }
+    config = small_study(statistics={"bootstrap": 0})
+    config["protocols"]["quick"] |= {"epochs": 1, "schedule": {"name": "constant", "milestones": []}}
+    config["grids"][0] |= {"datasets": ["digits_ambiguous"], "methods": ["ce"], "shifts": []}
     plan = Plan(Study(config, HOME))
     (key,) = plan.study.runs
-    data, out = tmp_path / "data", tmp_path / "run"
-    prepare("digits_ambiguous", data)
-    train(plan.train(key), data, out, device="cpu")
-    predict(plan.predict(key), out / "model.safetensors", data, out, families={}, device="cpu")
+    out = tmp_path / "run"
+    prepare("digits_ambiguous", tmp_path / "digits_ambiguous")
+    trained(plan, tmp_path, out, key)
+    predicted(plan, tmp_path, out, key)
     calibrate(plan.calibrate(key), out, out / "part")
-    posterior = open_prepared(data).splits["test"].distribution
+    posterior = open_prepared(tmp_path / "digits_ambiguous").splits["test"].distribution
     test = read_logits(out / "logits/last/test.parquet")
     assert np.array_equal(test.distribution, posterior)
     probs = build_calibrator("none").fit(test.logits, test.label).predict_proba(test.logits)
-    metrics = read_frame(out / "part/metrics.parquet").query("split == 'test'")
+    metrics = read_frame(out / "part/metrics.parquet").query(
+        "split == 'test' and checkpoint == 'last' and calibrator == 'none'"
+    )
     found = values(metrics)
     expected = evaluate_soft(probs, posterior)
     assert {name: found[name] for name in expected} == pytest.approx(expected)

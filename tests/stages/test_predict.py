@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import torch
-from tests.stages.small import HOME, key, small_study
+from tests.stages.small import CE, FAMILIES, HOME, predicted, small_study, trained
 
 from calgrid.configuration.plan import Plan
 from calgrid.configuration.study import Study
@@ -18,22 +18,11 @@ from calgrid.datasets import open_prepared
 from calgrid.errors import DataError, StateError
 from calgrid.stages.network import build_network
 from calgrid.stages.predict import predict
-from calgrid.stages.train import train
 from calgrid.storage.arrays import read_arrays, read_head, write_arrays
-from calgrid.storage.checkpoint import load_checkpoint
+from calgrid.storage.checkpoint import load_checkpoint, save_checkpoint
 from calgrid.storage.layout import logits_files
 from calgrid.storage.logits import Logits, count_groups, read_logits
 from calgrid.storage.records import PREDICT, Record
-
-FAMILIES = ("digits_c", "ood/photos")
-
-
-@pytest.fixture(scope="module")
-def run(plan, data, tmp_path_factory):
-    out = tmp_path_factory.mktemp("predict") / "run"
-    train(plan.train(key("ce")), data / "digits", out, device="cpu")
-    export(plan, data, out)
-    return out
 
 
 @pytest.fixture
@@ -41,18 +30,6 @@ def out(run, tmp_path):
     """A folder with the run's checkpoint and nothing else."""
     shutil.copyfile(run / "model.safetensors", tmp_path / "model.safetensors")
     return tmp_path
-
-
-def export(plan, data, out, families=FAMILIES, spec=None):
-    folders = {family: data / family.removeprefix("ood/") for family in families}
-    return predict(
-        spec or plan.predict(key("ce")),
-        out / "model.safetensors",
-        data / "digits",
-        out,
-        families=folders,
-        device="cpu",
-    )
 
 
 def outputs(run, images, mean, std, checkpoint="last"):
@@ -75,7 +52,7 @@ def test_columns_and_metadata_follow_the_contract(run, plan):
     types = {field.name: str(field.type) for field in table.schema}
     assert types == {"index": "int32", "label": "int32", "logits": "fixed_size_list<element: float>[10]"}
     metadata = json.loads(table.schema.metadata[b"calgrid"])
-    assert metadata["fingerprint"] == plan.predict(key("ce"))["fingerprint"]
+    assert metadata["fingerprint"] == plan.predict(CE)["fingerprint"]
     expected = {"dataset": "digits", "method": "ce", "seed": 1, "split": "test", "n_classes": 10}
     assert {name: metadata[name] for name in expected} == expected
 
@@ -114,7 +91,7 @@ def test_a_family_is_predicted_some_settings_at_a_time_to_the_same_logits(run, p
 
     monkeypatch.setattr(stage, "GROUP_ROWS", 2 * rows + 1)
     monkeypatch.setattr(stage, "write_logits", counting)
-    export(plan, data, out, ["digits_c"])
+    predicted(plan, data, out, families=["digits_c"])
     path = out / "logits/last/digits_c.parquet"
     assert max(held) == 2 * rows
     assert count_groups(path) == -(-len(whole.settings()) // 2)
@@ -159,7 +136,7 @@ def killed(run, plan, data, tmp_path, monkeypatch):
         made.clear()
         (tmp_path / name).mkdir(exist_ok=True)
         shutil.copyfile(run / "model.safetensors", tmp_path / name / "model.safetensors")
-        export(plan, data, tmp_path / name, ["digits_c"])
+        predicted(plan, data, tmp_path / name, families=["digits_c"])
         files = logits_files(["best", "last"], ["digits_c"])
         return len(made), [(tmp_path / name / file).read_bytes() for file in files]
 
@@ -167,7 +144,7 @@ def killed(run, plan, data, tmp_path, monkeypatch):
     out = tmp_path / "killed"
     out.mkdir()
     shutil.copyfile(run / "model.safetensors", out / "model.safetensors")
-    spec = json.dumps(plan.predict(key("ce")))
+    spec = json.dumps(plan.predict(CE))
     ended = subprocess.run([sys.executable, "-c", KILLED, spec, out, data, "20"], check=False, timeout=300)
     assert ended.returncode == -signal.SIGKILL
     assert not (out / "logits").exists()
@@ -200,13 +177,13 @@ def test_ood_file_has_no_labels_and_severity_zero(run):
 def test_exporting_again_gives_the_same_bytes(run, plan, data):
     path = run / "logits/best/digits_c.parquet"
     before = path.read_bytes()
-    assert export(plan, data, run)
+    assert predicted(plan, data, run, families=FAMILIES)
     assert path.read_bytes() == before
 
 
 def test_features_are_exported_on_request_for_val_and_test(run, plan, data, out):
-    spec = {**plan.predict(key("ce")), "export_features": True}
-    export(plan, data, out, ["ood/photos"], spec)
+    spec = {**plan.predict(CE), "export_features": True}
+    predicted(plan, data, out, families=["ood/photos"], spec=spec)
     test = read_logits(out / "logits/last/test.parquet")
     states, _ = load_checkpoint(run / "model.safetensors")
     head = states["last.model"]
@@ -219,8 +196,8 @@ def test_features_are_exported_on_request_for_val_and_test(run, plan, data, out)
 
 
 def test_features_of_shifts_are_exported_on_request(plan, data, out):
-    spec = {**plan.predict(key("ce")), "export_features": "all"}
-    export(plan, data, out, ["ood/photos", "digits_c"], spec)
+    spec = {**plan.predict(CE), "export_features": "all"}
+    predicted(plan, data, out, families=FAMILIES, spec=spec)
     weight, bias = read_head(out / "logits/last/head.safetensors", spec["fingerprint"])
     for family in ("ood/photos", "digits_c"):
         shifted = read_logits(out / f"logits/last/{family}.parquet")
@@ -232,29 +209,27 @@ def test_without_features_there_is_no_head(run):
 
 
 def test_model_of_another_fingerprint_is_refused(run, plan, data, tmp_path):
-    spec = {**plan.predict(key("ce")), "run_fingerprint": "0" * 16}
+    spec = {**plan.predict(CE), "run_fingerprint": "0" * 16}
     with pytest.raises(StateError, match="expected 0000000000000000"):
         predict(spec, run / "model.safetensors", data / "digits", tmp_path / "out", families={}, device="cpu")
     assert not (tmp_path / "out").exists()
 
 
 def test_a_diverged_network_is_named_and_writes_nothing(run, plan, data, tmp_path):
-    from calgrid.storage.checkpoint import save_checkpoint
-
     states, description = load_checkpoint(run / "model.safetensors")
     states["last.model"]["head.bias"][0] = float("nan")
     out = tmp_path / "run"
     save_checkpoint(out / "model.safetensors", states, description)
     with pytest.raises(DataError, match="training diverged"):
-        export(plan, data, out, families=[])
+        predicted(plan, data, out, families=[])
     assert not (out / "logits").exists()
     assert not (out / "predict.json").exists()
 
 
 def test_a_study_with_other_families_leaves_those_of_the_first(run, plan, data, out):
-    export(plan, data, out, families=["ood/photos"])
+    predicted(plan, data, out, families=["ood/photos"])
     before = (out / "logits/last/ood/photos.parquet").read_bytes()
-    assert export(plan, data, out, families=["digits_c"])
+    assert predicted(plan, data, out, families=["digits_c"])
     record = Record.read(out, PREDICT)
     assert set(record.files) >= set(logits_files(["best", "last"], list(FAMILIES)))
     assert record.damaged() == []
@@ -266,9 +241,9 @@ def test_a_study_with_other_families_leaves_those_of_the_first(run, plan, data, 
 
 
 def test_logits_of_other_families_that_are_damaged_are_not_kept(plan, data, out):
-    export(plan, data, out, families=["ood/photos"])
+    predicted(plan, data, out, families=["ood/photos"])
     (out / "logits/last/ood/photos.parquet").unlink()
-    assert export(plan, data, out, families=["digits_c"])
+    assert predicted(plan, data, out, families=["digits_c"])
     assert "logits/last/ood/photos.parquet" not in Record.read(out, PREDICT).files
 
 
@@ -277,8 +252,8 @@ def test_a_run_that_crops_trains_and_scores_on_the_middle(data, tmp_path):
     config["protocols"]["quick"] |= {"crop_size": 6, "epochs": 1, "schedule": {"name": "constant", "milestones": []}}
     config["grids"][0] |= {"methods": ["ce"], "shifts": []}
     cropping = Plan(Study(config, HOME))
-    train(cropping.train(key("ce")), data / "digits", tmp_path, device="cpu")
-    export(cropping, data, tmp_path, families=(), spec=cropping.predict(key("ce")))
+    trained(cropping, data, tmp_path)
+    predicted(cropping, data, tmp_path)
     prepared = open_prepared(data / "digits")
     middle = prepared.splits["test"].images[:50, :, 1:7, 1:7]
     expected = outputs(tmp_path, middle, *prepared.normalisation)
@@ -289,9 +264,9 @@ def test_test_images_of_other_constants_leave_training_and_validation_alone(run,
     config = small_study()
     config["protocols"]["quick"]["test_normalisation"] = {"digits": "imagenet"}
     other = Plan(Study(config, HOME))
-    assert other.train(key("ce")) == plan.train(key("ce"))
-    assert other.predict(key("ce"))["fingerprint"] != plan.predict(key("ce"))["fingerprint"]
-    export(other, data, out, spec=other.predict(key("ce")))
+    assert other.train(CE) == plan.train(CE)
+    assert other.predict(CE)["fingerprint"] != plan.predict(CE)["fingerprint"]
+    predicted(other, data, out, families=FAMILIES)
     imagenet = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
     prepared, photos, shifted = (open_prepared(data / name) for name in ("digits", "photos", "digits_c"))
     tested = {"test": prepared.splits["test"], "ood/photos": photos.splits["test"], "digits_c": shifted.splits["shift"]}

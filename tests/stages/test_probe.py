@@ -1,21 +1,20 @@
 """Stage probe: a table and a record beside the logits, of the run that they say, and the same bytes again."""
 
 import json
+import shutil
 
 import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 import yaml
-from tests.stages.small import HOME, command, key, small_study
+from tests.stages.small import CE, HOME, command, key, predicted, small_study, trained
 
 from calgrid import registry
 from calgrid.configuration.plan import Plan
 from calgrid.configuration.study import Study
 from calgrid.errors import StateError
-from calgrid.stages.predict import predict
 from calgrid.stages.probe import probe
-from calgrid.stages.train import train
 from calgrid.storage.layout import probe_files
 from calgrid.storage.logits import read_logits
 from calgrid.storage.tables import read_frame
@@ -44,22 +43,18 @@ def probing():
 
 
 @pytest.fixture(scope="module")
-def run(probing, data, tmp_path_factory):
-    out = tmp_path_factory.mktemp("probe") / "run"
-    train(probing.train(key("ce")), data / "digits", out, device="cpu")
-    predict(probing.predict(key("ce")), out / "model.safetensors", data / "digits", out, families={}, device="cpu")
+def run(run, probing, data):
     for name in PROBES:
-        measure(probing, data, out, name)
-    return out
+        measure(probing, data, run, name)
+    return run
 
 
-def measure(plan, data, out, name, method="ce", model=None):
-    spec = plan.probe(key(method), name)
-    return probe(spec, model or out / "model.safetensors", data / "digits", out, device="cpu")
+def measure(plan, data, out, name, method="ce"):
+    return probe(plan.probe(key(method), name), out / "model.safetensors", data / "digits", out, device="cpu")
 
 
 def table_of(run, plan, name):
-    return read_frame(run / "probes" / f"{name}.parquet", fingerprint=plan.probe(key("ce"), name)["fingerprint"])
+    return read_frame(run / "probes" / f"{name}.parquet", fingerprint=plan.probe(CE, name)["fingerprint"])
 
 
 def test_every_registered_probe_is_tried_here():
@@ -74,12 +69,8 @@ def test_each_checkpoint_is_measured_and_the_footer_says_of_what(run, probing, n
     assert not table.isna().any().any()
     footer = json.loads(pq.read_table(run / probe_files(name)[0]).schema.metadata[b"calgrid"])
     assert footer["probe"] == probing.study.probes.named(name, "")
-    assert {part: footer[part] for part in ("dataset", "method", "seed", "split")} == {
-        "dataset": "digits",
-        "method": "ce",
-        "seed": 1,
-        "split": "test",
-    }
+    expected = {"dataset": "digits", "method": "ce", "seed": 1, "split": "test"}
+    assert {part: footer[part] for part in expected} == expected
 
 
 @pytest.mark.parametrize("name", PROBES)
@@ -92,7 +83,7 @@ def test_measuring_again_gives_the_same_bytes(run, probing, data, name):
 
 def test_record_names_configuration_environment_and_cost(run, probing):
     record = json.loads((run / "probes" / "attack.json").read_text())
-    assert record["spec"] == probing.probe(key("ce"), "attack")
+    assert record["spec"] == probing.probe(CE, "attack")
     assert record["seconds"] > 0
     assert record["environment"]["device"] == "cpu"
 
@@ -113,9 +104,9 @@ def test_a_probe_sees_the_test_images_that_were_scored(run, probing, data, tmp_p
     config = study_with_probes()
     config["protocols"]["quick"]["test_normalisation"] = {"digits": "imagenet"}
     other = Plan(Study(config, HOME))
-    model = run / "model.safetensors"
-    predict(other.predict(key("ce")), model, data / "digits", tmp_path, families={}, device="cpu")
-    measure(other, data, tmp_path, "attack", model=model)
+    shutil.copyfile(run / "model.safetensors", tmp_path / "model.safetensors")
+    predicted(other, data, tmp_path)
+    measure(other, data, tmp_path, "attack")
     attack, before = (
         table_of(*where, "attack").query("checkpoint == 'last'") for where in ((tmp_path, other), (run, probing))
     )
@@ -125,8 +116,7 @@ def test_a_probe_sees_the_test_images_that_were_scored(run, probing, data, tmp_p
 
 
 def test_a_second_stage_is_measured_by_its_own_head(run, probing, data, tmp_path):
-    first = run / "model.safetensors"
-    train(probing.train(key("tst")), data / "digits", tmp_path, first_stage=first, device="cpu")
+    trained(probing, data, tmp_path, key("tst"), first_stage=run / "model.safetensors")
     for name in ("attack", "angles", "shapes"):
         measure(probing, data, tmp_path, name, method="tst")
     angles = pd.read_parquet(tmp_path / "probes" / "angles.parquet")
@@ -138,7 +128,7 @@ def test_a_second_stage_is_measured_by_its_own_head(run, probing, data, tmp_path
 
 
 def test_a_model_of_another_run_is_refused_before_it_is_measured(run, probing, data, tmp_path):
-    spec = {**probing.probe(key("ce"), "angles"), "run_fingerprint": "0" * 16}
+    spec = {**probing.probe(CE, "angles"), "run_fingerprint": "0" * 16}
     with pytest.raises(StateError, match="0000000000000000"):
         probe(spec, run / "model.safetensors", data / "digits", tmp_path / "out", device="cpu")
     assert not (tmp_path / "out").exists()

@@ -2,29 +2,26 @@
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
 import time
 
 import pytest
-from tests.stages.small import command, key, train_arguments
+from tests.stages.small import command, key, train_arguments, trained
 
 from calgrid.errors import StateError
 from calgrid.stages import network
-from calgrid.stages.train import train
 from calgrid.storage.checkpoint import load_checkpoint
 from calgrid.storage.tables import read_frame
 
+LS = key("fedlas_ls")
 SAME = ("model.safetensors", "history.parquet", "samples.parquet")
 
 
 @pytest.fixture(scope="module")
 def undisturbed(plan, data, tmp_path_factory):
-    out = tmp_path_factory.mktemp("undisturbed") / "run"
-    train(plan.train(key("fedlas_ls")), data / "digits", out, device="cpu")
-    return out
+    return trained(plan, data, tmp_path_factory.mktemp("undisturbed") / "run", LS).parent
 
 
 def assert_same_bytes(left, right):
@@ -46,7 +43,7 @@ def wait_for(condition, process, seconds=60):
 
 def test_files_of_a_run(undisturbed, plan):
     record = json.loads((undisturbed / "train.json").read_text())
-    assert record["fingerprint"] == plan.train(key("fedlas_ls"))["fingerprint"]
+    assert record["fingerprint"] == plan.train(LS)["fingerprint"]
     assert record["epochs"] == 3
     assert record["last_batch"] == 20
     assert record["environment"]["device"] == "cpu"
@@ -102,7 +99,7 @@ def test_a_stop_signal_saves_the_state_and_exits_with_75(number, plan, data, tmp
     assert process.returncode == 75
     assert f"Stopped by {number.name}" in messages
     assert "Traceback" not in messages
-    train(plan.train(key("fedlas_ls")), data / "digits", out, device="cpu")
+    trained(plan, data, out, LS)
     assert_same_bytes(out, undisturbed)
 
 
@@ -119,37 +116,27 @@ def test_two_processes_at_once_write_the_run_once(plan, data, tmp_path, undistur
     assert_same_bytes(out, undisturbed)
 
 
-def test_second_stage_starts_from_the_tested_checkpoint_of_its_first(plan, data, tmp_path):
-    train(plan.train(key("ce")), data / "digits", tmp_path / "ce", device="cpu")
-    checkpoint = tmp_path / "ce" / "model.safetensors"
-    train(plan.train(key("tst")), data / "digits", tmp_path / "tst", first_stage=checkpoint, device="cpu")
+def test_second_stage_starts_from_the_tested_checkpoint_of_its_first(plan, data, run, tmp_path):
+    checkpoint = run / "model.safetensors"
     first, _ = load_checkpoint(checkpoint)
-    second, _ = load_checkpoint(tmp_path / "tst" / "model.safetensors")
+    second, _ = load_checkpoint(trained(plan, data, tmp_path / "tst", key("tst"), first_stage=checkpoint))
     body = {name: value for name, value in first["best.model"].items() if not name.startswith("head.")}
     assert all(second["last.model"][f"body.{name}"].equal(value) for name, value in body.items())
     assert len(read_frame(tmp_path / "tst" / "history.parquet")) == 2
 
 
 def test_first_stage_of_another_fingerprint_is_refused(plan, data, tmp_path, undisturbed):
-    wrong = undisturbed / "model.safetensors"
     with pytest.raises(StateError, match="another configuration or code version"):
-        train(plan.train(key("tst")), data / "digits", tmp_path / "tst", first_stage=wrong, device="cpu")
+        trained(plan, data, tmp_path / "tst", key("tst"), first_stage=undisturbed / "model.safetensors")
     assert not (tmp_path / "tst").exists()
 
 
 def test_images_that_do_not_fit_are_streamed_to_the_same_bytes(plan, data, tmp_path, undisturbed, monkeypatch):
     monkeypatch.setattr(network, "HELD_SHARE", 0)
-    train(plan.train(key("fedlas_ls")), data / "digits", tmp_path, device="cpu")
+    trained(plan, data, tmp_path, LS)
     assert_same_bytes(tmp_path, undisturbed)
     found = [json.loads((out / "train.json").read_text())["images"] for out in (undisturbed, tmp_path)]
     assert found == ["resident", "streamed"]
-
-
-def test_a_forced_rerun_trains_again_and_gives_the_same_bytes(plan, data, tmp_path, undisturbed):
-    out = tmp_path / "run"
-    shutil.copytree(undisturbed, out)
-    assert train(plan.train(key("fedlas_ls")), data / "digits", out, device="cpu")
-    assert_same_bytes(out, undisturbed)
 
 
 @pytest.mark.slow
@@ -168,7 +155,7 @@ def test_on_a_full_disk_the_run_stops_and_goes_on_when_there_is_space(limit, pla
     assert "Traceback" not in done.stderr
     assert not (out / "model.safetensors").exists()
     assert not list(out.rglob("*.tmp"))
-    train(plan.train(key("fedlas_ls")), data / "digits", out, device="cpu")
+    trained(plan, data, out, LS)
     assert_same_bytes(out, undisturbed)
 
 
