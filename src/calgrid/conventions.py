@@ -4,6 +4,8 @@
 NO_LABEL = -1
 #: maximum rows of a row group of a family's logits, unless one setting has more
 GROUP_ROWS = 2**16
+#: seconds; intermediate results of a job that took longer are stored, so that a killed job continues from them
+KEPT_SECONDS = 1.0
 #: maximum logits and features that a calibrator processes at once, because it copies them several times
 PREDICTED_NUMBERS = 2**21
 #: a prepared split with more bytes as an array stays encoded, if that is smaller

@@ -105,10 +105,10 @@ def test_a_family_is_predicted_some_settings_at_a_time_to_the_same_logits(run, p
 KILLED = """
 import json, os, signal, sys
 from pathlib import Path
-from calgrid.stages import kept, predict
+from calgrid.stages import predict
 
 spec, out, data, blocks = json.loads(sys.argv[1]), *map(Path, sys.argv[2:4]), int(sys.argv[4])
-kept.KEPT_SECONDS, predict.BLOCK = -1, 100
+predict.KEPT_SECONDS, predict.BLOCK = -1, 100
 one, done = predict._Exporter._block, []
 
 def block(*given):
@@ -127,7 +127,7 @@ predict.predict(spec, out / "model.safetensors", data / "digits", out, families=
 def killed(run, plan, data, tmp_path, monkeypatch):
     """A prediction that was killed within digits_c; what goes on; the numbers of blocks that it makes; the bytes."""
     stage = sys.modules[predict.__module__]
-    monkeypatch.setattr(sys.modules["calgrid.stages.kept"], "KEPT_SECONDS", -1)
+    monkeypatch.setattr(stage, "KEPT_SECONDS", -1)
     monkeypatch.setattr(stage, "BLOCK", 100)
     one, made = stage._Exporter._block, []
     monkeypatch.setattr(stage._Exporter, "_block", lambda *given: made.append(given) or one(*given))

@@ -35,19 +35,15 @@ OUTPUTS = ("metrics.parquet",)
 
 
 def calibrate(spec: CalibrateSpec, run: Path, out: Path, threads: int = 1) -> bool:
-    """Fit and score all calibrators of a run; publish ``metrics.parquet`` and ``calibrate.json`` in ``out``.
+    """Fit and score all calibrators of a run; return False if another process had already done so.
 
-    With ``paired_resamples`` also ``resamples.parquet``: each metric on common resamples of the clean test split, for
-    each calibrator fitted on val and each of its seeds.
+    ``out`` receives ``metrics.parquet`` and ``calibrate.json``; with ``paired_resamples`` also ``resamples.parquet``:
+    each metric on common resamples of the clean test split, for each calibrator fitted on val and each of its seeds.
 
     Parameters
     ----------
     run : folder of the run with ``logits/``.
     threads : number of processes; the results do not depend on it.
-
-    Returns
-    -------
-    False if another process had already written the same files, else True.
     """
     names = [*logits_files(spec["checkpoints"], spec["families"]), *map(head_file, spec["checkpoints"])]
     predicted = Record.read(run, PREDICT)
@@ -73,16 +69,9 @@ def calibrate(spec: CalibrateSpec, run: Path, out: Path, threads: int = 1) -> bo
         if draws:
             frame = pd.DataFrame(draws, columns=list(RESAMPLE_COLUMNS))
             write_frame(folder / RESAMPLES, frame, {"fingerprint": spec["fingerprint"]})
-        return {
-            "spec": dict(spec),
-            "fingerprint": spec["fingerprint"],
-            "environment": provenance.describe("numpy", "scipy", "pandas"),
-            "fits": fits,
-            "parts": parts,
-            "warnings": warnings,
-            "seconds": time.monotonic() - begin,
-            "peak_memory_mb": provenance.peak_memory_mb(0 if threads == 1 else threads),
-        }
+        facts = {"spec": dict(spec), "fingerprint": spec["fingerprint"], "fits": fits, "parts": parts}
+        record = provenance.stage_record({**facts, "warnings": warnings}, begin, "numpy", "scipy", "pandas")
+        return {**record, "peak_memory_mb": provenance.peak_memory_mb(0 if threads == 1 else threads)}
 
     return run_stage(
         out, "calibrate", spec["fingerprint"], OUTPUTS, produce, record=CALIBRATE, inputs=inputs, optional=PART_EXTRAS

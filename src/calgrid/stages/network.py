@@ -1,7 +1,7 @@
 """Networks of runs: construction from a specification, device, images, record."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +43,22 @@ def build_network(
     if first is not None:
         procedure.load_first_stage(model, first)
     return model, procedure
+
+
+def tested_networks(
+    states: Mapping[str, Mapping[str, torch.Tensor]],
+    spec: specs.TrainSpec,
+    checkpoints: Iterable[str],
+    num_classes: int,
+    device: torch.device,
+) -> Iterator[tuple[str, Network, Procedure[Any]]]:
+    """Yield each checkpoint of a trained run with its network, on the device, and its procedure."""
+    network, procedure = build_network(spec, num_classes)
+    network = to_device(network, spec["protocol"], device)
+    for checkpoint in checkpoints:
+        network.load_state_dict(states[f"{checkpoint}.model"])
+        procedure.load_state_dict(states.get(f"{checkpoint}.procedure", {}))
+        yield checkpoint, network, procedure
 
 
 def to_device(network: Network, protocol: specs.Protocol, device: torch.device) -> Network:

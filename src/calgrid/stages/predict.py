@@ -9,8 +9,9 @@ import itertools
 import math
 import shutil
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,25 +19,25 @@ import numpy as np
 import torch
 
 from calgrid.backbones.base import Network
-from calgrid.conventions import GROUP_ROWS, NO_LABEL, OOD_PREFIX
+from calgrid.conventions import GROUP_ROWS, KEPT_SECONDS, NO_LABEL, OOD_PREFIX
 from calgrid.datasets import SHIFT_SPLIT, Prepared, open_prepared
 from calgrid.datasets._manifest import Setting
 from calgrid.errors import DataError, StateError
 from calgrid.parallel import ahead
 from calgrid.progress import Progress
 from calgrid.specs import PredictSpec, Protocol
-from calgrid.stages.kept import Arrays, KeptFile
-from calgrid.stages.network import build_network, model_digest, to_device
-from calgrid.storage.arrays import write_head
+from calgrid.stages.network import model_digest, tested_networks
+from calgrid.storage.arrays import read_arrays, write_arrays, write_head
 from calgrid.storage.checkpoint import load_checkpoint
 from calgrid.storage.layout import SPLITS, head_file, logits_file, logits_files
 from calgrid.storage.logits import Logits, write_logits
-from calgrid.storage.records import INPUTS, PREDICT, Record
+from calgrid.storage.records import FILES, INPUTS, PREDICT, Record, digest_of, listed, write_record
 from calgrid.storage.stage import run_stage
 from calgrid.training import environment
 from calgrid.training.data import DeviceImages, HostRows
 from calgrid.training.procedure import Procedure
 
+Arrays = dict[str, np.ndarray]
 BATCH = 1024
 #: maximum images and bytes of a block, which is on the device at once
 BLOCK, BLOCK_BYTES = 16 * BATCH, 2**28
@@ -54,21 +55,18 @@ def predict(
     device: str = "auto",
     threads: int = 1,
 ) -> bool:
-    """Export the logits of a trained run.
+    """Export the logits of a trained run; return False if the same logits existed already.
 
     Parameters
     ----------
     model : ``model.safetensors`` of the run, with the fingerprint ``spec["run_fingerprint"]``.
     families : shift family, or ``ood/`` and a data set -> folder of its prepared images.
-
-    Returns
-    -------
-    False if the same logits existed already, else True.
     """
     where = environment.choose_device(device)
     states, description = load_checkpoint(model, spec["run_fingerprint"])
-    environment.prepare(where, threads, description["spec"]["protocol"]["deterministic"])
-    prepared = open_prepared(data, fingerprint=description["spec"].get("data"), threads=threads)
+    trained = description["spec"]
+    environment.prepare(where, threads, trained["protocol"]["deterministic"])
+    prepared = open_prepared(data, fingerprint=trained.get("data"), threads=threads)
     shifted = {family: open_prepared(place, threads=threads) for family, place in families.items()}
     checkpoints = spec["checkpoints"]
     inputs = {"model": model_digest(model), "data": prepared.digest, **{f: each.digest for f, each in shifted.items()}}
@@ -78,14 +76,10 @@ def predict(
         begin = time.monotonic()
         for images in (prepared, *shifted.values()):
             images.verify()
-        protocol = description["spec"]["protocol"]
-        network, procedure = build_network(description["spec"], prepared.n_classes)
-        network = to_device(network, protocol, where)
-        exporter = _Exporter(spec, prepared, network, procedure, where, protocol)
+        networks = tested_networks(states, trained, checkpoints, prepared.n_classes, where)
         with Progress("predict", len(checkpoints) * (len(SPLITS) + len(shifted)), "file") as progress:
-            for checkpoint in checkpoints:
-                network.load_state_dict(states[f"{checkpoint}.model"])
-                procedure.load_state_dict(states.get(f"{checkpoint}.procedure", {}))
+            for checkpoint, network, procedure in networks:
+                exporter = _Exporter(spec, prepared, network, procedure, where, trained["protocol"])
                 for _ in exporter.write(folder, checkpoint, shifted, inputs):
                     progress.advance()
         for name in _of_families(checkpoints, kept):
@@ -125,22 +119,84 @@ def _of_families(checkpoints: Iterable[str], families: Iterable[str]) -> list[st
     return [logits_file(checkpoint, family) for checkpoint, family in itertools.product(checkpoints, families)]
 
 
+class KeptFile:
+    """A file that is computed in blocks: the blocks are stored until the file is complete.
+
+    Damaged blocks and files, and those of other ``inputs``, are computed again.
+
+    Parameters
+    ----------
+    folder : working folder of the stage.
+    name : path of the file in this folder.
+    inputs : everything that the file depends on, JSON-like.
+    """
+
+    def __init__(self, folder: Path, name: str, inputs: Mapping[str, object]) -> None:
+        self._folder, self._name, self._inputs = folder, name, digest_of([name, inputs])
+        self._blocks: list[Path] = []
+        self._record = f"kept-{name.replace('/', '-')}.json"
+
+    def is_complete(self) -> bool:
+        """Whether an earlier attempt completed the file."""
+        try:
+            record = Record.read(self._folder, self._record)
+            record.verified(self._name)
+        except (DataError, StateError):
+            return False
+        return record.content.get("inputs") == self._inputs
+
+    def block(self, number: int, compute: Callable[[], Arrays]) -> Arrays:
+        """Return the stored arrays of a block, or compute and store them."""
+        self._blocks.append(self._path(number))
+        if (found := self.kept(number)) is not None:
+            return found
+        begin = time.monotonic()
+        arrays = compute()
+        if time.monotonic() - begin > KEPT_SECONDS:
+            write_arrays(self._path(number), arrays, {"inputs": self._inputs, "block": number})
+        return arrays
+
+    def _path(self, number: int) -> Path:
+        return self._folder / f"kept-{self._name.replace('/', '-')}-{number}.safetensors"
+
+    def kept(self, number: int) -> Arrays | None:
+        """Return the stored arrays of a block, or None."""
+        if not self._path(number).is_file():
+            return None
+        try:
+            arrays, facts = read_arrays(self._path(number), "kept block")
+        except StateError:
+            return None
+        return arrays if facts == {"inputs": self._inputs, "block": number} else None
+
+    @contextmanager
+    def completing(self) -> Iterator[Path]:
+        """Yield the path of the file; when it is written, its blocks are deleted."""
+        path = self._folder / self._name
+        begin = time.monotonic()
+        yield path
+        if time.monotonic() - begin > KEPT_SECONDS:
+            files = listed(self._folder, [self._name])
+            write_record(self._folder / self._record, {FILES: files, "inputs": self._inputs})
+        for block in self._blocks:
+            block.unlink(missing_ok=True)
+
+
+@dataclass(frozen=True)
 class _Exporter:
     """Writes the logits files of a network."""
 
-    def __init__(
-        self,
-        spec: PredictSpec,
-        prepared: Prepared,
-        network: Network,
-        procedure: Procedure[Any],
-        device: torch.device,
-        protocol: Protocol,
-    ) -> None:
-        self.spec, self.prepared, self.network, self.procedure = spec, prepared, network, procedure
-        self.device, self.channels_last, self.crop_size = device, protocol["channels_last"], protocol["crop_size"]
-        # the same normalisation for all test images, also shifted and out-of-distribution ones
-        self.tested = replace(prepared, **spec.get("test_normalisation", {}))
+    spec: PredictSpec
+    prepared: Prepared
+    network: Network
+    procedure: Procedure[Any]
+    device: torch.device
+    protocol: Protocol
+
+    @functools.cached_property
+    def tested(self) -> Prepared:
+        """Data set with the normalisation of all test images, also shifted and out-of-distribution ones."""
+        return replace(self.prepared, **self.spec.get("test_normalisation", {}))
 
     def write(
         self, folder: Path, checkpoint: str, shifted: Mapping[str, Prepared], inputs: Mapping[str, str]
@@ -185,28 +241,16 @@ class _Exporter:
             raise DataError(
                 f"Images of '{family}' have shape {theirs}, but those of '{self.prepared.id}' have {ours}; remove it."
             )
-        if family.startswith(OOD_PREFIX):
-            test = images.splits["test"]
-            rows = len(test)
-            logits, features = self._run(file, test.images, range(rows), self.tested, everywhere)
-            yield Logits(
-                np.arange(rows, dtype=np.int32),
-                np.full(rows, NO_LABEL, dtype=np.int32),
-                logits,
-                shift=np.full(rows, family),
-                severity=np.zeros(rows, dtype=np.int8),
-                features=features,
-                metadata=metadata,
-            )
-            return
-        split = images.splits[SHIFT_SPLIT]
-        for settings in grouped(images.settings):
+        ood = family.startswith(OOD_PREFIX)
+        split = images.splits["test" if ood else SHIFT_SPLIT]
+        labels = np.full(len(split), NO_LABEL, dtype=np.int32) if ood else split.labels
+        for settings in grouped([Setting(family, 0, 0, len(split))] if ood else images.settings):
             part = range(settings[0].start, settings[-1].stop)
             logits, features = self._run(file, split.images, part, self.tested, everywhere)
             sizes = [setting.stop - setting.start for setting in settings]
             yield Logits(
                 np.concatenate([np.arange(size, dtype=np.int32) for size in sizes]),
-                split.labels[part.start : part.stop],
+                labels[part.start : part.stop],
                 logits,
                 shift=np.repeat([setting.shift for setting in settings], sizes),
                 severity=np.repeat(np.array([setting.severity for setting in settings], dtype=np.int8), sizes),
@@ -236,9 +280,8 @@ class _Exporter:
         """Logits and features of the next block of images."""
         self.network.eval()
         block = next(blocks)
-        split = DeviceImages(
-            block, np.zeros(len(block)), *constants.normalisation, self.device, self.channels_last, self.crop_size
-        )
+        layout = self.protocol["channels_last"], self.protocol["crop_size"]
+        split = DeviceImages(block, np.zeros(len(block)), *constants.normalisation, self.device, *layout)
         found = HostRows(len(block), self.device)
         for batch in split.batches(BATCH):
             z, h = self.procedure.predict(self.network, batch)

@@ -11,7 +11,7 @@ from calgrid.datasets import open_prepared
 from calgrid.probes import build_probe
 from calgrid.probes.base import Subject
 from calgrid.specs import ProbeSpec
-from calgrid.stages.network import build_network, model_digest, to_device
+from calgrid.stages.network import model_digest, tested_networks
 from calgrid.storage.checkpoint import load_checkpoint
 from calgrid.storage.layout import probe_files
 from calgrid.storage.stage import run_stage
@@ -20,20 +20,17 @@ from calgrid.training import environment
 
 
 def probe(spec: ProbeSpec, model: Path, data: Path, out: Path, *, device: str = "auto", threads: int = 1) -> bool:
-    """Measure a trained run with a probe and publish table and record in ``out``.
+    """Measure a trained run with a probe; return False if another process had already written the same table.
 
     Parameters
     ----------
     model : ``model.safetensors`` of the run, with the fingerprint ``spec["run_fingerprint"]``.
-
-    Returns
-    -------
-    False if another process had already written the same table, else True.
     """
     where = environment.choose_device(device)
     states, description = load_checkpoint(model, spec["run_fingerprint"])
-    environment.prepare(where, threads, description["spec"]["protocol"]["deterministic"])
-    prepared = open_prepared(data, fingerprint=description["spec"].get("data"), threads=threads)
+    trained = description["spec"]
+    environment.prepare(where, threads, trained["protocol"]["deterministic"])
+    prepared = open_prepared(data, fingerprint=trained.get("data"), threads=threads)
     inputs = {"model": model_digest(model), "data": prepared.digest}
     chosen = spec["probe"]
     measurement = build_probe(chosen["id"], **chosen["options"])
@@ -43,13 +40,11 @@ def probe(spec: ProbeSpec, model: Path, data: Path, out: Path, *, device: str = 
         begin = time.monotonic()
         prepared.verify()
         tested = replace(prepared, **spec.get("test_normalisation", {}))  # probes use only test images
-        network, procedure = build_network(description["spec"], tested.n_classes)
-        protocol = description["spec"]["protocol"]
-        network = to_device(network, protocol, where)
+        protocol = trained["protocol"]
         parts = []
-        for checkpoint in spec["checkpoints"]:
-            network.load_state_dict(states[f"{checkpoint}.model"])
-            procedure.load_state_dict(states.get(f"{checkpoint}.procedure", {}))
+        for checkpoint, network, procedure in tested_networks(
+            states, trained, spec["checkpoints"], tested.n_classes, where
+        ):
             subject = Subject(
                 network,
                 procedure,

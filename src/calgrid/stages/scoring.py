@@ -13,7 +13,7 @@ import numpy as np
 
 from calgrid import fingerprint
 from calgrid.calibrators import Calibrator, build_calibrator, load_calibrator
-from calgrid.conventions import OOD_PREFIX, PREDICTED_NUMBERS, SAME_SHIFT, SAME_SHIFT_SHARE
+from calgrid.conventions import KEPT_SECONDS, OOD_PREFIX, PREDICTED_NUMBERS, SAME_SHIFT, SAME_SHIFT_SHARE
 from calgrid.errors import CalgridError, DataError
 from calgrid.metrics import (
     bootstrap,
@@ -28,7 +28,6 @@ from calgrid.plugin_metrics import own_metrics
 from calgrid.progress import log
 from calgrid.specs import CalibrateSpec, FittedCalibrator
 from calgrid.stages.diagnostics import shown_calibrators
-from calgrid.stages.kept import KEPT_SECONDS
 from calgrid.stages.label_counts import label_distribution
 from calgrid.storage.arrays import Head, read_head
 from calgrid.storage.layout import head_file, logits_file

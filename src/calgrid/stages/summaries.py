@@ -30,12 +30,11 @@ def write_summary(manifest: Manifest, slices: Slices, path: Path, in_processes: 
     """Write the summary, and return its number of rows."""
     statistics = manifest["statistics"]
     published = read_published(manifest["published"]) if manifest["published"] else None
-    options = {"baseline_method": statistics["baseline"], "published": published, "level": statistics["level"]}
+    of_slice = functools.partial(
+        summarise, baseline_method=statistics["baseline"], published=published, level=statistics["level"]
+    )
     with writing(path) as writer:
-        return sum(
-            writer.add(to_table(rows))
-            for rows in _summaries(slices, functools.partial(summarise, **options), in_processes)
-        )
+        return sum(writer.add(to_table(rows)) for rows in _summaries(slices, of_slice, in_processes))
 
 
 def write_shift_summary(manifest: Manifest, slices: Slices, path: Path, in_processes: Map) -> None:

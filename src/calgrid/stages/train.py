@@ -38,16 +38,12 @@ def train(
     threads: int = 1,
     resume_every: float = 60.0,
 ) -> bool:
-    """Train a run and publish its files in ``out``.
+    """Train a run and publish its files in ``out``; return False if another process had already done so.
 
     Parameters
     ----------
     first_stage : ``model.safetensors`` of the first stage, for second stages.
     resume_every : seconds between two resume states.
-
-    Returns
-    -------
-    False if another process had already trained the same run, else True.
     """
     where = environment.choose_device(device)
     environment.prepare(where, threads, spec["protocol"]["deterministic"])
