@@ -1,6 +1,5 @@
 """Slices of a large table: every row in exactly one of them, together with those that it belongs to."""
 
-import numpy as np
 import pandas as pd
 import pytest
 
@@ -52,17 +51,6 @@ def test_groups_come_sorted_and_are_not_mixed(tmp_path):
         whole = pd.concat([frame.astype({"group": "str", "metric": "str"}) for frame in frames])
         assert set(whole["group"]) == {group}
         assert len(whole) == 72
-
-
-def test_slices_do_not_depend_on_how_the_rows_arrive(tmp_path):
-    whole = pd.concat([part(run) for run in range(4)], ignore_index=True)
-    with Slices(tmp_path / "slices", ["metric", "severity"], 50) as slices:
-        slices.add("a", to_table(whole), len(whole))
-        at_once = {group: [read_slice(part) for part in parts] for group, parts in slices.read()}["a"]
-    piecewise = slices_of(tmp_path / "slices", 4, 50)["a"]
-    for one, other in zip(at_once, piecewise, strict=True):
-        assert np.array_equal(one[["run", "severity"]], other[["run", "severity"]])
-        assert one["metric"].tolist() == other["metric"].tolist()
 
 
 def test_nothing_is_left_on_disk_and_what_a_killed_process_left_is_not_read(tmp_path):

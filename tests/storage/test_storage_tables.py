@@ -42,20 +42,13 @@ def path(tmp_path):
     return tmp_path / "study" / "metrics.parquet"
 
 
-def test_round_trip_without_the_index(path, frame):
-    write_frame(path, frame)
-    pd.testing.assert_frame_equal(read_frame(path), frame.reset_index(drop=True), check_dtype=False)
-    assert read_frame(path)["severity"].dtype == np.int8
-
-
 @pytest.mark.parametrize("kind", ["str", "object", "category"])
-def test_strings_are_stored_once_whatever_pandas_calls_them(path, frame, kind):
-    frame["method"] = frame["method"].astype(kind)
-    write_frame(path, frame)
-    stored = pq.read_schema(path).field("method").type
-    assert pa.types.is_dictionary(stored)
-    assert read_frame(path)["method"].tolist() == ["ce", "mbls", "ce"]
+def test_round_trip_without_the_index_and_with_strings_stored_once(path, frame, kind):
+    write_frame(path, frame.astype({"method": kind}))
+    assert pa.types.is_dictionary(pq.read_schema(path).field("method").type)
+    pd.testing.assert_frame_equal(read_frame(path), frame.reset_index(drop=True), check_dtype=False)
     assert read_frame(path)["method"].dtype == "str"
+    assert read_frame(path)["severity"].dtype == np.int8
 
 
 def test_the_same_rows_give_the_same_bytes(path, frame, tmp_path):
@@ -160,10 +153,7 @@ def test_rows_of_some_values_are_read_from_every_row_group(tmp_path, refuses):
     assert read_rows(tmp_path / "t.parquet", "table", {"word": ("x",)}).dtypes["word"] == "str"
     with refuses(StateError, "The table", "lacks the column colour", "delete it and run again"):
         read_rows(tmp_path / "t.parquet", "table", {"colour": ("red",)})
-
-
-def test_a_column_that_was_stored_without_values_has_none_of_those_wanted(tmp_path):
-    write_frame(tmp_path / "t.parquet", pd.DataFrame({"word": [None, None], "value": [1.0, 2.0]}))
+    write_frame(tmp_path / "t.parquet", pd.DataFrame({"word": [None], "value": [1.0]}))  # a column without values
     assert read_rows(tmp_path / "t.parquet", "table", {"word": ("a",), "value": (1.0,)}).empty
 
 
