@@ -108,25 +108,23 @@ def in_small_pieces(monkeypatch):
     monkeypatch.setattr("calgrid.stages.aggregate.BATCH_RUNS", 2)
 
 
-def test_metrics_are_all_parts_one_after_the_other(study):
-    aggregate(read_json(study), study.parent)
-    pd.testing.assert_frame_equal(read_frame(study.parent / "metrics.parquet"), parts_of(study))
-    assert len(read_frame(study.parent / "metrics.parquet")) == 13 * 100
-
-
-def test_the_summary_is_that_of_all_rows_at_once(study, monkeypatch):
+@pytest.fixture
+def sliced(study, monkeypatch):
+    """Folder of the study, aggregated in small pieces."""
     in_small_pieces(monkeypatch)
     aggregate(read_json(study), study.parent)
-    found = read_frame(study.parent / "summary.parquet")
-    expected = summarise(parts_of(study), "ce")
-    pd.testing.assert_frame_equal(found, expected, check_exact=True)
-    assert found["backbone"].is_monotonic_increasing == expected["backbone"].is_monotonic_increasing
+    return study.parent
 
 
-def test_means_over_shifts_are_summarised_once_for_all(study, monkeypatch):
-    in_small_pieces(monkeypatch)
-    aggregate(read_json(study), study.parent)
-    means, found = (read_frame(study.parent / f"shift_{name}.parquet") for name in ("means", "summary"))
+def test_metrics_are_all_parts_one_after_the_other_and_the_summary_is_that_of_all_rows_at_once(study, sliced):
+    parts = parts_of(study)
+    assert len(parts) == 13 * 100
+    pd.testing.assert_frame_equal(read_frame(sliced / "metrics.parquet"), parts)
+    pd.testing.assert_frame_equal(read_frame(sliced / "summary.parquet"), summarise(parts, "ce"), check_exact=True)
+
+
+def test_means_over_shifts_are_summarised_once_for_all(sliced):
+    means, found = (read_frame(sliced / f"shift_{name}.parquet") for name in ("means", "summary"))
     expected = summarise(means, "ce", level=0.95)
     pd.testing.assert_frame_equal(found.drop(columns="n_shifts"), expected[found.columns[:-1]], check_dtype=False)
     graded = found[found["severity"] > 0].groupby("severity")["shift"].unique()
@@ -134,12 +132,11 @@ def test_means_over_shifts_are_summarised_once_for_all(study, monkeypatch):
     assert set(found["n_shifts"]) == {2}  # noise and blur, though severity 2 has noise alone
 
 
-def test_pieces_and_slices_change_no_byte(study, tmp_path, monkeypatch):
+def test_pieces_and_slices_change_no_byte(study, tmp_path, sliced, monkeypatch):
+    monkeypatch.undo()
     aggregate(read_json(study), tmp_path / "whole")
-    in_small_pieces(monkeypatch)
-    aggregate(read_json(study), tmp_path / "sliced")
-    assert contents(tmp_path / "sliced") == contents(tmp_path / "whole")
-    assert not list((tmp_path / "sliced").rglob("*.arrow"))
+    assert contents(sliced) == contents(tmp_path / "whole")
+    assert not list(sliced.rglob("*.arrow"))
 
 
 def test_a_study_of_external_runs_has_costs_with_types(study):
@@ -152,9 +149,8 @@ def test_a_study_of_external_runs_has_costs_with_types(study):
     assert costs["epochs"].dtype == "float64"
 
 
-def test_the_record_says_what_was_aggregated_and_where(study):
-    aggregate(read_json(study), study.parent)
-    found = read_json(study.parent / "aggregate.json")
+def test_the_record_says_what_was_aggregated_and_where(sliced):
+    found = read_json(sliced / "aggregate.json")
     assert found["fingerprint"] == "f"
     assert found["spec"]["configuration"] == {"study": "made up"}
     assert found["rows"]["metrics"] == 1300
@@ -181,20 +177,18 @@ def test_a_part_of_another_fingerprint_is_refused(study):
     assert not (study.parent / "metrics.parquet").exists()
 
 
-def test_a_row_that_stands_twice_is_refused(study, refuses):
+@pytest.mark.parametrize(
+    ("kept", "kind", "message"),
+    [
+        ([*range(100), 5], DataError, r"each number once.*'metric': 'ece'"),
+        ([], StateError, "delete it and run again"),
+    ],
+    ids=["a row twice", "no rows"],
+)
+def test_a_part_with_a_row_twice_or_without_rows_is_refused(study, kept, kind, message):
     run = read_json(study)["runs"][0]
-    rows = read_frame(f"{run['part']}/metrics.parquet")
-    twice = pd.concat([rows, rows.iloc[[5]]])
-    write_part(run, twice)
-    with pytest.raises(DataError, match=r"each number once.*'metric': 'ece'"):
-        aggregate(read_json(study), study.parent)
-
-
-def test_a_part_without_rows_is_refused(study):
-    run = read_json(study)["runs"][0]
-    rows = read_frame(f"{run['part']}/metrics.parquet")
-    write_part(run, rows.iloc[:0])
-    with pytest.raises(StateError, match="delete it and run again"):
+    write_part(run, read_frame(f"{run['part']}/metrics.parquet").iloc[kept])
+    with pytest.raises(kind, match=message):
         aggregate(read_json(study), study.parent)
 
 

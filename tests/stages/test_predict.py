@@ -123,9 +123,10 @@ predict.predict(spec, out / "model.safetensors", data / "digits", out, families=
 """
 
 
-@pytest.fixture
-def killed(run, plan, data, tmp_path, monkeypatch):
-    """A prediction that was killed within digits_c; what goes on; the numbers of blocks that it makes; the bytes."""
+@pytest.mark.slow
+def test_a_killed_prediction_goes_on_to_the_same_bytes_and_makes_bad_blocks_anew(
+    run, plan, data, tmp_path, monkeypatch
+):
     stage = sys.modules[predict.__module__]
     monkeypatch.setattr(stage, "KEPT_SECONDS", -1)
     monkeypatch.setattr(stage, "BLOCK", 100)
@@ -148,12 +149,6 @@ def killed(run, plan, data, tmp_path, monkeypatch):
     ended = subprocess.run([sys.executable, "-c", KILLED, spec, out, data, "20"], check=False, timeout=300)
     assert ended.returncode == -signal.SIGKILL
     assert not (out / "logits").exists()
-    return out, again, blocks, content
-
-
-@pytest.mark.slow
-def test_a_killed_prediction_goes_on_to_the_same_bytes_and_makes_bad_blocks_anew(killed):
-    out, again, blocks, content = killed
     folder = next(out.glob(".calgrid/predict/*.partial"))
     first, second, *_ = sorted(folder.glob("kept-*.safetensors"))
     changed = bytearray(first.read_bytes())
@@ -167,8 +162,9 @@ def test_a_killed_prediction_goes_on_to_the_same_bytes_and_makes_bad_blocks_anew
     assert not list(out.rglob("kept-*"))
 
 
-def test_ood_file_has_no_labels_and_severity_zero(run):
+def test_ood_file_has_no_labels_and_severity_zero(run, data):
     stored = read_logits(run / "logits/last/ood/photos.parquet")
+    assert stored.index.tolist() == list(range(len(open_prepared(data / "photos").splits["test"])))
     assert set(stored.label.tolist()) == {-1}
     assert set(stored.shift.tolist()) == {"ood/photos"}
     assert set(stored.severity.tolist()) == {0}
@@ -195,17 +191,14 @@ def test_features_are_exported_on_request_for_val_and_test(run, plan, data, out)
     assert np.array_equal(bias, head["head.bias"].numpy())
 
 
-def test_features_of_shifts_are_exported_on_request(plan, data, out):
+def test_features_of_shifts_are_exported_on_request(run, plan, data, out):
     spec = {**plan.predict(CE), "export_features": "all"}
     predicted(plan, data, out, families=FAMILIES, spec=spec)
     weight, bias = read_head(out / "logits/last/head.safetensors", spec["fingerprint"])
-    for family in ("ood/photos", "digits_c"):
+    for family in FAMILIES:
         shifted = read_logits(out / f"logits/last/{family}.parquet")
         assert shifted.features @ weight.T + bias == pytest.approx(shifted.logits, abs=1e-3)
-
-
-def test_without_features_there_is_no_head(run):
-    assert not (run / "logits/last/head.safetensors").exists()
+    assert not (run / "logits/last/head.safetensors").exists()  # without features
 
 
 def test_model_of_another_fingerprint_is_refused(run, plan, data, tmp_path):
@@ -228,16 +221,13 @@ def test_a_diverged_network_is_named_and_writes_nothing(run, plan, data, tmp_pat
 
 def test_a_study_with_other_families_leaves_those_of_the_first(run, plan, data, out):
     predicted(plan, data, out, families=["ood/photos"])
-    before = (out / "logits/last/ood/photos.parquet").read_bytes()
     assert predicted(plan, data, out, families=["digits_c"])
     record = Record.read(out, PREDICT)
     assert set(record.files) >= set(logits_files(["best", "last"], list(FAMILIES)))
     assert record.damaged() == []
-    assert (out / "logits/last/ood/photos.parquet").read_bytes() == before
     for family in FAMILIES:
-        assert (out / f"logits/last/{family}.parquet").read_bytes() == (
-            run / f"logits/last/{family}.parquet"
-        ).read_bytes()
+        name = f"logits/last/{family}.parquet"
+        assert (out / name).read_bytes() == (run / name).read_bytes()
 
 
 def test_logits_of_other_families_that_are_damaged_are_not_kept(plan, data, out):
