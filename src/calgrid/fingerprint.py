@@ -89,10 +89,7 @@ def closure(roots: Iterable[str]) -> set[str]:
 
 
 def _is_neutral(name: str) -> bool:
-    package, _, below = name.partition(".")
-    return package == PACKAGE and (
-        not below or any(below == neutral or below.startswith(f"{neutral}.") for neutral in NEUTRAL)
-    )
+    return name == PACKAGE or f"{name}.".startswith(tuple(f"{PACKAGE}.{neutral}." for neutral in NEUTRAL))
 
 
 @plugins.cached

@@ -55,18 +55,10 @@ Fit = tuple[str, ...]
 
 
 def aggregate(manifest: Manifest, out: Path, threads: int = 1) -> bool:
-    """Collect the results of the runs in a manifest and check their fingerprints.
+    """Collect the results of the runs in ``manifest.json`` of a study in its folder ``out``.
 
-    Parameters
-    ----------
-    manifest : ``manifest.json`` of a study.
-    out : folder of the study.
-    threads : number of processes.
-
-    Raises
-    ------
-    DataError : results of a run are missing or damaged.
-    StateError : results are of another configuration, code version or run.
+    Raises DataError: results of a run are missing or damaged. StateError: they are of another configuration, code
+    version or run.
     """
 
     def produce(folder: Path) -> dict[str, Any]:
@@ -288,10 +280,7 @@ def _facts(run: ManifestRun) -> dict[str, Any]:
 
 #: files of diagnostics: columns in addition to the key of the run, if they are always the same, and their reader
 DIAGNOSTICS: Mapping[str, tuple[schema.Columns, Callable[[ManifestRun], Iterable[Table]]]] = {
-    schema.BINS: (schema.BIN_COLUMNS, functools.partial(_part_file, schema.BINS)),
-    schema.FITS: (schema.FIT_COLUMNS, functools.partial(_part_file, schema.FITS)),
-    schema.MARGINS: (schema.MARGIN_COLUMNS, functools.partial(_part_file, schema.MARGINS)),
-    schema.RESAMPLES: (schema.RESAMPLE_COLUMNS, functools.partial(_part_file, schema.RESAMPLES)),
+    **{name: (columns, functools.partial(_part_file, name)) for name, columns in schema.PART_EXTRAS.items()},
     schema.HISTORIES: ({}, functools.partial(_trained_file, HISTORY, "training history")),
     schema.SAMPLES: (schema.SAMPLE_COLUMNS, _last_samples),
     schema.PROBES: ({}, _probe_tables),

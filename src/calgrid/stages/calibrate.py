@@ -74,7 +74,14 @@ def calibrate(spec: CalibrateSpec, run: Path, out: Path, threads: int = 1) -> bo
         return {**record, "peak_memory_mb": provenance.peak_memory_mb(0 if threads == 1 else threads)}
 
     return run_stage(
-        out, "calibrate", spec["fingerprint"], OUTPUTS, produce, record=CALIBRATE, inputs=inputs, optional=PART_EXTRAS
+        out,
+        "calibrate",
+        spec["fingerprint"],
+        OUTPUTS,
+        produce,
+        record=CALIBRATE,
+        inputs=inputs,
+        optional=[*PART_EXTRAS],
     )
 
 

@@ -6,11 +6,10 @@ The stage ``calibrate`` writes them; ``storage.schema`` lists the columns.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol, cast
+from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from calgrid import specs
 from calgrid.calibrators import Calibrator, build_calibrator
@@ -30,20 +29,8 @@ FIT_BINS = 15
 SOLVED = 1000
 
 
-class HasTemperature(Protocol):
-    """A calibrator that divides the logits of an image by a function of its input."""
-
-    def temperature(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the temperature (N,) for inputs (N,)."""
-
-
 def shown_calibrators(entries: Sequence[specs.Calibrator]) -> list[str]:
-    """Names of the calibrators in figures: ``COMPARED``, and ``MAIN`` with other objectives; none without ``MAIN``.
-
-    Parameters
-    ----------
-    entries : calibrators of a run.
-    """
+    """Of a run's calibrators, those in figures: ``COMPARED``, and ``MAIN`` with other objectives; none without it."""
     options = {entry["name"]: entry["options"] for entry in entries if entry["id"] == MAIN}
     if MAIN not in options:
         return []
@@ -67,19 +54,14 @@ class Diagnostics:
         if MAIN in calibrators:
             found[FITS] = pd.concat([_course(name, each, fit) for name, each in everything.items()])
             compared = {name: everything[name] for name in COMPARED if name in everything}
-            found[MARGINS] = pd.concat([_margins_of_fit(fit), _margins_of_test(test, compared)])
+            found[MARGINS] = pd.concat([_margins(fit, "val"), _margins_of_test(test, compared)])
         for name, table in found.items():
             self._tables.setdefault(name, []).append(table.assign(checkpoint=checkpoint))
 
     def write(self, folder: Path, fingerprint: str) -> None:
         """Write the tables, each with the fingerprint of the stage in its footer."""
-        columns: dict[str, schema.Columns] = {
-            BINS: schema.BIN_COLUMNS,
-            FITS: schema.FIT_COLUMNS,
-            MARGINS: schema.MARGIN_COLUMNS,
-        }
         for name, tables in self._tables.items():
-            wanted = columns[name]
+            wanted = schema.PART_EXTRAS[name]
             table = pd.concat(tables, ignore_index=True).reindex(columns=list(wanted)).astype(dict(wanted))
             write_frame(folder / name, table, {"fingerprint": fingerprint})
 
@@ -116,21 +98,21 @@ def _course(name: str, calibrator: Calibrator, fit: Logits) -> pd.DataFrame:
     return rows.assign(calibrator=name, id=calibrator.id, n_samples=len(fit))
 
 
-def _margins_of_fit(fit: Logits) -> pd.DataFrame:
-    logits = fit.logits.astype(np.float64)
-    return pd.DataFrame({"margin": margins(logits)}).assign(split="val", n_classes=logits.shape[1])
+def _margins(data: Logits, split: str) -> pd.DataFrame:
+    logits = data.logits.astype(np.float64)
+    return pd.DataFrame({"margin": margins(logits)}).assign(split=split, n_classes=logits.shape[1])
 
 
 def _margins_of_test(test: Logits, calibrators: Mapping[str, Calibrator]) -> pd.DataFrame:
-    logits = test.logits.astype(np.float64)
-    table = pd.DataFrame({"margin": margins(logits)}).assign(split="test", n_classes=logits.shape[1])
-    chosen = np.linspace(0, len(logits) - 1, min(SOLVED, len(logits))).round().astype(int)
+    table = _margins(test, "test")
+    chosen = np.linspace(0, len(test) - 1, min(SOLVED, len(test))).round().astype(int)
     known = np.isfinite(table["margin"])
-    temperature = cast(HasTemperature, calibrators[MAIN]).temperature(table["margin"][known].to_numpy())
+    smart: Any = calibrators[MAIN]
+    temperature = smart.temperature(table["margin"][known].to_numpy())
     # holds the probabilities of one calibrator at a time
     confidence = {name: _predictions(each, test).confidence for name, each in calibrators.items()}
     return table.assign(
-        **indicators(logits[chosen]).drop(columns="margin").set_index(table.index[chosen]),
+        **indicators(test.logits[chosen].astype(np.float64)).drop(columns="margin").set_index(table.index[chosen]),
         temperature=pd.Series(temperature, index=table.index[known]),
         correct=_predictions(calibrators["none"], test).correct,
         **{f"confidence_{name}": values for name, values in confidence.items()},

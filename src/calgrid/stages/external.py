@@ -26,11 +26,8 @@ def import_run(spec: ExternalSpec, files: Sequence[Path], out: Path) -> bool:
 
     Parameters
     ----------
-    files : files in the specification, in the order of :data:`~calgrid.specs.EXTERNAL_FILES`.
-
-    Raises
-    ------
-    DataError : a file is damaged, or val and test differ in their number of classes.
+    files : files in the specification, in the order of :data:`~calgrid.specs.EXTERNAL_FILES`. A damaged one, or val
+        and test with different numbers of classes, raise DataError.
     """
     external = spec["external"]
     given = dict(zip((name for name in EXTERNAL_FILES if name in external), files, strict=True))
@@ -59,8 +56,7 @@ def import_run(spec: ExternalSpec, files: Sequence[Path], out: Path) -> bool:
         if "head" in given:
             weight, bias = read_head_arrays(given["head"])
             write_head(folder / head_file(EXTERNAL_CHECKPOINT), weight, bias, spec["fingerprint"])
-        facts = {"spec": dict(spec), "fingerprint": spec["fingerprint"]}
-        return provenance.stage_record(facts, begin, "numpy")
+        return provenance.stage_record({"spec": dict(spec), "fingerprint": spec["fingerprint"]}, begin, "numpy")
 
     return run_stage(
         out,

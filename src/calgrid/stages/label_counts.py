@@ -1,6 +1,5 @@
 """Label counts: how many people chose each class for each test image, from a file."""
 
-import hashlib
 from pathlib import Path
 
 import numpy as np
@@ -8,6 +7,7 @@ import numpy as np
 from calgrid.errors import DataError, StateError
 from calgrid.specs import LabelCounts
 from calgrid.storage.logits import Logits, read_matrix, read_table
+from calgrid.storage.records import sha256_of
 
 COLUMN = "counts"
 
@@ -15,21 +15,14 @@ COLUMN = "counts"
 def label_distribution(spec: LabelCounts, data: Logits) -> np.ndarray:
     """Relative frequencies of the classes, float32 (N, K), for the rows of ``data``.
 
-    Parameters
-    ----------
-    spec : ``file`` and the ``sha256`` of its content at the time of planning.
-    data : test rows; their ``index`` is their row in the file. A complete test set needs a file of the same length, a
-        part of one needs a file that contains the rows.
-
-    Raises
-    ------
-    DataError : the file is missing, damaged, or does not fit the rows.
-    StateError : the file changed after planning.
+    The ``index`` of test rows is their row in the file. A complete test set needs a file of the same length, a part of
+    one needs a file that contains the rows. Raises DataError: the file is missing, damaged, or does not fit the rows.
+    StateError: it changed after planning.
     """
     path = Path(spec["file"])
     if not path.is_file():
         raise DataError(f"The label counts {path} do not exist; correct label_counts or data_root.")
-    if hashlib.sha256(path.read_bytes()).hexdigest() != spec["sha256"]:
+    if sha256_of(path) != spec["sha256"]:
         raise StateError(f"The label counts {path} have changed since planning; start again.")
     counts = _read(path)
     _check(counts, data, path)

@@ -33,34 +33,24 @@ ENTRIES = "external.yaml"
 
 @dataclass(frozen=True)
 class Archive:
-    """An unpacked archive.
-
-    Attributes
-    ----------
-    about : content of ``bank.json``.
-    runs : run -> folder.
-    splits : (data set, split) -> number and digest of its rows.
-    """
+    """An unpacked archive."""
 
     folder: Path
+    #: content of ``bank.json``
     about: Mapping[str, Any]
     configuration: Mapping[str, Any]
+    #: run -> folder
     runs: Mapping[RunKey, Path]
+    #: (data set, split) -> number and digest of its rows
     splits: Mapping[tuple[str, str], tuple[int, str]]
 
 
 def merge(path: Path, results: Path) -> tuple[Mapping[str, Any], int, int]:
     """Add the runs of an archive to a folder of results; after an error nothing is merged.
 
-    Returns
-    -------
-    about : content of ``bank.json``.
-    new, known : number of added runs, and of runs that the results already have.
-
-    Raises
-    ------
-    DataError : the file is damaged or not an archive.
-    StateError : the results have a different version of a run, or data with other rows.
+    Returns the content of ``bank.json``, the number of added runs, and that of runs that the results already have.
+    Raises DataError: the file is damaged or not an archive. StateError: the results have a different version of a run,
+    or data with other rows.
     """
     with _opened(path, results / HIDDEN) as archive:
         if other := sorted({dataset for dataset, _ in _other_rows(archive, results)}):
@@ -86,15 +76,8 @@ def merge_as(path: Path, label: str, data_root: Path, results: Path) -> tuple[Ma
     The names of methods consist of method, protocol (if there are several), checkpoint and label: ``ce.last.lab_a``.
     The name of a data set whose rows differ from those in ``results`` also ends with the label.
 
-    Returns
-    -------
-    about : content of ``bank.json``.
-    path, count : file with the entries, and their number.
-
-    Raises
-    ------
-    DataError : the file is damaged or not an archive.
-    StateError : the folder ``data_root/label`` exists.
+    Returns the content of ``bank.json``, the file with the entries, and their number. Raises DataError: the file is
+    damaged or not an archive. StateError: the folder ``data_root/label`` exists.
     """
     target = data_root / label
     if target.exists():

@@ -61,24 +61,15 @@ class Packed:
 
 
 def pack(study: Path, out: Path, *, creators: Sequence[str], licence: str, cite: str = "") -> int:
-    """Write the archive of a finished study, without external runs; the same results give the same bytes.
+    """Write the archive of a finished study, without external runs; return the number of its runs.
+
+    The same results give the same bytes. Raises ConfigError: there is nothing to pack, or the configuration has an
+    absolute path. DataError: a file is missing. StateError: the study is not finished, or one of its files was changed.
 
     Parameters
     ----------
     study : folder of the study in the results.
-    creators : persons or groups.
-    licence : SPDX identifier.
-    cite : DOI or URL.
-
-    Returns
-    -------
-    Number of packed runs.
-
-    Raises
-    ------
-    ConfigError : there is nothing to pack, or the configuration has an absolute path.
-    DataError : a file is missing.
-    StateError : the study is not finished, or one of its files was changed.
+    creators : persons or groups. licence : SPDX identifier. cite : DOI or URL.
     """
     require_writable(out)
     manifest = read_record(study / "manifest.json", "manifest")

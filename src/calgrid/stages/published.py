@@ -31,9 +31,7 @@ def take_weights(
 ) -> bool:
     """Publish the files of a run with published weights; see :func:`calgrid.stages.train.train`.
 
-    Parameters
-    ----------
-    data_root : folder for downloaded checkpoints.
+    ``data_root`` is the folder for downloaded checkpoints.
     """
     where = environment.choose_device(device)
     environment.prepare(where, threads, spec["protocol"]["deterministic"])

@@ -68,9 +68,7 @@ class Columns(Mapping[str, np.ndarray]):
 def load(path: Path) -> Mapping[str, np.ndarray]:
     """Return the arrays of an array file, or the columns of a table, by name.
 
-    Raises
-    ------
-    DataError : the file is missing, damaged, of an unknown type, or could execute code.
+    Raises DataError: the file is missing, damaged, of an unknown type, or could execute code.
     """
     suffix = path.suffix.lower()
     if suffix in TABLES:
@@ -180,22 +178,15 @@ def class_columns(
     key: str | None = None,
     classes: Sequence[str] | None = None,
 ) -> tuple[list[str], Sequence[str] | None]:
-    """Find the columns of a wide table with one class each, in the order of the classes.
+    """Find the columns of a wide table with one class each, in the order of the classes, and the names of the classes.
 
     The candidates are, in this order: columns that end with the names of ``classes``, columns that end with 0 to K-1,
     and all remaining columns if they are floating-point. An ambiguous choice gives no columns.
 
     Parameters
     ----------
-    ignored : names of other columns.
-    labels : (N,), text if the classes have names.
-    key : prefix of the names of the columns.
-    classes : names of the classes, in order.
-
-    Returns
-    -------
-    columns : names of the columns, possibly empty.
-    classes : names of the classes from the names of the columns, else ``classes``.
+    ignored : names of other columns. labels : (N,), text if the classes have names.
+    key : prefix of the names of the columns. classes : names of the classes, in order, if known.
     """
     names = [name for name in columns if name not in ignored and name.startswith(key or "")]
     if classes and (start := _common_start(names, classes)) is not None:

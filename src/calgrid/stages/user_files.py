@@ -45,10 +45,8 @@ def read_any(
     classes : names of the classes, in the order of the columns; labels may be such names.
     binary : whether the numbers are one column, for class 1 of two.
 
-    Raises
-    ------
-    DataError : the file is missing or damaged, its numbers are not of the kind (also logits that are probabilities in
-        every row), rows have no label, or an index is repeated.
+    Raises DataError: the file is missing or damaged, its numbers are not of the kind (also logits that are
+    probabilities in every row), rows have no label, or an index is repeated.
     """
     arrays = load(path)
     label_names = (label_key,) if label_key else LABEL_NAMES
@@ -64,16 +62,6 @@ def read_any(
     data.metadata = arrays.metadata if isinstance(arrays, Columns) else {}
     if (data.label < 0).any():
         raise DataError(f"{path}: {int((data.label < 0).sum())} rows have no label (-1); they cannot be scored.")
-    _check_index(data, path)
-    return data
-
-
-def row_keys(data: Logits) -> list[np.ndarray]:
-    """Columns that identify the rows of a file, in the order of ``numpy.lexsort`` (the primary key last)."""
-    return [values for values in (data.index, data.severity, data.shift) if values is not None]
-
-
-def _check_index(data: Logits, path: Path) -> None:
     order = np.lexsort(row_keys(data))
     twice = np.logical_and.reduce([values[order][1:] == values[order][:-1] for values in row_keys(data)])
     if twice.any():
@@ -81,6 +69,12 @@ def _check_index(data: Logits, path: Path) -> None:
             f"{path} has index {data.index[order][int(twice.argmax())]} more than once, but rows are paired by index; "
             "make it unique, or remove 'index'."
         )
+    return data
+
+
+def row_keys(data: Logits) -> list[np.ndarray]:
+    """Columns that identify the rows of a file, in the order of ``numpy.lexsort`` (the primary key last)."""
+    return [values for values in (data.index, data.severity, data.shift) if values is not None]
 
 
 def predicted(data: Logits) -> np.ndarray:
@@ -254,9 +248,7 @@ def _checked_probabilities(values: np.ndarray, path: Path) -> np.ndarray:
 def read_head_arrays(path: Path) -> tuple[np.ndarray, np.ndarray]:
     """Read weight (K, d) and bias (K,) of a last layer from ``.npz``, ``.safetensors`` or ``.pt``, as float32.
 
-    Raises
-    ------
-    DataError : the file is damaged, or one of them is missing.
+    Raises DataError: the file is damaged, or one of them is missing.
     """
     arrays = load(path)
     if not {"weight", "bias"} <= set(arrays):

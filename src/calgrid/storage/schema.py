@@ -113,8 +113,13 @@ BINS, FITS, MARGINS = "bins.parquet", "fits.parquet", "margins.parquet"
 HISTORIES, SAMPLES, PROBES, RESAMPLES = "histories.parquet", "samples.parquet", "probes.parquet", "resamples.parquet"
 #: training settings and device of each run
 RUNS = "runs.json"
-#: optional files of a run, in addition to its metrics
-PART_EXTRAS = (BINS, FITS, MARGINS, RESAMPLES)
+#: optional files of a run, in addition to its metrics, and their columns
+PART_EXTRAS: Mapping[str, Columns] = {
+    BINS: BIN_COLUMNS,
+    FITS: FIT_COLUMNS,
+    MARGINS: MARGIN_COLUMNS,
+    RESAMPLES: RESAMPLE_COLUMNS,
+}
 #: inputs of tables, figures and the report, in addition to ``manifest.json``
 STUDY_FILES = (
     *(METRICS, SUMMARY, COSTS, SHIFT_MEANS, SHIFT_SUMMARY),

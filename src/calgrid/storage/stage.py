@@ -68,7 +68,7 @@ def run_stage(
         done, partial = base / fingerprint, base / f"{fingerprint}.partial"
         # another study may have needed fewer files of the same stage
         complete = _complete_record(done, record, outputs)
-        fresh = complete is None or not (_same_inputs(complete, inputs) or _completed_since(done / record, called))
+        fresh = complete is None or not _is_current(complete, inputs, called)
         try:
             if fresh:
                 partial.mkdir(parents=True, exist_ok=True)
@@ -107,17 +107,15 @@ def _complete_record(folder: Path, record: str, outputs: Sequence[str]) -> Recor
     return found if set(outputs) <= set(found.files) and not found.damaged(remember=False) else None
 
 
-def _same_inputs(complete: Record, inputs: Mapping[str, str] | None) -> bool:
-    """Whether a complete stage has these inputs and may be reused (within a grid, not forced)."""
-    if inputs is None or FORCED in os.environ or math.isnan(planned_at()):
-        return False
-    return complete.content.get(INPUTS) == dict(inputs)
+def _is_current(complete: Record, inputs: Mapping[str, str] | None, called: float) -> bool:
+    """Whether a complete stage has these inputs and may be reused (within a grid, not forced).
 
-
-def _completed_since(record: Path, called: float) -> bool:
-    """Whether another process completed the stage after this grid was planned (outside a grid: after this call)."""
-    planned = planned_at()
-    return record.stat().st_mtime > (called if math.isnan(planned) else planned)
+    Also if another process completed it after this grid was planned (outside a grid: after this call).
+    """
+    planned, known = planned_at(), complete.content.get(INPUTS)
+    if inputs is not None and known == dict(inputs) and FORCED not in os.environ and not math.isnan(planned):
+        return True
+    return (complete.root / complete.name).stat().st_mtime > (called if math.isnan(planned) else planned)
 
 
 def _write_record(
