@@ -4,7 +4,7 @@ import functools
 import hashlib
 import time
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -52,17 +52,13 @@ class Fitted:
 
 @dataclass(frozen=True)
 class Work:
-    """Facts common to all parts.
-
-    Attributes
-    ----------
-    folder : working folder of the stage, which stores intermediate results.
-    inputs : digest of all input files of the stage.
-    """
+    """Facts common to all parts."""
 
     spec: CalibrateSpec
     run: Path
+    #: working folder of the stage, which stores intermediate results
     folder: Path
+    #: digest of all input files of the stage
     inputs: str
 
 
@@ -242,9 +238,7 @@ class Scorer:
 
     def _on_ood(self, base: Row, calibrator: Calibrator) -> Iterator[Row]:
         test, shifted = (self._predict(calibrator, data) for data in (self.test, self.shifted))
-        bounds: Mapping[str, Interval] = {}
-        if self.statistics["bootstrap"]:
-            bounds = bootstrap_ood(test, shifted, **self._bootstrap_options())
+        bounds = self._bounds(bootstrap_ood, test, shifted)
         place = {**base, "split": "ood", "shift": self.family}
         yield from _rows(place, evaluate_ood(test, shifted), bounds, len(shifted))
 
@@ -299,28 +293,30 @@ class Scorer:
         count = self.statistics.get("paired_resamples", 0)
         if not count:
             return []
-        options = {"n_resamples": count, "seed": self.statistics["seed"], **self._labelled_options()}
-        drawn = resampled_metrics(probs, labels, **options)
+        drawn = resampled_metrics(probs, labels, n_resamples=count, seed=self.statistics["seed"], **self._options)
         return [{**about, "metric": metric, "draws": values.tolist()} for metric, values in drawn.items()]
 
-    def _labelled_options(self) -> dict[str, Any]:
+    @property
+    def _options(self) -> dict[str, Any]:
         return {"n_bins": self.statistics["bins"], "further": self.own_metrics}
 
-    def _bootstrap_options(self) -> dict[str, Any]:
+    def _bounds(
+        self, function: Callable[..., Mapping[str, Interval]], *data: np.ndarray, **options: Any
+    ) -> Mapping[str, Interval]:
+        """Bootstrap intervals by metric; empty if the study wants none."""
         statistics = self.statistics
-        return {"n_resamples": statistics["bootstrap"], "level": statistics["level"], "seed": statistics["seed"]}
+        if not statistics["bootstrap"]:
+            return {}
+        drawn = {"n_resamples": statistics["bootstrap"], "level": statistics["level"], "seed": statistics["seed"]}
+        return function(*data, **drawn, **options)
 
     def _labelled(self, base: Row, probs: np.ndarray, labels: np.ndarray, intervals: bool = False) -> Iterator[Row]:
-        values = evaluate(probs, labels, **self._labelled_options())
-        bounds: Mapping[str, Interval] = {}
-        if intervals and self.statistics["bootstrap"]:
-            bounds = bootstrap(probs, labels, **self._labelled_options(), **self._bootstrap_options())
-        yield from _rows(base, values, bounds, len(labels))
+        bounds = self._bounds(bootstrap, probs, labels, **self._options) if intervals else {}
+        yield from _rows(base, evaluate(probs, labels, **self._options), bounds, len(labels))
 
     def _soft(self, base: Row, probs: np.ndarray, distribution: np.ndarray) -> Iterator[Row]:
-        bins, bounds = self.statistics["bins"], {}
-        if self.statistics["bootstrap"]:
-            bounds = bootstrap_soft(probs, distribution, n_bins=bins, **self._bootstrap_options())
+        bins = self.statistics["bins"]
+        bounds = self._bounds(bootstrap_soft, probs, distribution, n_bins=bins)
         yield from _rows(base, evaluate_soft(probs, distribution, n_bins=bins), bounds, len(probs))
 
 

@@ -63,8 +63,7 @@ class Logits:
     def rows(self, index: np.ndarray) -> "Logits":
         """Return the rows ``index``, without metadata."""
         values: dict[str, Any] = {name: getattr(self, name) for name in (*COLUMNS, "probabilities")}
-        chosen: dict[str, Any] = {name: None if value is None else value[index] for name, value in values.items()}
-        return Logits(**chosen)
+        return Logits(**{name: None if value is None else value[index] for name, value in values.items()})
 
     def settings(self) -> list[tuple[str, int, np.ndarray]]:
         """Return shift name, severity and row numbers of each setting of a family file, in order of appearance."""
@@ -129,8 +128,7 @@ def _options(schema: pa.Schema) -> dict[str, Any]:
 
 def count_groups(path: Path, what: str = "logits file") -> int:
     """Number of row groups of a Parquet file; errors as in :func:`read_table`."""
-    require_file(Path(path), what)
-    with _named_damage(path, what, AGAIN):
+    with _reading(path, what, AGAIN):
         return pq.read_metadata(path).num_row_groups
 
 
@@ -167,8 +165,7 @@ def read_table(
 
     A missing or damaged file raises DataError with its name ``what`` and the fix ``mend``.
     """
-    require_file(Path(path), what)
-    with _named_damage(path, what, mend):
+    with _reading(path, what, mend):
         # for the many small files, one read call without threads takes half the time
         large = Path(path).stat().st_size > SMALL_BYTES
         source = path if large else pa.BufferReader(Path(path).read_bytes())
@@ -180,8 +177,9 @@ def read_table(
 
 
 @contextlib.contextmanager
-def _named_damage(path: Path, what: str, mend: str) -> Iterator[None]:
-    """Convert Arrow's read errors into DataError."""
+def _reading(path: Path, what: str, mend: str) -> Iterator[None]:
+    """Raise DataError without a file, and in the place of Arrow's read errors."""
+    require_file(Path(path), what)
     try:
         yield
     except (pa.ArrowException, OSError) as error:
@@ -259,15 +257,20 @@ def validate_logits(data: Logits, where: str, n_classes: int | None = None) -> N
     if width < 2 or (n_classes is not None and width != n_classes):
         expected = f"{n_classes} as in the other files" if n_classes else "at least 2"
         raise DataError(f"{where}: logits have {width} columns, expected {expected}.")
-    for name in ("label", "index", "shift", "severity", "features", "distribution", "probabilities"):
+    for name in (*COLUMNS, "probabilities"):
         values = getattr(data, name)
         if values is None:
             continue
-        if values.ndim != (2 if name in ("features", "distribution", "probabilities") else 1):
+        if values.ndim != (2 if name in (*MATRICES, "probabilities") else 1):
             raise DataError(f"{where}: '{name}' has the wrong shape {values.shape} for {rows} rows of logits.")
         if len(values) != rows:
             raise DataError(f"{where}: {len(values)} values of '{name}' for {rows} rows of logits.")
-    _validate_values(data.logits, where)
+    bad = (
+        np.isnan(data.logits).any(axis=1) | np.isposinf(data.logits).any(axis=1) | np.isneginf(data.logits).all(axis=1)
+    )
+    if bad.any():
+        first = int(bad.argmax())
+        raise DataError(f"{where}: {int(bad.sum())} rows of logits hold NaN or infinity, the first is row {first}.")
     if data.distribution is not None:
         validate_distribution(data.distribution, data.logits.shape, where)
     _validate_labels(data.label, width, where)
@@ -309,10 +312,3 @@ def validate_distribution(values: np.ndarray, shape: tuple[int, int], where: str
             f"{where}: {int(bad.sum())} rows of 'distribution' are negative somewhere or do not sum to 1, the first "
             f"is row {int(bad.argmax())}."
         )
-
-
-def _validate_values(logits: np.ndarray, where: str) -> None:
-    bad = np.isnan(logits).any(axis=1) | np.isposinf(logits).any(axis=1) | np.isneginf(logits).all(axis=1)
-    if bad.any():
-        first = int(np.flatnonzero(bad)[0])
-        raise DataError(f"{where}: {int(bad.sum())} rows of logits hold NaN or infinity, the first is row {first}.")
