@@ -86,26 +86,16 @@ def test_under_disjoint_validation_calibrators_are_fitted_on_a_third_and_scored_
 
 
 @pytest.mark.parametrize("calibrator", ["none", "ts", "iso", "smart"])
-def test_values_are_recomputed_from_the_logits(calibrator, metrics, run):
-    val, test = (read_logits(run / f"logits/last/{split}.parquet") for split in ("val", "test"))
+def test_values_are_recomputed_from_the_logits_of_the_split_and_of_each_shift(calibrator, metrics, run):
+    val, test, shifted = (read_logits(run / f"logits/last/{name}.parquet") for name in ("val", "test", "digits_c"))
     fitted = build_calibrator(calibrator).fit(val.logits, val.label)
-    expected = evaluate(fitted.predict_proba(test.logits), test.label)
-    rows = metrics.query("checkpoint == 'last' and split == 'test' and calibrator == @calibrator")
-    assert values(rows) == pytest.approx(expected)
-    assert (rows["n_samples"] == len(test)).all()
-
-
-def test_each_shift_is_scored_on_its_own_rows(metrics, run):
-    shifted = read_logits(run / "logits/last/digits_c.parquet")
-    none = build_calibrator("none").fit(shifted.logits, shifted.label)
-    for setting in shifted.settings()[::7]:
-        rows = setting[2]
-        expected = evaluate(none.predict_proba(shifted.logits[rows]), shifted.label[rows])["ece"]
-        found = metrics.query(
-            "checkpoint == 'last' and calibrator == 'none' and shift == @setting[0] and severity == @setting[1]"
-            " and metric == 'ece'"
-        )
-        assert found["value"].tolist() == pytest.approx([expected])
+    rows = metrics.query("checkpoint == 'last' and split in ('test', 'shift') and calibrator == @calibrator")
+    places = [(test, *test.settings()[0]), *((shifted, *setting) for setting in shifted.settings()[::7])]
+    for data, shift, severity, index in places:
+        expected = evaluate(fitted.predict_proba(data.logits[index]), data.label[index])
+        found = rows[(rows["shift"] == shift) & (rows["severity"] == severity)]
+        assert values(found) == pytest.approx(expected)
+        assert (found["n_samples"] == len(index)).all()
 
 
 def test_a_calibrator_far_worse_than_none_is_recorded(run, part, plan, tmp_path, capsys):
@@ -155,10 +145,9 @@ class TestSameShift:
         assert values(found) == pytest.approx(expected)
 
     def test_draws_differ_between_seeds_and_settings(self):
-        rows = np.arange(100, 200)
-        draws = [same_shift_rows(rows, *where)[0] for where in ((0, "noise", 1), (1, "noise", 1), (0, "noise", 2))]
-        assert len({tuple(draw) for draw in draws}) == 3
-        assert all(len(draw) == 20 for draw in draws)
+        places = ((0, "noise", 1), (1, "noise", 1), (0, "blur", 1), (0, "noise", 2))
+        draws = {tuple(same_shift_rows(np.arange(100, 200), *where)[0]) for where in places}
+        assert list(map(len, draws)) == [20] * 4
 
 
 class TestParts:
@@ -331,19 +320,15 @@ def test_a_damaged_cached_calibrator_is_fitted_again(plan, run, part, tmp_path):
     assert (tmp_path / "metrics.parquet").read_bytes() == (part / "metrics.parquet").read_bytes()
 
 
-def test_logits_of_another_fingerprint_are_refused(plan, run, tmp_path):
-    spec = {**plan.calibrate(CE), "logits_fingerprint": "0" * 16}
+def test_logits_that_are_of_another_fingerprint_or_truncated_are_refused(plan, run, tmp_path):
+    spec, copy = plan.calibrate(CE), unfitted(run, tmp_path)
     with pytest.raises(StateError, match="belongs to another configuration"):
-        calibrate(spec, run, tmp_path / "part")
-    assert not (tmp_path / "part" / "metrics.parquet").exists()
-
-
-def test_truncated_logits_are_named(plan, run, tmp_path):
-    copy = unfitted(run, tmp_path)
+        calibrate({**spec, "logits_fingerprint": "0" * 16}, copy, tmp_path / "part")
     path = copy / "logits/last/test.parquet"
     path.write_bytes(path.read_bytes()[:500])
     with pytest.raises(StateError, match=r"test\.parquet is damaged"):
-        calibrate(plan.calibrate(CE), copy, tmp_path / "part")
+        calibrate(spec, copy, tmp_path / "part")
+    assert not (tmp_path / "part" / "metrics.parquet").exists()
 
 
 def test_seeds_of_a_stochastic_calibrator_are_rows_of_their_own(run, tmp_path):

@@ -104,7 +104,7 @@ def test_the_run_holds_the_published_weights_and_says_where_they_are_from(networ
     assert history.empty
 
 
-def test_its_logits_are_those_of_the_network(network, take, plan):
+def test_its_logits_are_those_of_the_network_and_its_cost_is_not_training(network, take, plan, tmp_path):
     model, _, _ = network
     data = prepared()
     run = take(data)
@@ -115,11 +115,6 @@ def test_its_logits_are_those_of_the_network(network, take, plan):
         np.testing.assert_allclose(logits.logits, model(images).detach().numpy(), rtol=1e-4, atol=1e-4)
         assert np.array_equal(logits.label, split.labels)
         assert logits.features.shape == (len(split.labels), 512)
-
-
-def test_what_taking_weights_took_is_no_cost_of_training(network, take, plan, tmp_path):
-    run = take(prepared())
-    predict(plan.predict(KEY), run / "model.safetensors", run, run, families={}, device="cpu")
     entry = {"key": KEY._asdict(), "first_stage": None, "external": False, "run": run, "part": tmp_path / "part"}
     rows = list(_costs(entry, []))
     assert [row["stage"] for row in rows] == ["weights", "predict"]

@@ -125,14 +125,8 @@ def test_an_archive_holds_logits_records_and_their_sums_but_no_network_no_machin
         original = study.parent / run / "train.json"
         assert found[f"{run}/train.json"] == original.read_bytes()
     assert str(study.parent).encode() not in b"".join(found.values())
-    assert json.loads(found["bank.json"]) == {
-        **OF_A,
-        "schema": 1,
-        "calgrid": "0.1.0",
-        "created": "2026-01-03",
-        "runs": 2,
-        "sums": "SHA256SUMS",
-    }
+    about = {"schema": 1, "calgrid": "0.1.0", "created": "2026-01-03", "runs": 2, "sums": "SHA256SUMS"}
+    assert json.loads(found["bank.json"]) == {**OF_A, **about}
     assert set(yaml.safe_load(found["study.yaml"])) == {"study", "grids"}
 
 
@@ -249,18 +243,16 @@ def test_a_run_that_is_being_trained_here_is_refused(archive, tmp_path, refuses)
         merge(archive, tmp_path / "b")
 
 
-def test_logits_of_other_rows_than_those_here_are_refused(archive, tmp_path, refuses):
-    write_run(tmp_path / "b", SECOND._replace(method="ls"), "ours", labels=1)
+@pytest.mark.parametrize("here", ["logits", "prepared data"])
+def test_logits_of_other_rows_than_those_here_are_refused(archive, data, tmp_path, refuses, here):
+    if here == "logits":
+        write_run(tmp_path / "b", SECOND._replace(method="ls"), "ours", labels=1)
+    else:
+        shutil.copytree(data / "digits", tmp_path / "b/data/digits")
     before = contents(tmp_path / "b")
     with refuses(StateError, "The logits of digits", "other rows", "--as NAME"):
         merge(archive, tmp_path / "b")
     assert contents(tmp_path / "b") == before
-
-
-def test_logits_of_other_rows_than_the_prepared_data_are_refused(archive, data, tmp_path, refuses):
-    shutil.copytree(data / "digits", tmp_path / "b/data/digits")
-    with refuses(StateError, "The logits of digits", "other rows"):
-        merge(archive, tmp_path / "b")
 
 
 def test_a_merge_that_is_interrupted_leaves_whole_runs_and_goes_on(archive, tmp_path, monkeypatch):
@@ -332,12 +324,14 @@ def test_no_flipped_bit_anywhere_changes_what_is_merged(archive, tmp_path):
     assert refused > 70
 
 
-@pytest.mark.parametrize("size", [0, 10, -1, -100])
-def test_a_truncated_archive_is_refused(archive, tmp_path, refuses, size):
-    content = archive.read_bytes()
-    (tmp_path / "short.zip").write_bytes(content[:size])
-    with refuses(DataError, "short.zip", "fetch it again"):
-        merge(tmp_path / "short.zip", tmp_path / "b")
+def test_a_truncated_archive_and_another_zip_file_are_refused(archive, tmp_path, refuses):
+    for size in (0, 10, -1, -100):
+        (tmp_path / "short.zip").write_bytes(archive.read_bytes()[:size])
+        with refuses(DataError, "short.zip", "fetch it again"):
+            merge(tmp_path / "short.zip", tmp_path / "b")
+    np.savez(tmp_path / "logits.npz", logits=np.eye(3))
+    with refuses(DataError, "is not an archive of calgrid", "calgrid pack"):
+        merge(tmp_path / "logits.npz", tmp_path / "b")
 
 
 RUN = f"runs/{SECOND.path}"
@@ -349,10 +343,7 @@ RUN = f"runs/{SECOND.path}"
         ({"bank.json": None}, "bank.json is missing"),
         ({"bank.json": b'{"schema": 2}'}, "this calgrid reads schema 1; update calgrid"),
         ({"bank.json": b"[]"}, "is not an archive of calgrid"),
-        (
-            {f"{RUN}/origin.json": b'{"creators": [], "licence": "x", "cite": {}}'},
-            "origin.json is invalid",
-        ),
+        ({f"{RUN}/origin.json": b'{"creators": [], "licence": "x", "cite": {}}'}, "origin.json is invalid"),
         ({"study.yaml": b"{"}, "is not an archive of calgrid"),
         ({f"{RUN}/predict.json": None}, f"the files of {RUN} differ from its records"),
         ({f"{RUN}/origin.json": None}, f"the files of {RUN} differ from its records"),
@@ -380,23 +371,15 @@ def test_logits_of_other_rows_than_the_archive_says_are_refused(archive, study, 
 
 @pytest.mark.parametrize("name", ["../outside", "/outside", "runs/../../outside", ".hidden"])
 def test_no_file_of_an_archive_leaves_its_folder(archive, tmp_path, refuses, name):
-    with zipfile.ZipFile(archive, "a") as file:
-        file.writestr(name, "x")
-        sums = file.read("SHA256SUMS").decode()
     hostile = tmp_path / "hostile.zip"
     with zipfile.ZipFile(archive) as source, zipfile.ZipFile(hostile, "w") as target:
+        target.writestr(name, "x")
         for each in source.namelist():
-            content = source.read(each)
-            target.writestr(each, sums + f"{'0' * 64}  {name}\n" if each == "SHA256SUMS" else content)
+            own = f"{'0' * 64}  {name}\n".encode() if each == "SHA256SUMS" else b""
+            target.writestr(each, source.read(each) + own)
     with refuses(DataError, "does not hold the files that its SHA256SUMS lists"):
         merge(hostile, tmp_path / "b")
     assert not list(tmp_path.rglob("outside"))
-
-
-def test_another_zip_file_is_no_archive(tmp_path, refuses):
-    np.savez(tmp_path / "logits.npz", logits=np.eye(3))
-    with refuses(DataError, "is not an archive of calgrid", "calgrid pack"):
-        merge(tmp_path / "logits.npz", tmp_path / "b")
 
 
 # logits made elsewhere --------------------------------------------------------------------------------------------
@@ -404,7 +387,7 @@ def test_another_zip_file_is_no_archive(tmp_path, refuses):
 
 @pytest.mark.parametrize(("labels", "dataset"), [(0, "digits"), (1, "digits.lab_a")])
 def test_as_logits_made_elsewhere_methods_have_the_label_and_data_sets_where_rows_differ(
-    archive, tmp_path, labels, dataset
+    archive, tmp_path, refuses, labels, dataset
 ):
     write_run(tmp_path / "b", SECOND, "other", labels=labels)
     before = contents(tmp_path / "b")
@@ -422,9 +405,5 @@ def test_as_logits_made_elsewhere_methods_have_the_label_and_data_sets_where_row
         "seed": 1,
         "calibrators": ["none", "ts"],
     }
-
-
-def test_a_label_that_is_taken_is_refused(archive, tmp_path, refuses):
-    (tmp_path / "data/lab_a").mkdir(parents=True)
     with refuses(StateError, "lab_a exists already"):
         merge_as(archive, "lab_a", tmp_path / "data", tmp_path / "b")

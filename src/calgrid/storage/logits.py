@@ -63,7 +63,8 @@ class Logits:
     def rows(self, index: np.ndarray) -> "Logits":
         """Return the rows ``index``, without metadata."""
         values: dict[str, Any] = {name: getattr(self, name) for name in (*COLUMNS, "probabilities")}
-        return Logits(**{name: None if value is None else value[index] for name, value in values.items()})
+        chosen: dict[str, Any] = {name: None if value is None else value[index] for name, value in values.items()}
+        return Logits(**chosen)
 
     def settings(self) -> list[tuple[str, int, np.ndarray]]:
         """Return shift name, severity and row numbers of each setting of a family file, in order of appearance."""
