@@ -71,6 +71,10 @@ def test_each_checkpoint_is_measured_and_the_footer_says_of_what(run, probing, n
     assert footer["probe"] == probing.study.probes.named(name, "")
     expected = {"dataset": "digits", "method": "ce", "seed": 1, "split": "test"}
     assert {part: footer[part] for part in expected} == expected
+    record = json.loads((run / probe_files(name)[1]).read_text())
+    assert record["spec"] == probing.probe(CE, name)
+    assert record["seconds"] > 0
+    assert record["environment"]["device"] == "cpu"
 
 
 @pytest.mark.parametrize("name", PROBES)
@@ -79,13 +83,6 @@ def test_measuring_again_gives_the_same_bytes(run, probing, data, name):
     before = path.read_bytes()
     assert measure(probing, data, run, name)
     assert path.read_bytes() == before
-
-
-def test_record_names_configuration_environment_and_cost(run, probing):
-    record = json.loads((run / "probes" / "attack.json").read_text())
-    assert record["spec"] == probing.probe(CE, "attack")
-    assert record["seconds"] > 0
-    assert record["environment"]["device"] == "cpu"
 
 
 def test_numbers_are_those_of_the_exported_logits(run, probing):
@@ -138,14 +135,10 @@ def test_a_model_of_another_run_is_refused_before_it_is_measured(run, probing, d
 def test_the_command_line_takes_a_run_and_a_probe_of_a_configuration(run, data, tmp_path):
     config = tmp_path / "study.yaml"
     config.write_text(yaml.safe_dump(study_with_probes()))
-    named = f"{config}#quick/digits/resnet8/ce/seed1"
     options = ("--model", run / "model.safetensors", "--data", data / "digits", "--out", tmp_path / "out")
-    arguments = ("probe", "--spec", f"{named}/angles", *options)
-    process = command(*arguments)
-    _, error = process.communicate(timeout=300)
-    assert process.returncode == 0, error
+    for name, code in (("angles", 0), ("angels", 2)):
+        process = command("probe", "--spec", f"{config}#quick/digits/resnet8/ce/seed1/{name}", *options)
+        _, error = process.communicate(timeout=300)
+        assert process.returncode == code, error
     assert (tmp_path / "out/probes/angles.parquet").read_bytes() == (run / "probes/angles.parquet").read_bytes()
-    process = command("probe", "--spec", f"{named}/angels", *options)
-    _, error = process.communicate(timeout=300)
-    assert process.returncode == 2
     assert "Unknown probe 'angels' in quick/digits/resnet8/ce/seed1: did you mean 'angles'?" in error

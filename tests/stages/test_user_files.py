@@ -37,13 +37,6 @@ def test_files_of_ours_and_of_others(tmp_path):
         assert_read(read_any(path, "logits"))
 
 
-def test_probabilities_of_zero_and_one(tmp_path):
-    path = npz(tmp_path / "p.npz", probabilities=np.eye(3), label=np.arange(3))
-    data = read_any(path, "probabilities")
-    assert np.isfinite(data.logits).all()
-    assert softmax(data.logits) == pytest.approx(np.eye(3), abs=1e-30)
-
-
 def test_the_kind_is_stated_and_never_guessed(tmp_path, refuses):
     """Probabilities that are stated to be logits are refused, other logits are not."""
     probabilities = softmax(LOGITS)
@@ -67,16 +60,12 @@ def test_probabilities_that_are_not_stated_are_refused(tmp_path, refuses, suffix
 
 
 @pytest.mark.parametrize("suffix", ["npz", "parquet"])
-def test_what_is_stated_counts_and_not_that_the_column_is_named_logits(tmp_path, suffix):
+def test_what_is_stated_counts_and_not_the_names_of_the_columns(tmp_path, suffix):
     path = file_of(tmp_path / f"p.{suffix}", logits=np.eye(2, dtype=np.float32), label=np.arange(2))
     assert np.array_equal(read_any(path, "probabilities").probabilities, np.eye(2))
-
-
-@pytest.mark.parametrize("suffix", ["npz", "parquet"])
-def test_of_both_kinds_the_stated_one_is_read(tmp_path, suffix):
     shares = np.full((20, 4), 0.25)
-    path = file_of(tmp_path / f"p.{suffix}", logits=LOGITS, probabilities=shares, label=LABELS)
-    assert np.array_equal(read_any(path, "logits").logits, LOGITS)
+    path = file_of(tmp_path / f"both.{suffix}", logits=LOGITS, probabilities=shares, label=LABELS)
+    assert_read(read_any(path, "logits"))
     assert read_any(path, "logits").probabilities is None
     assert np.array_equal(read_any(path, "probabilities").probabilities, shares)
 
@@ -104,22 +93,22 @@ def test_probabilities_are_kept_to_the_last_bit(tmp_path, suffix, dtype):
     assert np.array_equal(found, shares)
 
 
-def test_rows_that_the_metrics_would_refuse_are_divided_by_their_sum(tmp_path):
+def test_probabilities_of_zero_and_one_and_rows_that_the_metrics_would_refuse(tmp_path):
+    data = read_any(npz(tmp_path / "p.npz", probabilities=np.eye(3), label=np.arange(3)), "probabilities")
+    assert np.isfinite(data.logits).all()
+    assert softmax(data.logits) == pytest.approx(np.eye(3), abs=1e-30)
     path = npz(tmp_path / "p.npz", probs=np.array([[0.5, 0.5], [0.5, 0.5005]]), label=np.array([0, 1]))
     found = predicted(read_any(path, "probabilities"))
     assert found.sum(axis=1) == pytest.approx([1, 1], abs=1e-12)
     assert found[1, 1] == pytest.approx(0.5005 / 1.0005)
 
 
-def test_members_that_are_no_arrays(tmp_path, refuses):
+def test_members_that_are_no_arrays_or_there_twice(tmp_path, refuses):
     path = tmp_path / "t.npz"
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("logits", "1 2 3")
     with refuses(DataError, "must contain an array 'logits'", "it contains nothing"):
         read_any(path, "logits")
-
-
-def test_a_member_that_is_there_twice(tmp_path, refuses):
     path = npz(tmp_path / "t.npz", logits=LOGITS, label=LABELS)
     with zipfile.ZipFile(path, "a") as archive, pytest.warns(UserWarning, match="Duplicate name"):
         archive.writestr("logits.npy", archive.read("label.npy"))

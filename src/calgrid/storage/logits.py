@@ -258,7 +258,7 @@ def validate_logits(data: Logits, where: str, n_classes: int | None = None) -> N
     if width < 2 or (n_classes is not None and width != n_classes):
         expected = f"{n_classes} as in the other files" if n_classes else "at least 2"
         raise DataError(f"{where}: logits have {width} columns, expected {expected}.")
-    for name in (*COLUMNS, "probabilities"):
+    for name in ("label", "index", "shift", "severity", "features", "distribution", "probabilities"):
         values = getattr(data, name)
         if values is None:
             continue
