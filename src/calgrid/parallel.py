@@ -21,15 +21,12 @@ Map = Callable[[Callable[[Any], Any], Iterable[Any]], Iterator[Any]]
 
 
 def in_threads(function: Callable[[Item], Result], items: Iterable[Item], threads: int) -> Iterator[Result]:
-    """Yield ``function(item)`` in the order of ``items``, computed ahead by threads.
+    """Return ``function(item)`` in the order of ``items``, computed ahead by threads.
 
     For functions that release the GIL, such as decoding and resizing in Pillow. ``items`` are consumed in the caller's
     thread. The result does not depend on the number of threads.
     """
-    if threads == 1:
-        yield from map(function, items)
-        return
-    yield from ahead(function, items, AHEAD * threads, threads)
+    return map(function, items) if threads == 1 else ahead(function, items, AHEAD * threads, threads)
 
 
 def ahead(function: Callable[[Item], Result], items: Iterable[Item], most: int, threads: int = 1) -> Iterator[Result]:

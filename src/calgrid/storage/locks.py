@@ -72,14 +72,6 @@ def live_owner(path: Path) -> dict[str, Any] | None:
         return None
 
 
-def _default_wait() -> float:
-    text = os.environ.get("CALGRID_LOCK_WAIT", "600")
-    try:
-        return float(text)
-    except ValueError:
-        raise ConfigError(f"CALGRID_LOCK_WAIT must be a number of seconds, got {text!r}.") from None
-
-
 class OwnerLock:
     """A lock file with its owner; use as a context manager.
 
@@ -95,7 +87,11 @@ class OwnerLock:
     def __init__(self, path: Path, what: str, wait: float | None = None) -> None:
         self.path = Path(path)
         self.what = what
-        self.wait = _default_wait() if wait is None else wait
+        text = os.environ.get("CALGRID_LOCK_WAIT", "600")
+        try:
+            self.wait = float(text) if wait is None else wait
+        except ValueError:
+            raise ConfigError(f"CALGRID_LOCK_WAIT must be a number of seconds, got {text!r}.") from None
         self.owner = {
             "token": uuid.uuid4().hex,
             "host": socket.gethostname(),

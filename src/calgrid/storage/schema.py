@@ -17,17 +17,12 @@ _RUN_KEY: Columns = {**dict.fromkeys(RUN_KEY[:-1], "str"), "seed": "int64"}
 #: ``metrics.parquet`` of a run and of a study, one row per number
 METRIC_COLUMNS: Columns = {
     **_RUN_KEY,
-    "checkpoint": "str",
-    "calibrator": "str",
-    "fit_on": "str",
+    **dict.fromkeys(("checkpoint", "calibrator", "fit_on"), "str"),
     "fit_seed": "int64",
-    "split": "str",
-    "shift": "str",
+    **dict.fromkeys(("split", "shift"), "str"),
     "severity": "int8",
     "metric": "str",
-    "value": "float64",
-    "ci_low": "float64",
-    "ci_high": "float64",
+    **dict.fromkeys(("value", *INTERVAL), "float64"),
     "n_samples": "int32",
     "fingerprint": "str",
 }
@@ -47,16 +42,10 @@ SHIFT_SUMMARY_COLUMNS: Columns = {
 #: ``costs.parquet``; ``fit_seed`` is that of a calibrator
 COST_COLUMNS: Columns = {
     **_RUN_KEY,
-    "stage": "str",
-    "item": "str",
-    "fit_seed": "float64",
-    "seconds": "float64",
-    "peak_memory_mb": "float64",
-    "device": "str",
-    "device_name": "str",
-    "threads": "float64",
-    "epochs": "float64",
-    "parameters": "float64",
+    **dict.fromkeys(("stage", "item"), "str"),
+    **dict.fromkeys(("fit_seed", "seconds", "peak_memory_mb"), "float64"),
+    **dict.fromkeys(("device", "device_name"), "str"),
+    **dict.fromkeys(("threads", "epochs", "parameters"), "float64"),
 }
 #: bins of the histogram of confidence, in addition to those of the calibration errors
 HISTOGRAM_BINS = 20
@@ -70,11 +59,8 @@ BIN_COLUMNS: Columns = {
 #: ``fits.parquet``: course of the fit of a calibrator on its ``n_samples`` rows, one row an epoch, and (``kept``) what
 #: it came to. Loss of every epoch; gradient, ECE and NLL of every 20th
 FIT_COLUMNS: Columns = {
-    "checkpoint": "str",
-    "calibrator": "str",
-    "id": "str",
-    "n_samples": "int32",
-    "epoch": "int32",
+    **dict.fromkeys(("checkpoint", "calibrator", "id"), "str"),
+    **dict.fromkeys(("n_samples", "epoch"), "int32"),
     "kept": "bool",
     **dict.fromkeys(("temperature", "loss", "gradient", "ece", "nll"), "float64"),
 }

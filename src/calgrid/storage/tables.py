@@ -67,14 +67,12 @@ class TableWriter:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._pieces: list[pa.Table] = []
-        self._rows = 0
         self._writer: pq.ParquetWriter | None = None
 
     def add(self, piece: pa.Table) -> int:
         """Add a chunk, without its metadata; return its number of rows."""
         self._pieces.append(piece.replace_schema_metadata(None))
-        self._rows += len(piece)
-        if self._rows >= PIECE_ROWS:
+        if sum(map(len, self._pieces)) >= PIECE_ROWS:
             self._flush()
         return len(piece)
 
@@ -82,7 +80,7 @@ class TableWriter:
         table = join(self._pieces)
         self._writer = self._writer or pq.ParquetWriter(self._path, table.schema, **_options(table.schema))
         self._writer.write_table(table, row_group_size=max(len(table), 1))
-        self._pieces, self._rows = [], 0
+        self._pieces = []
 
     def close(self) -> None:
         """Write the remaining rows."""
@@ -159,8 +157,7 @@ def read_rows(
 
     Parameters
     ----------
-    where : values that columns must have: one of those listed.
-    columns : to return, in this order; all by default.
+    where : values that columns must have: one of those listed. columns : to return, in this order; all by default.
     distinct : return equal rows once, in the order in which they first appear.
     """
     needed = None if columns is None else [*dict.fromkeys([*columns, *where])]
