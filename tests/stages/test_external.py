@@ -51,7 +51,6 @@ class TestValidationRows:
             assert list(val.index) == sorted(val.index)
         assert kept[3] < kept[5]
 
-    def test_more_rows_than_there_are_is_refused(self, tmp_path, val_file, rows_file):
         with pytest.raises(DataError, match="val_rows 9 is more than the 8 val rows"):
             import_run(spec(val="val.npz", val_rows=9, val_seed=1), [val_file, rows_file], tmp_path / "run")
 
@@ -67,13 +66,11 @@ class TestHead:
         with pytest.raises(StateError, match="belongs to another configuration"):
             read_head(tmp_path / "run" / "logits/last/head.safetensors", "f2")
 
-    def test_a_file_without_weight_or_bias_is_refused(self, tmp_path, rows_file):
+    def test_no_file_is_no_head_and_one_without_weight_or_bias_or_a_damaged_one_is_named(self, tmp_path, rows_file):
         head = npz(tmp_path / "head.npz", weights=np.zeros((4, 3)))
         with pytest.raises(DataError, match=r"must contain 'weight' .* it contains weights"):
             import_run(spec(head="head.npz", split_seed=1, val_fraction=0.5), [rows_file, head], tmp_path / "run")
         assert not (tmp_path / "run" / "predict.json").exists()
-
-    def test_no_file_is_no_head_and_a_damaged_one_is_named(self, tmp_path):
         assert read_head(tmp_path / "head.safetensors", "f") is None
         (tmp_path / "head.safetensors").write_bytes(b"no tensors")
         with pytest.raises(StateError, match="is damaged"):

@@ -96,6 +96,11 @@ def assert_taken(path, wait=0):
     assert left_over(path) == []
 
 
+def assert_refused(path, refuses, *parts):
+    with refuses(StateError, *parts), OwnerLock(path, WHAT, wait=0):
+        pass
+
+
 def age(path, seconds):
     moment = time.time() - seconds
     os.utime(path, (moment, moment))
@@ -107,8 +112,7 @@ def test_it_names_its_owner_while_held_and_is_gone_afterwards(path, monkeypatch,
         owner = json.loads(path.read_text())
         assert (owner["host"], owner["pid"], owner["slurm_job"]) == (socket.gethostname(), os.getpid(), "4711")
         assert owner["since"].startswith("20")
-        with refuses(StateError, "SLURM job 4711"), OwnerLock(path, WHAT, wait=0):
-            pass
+        assert_refused(path, refuses, "SLURM job 4711")
         assert left_over(path) == ["train.lock"]
         raise ZeroDivisionError
     assert left_over(path) == []
@@ -116,8 +120,7 @@ def test_it_names_its_owner_while_held_and_is_gone_afterwards(path, monkeypatch,
 
 def test_a_second_live_writer_is_refused_by_name(path, holder, refuses):
     parts = [WHAT, f"process {holder.pid}", f"on {socket.gethostname()}", "wait for it to end, or stop it"]
-    with refuses(StateError, *parts), OwnerLock(path, WHAT, wait=0):
-        pass
+    assert_refused(path, refuses, *parts)
     assert left_over(path) == ["train.lock"]
     assert json.loads(path.read_text())["pid"] == holder.pid
 
@@ -174,8 +177,7 @@ def test_a_process_that_only_has_the_number_of_the_owner_is_not_the_owner(path, 
 def test_without_proc_a_running_process_of_that_number_is_the_owner(path, dead, monkeypatch, refuses):
     monkeypatch.setattr(locks, "_process_start", lambda _: "")
     write(path, {**dead, "pid": os.getpid(), "process_start": ""})
-    with refuses(StateError, f"process {os.getpid()}"), OwnerLock(path, WHAT, wait=0):
-        pass
+    assert_refused(path, refuses, f"process {os.getpid()}")
     write(path, {**dead, "process_start": ""})
     assert_taken(path)
 
@@ -199,8 +201,7 @@ class TestOwnerOnAnotherHost:
 
     def test_is_respected_while_its_heart_beats(self, path, refuses):
         age(path, locks.STALE_SECONDS - 60)
-        with refuses(StateError, "on node17"), OwnerLock(path, WHAT, wait=0):
-            pass
+        assert_refused(path, refuses, "on node17")
         assert left_over(path) == ["train.lock"]
 
     def test_is_presumed_dead_when_it_has_stopped(self, path):
@@ -212,8 +213,7 @@ class TestOwnerOnAnotherHost:
         true = time.time
         with monkeypatch.context() as patch:
             patch.setattr(time, "time", lambda: true() + wrong)
-            with refuses(StateError, "on node17"), OwnerLock(path, WHAT, wait=0):
-                pass
+            assert_refused(path, refuses, "on node17")
         age(path, locks.STALE_SECONDS + 1)
         monkeypatch.setattr(time, "time", lambda: true() + wrong)
         assert_taken(path)
@@ -279,8 +279,7 @@ def test_the_heart_beats_while_held(path, monkeypatch):
 def test_an_unreadable_lock_counts_as_held_until_it_is_stale(path, refuses, content, unwatched):
     path.parent.mkdir(parents=True)
     path.write_text(content)
-    with refuses(StateError, "process ? on ?"), OwnerLock(path, WHAT, wait=0):
-        pass
+    assert_refused(path, refuses, "process ? on ?")
     age(path, locks.STALE_SECONDS + 1)
     assert_taken(path)
 
@@ -324,8 +323,7 @@ class TestTakeOver:
     def test_while_another_is_taking_over_nobody_else_does(self, path, dead, refuses):
         write(path, dead)
         write(path.with_name(f"train.lock.takeover-{dead['token']}"), OwnerLock(path, WHAT).owner)
-        with refuses(StateError, WHAT), OwnerLock(path, WHAT, wait=0):
-            pass
+        assert_refused(path, refuses, WHAT)
         assert json.loads(path.read_text()) == dead
 
 
