@@ -38,7 +38,7 @@ def test_a_result_at_a_bound_is_warned_of(problem, id, options, labels, warning)
 
 
 def test_a_fit_that_does_not_converge_is_warned_of(problem, monkeypatch):
-    monkeypatch.setattr("calgrid.calibrators._newton.MAX_STEPS", 1)
+    monkeypatch.setattr("calgrid.calibrators._linear.MAX_STEPS", 1)
     (warning,) = problem.fit("vs").fit_history["warnings"]
     assert warning.startswith("The fit did not converge: after 1 steps the largest component of the gradient is")
 

@@ -1,4 +1,10 @@
-"""Multinomial logistic regression with ridge penalties towards a start: scales or a full matrix, and biases."""
+"""Multinomial logistic regression with ridge penalties towards a start: scales or a full matrix, and biases.
+
+The loss is convex and minimised by Newton's method. Each step solves the Newton equations over the free entries (not at
+a bound) by conjugate gradients, preconditioned with one block per class, and projects onto the bounds (Bertsekas,
+Projected Newton methods, SIAM J. Control Optim. 20, 1982; steps and tolerances of the truncated solution: Nocedal &
+Wright, Numerical Optimization, Algorithm 7.1).
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -7,17 +13,23 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from calgrid.calibrators._newton import NewtonResult, minimise_within
 from calgrid.calibrators._probabilities import LEAST_EXPONENT, row_blocks, softmax
 from calgrid.errors import DataError
 
 Array = NDArray[np.float64]
+Linear = Callable[[Array], Array]
 #: maximum number of classes of maps with K^2 weights
 MAX_CLASSES = 200
 #: gradient component at which a fit ends, and above which it is reported as not converged
 GRADIENT_TOLERANCE, LARGEST_GRADIENT = 1e-7, 1e-6
 #: samples with a smaller weight in the Hessian of a class, as a share of the mean, are left out of the preconditioner
 LEAST_SHARE = 1e-2
+#: maximum number of Newton steps, of conjugate gradient steps in each, and of rounds that fix entries at their bounds
+MAX_STEPS, MAX_INNER, MAX_ROUNDS = 100, 250, 5
+#: minimum decrease as a fraction of the predicted one; minimum step; differences due to rounding
+SUFFICIENT, SMALLEST_STEP, ROUNDING = 1e-4, 1e-10, 1e-15
+#: added to the diagonal of a block, as a share of its largest entry, to make it invertible
+JITTER = 1e-10
 
 
 def check_classes(calibrator: str, n_classes: int) -> None:
@@ -128,7 +140,7 @@ class PenalisedLikelihood:
 
 @dataclass(frozen=True)
 class LikelihoodPoint:
-    """Loss and derivatives at one map; see :class:`~calgrid.calibrators._newton.Point`."""
+    """Loss, gradient ``(K, D)`` and probabilities ``(N, K)`` at one map."""
 
     problem: PenalisedLikelihood
     loss: float
@@ -164,6 +176,108 @@ def mean_nll(map: LinearMap, inputs: Array, labels: NDArray[np.int64]) -> float:
     return PenalisedLikelihood(FullDesign(inputs), labels, np.zeros_like(values), values)(values).loss
 
 
+def minimise_within(
+    problem: PenalisedLikelihood, start: Array, lower: Array, upper: Array, centre: Linear, tolerance: float
+) -> tuple[Array, float, float, int]:
+    """Minimise until no free component of the gradient exceeds ``tolerance``.
+
+    Returns the values ``(K, D)``, their loss, the largest free component of the gradient, and the number of steps.
+
+    Parameters
+    ----------
+    start, lower, upper : initial values and bounds, ``(K, D)``; equal bounds fix an entry.
+    centre : linear projection of ``(K, D)`` that is applied to gradients; it must not change ``start``.
+    """
+    values, point = start, problem(start)
+    for step in range(MAX_STEPS + 1):
+        gradient = centre(point.gradient)
+        held = ((values <= lower) & (gradient >= 0.0)) | ((values >= upper) & (gradient <= 0.0)) | (lower == upper)
+        slope = np.where(held, 0.0, gradient)
+        norm = float(np.abs(slope).max())
+        if norm <= tolerance or step == MAX_STEPS:
+            break
+        direction = _newton_direction(point, slope, ~held, centre, (lower - values, upper - values))
+        found = _search(point, values, slope, direction, (lower, upper))
+        if found is None:
+            break
+        values, point = found
+    return values, point.loss, norm, step
+
+
+def _newton_direction(
+    point: LikelihoodPoint, slope: Array, free: NDArray[np.bool_], centre: Linear, reach: tuple[Array, Array]
+) -> Array:
+    """Return the Newton direction over the free entries, within the distances ``reach`` to the bounds.
+
+    Entries that would cross a bound are moved to it, and the equations of the others are solved again.
+    """
+    blocks, exact = point.blocks(), min(0.25, float(np.sqrt(np.abs(slope).max())))
+    first = direction = _solve(point, -slope, free, centre, blocks, exact)
+    for _ in range(MAX_ROUNDS):
+        beyond = free & ((direction < reach[0]) | (direction > reach[1]))
+        if not beyond.any():
+            break
+        free = free & ~beyond
+        taken = np.where(free, 0.0, np.clip(direction, *reach))
+        rest = np.where(free, -slope - centre(point.curve(taken)), 0.0)
+        direction = taken + _solve(point, rest, free, centre, blocks, exact)
+    return direction if np.vdot(slope, direction) < 0.0 else first
+
+
+def _solve(
+    point: LikelihoodPoint, right: Array, free: NDArray[np.bool_], centre: Linear, blocks: Array, exact: float
+) -> Array:
+    """Solve ``H d = right`` over the free entries until the preconditioned residual has shrunk by ``exact``."""
+    precondition = _preconditioner(blocks, free, centre)
+    direction, residual = np.zeros_like(right), right
+    conditioned = precondition(residual)
+    search, product = conditioned, np.vdot(residual, conditioned)
+    enough = product * exact**2
+    for _ in range(MAX_INNER):
+        curved = np.where(free, centre(point.curve(search)), 0.0)
+        curvature = np.vdot(search, curved)
+        if curvature <= 0.0:
+            break
+        length = product / curvature
+        direction = direction + length * search
+        residual = residual - length * curved
+        conditioned = precondition(residual)
+        before, product = product, np.vdot(residual, conditioned)
+        if product <= enough:
+            break
+        search = conditioned + product / before * search
+    return direction
+
+
+def _preconditioner(blocks: Array, free: NDArray[np.bool_], centre: Linear) -> Linear:
+    """Return a function that solves the equations of the blocks over the free entries."""
+    blocks = np.where(free[:, :, None] & free[:, None, :], blocks, 0.0)
+    diagonal = np.einsum("rdd->rd", blocks)
+    diagonal += JITTER * diagonal.max(axis=1, keepdims=True) + np.finfo(np.float64).tiny
+    diagonal[~free] = 1.0
+    inverse = np.linalg.inv(blocks)
+
+    def solve(right: Array) -> Array:
+        return np.where(free, centre((inverse @ centre(right)[:, :, None])[:, :, 0]), 0.0)
+
+    return solve
+
+
+def _search(
+    point: LikelihoodPoint, values: Array, slope: Array, direction: Array, bounds: tuple[Array, Array]
+) -> tuple[Array, LikelihoodPoint] | None:
+    """Backtracking line search; None if there is no decrease."""
+    step = 1.0
+    while step > SMALLEST_STEP:
+        trial = np.clip(values + step * direction, *bounds)
+        found = point.problem(trial)
+        promised = np.vdot(slope, trial - values)
+        if found.loss <= point.loss + SUFFICIENT * promised + ROUNDING * abs(point.loss):
+            return trial, found
+        step *= 0.5
+    return None
+
+
 def fit_linear(
     inputs: Array,
     labels: NDArray[np.int64],
@@ -173,7 +287,7 @@ def fit_linear(
     bias_ridge: float = 0.0,
     target: Array | None = None,
     bounds: tuple[Array, Array] | None = None,
-    centre: Callable[[Array], Array] = np.asarray,
+    centre: Linear = np.asarray,
     tolerance: float = GRADIENT_TOLERANCE,
 ) -> tuple[LinearMap, dict[str, Any]]:
     """Minimise ``mean NLL + sum R (W - W_0)^2 + r sum b^2``, which is convex, by Newton's method.
@@ -203,27 +317,22 @@ def fit_linear(
     def centred_biases(values: Array) -> Array:
         return np.column_stack([values[:, :-1], centre(values[:, -1])])
 
-    found = minimise_within(problem, first, lower, upper, centred_biases, tolerance)
-    values = found.argument
+    values, loss, gradient_norm, steps = minimise_within(problem, first, lower, upper, centred_biases, tolerance)
     weight = values[:, 0] if start.weight.ndim == 1 else values[:, :-1]
     limited = (lower < upper) & (np.isfinite(lower) | np.isfinite(upper))
     at_bound = int((limited & ((values <= lower) | (values >= upper))).sum())
-    return LinearMap(np.ascontiguousarray(weight), centre(values[:, -1])), {
-        "loss": found.loss,
-        "nll": found.loss - float((ridge * (values - goal.flat()) ** 2).sum()),
-        "iterations": found.steps,
-        "gradient_norm": found.gradient_norm,
-        "warnings": _fit_warnings(found, at_bound, int(limited.sum())),
-    }
-
-
-def _fit_warnings(found: NewtonResult, at_bound: int, limited: int) -> list[str]:
     warnings = []
     if at_bound:
-        warnings.append(f"{at_bound} of {limited} weights with bounds ended at one: the loss still falls beyond.")
-    if found.gradient_norm > LARGEST_GRADIENT:
+        warnings.append(f"{at_bound} of {limited.sum()} weights with bounds ended at one: the loss still falls beyond.")
+    if gradient_norm > LARGEST_GRADIENT:
         warnings.append(
-            f"The fit did not converge: after {found.steps} steps the largest component of the gradient is "
-            f"{found.gradient_norm:.1e}, above {LARGEST_GRADIENT:g}."
+            f"The fit did not converge: after {steps} steps the largest component of the gradient is "
+            f"{gradient_norm:.1e}, above {LARGEST_GRADIENT:g}."
         )
-    return warnings
+    return LinearMap(np.ascontiguousarray(weight), centre(values[:, -1])), {
+        "loss": loss,
+        "nll": loss - float((ridge * (values - goal.flat()) ** 2).sum()),
+        "iterations": steps,
+        "gradient_norm": gradient_norm,
+        "warnings": warnings,
+    }
