@@ -11,10 +11,10 @@ from tests.calibrators.cases import CONFIDENCE, CORRECT, top_heavy
 
 from calgrid.calibrators import build_calibrator
 from calgrid.calibrators._binning import bin_of, count, equal_count_cuts, make_cuts
-from calgrid.calibrators._isotonic import fit_isotonic
 from calgrid.calibrators._probabilities import renormalised, softmax
 from calgrid.calibrators._validation import check_logits
 from calgrid.calibrators.bbq import Binnings, binning_sizes
+from calgrid.calibrators.iso import fit_isotonic
 
 ONE_VS_ALL = ("hb_ova", "iso_ova")
 

@@ -6,12 +6,12 @@ import torch
 from scipy.optimize import check_grad, minimize, rosen, rosen_der
 
 from calgrid.calibrators import build_calibrator
-from calgrid.calibrators._group_calibration import PartitionLoss
 from calgrid.calibrators._lbfgs import minimise_each
 from calgrid.calibrators._objectives import Evidence
 from calgrid.calibrators._probabilities import softmax
 from calgrid.calibrators._temperature import BETA_BOUNDS
 from calgrid.calibrators._validation import check_logits
+from calgrid.calibrators.gc_ts import PartitionLoss
 from calgrid.metrics import nll
 
 

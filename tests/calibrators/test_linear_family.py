@@ -8,9 +8,8 @@ from tests.calibrators.cases import shifted
 
 from calgrid.calibrators import build_calibrator
 from calgrid.calibrators._linear import DiagonalDesign, FullDesign, LinearMap, PenalisedLikelihood, fit_linear
-from calgrid.calibrators._odir import N_FOLDS, STRENGTHS, cross_validate, fit_odir, folds
-from calgrid.calibrators._probabilities import centred, log_softmax
-from calgrid.calibrators._unit import logit_unit
+from calgrid.calibrators._probabilities import centred, log_softmax, logit_unit
+from calgrid.calibrators.ms_odir import N_FOLDS, STRENGTHS, cross_validate, fit_odir, folds
 from calgrid.errors import DataError
 
 

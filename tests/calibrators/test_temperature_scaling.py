@@ -8,7 +8,7 @@ from scipy.optimize import minimize_scalar
 
 from calgrid.calibrators import build_calibrator
 from calgrid.calibrators._objectives import Evidence, build_objective
-from calgrid.calibrators._unit import logit_unit
+from calgrid.calibrators._probabilities import logit_unit
 from calgrid.calibrators._validation import check_logits
 
 

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from calgrid.calibrators._unit import in_units, logit_unit
+from calgrid.calibrators._probabilities import in_units, logit_unit
 from calgrid.calibrators._validation import check_features, check_head, check_labels, check_logits
 from calgrid.errors import ConfigError, DataError, StateError
 from calgrid.registry import spec
@@ -42,9 +42,9 @@ class Calibrator(ABC):
 
     #: set by ``@register``: source, keeps_argmax, parameters, needs
     registered: ClassVar[Mapping[str, Any]]
-    #: if True, logits are divided by their spread (:func:`~calgrid.calibrators._unit.logit_unit`), so that scaling them
-    #: by a positive number does not change the probabilities. False if the softmax of the logits is calibrated, or if
-    #: published numbers are temperatures or network inputs
+    #: if True, logits are divided by their spread (``logit_unit``), so that scaling them by a positive number does
+    #: not change the probabilities. If False, the map depends on their scale, because the softmax of the logits is
+    #: calibrated, or published numbers are temperatures or network inputs
     scale_free: ClassVar[bool] = False
 
     def __init__(self) -> None:

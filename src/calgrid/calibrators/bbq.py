@@ -70,8 +70,6 @@ class BayesianBinningIntoQuantiles(Calibrator):
     The average is stored as one step function. The other classes share the rest in proportion to their softmax, so the
     predicted class may change.
 
-    The softmax of the unscaled logits is calibrated, so the map depends on the scale of the logits.
-
     ``fit_history``: ``n_models``, ``best_n_bins`` (bins of the model with the largest weight, before ties merge some),
     ``n_steps`` (of the averaged function).
     """

@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from calgrid.calibrators._group_calibration import LIMITS, SOURCE, GroupCalibrator
 from calgrid.calibrators._probabilities import softmax
 from calgrid.calibrators.base import Array, Labels
 from calgrid.calibrators.ets import EnsembleTemperatureScaling
+from calgrid.calibrators.gc_ts import LIMITS, SOURCE, GroupTemperatureScaling
 from calgrid.registry import register
 
 
@@ -16,15 +16,15 @@ from calgrid.registry import register
     parameters="n_partitions (d n_groups + 3 n_groups)",
     limits=LIMITS,
 )
-class GroupEnsembleTemperatureScaling(GroupCalibrator):
+class GroupEnsembleTemperatureScaling(GroupTemperatureScaling):
     """Group calibration combined with ensemble temperature scaling, GC+ETS.
 
     As ``gc_ts``, but each hard group gets temperature and mixture weights of lowest squared error, as in ``ets``. The
     map depends on the scale of the logits, because the plain softmax is that of the unscaled logits.
-
-    ``fit_history``: ``partition_loss``, ``n_groups_fitted``, ``n_groups_too_small``. Parameters are those of
-    :class:`~calgrid.calibrators._group_calibration.GroupCalibrator`.
+    ``fit_history`` and parameters are those of ``gc_ts``.
     """
+
+    scale_free = False
 
     def _fit_group(self, logits: Array, labels: Labels) -> tuple[Array, list[str]]:
         fitted = EnsembleTemperatureScaling().fit(logits, labels)

@@ -29,8 +29,6 @@ class TopLabelHistogramBinning(Calibrator):
     10 or 15 bins of equal width and the raw accuracy, which is 0 or 1 in small bins and makes the NLL infinite.
     Default here: equal counts and Laplace's rule, s = 2.
 
-    The softmax of the unscaled logits is calibrated, so the map depends on the scale of the logits.
-
     ``fit_history``: ``n_bins`` (ties can reduce the number of bins), ``n_empty``.
 
     Parameters

@@ -28,8 +28,6 @@ class HistogramBinning(Calibrator):
     class without validation samples keeps its probability. Re-implementations use the raw frequency (s = 0), which is 0
     or 1 in small bins; s > 0 is ours. Poor for many classes, because most samples share the first bin.
 
-    The softmax of the unscaled logits is calibrated, so the map depends on the scale of the logits.
-
     ``fit_history``: ``n_absent`` (classes without validation samples).
 
     Parameters

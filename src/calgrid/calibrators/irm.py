@@ -4,9 +4,9 @@ from typing import Any
 
 import numpy as np
 
-from calgrid.calibrators._isotonic import fit_isotonic
 from calgrid.calibrators._probabilities import renormalised, softmax
 from calgrid.calibrators.base import Array, Calibrator, Head, Labels
+from calgrid.calibrators.iso import fit_isotonic
 from calgrid.registry import register
 
 #: weight of the uncalibrated probability, which breaks ties of the map (as in the authors' code)
@@ -25,8 +25,6 @@ class MultiClassIsotonicRegression(Calibrator):
     One isotonic regression g on all N K pairs ``(p_ik, 1[y_i = k])``; the output is ``g(p_k) + 1e-9 p_k`` divided by
     its sum over classes, as in the authors' code, which keeps the order of the classes. Values of g are kept in
     ``[1 / (N K + 1), N K / (N K + 1)]``: the zeros of the code make the NLL infinite.
-
-    The softmax of the unscaled logits is calibrated, so the map depends on the scale of the logits.
 
     ``fit_history``: ``n_points`` (points that define the map).
     """

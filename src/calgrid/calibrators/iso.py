@@ -3,11 +3,55 @@
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import isotonic_regression
 
-from calgrid.calibrators._isotonic import fit_isotonic
-from calgrid.calibrators._probabilities import top_label, top_label_map
+from calgrid.calibrators._probabilities import never_certain, top_label, top_label_map
 from calgrid.calibrators.base import Array, Calibrator, Head, Labels
 from calgrid.registry import register
+
+#: closer scores are merged, because the slope between them could overflow
+CLOSE = 1e-15
+
+
+def distinct(ordered: Array) -> NDArray[np.bool_]:
+    """Return which of ascending scores ``(M,)`` are at least 1e-15 above the previous distinct score."""
+    chosen = np.diff(ordered, prepend=-np.inf) >= CLOSE
+    ends = np.append(np.flatnonzero(chosen), len(ordered))
+    # a chain of close scores may span a wide range
+    far = np.flatnonzero(ordered[ends[1:] - 1] - ordered[ends[:-1]] >= CLOSE)
+    for begin, end in zip(ends[far].tolist(), ends[far + 1].tolist(), strict=True):
+        last = begin
+        while ordered[end - 1] - ordered[last] >= CLOSE:
+            last += int(np.argmax(ordered[last:end] - ordered[last] >= CLOSE))
+            chosen[last] = True
+    return chosen
+
+
+def fit_isotonic(scores: Array, correct: NDArray[np.bool_], n_samples: int) -> tuple[Array, Array]:
+    """Fit a non-decreasing map from scores to the share of correct predictions by pooling adjacent violators.
+
+    Scores closer than 1e-15 count as one. Read the map with ``np.interp``: linear between the points, constant outside.
+    Returns the ascending scores ``(P,)`` and values ``(P,)``.
+
+    Parameters
+    ----------
+    scores : ``(M,)``. correct : bool ``(M,)``.
+    n_samples : N; the values are kept in ``[1 / (N + 1), N / (N + 1)]``.
+    """
+    order = np.argsort(scores, kind="stable")
+    ordered, correct = scores[order], correct[order]
+    del order  # M may be N K (all pairs of sample and class), so arrays are freed early
+    first = np.flatnonzero(distinct(ordered))
+    points, number = ordered[first], np.diff(first, append=len(ordered)).astype(np.float64)
+    del ordered
+    rates = np.add.reduceat(correct, first, dtype=np.float64) / number
+    del correct, first
+    values = isotonic_regression(rates, weights=number).x
+    # only the ends of a block of equal values are needed
+    bends = np.ones(len(points), dtype=bool)
+    bends[1:-1] = (values[1:-1] != values[:-2]) | (values[1:-1] != values[2:])
+    return points[bends], never_certain(values[bends], n_samples)
 
 
 @register(
@@ -22,8 +66,6 @@ class TopLabelIsotonic(Calibrator):
     ``[1 / (N + 1), N / (N + 1)]``: blocks of only correct or only wrong samples would otherwise give probability 0 or 1
     and an infinite NLL. The other classes share the rest in proportion to their softmax, so the predicted class may
     change.
-
-    The softmax of the unscaled logits is calibrated, so the map depends on the scale of the logits.
 
     ``fit_history``: ``n_points`` (points that define the map), ``floor`` (1 / (N + 1)).
     """

@@ -4,9 +4,9 @@ from typing import Any
 
 import numpy as np
 
-from calgrid.calibrators._isotonic import fit_isotonic
 from calgrid.calibrators._probabilities import map_classes, softmax
 from calgrid.calibrators.base import Array, Calibrator, Head, Labels
+from calgrid.calibrators.iso import fit_isotonic
 from calgrid.registry import register
 
 
@@ -21,8 +21,6 @@ class IsotonicRegressionOneVsAll(Calibrator):
     The maps are linear between their points and constant outside. Their values are kept in
     ``[1 / (N + 1), N / (N + 1)]`` (ours): probabilities of 0 would make the NLL infinite. If K is close
     to N, the sum of these minima is not small. A class without validation samples keeps its probability.
-
-    The softmax of the unscaled logits is calibrated, so the map depends on the scale of the logits.
 
     ``fit_history``: ``n_points`` (of all maps), ``n_absent`` (classes without validation samples).
     """

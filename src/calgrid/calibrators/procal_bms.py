@@ -47,8 +47,6 @@ class ProximityBinMeanShift(Calibrator):
     multi-class isotonic regression (``irm``); the top-label forms ``hb`` and ``iso`` are possible too. The paper
     describes another map, a shift of the confidence in cells of proximity and confidence.
 
-    The softmax of the unscaled logits is calibrated, so the map depends on the scale of the logits.
-
     ``fit_history``: ``n_bins`` (ties can reduce the number of bins), ``mean_proximity``.
 
     Parameters

@@ -5,10 +5,17 @@ from typing import Any, cast
 import numpy as np
 
 from calgrid.calibrators._network import sigmoid
-from calgrid.calibrators._probabilities import never_certain, row_blocks, softmax, top_label, top_label_map
+from calgrid.calibrators._probabilities import (
+    in_units,
+    logit_unit,
+    never_certain,
+    row_blocks,
+    softmax,
+    top_label,
+    top_label_map,
+)
 from calgrid.calibrators._proximity import Neighbours
 from calgrid.calibrators._temperature import fit_temperature
-from calgrid.calibrators._unit import in_units, logit_unit
 from calgrid.calibrators.base import Array, Calibrator, Head, Labels
 from calgrid.registry import register
 
@@ -64,8 +71,6 @@ class ProximityDensityRatio(Calibrator):
 
     Ours: q is kept in ``[1 / (N + 1), N / (N + 1)]``, so that the NLL is finite; a constant axis has sd 1e-4; with
     fewer than 5 correct or wrong samples the output is that of temperature scaling.
-
-    The softmax of the unscaled logits is calibrated, so the map depends on the scale of the logits.
 
     ``fit_history``: ``n_right``, ``n_wrong``, ``mean_proximity``, and ``temperature`` if used.
 

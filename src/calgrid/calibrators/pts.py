@@ -30,7 +30,7 @@ class ParameterisedTemperature(TopLogitsNetwork, FullBatchNetwork):
     last layer starts at weights 0 and the bias of temperature scaling; full-batch Adam of at most 2000 steps, patience
     200 on the training loss; the weights of the lowest loss are kept. As there, the mean of the row's finite logits is
     subtracted and inputs are clipped to ±100. Logits are in units of their spread
-    (:func:`~calgrid.calibrators._unit.logit_unit`), so that their scale does not matter. The loss may still decrease
+    (``logit_unit``), so that their scale does not matter. The loss may still decrease
     at the last step: few steps limit the overfitting of 91 weights.
 
     The learning rate is small because 91 weights overfit 5,000 samples. Held-out NLL in nats over five folds of the

@@ -58,7 +58,7 @@ class Smart(FullBatchNetwork):
     correctness, and temperature scaling is used unless the gain of the network exceeds one standard error.
 
     Logits are divided by a fifth of their rows' median standard deviation
-    (:func:`~calgrid.calibrators._unit.logit_unit`; 0.96 on CIFAR-10 ResNet-50), so that their scale does not matter;
+    (``logit_unit``; 0.96 on CIFAR-10 ResNet-50), so that their scale does not matter;
     the bounds of T and the inputs ``entropy`` and ``confidence`` are in this unit.
 
     Samples with one possible class (all other logits -inf) have confidence 1 at every T and are not included in

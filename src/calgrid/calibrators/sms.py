@@ -3,8 +3,8 @@
 import numpy as np
 
 from calgrid.calibrators._linear import check_classes
-from calgrid.calibrators._structured import StructuredScaling
 from calgrid.calibrators.base import Array
+from calgrid.calibrators.svs import StructuredVectorScaling
 from calgrid.registry import register
 
 
@@ -14,18 +14,13 @@ from calgrid.registry import register
     parameters="K^2 + K + 1",
     limits={"ridge": "(0, inf)"},
 )
-class StructuredMatrixScaling(StructuredScaling):
+class StructuredMatrixScaling(StructuredVectorScaling):
     """Structured matrix scaling (SMS), ``softmax((I + M) x + b)`` with x = ln p after ``ts_mix``.
 
     ``mean NLL + K/N (sum M_ii^2 + sum b^2) + K(K-1)/N sum_{i != j} M_ij^2`` is minimised from M = b = 0; it is
     strictly convex. x is bounded below by the ln of the smallest normal float32. At most 200 classes.
 
-    ``fit_history``: ``temperature``, ``beta``, ``at_lower_bound``, ``at_upper_bound``, ``n_infinite_loss`` and
-    ``epsilon`` of ``ts_mix``; ``loss`` (mean NLL plus penalty), ``nll``, ``iterations``, ``gradient_norm``.
-
-    Parameters
-    ----------
-    ridge : factor of the penalty; large values give ``ts_mix``.
+    ``fit_history`` and ``ridge`` are those of ``svs``.
     """
 
     def _start(self, n_classes: int) -> tuple[Array, Array]:

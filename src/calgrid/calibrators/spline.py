@@ -38,8 +38,6 @@ class SplineCalibration(Calibrator):
     kept in ``[1 / (N + 1), N / (N + 1)]`` instead of [0, 1], so that the NLL is finite; with fewer samples than knots
     the confidences are not changed. q is not necessarily increasing in p.
 
-    The softmax of the unscaled logits is calibrated, so the map depends on the scale of the logits.
-
     ``fit_history``: ``n_points`` (distinct confidences; 0 if they are not changed).
 
     Parameters

@@ -1,10 +1,16 @@
 """Structured vector scaling: smoothed temperature scaling, then scales and biases of ln p near the identity."""
 
+from typing import Any
+
 import numpy as np
 
-from calgrid.calibrators._structured import StructuredScaling
-from calgrid.calibrators.base import Array
+from calgrid.calibrators._linear import LinearMap, fit_linear
+from calgrid.calibrators.base import Array, Calibrator, Head, Labels
+from calgrid.calibrators.ts_mix import fit_smoothed, smoothed
 from calgrid.registry import register
+
+#: ln of the smallest normal float32, lower bound of ln p
+FLOOR = float(np.log(np.finfo(np.float32).tiny))
 
 
 @register(
@@ -13,7 +19,7 @@ from calgrid.registry import register
     parameters="2K + 1",
     limits={"ridge": "(0, inf)"},
 )
-class StructuredVectorScaling(StructuredScaling):
+class StructuredVectorScaling(Calibrator):
     """Structured vector scaling (SVS), ``softmax((1 + v) * x + b)`` with x = ln p after ``ts_mix``.
 
     ``mean NLL + K/N (sum v^2 + sum b^2)`` is minimised from v = b = 0; it is strictly convex. x is bounded below by the
@@ -27,5 +33,32 @@ class StructuredVectorScaling(StructuredScaling):
     ridge : factor of the penalty; large values give ``ts_mix``.
     """
 
-    def _start(self, n_classes: int) -> tuple[Array, float]:
-        return np.ones(n_classes), float(n_classes)
+    scale_free = True
+
+    def __init__(self, *, ridge: float = 1.0) -> None:
+        super().__init__()
+        self.ridge = ridge
+
+    def _start(self, n_classes: int) -> tuple[Array, Array]:
+        """Return the identity map and the penalties of its entries, without the factor ``ridge / N``."""
+        return np.ones(n_classes), np.full(n_classes, float(n_classes))
+
+    def _inputs(self, logits: Array) -> Array:
+        return np.maximum(np.log(smoothed(logits, *self.smoothing)), FLOOR)
+
+    def _fit(self, logits: Array, labels: Labels, features: Array | None, head: Head | None) -> dict[str, Any]:
+        n_samples, n_classes = logits.shape
+        weight, penalty = self._start(n_classes)
+        self.smoothing, history = fit_smoothed(logits, labels)
+        (self.weight, self.bias), fit_history = fit_linear(
+            self._inputs(logits),
+            labels,
+            LinearMap(weight, np.zeros(n_classes)),
+            weight_ridge=self.ridge * penalty / n_samples,
+            bias_ridge=self.ridge * n_classes / n_samples,
+        )
+        start = {name: value for name, value in history.items() if name != "loss"}
+        return {**start, **fit_history, "warnings": history["warnings"] + fit_history["warnings"]}
+
+    def _transform(self, logits: Array, features: Array | None) -> Array:
+        return LinearMap(self.weight, self.bias).probabilities(self._inputs(logits))

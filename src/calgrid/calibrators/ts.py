@@ -76,7 +76,7 @@ class TemperatureScaling(Calibrator):
     ``objective`` replaces the NLL by one of those of the SMART paper's Table 3 (see
     :mod:`calgrid.calibrators._objectives`). Most are not convex: 100 temperatures, evenly spaced in ln T, are tried,
     and golden section refines the best between its neighbours. T is searched from 0.05 to 100 in units of the spread of
-    the logits (:func:`~calgrid.calibrators._unit.logit_unit`).
+    the logits (``logit_unit``).
 
     ``fit_history``: ``temperature``, ``beta``, ``loss`` (the objective at each temperature tried), ``at_lower_bound``
     and ``at_upper_bound`` (beta has its minimum or maximum), and for the NLL

@@ -2,9 +2,27 @@
 
 from typing import Any
 
-from calgrid.calibrators._structured import fit_smoothed, smoothed
+import numpy as np
+
+from calgrid.calibrators._probabilities import softmax
+from calgrid.calibrators._temperature import fit_temperature
 from calgrid.calibrators.base import Array, Calibrator, Head, Labels
 from calgrid.registry import register
+
+
+def fit_smoothed(logits: Array, labels: Labels) -> tuple[Array, dict[str, Any]]:
+    """Return beta of lowest NLL and epsilon = 1 / (N + 1) for :func:`smoothed`, and the ``fit_history``."""
+    found, epsilon = fit_temperature(logits, labels), 1.0 / (len(labels) + 1)
+    history = {**found.history(), "n_infinite_loss": found.n_infinite_loss, "epsilon": epsilon}
+    return np.array([found.beta, epsilon]), history
+
+
+def smoothed(logits: Array, beta: float, epsilon: float) -> Array:
+    """Return ``(1 - epsilon) softmax(beta z) + epsilon / K`` ``(N, K)`` of logits whose row maximum is 0."""
+    mixture = softmax(logits * beta)
+    mixture *= 1.0 - epsilon
+    mixture += epsilon / logits.shape[1]
+    return mixture
 
 
 @register(
