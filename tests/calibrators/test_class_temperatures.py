@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 
 from calgrid.calibrators import build_calibrator
-from calgrid.calibrators._class_temperatures import ClassTemperatures, two_largest
 from calgrid.calibrators._probabilities import centred, softmax
-from calgrid.calibrators.cts import GRID, LEAST_GAIN
+from calgrid.calibrators.cts import GRID, LEAST_GAIN, ClassTemperatures, two_largest
 from calgrid.metrics import ece
 
 

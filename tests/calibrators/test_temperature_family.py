@@ -11,8 +11,7 @@ from tests.calibrators.cases import shifted
 
 from calgrid.calibrators import build_calibrator
 from calgrid.calibrators._probabilities import BLOCK, centred, row_blocks, softmax
-from calgrid.calibrators._scan import lowest_beta
-from calgrid.calibrators._temperature import BETA_BOUNDS, moments
+from calgrid.calibrators._temperature import BETA_BOUNDS, lowest_beta, moments
 from calgrid.calibrators.ets import SquaredError, likelihood_on_simplex, quadratic_on_simplex
 from calgrid.calibrators.hts import log_entropy
 from calgrid.calibrators.ts_ece_grid import N_TEMPERATURES, STEP, confidences

@@ -1,20 +1,35 @@
-"""Single temperature of lowest negative log-likelihood."""
+"""Single temperature of lowest negative log-likelihood, or of another loss, which may have several local minima."""
 
+import functools
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.optimize import brentq
 
 from calgrid.calibrators._probabilities import LEAST_EXPONENT, possible_labels, row_blocks
 
 Array = NDArray[np.float64]
+#: beta, rows -> mean loss over these rows and its derivative in beta
+Objective = Callable[[float, slice], tuple[float, float]]
 #: bounds of the inverse temperature: T from 0.05 to 100, in units of the logits' spread where a calibrator is
 #: scale-free, where T is near 2 for most networks
 BETA_BOUNDS = (1e-2, 20.0)
 TOLERANCE = 1e-10
 #: Newton needs about 7 steps; bisection alone reaches the tolerance from these bounds in 37
 MAX_ITERATIONS = 60
+#: relative distance within which a temperature of a sample is at its bound
+AT_BOUND = 1e-3
+#: number of intervals of the scan, equal in ln beta; beta = 1 is evaluated, too
+N_SCANNED = 50
+#: number of samples in the scan, which only selects a local minimum; it is refined on all samples
+N_ROWS = 1000
+#: initial width of the bracket around the result of the scan, as a factor
+FINE_STEP = 1.01
+#: losses and derivatives of the scan closer than this are equal
+EQUAL = 1e-12
 
 
 @dataclass(frozen=True)
@@ -87,30 +102,16 @@ def moments(logits: Array, beta: float | Array) -> tuple[Array, Array, Array]:
     return np.log(total, out=total), first, second
 
 
-def temperature_range(temperature: Array) -> dict[str, float]:
-    """Return the entries of ``fit_history`` for several temperatures."""
-    return {f"temperature_{name}": float(getattr(temperature, name)()) for name in ("min", "mean", "max")}
-
-
-class _Likelihood:
-    """Mean NLL of ``softmax(beta z)`` and its first two derivatives in beta; convex in beta (not in T)."""
-
-    def __init__(self, logits: Array, labels: NDArray[np.int64]) -> None:
-        usable = possible_labels(logits, labels)
-        self.n_left_out = int((~usable).sum())
-        self.logits = logits if self.n_left_out == 0 else logits[usable]
-        self.true_mean = float(logits[np.arange(len(labels)), labels][usable].mean())
-        self.losses: list[float] = []
-
-    def derivatives(self, beta: float) -> tuple[float, float]:
-        """Return the means of E_p[z] - z_y and of the variance of z under p; store the loss."""
-        log_total, first, second = moments(self.logits, beta)
-        self.losses.append(float(log_total.mean() - beta * self.true_mean))
-        return float(first.mean() - self.true_mean), float(second.mean())
+def temperature_range(temperature: Array, bounds: tuple[float, float] = (0.0, np.inf)) -> dict[str, Any]:
+    """Return the entries of ``fit_history`` for several temperatures, with a warning of samples ``(N,)`` at a bound."""
+    history = {f"temperature_{name}": float(getattr(temperature, name)()) for name in ("min", "mean", "max")}
+    at_bound = (temperature <= bounds[0] * (1.0 + AT_BOUND)) | (temperature >= bounds[1] * (1.0 - AT_BOUND))
+    text = f"The temperature of {at_bound.mean():.2%} of the validation samples is the smallest or largest allowed."
+    return {**history, "warnings": [text] if at_bound.any() else []}
 
 
 def fit_temperature(logits: Array, labels: NDArray[np.int64]) -> TemperatureFit:
-    """Minimise the NLL of ``softmax(beta z)`` over beta in [0.01, 20] by bracketed Newton iterations.
+    """Minimise the NLL of ``softmax(beta z)`` over beta in [0.01, 20], which is convex, by bracketed Newton iterations.
 
     Starts from beta = 1; a step that leaves the bracket is replaced by geometric bisection. If the loss is flat at 1
     (all logits equal, or all labels certain), beta stays 1. Raises DataError: all labels have the logit -inf.
@@ -120,13 +121,22 @@ def fit_temperature(logits: Array, labels: NDArray[np.int64]) -> TemperatureFit:
     logits : ``(N, K)`` float64 with row maximum 0; -inf allowed.
     labels : ``(N,)``.
     """
-    likelihood = _Likelihood(logits, labels)
-    beta, (slope, curvature) = 1.0, likelihood.derivatives(1.0)
+    usable = possible_labels(logits, labels)
+    used, n_left_out = logits if usable.all() else logits[usable], int((~usable).sum())
+    true_mean = float(logits[np.arange(len(labels)), labels][usable].mean())
+    losses: list[float] = []
+
+    def derivatives(beta: float) -> tuple[float, float]:
+        """Return the means of E_p[z] - z_y and of the variance of z under p; store the loss."""
+        log_total, first, second = moments(used, beta)
+        losses.append(float(log_total.mean() - beta * true_mean))
+        return float(first.mean() - true_mean), float(second.mean())
+
+    beta, (slope, curvature) = 1.0, derivatives(1.0)
     side = int(slope < 0.0)
     bound = BETA_BOUNDS[side]
-    if abs(slope) > TOLERANCE and likelihood.derivatives(bound)[0] * (1 - 2 * side) > 0.0:
-        flags = (side == 0, side == 1)
-        return TemperatureFit(bound, likelihood.losses, *flags, likelihood.n_left_out)
+    if abs(slope) > TOLERANCE and derivatives(bound)[0] * (1 - 2 * side) > 0.0:
+        return TemperatureFit(bound, losses, side == 0, side == 1, n_left_out)
     lower, upper = sorted((1.0, bound))
     for _ in range(MAX_ITERATIONS):
         if abs(slope) <= TOLERANCE:
@@ -138,5 +148,43 @@ def fit_temperature(logits: Array, labels: NDArray[np.int64]) -> TemperatureFit:
         beta = following
         if converged:
             break
-        slope, curvature = likelihood.derivatives(beta)
-    return TemperatureFit(beta, likelihood.losses, False, False, likelihood.n_left_out)
+        slope, curvature = derivatives(beta)
+    return TemperatureFit(beta, losses, False, False, n_left_out)
+
+
+def lowest_beta(objective: Objective, n_samples: int) -> TemperatureFit:
+    """Minimise over beta in [0.01, 20]: scan and root of the derivative on some samples, then the root on all samples.
+
+    The first search uses every ``ceil(N / 1000)``-th sample. From there a bracket is widened until the derivative over
+    all samples changes its sign; Brent's method finds the root to 1e-10. If the loss is flat at beta = 1, beta stays 1.
+
+    Parameters
+    ----------
+    objective : see :data:`Objective`.
+    n_samples : N.
+    """
+    step, some = (BETA_BOUNDS[1] / BETA_BOUNDS[0]) ** (1.0 / N_SCANNED), -(-n_samples // N_ROWS)
+    grid = np.sort(np.append(np.geomspace(*BETA_BOUNDS, N_SCANNED + 1), 1.0))
+    partial = functools.cache(lambda beta: objective(beta, slice(None, None, max(1, some))))
+    losses = np.array([partial(beta)[0] for beta in grid.tolist()])
+    # among equal losses the beta closest to 1
+    start = float(min(grid[losses <= losses.min() + EQUAL], key=lambda beta: abs(np.log(beta))))
+    beta = _root(partial, start, step)
+    if some > 1:
+        partial = functools.cache(lambda beta: objective(beta, slice(None)))
+        beta = _root(partial, beta, FINE_STEP)
+    return TemperatureFit(beta, partial(beta)[0], beta == BETA_BOUNDS[0], beta == BETA_BOUNDS[1])
+
+
+def _root(objective: Callable[[float], tuple[float, float]], start: float, ratio: float) -> float:
+    """Return the local minimum next to ``start``: the zero of the derivative, or the bound."""
+    here, begin = objective(start)[1], start
+    if abs(here) <= EQUAL:
+        return start
+    bound = BETA_BOUNDS[int(here < 0.0)]
+    while begin != bound:
+        end = max(begin / ratio, bound) if here > 0.0 else min(begin * ratio, bound)
+        if objective(end)[1] * here <= 0.0:
+            return float(brentq(lambda beta: objective(beta)[1], *sorted((begin, end)), xtol=1e-300, rtol=1e-10))
+        begin, ratio = end, ratio**2
+    return bound

@@ -15,7 +15,6 @@ from calgrid.calibrators._objectives import Evidence, LogLoss, Objective, build_
 from calgrid.calibrators._optim import minimise
 from calgrid.calibrators._probabilities import softmax
 from calgrid.calibrators._temperature import temperature_range
-from calgrid.calibrators._warnings import temperatures_at_bounds
 from calgrid.calibrators.base import Array, Calibrator, Head, Labels
 
 #: maximum temperature in units of the logits, which limits extrapolation
@@ -213,9 +212,7 @@ class TemperatureNetwork(Calibrator):
 
     def _temperature_history(self, values: Array) -> dict[str, Any]:
         """Return the entries of ``fit_history`` for the temperatures of inputs ``(D, N)``: range and warnings."""
-        temperature = self._temperature(values)
-        warnings = temperatures_at_bounds(temperature, self.floor, self.ceiling)
-        return {"warnings": warnings, **temperature_range(temperature)}
+        return temperature_range(self._temperature(values), (self.floor, self.ceiling))
 
     def _transform(self, logits: Array, features: Array | None) -> Array:
         return softmax(self._scaled(logits) / self._temperature(self._inputs(logits))[:, None])

@@ -2,7 +2,7 @@
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -21,6 +21,14 @@ Labels = NDArray[np.int64]
 Head = tuple[Array, Array]
 #: entries of a history that are temperatures
 TEMPERATURES = ("temperature", "start_temperature", "temperature_min", "temperature_mean", "temperature_max")
+
+
+def end_of_grid(name: str, chosen: float, grid: Sequence[float]) -> list[str]:
+    """Return a warning for ``fit_history`` if the choice is the first or last value of its grid."""
+    if chosen not in (grid[0], grid[-1]):
+        return []
+    end = "smallest" if chosen == min(grid) else "largest"
+    return [f"The {name} that was chosen, {chosen:g}, is the {end} of those tried: one beyond may do better."]
 
 
 class Calibrator(ABC):

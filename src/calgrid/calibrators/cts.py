@@ -1,20 +1,171 @@
 """Class-based temperature scaling: a temperature for each class, chosen greedily by calibration error."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from calgrid.calibrators._class_temperatures import ClassTemperatures
-from calgrid.calibrators._probabilities import centred, softmax
+from calgrid.calibrators._probabilities import centred, row_blocks, softmax
 from calgrid.calibrators._temperature import fit_temperature, temperature_range
 from calgrid.calibrators.base import Array, Calibrator, Head, Labels
+from calgrid.metrics._binning import bin_index
 from calgrid.registry import register
 
+Indices = NDArray[np.intp]
 #: candidates for the temperature of a class
 GRID = np.arange(5, 51) / 10.0
 #: minimum decrease of the error, so that rounding never changes a temperature
 LEAST_GAIN = 1e-12
+#: share of the others' sum below which a term is lost in rounding
+LOST = 1e-17
+
+
+class Others(NamedTuple):
+    """Scaled logits of the other classes, each ``(N,)``: their maximum, its class, and their sum of exponentials."""
+
+    largest: Array
+    winner: Indices
+    total: Array
+
+
+def two_largest(scaled: Array) -> tuple[Array, Indices, Array, Indices]:
+    """Return value and class of the two largest entries of each row (first among ties); overwrites the largest."""
+    rows = np.arange(len(scaled))
+    first = scaled.argmax(axis=1)
+    top = scaled[rows, first].copy()
+    scaled[rows, first] = -np.inf
+    second = scaled.argmax(axis=1)
+    # any other class, if only one is possible
+    second = np.where(second == first, (first + 1) % scaled.shape[1], second)
+    return top, first, scaled[rows, second], second
+
+
+class ClassTemperatures:
+    """Temperatures of all classes, and the calibration error as a function of one of them.
+
+    With scaled logits ``a_k = z_k / T_k``, the confidence of a sample depends on class c only through the maximum of
+    the other classes ``M = max a_j`` and their sum ``s = sum exp(a_j - M)``, j != c. With ``r = z_c / T - M``::
+
+        confidence = 1 / (s exp(-max(r, 0)) + exp(min(r, 0))),    c is predicted where r > 0
+
+    M and s are stored, so all G temperatures of a class cost N G instead of N K G. Two cases are cheaper: if c is never
+    predicted and the confidence stays in its bin for all temperatures, only the sum of confidences changes; if exp(r)
+    is below the rounding of s, nothing changes.
+
+    Parameters
+    ----------
+    logits : ``(N, K)``; -inf allowed.
+    labels : ``(N,)``.
+    temperatures : initial values ``(K,)``.
+    grid : temperatures that :meth:`errors` evaluates, ascending, ``(G,)``.
+    n_bins : M of the calibration error.
+    """
+
+    def __init__(self, logits: Array, labels: NDArray[np.int64], temperatures: Array, grid: Array, n_bins: int) -> None:
+        self.temperatures = temperatures.copy()
+        self._rows, self._columns = logits, np.ascontiguousarray(logits.T)
+        self._labels, self._grid, self._n_bins = labels, grid, n_bins
+        n_samples = len(labels)
+        self._first, self._second, self._total = np.empty((3, n_samples))
+        self._first_class, self._second_class = np.empty((2, n_samples), dtype=np.intp)
+        self._edges = np.linspace(0.0, 1.0, n_bins + 1)
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Recompute maxima and sums of each sample from the logits, without accumulated rounding errors."""
+        for block in row_blocks(*self._rows.shape):
+            self._refresh(np.arange(block.start, block.stop))
+
+    def _refresh(self, samples: Indices) -> None:
+        scaled = self._rows[samples] / self.temperatures
+        total = np.exp(scaled - scaled.max(axis=1, keepdims=True)).sum(axis=1)
+        first, first_class, second, second_class = two_largest(scaled)
+        self._total[samples], self._first[samples], self._first_class[samples] = total, first, first_class
+        self._second[samples], self._second_class[samples] = second, second_class
+
+    def current(self) -> tuple[float, int]:
+        """Return the calibration error and the number of correct predictions at the current temperatures."""
+        correct = self._first_class == self._labels
+        confidence = 1.0 / self._total
+        gaps = np.bincount(bin_index(confidence, self._n_bins), confidence - correct, minlength=self._n_bins)
+        return float(np.abs(gaps).sum()) / len(correct), int(correct.sum())
+
+    def errors(self, label: int) -> tuple[Array, Indices]:
+        """Return the calibration error and the number of correct predictions ``(G,)`` for each T of one class."""
+        column, others = self._columns[label], self._others(label)
+        bounds = column / self._grid[[0, -1], None] - others.largest
+        term = np.exp(np.minimum(bounds.max(axis=0), 0.0))
+        least, most = 1.0 / (others.total + term), 1.0 / (others.total + np.exp(np.minimum(bounds.min(axis=0), 0.0)))
+        # this may be off by one at an edge; the comparison with the edges then selects the exact computation
+        cell = np.clip(np.ceil(most * self._n_bins).astype(np.intp) - 1, 0, self._n_bins - 1)
+        simple = (bounds.max(axis=0) < 0.0) & (least > self._edges[cell]) & (most <= self._edges[cell + 1])
+        moving = simple & (term > LOST * others.total)
+
+        right = others.winner == self._labels
+        still = np.flatnonzero(simple & ~moving)
+        fixed = np.bincount(cell[still], 1.0 / others.total[still], minlength=self._n_bins)
+        correct = np.bincount(cell[simple], right[simple], minlength=self._n_bins)
+        gaps = (fixed - correct)[:, None] + self._moving_sums(np.flatnonzero(moving), cell, column, others)
+        crossing, correct = self._crossing_gaps(np.flatnonzero(~simple), label, column, others)
+        error = np.abs(gaps + crossing).sum(axis=0) / len(column)
+        return error, correct + int(right[simple].sum())
+
+    def accept(self, label: int, temperature: float) -> None:
+        """Set the temperature of one class."""
+        column = self._columns[label]
+        before, after = column / self.temperatures[label], column / temperature
+        self.temperatures[label] = temperature
+        anew = (self._first_class == label) | (self._second_class == label) | (after >= self._first)
+        self._total += np.exp(np.minimum(after - self._first, 0.0)) - np.exp(np.minimum(before - self._first, 0.0))
+        rises = (after > self._second) | ((after == self._second) & (label < self._second_class))
+        self._second = np.where(rises, after, self._second)
+        self._second_class = np.where(rises, label, self._second_class)
+        self._refresh(np.flatnonzero(anew))
+
+    def _others(self, label: int) -> Others:
+        ours = np.flatnonzero(self._first_class == label)
+        largest, winner = self._first.copy(), self._first_class.copy()
+        largest[ours], winner[ours] = self._second[ours], self._second_class[ours]
+        # a class that is not the largest has at most half of the total, so the difference keeps its precision
+        scaled = self._columns[label] / self.temperatures[label]
+        total = self._total - np.exp(np.minimum(scaled - self._first, 0.0))
+        alone = self._rows[ours] / self.temperatures
+        alone[:, label] = -np.inf
+        possible = np.isfinite(largest[ours])
+        reference = np.where(possible, largest[ours], 0.0)
+        total[ours] = np.where(possible, np.exp(alone - reference[:, None]).sum(axis=1), 1.0)
+        return Others(largest, winner, total)
+
+    def _moving_sums(self, samples: Indices, cell: Indices, column: Array, others: Others) -> Array:
+        """Return the sum of confidences ``(M, G)`` of samples that do not change their bin."""
+        samples = samples[np.argsort(cell[samples].astype(np.uint8 if self._n_bins < 256 else np.intp), kind="stable")]
+        ends = np.cumsum(np.bincount(cell[samples], minlength=self._n_bins))
+        logit, largest, total = column[samples], others.largest[samples], others.total[samples]
+        sums = np.zeros((self._n_bins, len(self._grid)))
+        for number, (begin, end) in enumerate(zip(np.append(0, ends), ends, strict=False)):
+            for part in row_blocks(int(end - begin), len(self._grid)):
+                block = slice(begin + part.start, begin + part.stop)
+                terms = np.multiply.outer(1.0 / self._grid, logit[block])
+                terms -= largest[block]
+                np.exp(terms, out=terms)
+                terms += total[block]
+                np.reciprocal(terms, out=terms)
+                sums[number] += terms.sum(axis=1)
+        return sums
+
+    def _crossing_gaps(self, samples: Indices, label: int, column: Array, others: Others) -> tuple[Array, Indices]:
+        """Return confidence minus correct ``(M, G)`` and the number of correct predictions ``(G,)`` of any samples."""
+        # divided as in refresh(): multiplying by a rounded 1 / T could break ties differently
+        scaled = column[samples] / self._grid[:, None]
+        largest, winner = others.largest[samples], others.winner[samples]
+        lead = scaled - largest
+        confidence = 1.0 / (others.total[samples] * np.exp(-np.maximum(lead, 0.0)) + np.exp(np.minimum(lead, 0.0)))
+        wins = (scaled > largest) | ((scaled == largest) & (label < winner))
+        correct = np.where(wins, self._labels[samples] == label, winner == self._labels[samples])
+        n_temperatures = len(self._grid)
+        place = bin_index(confidence, self._n_bins) * n_temperatures + np.arange(n_temperatures)[:, None]
+        gaps = np.bincount(place.ravel(), (confidence - correct).ravel(), minlength=self._n_bins * n_temperatures)
+        return gaps.reshape(self._n_bins, n_temperatures).astype(np.float64, copy=False), correct.sum(axis=1)
 
 
 @register(
@@ -61,23 +212,19 @@ class ClassTemperatureScaling(Calibrator):
             search.refresh()
             losses.append(search.current()[0])
         self.temperatures = search.temperatures
+        at_end = int(((self.temperatures == GRID[0]) | (self.temperatures == GRID[-1])).sum())
+        warning = (
+            f"{at_end} of {n_classes} classes have the smallest or largest temperature of the grid, "
+            f"{GRID[0]:g} or {GRID[-1]:g}: one beyond may do better."
+        )
         return {
             "loss": losses,
             "sweeps": len(changed),
             "changed": changed,
             "start_temperature": start,
             **temperature_range(self.temperatures),
-            "warnings": self._warnings(),
+            "warnings": [warning] if at_end else [],
         }
-
-    def _warnings(self) -> list[str]:
-        at_end = int(((self.temperatures == GRID[0]) | (self.temperatures == GRID[-1])).sum())
-        if not at_end:
-            return []
-        return [
-            f"{at_end} of {len(self.temperatures)} classes have the smallest or largest temperature of the grid, "
-            f"{GRID[0]:g} or {GRID[-1]:g}: one beyond may do better."
-        ]
 
     def _sweep(self, search: ClassTemperatures, classes: NDArray[np.int64]) -> int:
         """Search the grid for each class in turn; return the number of changed temperatures."""

@@ -8,8 +8,7 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 
 from calgrid.calibrators._probabilities import LEAST_EXPONENT, row_blocks, softmax
-from calgrid.calibrators._scan import lowest_beta
-from calgrid.calibrators._temperature import fit_temperature
+from calgrid.calibrators._temperature import fit_temperature, lowest_beta
 from calgrid.calibrators._validation import IMPOSSIBLE
 from calgrid.calibrators.base import Array, Calibrator, Head, Labels
 from calgrid.registry import register

@@ -5,8 +5,7 @@ from typing import Any, Literal, NamedTuple, cast
 import numpy as np
 
 from calgrid.calibrators._probabilities import row_blocks, softmax
-from calgrid.calibrators._warnings import end_of_grid
-from calgrid.calibrators.base import Array, Calibrator, Head, Labels
+from calgrid.calibrators.base import Array, Calibrator, Head, Labels, end_of_grid
 from calgrid.errors import DataError
 from calgrid.metrics import Predictions, accuracy, ece, nll
 from calgrid.registry import register

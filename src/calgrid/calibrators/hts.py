@@ -3,13 +3,12 @@
 from typing import Any
 
 import numpy as np
-from scipy.optimize import OptimizeResult, minimize
+from scipy.optimize import minimize
 
 from calgrid.calibrators._linear import LARGEST_GRADIENT
 from calgrid.calibrators._network import inverse_softplus, sigmoid, softplus
 from calgrid.calibrators._probabilities import possible_labels, softmax
 from calgrid.calibrators._temperature import BETA_BOUNDS, fit_temperature, moments, temperature_range
-from calgrid.calibrators._warnings import temperatures_at_bounds
 from calgrid.calibrators.base import Array, Calibrator, Head, Labels
 from calgrid.registry import register
 
@@ -70,7 +69,12 @@ class EntropyTemperatureScaling(Calibrator):
         start_loss = objective(start)[0]
         result = minimize(objective, start, jac=True, method="BFGS", options={"gtol": 1e-9})
         self.weights = result.x if result.fun < start_loss else start
-        temperature = self.temperature(used)
+        over_samples = temperature_range(self.temperature(used), T_BOUNDS)
+        largest = float(np.abs(result.jac).max())
+        if largest > LARGEST_GRADIENT:
+            over_samples["warnings"].append(
+                f"The fit did not converge: the largest component of the gradient is {largest:.1e}."
+            )
         return {
             "w": float(self.weights[0]),
             "b": float(self.weights[1]),
@@ -78,15 +82,8 @@ class EntropyTemperatureScaling(Calibrator):
             "start_loss": start_loss,
             "evaluations": int(result.nfev),
             "n_infinite_loss": int((~kept).sum()),
-            **temperature_range(temperature),
-            "warnings": [*temperatures_at_bounds(temperature, *T_BOUNDS), *self._unfinished(result)],
+            **over_samples,
         }
-
-    def _unfinished(self, result: OptimizeResult) -> list[str]:
-        largest = float(np.abs(result.jac).max())
-        if largest <= LARGEST_GRADIENT:
-            return []
-        return [f"The fit did not converge: the largest component of the gradient is {largest:.1e}."]
 
     def _transform(self, logits: Array, features: Array | None) -> Array:
         return softmax(logits / self.temperature(logits)[:, None])

@@ -8,8 +8,7 @@ from numpy.typing import NDArray
 from calgrid.calibrators._linear import GRADIENT_TOLERANCE, LinearMap, check_classes, fit_linear, mean_nll
 from calgrid.calibrators._probabilities import centred, in_units, logit_unit, possible_labels
 from calgrid.calibrators._temperature import BETA_BOUNDS, fit_temperature
-from calgrid.calibrators._warnings import end_of_grid
-from calgrid.calibrators.base import Array, Calibrator, Head, Labels
+from calgrid.calibrators.base import Array, Calibrator, Head, Labels, end_of_grid
 from calgrid.registry import register
 
 #: distance below the row maximum that replaces a logit of -inf, so that it can be multiplied

@@ -5,8 +5,7 @@ from typing import Any
 import numpy as np
 
 from calgrid.calibrators._probabilities import LEAST_EXPONENT, row_blocks, softmax
-from calgrid.calibrators._warnings import end_of_grid
-from calgrid.calibrators.base import Array, Calibrator, Head, Labels
+from calgrid.calibrators.base import Array, Calibrator, Head, Labels, end_of_grid
 from calgrid.metrics._binning import bin_index
 from calgrid.registry import register
 

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from calgrid.calibrators._confidence import log_rest, margin_and_excess
 from calgrid.calibrators._network import sigmoid, softplus
 from calgrid.calibrators._probabilities import row_blocks, softmax
-from calgrid.calibrators._scan import lowest_beta
+from calgrid.calibrators._temperature import lowest_beta
 from calgrid.calibrators.base import Array, Calibrator, Head, Labels
 from calgrid.registry import register
 
