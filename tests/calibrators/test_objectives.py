@@ -10,8 +10,7 @@ from tests.metrics.cases import B
 from torch.nn import functional
 
 from calgrid.calibrators._confidence import log_rest, margin_and_excess
-from calgrid.calibrators._objectives import Evidence, build_objective
-from calgrid.calibrators._soft_binning import PointwiseBinning, SoftBinning
+from calgrid.calibrators._objectives import Evidence, PointwiseBinning, SoftBinning, build_objective
 from calgrid.calibrators._validation import check_logits
 from calgrid.errors import DataError
 
@@ -64,7 +63,7 @@ def test_the_gradient_of_soft_bins_of_any_width_is_that_of_automatic_differentia
     leaf = torch.tensor(values, requires_grad=True)
     expected = torch_confidence_loss("charbonnier", leaf, torch.tensor(correct), sigma, delta)
     expected.backward()
-    loss, gradient = SoftBinning(sigma, delta)(values, correct)
+    loss, gradient = SoftBinning(sigma, delta).of_confidence(values, correct)
     assert loss == pytest.approx(expected.item(), rel=1e-12)
     np.testing.assert_allclose(gradient, leaf.grad.numpy(), rtol=1e-8, atol=1e-12)
 
@@ -95,11 +94,11 @@ def test_the_proper_scores_of_the_worked_example(name, loss):
     [(SoftBinning(delta=0.0), 0.1440570), (SoftBinning(), 0.1430625), (PointwiseBinning(), 0.3598993)],
 )
 def test_the_soft_binned_losses_of_the_worked_example(binning, loss):
-    assert binning(CONFIDENCE, CORRECT)[0] == pytest.approx(loss, abs=5e-8)
+    assert binning.of_confidence(CONFIDENCE, CORRECT)[0] == pytest.approx(loss, abs=5e-8)
 
 
 def test_softece_has_no_slope_where_all_residuals_vanish():
-    loss, slope = SoftBinning(delta=0.0)(np.ones(4), np.ones(4))
+    loss, slope = SoftBinning(delta=0.0).of_confidence(np.ones(4), np.ones(4))
     assert loss == 0.0
     np.testing.assert_array_equal(slope, 0.0)
 
@@ -107,7 +106,10 @@ def test_softece_has_no_slope_where_all_residuals_vanish():
 def test_the_pointwise_reading_prefers_certainty_to_calibration():
     """At accuracy 0.7, confidence 1 scores better than 0.7, whatever the binned loss says."""
     correct = np.array([1.0] * 7 + [0.0] * 3)
-    at = {loss: [loss(np.full(10, p), correct)[0] for p in (0.7, 1.0)] for loss in (PointwiseBinning(), SoftBinning())}
+    at = {
+        loss: [loss.of_confidence(np.full(10, p), correct)[0] for p in (0.7, 1.0)]
+        for loss in (PointwiseBinning(), SoftBinning())
+    }
     assert at[PointwiseBinning()][1] < at[PointwiseBinning()][0]
     assert at[SoftBinning()][0] < at[SoftBinning()][1]
 

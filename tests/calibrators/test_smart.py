@@ -9,13 +9,12 @@ from tests.calibrators.cases import torch_confidence_loss
 
 from calgrid.calibrators import build_calibrator, load_calibrator
 from calgrid.calibrators._confidence import RestTable, confidence, log_rest, margin_and_excess
-from calgrid.calibrators._guard import top_label_log_loss
 from calgrid.calibrators._network import MLP
 from calgrid.calibrators._objectives import Evidence, build_objective
 from calgrid.calibrators._probabilities import softmax
 from calgrid.calibrators._temperature_network import T_MAX, NetworkObjective, bounded_temperature
 from calgrid.calibrators._validation import check_logits
-from calgrid.calibrators.smart import Smart
+from calgrid.calibrators.smart import Smart, top_label_log_loss
 from calgrid.errors import StateError
 from calgrid.metrics import ece
 

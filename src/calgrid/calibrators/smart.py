@@ -4,9 +4,9 @@ from typing import Any, Literal, Self
 
 import numpy as np
 
-from calgrid.calibrators._guard import FOLDS, cross_validated_gain
 from calgrid.calibrators._indicators import INDICATORS
 from calgrid.calibrators._network import inverse_softplus
+from calgrid.calibrators._probabilities import softmax
 from calgrid.calibrators._temperature import fit_temperature
 from calgrid.calibrators._temperature_network import LIMITS, T_MAX, FullBatchNetwork
 from calgrid.calibrators._validation import check_logits
@@ -15,6 +15,20 @@ from calgrid.progress import log
 from calgrid.registry import register
 
 HIDDEN_UNITS = 16
+#: cross-validation: number of folds, and minimum number of samples in each
+FOLDS, LEAST_IN_FOLD = 5, 2
+#: smallest probability of an outcome in the log loss
+LEAST_OUTCOME = 1e-12
+
+
+def top_label_log_loss(probabilities: Array, labels: Labels) -> Array:
+    """Return ``-ln p`` of the top probability where it is right, else ``-ln(1 - p)``, ``(N,)``."""
+    rows, predicted = np.arange(len(labels)), probabilities.argmax(axis=1)
+    others = probabilities.copy()
+    # summed without the top term, because 1 - p would lose precision
+    others[rows, predicted] = 0.0
+    outcome = np.where(predicted == labels, probabilities[rows, predicted], others.sum(axis=1))
+    return -np.log(np.maximum(outcome, LEAST_OUTCOME))
 
 
 @register(
@@ -33,7 +47,7 @@ class Smart(FullBatchNetwork):
     This is close to an absolute loss, whose minimum is at confidence 1 if the accuracy exceeds one half: on CIFAR-10
     ResNet-50 it gives a test ECE of 4.07 ± 0.04 % (uncalibrated 4.35 %) with T between 0.1 and 10. The default is the
     batch-binned form of the public loss of the authors' group: residuals are first averaged within soft bins over all
-    samples, then penalised (:class:`~calgrid.calibrators._soft_binning.SoftBinning`). ``objective="pointwise"`` is
+    samples, then penalised (:class:`~calgrid.calibrators._objectives.SoftBinning`). ``objective="pointwise"`` is
     Eq. 6 as printed; the others are those of the paper's Table 3 (see :mod:`calgrid.calibrators._objectives`).
     ``sigma`` is the bandwidth of Sec. 3.4, whose ``lambda`` is ``1 / (2 sigma^2)`` = 200.
 
@@ -150,15 +164,34 @@ class Smart(FullBatchNetwork):
             history["warnings"].append(f"The fit stopped at its {self.max_epochs} epochs while the loss still fell.")
         if self.guard == "none":
             return history
-        options = {**self.hyperparameters, "guard": "none", "trace": False}
-        level = self._largest.T / self._unit if self.indicator == "max_logit" else 0.0
-        generator = np.random.default_rng([self.seed, FOLDS])
-        gain = cross_validated_gain(lambda: type(self)(**options), logits + level, labels, generator)
-        if not gain.is_real:
+        gain, error = self._cross_validated_gain(logits, labels)
+        if gain <= error:
             self._parameters = np.zeros_like(self._parameters)
             self._parameters[-1] = inverse_softplus(self._single_temperature(logits, labels) - self.floor)
             history.update(self._temperature_history(self._inputs(logits)))
-        return {**history, "guard_gain": gain.mean, "guard_error": gain.error, "guard_kept": gain.is_real}
+        return {**history, "guard_gain": gain, "guard_error": error, "guard_kept": gain > error}
+
+    def _cross_validated_gain(self, logits: Array, labels: Labels) -> tuple[float, float]:
+        """Return the gain over one temperature in held-out top-label log loss, in nats per sample, and its error.
+
+        This loss is proper, and depends on the confidence only, like the objective. The gain is 0 for fewer than ten
+        samples.
+        """
+        n_samples = len(labels)
+        if n_samples < FOLDS * LEAST_IN_FOLD:
+            return 0.0, 0.0
+        options = {**self.hyperparameters, "guard": "none", "trace": False}
+        given = logits + (self._largest.T / self._unit if self.indicator == "max_logit" else 0.0)
+        shifted = given - given.max(axis=1, keepdims=True)
+        fold = np.random.default_rng([self.seed, FOLDS]).permutation(n_samples) % FOLDS
+        gain = np.empty(n_samples)
+        for number in range(FOLDS):
+            inside, outside = fold == number, fold != number
+            network = type(self)(**options).fit(given[outside], labels[outside])
+            beta = fit_temperature(shifted[outside], labels[outside]).beta
+            single = top_label_log_loss(softmax(shifted[inside] * beta), labels[inside])
+            gain[inside] = single - top_label_log_loss(network.predict_proba(given[inside]), labels[inside])
+        return float(gain.mean()), float(gain.std(ddof=1) / np.sqrt(n_samples))
 
     def _transform(self, logits: Array, features: Array | None) -> Array:
         probabilities = super()._transform(logits, features)
