@@ -1,7 +1,7 @@
-"""Adam for objectives with an analytic gradient: full-batch with early stopping, or on shuffled batches."""
+"""Adam for objectives with an analytic gradient, and full-batch with early stopping."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,60 +11,28 @@ Array = NDArray[np.float64]
 Objective = Callable[[Array], tuple[float, Array]]
 #: called with epoch and parameters (P,) before each step; must not change the parameters
 Watch = Callable[[int, Array], None]
+#: decay of the running mean and of the running square of the gradient
+BETA1, BETA2 = 0.9, 0.999
 
 
 class Adam:
-    """Adam (Kingma & Ba, ICLR 2015, Algorithm 1) on one parameter vector.
+    """Adam (Kingma & Ba, ICLR 2015, Algorithm 1) on one parameter vector of length ``size``.
 
-    Parameters
-    ----------
-    size : P, the length of the vector.
-    learning_rate : step size.
-    beta1, beta2 : decay of the running mean and of the running square of the gradient.
-    epsilon : added to the root of the corrected square.
+    ``epsilon`` is added to the root of the corrected square.
     """
 
-    def __init__(
-        self, size: int, learning_rate: float, beta1: float = 0.9, beta2: float = 0.999, epsilon: float = 1e-8
-    ) -> None:
-        self.learning_rate, self.beta1, self.beta2, self.epsilon = learning_rate, beta1, beta2, epsilon
+    def __init__(self, size: int, learning_rate: float, epsilon: float = 1e-8) -> None:
+        self.learning_rate, self.epsilon = learning_rate, epsilon
         self._mean, self._square, self._steps = np.zeros(size), np.zeros(size), 0
 
     def step(self, parameters: Array, gradient: Array) -> None:
         """Update ``parameters`` ``(P,)`` in place with ``gradient`` ``(P,)``."""
         self._steps += 1
-        self._mean += (1.0 - self.beta1) * (gradient - self._mean)
-        self._square += (1.0 - self.beta2) * (gradient * gradient - self._square)
-        scale = self.learning_rate / (1.0 - self.beta1**self._steps)
-        root = np.sqrt(self._square / (1.0 - self.beta2**self._steps))
+        self._mean += (1.0 - BETA1) * (gradient - self._mean)
+        self._square += (1.0 - BETA2) * (gradient * gradient - self._square)
+        scale = self.learning_rate / (1.0 - BETA1**self._steps)
+        root = np.sqrt(self._square / (1.0 - BETA2**self._steps))
         parameters -= scale * self._mean / (root + self.epsilon)
-
-
-@dataclass(frozen=True)
-class Minimum:
-    """Result of :func:`minimise`.
-
-    Attributes
-    ----------
-    parameters : copy of the parameters ``(P,)`` with the lowest loss.
-    losses : loss before each step, one per epoch.
-    best_epoch : 0-based epoch of the lowest loss.
-    """
-
-    parameters: Array
-    losses: list[float] = field(repr=False)
-    best_epoch: int
-
-    def history(self) -> dict[str, list[float] | float]:
-        """Return the losses, the number of epochs, and the best epoch with its loss, for a ``fit_history``."""
-        best = self.best_epoch
-        return {
-            "loss": self.losses,
-            "epochs": len(self.losses),
-            "best_epoch": best,
-            "initial_loss": self.losses[0],
-            "best_loss": self.losses[best],
-        }
 
 
 def minimise(
@@ -76,8 +44,8 @@ def minimise(
     patience: int,
     min_delta: float,
     watch: Watch | None = None,
-) -> Minimum:
-    """Run full-batch Adam from ``start`` and return the parameters of the lowest loss.
+) -> tuple[Array, dict[str, Any]]:
+    """Run full-batch Adam from ``start``; return a copy of the parameters of the lowest loss, and the ``fit_history``.
 
     Parameters
     ----------
@@ -101,39 +69,10 @@ def minimise(
         if waited >= patience:
             break
         adam.step(parameters, gradient)
-    return Minimum(best, losses, best_epoch)
-
-
-def minimise_in_batches(
-    objective_of: Callable[[NDArray[np.intp]], Objective],
-    start: Array,
-    n_samples: int,
-    *,
-    generator: np.random.Generator,
-    learning_rate: float,
-    batch_size: int,
-    steps: int,
-    epsilon: float,
-) -> tuple[Array, list[float]]:
-    """Run Adam on shuffled batches; return the last parameters ``(P,)`` and the mean loss of each epoch.
-
-    Parameters
-    ----------
-    objective_of : maps the indices of a batch to its objective.
-    generator : random generator of the order of samples.
-    batch_size : samples per batch; the last batch of an epoch may have fewer.
-    epsilon : epsilon of Adam.
-    """
-    parameters, adam = start.copy(), Adam(start.size, learning_rate, epsilon=epsilon)
-    losses, done = [], 0
-    while done < steps:
-        order = generator.permutation(n_samples)
-        batches = [order[begin : begin + batch_size] for begin in range(0, n_samples, batch_size)][: steps - done]
-        total = 0.0
-        for batch in batches:
-            loss, gradient = objective_of(batch)(parameters)
-            total += float(loss)
-            adam.step(parameters, gradient)
-        losses.append(total / len(batches))
-        done += len(batches)
-    return parameters, losses
+    return best, {
+        "loss": losses,
+        "epochs": len(losses),
+        "best_epoch": best_epoch,
+        "initial_loss": losses[0],
+        "best_loss": losses[best_epoch],
+    }

@@ -2,7 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -10,17 +10,17 @@ from numpy.typing import NDArray
 
 from calgrid.calibrators._binning import count, make_cuts
 from calgrid.calibrators._indicators import top_logits
-from calgrid.calibrators._network import MLP, sigmoid, softplus
+from calgrid.calibrators._network import MLP, inverse_softplus, sigmoid, softplus
 from calgrid.calibrators._objectives import Evidence, LogLoss, Objective, build_objective
 from calgrid.calibrators._optim import minimise
 from calgrid.calibrators._probabilities import softmax
-from calgrid.calibrators._temperature import temperature_range
+from calgrid.calibrators._temperature import fit_temperature, temperature_range
 from calgrid.calibrators.base import Array, Calibrator, Head, Labels
 
 #: maximum temperature in units of the logits, which limits extrapolation
 T_MAX = 100.0
-#: parameterised temperature scaling: number of largest logits, bound to which they are clipped, hidden units
-TOP, BOUND, HIDDEN = 10, 100.0, (5, 5)
+#: parameterised temperature scaling: number of largest logits, bound to which they are clipped
+TOP, BOUND = 10, 100.0
 #: epochs between two entries of a trace, and bins of its ECE
 TRACE_INTERVAL, TRACE_BINS = 20, 15
 #: ranges of the hyper-parameters of :class:`FullBatchNetwork`
@@ -50,21 +50,10 @@ def _scaling(values: Array) -> tuple[float, float, float, float]:
     return mean, deviation if varies else 1.0, values.min(), values.max()
 
 
-def standardise(values: Array, scaling: Array, clamp: bool = False) -> tuple[Array, float]:
-    """Return ``(values - mean) / deviation`` ``(D, N)``, and the share of samples with a clamped value.
-
-    Parameters
-    ----------
-    values : ``(D, N)``; non-finite values become the mean.
-    scaling : ``(4, D)`` from :func:`fit_scaling`.
-    clamp : clamp values to the range of the fit.
-    """
-    mean, deviation, lowest, highest = scaling[:, :, None]
-    used, share = np.where(np.isfinite(values), values, mean), 0.0
-    if clamp:
-        share = float(((used < lowest) | (used > highest)).any(axis=0).mean())
-        used = np.clip(used, lowest, highest)
-    return (used - mean) / deviation, share
+def standardise(values: Array, scaling: Array) -> Array:
+    """Return ``(values - mean) / deviation`` ``(D, N)`` with a scaling of :func:`fit_scaling`; inf becomes the mean."""
+    mean, deviation = scaling[:2, :, None]
+    return (np.where(np.isfinite(values), values, mean) - mean) / deviation
 
 
 def bounded_temperature(output: Array, floor: float) -> tuple[Array, Array]:
@@ -101,69 +90,38 @@ class NetworkObjective:
         loss, d_beta = self.objective(self.evidence, beta)
         return loss, self.network.gradient(parameters, kept, -d_beta * beta**2 * d_output)
 
+    def traced(self, parameters: Array) -> dict[str, float]:
+        """Return NLL, ECE and the L2 norm of the gradient, as in Figs. 2 and 3 of the SMART paper."""
+        beta = 1.0 / self.link(self.network.forward(parameters, self.inputs)[0])[0]
+        probability, _ = self.evidence.confidence(beta)
+        sums = count(make_cuts(probability, TRACE_BINS, "width"), probability, self.evidence.correct)
+        return {
+            "trace_nll": LogLoss()(self.evidence, beta)[0],
+            "trace_ece": float(np.abs(sums.scores - sums.correct).sum()) / len(beta),
+            "trace_gradient": float(np.linalg.norm(self(parameters)[1])),
+        }
+
     def rows(self, samples: NDArray[np.intp]) -> Self:
         """Return the same for some samples."""
         return replace(self, inputs=self.inputs[:, samples], evidence=self.evidence.rows(samples))
 
 
-@dataclass
-class Trace:
-    """NLL, ECE and gradient on the fit's samples during the fit, as plotted in Figs. 2 and 3 of the SMART paper.
-
-    Attributes
-    ----------
-    problem : objective of the fit.
-    epochs, nll, ece : one entry every 20 epochs; ECE with 15 bins.
-    gradient : L2 norm of d objective / d weights, per epoch.
-    """
-
-    problem: NetworkObjective
-    epochs: list[int] = field(default_factory=list)
-    nll: list[float] = field(default_factory=list)
-    ece: list[float] = field(default_factory=list)
-    gradient: list[float] = field(default_factory=list)
-
-    def __call__(self, epoch: int, parameters: Array) -> None:
-        """Record the state before the step of this epoch."""
-        if epoch % TRACE_INTERVAL:
-            return
-        evidence = self.problem.evidence
-        output, _ = self.problem.network.forward(parameters, self.problem.inputs)
-        beta = 1.0 / self.problem.link(output)[0]
-        probability, _ = evidence.confidence(beta)
-        sums = count(make_cuts(probability, TRACE_BINS, "width"), probability, evidence.correct)
-        self.epochs.append(epoch)
-        self.nll.append(LogLoss()(evidence, beta)[0])
-        self.ece.append(float(np.abs(sums.scores - sums.correct).sum()) / len(beta))
-        self.gradient.append(float(np.linalg.norm(self.problem(parameters)[1])))
-
-    def history(self) -> dict[str, list[Any]]:
-        """Return the entries as part of a ``fit_history``."""
-        return {
-            "trace_epoch": self.epochs,
-            "trace_nll": self.nll,
-            "trace_ece": self.ece,
-            "trace_gradient": self.gradient,
-        }
-
-
 class TemperatureNetwork(Calibrator):
     """``softmax(z / T)`` with T from a small network.
 
-    A subclass sets :attr:`tabulated` and overrides :meth:`_inputs`, :meth:`_sizes`, :meth:`_link` and :meth:`_fit`,
-    which sets :attr:`network`, :attr:`_scaling` and :attr:`_parameters`.
+    A subclass sets the class attributes and overrides :meth:`_inputs`, :meth:`_link` and :meth:`_fit`, which sets
+    :attr:`_scaling` and :attr:`_parameters`.
     """
 
     #: range of inverse temperatures in the table of the fit; rest(beta) is constant outside
     tabulated: ClassVar[tuple[float, float]]
-    clamp_margin: bool = False
+    #: units of the hidden layers
+    hidden: tuple[int, ...]
     #: minimum and maximum temperature, in units of the logits
     floor: ClassVar[float]
     ceiling: ClassVar[float] = T_MAX
 
-    network: MLP
-    #: share of clamped samples in the last prediction
-    share_clamped: float = 0.0
+    #: mean, deviation, minimum and maximum of the inputs ``(4, D)``
     _scaling: Array
     _parameters: Array
 
@@ -172,16 +130,13 @@ class TemperatureNetwork(Calibrator):
         """Return the network inputs ``(D, N)``, not yet standardised."""
 
     @abstractmethod
-    def _sizes(self, n_inputs: int) -> tuple[int, ...]:
-        """Return the units of each layer."""
-
-    @abstractmethod
     def _link(self, output: Array) -> tuple[Array, Array]:
         """Return temperatures and their derivatives in the network's output, all ``(N,)``."""
 
-    def _scaling_of(self, values: Array) -> Array:
-        """Return the scaling ``(4, D)`` of inputs ``(D, N)`` for :func:`standardise`."""
-        return fit_scaling(values)
+    @property
+    def network(self) -> MLP:
+        """The network of a fit."""
+        return MLP((self._scaling.shape[1], *self.hidden, 1))
 
     def _scaled(self, logits: Array) -> Array:
         """Return the logits ``(N, K)`` with row maximum 0 that are divided by T."""
@@ -201,14 +156,13 @@ class TemperatureNetwork(Calibrator):
 
     def _temperature(self, values: Array) -> Array:
         """Return the temperature ``(N,)`` for inputs ``(D, N)``, both in units of the logits."""
-        inputs, self.share_clamped = standardise(values, self._scaling, self.clamp_margin)
-        return self._link(self.network.forward(self._parameters, inputs)[0])[0]
+        return self._link(self.network.forward(self._parameters, standardise(values, self._scaling))[0])[0]
 
     def _problem(self, logits: Array, labels: Labels, values: Array, objective: Objective) -> NetworkObjective:
         """Return the objective for inputs ``(D, N)``, standardised by :attr:`_scaling`."""
         lower, upper = self.tabulated
         evidence = Evidence.gather(self._scaled(logits), labels, lower, objective.reach * upper)
-        return NetworkObjective(self.network, standardise(values, self._scaling)[0], self._link, evidence, objective)
+        return NetworkObjective(self.network, standardise(values, self._scaling), self._link, evidence, objective)
 
     def _temperature_history(self, values: Array) -> dict[str, Any]:
         """Return the entries of ``fit_history`` for the temperatures of inputs ``(D, N)``: range and warnings."""
@@ -222,7 +176,6 @@ class TemperatureNetwork(Calibrator):
 
     def _load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
         self._parameters, self._scaling = state["parameters"], state["scaling"].reshape(4, -1)
-        self.network = MLP(self._sizes(self._scaling.shape[1]))
         if self._parameters.shape != (self.network.n_parameters,):
             raise ValueError(f"{self._parameters.shape} weights, expected ({self.network.n_parameters},)")
 
@@ -230,18 +183,32 @@ class TemperatureNetwork(Calibrator):
 class TopLogitsNetwork(TemperatureNetwork):
     """Network of the ten largest logits, clipped to ±100, with two hidden layers of five units."""
 
+    hidden = (5, 5)
+
     def _inputs(self, logits: Array) -> Array:
         return np.clip(top_logits(logits, min(TOP, logits.shape[1])), -BOUND, BOUND)
-
-    def _sizes(self, n_inputs: int) -> tuple[int, ...]:
-        return (n_inputs, *HIDDEN, 1)
 
 
 class FullBatchNetwork(TemperatureNetwork):
     """A network of standardised inputs with ``T = softplus(.) + floor``, fitted by full-batch Adam.
 
-    A subclass overrides :meth:`_inputs`, :meth:`_sizes` and :meth:`_start`. The hyper-parameters are explained in
-    :mod:`smart <calgrid.calibrators.smart>`.
+    The weights of the lowest loss are kept. A subclass overrides :meth:`_inputs`, and :meth:`_start` if the output bias
+    alone does not make T that of temperature scaling.
+
+    ``fit_history``: ``loss`` (each epoch), ``epochs``, ``best_epoch``, ``initial_loss``, ``best_loss``,
+    ``start_temperature``, and ``temperature_min``, ``_mean``, ``_max`` over the validation samples; with ``trace``
+    also ``trace_epoch``, and of the validation samples ``trace_nll``, ``trace_ece`` and ``trace_gradient`` (L2 norm of
+    the objective's gradient in the weights).
+
+    Parameters
+    ----------
+    seed : seed of the initial weights.
+    objective : objective of the fit, as in :mod:`ts <calgrid.calibrators.ts>`.
+    sigma : width of a soft bin of ``charbonnier``, ``softece`` and ``pointwise``, in units of confidence.
+    delta : half-width of the smooth part of the penalty of ``charbonnier`` and ``pointwise``.
+    alpha : label smoothing of ``ls``.
+    learning_rate, max_epochs, patience, min_delta : options of Adam and its early stopping on the training loss.
+    trace : record NLL, ECE (15 bins) and gradient of the validation samples every 20th epoch.
     """
 
     scale_free = True
@@ -266,30 +233,41 @@ class FullBatchNetwork(TemperatureNetwork):
         self.learning_rate, self.max_epochs = learning_rate, max_epochs
         self.patience, self.min_delta, self.trace = patience, min_delta, trace
 
-    @abstractmethod
     def _start(self, logits: Array, labels: Labels) -> tuple[Array, dict[str, float]]:
-        """Return initial weights ``(P,)``, and entries for the history."""
+        """Return initial weights ``(P,)``, and entries for the history; T is near that of temperature scaling."""
+        parameters, temperature = self._initial(), self._single_temperature(logits, labels)
+        parameters[-1] = inverse_softplus(temperature - self.floor)
+        return parameters, {"start_temperature": temperature}
+
+    def _initial(self) -> Array:
+        return self.network.initial(np.random.default_rng(self.seed))
+
+    def _single_temperature(self, logits: Array, labels: Labels) -> float:
+        return float(np.clip(fit_temperature(logits, labels).temperature, 2 * self.floor, T_MAX / 10))
 
     def _link(self, output: Array) -> tuple[Array, Array]:
         return bounded_temperature(output, self.floor)
 
     def _fit(self, logits: Array, labels: Labels, features: Array | None, head: Head | None) -> dict[str, Any]:
         values = self._inputs(logits)
-        self._scaling = self._scaling_of(values)
-        self.network = MLP(self._sizes(len(values)))
+        self._scaling = fit_scaling(values)
         start, start_history = self._start(logits, labels)
         objective = build_objective(self.objective, sigma=self.sigma, delta=self.delta, alpha=self.alpha)
         problem = self._problem(logits, labels, values, objective)
-        trace = Trace(problem) if self.trace else None
-        result = minimise(
+        traced: list[dict[str, float]] = []
+
+        def watch(epoch: int, parameters: Array) -> None:
+            if self.trace and epoch % TRACE_INTERVAL == 0:
+                traced.append({"trace_epoch": epoch, **problem.traced(parameters)})
+
+        self._parameters, history = minimise(
             problem,
             start,
             learning_rate=self.learning_rate,
             max_epochs=self.max_epochs,
             patience=self.patience,
             min_delta=self.min_delta,
-            watch=trace,
+            watch=watch,
         )
-        self._parameters = result.parameters
-        history = {**result.history(), **start_history, **(trace.history() if trace else {})}
-        return {**history, **self._temperature_history(values)}
+        trace = {name: [each[name] for each in traced] for name in traced[0]} if traced else {}
+        return {**history, **start_history, **trace, **self._temperature_history(values)}

@@ -2,10 +2,6 @@
 
 from typing import Any, Literal
 
-import numpy as np
-
-from calgrid.calibrators._network import inverse_softplus
-from calgrid.calibrators._temperature import fit_temperature
 from calgrid.calibrators._temperature_network import LIMITS, T_MAX, FullBatchNetwork, TopLogitsNetwork
 from calgrid.calibrators.base import Array, Labels
 from calgrid.registry import register
@@ -43,19 +39,7 @@ class ParameterisedTemperature(TopLogitsNetwork, FullBatchNetwork):
 
     Inputs without standardisation give slightly better results, but for some seeds all hidden units are always 0.
 
-    ``fit_history``: ``loss`` (each epoch), ``epochs``, ``best_epoch``, ``initial_loss``, ``best_loss``,
-    ``start_temperature``, and ``temperature_min``, ``_mean``, ``_max`` over the validation samples; with ``trace``
-    also ``trace_epoch``, ``trace_nll``, ``trace_ece`` and ``trace_gradient``.
-
-    Parameters
-    ----------
-    seed : seed of the initial weights.
-    objective : objective of the fit, as in :mod:`ts <calgrid.calibrators.ts>`.
-    sigma : width of a soft bin of ``softece``, ``charbonnier`` and ``pointwise``, in units of confidence.
-    delta : half-width of the smooth part of the penalty of ``charbonnier`` and ``pointwise``.
-    alpha : label smoothing of ``ls``.
-    learning_rate, max_epochs, patience, min_delta : options of Adam and its early stopping on the training loss.
-    trace : record NLL and ECE of the validation samples every 20th epoch.
+    ``fit_history`` and parameters are those of :class:`~calgrid.calibrators._temperature_network.FullBatchNetwork`.
     """
 
     floor = 1e-3
@@ -72,8 +56,6 @@ class ParameterisedTemperature(TopLogitsNetwork, FullBatchNetwork):
         super().__init__(objective=objective, learning_rate=learning_rate, **options)
 
     def _start(self, logits: Array, labels: Labels) -> tuple[Array, dict[str, float]]:
-        parameters = self.network.initial(np.random.default_rng(self.seed))
-        temperature = float(np.clip(fit_temperature(logits, labels).temperature, 2 * self.floor, T_MAX / 10))
-        weight, bias = self.network.layers(parameters)[-1]
-        weight[...], bias[...] = 0.0, inverse_softplus(temperature - self.floor)
-        return parameters, {"start_temperature": temperature}
+        parameters, history = super()._start(logits, labels)
+        self.network.layers(parameters)[-1][0][...] = 0.0
+        return parameters, history

@@ -4,9 +4,8 @@ from typing import Any
 
 import numpy as np
 
-from calgrid.calibrators._network import MLP
 from calgrid.calibrators._objectives import SquaredLoss
-from calgrid.calibrators._optim import minimise_in_batches
+from calgrid.calibrators._optim import Adam
 from calgrid.calibrators._probabilities import centred
 from calgrid.calibrators._temperature_network import BOUND, TopLogitsNetwork
 from calgrid.calibrators.base import Array, Head, Labels
@@ -60,10 +59,6 @@ class PublishedParameterisedTemperature(TopLogitsNetwork):
         super().__init__()
         self.seed, self.learning_rate, self.batch_size, self.steps = seed, learning_rate, batch_size, steps
 
-    def _scaling_of(self, values: Array) -> Array:
-        # mean 0, deviation 1: no standardisation
-        return np.array([[0.0], [1.0], [-BOUND], [BOUND]]) * np.ones(len(values))
-
     def _scaled(self, logits: Array) -> Array:
         clipped = np.clip(centred(logits), -BOUND, BOUND)
         return clipped - clipped.max(axis=1, keepdims=True)
@@ -75,17 +70,20 @@ class PublishedParameterisedTemperature(TopLogitsNetwork):
 
     def _fit(self, logits: Array, labels: Labels, features: Array | None, head: Head | None) -> dict[str, Any]:
         values = self._inputs(logits)
-        self._scaling = self._scaling_of(values)
-        self.network = MLP(self._sizes(len(values)))
+        # mean 0, deviation 1: no standardisation
+        self._scaling = np.array([[0.0], [1.0], [-BOUND], [BOUND]]) * np.ones(len(values))
+        problem = self._problem(logits, labels, values, SquaredLoss(per_class=True))
         generator = np.random.default_rng(self.seed)
-        self._parameters, losses = minimise_in_batches(
-            self._problem(logits, labels, values, SquaredLoss(per_class=True)).rows,
-            self.network.glorot(generator),
-            len(labels),
-            generator=generator,
-            learning_rate=self.learning_rate,
-            batch_size=self.batch_size,
-            steps=self.steps,
-            epsilon=EPSILON,
-        )
+        self._parameters = self.network.glorot(generator)
+        adam, losses, done = Adam(self._parameters.size, self.learning_rate, EPSILON), [], 0
+        while done < self.steps:
+            order = generator.permutation(len(labels))
+            begins = range(0, len(order), self.batch_size)[: self.steps - done]
+            total = 0.0
+            for batch in (order[begin : begin + self.batch_size] for begin in begins):
+                loss, gradient = problem.rows(batch)(self._parameters)
+                total += float(loss)
+                adam.step(self._parameters, gradient)
+            losses.append(total / len(begins))
+            done += len(begins)
         return {"loss": losses, "epochs": len(losses), **self._temperature_history(values)}

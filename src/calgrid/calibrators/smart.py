@@ -78,32 +78,25 @@ class Smart(FullBatchNetwork):
     Samples with one possible class (all other logits -inf) have confidence 1 at every T and are not included in
     the statistics of the margin. T is at most 100, because the network may extrapolate to infinity.
 
-    ``fit_history``: ``loss`` (each epoch), ``epochs``, ``best_epoch``, ``initial_loss``, ``best_loss``,
-    ``start_temperature`` (not with a random start), and ``temperature_min``, ``_mean``, ``_max`` over the validation
-    samples; with ``trace`` also ``trace_epoch``, and of the validation samples ``trace_nll``, ``trace_ece`` and
-    ``trace_gradient`` (L2 norm of the objective's gradient in the weights); with ``guard`` also ``guard_gain`` and
-    ``guard_error`` (nats), and ``guard_kept``.
+    ``fit_history`` and further parameters are those of
+    :class:`~calgrid.calibrators._temperature_network.FullBatchNetwork`; there is no ``start_temperature`` with a random
+    start, and with ``guard`` also ``guard_gain`` and ``guard_error`` (nats), and ``guard_kept``.
 
     Parameters
     ----------
-    seed : seed of the initial weights.
     hidden_layers : 1 (49 weights, the paper) or 2 (321 weights, the group's code).
     indicator : input of the network.
-    objective : objective of the fit.
-    sigma : width of a soft bin of ``charbonnier``, ``softece`` and ``pointwise``, in units of confidence.
-    delta : half-width of the smooth part of the penalty of ``charbonnier`` and ``pointwise``.
-    alpha : label smoothing of ``ls``.
-    learning_rate, max_epochs, patience, min_delta : options of Adam and its early stopping.
     clamp_margin : clamp normalised margins (or other inputs) to the range of the fit, instead of
         extrapolating the network beyond it; the share of clamped samples is logged and stored in ``share_clamped``.
     start : initial weights of the fit.
     guard : use the network only if cross-validation confirms it (five more fits).
-    trace : record NLL, ECE and gradient of the validation samples every 20th epoch, as in the paper's Figs. 2 and 3.
     """
 
     #: minimum temperature (Sec. 3.5)
     floor = 0.1
     tabulated = (1.0 / T_MAX, 1.0 / 0.1)
+    #: share of clamped samples in the last prediction
+    share_clamped = 0.0
 
     def __init__(
         self,
@@ -117,7 +110,7 @@ class Smart(FullBatchNetwork):
     ) -> None:
         super().__init__(**options)
         self.hidden_layers, self.indicator, self.start = hidden_layers, indicator, start
-        self.clamp_margin, self.guard = clamp_margin, guard
+        self.clamp_margin, self.guard, self.hidden = clamp_margin, guard, (HIDDEN_UNITS,) * hidden_layers
 
     def fit(self, logits: Any, labels: Any, features: Any = None, head: Any = None) -> Self:
         """Fit on validation data; see :meth:`Calibrator.fit`."""
@@ -143,20 +136,16 @@ class Smart(FullBatchNetwork):
         # entropy and confidence have no unit
         return 1.0 if self.indicator in ("entropy", "confidence") else self._unit
 
-    def _sizes(self, n_inputs: int) -> tuple[int, ...]:
-        return (n_inputs, *[HIDDEN_UNITS] * self.hidden_layers, 1)
-
     def _start(self, logits: Array, labels: Labels) -> tuple[Array, dict[str, float]]:
-        parameters = self.network.initial(np.random.default_rng(self.seed))
-        if self.start == "random":
-            return parameters, {}
-        temperature = self._single_temperature(logits, labels)
-        # the output bias is the last weight
-        parameters[-1] = inverse_softplus(temperature - self.floor)
-        return parameters, {"start_temperature": temperature}
+        return (self._initial(), {}) if self.start == "random" else super()._start(logits, labels)
 
-    def _single_temperature(self, logits: Array, labels: Labels) -> float:
-        return float(np.clip(fit_temperature(logits, labels).temperature, 2 * self.floor, T_MAX / 10))
+    def _temperature(self, values: Array) -> Array:
+        if self.clamp_margin:
+            mean, _, lowest, highest = self._scaling[:, :, None]
+            values = np.where(np.isfinite(values), values, mean)
+            self.share_clamped = float(((values < lowest) | (values > highest)).any(axis=0).mean())
+            values = np.clip(values, lowest, highest)
+        return super()._temperature(values)
 
     def _fit(self, logits: Array, labels: Labels, features: Array | None, head: Head | None) -> dict[str, Any]:
         history = super()._fit(logits, labels, features, head)
