@@ -5,7 +5,6 @@ import pytest
 import torch
 
 from calgrid.calibrators import build_calibrator
-from calgrid.calibrators._indicators import top_logits
 from calgrid.calibrators._validation import check_logits
 from calgrid.calibrators.pts_paper import T_BOUNDS
 
@@ -17,10 +16,12 @@ def test_the_network_has_the_published_number_of_weights(make, id, n_classes, we
     assert make(40, n_classes).fit(id, **short).network.n_parameters == weights
 
 
-def test_inputs_are_the_largest_logits_in_descending_order_whatever_their_level():
-    logits = np.array([[1.0, 5.0, 3.0, -1.0], [0.0, 2.0, -np.inf, 7.0]])
-    np.testing.assert_allclose(top_logits(check_logits(logits), 2), [[3.0, 4.0], [1.0, -1.0]])
-    np.testing.assert_allclose(top_logits(check_logits(logits + 9.0), 2), [[3.0, 4.0], [1.0, -1.0]])
+def test_inputs_are_the_ten_largest_logits_in_descending_order_whatever_their_level():
+    # of mean 0
+    logits = np.array([[1.0, 5.0, 3.0, -1.0, *[-1.0] * 8], [0.0, 2.0, -np.inf, 7.0, *[-1.125] * 8]])
+    for level in (0.0, 9.0):
+        inputs = build_calibrator("pts")._inputs(check_logits(logits + level))
+        np.testing.assert_allclose(inputs.T, [[5.0, 3.0, 1.0, *[-1.0] * 7], [7.0, 2.0, 0.0, *[-1.125] * 7]], atol=1e-14)
 
 
 @pytest.mark.parametrize("id", ["pts", "pts_paper"])

@@ -1,7 +1,5 @@
 """`smart`: size and loss of the paper, exact gradients, a temperature that follows the margin."""
 
-import functools
-
 import numpy as np
 import pytest
 import torch
@@ -12,9 +10,9 @@ from calgrid.calibrators._confidence import RestTable, confidence, log_rest, mar
 from calgrid.calibrators._network import MLP
 from calgrid.calibrators._objectives import Evidence, build_objective
 from calgrid.calibrators._probabilities import softmax
-from calgrid.calibrators._temperature_network import T_MAX, NetworkObjective, bounded_temperature
+from calgrid.calibrators._temperature_network import T_MAX, NetworkObjective
 from calgrid.calibrators._validation import check_logits
-from calgrid.calibrators.smart import Smart, top_label_log_loss
+from calgrid.calibrators.smart import top_label_log_loss
 from calgrid.errors import StateError
 from calgrid.metrics import ece
 
@@ -37,8 +35,7 @@ def test_the_gradient_of_the_whole_objective_is_that_of_automatic_differentiatio
     inputs = ((margin - margin.mean()) / margin.std())[None]
     evidence = Evidence(margin, lambda beta: log_rest(excess, beta), correct, margin, margin, n_classes=5)
     charbonnier = build_objective("charbonnier", sigma=0.05, delta=1e-3, alpha=0.0)
-    link = functools.partial(bounded_temperature, floor=Smart.floor)
-    objective = NetworkObjective(network, inputs, link, evidence, charbonnier)
+    objective = NetworkObjective(network, inputs, build_calibrator("smart")._link, evidence, charbonnier)
 
     model = torch_network(network, parameters)
     temperature = torch.nn.functional.softplus(model(torch.tensor(inputs.T))) + 0.1
@@ -88,7 +85,7 @@ def test_beyond_its_nodes_the_table_is_constant(make):
 
 
 def test_temperatures_stay_between_their_bounds():
-    temperature, slope = bounded_temperature(np.array([-1e4, 0.0, 1e4]), floor=0.1)
+    temperature, slope = build_calibrator("smart")._link(np.array([-1e4, 0.0, 1e4]))
     np.testing.assert_allclose(temperature, [0.1, np.log(2.0) + 0.1, T_MAX])
     np.testing.assert_allclose(slope, [0.0, 0.5, 0.0])
 

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calgrid.calibrators._network import sigmoid
+from calgrid.calibrators._probabilities import row_blocks
 
 Array = NDArray[np.float64]
 #: replaces an infinite gap (an impossible class), so that it can be multiplied by 0
@@ -95,11 +96,8 @@ class RestTable:
 
 def _tabulate(excess: Array, betas: Array) -> tuple[Array, Array]:
     """Return rest ``(B, N)`` and its derivative ``(B, N)`` at each of the betas ``(B,)``."""
-    n_samples, n_classes = excess.shape
-    values, slopes = np.empty((2, len(betas), n_samples))
-    rows = max(1, _BLOCK // n_classes)
-    for begin in range(0, n_samples, rows):
-        block = slice(begin, begin + rows)
+    values, slopes = np.empty((2, len(betas), len(excess)))
+    for block in row_blocks(*excess.shape, _BLOCK):
         for node, beta in enumerate(betas):
             values[node, block], slopes[node, block] = log_rest(excess[block], np.array([beta]))
     return values, slopes

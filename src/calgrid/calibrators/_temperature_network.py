@@ -9,11 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calgrid.calibrators._binning import count, make_cuts
-from calgrid.calibrators._indicators import top_logits
 from calgrid.calibrators._network import MLP, inverse_softplus, sigmoid, softplus
 from calgrid.calibrators._objectives import Evidence, LogLoss, Objective, build_objective
 from calgrid.calibrators._optim import minimise
-from calgrid.calibrators._probabilities import softmax
+from calgrid.calibrators._probabilities import centred, softmax
 from calgrid.calibrators._temperature import fit_temperature, temperature_range
 from calgrid.calibrators.base import Array, Calibrator, Head, Labels
 
@@ -54,12 +53,6 @@ def standardise(values: Array, scaling: Array) -> Array:
     """Return ``(values - mean) / deviation`` ``(D, N)`` with a scaling of :func:`fit_scaling`; inf becomes the mean."""
     mean, deviation = scaling[:2, :, None]
     return (np.where(np.isfinite(values), values, mean) - mean) / deviation
-
-
-def bounded_temperature(output: Array, floor: float) -> tuple[Array, Array]:
-    """Return ``T = softplus(output) + floor``, at most 100, and its derivative in the output; all ``(N,)``."""
-    value = softplus(output) + floor
-    return np.minimum(value, T_MAX), sigmoid(output) * (value < T_MAX)
 
 
 Link = Callable[[Array], tuple[Array, Array]]
@@ -186,7 +179,9 @@ class TopLogitsNetwork(TemperatureNetwork):
     hidden = (5, 5)
 
     def _inputs(self, logits: Array) -> Array:
-        return np.clip(top_logits(logits, min(TOP, logits.shape[1])), -BOUND, BOUND)
+        smallest = max(0, logits.shape[1] - TOP)
+        largest = np.partition(centred(logits), smallest, axis=1)[:, smallest:]
+        return np.clip(np.ascontiguousarray(np.sort(largest, axis=1)[:, ::-1].T), -BOUND, BOUND)
 
 
 class FullBatchNetwork(TemperatureNetwork):
@@ -246,7 +241,8 @@ class FullBatchNetwork(TemperatureNetwork):
         return float(np.clip(fit_temperature(logits, labels).temperature, 2 * self.floor, T_MAX / 10))
 
     def _link(self, output: Array) -> tuple[Array, Array]:
-        return bounded_temperature(output, self.floor)
+        value = softplus(output) + self.floor
+        return np.minimum(value, T_MAX), sigmoid(output) * (value < T_MAX)
 
     def _fit(self, logits: Array, labels: Labels, features: Array | None, head: Head | None) -> dict[str, Any]:
         values = self._inputs(logits)

@@ -16,19 +16,14 @@ from calgrid.calibrators.iso import TopLabelIsotonic
 from calgrid.calibrators.iso_ova import IsotonicRegressionOneVsAll
 from calgrid.registry import register
 
-#: bins of histogram binning within a range of proximity (as in the authors' code)
-BASE_BINS = 10
-
-
-def _build(base: str) -> Calibrator:
-    if base in ("hb", "hb_ova"):
-        return (TopLabelHistogramBinning if base == "hb" else HistogramBinning)(n_bins=BASE_BINS)
-    plain: dict[str, Callable[[], Calibrator]] = {
-        "iso": TopLabelIsotonic,
-        "iso_ova": IsotonicRegressionOneVsAll,
-        "irm": MultiClassIsotonicRegression,
-    }
-    return plain[base]()
+#: calibrators of the parts; histogram binning has ten bins, as in the authors' code
+BASES: Mapping[str, Callable[[], Calibrator]] = {
+    "irm": MultiClassIsotonicRegression,
+    "iso": TopLabelIsotonic,
+    "iso_ova": IsotonicRegressionOneVsAll,
+    "hb": lambda: TopLabelHistogramBinning(n_bins=10),
+    "hb_ova": lambda: HistogramBinning(n_bins=10),
+}
 
 
 @register(
@@ -68,7 +63,7 @@ class ProximityBinMeanShift(Calibrator):
         proximity = neighbours.own_proximity()
         self.proximity_cuts = equal_count_cuts(np.sort(proximity), self.n_bins)
         part = bin_of(self.proximity_cuts, proximity)
-        self._bases = [_build(self.base) for _ in range(len(self.proximity_cuts) + 1)]
+        self._bases = [BASES[self.base]() for _ in range(len(self.proximity_cuts) + 1)]
         for number, base in enumerate(self._bases):
             base._fit_noted(logits[part == number], labels[part == number])
         return {"n_bins": len(self._bases), "mean_proximity": float(proximity.mean())}
@@ -87,7 +82,7 @@ class ProximityBinMeanShift(Calibrator):
 
     def _load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
         self.points, self.k, self.proximity_cuts = state["points"], state["k"], state["proximity_cuts"]
-        self._bases = [_build(self.base) for _ in range(len(self.proximity_cuts) + 1)]
+        self._bases = [BASES[self.base]() for _ in range(len(self.proximity_cuts) + 1)]
         for number, base in enumerate(self._bases):
             prefix = f"{number}."
             base._load_state({name[len(prefix) :]: state[name] for name in state if name.startswith(prefix)})

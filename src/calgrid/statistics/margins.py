@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from calgrid.calibrators._indicators import margin, max_minus_mean
+from calgrid.calibrators._indicators import INDICATORS
 
 Floats = NDArray[np.float64]
 #: the fixed confidence
@@ -15,7 +15,7 @@ POWERS, HALVINGS = (-6.0, 6.0), 60
 
 def margins(logits: Floats) -> Floats:
     """Largest minus second largest logit (N,) of logits (N, K); inf if only one class is possible."""
-    return margin(logits - logits.max(axis=1, keepdims=True))[0]
+    return INDICATORS["margin"](logits - logits.max(axis=1, keepdims=True))[0]
 
 
 def indicators(logits: Floats) -> pd.DataFrame:
@@ -24,9 +24,9 @@ def indicators(logits: Floats) -> pd.DataFrame:
     below = logits - largest[:, None]
     return pd.DataFrame(
         {
-            "margin": margin(below)[0],
+            "margin": INDICATORS["margin"](below)[0],
             "largest_logit": largest,
-            "logit_excess": max_minus_mean(below)[0],
+            "logit_excess": INDICATORS["max_minus_mean"](below)[0],
             "solved_temperature": solved_temperature(logits, CONFIDENCE),
         }
     )
