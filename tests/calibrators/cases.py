@@ -21,6 +21,11 @@ def shifted(problem):
     return problem.logits - problem.logits.max(axis=1, keepdims=True)
 
 
+def nll_of(scores, labels):
+    """Mean NLL of the softmax of scores (N, K)."""
+    return (np.logaddexp.reduce(scores, axis=1) - scores[np.arange(len(labels)), labels]).mean()
+
+
 def torch_confidence_loss(name, confidence, correct, sigma=0.05, delta=1e-3, n_bins=15):
     """An objective of confidences (N,) as its formula is usually written."""
     centres = (torch.arange(n_bins, dtype=torch.float64) + 0.5) / n_bins

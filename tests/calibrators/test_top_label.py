@@ -18,34 +18,25 @@ def test_isotonic_regression_gives_the_pooled_accuracies_of_the_worked_example()
     np.testing.assert_allclose(probabilities[:, 0], np.clip(pooled, 1 / 11, 10 / 11), atol=1e-12)
     np.testing.assert_allclose(probabilities[:, 1], probabilities[:, 3])
     assert calibrator.fit_history["floor"] == pytest.approx(1 / 11)
+    # linear between its points, and constant outside
+    between = calibrator.predict_proba(top_heavy(np.array([0.3, (0.58 + 0.65) / 2, 0.99])))
+    np.testing.assert_allclose(between[:, 0], [1 / 11, (1 / 2 + 2 / 3) / 2, 10 / 11], atol=1e-12)
 
 
-def test_isotonic_regression_is_linear_between_its_points_and_constant_outside():
-    calibrator = build_calibrator("iso").fit(top_heavy(CONFIDENCE), np.where(CORRECT == 1, 0, 1))
-    probabilities = calibrator.predict_proba(top_heavy(np.array([0.3, (0.58 + 0.65) / 2, 0.99])))
-    np.testing.assert_allclose(probabilities[:, 0], [1 / 11, (1 / 2 + 2 / 3) / 2, 10 / 11], atol=1e-12)
-
-
-def test_isotonic_output_rises_with_confidence(problem, held_out):
-    calibrator = problem.fit("iso")
-    _, confidence = top_label(held_out.logits - held_out.logits.max(axis=1, keepdims=True))
-    top = held_out.predict(calibrator)[np.arange(len(confidence)), held_out.logits.argmax(axis=1)]
-    assert (np.diff(top[np.argsort(confidence)]) >= 0.0).all()
-
-
-def test_the_top_label_takes_its_target_and_the_others_share_the_rest_in_proportion():
-    logits = np.log([[0.6, 0.3, 0.1]]) - np.log(0.6)
-    np.testing.assert_allclose(top_label_map(logits, np.array([0.8])), [[0.8, 0.15, 0.05]])
-    np.testing.assert_allclose(top_label_map(logits, np.array([0.2])), [[0.2, 0.6, 0.2]])
-
-
-def test_a_saturated_row_shares_the_rest_evenly():
-    logits = np.array([[0.0, -40.0, -60.0], [-np.inf, 0.0, -np.inf]])
-    np.testing.assert_allclose(top_label_map(logits, np.array([0.9, 0.5])), [[0.9, 0.05, 0.05], [0.25, 0.5, 0.25]])
-
-
-def test_an_impossible_class_stays_impossible_while_others_can_take_the_rest():
-    np.testing.assert_allclose(top_label_map(np.array([[0.0, -1.0, -np.inf]]), np.array([0.7])), [[0.7, 0.3, 0.0]])
+@pytest.mark.parametrize(
+    ("logits", "target", "expected"),
+    [
+        (np.log([0.6, 0.3, 0.1]) - np.log(0.6), 0.8, [0.8, 0.15, 0.05]),
+        (np.log([0.6, 0.3, 0.1]) - np.log(0.6), 0.2, [0.2, 0.6, 0.2]),
+        # saturated: the rest is shared evenly
+        ([0.0, -40.0, -60.0], 0.9, [0.9, 0.05, 0.05]),
+        ([-np.inf, 0.0, -np.inf], 0.5, [0.25, 0.5, 0.25]),
+        # a class stays impossible while others can take the rest
+        ([0.0, -1.0, -np.inf], 0.7, [0.7, 0.3, 0.0]),
+    ],
+)
+def test_the_top_label_takes_its_target_and_the_others_share_the_rest_in_proportion(logits, target, expected):
+    np.testing.assert_allclose(top_label_map(np.array([logits]), np.array([target])), [expected])
 
 
 @settings(deadline=None, max_examples=50)
