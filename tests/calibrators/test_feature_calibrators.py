@@ -89,17 +89,6 @@ def test_density_ratio_is_the_rule_of_bayes(problem, held_out):
     np.testing.assert_allclose(found, np.clip(expected, 1 / 601, 600 / 601), rtol=1e-4)
 
 
-def test_a_constant_accuracy_is_found_wherever_a_sample_lies(make):
-    data = make(3000, seed=4)
-    random = np.random.default_rng(0).uniform(size=3000) < 0.7
-    labels = np.where(random, data.logits.argmax(axis=1), data.logits.argmin(axis=1))
-    fitted = data.replace(labels=labels).fit("procal_dr")
-    fresh = make(3500, seed=9).rows(slice(3000, 3500))
-    top = fresh.predict(fitted)[np.arange(500), fresh.logits.argmax(axis=1)]
-    assert top.mean() == pytest.approx(0.7, abs=0.03)
-    assert np.quantile(top, 0.05) > 0.55
-
-
 def test_far_from_all_data_the_output_is_no_division_by_zero(problem):
     fitted = problem.fit("procal_dr")
     far = fitted.predict_proba(np.array([[0.0, -1e-9, 0.0, 0.0, 0.0]]), -np.abs(problem.features[:1]))
@@ -115,31 +104,6 @@ def test_too_few_wrong_samples_mean_temperature_scaling(problem, held_out, wrong
     fitted, single = data.fit("procal_dr"), data.fit("ts")
     np.testing.assert_allclose(held_out.predict(fitted), held_out.predict(single), rtol=1e-9, atol=1e-15)
     assert fitted.fit_history["temperature"] == pytest.approx(single.fit_history["temperature"])
-
-
-def proximity_biased(n_samples, seed):
-    """Two-cluster data of equal confidence where samples of the wide cluster are often wrong."""
-    generator = np.random.default_rng(seed)
-    wide = generator.uniform(size=n_samples) < 0.5
-    spread = np.where(wide, 1.0, 0.02)[:, None]
-    features = np.array([1.0] + [0.0] * 5) + spread * generator.normal(size=(n_samples, 6))
-    confidence = generator.uniform(0.7, 0.9, n_samples)
-    logits = np.log(np.column_stack([confidence, *[(1 - confidence) / 2] * 2]))
-    right = generator.uniform(size=n_samples) < np.where(wide, 0.6, 0.95)
-    return logits, np.where(right, 0, generator.integers(1, 3, n_samples)), features, wide
-
-
-@pytest.mark.parametrize(
-    ("id", "options"),
-    [("procal_dr", {}), *(("procal_bms", {"base": b, "n_bins": 4}) for b in ("irm", "iso", "hb", "iso_ova", "hb_ova"))],
-)
-def test_accuracy_that_depends_on_proximity_is_learned(id, options):
-    logits, labels, features, _ = proximity_biased(3000, 0)
-    fitted = build_calibrator(id, **options).fit(logits, labels, features)
-    fresh, _, where, wide = proximity_biased(1000, 1)
-    top = fitted.predict_proba(fresh, where)[:, 0]
-    assert top[wide].mean() == pytest.approx(0.6, abs=0.06)
-    assert top[~wide].mean() == pytest.approx(0.95, abs=0.04)
 
 
 # parts by proximity -----------------------------------------------------------------------------------------------

@@ -30,7 +30,7 @@ def exact_evidence(logits, labels):
     return dataclasses.replace(evidence, rest=lambda beta: log_rest(excess, beta))
 
 
-def torch_loss(name, scaled, labels):
+def torch_loss(name, scaled, labels, **options):
     """The objective as its formula is usually written, on scaled logits ``(N, K)``."""
     if name in ("nll", "ls"):
         return functional.cross_entropy(scaled, labels, label_smoothing=ALPHA if name == "ls" else 0.0)
@@ -39,33 +39,26 @@ def torch_loss(name, scaled, labels):
         squares = (probabilities - functional.one_hot(labels, scaled.shape[1])) ** 2
         return squares.mean() if name == "mse" else squares.sum(dim=1).mean()
     top, predicted = probabilities.max(dim=1)
-    return torch_confidence_loss(name, top, (predicted == labels).double())
+    return torch_confidence_loss(name, top, (predicted == labels).double(), **options)
 
 
 @pytest.mark.parametrize("n_classes", [2, 7])
-@pytest.mark.parametrize("name", NAMES)
-def test_loss_and_gradient_are_those_of_the_formula_under_automatic_differentiation(make, name, n_classes):
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        *((name, {}) for name in NAMES),
+        *(("charbonnier", {"sigma": s, "delta": d}) for s in (0.01, 0.3) for d in (1e-3, 0.1)),
+    ],
+)
+def test_loss_and_gradient_are_those_of_the_formula_under_automatic_differentiation(make, name, options, n_classes):
     data = make(300, n_classes)
     beta = np.random.default_rng(0).uniform(0.1, 3.0, 300)
     leaf = torch.tensor(beta, requires_grad=True)
-    expected = torch_loss(name, torch.tensor(data.logits) * leaf[:, None], torch.tensor(data.labels))
+    expected = torch_loss(name, torch.tensor(data.logits) * leaf[:, None], torch.tensor(data.labels), **options)
     expected.backward()
-    loss, gradient = build(name)(exact_evidence(data.logits, data.labels), beta)
+    loss, gradient = build(name, **options)(exact_evidence(data.logits, data.labels), beta)
     assert loss == pytest.approx(expected.item(), rel=1e-10)
     np.testing.assert_allclose(gradient, leaf.grad.numpy(), rtol=1e-7, atol=1e-12)
-
-
-@pytest.mark.parametrize("sigma", [0.01, 0.05, 0.3])
-@pytest.mark.parametrize("delta", [1e-3, 0.1])
-def test_the_gradient_of_soft_bins_of_any_width_is_that_of_automatic_differentiation(sigma, delta):
-    generator = np.random.default_rng(0)
-    values, correct = generator.uniform(size=200), (generator.uniform(size=200) < 0.7).astype(float)
-    leaf = torch.tensor(values, requires_grad=True)
-    expected = torch_confidence_loss("charbonnier", leaf, torch.tensor(correct), sigma, delta)
-    expected.backward()
-    loss, gradient = SoftBinning(sigma, delta).of_confidence(values, correct)
-    assert loss == pytest.approx(expected.item(), rel=1e-12)
-    np.testing.assert_allclose(gradient, leaf.grad.numpy(), rtol=1e-8, atol=1e-12)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -24,51 +24,12 @@ def test_inputs_are_the_ten_largest_logits_in_descending_order_whatever_their_le
         np.testing.assert_allclose(inputs.T, [[5.0, 3.0, 1.0, *[-1.0] * 7], [7.0, 2.0, 0.0, *[-1.125] * 7]], atol=1e-14)
 
 
-@pytest.mark.parametrize("id", ["pts", "pts_paper"])
-def test_only_the_ten_largest_logits_set_the_temperature(make, id):
-    data = make(80, 14)
-    calibrator = data.fit(id)
-    values = calibrator._inputs(check_logits(data.logits))
-    assert values.shape == (10, 80)
-    order = np.random.default_rng(0).permutation(14)
-    np.testing.assert_allclose(
-        calibrator.predict_proba(data.logits[:, order]), calibrator.predict_proba(data.logits)[:, order], rtol=1e-9
-    )
-
-
 def test_the_fit_starts_at_the_single_temperature_for_every_sample(problem):
     single = problem.fit("ts").fit_history["temperature"]
     history = problem.fit("pts", max_epochs=1).fit_history
     assert history["start_temperature"] == single
     for name in ("temperature_min", "temperature_max"):
         assert history[name] == pytest.approx(single, rel=1e-12)
-
-
-@pytest.mark.parametrize("objective", ["nll", "brier", "charbonnier"])
-def test_no_fit_ends_above_the_loss_of_the_single_temperature(problem, objective):
-    history = problem.fit("pts", objective=objective, max_epochs=300).fit_history
-    assert history["best_loss"] < history["initial_loss"]
-
-
-def test_temperatures_that_depend_on_the_largest_logits_are_found(make):
-    """Labels follow softmax(z / T) with T = 1 or 4 as the second logit is near the first or far."""
-    generator = np.random.default_rng(0)
-    logits = 3.0 * generator.normal(size=(6000, 6))
-    ordered = np.sort(logits, axis=1)
-    true = np.where(ordered[:, -1] - ordered[:, -2] < 1.5, 1.0, 4.0)
-    weights = np.exp((logits - ordered[:, -1:]) / true[:, None])
-    cumulated = (weights / weights.sum(axis=1, keepdims=True)).cumsum(axis=1)
-    labels = (cumulated < generator.uniform(size=(6000, 1))).sum(axis=1).clip(max=5)
-    calibrator = build_calibrator("pts", learning_rate=5e-3).fit(logits[:4000], labels[:4000])
-    temperature = calibrator.temperature(calibrator._inputs(check_logits(logits[4000:])))
-    assert np.median(temperature[true[4000:] == 1.0]) < 2.0
-    assert np.median(temperature[true[4000:] == 4.0]) > 3.0
-
-
-def test_the_trace_follows_the_fit_every_twentieth_epoch(problem):
-    history = problem.fit("pts", objective="nll", max_epochs=90, trace=True).fit_history
-    assert history["trace_epoch"] == [0, 20, 40, 60, 80]
-    np.testing.assert_allclose(history["trace_nll"], np.array(history["loss"])[::20])
 
 
 def paper_reference(logits, labels, start, layers, steps, learning_rate):
