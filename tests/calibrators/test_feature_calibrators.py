@@ -11,7 +11,7 @@ from calgrid.calibrators._probabilities import softmax
 from calgrid.calibrators._proximity import Neighbours
 from calgrid.calibrators._validation import check_logits
 from calgrid.calibrators.fc import clipped_logits
-from calgrid.calibrators.procal_dr import bandwidths, log_density
+from calgrid.calibrators.procal_dr import log_density
 from calgrid.errors import DataError
 from calgrid.metrics import accuracy, ece, nll
 
@@ -39,7 +39,7 @@ def test_proximity_of_hand_computed_points():
     # squared distances of unit vectors: 0, 2 and 4
     np.testing.assert_allclose(neighbours.proximity(np.array([[5.0, 0.0]])), (1.0 + np.exp(-2.0)) / 2.0)
     corner, side = (np.exp(-2.0) + np.exp(-4.0)) / 2.0, np.exp(-2.0)
-    np.testing.assert_allclose(neighbours.own_proximity(), [corner, side, corner])
+    np.testing.assert_allclose(neighbours.proximity(), [corner, side, corner])
 
 
 @pytest.mark.parametrize("block", [1 << 22, 700])
@@ -50,7 +50,7 @@ def test_proximity_equals_a_plain_search_whatever_the_block(problem, held_out, m
     np.testing.assert_allclose(
         neighbours.proximity(held_out.features[:40]), plain_proximity(queries, points, 10), rtol=1e-6
     )
-    np.testing.assert_allclose(neighbours.own_proximity(), plain_proximity(points, points, 10, True), rtol=1e-6)
+    np.testing.assert_allclose(neighbours.proximity(), plain_proximity(points, points, 10, True), rtol=1e-6)
 
 
 def test_the_length_of_features_does_not_matter_and_zero_features_are_allowed(problem, held_out):
@@ -70,7 +70,6 @@ def test_the_density_estimate_is_a_mean_of_gaussians(monkeypatch, block):
     generator = np.random.default_rng(0)
     points, queries = generator.normal(size=(60, 2)) * [0.2, 0.05], generator.normal(size=(9, 2)) * 0.3
     widths = 1.06 * points.std(axis=0) * 60 ** (-1 / 6)
-    np.testing.assert_allclose(bandwidths(points), widths)
     expected = np.mean([multivariate_normal(point, np.diag(widths**2)).pdf(queries) for point in points], axis=0)
     np.testing.assert_allclose(np.exp(log_density(queries, points)), expected, rtol=1e-9, atol=1e-300)
 
@@ -117,7 +116,7 @@ def test_one_part_is_its_base(problem, held_out, base):
 
 
 def test_each_part_is_fitted_to_its_samples_only(problem, held_out):
-    own = Neighbours.of(problem.features, 10).own_proximity()
+    own = Neighbours.of(problem.features, 10).proximity()
     asked = Neighbours.of(problem.features, 10).proximity(held_out.features)
     ordered = np.sort(own)
     cut = (ordered[299] + ordered[300]) / 2

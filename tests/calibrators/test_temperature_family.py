@@ -12,9 +12,9 @@ from tests.calibrators.cases import shifted
 from calgrid.calibrators import build_calibrator
 from calgrid.calibrators._probabilities import BLOCK, centred, row_blocks, softmax
 from calgrid.calibrators._temperature import BETA_BOUNDS, lowest_beta, moments
-from calgrid.calibrators.ets import SquaredError, likelihood_on_simplex, quadratic_on_simplex
+from calgrid.calibrators.ets import likelihood_on_simplex, quadratic_on_simplex, squared_error
 from calgrid.calibrators.hts import log_entropy
-from calgrid.calibrators.tva_ts import TopVersusAll
+from calgrid.calibrators.tva_ts import top_versus_all
 from calgrid.metrics import ece, nll
 
 #: sigmoid(2 / T) is the accuracy 3/4 at T = 2 / ln 3
@@ -85,7 +85,7 @@ def test_a_flat_loss_leaves_the_temperature_at_one():
 @given(beta=st.floats(0.05, 15.0), seed=st.integers(0, 99))
 def test_losses_of_one_temperature_come_with_their_derivative(make, beta, seed):
     data = make(60, seed=seed)
-    for loss in (SquaredError(shifted(data), data.labels), TopVersusAll(shifted(data), data.labels)):
+    for loss in (squared_error(shifted(data), data.labels), top_versus_all(shifted(data), data.labels)[0]):
         error = check_grad(
             lambda x, loss=loss: loss(float(x[0]), slice(None))[0],
             lambda x, loss=loss: np.array([loss(float(x[0]), slice(None))[1]]),

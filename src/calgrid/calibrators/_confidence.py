@@ -97,7 +97,7 @@ class RestTable:
 def _tabulate(excess: Array, betas: Array) -> tuple[Array, Array]:
     """Return rest ``(B, N)`` and its derivative ``(B, N)`` at each of the betas ``(B,)``."""
     values, slopes = np.empty((2, len(betas), len(excess)))
-    for block in row_blocks(*excess.shape, _BLOCK):
+    for block in row_blocks(len(excess), excess.shape[1], _BLOCK):
         for node, beta in enumerate(betas):
             values[node, block], slopes[node, block] = log_rest(excess[block], np.array([beta]))
     return values, slopes

@@ -8,9 +8,8 @@ m and rest(beta) of :mod:`calgrid.calibrators._confidence`::
     -ln p_y                   = beta g_y + A(beta)
     ln sum_k p_k^2            = A(2 beta) - 2 A(beta)
 
-Objectives and their names in Guo et al., SMART, ICML 2026, arXiv 2506.23492, Table 3: ``nll`` (NLL), ``ls``
-(LS), ``mse`` (MSE), ``brier`` (Brier), ``softece`` (SoftECE), ``charbonnier`` (Charbonnier-SoftECE); ``pointwise`` is
-Eq. 6 as printed.
+They are those of Guo et al., SMART, ICML 2026, arXiv 2506.23492, Table 3; ``charbonnier`` is its Charbonnier-SoftECE,
+and ``pointwise`` is Eq. 6 as printed.
 """
 
 from abc import ABC, abstractmethod
@@ -260,15 +259,7 @@ class SquaredLoss(Objective):
 
 
 def build_objective(name: str, *, sigma: float, delta: float, alpha: float) -> Objective:
-    """Return an objective by name.
-
-    Parameters
-    ----------
-    name : ``nll``, ``ls``, ``mse``, ``brier``, ``softece``, ``charbonnier`` or ``pointwise``.
-    sigma : width of a soft bin, for the last three.
-    delta : half-width of the smooth part of the penalty, for the last two.
-    alpha : label smoothing, for ``ls``.
-    """
+    """Return an objective by its name; ``sigma``, ``delta`` and ``alpha`` are used by those that have them."""
     made: dict[str, Objective] = {
         "nll": LogLoss(),
         "ls": LogLoss(alpha),

@@ -38,25 +38,22 @@ class Neighbours(NamedTuple):
         """Store validation features ``(N, d)``; k is at most N - 1."""
         return cls(unit_rows(features).astype(np.float32), min(k, len(features) - 1))
 
-    def own_proximity(self) -> Array:
-        """Return the proximity ``(N,)`` of each validation sample to the others; 1 if there is only one."""
-        return self._proximity(self.points.astype(np.float64), own=True)
+    def proximity(self, features: Array | None = None) -> Array:
+        """Return the proximity ``(M,)`` of features ``(M, d)``; by default of each validation sample to the others.
 
-    def proximity(self, features: Array) -> Array:
-        """Return the proximity ``(M,)`` of features ``(M, d)``."""
-        return self._proximity(unit_rows(features), own=False)
-
-    def _proximity(self, queries: Array, own: bool) -> Array:
+        It is 1 if there is no other sample.
+        """
+        points = self.points.astype(np.float64)
+        queries = points if features is None else unit_rows(features)
         if self.k == 0:
             return np.ones(len(queries))
-        points = self.points.astype(np.float64)
         squares = np.einsum("nd,nd->n", points, points)
         result = np.empty(len(queries))
         for block in row_blocks(len(queries), len(points), _BLOCK):
             rows = queries[block]
             distance = squares - 2.0 * (rows @ points.T)
             distance += np.einsum("nd,nd->n", rows, rows)[:, None]
-            if own:
+            if features is None:
                 np.fill_diagonal(distance[:, block], np.inf)
             nearest = np.partition(distance, self.k - 1, axis=1)[:, : self.k]
             result[block] = np.exp(-np.maximum(nearest, 0.0)).mean(axis=1)

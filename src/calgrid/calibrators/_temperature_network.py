@@ -9,9 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calgrid.calibrators._binning import count, make_cuts
-from calgrid.calibrators._network import MLP, inverse_softplus, sigmoid, softplus
+from calgrid.calibrators._network import MLP, inverse_softplus, minimise, sigmoid, softplus
 from calgrid.calibrators._objectives import Evidence, LogLoss, Objective, build_objective
-from calgrid.calibrators._optim import minimise
 from calgrid.calibrators._probabilities import centred, softmax
 from calgrid.calibrators._temperature import fit_temperature, temperature_range
 from calgrid.calibrators.base import Array, Calibrator, Head, Labels

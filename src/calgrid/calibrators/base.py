@@ -105,7 +105,10 @@ class Calibrator(ABC):
         possible = scores[np.arange(n_samples), targets] > -np.inf
         self._unit = logit_unit(scores[possible]) if self.scale_free and possible.any() else 1.0
         history = self._fit_noted(in_units(scores, self._unit), targets, inputs, layer)
-        self.fit_history = {"warnings": [], **self._in_given_unit(history)}
+        # temperatures apply to the given logits
+        factors = {**dict.fromkeys(TEMPERATURES, self._unit), "beta": 1.0 / self._unit}
+        found = {name: value * factors[name] if name in factors else value for name, value in history.items()}
+        self.fit_history = {"warnings": [], **found}
         self.fit_seconds = time.perf_counter() - begin
         self.n_classes, self._feature_width = n_classes, None if inputs is None else inputs.shape[1]
         return self
@@ -169,11 +172,6 @@ class Calibrator(ABC):
         self._fitted |= {name for name, value in vars(self).items() if name not in before or before[name] is not value}
         return history
 
-    def _in_given_unit(self, history: Mapping[str, Any]) -> dict[str, Any]:
-        """Return a history whose temperatures apply to the given logits."""
-        factors = {**dict.fromkeys(TEMPERATURES, self._unit), "beta": 1.0 / self._unit}
-        return {name: value * factors[name] if name in factors else value for name, value in history.items()}
-
     def _require_fitted(self) -> None:
         if self.n_classes is None:
             raise StateError(f"Calibrator '{self.id}' is not fitted: call fit(logits, labels) first, or load a file.")
@@ -203,11 +201,7 @@ class Calibrator(ABC):
     def _state(self) -> dict[str, NDArray[Any]]:
         """Return the fitted arrays from which :meth:`_load_state` restores the same output to the last bit.
 
-        By default these are the attributes that the fit has set.
-
-        Raises
-        ------
-        ConfigError : one of them is neither an array nor a number.
+        By default these are the attributes that the fit has set. Raises ConfigError: one is no array or number.
         """
         found = {name: getattr(self, name) for name in sorted(self._fitted)}
         for name, value in found.items():

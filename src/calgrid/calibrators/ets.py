@@ -4,11 +4,10 @@ from itertools import combinations
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.optimize import minimize
 
 from calgrid.calibrators._probabilities import LEAST_EXPONENT, row_blocks, softmax
-from calgrid.calibrators._temperature import fit_temperature, lowest_beta
+from calgrid.calibrators._temperature import Objective, fit_temperature, lowest_beta
 from calgrid.calibrators._validation import IMPOSSIBLE
 from calgrid.calibrators.base import Array, Calibrator, Head, Labels
 from calgrid.registry import register
@@ -19,21 +18,17 @@ TIE_BREAK = 1e-6
 LEAST = 1e-300
 
 
-class SquaredError:
-    """Mean over samples of ``sum_k (p_k - y_k)^2`` of ``softmax(beta z)``, as a function of beta (not convex)."""
+def squared_error(logits: Array, labels: Labels) -> Objective:
+    """Return the mean of ``sum_k (p_k - y_k)^2`` of ``softmax(beta z)`` as a function of beta, which is not convex."""
+    true_logits = np.maximum(logits[np.arange(len(labels)), labels], -IMPOSSIBLE)
 
-    def __init__(self, logits: Array, labels: NDArray[np.int64]) -> None:
-        self._logits = logits
-        self._true = np.maximum(logits[np.arange(len(labels)), labels], -IMPOSSIBLE)
-
-    def __call__(self, beta: float, rows: slice) -> tuple[float, float]:
-        """Return the mean loss over ``rows`` and its derivative in beta."""
-        logits, true = self._logits[rows], self._true[rows]
-        total, first, square, square_first = np.empty((4, len(logits)))
+    def objective(beta: float, rows: slice) -> tuple[float, float]:
+        used, true = logits[rows], true_logits[rows]
+        total, first, square, square_first = np.empty((4, len(used)))
         ones = np.ones(logits.shape[1])
-        for block in row_blocks(*logits.shape):
+        for block in row_blocks(*used.shape):
             # half, because the weights are squared
-            finite = np.maximum(logits[block], 0.5 * LEAST_EXPONENT / beta)
+            finite = np.maximum(used[block], 0.5 * LEAST_EXPONENT / beta)
             weights = np.exp(beta * finite)
             np.matmul(weights, ones, out=total[block])
             np.vecdot(weights, weights, out=square[block])
@@ -44,6 +39,8 @@ class SquaredError:
         square, square_first = square / total**2, square_first / total**2
         slope = 2.0 * (square_first - mean * square) - 2.0 * p_true * (true - mean)
         return float((square - 2.0 * p_true).mean()) + 1.0, float(slope.mean())
+
+    return objective
 
 
 def quadratic_on_simplex(matrix: Array, vector: Array) -> Array:
@@ -119,7 +116,7 @@ class EnsembleTemperatureScaling(Calibrator):
 
     def _fit(self, logits: Array, labels: Labels, features: Array | None, head: Head | None) -> dict[str, Any]:
         if self.objective == "mse":
-            found = lowest_beta(SquaredError(logits, labels), len(labels))
+            found = lowest_beta(squared_error(logits, labels), len(labels))
         else:
             found = fit_temperature(logits, labels)
         self.beta, warnings = found.beta, found.warnings

@@ -1,6 +1,6 @@
 """Feature clipping: penultimate features are clipped at one threshold before the last layer."""
 
-from typing import Any, Literal, NamedTuple, cast
+from typing import Any, Literal, cast
 
 import numpy as np
 
@@ -20,18 +20,6 @@ KEPT_ACCURACY = 0.99
 TOLERANCE = 1e-2
 #: maximum number of features in memory
 _BLOCK = 1 << 22
-
-
-class Trial(NamedTuple):
-    """Effect of one threshold on the validation samples."""
-
-    threshold: float
-    accuracy: float
-    objective: float
-
-    def order(self) -> tuple[float, float]:
-        """Sort key: lowest objective first, then largest threshold."""
-        return self.objective, -self.threshold
 
 
 def clipped_logits(features: Array, head: Head, threshold: float) -> Array:
@@ -93,33 +81,34 @@ class FeatureClipping(Calibrator):
         least = KEPT_ACCURACY * unclipped
         coarse = np.unique(np.quantile(np.abs(features), np.arange(1, COARSE + 1) / COARSE))
         coarse = coarse[coarse > 0.0]
-        tried = [trial for c in coarse if (trial := self._trial(features, labels, c)).accuracy > least]
-        if not tried:
+        tried = [self._trial(features, labels, c) for c in coarse]
+        if not any(kept > least for *_, kept in tried):
             self.threshold = np.inf
             return {"n_tried": len(coarse), "accuracy_unclipped": unclipped, "accuracy": unclipped, "clipped": False}
         edges = np.concatenate([[0.0], coarse, coarse[-1:]])
-        below = int(np.searchsorted(coarse, min(tried, key=Trial.order).threshold))
+        below = int(np.searchsorted(coarse, -min(trial for trial in tried if trial[2] > least)[1]))
         fine = np.linspace(edges[below], edges[below + 2], FINE + 2)[1:-1]
-        tried += [trial for c in fine if (trial := self._trial(features, labels, c)).accuracy > least]
-        best = min(tried, key=Trial.order)
-        self.threshold = best.threshold
+        tried += [self._trial(features, labels, c) for c in fine]
+        objective, minus_threshold, kept = min(trial for trial in tried if trial[2] > least)
+        self.threshold = -minus_threshold
         return {
-            "n_tried": len(coarse) + len(fine),
+            "n_tried": len(tried),
             "accuracy_unclipped": unclipped,
-            "accuracy": best.accuracy,
+            "accuracy": kept,
             "clipped": True,
-            "threshold": best.threshold,
-            "objective": best.objective,
-            "warnings": end_of_grid("threshold", best.threshold, (fine[0], np.inf)) if below == 0 else [],
+            "threshold": self.threshold,
+            "objective": objective,
+            "warnings": end_of_grid("threshold", self.threshold, (fine[0], np.inf)) if below == 0 else [],
         }
 
     def _predictions(self, features: Array, labels: Labels, threshold: float) -> Predictions:
         return Predictions(softmax(clipped_logits(features, (self.weight, self.bias), threshold)), labels)
 
-    def _trial(self, features: Array, labels: Labels, threshold: float) -> Trial:
+    def _trial(self, features: Array, labels: Labels, threshold: float) -> tuple[float, float, float]:
+        """Return objective, minus the threshold (of equal objectives the largest is taken), and accuracy."""
         predictions = self._predictions(features, labels, threshold)
         objective = ece(predictions, labels, N_BINS) if self.criterion == "ece" else nll(predictions, labels)
-        return Trial(float(threshold), accuracy(predictions, labels), objective)
+        return objective, -float(threshold), accuracy(predictions, labels)
 
     def _transform(self, logits: Array, features: Array | None) -> Array:
         return softmax(clipped_logits(cast(Array, features), (self.weight, self.bias), self.threshold))

@@ -60,7 +60,7 @@ class ProximityBinMeanShift(Calibrator):
     def _fit(self, logits: Array, labels: Labels, features: Array | None, head: Head | None) -> dict[str, Any]:
         neighbours = Neighbours.of(cast(Array, features), self.n_neighbours)
         self.points, self.k = neighbours.points, np.array([neighbours.k])
-        proximity = neighbours.own_proximity()
+        proximity = neighbours.proximity()
         self.proximity_cuts = equal_count_cuts(np.sort(proximity), self.n_bins)
         part = bin_of(self.proximity_cuts, proximity)
         self._bases = [BASES[self.base]() for _ in range(len(self.proximity_cuts) + 1)]

@@ -27,14 +27,12 @@ SMALLEST_SPREAD = 1e-4
 _BLOCK = 1 << 22
 
 
-def bandwidths(points: Array) -> Array:
-    """Return the normal-reference bandwidths ``(2,)`` of points ``(n, 2)``: ``1.06 sd n^(-1/6)`` per axis."""
-    return 1.06 * np.maximum(points.std(axis=0), SMALLEST_SPREAD) * len(points) ** (-1.0 / 6.0)
-
-
 def log_density(queries: Array, points: Array) -> Array:
-    """Return the log of a Gaussian product-kernel density estimate ``(M,)`` at ``(M, 2)`` from points ``(n, 2)``."""
-    widths = bandwidths(points)
+    """Return the log of a Gaussian product-kernel density estimate ``(M,)`` at ``(M, 2)`` from points ``(n, 2)``.
+
+    Bandwidths follow the normal reference rule, ``1.06 sd n^(-1/6)`` per axis.
+    """
+    widths = 1.06 * np.maximum(points.std(axis=0), SMALLEST_SPREAD) * len(points) ** (-1.0 / 6.0)
     queries, points = queries / widths, points / widths
     result = np.empty(len(queries))
     for block in row_blocks(len(queries), len(points), _BLOCK):
@@ -88,7 +86,7 @@ class ProximityDensityRatio(Calibrator):
         right = predicted == labels
         neighbours = Neighbours.of(cast(Array, features), self.n_neighbours)
         self.points, self.k = neighbours.points, np.array([neighbours.k])
-        points = np.column_stack([confidence, neighbours.own_proximity()])
+        points = np.column_stack([confidence, neighbours.proximity()])
         self.right, self.wrong, self.beta = points[right], points[~right], np.nan
         history = {"n_right": len(self.right), "n_wrong": len(self.wrong), "mean_proximity": float(points[:, 1].mean())}
         if min(len(self.right), len(self.wrong)) < FEWEST:

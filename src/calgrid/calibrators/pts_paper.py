@@ -4,8 +4,8 @@ from typing import Any
 
 import numpy as np
 
+from calgrid.calibrators._network import Adam
 from calgrid.calibrators._objectives import SquaredLoss
-from calgrid.calibrators._optim import Adam
 from calgrid.calibrators._probabilities import centred
 from calgrid.calibrators._temperature_network import BOUND, TopLogitsNetwork
 from calgrid.calibrators.base import Array, Head, Labels

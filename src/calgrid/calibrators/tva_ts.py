@@ -3,36 +3,28 @@
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from calgrid.calibrators._confidence import log_rest, margin_and_excess
 from calgrid.calibrators._network import sigmoid, softplus
 from calgrid.calibrators._probabilities import row_blocks, softmax
-from calgrid.calibrators._temperature import lowest_beta
+from calgrid.calibrators._temperature import Objective, lowest_beta
 from calgrid.calibrators.base import Array, Calibrator, Head, Labels
 from calgrid.registry import register
 
 
-class TopVersusAll:
-    """Binary cross-entropy of confidence against correctness, as a function of beta (not necessarily convex).
+def top_versus_all(logits: Array, labels: Labels) -> tuple[Objective, int]:
+    """Return the binary cross-entropy of confidence against correctness as a function of beta, and its samples.
 
-    Samples with one possible class have confidence 1 at every temperature and are left out.
+    It is not necessarily convex. Samples with one possible class have confidence 1 at every temperature and are left
+    out.
     """
+    varies = (logits > -np.inf).sum(axis=1) > 1
+    used = logits if varies.all() else logits[varies]
+    margins, excesses = margin_and_excess(used)
+    correct = used.argmax(axis=1) == labels[varies]
 
-    def __init__(self, logits: Array, labels: NDArray[np.int64]) -> None:
-        varies = (logits > -np.inf).sum(axis=1) > 1
-        used = logits if varies.all() else logits[varies]
-        self._margin, self._excess = margin_and_excess(used)
-        self._right = used.argmax(axis=1) == labels[varies]
-
-    @property
-    def n_samples(self) -> int:
-        """Number of samples with more than one possible class."""
-        return len(self._right)
-
-    def __call__(self, beta: float, rows: slice) -> tuple[float, float]:
-        """Return the mean loss over ``rows`` and its derivative in beta."""
-        margin, excess, right = self._margin[rows], self._excess[rows], self._right[rows]
+    def objective(beta: float, rows: slice) -> tuple[float, float]:
+        margin, excess, right = margins[rows], excesses[rows], correct[rows]
         rest, d_rest = np.empty((2, len(right)))
         for block in row_blocks(*excess.shape):
             rest[block], d_rest[block] = log_rest(excess[block], np.array([beta]))
@@ -40,6 +32,8 @@ class TopVersusAll:
         loss = softplus(np.where(right, -score, score)).sum()
         slope = ((sigmoid(score) - right) * (margin - d_rest)).sum()
         return float(loss) / n_samples, float(slope) / n_samples
+
+    return objective, len(correct)
 
 
 @register(
@@ -60,8 +54,7 @@ class TopVersusAllTemperature(Calibrator):
     scale_free = True
 
     def _fit(self, logits: Array, labels: Labels, features: Array | None, head: Head | None) -> dict[str, Any]:
-        objective = TopVersusAll(logits, labels)
-        found = lowest_beta(objective, objective.n_samples)
+        found = lowest_beta(*top_versus_all(logits, labels))
         self.beta = found.beta
         return found.history()
 
