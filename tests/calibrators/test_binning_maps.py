@@ -13,7 +13,7 @@ from calgrid.calibrators import build_calibrator
 from calgrid.calibrators._binning import bin_of, count, equal_count_cuts, make_cuts
 from calgrid.calibrators._probabilities import renormalised, softmax
 from calgrid.calibrators._validation import check_logits
-from calgrid.calibrators.bbq import Binnings, binning_sizes
+from calgrid.calibrators.bbq import binning_sizes, binnings
 from calgrid.calibrators.iso import fit_isotonic
 
 
@@ -72,9 +72,9 @@ def test_without_ties_bins_differ_by_one_sample_at_most():
 
 
 def test_bbq_scores_values_and_outputs_of_the_worked_example():
-    for n_bins, values, score in ((1, [0.6118182], -7.74500280), (2, [0.4177778, 0.809], -7.49482024)):
-        _, *found = Binnings(CONFIDENCE, CORRECT).binning(n_bins)
-        np.testing.assert_allclose(np.append(*found), [*values, score], atol=5e-8)
+    one, two = (np.append(*found) for _, *found in binnings(CONFIDENCE, CORRECT, [1, 2]))
+    np.testing.assert_allclose(one, [0.6118182, -7.74500280], atol=5e-8)
+    np.testing.assert_allclose(two, [0.4177778, 0.809, -7.49482024], atol=5e-8)
     calibrator = fit_example("bbq")
     np.testing.assert_allclose(top_after(calibrator, [0.6, 0.9]), [0.5027245, 0.7226780], atol=5e-8)
     assert calibrator.fit_history == {"n_models": 2, "best_n_bins": 2, "n_steps": 2, "warnings": []}

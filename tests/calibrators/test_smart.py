@@ -148,8 +148,7 @@ OBJECTIVES = ["nll", "ls", "mse", "brier", "softece", "pointwise"]
 def read(indicator, logits):
     """The raw inputs of the network for these logits."""
     calibrator = build_calibrator("smart", indicator=indicator)
-    calibrator._note_level(logits)
-    return calibrator._inputs(check_logits(logits))
+    return calibrator._inputs(calibrator._checked(logits))
 
 
 def test_indicators_of_a_row_that_can_be_computed_by_hand():

@@ -51,12 +51,6 @@ def centred(logits: Array) -> Array:
     return logits - mean
 
 
-def log_softmax(logits: Array, floor: float) -> Array:
-    """Return ``max(ln p, floor)`` ``(N, K)`` of logits whose row maximum is 0."""
-    result = logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
-    return np.maximum(result, floor, out=result)
-
-
 def logit_unit(logits: Array) -> float:
     """Return a fifth of the median standard deviation of a row; 1.0 if the finite logits of each row are equal.
 

@@ -94,7 +94,7 @@ class Calibrator(ABC):
         ------
         DataError : an input is missing or does not match the description above.
         """
-        scores = check_logits(logits)
+        scores = self._checked(logits)
         n_samples, n_classes = scores.shape
         targets = check_labels(labels, n_samples, n_classes)
         inputs = self._required_features(features, n_samples)
@@ -127,7 +127,7 @@ class Calibrator(ABC):
         DataError : an input is missing or does not match the description above.
         """
         self._require_fitted()
-        scores = check_logits(logits, self.n_classes)
+        scores = self._checked(logits, self.n_classes)
         given = self._required_features(features, len(scores), self._feature_width)
         return self._transform(in_units(scores, self._unit), given)
 
@@ -162,6 +162,10 @@ class Calibrator(ABC):
         self.fit_seconds = None
         self.n_classes = int(description["n_classes"])
         self._feature_width = description["feature_width"]
+
+    def _checked(self, logits: Any, n_classes: int | None = None) -> Array:
+        """Return checked logits ``(N, K)`` with row maximum 0."""
+        return check_logits(logits, n_classes)
 
     def _fit_noted(
         self, logits: Array, labels: Labels, features: Array | None = None, head: Head | None = None

@@ -1,5 +1,6 @@
 """Bayesian binning into quantiles: an average over binnings, applied to the predicted class."""
 
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -21,30 +22,24 @@ def binning_sizes(n_samples: int) -> range:
     return range(max(1, int(root / 10)), min(-(-n_samples // 5), int(np.ceil(10 * root))) + 1)
 
 
-class Binnings:
-    """Equal-count binnings of one set of samples; each costs time proportional to its number of bins.
+def binnings(scores: Array, correct: Array, sizes: Iterable[int]) -> Iterator[tuple[Array, Array, float]]:
+    """Yield cuts ``(B - 1,)``, values ``(B,)`` and log marginal likelihood of the equal-count binning of each size B.
 
-    Parameters
-    ----------
-    scores, correct : ``(N,)``, correct 1.0 or 0.0.
+    Each costs time proportional to B. Scores and correct, 1.0 or 0.0, are ``(N,)``.
     """
-
-    def __init__(self, scores: Array, correct: Array) -> None:
-        order = np.argsort(scores, kind="stable")
-        self._scores, correct = scores[order], correct[order]
-        self._correct = np.concatenate([[0.0], np.cumsum(correct)])
-        self._correct_scores = np.concatenate([[0.0], np.cumsum(correct * self._scores)])
-
-    def binning(self, n_bins: int) -> tuple[Array, Array, float]:
-        """Return cuts ``(B - 1,)``, values ``(B,)`` and the log marginal likelihood of a binning."""
-        cuts = equal_count_cuts(self._scores, n_bins)
-        ends = np.concatenate([[0], np.searchsorted(self._scores, cuts, side="right"), [len(self._scores)]])
-        n, n1, score1 = np.diff(ends), np.diff(self._correct[ends]), np.diff(self._correct_scores[ends])
+    order = np.argsort(scores, kind="stable")
+    ordered, correct = scores[order], correct[order]
+    sum_correct = np.concatenate([[0.0], np.cumsum(correct)])
+    sum_scores = np.concatenate([[0.0], np.cumsum(correct * ordered)])
+    for n_bins in sizes:
+        cuts = equal_count_cuts(ordered, n_bins)
+        ends = np.concatenate([[0], np.searchsorted(ordered, cuts, side="right"), [len(ordered)]])
+        n, n1, score1 = np.diff(ends), np.diff(sum_correct[ends]), np.diff(sum_scores[ends])
         middle = centres(cuts)
         values = (n1 + (score1 + middle) / (n1 + 1.0)) / (n + 1.0)
         yes = PRIOR_COUNT * np.clip(middle, *PRIOR_RANGE)
         no = PRIOR_COUNT - yes
-        return cuts, values, float((betaln(n1 + yes, n - n1 + no) - betaln(yes, no)).sum())
+        yield cuts, values, float((betaln(n1 + yes, n - n1 + no) - betaln(yes, no)).sum())
 
 
 @register(
@@ -76,9 +71,9 @@ class BayesianBinningIntoQuantiles(Calibrator):
 
     def _fit(self, logits: Array, labels: Labels, features: Array | None, head: Head | None) -> dict[str, Any]:
         predicted, confidence = top_label(logits)
-        binnings = Binnings(confidence, (predicted == labels).astype(np.float64))
         sizes = binning_sizes(len(labels))
-        cuts, values, scores = zip(*(binnings.binning(size) for size in sizes), strict=True)
+        found = binnings(confidence, (predicted == labels).astype(np.float64), sizes)
+        cuts, values, scores = zip(*found, strict=True)
         weights = np.exp(np.array(scores) - max(scores))
         weights /= weights.sum()
         # the steps of the average are the weighted steps of all binnings at their cuts

@@ -3,7 +3,6 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from calgrid.calibrators._probabilities import log_softmax
 from calgrid.calibrators.base import Array, Labels
 from calgrid.calibrators.ms_odir import MatrixScalingOdir
 from calgrid.registry import register
@@ -31,7 +30,8 @@ class DirichletCalibration(MatrixScalingOdir):
     scale_free = False
 
     def _inputs(self, logits: Array) -> Array:
-        return np.minimum(log_softmax(logits, np.log(EPSILON)), np.log1p(-EPSILON))
+        log_p = logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
+        return np.clip(log_p, np.log(EPSILON), np.log1p(-EPSILON))
 
     def _usable(self, logits: Array, labels: Labels) -> NDArray[np.bool_]:
         return np.ones(len(labels), dtype=bool)

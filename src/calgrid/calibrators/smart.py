@@ -1,6 +1,6 @@
 """SMART: the temperature of a sample is a function of its logit margin, by a network of 49 weights."""
 
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 import numpy as np
 
@@ -9,7 +9,6 @@ from calgrid.calibrators._network import inverse_softplus
 from calgrid.calibrators._probabilities import softmax
 from calgrid.calibrators._temperature import fit_temperature
 from calgrid.calibrators._temperature_network import LIMITS, T_MAX, FullBatchNetwork
-from calgrid.calibrators._validation import check_logits
 from calgrid.calibrators.base import Array, Head, Labels
 from calgrid.progress import log
 from calgrid.registry import register
@@ -112,21 +111,12 @@ class Smart(FullBatchNetwork):
         self.hidden_layers, self.indicator, self.start = hidden_layers, indicator, start
         self.clamp_margin, self.guard, self.hidden = clamp_margin, guard, (HIDDEN_UNITS,) * hidden_layers
 
-    def fit(self, logits: Any, labels: Any, features: Any = None, head: Any = None) -> Self:
-        """Fit on validation data; see :meth:`Calibrator.fit`."""
-        self._note_level(logits)
-        return super().fit(logits, labels, features, head)
-
-    def predict_proba(self, logits: Any, features: Any = None) -> Array:
-        """Return calibrated probabilities ``(N, K)``; see :meth:`Calibrator.predict_proba`."""
-        self._note_level(logits)
-        return super().predict_proba(logits, features)
-
-    def _note_level(self, logits: Any) -> None:
-        """Store the largest logits ``(1, N)``, which the base class subtracts, for ``max_logit``."""
+    def _checked(self, logits: Any, n_classes: int | None = None) -> Array:
+        checked = super()._checked(logits, n_classes)
         if self.indicator == "max_logit":
-            check_logits(logits)
+            # the largest logits (1, N), which are subtracted
             self._largest = np.asarray(logits).max(axis=1).astype(np.float64)[None, :]
+        return checked
 
     def _inputs(self, logits: Array) -> Array:
         return self._largest / self._unit if self.indicator == "max_logit" else INDICATORS[self.indicator](logits)
