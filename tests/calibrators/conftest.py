@@ -1,6 +1,6 @@
 """Overconfident logits that come from features through a linear head, as a classifier's do."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -30,12 +30,8 @@ class Problem:
         return calibrator.predict_proba(self.logits, self.features)
 
     def replace(self, logits=None, labels=None, head=None):
-        return Problem(
-            self.logits if logits is None else logits,
-            self.labels if labels is None else labels,
-            self.features,
-            self.head if head is None else head,
-        )
+        given = {"logits": logits, "labels": labels, "head": head}
+        return replace(self, **{name: value for name, value in given.items() if value is not None})
 
     def rows(self, index):
         return Problem(self.logits[index], self.labels[index], self.features[index], self.head)

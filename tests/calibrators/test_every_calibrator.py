@@ -147,14 +147,10 @@ def degenerate(problem, case):
     """Change labels, or the head with the logits that come from it; only "-inf" needs logits that no head gives."""
     labels, rows = problem.labels, np.arange(len(problem.labels))
     top, bottom = problem.logits.argmax(axis=1), problem.logits.argmin(axis=1)
-    if case == "all right":
-        return problem.replace(labels=top)
-    if case == "all wrong":
-        return problem.replace(labels=bottom)
-    if case == "absent class":
-        return problem.replace(labels=np.where(labels == 2, 3, labels))
-    if case == "one class":
-        return problem.replace(labels=np.full_like(labels, 1))
+    others = {"all right": top, "all wrong": bottom, "one class": np.full_like(labels, 1)}
+    others["absent class"] = np.where(labels == 2, 3, labels)
+    if case in others:
+        return problem.replace(labels=others[case])
     if case == "-inf":
         logits = problem.logits.copy()
         logits[rows, bottom] = -np.inf

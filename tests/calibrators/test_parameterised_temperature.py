@@ -24,10 +24,11 @@ def test_inputs_are_the_ten_largest_logits_in_descending_order_whatever_their_le
         np.testing.assert_allclose(inputs.T, [[5.0, 3.0, 1.0, *[-1.0] * 7], [7.0, 2.0, 0.0, *[-1.125] * 7]], atol=1e-14)
 
 
-def test_the_fit_starts_at_the_single_temperature_for_every_sample(problem):
+def test_the_fit_starts_at_the_single_temperature_for_every_sample_of_pts(problem):
     single = problem.fit("ts").fit_history["temperature"]
-    history = problem.fit("pts", max_epochs=1).fit_history
-    assert history["start_temperature"] == single
+    history, smart = (problem.fit(id, max_epochs=1).fit_history for id in ("pts", "smart"))
+    assert history["start_temperature"] == smart["start_temperature"] == single
+    assert "start_temperature" not in problem.fit("smart", max_epochs=1, start="random").fit_history
     for name in ("temperature_min", "temperature_max"):
         assert history[name] == pytest.approx(single, rel=1e-12)
 

@@ -32,10 +32,12 @@ def test_the_network_has_the_published_number_of_weights(problem, options, weigh
 
 @pytest.mark.parametrize("hidden_layers", [1, 2])
 def test_the_gradient_of_the_whole_objective_is_that_of_finite_differences(problem, hidden_layers):
-    logits = check_logits(problem.logits)
     calibrator = problem.fit("smart", hidden_layers=hidden_layers, max_epochs=3)
+    logits = check_logits(problem.logits) / calibrator._unit
     charbonnier = build_objective("charbonnier", sigma=0.05, delta=1e-3, alpha=0.0)
     objective = calibrator._problem(logits, problem.labels, calibrator._inputs(logits), charbonnier)
+    margin, _ = margin_and_excess(logits)
+    np.testing.assert_allclose(objective.inputs[0], (margin - margin.mean()) / margin.std(), rtol=1e-9)
     parameters = MLP((1, *[16] * hidden_layers, 1)).initial(np.random.default_rng(5))
     assert check_grad(lambda x: objective(x)[0], lambda x: objective(x)[1], parameters) < 1e-6
 
@@ -100,12 +102,6 @@ def test_the_weights_of_the_lowest_loss_are_kept(problem):
     shorter = problem.fit("smart", max_epochs=history["best_epoch"] + 1, learning_rate=0.2)
     assert shorter.fit_history["best_loss"] == history["best_loss"]
     assert shorter.fit_history["temperature_mean"] == history["temperature_mean"]
-
-
-def test_the_fit_starts_at_the_single_temperature(problem):
-    single = problem.fit("ts").fit_history["temperature"]
-    assert problem.fit("smart", max_epochs=1).fit_history["start_temperature"] == single
-    assert "start_temperature" not in problem.fit("smart", max_epochs=1, start="random").fit_history
 
 
 def test_margins_beyond_the_fit_are_clamped_and_counted_on_request(problem, capsys):
