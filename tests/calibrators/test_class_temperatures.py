@@ -66,7 +66,7 @@ def test_temperatures_are_those_of_the_search_over_all_logits(seed, case, keep_a
 @pytest.mark.parametrize("case", ["", "ties", "impossible"])
 def test_errors_stay_exact_while_temperatures_change(case):
     logits, labels = make(7, case)
-    search = ClassTemperatures(centred(logits), labels, np.full(8, 1.3), GRID, 15)
+    search = ClassTemperatures(centred(logits), labels, 1.3, 15)
     generator = np.random.default_rng(1)
     for _ in range(30):
         label, temperature = int(generator.integers(8)), float(generator.choice(GRID))

@@ -63,10 +63,10 @@ def test_the_published_loop_takes_the_steps_of_its_formula(make, torch_network):
 
 
 def test_batches_cover_all_samples_of_an_epoch_and_stop_at_the_last_step(problem):
-    history = problem.fit("pts_paper", batch_size=250, steps=7).fit_history
+    seven, nine = (problem.fit("pts_paper", batch_size=250, steps=steps) for steps in (7, 9))
     # 600 samples are three batches: two epochs and one batch
-    assert history["epochs"] == 3
-    assert len(history["loss"]) == 3
+    assert seven.fit_history["epochs"] == len(seven.fit_history["loss"]) == nine.fit_history["epochs"] == 3
+    assert (seven._parameters != nine._parameters).any()
 
 
 def test_published_temperatures_are_absolute_values_within_their_bounds():

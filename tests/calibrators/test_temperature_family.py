@@ -218,8 +218,9 @@ def test_smoothing_bounds_the_loss(problem, held_out):
 
 
 def test_entropy_is_relative_to_its_largest_value():
-    logits = np.array([[0.0, 0.0, 0.0], [0.0, -np.inf, -np.inf], [0.0, 0.0, -np.inf]])
-    expected = [0.0, math.log(1e-12 / math.log(3)), math.log(math.log(2) / math.log(3))]
+    # the last row has the probabilities 1/2, 1/4, 1/4
+    logits = np.array([[0.0, 0.0, 0.0], [0.0, -np.inf, -np.inf], [0.0, 0.0, -np.inf], [0.0, *[-math.log(2)] * 2]])
+    expected = np.log(np.array([math.log(3), 1e-12, math.log(2), 1.5 * math.log(2)]) / math.log(3))
     np.testing.assert_allclose(log_entropy(logits), expected, atol=1e-12)
 
 

@@ -6,8 +6,7 @@ With gaps ``g_k = z_top - z_k`` of the other classes and the margin ``m = min g_
     confidence = sigmoid(beta m - rest(beta))
 
 Objectives of the confidence need only m and ``rest``. ``rest`` is smooth in ln beta, so a table per sample replaces its
-K logits; the margin, the steep part, is exact. The log-likelihood and the sum of
-squared probabilities follow from the same table (:mod:`calgrid.calibrators._objectives`).
+K logits; the margin, the steep part, is exact. :mod:`calgrid.calibrators._objectives` derives more from the same table.
 """
 
 import copy
@@ -66,7 +65,10 @@ class RestTable:
         n_nodes = round(_NODES_PER_DECADE * np.log10(upper / lower)) + 1
         grid = np.linspace(np.log(lower), np.log(upper), n_nodes)
         self._first, self._step, self._last = grid[0], grid[1] - grid[0], n_nodes - 1
-        self._values, self._slopes = _tabulate(excess, np.exp(grid))
+        self._values, self._slopes = np.empty((2, n_nodes, len(excess)))
+        for block in row_blocks(len(excess), excess.shape[1], _BLOCK):
+            for node, beta in enumerate(np.exp(grid)):
+                self._values[node, block], self._slopes[node, block] = log_rest(excess[block], np.array([beta]))
         # derivative per node spacing, as in the Hermite form
         self._slopes *= (np.exp(grid) * self._step)[:, None]
         self._count = len(excess)
@@ -92,15 +94,6 @@ class RestTable:
         cubic = slope + slope_there - 2.0 * rise
         derivative = (slope + x * (2.0 * quadratic + 3.0 * x * cubic)) * (inside == position)
         return value + x * (slope + x * (quadratic + x * cubic)), derivative / (beta * self._step)
-
-
-def _tabulate(excess: Array, betas: Array) -> tuple[Array, Array]:
-    """Return rest ``(B, N)`` and its derivative ``(B, N)`` at each of the betas ``(B,)``."""
-    values, slopes = np.empty((2, len(betas), len(excess)))
-    for block in row_blocks(len(excess), excess.shape[1], _BLOCK):
-        for node, beta in enumerate(betas):
-            values[node, block], slopes[node, block] = log_rest(excess[block], np.array([beta]))
-    return values, slopes
 
 
 def confidence(margin: Array, beta: Array, rest: Array, d_rest: Array) -> tuple[Array, Array]:

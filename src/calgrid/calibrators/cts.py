@@ -56,15 +56,14 @@ class ClassTemperatures:
     ----------
     logits : ``(N, K)``; -inf allowed.
     labels : ``(N,)``.
-    temperatures : initial values ``(K,)``.
-    grid : temperatures that :meth:`errors` evaluates, ascending, ``(G,)``.
+    start : initial temperature of all classes.
     n_bins : M of the calibration error.
     """
 
-    def __init__(self, logits: Array, labels: NDArray[np.int64], temperatures: Array, grid: Array, n_bins: int) -> None:
-        self.temperatures = temperatures.copy()
+    def __init__(self, logits: Array, labels: Labels, start: float, n_bins: int) -> None:
+        self.temperatures = np.full(logits.shape[1], start)
         self._rows, self._columns = logits, np.ascontiguousarray(logits.T)
-        self._labels, self._grid, self._n_bins = labels, grid, n_bins
+        self._labels, self._n_bins = labels, n_bins
         n_samples = len(labels)
         self._first, self._second, self._total = np.empty((3, n_samples))
         self._first_class, self._second_class = np.empty((2, n_samples), dtype=np.intp)
@@ -93,7 +92,7 @@ class ClassTemperatures:
     def errors(self, label: int) -> tuple[Array, Indices]:
         """Return the calibration error and the number of correct predictions ``(G,)`` for each T of one class."""
         column, others = self._columns[label], self._others(label)
-        bounds = column / self._grid[[0, -1], None] - others.largest
+        bounds = column / GRID[[0, -1], None] - others.largest
         term = np.exp(np.minimum(bounds.max(axis=0), 0.0))
         least, most = 1.0 / (others.total + term), 1.0 / (others.total + np.exp(np.minimum(bounds.min(axis=0), 0.0)))
         # this may be off by one at an edge; the comparison with the edges then selects the exact computation
@@ -141,11 +140,11 @@ class ClassTemperatures:
         samples = samples[np.argsort(cell[samples].astype(np.uint8 if self._n_bins < 256 else np.intp), kind="stable")]
         ends = np.cumsum(np.bincount(cell[samples], minlength=self._n_bins))
         logit, largest, total = column[samples], others.largest[samples], others.total[samples]
-        sums = np.zeros((self._n_bins, len(self._grid)))
+        sums = np.zeros((self._n_bins, len(GRID)))
         for number, (begin, end) in enumerate(zip(np.append(0, ends), ends, strict=False)):
-            for part in row_blocks(int(end - begin), len(self._grid)):
+            for part in row_blocks(int(end - begin), len(GRID)):
                 block = slice(begin + part.start, begin + part.stop)
-                terms = np.multiply.outer(1.0 / self._grid, logit[block])
+                terms = np.multiply.outer(1.0 / GRID, logit[block])
                 terms -= largest[block]
                 np.exp(terms, out=terms)
                 terms += total[block]
@@ -156,13 +155,13 @@ class ClassTemperatures:
     def _crossing_gaps(self, samples: Indices, label: int, column: Array, others: Others) -> tuple[Array, Indices]:
         """Return confidence minus correct ``(M, G)`` and the number of correct predictions ``(G,)`` of any samples."""
         # divided as in refresh(): multiplying by a rounded 1 / T could break ties differently
-        scaled = column[samples] / self._grid[:, None]
+        scaled = column[samples] / GRID[:, None]
         largest, winner = others.largest[samples], others.winner[samples]
         lead = scaled - largest
         confidence = 1.0 / (others.total[samples] * np.exp(-np.maximum(lead, 0.0)) + np.exp(np.minimum(lead, 0.0)))
         wins = (scaled > largest) | ((scaled == largest) & (label < winner))
         correct = np.where(wins, self._labels[samples] == label, winner == self._labels[samples])
-        n_temperatures = len(self._grid)
+        n_temperatures = len(GRID)
         place = bin_index(confidence, self._n_bins) * n_temperatures + np.arange(n_temperatures)[:, None]
         gaps = np.bincount(place.ravel(), (confidence - correct).ravel(), minlength=self._n_bins * n_temperatures)
         return gaps.reshape(self._n_bins, n_temperatures).astype(np.float64, copy=False), correct.sum(axis=1)
@@ -204,7 +203,7 @@ class ClassTemperatureScaling(Calibrator):
     def _fit(self, logits: Array, labels: Labels, features: Array | None, head: Head | None) -> dict[str, Any]:
         n_classes = logits.shape[1]
         start = float(np.clip(fit_temperature(logits, labels).temperature, GRID[0], GRID[-1]))
-        search = ClassTemperatures(centred(logits), labels, np.full(n_classes, start), GRID, self.n_bins)
+        search = ClassTemperatures(centred(logits), labels, start, self.n_bins)
         present, losses = np.unique(labels), [search.current()[0]]
         changed: list[int] = []
         while len(changed) < self.sweeps and (not changed or changed[-1]):
