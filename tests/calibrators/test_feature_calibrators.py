@@ -8,7 +8,7 @@ from calgrid.calibrators import _proximity as proximity_module
 from calgrid.calibrators import build_calibrator
 from calgrid.calibrators import procal_dr as procal_module
 from calgrid.calibrators._probabilities import softmax
-from calgrid.calibrators._proximity import Neighbours
+from calgrid.calibrators._proximity import proximity, unit_rows
 from calgrid.calibrators._validation import check_logits
 from calgrid.calibrators.fc import clipped_logits
 from calgrid.calibrators.procal_dr import log_density
@@ -26,39 +26,34 @@ def plain_proximity(queries, points, k, leave_out=False):
     return np.array(values)
 
 
-def unit(features):
-    return features / np.linalg.norm(features, axis=1, keepdims=True)
-
-
 # proximity --------------------------------------------------------------------------------------------------------
 
 
 def test_proximity_of_hand_computed_points():
     points = np.array([[2.0, 0.0], [0.0, 1.0], [-3.0, 0.0]])
-    neighbours = Neighbours.of(points, 2)
+    known = unit_rows(points)
     # squared distances of unit vectors: 0, 2 and 4
-    np.testing.assert_allclose(neighbours.proximity(np.array([[5.0, 0.0]])), (1.0 + np.exp(-2.0)) / 2.0)
+    np.testing.assert_allclose(proximity(known, 2, np.array([[5.0, 0.0]])), (1.0 + np.exp(-2.0)) / 2.0)
     corner, side = (np.exp(-2.0) + np.exp(-4.0)) / 2.0, np.exp(-2.0)
-    np.testing.assert_allclose(neighbours.proximity(), [corner, side, corner])
+    np.testing.assert_allclose(proximity(known, 2), [corner, side, corner])
 
 
 @pytest.mark.parametrize("block", [1 << 22, 700])
 def test_proximity_equals_a_plain_search_whatever_the_block(problem, held_out, monkeypatch, block):
     monkeypatch.setattr(proximity_module, "_BLOCK", block)
-    points, queries = unit(problem.features[:150]), unit(held_out.features[:40])
-    neighbours = Neighbours.of(problem.features[:150], 10)
+    points, queries = unit_rows(problem.features[:150]), unit_rows(held_out.features[:40])
     np.testing.assert_allclose(
-        neighbours.proximity(held_out.features[:40]), plain_proximity(queries, points, 10), rtol=1e-6
+        proximity(points, 10, held_out.features[:40]), plain_proximity(queries, points, 10), rtol=1e-6
     )
-    np.testing.assert_allclose(neighbours.proximity(), plain_proximity(points, points, 10, True), rtol=1e-6)
+    np.testing.assert_allclose(proximity(points, 10), plain_proximity(points, points, 10, True), rtol=1e-6)
 
 
 def test_the_length_of_features_does_not_matter_and_zero_features_are_allowed(problem, held_out):
-    neighbours = Neighbours.of(problem.features, 10)
+    known = unit_rows(problem.features)
     scaled = held_out.features * np.linspace(0.1, 50.0, len(held_out.labels))[:, None]
-    np.testing.assert_allclose(neighbours.proximity(scaled), neighbours.proximity(held_out.features), rtol=1e-9)
+    np.testing.assert_allclose(proximity(known, 10, scaled), proximity(known, 10, held_out.features), rtol=1e-9)
     # the origin is at distance 1 from every unit vector
-    np.testing.assert_allclose(neighbours.proximity(np.zeros((1, 8))), np.exp(-1.0), rtol=1e-6)
+    np.testing.assert_allclose(proximity(known, 10, np.zeros((1, 8))), np.exp(-1.0), rtol=1e-6)
 
 
 # density ratio ----------------------------------------------------------------------------------------------------
@@ -78,9 +73,11 @@ def test_density_ratio_is_the_rule_of_bayes(problem, held_out):
     logits = check_logits(problem.logits)
     right = logits.argmax(axis=1) == problem.labels
     confidence, queries = softmax(logits).max(axis=1), check_logits(held_out.logits)
-    known = np.column_stack([confidence, plain_proximity(unit(problem.features), unit(problem.features), 10, True)])
+    known = np.column_stack(
+        [confidence, plain_proximity(unit_rows(problem.features), unit_rows(problem.features), 10, True)]
+    )
     asked = np.column_stack(
-        [softmax(queries).max(axis=1), plain_proximity(unit(held_out.features), unit(problem.features), 10)]
+        [softmax(queries).max(axis=1), plain_proximity(unit_rows(held_out.features), unit_rows(problem.features), 10)]
     )
     f1, f0 = np.exp(log_density(asked, known[right])), np.exp(log_density(asked, known[~right]))
     expected = f1 / (f1 + f0 * (~right).sum() / right.sum())
@@ -116,8 +113,8 @@ def test_one_part_is_its_base(problem, held_out, base):
 
 
 def test_each_part_is_fitted_to_its_samples_only(problem, held_out):
-    own = Neighbours.of(problem.features, 10).proximity()
-    asked = Neighbours.of(problem.features, 10).proximity(held_out.features)
+    known = unit_rows(problem.features).astype(np.float32)
+    own, asked = proximity(known, 10), proximity(known, 10, held_out.features)
     ordered = np.sort(own)
     cut = (ordered[299] + ordered[300]) / 2
     found = held_out.predict(problem.fit("procal_bms", base="iso", n_bins=2))

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calgrid.calibrators._binning import bin_of, equal_count_cuts
-from calgrid.calibrators._proximity import Neighbours
+from calgrid.calibrators._proximity import proximity, unit_rows
 from calgrid.calibrators.base import Array, Calibrator, Head, Labels
 from calgrid.calibrators.hb import TopLabelHistogramBinning
 from calgrid.calibrators.hb_ova import HistogramBinning
@@ -58,18 +58,17 @@ class ProximityBinMeanShift(Calibrator):
         self.base, self.n_bins, self.n_neighbours = base, n_bins, n_neighbours
 
     def _fit(self, logits: Array, labels: Labels, features: Array | None, head: Head | None) -> dict[str, Any]:
-        neighbours = Neighbours.of(cast(Array, features), self.n_neighbours)
-        self.points, self.k = neighbours.points, np.array([neighbours.k])
-        proximity = neighbours.proximity()
-        self.proximity_cuts = equal_count_cuts(np.sort(proximity), self.n_bins)
-        part = bin_of(self.proximity_cuts, proximity)
+        self.points = unit_rows(cast(Array, features)).astype(np.float32)
+        own = proximity(self.points, self.n_neighbours)
+        self.proximity_cuts = equal_count_cuts(np.sort(own), self.n_bins)
+        part = bin_of(self.proximity_cuts, own)
         self._bases = [BASES[self.base]() for _ in range(len(self.proximity_cuts) + 1)]
         for number, base in enumerate(self._bases):
             base._fit_noted(logits[part == number], labels[part == number])
-        return {"n_bins": len(self._bases), "mean_proximity": float(proximity.mean())}
+        return {"n_bins": len(self._bases), "mean_proximity": float(own.mean())}
 
     def _transform(self, logits: Array, features: Array | None) -> Array:
-        part = bin_of(self.proximity_cuts, Neighbours(self.points, self.k.item()).proximity(cast(Array, features)))
+        part = bin_of(self.proximity_cuts, proximity(self.points, self.n_neighbours, features))
         result = np.empty_like(logits)
         for number, base in enumerate(self._bases):
             result[part == number] = base._transform(logits[part == number], None)
@@ -78,10 +77,10 @@ class ProximityBinMeanShift(Calibrator):
     def _state(self) -> dict[str, NDArray[Any]]:
         states = [base._state() for base in self._bases]
         bases = {f"{number}.{name}": value for number, state in enumerate(states) for name, value in state.items()}
-        return {**bases, "points": self.points, "k": self.k, "proximity_cuts": self.proximity_cuts}
+        return {**bases, "points": self.points, "proximity_cuts": self.proximity_cuts}
 
     def _load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
-        self.points, self.k, self.proximity_cuts = state["points"], state["k"], state["proximity_cuts"]
+        self.points, self.proximity_cuts = state["points"], state["proximity_cuts"]
         self._bases = [BASES[self.base]() for _ in range(len(self.proximity_cuts) + 1)]
         for number, base in enumerate(self._bases):
             prefix = f"{number}."

@@ -14,7 +14,7 @@ from calgrid.calibrators._probabilities import (
     top_label,
     top_label_map,
 )
-from calgrid.calibrators._proximity import Neighbours
+from calgrid.calibrators._proximity import proximity, unit_rows
 from calgrid.calibrators._temperature import fit_temperature
 from calgrid.calibrators.base import Array, Calibrator, Head, Labels
 from calgrid.registry import register
@@ -84,9 +84,8 @@ class ProximityDensityRatio(Calibrator):
     def _fit(self, logits: Array, labels: Labels, features: Array | None, head: Head | None) -> dict[str, Any]:
         predicted, confidence = top_label(logits)
         right = predicted == labels
-        neighbours = Neighbours.of(cast(Array, features), self.n_neighbours)
-        self.points, self.k = neighbours.points, np.array([neighbours.k])
-        points = np.column_stack([confidence, neighbours.proximity()])
+        self.points = unit_rows(cast(Array, features)).astype(np.float32)
+        points = np.column_stack([confidence, proximity(self.points, self.n_neighbours)])
         self.right, self.wrong, self.beta = points[right], points[~right], np.nan
         history = {"n_right": len(self.right), "n_wrong": len(self.wrong), "mean_proximity": float(points[:, 1].mean())}
         if min(len(self.right), len(self.wrong)) < FEWEST:
@@ -99,7 +98,7 @@ class ProximityDensityRatio(Calibrator):
         if np.isfinite(self.beta):
             return softmax(logits * self.beta)
         _, confidence = top_label(logits)
-        points = np.column_stack([confidence, Neighbours(self.points, self.k.item()).proximity(cast(Array, features))])
+        points = np.column_stack([confidence, proximity(self.points, self.n_neighbours, features)])
         n_right, n_wrong = len(self.right), len(self.wrong)
         ratio = log_density(points, self.right) - log_density(points, self.wrong) + np.log(n_right / n_wrong)
         return top_label_map(logits, never_certain(sigmoid(ratio), n_right + n_wrong))
