@@ -16,9 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calgrid.calibrators._network import sigmoid
-from calgrid.calibrators._probabilities import row_blocks
+from calgrid.calibrators._probabilities import Array, row_blocks
 
-Array = NDArray[np.float64]
 #: replaces an infinite gap (an impossible class), so that it can be multiplied by 0
 _WIDE = 1e100
 _NODES_PER_DECADE = 21

@@ -3,12 +3,9 @@
 from collections.abc import Callable, Mapping
 
 import numpy as np
-from numpy.typing import NDArray
 
 from calgrid.calibrators._confidence import margin_and_excess
-from calgrid.calibrators._probabilities import centred, softmax, top_label
-
-Array = NDArray[np.float64]
+from calgrid.calibrators._probabilities import Array, centred, softmax, top_label
 
 
 def entropy(logits: Array) -> Array:

@@ -13,10 +13,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from calgrid.calibrators._probabilities import LEAST_EXPONENT, row_blocks, softmax
+from calgrid.calibrators._probabilities import LEAST_EXPONENT, Array, row_blocks, softmax
 from calgrid.errors import DataError
 
-Array = NDArray[np.float64]
 Linear = Callable[[Array], Array]
 #: maximum number of classes of maps with K^2 weights
 MAX_CLASSES = 200

@@ -15,8 +15,6 @@ from numpy.typing import NDArray
 Array = NDArray[np.float64]
 #: parameters (P,) -> loss, d loss / d parameters (P,)
 Objective = Callable[[Array], tuple[float, Array]]
-#: called with epoch and parameters (P,) before each step; must not change the parameters
-Watch = Callable[[int, Array], None]
 #: decay of the running mean and of the running square of the gradient
 BETA1, BETA2 = 0.9, 0.999
 
@@ -134,16 +132,15 @@ def minimise(
     max_epochs: int,
     patience: int,
     min_delta: float,
-    watch: Watch | None = None,
+    watch: Callable[[int, Array], None] = lambda epoch, parameters: None,
 ) -> tuple[Array, dict[str, Any]]:
     """Run full-batch Adam from ``start``; return a copy of the parameters of the lowest loss, and the ``fit_history``.
 
     Parameters
     ----------
-    objective : maps parameters ``(P,)`` to loss and gradient ``(P,)``.
     max_epochs : maximum number of evaluations of the objective, at least 1.
     patience : stop after this number of successive epochs without a decrease of more than ``min_delta``.
-    watch : called in each epoch, see :data:`Watch`.
+    watch : called with epoch and parameters ``(P,)`` before each step.
     """
     parameters, adam = start.copy(), Adam(start.size, learning_rate)
     best, best_epoch, losses = start.copy(), 0, []
@@ -151,8 +148,7 @@ def minimise(
     for epoch in range(max_epochs):
         loss, gradient = objective(parameters)
         losses.append(float(loss))
-        if watch is not None:
-            watch(epoch, parameters)
+        watch(epoch, parameters)
         if loss < losses[best_epoch]:
             best, best_epoch = parameters.copy(), epoch
         waited = 0 if loss < reference - min_delta else waited + 1

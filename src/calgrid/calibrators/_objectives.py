@@ -22,9 +22,8 @@ from numpy.typing import NDArray
 
 from calgrid.calibrators._confidence import RestTable, confidence, margin_and_excess
 from calgrid.calibrators._network import sigmoid, softplus
-from calgrid.calibrators._probabilities import possible_labels
+from calgrid.calibrators._probabilities import Array, possible_labels
 
-Array = NDArray[np.float64]
 #: replaces the infinite margin of a sample with one possible class, whose confidence is 1 at every temperature
 _CERTAIN = 1.0 / np.finfo(np.float64).eps
 #: number of soft bins and their centres

@@ -3,9 +3,8 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from calgrid.calibrators._probabilities import row_blocks
+from calgrid.calibrators._probabilities import Array, row_blocks
 
-Array = NDArray[np.float64]
 #: maximum number of distances in memory
 _BLOCK = 1 << 22
 

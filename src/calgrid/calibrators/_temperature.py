@@ -9,9 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import brentq
 
-from calgrid.calibrators._probabilities import LEAST_EXPONENT, possible_labels, row_blocks
+from calgrid.calibrators._probabilities import LEAST_EXPONENT, Array, possible_labels, row_blocks
 
-Array = NDArray[np.float64]
 #: beta, rows -> mean loss over these rows and its derivative in beta
 Objective = Callable[[float, slice], tuple[float, float]]
 #: bounds of the inverse temperature: T from 0.05 to 100, in units of the logits' spread where a calibrator is

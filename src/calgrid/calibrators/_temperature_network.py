@@ -54,9 +54,6 @@ def standardise(values: Array, scaling: Array) -> Array:
     return (np.where(np.isfinite(values), values, mean) - mean) / deviation
 
 
-Link = Callable[[Array], tuple[Array, Array]]
-
-
 @dataclass(frozen=True)
 class NetworkObjective:
     """An objective as a function of the network's weights, with its gradient.
@@ -70,7 +67,7 @@ class NetworkObjective:
 
     network: MLP
     inputs: Array
-    link: Link
+    link: Callable[[Array], tuple[Array, Array]]
     evidence: Evidence
     objective: Objective
 

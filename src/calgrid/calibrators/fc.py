@@ -77,7 +77,7 @@ class FeatureClipping(Calibrator):
     def _fit(self, logits: Array, labels: Labels, features: Array | None, head: Head | None) -> dict[str, Any]:
         features, (self.weight, self.bias) = cast(Array, features), cast(Head, head)
         check_reproduces(logits, features, (self.weight, self.bias))
-        unclipped = accuracy(self._predictions(features, labels, np.inf), labels)
+        unclipped = self._trial(features, labels, np.inf)[2]
         least = KEPT_ACCURACY * unclipped
         coarse = np.unique(np.quantile(np.abs(features), np.arange(1, COARSE + 1) / COARSE))
         coarse = coarse[coarse > 0.0]
@@ -101,12 +101,9 @@ class FeatureClipping(Calibrator):
             "warnings": end_of_grid("threshold", self.threshold, (fine[0], np.inf)) if below == 0 else [],
         }
 
-    def _predictions(self, features: Array, labels: Labels, threshold: float) -> Predictions:
-        return Predictions(softmax(clipped_logits(features, (self.weight, self.bias), threshold)), labels)
-
     def _trial(self, features: Array, labels: Labels, threshold: float) -> tuple[float, float, float]:
         """Return objective, minus the threshold (of equal objectives the largest is taken), and accuracy."""
-        predictions = self._predictions(features, labels, threshold)
+        predictions = Predictions(softmax(clipped_logits(features, (self.weight, self.bias), threshold)), labels)
         objective = ece(predictions, labels, N_BINS) if self.criterion == "ece" else nll(predictions, labels)
         return objective, -float(threshold), accuracy(predictions, labels)
 

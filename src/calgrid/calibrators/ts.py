@@ -3,7 +3,6 @@
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from calgrid.calibrators._objectives import Evidence, Objective, build_objective
 from calgrid.calibrators._probabilities import softmax
@@ -22,15 +21,11 @@ TOLERANCE = 1e-12
 _AT_BOUND = 1e-6
 
 
-def search_temperature(logits: NDArray[np.float64], labels: NDArray[np.int64], objective: Objective) -> TemperatureFit:
+def search_temperature(logits: Array, labels: Labels, objective: Objective) -> TemperatureFit:
     """Minimise an objective over T in [0.05, 100]: the best of 100 log-spaced T, refined between its neighbours.
 
     If no loss is lower than at T = 1, T stays 1. Losses are those of the scan by ascending T, then of the section.
-
-    Parameters
-    ----------
-    logits : ``(N, K)`` float64 with row maximum 0; -inf allowed.
-    labels : ``(N,)``.
+    Logits ``(N, K)`` have row maximum 0; labels are ``(N,)``.
     """
     lower, upper = BETA_BOUNDS
     evidence = Evidence.gather(logits, labels, lower, objective.reach * upper)
