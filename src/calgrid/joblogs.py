@@ -83,10 +83,8 @@ def _read(path: str) -> str:
 def why(logs: Sequence[str], message: str = "") -> str:
     """Return in one sentence why the last attempt of a job failed.
 
-    Parameters
-    ----------
-    logs : the job's log, and its SLURM log if any; they need not exist.
-    message : message of Snakemake's executor about the job.
+    ``logs`` are the job's log, and its SLURM log if any; they need not exist. ``message`` is that of Snakemake's
+    executor about the job.
     """
     of_slurm = "\n".join([message, *map(_read, logs[1:])])
     for pattern, reason in SLURM.items():

@@ -39,11 +39,7 @@ def calibrate(spec: CalibrateSpec, run: Path, out: Path, threads: int = 1) -> bo
 
     ``out`` receives ``metrics.parquet`` and ``calibrate.json``; with ``paired_resamples`` also ``resamples.parquet``:
     each metric on common resamples of the clean test split, for each calibrator fitted on val and each of its seeds.
-
-    Parameters
-    ----------
-    run : folder of the run with ``logits/``.
-    threads : number of processes; the results do not depend on it.
+    The results do not depend on the number of processes, ``threads``.
     """
     names = [*logits_files(spec["checkpoints"], spec["families"]), *map(head_file, spec["checkpoints"])]
     predicted = Record.read(run, PREDICT)

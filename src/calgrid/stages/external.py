@@ -24,10 +24,8 @@ def import_run(spec: ExternalSpec, files: Sequence[Path], out: Path) -> bool:
     Logits files contain float32; for probabilities, their logarithm. Ties may therefore break, and a value at the edge
     of a bin may change bins.
 
-    Parameters
-    ----------
-    files : files in the specification, in the order of :data:`~calgrid.specs.EXTERNAL_FILES`. A damaged one, or val
-        and test with different numbers of classes, raise DataError.
+    ``files`` are those in the specification, in the order of :data:`~calgrid.specs.EXTERNAL_FILES`. Raises DataError:
+    one is damaged, or val and test differ in their number of classes.
     """
     external = spec["external"]
     given = dict(zip((name for name in EXTERNAL_FILES if name in external), files, strict=True))

@@ -27,12 +27,9 @@ HELD_SHARE = 1 / 2
 def build_network(
     spec: specs.TrainSpec, num_classes: int, first: Mapping[str, torch.Tensor] | None = None, pretrained: bool = False
 ) -> tuple[Network, Procedure[Any]]:
-    """Build network and procedure of a run.
+    """Build network and procedure of a run; a second stage takes layers from the weights ``first`` of its first.
 
-    Parameters
-    ----------
-    first : weights of the first stage, for second stages.
-    pretrained : whether to load published weights; otherwise they are drawn with the global generator of torch.
+    Without ``pretrained``, weights are drawn with the global generator of torch, instead of loading published ones.
     """
     key = spec["key"]
     procedure = build_procedure(spec["procedure"]["id"], **spec["procedure"]["options"])

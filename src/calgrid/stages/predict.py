@@ -57,10 +57,8 @@ def predict(
 ) -> bool:
     """Export the logits of a trained run; return False if the same logits existed already.
 
-    Parameters
-    ----------
-    model : ``model.safetensors`` of the run, with the fingerprint ``spec["run_fingerprint"]``.
-    families : shift family, or ``ood/`` and a data set -> folder of its prepared images.
+    ``model`` is the run's ``model.safetensors``, with the fingerprint ``spec["run_fingerprint"]``; ``families`` are the
+    folders of prepared images, by shift family, or ``ood/`` and a data set.
     """
     where = environment.choose_device(device)
     states, description = load_checkpoint(model, spec["run_fingerprint"])
@@ -122,13 +120,8 @@ def _of_families(checkpoints: Iterable[str], families: Iterable[str]) -> list[st
 class KeptFile:
     """A file that is computed in blocks: the blocks are stored until the file is complete.
 
-    Damaged blocks and files, and those of other ``inputs``, are computed again.
-
-    Parameters
-    ----------
-    folder : working folder of the stage.
-    name : path of the file in this folder.
-    inputs : everything that the file depends on, JSON-like.
+    Damaged blocks and files, and those of other ``inputs`` (all that the file depends on, JSON-like), are computed
+    again. ``name`` is the path of the file in the working folder of the stage.
     """
 
     def __init__(self, folder: Path, name: str, inputs: Mapping[str, object]) -> None:

@@ -22,9 +22,7 @@ from calgrid.training import environment
 def probe(spec: ProbeSpec, model: Path, data: Path, out: Path, *, device: str = "auto", threads: int = 1) -> bool:
     """Measure a trained run with a probe; return False if another process had already written the same table.
 
-    Parameters
-    ----------
-    model : ``model.safetensors`` of the run, with the fingerprint ``spec["run_fingerprint"]``.
+    ``model`` is the run's ``model.safetensors``, with the fingerprint ``spec["run_fingerprint"]``.
     """
     where = environment.choose_device(device)
     states, description = load_checkpoint(model, spec["run_fingerprint"])

@@ -40,10 +40,8 @@ def train(
 ) -> bool:
     """Train a run and publish its files in ``out``; return False if another process had already done so.
 
-    Parameters
-    ----------
-    first_stage : ``model.safetensors`` of the first stage, for second stages.
-    resume_every : seconds between two resume states.
+    ``first_stage`` is ``model.safetensors`` of the first stage, for second stages; ``resume_every`` are the seconds
+    between two resume states.
     """
     where = environment.choose_device(device)
     environment.prepare(where, threads, spec["protocol"]["deterministic"])

@@ -30,13 +30,7 @@ _DAMAGED = (zipfile.BadZipFile, EOFError, ValueError, RuntimeError, OSError)
 
 
 def write_archive(path: Path, files: Mapping[str, Path], digests: Mapping[str, str]) -> None:
-    """Write an archive atomically.
-
-    Parameters
-    ----------
-    files : name in the archive -> file.
-    digests : SHA-256 of each.
-    """
+    """Write an archive atomically, from its files and their SHA-256 by name in the archive."""
     sums = "".join(f"{digests[name]}  {name}\n" for name in sorted(files))
     with replacing(path) as temporary, zipfile.ZipFile(temporary, "w") as archive:
         for name in sorted([*files, SUMS]):

@@ -34,14 +34,10 @@ def write_arrays(path: Path, arrays: Mapping[str, np.ndarray], description: Mapp
 def read_arrays(
     path: Path, what: str, mend: str = AGAIN, framework: str = "np"
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Read a file of :func:`write_arrays`.
+    """Read a file of :func:`write_arrays`, as arrays (``framework="np"``) or tensors (``"pt"``).
 
-    Raises StateError: the file is damaged: not one bit may have changed.
-
-    Parameters
-    ----------
-    what : name of the file in messages. mend : instruction in the error message if it is damaged.
-    framework : ``np`` returns arrays, ``pt`` tensors.
+    Raises StateError: the file is damaged (not one bit may have changed); the message names ``what`` it is, and how to
+    ``mend`` it.
     """
     try:
         with safe_open(path, framework=framework) as stream:

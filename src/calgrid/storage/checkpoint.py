@@ -24,10 +24,8 @@ def save_checkpoint(
 ) -> None:
     """Write named state dictionaries into one safetensors file, atomically and reproducibly.
 
-    Parameters
-    ----------
-    states : for example ``{"best.model": {...}, "best.loss": {...}}``; keys are joined with ``/``.
-    description : JSON-like, with the fingerprint of the run.
+    The names of ``{"best.model": {"w": ...}}`` are joined with ``/``. ``description`` (JSON-like) has the fingerprint
+    of the run.
     """
     flat = {
         f"{group}/{name}": tensor.detach().to("cpu").numpy()

@@ -84,10 +84,8 @@ def _fixed_size_list(values: np.ndarray, dtype: type = np.float32) -> pa.FixedSi
 def write_logits(path: Path, data: Logits | Iterable[Logits]) -> None:
     """Write a logits file atomically (zstd, byte-stream split for floats); equal data give equal bytes.
 
-    Parameters
-    ----------
-    data : all rows, or an iterable of parts with the same columns, which become row groups with the metadata of the
-        first. Only one part is in memory at a time.
+    Parts of an iterable must have the same columns; they become row groups, with the metadata of the first. Only one
+    part is in memory at a time.
     """
     parts = [data] if isinstance(data, Logits) else data
     with replacing(path) as temporary, contextlib.ExitStack() as stack:

@@ -36,13 +36,9 @@ def describe(*packages: str) -> dict[str, str]:
 
 
 def stage_record(facts: Mapping[str, Any], begin: float, *packages: str) -> dict[str, Any]:
-    """Return the record of a stage without a network: ``facts``, environment, seconds and memory.
+    """Return the record of a stage without a network: its inputs and results, environment, seconds and memory.
 
-    Parameters
-    ----------
-    facts : inputs of the stage (``spec``, ``fingerprint``) and its results.
-    begin : ``time.monotonic()`` at its start.
-    packages : packages whose versions affect its results.
+    ``begin`` is ``time.monotonic()`` at its start; ``packages`` are those whose versions affect its results.
     """
     return {
         **facts,

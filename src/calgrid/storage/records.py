@@ -74,9 +74,7 @@ def check_fingerprint(
 ) -> None:
     """Raise StateError unless ``facts`` have the expected fingerprint; None accepts any.
 
-    Parameters
-    ----------
-    what : name of the file in messages, with its path. mend : instruction in the message.
+    The message names the file, ``what`` with its path, and how to ``mend`` it.
     """
     found = facts.get("fingerprint")
     if expected is not None and found != expected:
@@ -149,11 +147,8 @@ class Record:
     def damaged(self, remember: bool = True) -> list[str]:
         """Return the names of listed files that are missing or changed.
 
-        A file with the change time of its last verification is not read.
-
-        Parameters
-        ----------
-        remember : store the change times for the next call, if possible.
+        A file with the change time of its last verification is not read. ``remember`` stores the change times for the
+        next call, if possible.
         """
         known, right = self._seen(), {}
         for name, facts in self.files.items():

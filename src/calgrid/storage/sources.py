@@ -21,12 +21,8 @@ def identity(data_root: str | Path | None, name: str) -> str:
 
     Of a file count its size and its last 64 KiB, of a folder the names and sizes of all files below it; times do not
     count, so that a copied source is the same source. Raises ConfigError: it does not exist, cannot be read, or is or
-    holds something else than files and folders.
-
-    Parameters
-    ----------
-    data_root : folder of the sources; the working directory if None.
-    name : path of a file or folder below it.
+    holds something else than files and folders. ``name`` is a path below ``data_root``, or below the working directory
+    if that is None.
     """
     path = Path(data_root or "", name)
     try:

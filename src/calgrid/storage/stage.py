@@ -147,13 +147,9 @@ def _complete(partial: Path, done: Path, record: str) -> None:
 
 
 def republish(root: Path, stage: str, fingerprint: str, record: str, without: Collection[str] = ()) -> bool:
-    """Restore missing or damaged files of a complete stage in ``root`` by links.
+    """Restore missing or damaged files of a complete stage in ``root`` by links; return whether all are right now.
 
-    Returns whether all files are right now.
-
-    Parameters
-    ----------
-    without : files that may be missing, and are not linked.
+    Files ``without`` may be missing, and are not linked.
     """
     done = root / HIDDEN / stage / fingerprint
     try:
