@@ -12,7 +12,7 @@ from calgrid.configuration.costs import ENCODED_SHARE, RunCost, StudyCost, study
 from calgrid.configuration.resources import FORWARD_SHARE, PASS_SECONDS, PASS_SECONDS_A_MULTIPLY_ADD, UNKNOWN_IMAGES
 from calgrid.errors import ConfigError
 
-#: units and their size; each number has the largest unit in which it is at least 1
+#: units and their size
 TIME = {"h": 3600.0, "min": 60.0, "s": 1.0}
 SIZE = {"GB": 1e9, "MB": 1e6, "kB": 1e3}
 
@@ -23,7 +23,10 @@ def cost(options: argparse.Namespace) -> None:
     study = read_study(options.configuration)
     found = study_cost(study, throughput)
     lines = [f"study '{study.layout.study}', ignoring existing results", "", *_jobs(found)]
-    lines += ["", *_table("protocol, data set, backbone", found.runs, _place)]
+    lines += [
+        "",
+        *_table("protocol, data set, backbone", found.runs, _place),
+    ]
     lines += ["", *_table("method", found.runs, lambda key: key.method)]
     lines += ["", *_cores(found), *_disk(found), *_brought(found), "", *_assumptions(found, throughput)]
     sys.stdout.write("\n".join(lines) + "\n")
@@ -66,14 +69,18 @@ def _table(title: str, runs: Iterable[RunCost], name: Callable[[Any], str]) -> l
     return rows
 
 
-def _unit(units: Mapping[str, float], total: float) -> str:
-    """The largest unit in which the total is at least 1, or the smallest."""
-    return next((name for name, size in units.items() if total >= size), list(units)[-1])
+def _in_unit(total: float, units: Mapping[str, float]) -> str:
+    """A total in the largest unit in which it is at least 1, or in the smallest."""
+    unit = next((name for name, size in units.items() if total >= size), list(units)[-1])
+    return f"{total / units[unit]:,.1f} {unit}"
 
 
 def _sized(size: float) -> str:
-    unit = _unit(SIZE, size)
-    return f"{size / SIZE[unit]:,.1f} {unit}"
+    return _in_unit(size, SIZE)
+
+
+def _timed(seconds: float) -> str:
+    return _in_unit(seconds, TIME)
 
 
 def _cores(found: StudyCost) -> list[str]:
@@ -81,11 +88,6 @@ def _cores(found: StudyCost) -> list[str]:
     parts = {name: 3600 * hours for name, hours in found.core_hours.items()}
     each = ", ".join(f"{name} {_timed(seconds)}" for name, seconds in parts.items())
     return [f"processor cores: {_timed(sum(parts.values()))} of one core ({each})"]
-
-
-def _timed(seconds: float) -> str:
-    unit = _unit(TIME, seconds)
-    return f"{seconds / TIME[unit]:,.1f} {unit}"
 
 
 def _brought(found: StudyCost) -> list[str]:

@@ -13,7 +13,6 @@ import yaml
 
 from calgrid import registry
 from calgrid.calibrators import Calibrator, build_calibrator, load_calibrator
-from calgrid.cli.ranking import json_interval, ranking_content, ranking_text
 from calgrid.conventions import WORSE
 from calgrid.errors import ConfigError
 from calgrid.metrics import Metric, bootstrap, bootstrap_soft, check_probabilities, evaluate, evaluate_soft
@@ -31,6 +30,8 @@ ALL = "all"
 #: smallest log-probability in a calibrated file: finite in float32
 LOG_FLOOR = -1e4
 SHOWN = ("accuracy", "nll", "brier", "ece_debiased", "ece", "ece_null", "aece", "cece", "mce")
+#: metrics shown in the ranking, in addition to the difference in the ranking metric
+RANKING_SHOWN = ("nll", "brier", "ece_debiased", "ece", "ece_null", "accuracy")
 
 
 def read(path: Path, labels: Path | None, options: argparse.Namespace) -> Logits:
@@ -82,7 +83,12 @@ def _apply(options: argparse.Namespace, calibrator: Calibrator, target: Logits) 
     warnings = calibrator.fit_history["warnings"]
     for warning in warnings:
         log(f"Warning: {calibrator.id}: {warning}")
-    _warn_if_worse(calibrator.id, scores)
+    nll = {name: each["nll"][0] for name, each in scores.items()}
+    if nll[calibrator.id] > WORSE * nll["none"]:
+        log(
+            f"Warning: {calibrator.id} has {nll[calibrator.id] / nll['none']:.1f} times the NLL of the uncalibrated "
+            "logits on the calibrated file: it overfits, or the two files come from different models or data."
+        )
     if options.fit and options.fit.resolve() == options.apply.resolve():
         log(
             f"Warning: --fit and --apply are the same file, {options.apply}: metrics on rows used for fitting are "
@@ -94,7 +100,10 @@ def _apply(options: argparse.Namespace, calibrator: Calibrator, target: Logits) 
 
 def _check_options(options: argparse.Namespace, names: Sequence[str]) -> None:
     """Raise ConfigError for missing or contradictory options, before anything is read or fitted."""
-    _check_labels(options)
+    if without := [
+        each for each in ("fit", "apply") if getattr(options, f"{each}_labels") and not getattr(options, each)
+    ]:
+        raise ConfigError(f"--{without[0]}-labels has no effect without --{without[0]}: give both or remove it.")
     if (options.fit is None) == (options.load is None):
         raise ConfigError("Give either --fit (a labelled file) or --load (a saved calibrator).")
     if options.fit and not names:
@@ -120,12 +129,6 @@ def _check_options(options: argparse.Namespace, names: Sequence[str]) -> None:
         raise ConfigError("--set has no effect on a saved calibrator: remove --set or --load.")
     if options.set and _ranks(names):
         raise ConfigError("--set applies to a single calibrator: name one in --calibrator.")
-
-
-def _check_labels(options: argparse.Namespace) -> None:
-    for name in ("fit", "apply"):
-        if getattr(options, f"{name}_labels") and getattr(options, name) is None:
-            raise ConfigError(f"--{name}-labels has no effect without --{name}: give both or remove it.")
 
 
 def _write_calibrated(path: Path, calibrator: Calibrator, target: Logits, probabilities: np.ndarray) -> None:
@@ -169,9 +172,9 @@ def _fitted(
     id = names[0]
     if _ranks(names):
         ranking, refused = _ranking(options, names, data, head, target)
-        found |= ranking_content(ranking, refused)
+        found |= _ranking_content(ranking, refused)
         if not options.json:
-            sys.stdout.write(ranking_text(ranking, refused, len(data), options.folds, options.rank_by or NLL))
+            sys.stdout.write(_ranking_text(ranking, refused, len(data), options.folds, options.rank_by or NLL))
         id = ranking[0].id
         if target is None:
             return None
@@ -209,6 +212,52 @@ def _ranking(
         n_bins=options.bins,
         n_resamples=options.bootstrap,
     )
+
+
+def _ranking_content(ranking: Sequence[Ranked], refused: Mapping[str, str]) -> dict[str, Any]:
+    """Return a ranking for JSON, the best first."""
+    entries = [
+        {
+            "calibrator": entry.id,
+            **_json_scores({"difference": entry.difference}),
+            "tied_with_best": entry.tied,
+            "moved": entry.changed,
+            "seconds": entry.seconds,
+            "metrics": _json_scores(entry.scores),
+        }
+        for entry in ranking
+    ]
+    return {"ranking": entries, "left_out": dict(refused)}
+
+
+def _ranking_text(ranking: Sequence[Ranked], refused: Mapping[str, str], rows: int, folds: int, rank_by: str) -> str:
+    """Return the ranking as a table, the best first, with ties and calibrators left out."""
+    tied = [entry.id for entry in ranking[1:] if entry.tied]
+    width = max(len(entry.id) for entry in ranking) + 2
+    columns = list(dict.fromkeys([*RANKING_SHOWN, rank_by]))
+    lines = [
+        f"Ranked by {rank_by} in {folds}-fold cross-validation on the {rows} rows of the fit data.",
+        f"{'':5s}{'':{width}s}{f'{rank_by} - best [interval]':>34s}"
+        + "".join(f"{name:>14s}" for name in columns)
+        + f"{'moved':>9s}{'s a fit':>10s}",
+    ]
+    for place, entry in enumerate(ranking, start=1):
+        value, low, high = entry.difference
+        interval = "" if np.isnan(low) else f"[{low:+.5f}, {high:+.5f}]"
+        shown = f"{value:+.5f} {interval:>23s}" if place > 1 else "best"
+        scores = "".join(f"{entry.scores[name][0]:>14.5f}" for name in columns)
+        lines.append(
+            f"{place:>3d}  {entry.id:{width}s}{shown:>34s}{scores}{100 * entry.changed:>8.2f}%{entry.seconds:>10.3f}"
+        )
+    best = ranking[0]
+    low, high = best.scores["ece_debiased"][1:]
+    if not np.isnan(low):
+        value = best.scores["ece_debiased"][0]
+        lines.append(f"Debiased ECE of {best.id}: {value:.5f}, interval [{low:.5f}, {high:.5f}].")
+    if tied:
+        lines.append(f"No significant difference from {best.id}: {', '.join(tied)}.")
+    lines += [f"Left out: {id} ({reason})" for id, reason in refused.items()]
+    return "\n".join(lines) + "\n\n"
 
 
 def _assignment(text: str) -> tuple[str, Any]:
@@ -266,20 +315,16 @@ def _scores(
 
 
 def _json_scores(scores: Mapping[str, tuple[float, float, float]]) -> dict[str, dict[str, float | None]]:
-    return {name: json_interval(cell) for name, cell in scores.items()}
+    """Value and interval of each metric; NaN, which JSON lacks, becomes null."""
+    keys = ("value", "ci_low", "ci_high")
+    return {
+        name: {key: None if np.isnan(value) else float(value) for key, value in zip(keys, cell, strict=True)}
+        for name, cell in scores.items()
+    }
 
 
 def _interval(low: float, high: float) -> str:
     return "" if np.isnan(low) else f"[{low:.5f}, {high:.5f}]"
-
-
-def _warn_if_worse(name: str, scores: Mapping[str, Mapping[str, tuple[float, float, float]]]) -> None:
-    before, after = scores["none"]["nll"][0], scores[name]["nll"][0]
-    if after > WORSE * before:
-        log(
-            f"Warning: {name} has {after / before:.1f} times the NLL of the uncalibrated logits on the calibrated "
-            "file: it overfits, or the two files come from different models or data."
-        )
 
 
 def _print_comparison(scores: Mapping[str, Mapping[str, tuple[float, float, float]]]) -> None:

@@ -3,12 +3,11 @@
 import argparse
 import json
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from calgrid import plugins, registry
-from calgrid.cli.entries import lines, sheet
 from calgrid.cli.main import KINDS
 from calgrid.component_files import METHODS
 from calgrid.configuration.components import registered_methods
@@ -23,6 +22,8 @@ from calgrid.progress import log
 #: argument of ``list`` -> kinds of the registry
 LISTED = {"methods": METHODS, **{package: (kind,) for kind, package in registry.KINDS.items()}}
 SINGULAR = {"methods": "method", **{package: kind for kind, package in registry.KINDS.items()}}
+#: parts of an entry that are printed as lists, and their titles
+PARTS = {"defaults": "options", "dataset_defaults": "options on", "facts": "facts"}
 
 
 def list_kind(options: argparse.Namespace) -> None:
@@ -30,7 +31,7 @@ def list_kind(options: argparse.Namespace) -> None:
     _say_broken("list", LISTED.get(options.kind, () if options.kind in KINDS else registry.KINDS))
     if options.kind in KINDS and options.id is None:
         entries = list(_entries(options.kind))
-        text = lines(entries)
+        text = _lines(entries)
     else:
         entries, text = _named(options.kind, options.id)
     sys.stdout.write(json.dumps(entries, indent=2, default=str) + "\n" if options.json else text)
@@ -49,7 +50,7 @@ def _named(kind: str, id: str | None) -> tuple[list[dict[str, Any]], str]:
     if not named:
         known = {entry["id"] for _, entry in found} | (set(KINDS) if len(kinds) > 1 else set())
         raise unknown_id("component" if len(kinds) > 1 else SINGULAR[kind], id, known)
-    return [entry for _, entry in named], "\n".join(sheet(entry, SINGULAR[name]) for name, entry in named)
+    return [entry for _, entry in named], "\n".join(_sheet(entry, SINGULAR[name]) for name, entry in named)
 
 
 def _entries(kind: str) -> Iterable[dict[str, Any]]:
@@ -88,6 +89,46 @@ def _entry(spec: registry.ComponentSpec) -> dict[str, Any]:
         "dataset_defaults": dict(spec.dataset_defaults),
         "facts": {name: fact for name, fact in spec.info.items() if name != "limits"},
     }
+
+
+def _lines(entries: Iterable[Mapping[str, Any]]) -> str:
+    """Return one line per component: identifier, summary, and the file of a plugin's component."""
+    rows = [(e["id"], e["summary"] + (f" (plugin: {e['file']})" if "file" in e else "")) for e in entries]
+    width = max(len(id) for id, _ in rows) + 2
+    return "".join(f"{id:{width}s}{summary}\n" for id, summary in rows)
+
+
+def _sheet(entry: Mapping[str, Any], kind: str) -> str:
+    """Return all details of one component, one line each."""
+    found = [f"{entry['id']} ({kind})", f"  {entry['summary']}", f"  source: {entry['source']}"]
+    if "file" in entry:
+        found.append(f"  plugin: {entry['file']}")
+    ranges = entry.get("ranges", {})
+    for part, title in PARTS.items():
+        values = entry.get(part, {})
+        if not values:
+            continue
+        found.append(f"  {title}:")
+        width = max(map(len, values)) + 2
+        for name, value in values.items():
+            within = f"  (in {ranges[name]})" if part == "defaults" and name in ranges else ""
+            first, *further = _shown(value)
+            found.append(f"    {name:{width}s}{first}{within}")
+            found += [f"    {'':{width}s}{line}" for line in further]
+    return "\n".join(found) + "\n"
+
+
+def _shown(value: Any) -> list[str]:
+    """Lines of a value."""
+    if isinstance(value, Mapping):
+        return [f"{name}: {', '.join(_shown(each))}" for name, each in value.items()] or ["none"]
+    if isinstance(value, bool):
+        return ["yes" if value else "no"]
+    if isinstance(value, tuple | list):
+        if any(isinstance(each, Mapping) for each in value):
+            return [line for each in value for line in _shown(each)]
+        return [", ".join(map(str, value)) or "none"]
+    return [f"{value:,}" if isinstance(value, int) else str(value)]
 
 
 def check(options: argparse.Namespace) -> None:

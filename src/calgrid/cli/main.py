@@ -6,9 +6,9 @@ import math
 import os
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from calgrid import __version__, joblogs
 from calgrid.cli.colours import coloured
@@ -101,30 +101,42 @@ def build_parser() -> argparse.ArgumentParser:
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 
-def _count(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"must be a whole number of at least 1, got {text!r}")
-    return int(text)
+def _must(be: str, valid: Callable[[str], object], read: Callable[[str], Any] = str, where: str = "") -> Any:
+    """Return the type of an option: reads a valid text, and refuses another one."""
+
+    def checked(text: str) -> Any:
+        if not valid(text):
+            raise argparse.ArgumentTypeError(f"must be {be}, got {text!r}{where}")
+        return read(text)
+
+    return checked
 
 
-def _seconds(text: str) -> float:
+def _is_duration(text: str) -> bool:
     try:
-        seconds = float(text)
+        return 0 <= float(text) < math.inf
     except ValueError:
-        seconds = math.nan
-    if not 0 <= seconds < math.inf:
-        raise argparse.ArgumentTypeError(
-            f"must be a number of seconds, got {text!r} (from the option or the variable CALGRID_RESUME_SECONDS)"
-        )
-    return seconds
+        return False
 
 
-def _device(text: str) -> str:
-    if text not in DEVICES:
-        raise argparse.ArgumentTypeError(
-            f"must be one of {', '.join(DEVICES)}, got {text!r} (from the option or the variable CALGRID_DEVICE)"
-        )
-    return text
+def _names(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",")]
+
+
+def _are_names(text: str) -> bool:
+    names = _names(text)
+    return len(names) >= 2 and all(names) and len(set(names)) == len(names)
+
+
+_OR_VARIABLE = " (from the option or the variable CALGRID_{})"
+_count = _must("a whole number of at least 1", lambda text: text.isdecimal() and int(text) >= 1, int)
+_seconds = _must("a number of seconds", _is_duration, float, _OR_VARIABLE.format("RESUME_SECONDS"))
+_device = _must(f"one of {', '.join(DEVICES)}", DEVICES.__contains__, where=_OR_VARIABLE.format("DEVICE"))
+_classes = _must("at least two different names separated by commas", _are_names, _names)
+_licence = _must("an SPDX identifier such as CC-BY-4.0 or CC0-1.0", re.compile(r"[A-Za-z0-9][A-Za-z0-9.+-]*").fullmatch)
+_label = _must(
+    "lower-case letters, digits and _, starting with a letter", re.compile(r"[a-z][a-z0-9_]{0,39}").fullmatch
+)
 
 
 def _command(commands: Commands, name: str, run: str, help: str) -> argparse.ArgumentParser:
@@ -137,13 +149,6 @@ def _command(commands: Commands, name: str, run: str, help: str) -> argparse.Arg
 
 def _json_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="machine-readable output")
-
-
-def _classes(text: str) -> list[str]:
-    names = [name.strip() for name in text.split(",")]
-    if len(names) < 2 or not all(names) or len(set(names)) < len(names):
-        raise argparse.ArgumentTypeError(f"must be at least two different names separated by commas, got {text!r}")
-    return names
 
 
 def _file_options(parser: argparse.ArgumentParser) -> None:
@@ -161,32 +166,12 @@ def _file_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--threads", type=_count, default=1, help="threads of linear algebra (1)")
 
 
-def _licence(text: str) -> str:
-    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9.+-]*", text):
-        raise argparse.ArgumentTypeError(f"must be an SPDX identifier such as CC-BY-4.0 or CC0-1.0, got {text!r}")
-    return text
-
-
-def _label(text: str) -> str:
-    if not re.fullmatch(r"[a-z][a-z0-9_]{0,39}", text):
-        raise argparse.ArgumentTypeError(
-            f"must be lower-case letters, digits and _, starting with a letter, got {text!r}"
-        )
-    return text
-
-
 def _device_options(parser: argparse.ArgumentParser) -> None:
     # The device is not part of a fingerprint, so the workflow passes it through the environment.
     # argparse checks a default that is text like an option, and only if the command has the option.
     default = os.environ.get("CALGRID_DEVICE", "auto")
     parser.add_argument("--device", type=_device, metavar="|".join(DEVICES), default=default)
     parser.add_argument("--threads", type=_count, default=1, help="CPU threads of this process (1)")
-
-
-def _manifest_options(parser: argparse.ArgumentParser, out: str, threads: str = "threads of linear algebra") -> None:
-    parser.add_argument("--manifest", type=Path, required=True, help="manifest.json of the study")
-    parser.add_argument("--out", type=Path, required=True, help=out)
-    parser.add_argument("--threads", type=_count, default=1, help=f"{threads} (1)")
 
 
 def _pair_options(parser: argparse.ArgumentParser, required: bool) -> None:
@@ -367,19 +352,26 @@ def _run_commands(commands: Commands) -> None:
     parser.add_argument("--threads", type=_count, default=1, help="processes that fit and score (1)")
 
 
+#: commands of a whole study, what they do, and what --out is
+TOTALS = (
+    ("aggregate", "Collect the metrics of all runs of a study.", "folder of the study"),
+    (
+        "tables",
+        "Write the tables of a study (CSV, Markdown and LaTeX; tables of papers also HTML).",
+        "folder for the tables",
+    ),
+    ("figures", "Draw the figures of a study.", "folder for the figures"),
+    ("report", "Write the self-contained HTML report of a study.", "report.html"),
+)
+
+
 def _total_commands(commands: Commands) -> None:
-    parser = _command(commands, "aggregate", "stages:aggregate", "Collect the metrics of all runs of a study.")
-    _manifest_options(parser, "folder of the study", "processes that read and summarise")
-
-    help = "Write the tables of a study (CSV, Markdown and LaTeX; tables of papers also HTML)."
-    parser = _command(commands, "tables", "stages:tables", help)
-    _manifest_options(parser, "folder for the tables")
-
-    parser = _command(commands, "figures", "stages:figures", "Draw the figures of a study.")
-    _manifest_options(parser, "folder for the figures")
-
-    parser = _command(commands, "report", "stages:report", "Write the self-contained HTML report of a study.")
-    _manifest_options(parser, "report.html")
+    for name, help, out in TOTALS:
+        parser = _command(commands, name, f"stages:{name}", help)
+        parser.add_argument("--manifest", type=Path, required=True, help="manifest.json of the study")
+        parser.add_argument("--out", type=Path, required=True, help=out)
+        threads = "processes that read and summarise" if name == "aggregate" else "threads of linear algebra"
+        parser.add_argument("--threads", type=_count, default=1, help=f"{threads} (1)")
 
 
 #: commands by purpose, in the order of the help

@@ -154,22 +154,24 @@ def _record(out: Path) -> None:
     write_record(study_record(out), {FILES: listed(out.parent, names)})
 
 
+def _write_folder(options: argparse.Namespace, write: Callable[[Path, specs.Manifest, Path], object]) -> None:
+    manifest = _manifest(options.manifest)
+    _replace_folder(options.out, lambda folder: write(options.manifest.parent, manifest, folder))
+    _record(options.out)
+
+
 def tables(options: argparse.Namespace) -> None:
     """Write the tables of a study."""
     from calgrid.reporting.tables import write_tables
 
-    manifest = _manifest(options.manifest)
-    _replace_folder(options.out, lambda folder: write_tables(options.manifest.parent, manifest, folder))
-    _record(options.out)
+    _write_folder(options, write_tables)
 
 
 def figures(options: argparse.Namespace) -> None:
     """Draw the figures of a study."""
     from calgrid.reporting.figures import write_figures
 
-    manifest = _manifest(options.manifest)
-    _replace_folder(options.out, lambda folder: write_figures(options.manifest.parent, manifest, folder))
-    _record(options.out)
+    _write_folder(options, write_figures)
 
 
 def report(options: argparse.Namespace) -> None:
