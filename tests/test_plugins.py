@@ -150,25 +150,6 @@ def test_an_installed_package_names_itself(tmp_path, run_python, home):
     assert loaded == ["imported", "Mine"]
 
 
-@pytest.mark.parametrize("id", ["resnet8", "resnet50", "densenet121"])
-def test_facts_that_are_counted_are_those_that_are_registered(id, monkeypatch):
-    spec = registry.spec("backbone", id)
-    bare = registry.ComponentSpec(
-        **{**vars(spec), "info": {k: spec.info[k] for k in ("label", "image_size", "pretrained", "library")}}
-    )
-    monkeypatch.setattr(registry, "spec", lambda kind, name, where="": bare)
-    plugins.forget()
-    found = measured(id).info
-    plugins.forget()
-    for fact in ("num_features", "macs"):
-        assert found[fact] == pytest.approx(spec.info[fact], rel=0.02)
-    assert found["activations"] == pytest.approx(spec.info["activations"], rel=0.5)
-    ((classes, parameters),) = found["parameters"].items()
-    (known, size), *_ = spec.info["parameters"].items()
-    assert parameters - size == (classes - known) * (found["num_features"] + 1)
-    assert found["min_size"] <= spec.info["min_size"]
-
-
 def test_a_network_for_one_size_is_refused_for_others_before_any_job(write, make_config, home, refuses):
     write("mine_g/backbones/flat.py", BACKBONE.replace("SIDE", "16"))
     info = measured("flat").info

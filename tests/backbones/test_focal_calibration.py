@@ -8,10 +8,9 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from calgrid.backbones._densenet import SmallImageDenseNet
 from calgrid.backbones._focal_calibration import load_checkpoint
-from calgrid.backbones._resnet import Bottleneck, FourLevelResNet, WideResNet
-from calgrid.backbones.small_images import DenseNet121
+from calgrid.backbones._resnet import Bottleneck, FourLevelResNet, ThreeLevelResNet
+from calgrid.backbones.small_images import DenseNet121, SmallImageDenseNet
 from calgrid.errors import DataError
 
 CLASSES = 5
@@ -60,28 +59,21 @@ class TheirResidual(nn.Module):
         return self.fc(out.mean((2, 3)))
 
 
-def their_resnet():
-    inputs, levels = 64, []
-    for width, count in zip((64, 128, 256, 512), (1, 2, 1, 1), strict=True):
-        level = []
-        for number in range(count):
-            stride = 2 if width > 64 and number == 0 else 1
-            level.append(TheirBlock(inputs, (width, width, 4 * width), (1, 3, 1), stride, "shortcut", nn.Sequential))
-            inputs = 4 * width
+def their_network(stem, widths, counts, sizes, name, empty):
+    inputs, levels = stem, []
+    for number, (width, count) in enumerate(zip(widths, counts, strict=True)):
+        inside, level = (width, width, 4 * width)[: len(sizes)], []
+        for stride in [2 if number else 1] + [1] * (count - 1):
+            level.append(TheirBlock(inputs, inside, sizes, stride, name, empty))
+            inputs = inside[-1]
         levels.append(level)
-    return TheirResidual(64, levels)
+    return TheirResidual(stem, levels)
 
 
-def their_wide():
-    inputs, levels = 16, []
-    for width in (32, 64, 128):
-        level = []
-        for number in range(2):
-            stride = 2 if width > 32 and number == 0 else 1
-            level.append(TheirBlock(inputs, (width, width), (3, 3), stride, "downsample", lambda: None))
-            inputs = width
-        levels.append(level)
-    return TheirResidual(16, levels)
+their_resnet = partial(
+    their_network, 64, (64, 128, 256, 512), (1, 2, 1, 1), (1, 3, 1), name="shortcut", empty=nn.Sequential
+)
+their_wide = partial(their_network, 16, (32, 64, 128), (2, 2, 2), (3, 3), name="downsample", empty=lambda: None)
 
 
 class TheirLayer(nn.Module):
@@ -128,7 +120,7 @@ class TheirDenseNet(nn.Module):
 
 PAIRS = {
     "resnet": (their_resnet, partial(FourLevelResNet, CLASSES, Bottleneck, (1, 2, 1, 1))),
-    "wide_resnet": (their_wide, partial(WideResNet, CLASSES, blocks_per_level=2, width=2)),
+    "wide_resnet": (their_wide, partial(ThreeLevelResNet, CLASSES, blocks_per_level=2, width=2)),
     "densenet": (TheirDenseNet, partial(SmallImageDenseNet, CLASSES, 4, (2, 3, 1, 2))),
 }
 

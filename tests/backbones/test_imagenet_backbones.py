@@ -11,8 +11,7 @@ import torchvision
 from torch import nn
 
 from calgrid.backbones import build_backbone
-from calgrid.backbones._torchvision import take_apart
-from calgrid.backbones.imagenet import ImageNetDenseNet121
+from calgrid.backbones.imagenet import ImageNetDenseNet121, take_apart
 from calgrid.datasets import _download
 from calgrid.errors import DataError
 from calgrid.registry import load

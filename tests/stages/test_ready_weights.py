@@ -13,8 +13,8 @@ import torchvision
 from tests.backbones.test_focal_calibration import CLASSES, TheirDenseNet, save, trained
 from tests.stages.small import HOME
 
-from calgrid.backbones._densenet import SmallImageDenseNet
 from calgrid.backbones.imagenet import ImageNetResNet50
+from calgrid.backbones.small_images import SmallImageDenseNet
 from calgrid.configuration.plan import Plan
 from calgrid.configuration.study import Study
 from calgrid.datasets import ImageSplit, Prepared

@@ -122,12 +122,18 @@ def stem_and_levels(
     return stages
 
 
-class SmallImageResNet(Backbone):
-    """The residual network of 6n + 2 layers, ``n = blocks_per_level``, for 3-channel images."""
+class ThreeLevelResNet(Backbone):
+    """Three levels of ``blocks_per_level`` basic blocks with ``width`` times 16, 32 and 64 channels, drawn by He.
 
-    def __init__(self, num_classes: int, blocks_per_level: int, shortcut: Shortcut) -> None:
-        stages = stem_and_levels(BasicBlock, WIDTHS[0], WIDTHS, [blocks_per_level] * len(WIDTHS), shortcut)
-        super().__init__(stages, global_pool(), WIDTHS[-1], num_classes)
+    Of width 1 it is the network of 6n + 2 layers, ``n = blocks_per_level``; wider ones are the wide networks.
+    """
+
+    def __init__(
+        self, num_classes: int, blocks_per_level: int, width: int = 1, shortcut: Shortcut = projection
+    ) -> None:
+        widths = [width * channels for channels in WIDTHS]
+        stages = stem_and_levels(BasicBlock, WIDTHS[0], widths, [blocks_per_level] * len(widths), shortcut)
+        super().__init__(stages, global_pool(), widths[-1], num_classes)
         he_normal_(self)
 
 
@@ -135,33 +141,14 @@ class FourLevelResNet(Backbone):
     """An ImageNet residual network on the CIFAR stem, with PyTorch's default initialisation.
 
     The official code averages 4x4 squares of the last map, which at 32x32 is the mean of the map. We use the mean at
-    every size, so that the number of features is constant; :class:`TinyImageNetResNet` uses the squares.
+    every size, so that the number of features is constant. With ``quarters`` it is that of
+    ``Net/resnet_tiny_imagenet.py`` for 64x64 images: 4x4 squares of the 8x8 map leave 2 x 2 values a channel, all of
+    them features (its adaptive pooling is the same at that size), and convolutions are drawn as He et al. propose.
     """
 
-    def __init__(self, num_classes: int, block: Block, blocks: Sequence[int]) -> None:
+    def __init__(self, num_classes: int, block: Block, blocks: Sequence[int], quarters: bool = False) -> None:
         stages = stem_and_levels(block, FOUR_WIDTHS[0], FOUR_WIDTHS, blocks)
-        super().__init__(stages, global_pool(), block.expansion * FOUR_WIDTHS[-1], num_classes)
-
-
-class TinyImageNetResNet(Backbone):
-    """The same network for 64x64 images: 4x4 squares of the 8x8 map leave 2 x 2 values a channel, all of them features.
-
-    As ``Net/resnet_tiny_imagenet.py`` of the official code, whose adaptive pooling to 2 x 2 is the same at that size;
-    convolutions are drawn as He et al. propose.
-    """
-
-    def __init__(self, num_classes: int, block: Block, blocks: Sequence[int]) -> None:
-        stages = stem_and_levels(block, FOUR_WIDTHS[0], FOUR_WIDTHS, blocks)
-        pool = nn.Sequential(nn.AvgPool2d(POOL), nn.Flatten())
-        super().__init__(stages, pool, 4 * block.expansion * FOUR_WIDTHS[-1], num_classes)
-        he_normal_(self)
-
-
-class WideResNet(Backbone):
-    """Three levels of ``blocks_per_level`` basic blocks with ``width`` times 16, 32 and 64 channels, drawn by He."""
-
-    def __init__(self, num_classes: int, blocks_per_level: int, width: int) -> None:
-        widths = [width * channels for channels in WIDTHS]
-        stages = stem_and_levels(BasicBlock, WIDTHS[0], widths, [blocks_per_level] * len(widths))
-        super().__init__(stages, global_pool(), widths[-1], num_classes)
-        he_normal_(self)
+        pool = nn.Sequential(nn.AvgPool2d(POOL), nn.Flatten()) if quarters else global_pool()
+        super().__init__(stages, pool, (4 if quarters else 1) * block.expansion * FOUR_WIDTHS[-1], num_classes)
+        if quarters:
+            he_normal_(self)

@@ -2,12 +2,35 @@
 
 Images of ``min_size`` pixels and more are taken; the published weights saw ``image_size``. A vision transformer takes
 the size of its position embedding alone.
+
+Weights have a fixed version (``IMAGENET1K_V1``), never ``DEFAULT``. The file is in the cache of torch.hub or is
+downloaded to it, and verified by the SHA-256 prefix at the end of its name. Only tensors are read from it.
 """
 
+import re
+from collections.abc import Callable
+from pathlib import Path, PurePosixPath
 from typing import Any
+from urllib.parse import urlsplit
 
-from calgrid.backbones._torchvision import TorchvisionBackbone
+import torch
+import torchvision
+from torch import Tensor, nn
+
+from calgrid.backbones._resnet import global_pool
+from calgrid.backbones.base import Backbone
+from calgrid.datasets._download import PublishedFile, download
+from calgrid.errors import DataError
 from calgrid.registry import register
+from calgrid.storage.sources import record
+
+#: number of classes of the published heads
+PUBLISHED_CLASSES = 1000
+VERSION = "IMAGENET1K_V1"
+#: layers of dense blocks in old files, whose module names contain a dot
+OLD_DENSE_LAYER = re.compile(r"(denselayer\d+\.(?:norm|relu|conv))\.(?=[12]\.)")
+#: encoder blocks of a vision transformer in one stage: four stages of 12 blocks, as many as convolutional networks have
+BLOCKS_A_STAGE = 3
 
 CONVOLUTIONAL: dict[str, Any] = {"pretrained": True, "image_size": 224, "min_size": 32}
 TRANSFORMER: dict[str, Any] = {
@@ -17,6 +40,141 @@ TRANSFORMER: dict[str, Any] = {
     "min_size": 224,
     "max_size": 224,
 }
+
+
+class TorchvisionBackbone(Backbone):
+    """Base of networks of ``torchvision.models``.
+
+    ``model`` is the name of the builder. With published weights and another number of classes than ImageNet's, the head
+    is new, with torchvision's initialisation, for fine-tuning.
+    """
+
+    model: str
+
+    def __init__(self, num_classes: int, pretrained: bool = False) -> None:
+        network = getattr(torchvision.models, self.model)(num_classes=num_classes)
+        if pretrained:
+            load_published(network, read_weights(self.weights_file(), weights_folder()), num_classes)
+        stages, pool, head = take_apart(network)
+        super().__init__(stages, pool, head.in_features, num_classes, head)
+
+    def published(self) -> dict[str, Any]:
+        """Return name, address, size and SHA-256 of the file with the weights; see :class:`Backbone`."""
+        file = self.weights_file()
+        return {"url": file["url"], **record(weights_folder() / file["name"], file["name"])}
+
+    @classmethod
+    def weights_file(cls) -> PublishedFile:
+        """Name, address and beginning of the SHA-256 of the published weights."""
+        url = torchvision.models.get_model_weights(cls.model)[VERSION].url
+        name = PurePosixPath(urlsplit(url).path).name
+        return {"name": name, "url": url, "sha256_prefix": Path(name).stem.rpartition("-")[2]}
+
+
+def weights_folder() -> Path:
+    """Folder in which torch.hub keeps weights; the environment variable TORCH_HOME moves it."""
+    return Path(torch.hub.get_dir(), "checkpoints")
+
+
+def read_weights(file: PublishedFile, folder: Path) -> dict[str, Tensor]:
+    """Return the tensors of a published file, after downloading it if it is not in the folder.
+
+    Raises DataError: it is not there and cannot be downloaded, or it is not the published file.
+    """
+    path = download(file, folder)
+    try:
+        state = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # a file of the right checksum that this torch cannot read
+        raise DataError(f"The weights in {path} cannot be read ({type(error).__name__}): update torch.") from error
+    return {OLD_DENSE_LAYER.sub(r"\1", name): tensor for name, tensor in state.items()}
+
+
+def load_published(network: Any, state: dict[str, Tensor], num_classes: int) -> None:
+    """Load published weights; a head for another number of classes keeps its random initialisation."""
+    head = next(name for name, module in network.named_modules() if module is head_of(network))
+    if num_classes != PUBLISHED_CLASSES:
+        own = network.state_dict()
+        state = {**state, **{f"{head}.{part}": own[f"{head}.{part}"] for part in ("weight", "bias")}}
+    try:
+        network.load_state_dict(state)
+    except RuntimeError as error:
+        reason = str(error).splitlines()[-1].strip()
+        raise DataError(f"The published weights do not fit {type(network).__name__} of torchvision: {reason}") from None
+
+
+def head_of(network: Any) -> nn.Linear:
+    """Return the last linear layer, which families name differently."""
+    for name in ("fc", "classifier", "head"):
+        if hasattr(network, name):
+            return getattr(network, name)
+    return network.heads.head
+
+
+def take_apart(network: Any) -> tuple[list[nn.Module], nn.Module, nn.Linear]:
+    """Return stages, pool and head of a network; composed they are its forward pass."""
+    stages, pool = FAMILIES[type(network).__name__](network)
+    return stages, pool, head_of(network)
+
+
+def _resnet(network: Any) -> tuple[list[nn.Module], nn.Module]:
+    stem = nn.Sequential(network.conv1, network.bn1, network.relu, network.maxpool)
+    return [stem, network.layer1, network.layer2, network.layer3, network.layer4], global_pool()
+
+
+def _densenet(network: Any) -> tuple[list[nn.Module], nn.Module]:
+    parts = dict(network.features.named_children())
+    stem = nn.Sequential(*(parts[name] for name in ("conv0", "norm0", "relu0", "pool0")))
+    stages: list[nn.Module] = [stem, nn.Sequential(parts["denseblock1"])]
+    stages += [nn.Sequential(parts[f"transition{k}"], parts[f"denseblock{k + 1}"]) for k in (1, 2, 3)]
+    stages[-1] = nn.Sequential(*stages[-1].children(), parts["norm5"], nn.ReLU())
+    return stages, global_pool()
+
+
+def _swin(network: Any) -> tuple[list[nn.Module], nn.Module]:
+    patches, first, *rest = network.features
+    levels = [nn.Sequential(merging, *blocks) for merging, blocks in zip(rest[::2], rest[1::2], strict=True)]
+    pool = nn.Sequential(network.norm, network.permute, global_pool())
+    return [patches, first, *levels], pool
+
+
+def _vision_transformer(network: Any) -> tuple[list[nn.Module], nn.Module]:
+    blocks = list(network.encoder.layers)
+    groups = [blocks[begin : begin + BLOCKS_A_STAGE] for begin in range(0, len(blocks), BLOCKS_A_STAGE)]
+    stages = [PatchTokens(network), *(nn.Sequential(*group) for group in groups)]
+    return stages, nn.Sequential(network.encoder.ln, ClassToken())
+
+
+FAMILIES: dict[str, Callable[[Any], tuple[list[nn.Module], nn.Module]]] = {
+    "ResNet": _resnet,
+    "DenseNet": _densenet,
+    "SwinTransformer": _swin,
+    "VisionTransformer": _vision_transformer,
+}
+
+
+class PatchTokens(nn.Module):
+    """Stem of a vision transformer: a class token and one token a patch, with their positions."""
+
+    def __init__(self, network: Any) -> None:
+        super().__init__()
+        self.class_token = network.class_token
+        self.projection = network.conv_proj
+        self.positions = network.encoder.pos_embedding
+        self.dropout = network.encoder.dropout
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map images ``(N, 3, H, W)`` to tokens ``(N, 1 + patches, d)``."""
+        patches = self.projection(x).flatten(2).transpose(1, 2)
+        tokens = torch.cat([self.class_token.expand(len(x), -1, -1), patches], dim=1)
+        return self.dropout(tokens + self.positions)
+
+
+class ClassToken(nn.Module):
+    """The first token: ``(N, S, d)`` to ``(N, d)``."""
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Return it in memory of its own."""
+        return tokens[:, 0].contiguous()
 
 
 @register(
@@ -33,7 +191,7 @@ TRANSFORMER: dict[str, Any] = {
 class ImageNetDenseNet121(TorchvisionBackbone):
     """The network ``densenet121`` of torchvision; 74.434 % top-1."""
 
-    model, weights = "densenet121", "DenseNet121_Weights"
+    model = "densenet121"
 
 
 @register(
@@ -49,7 +207,7 @@ class ImageNetDenseNet121(TorchvisionBackbone):
 class ImageNetResNet50(TorchvisionBackbone):
     """The network ``resnet50`` of torchvision; 76.130 % top-1."""
 
-    model, weights = "resnet50", "ResNet50_Weights"
+    model = "resnet50"
 
 
 @register(
@@ -65,7 +223,7 @@ class ImageNetResNet50(TorchvisionBackbone):
 class ImageNetResNet101(TorchvisionBackbone):
     """The network ``resnet101`` of torchvision; 77.374 % top-1."""
 
-    model, weights = "resnet101", "ResNet101_Weights"
+    model = "resnet101"
 
 
 @register(
@@ -82,7 +240,7 @@ class ImageNetResNet101(TorchvisionBackbone):
 class ImageNetWideResNet50(TorchvisionBackbone):
     """The network ``wide_resnet50_2`` of torchvision; 78.468 % top-1."""
 
-    model, weights = "wide_resnet50_2", "Wide_ResNet50_2_Weights"
+    model = "wide_resnet50_2"
 
 
 @register(
@@ -98,7 +256,7 @@ class ImageNetWideResNet50(TorchvisionBackbone):
 class ImageNetSwinB(TorchvisionBackbone):
     """The network ``swin_b`` of torchvision; 83.582 % top-1."""
 
-    model, weights = "swin_b", "Swin_B_Weights"
+    model = "swin_b"
 
 
 @register(
@@ -114,7 +272,7 @@ class ImageNetSwinB(TorchvisionBackbone):
 class ImageNetViTB16(TorchvisionBackbone):
     """The network ``vit_b_16`` of torchvision; 81.072 % top-1."""
 
-    model, weights = "vit_b_16", "ViT_B_16_Weights"
+    model = "vit_b_16"
 
 
 @register(
@@ -130,4 +288,4 @@ class ImageNetViTB16(TorchvisionBackbone):
 class ImageNetViTB32(TorchvisionBackbone):
     """The network ``vit_b_32`` of torchvision; 75.912 % top-1."""
 
-    model, weights = "vit_b_32", "ViT_B_32_Weights"
+    model = "vit_b_32"

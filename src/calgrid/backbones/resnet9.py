@@ -1,6 +1,5 @@
 """ResNet-9: the shallow residual network of the DAWNBench entries, narrow enough to train on a CPU."""
 
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from calgrid.backbones._resnet import conv3x3
@@ -39,14 +38,6 @@ def pooled_unit(in_channels: int, out_channels: int) -> nn.Sequential:
     )
 
 
-class GlobalMaxPool(nn.Module):
-    """Largest value of each channel: ``(N, C, H, W)`` to ``(N, C)``."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Return ``(N, C)``."""
-        return F.adaptive_max_pool2d(x, 1).flatten(1)
-
-
 @register(
     source="Page, How to Train Your ResNet, 2018 (DAWNBench CIFAR-10); a quarter of its widths",
     label="ResNet-9",
@@ -69,5 +60,5 @@ class ResNet9(Backbone):
             pooled_unit(second, third),
             nn.Sequential(pooled_unit(third, fourth), ResidualPair(fourth)),
         ]
-        super().__init__(stages, GlobalMaxPool(), fourth, num_classes)
+        super().__init__(stages, nn.Sequential(nn.AdaptiveMaxPool2d(1), nn.Flatten()), fourth, num_classes)
         he_normal_(self)

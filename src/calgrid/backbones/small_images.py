@@ -4,19 +4,22 @@ Those of the line of torrvision/focal_calibration differ from networks of the sa
 ImageNet networks with torchvision's weights are in ``imagenet.py``.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
-from calgrid.backbones._densenet import SmallImageDenseNet
+import torch
+from torch import Tensor, nn
+
 from calgrid.backbones._resnet import (
     BasicBlock,
     Bottleneck,
     FourLevelResNet,
-    SmallImageResNet,
-    TinyImageNetResNet,
-    WideResNet,
+    ThreeLevelResNet,
+    conv3x3,
+    global_pool,
     padded_shortcut,
-    projection,
 )
+from calgrid.backbones.base import Backbone
 from calgrid.registry import register
 
 RESNET = (
@@ -47,7 +50,7 @@ TINY_IMAGENET: dict[str, Any] = {
     macs=12_239_488,
     activations=150_832,
 )
-class ResNet8(SmallImageResNet):
+class ResNet8(ThreeLevelResNet):
     """Residual network of 8 layers, widths 16-32-64, option-A shortcuts."""
 
     def __init__(self, num_classes: int) -> None:
@@ -64,7 +67,7 @@ class ResNet8(SmallImageResNet):
     macs=40_813_184,
     activations=380_656,
 )
-class ResNet20(SmallImageResNet):
+class ResNet20(ThreeLevelResNet):
     """Residual network of 20 layers, widths 16-32-64.
 
     Where the shape changes, the shortcut is a 1x1 convolution with batch normalisation (option B of the paper), as in
@@ -72,7 +75,7 @@ class ResNet20(SmallImageResNet):
     """
 
     def __init__(self, num_classes: int) -> None:
-        super().__init__(num_classes, blocks_per_level=3, shortcut=projection)
+        super().__init__(num_classes, blocks_per_level=3)
 
 
 @register(
@@ -159,11 +162,11 @@ class ResNet110(FourLevelResNet):
     macs=5_192_876_032,
     activations=25_540_544,
 )
-class ResNet50Tiny(TinyImageNetResNet):
+class ResNet50Tiny(FourLevelResNet):
     """The trunk of ``resnet50`` under 4x4 average pooling: 8,192 features, for 64x64 images only."""
 
     def __init__(self, num_classes: int) -> None:
-        super().__init__(num_classes, Bottleneck, blocks=(3, 4, 6, 3))
+        super().__init__(num_classes, Bottleneck, blocks=(3, 4, 6, 3), quarters=True)
 
 
 @register(
@@ -175,11 +178,11 @@ class ResNet50Tiny(TinyImageNetResNet):
     macs=10_041_491_456,
     activations=38_936_000,
 )
-class ResNet101Tiny(TinyImageNetResNet):
+class ResNet101Tiny(FourLevelResNet):
     """The trunk of ``resnet101`` under 4x4 average pooling: 8,192 features, for 64x64 images only."""
 
     def __init__(self, num_classes: int) -> None:
-        super().__init__(num_classes, Bottleneck, blocks=(3, 4, 23, 3))
+        super().__init__(num_classes, Bottleneck, blocks=(3, 4, 23, 3), quarters=True)
 
 
 @register(
@@ -192,11 +195,65 @@ class ResNet101Tiny(TinyImageNetResNet):
     macs=5_243_328_768,
     activations=4_920_816,
 )
-class WideResNet2610(WideResNet):
+class WideResNet2610(ThreeLevelResNet):
     """Three levels of 4 basic blocks, widths 160-320-640: the size of the original paper's WRN-28-10."""
 
     def __init__(self, num_classes: int) -> None:
         super().__init__(num_classes, blocks_per_level=4, width=10)
+
+
+#: channels inside a bottleneck, in units of the growth
+BOTTLENECK = 4
+
+
+class DenseLayer(nn.Module):
+    """BN, ReLU, 1x1 to four times the growth, BN, ReLU, 3x3 to the growth; appended to its input."""
+
+    def __init__(self, in_channels: int, growth: int) -> None:
+        super().__init__()
+        inner = BOTTLENECK * growth
+        self.branch = nn.Sequential(
+            nn.BatchNorm2d(in_channels),
+            nn.ReLU(),
+            nn.Conv2d(in_channels, inner, 1, bias=False),
+            nn.BatchNorm2d(inner),
+            nn.ReLU(),
+            conv3x3(inner, growth),
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map ``(N, C, H, W)`` to ``(N, C + growth, H, W)``."""
+        return torch.cat([x, self.branch(x)], dim=1)
+
+
+def transition(in_channels: int, out_channels: int) -> nn.Sequential:
+    """BN, ReLU, 1x1 convolution, mean of 2x2 squares."""
+    return nn.Sequential(
+        nn.BatchNorm2d(in_channels), nn.ReLU(), nn.Conv2d(in_channels, out_channels, 1, bias=False), nn.AvgPool2d(2)
+    )
+
+
+class SmallImageDenseNet(Backbone):
+    """Dense blocks of ``layers`` layers each; a transition that halves the channels begins each block but the first.
+
+    The ImageNet layout (Huang et al., DenseNet-BC) on a CIFAR stem, as in torrvision/focal_calibration: a 3x3
+    convolution to twice the growth without max-pooling, pre-activation bottlenecks, and batch normalisation, ReLU and
+    the mean of the last map at the end.
+    """
+
+    def __init__(self, num_classes: int, growth: int, layers: Sequence[int]) -> None:
+        channels = 2 * growth
+        stages: list[nn.Module] = [conv3x3(3, channels)]
+        for number, count in enumerate(layers):
+            stage: list[nn.Module] = []
+            if number:
+                stage.append(transition(channels, channels // 2))
+                channels //= 2
+            stage += [DenseLayer(channels + position * growth, growth) for position in range(count)]
+            channels += count * growth
+            stages.append(nn.Sequential(*stage))
+        stages[-1] = nn.Sequential(*stages[-1].children(), nn.BatchNorm2d(channels), nn.ReLU())
+        super().__init__(stages, global_pool(), channels, num_classes)
 
 
 @register(

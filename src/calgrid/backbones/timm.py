@@ -1,10 +1,100 @@
-"""Any model of the library timm as ``timm/<name>``, for example ``timm/convnext_tiny.fb_in1k``, and ``vit_b16_384``."""
+"""Any model of the library timm as ``timm/<name>``, for example ``timm/convnext_tiny.fb_in1k``, and ``vit_b16_384``.
 
-from calgrid.backbones._timm import TimmBackbone
+A model is built by timm itself, with its own initialisation; published weights come from the Hugging Face hub through
+timm, which reads tensors alone. Features are what timm calls pre-logits.
+"""
+
+from typing import Any
+
+import timm
+from torch import Tensor, nn
+
+from calgrid.backbones.base import Backbone
+from calgrid.errors import ConfigError, DataError
 from calgrid.registry import register
 
 #: fixed weights, because the default weights of timm may change
 NAME = "vit_base_patch16_384.augreg_in21k_ft_in1k"
+
+
+class TimmBackbone(Backbone):
+    """A model of timm, by its name there.
+
+    The whole trunk is one stage, because the families have no common structure.
+    """
+
+    def __init__(self, num_classes: int, name: str, pretrained: bool = False) -> None:
+        model = create(name, num_classes, pretrained)
+        head = model.get_classifier() if hasattr(model, "get_classifier") else None
+        if not isinstance(head, nn.Linear) or not hasattr(model, "forward_head"):
+            raise ConfigError(
+                f"Backbone 'timm/{name}' does not end in one linear layer on its features: choose another model."
+            )
+        model.reset_classifier(0)
+        super().__init__([Trunk(name, model)], PreLogits(model), head.in_features, num_classes, head)
+        self._published = {"path": name, "url": str(model.pretrained_cfg.get("hf_hub_id") or "timm")}
+
+    def published(self) -> dict[str, Any]:
+        """Return the name of the weights in timm and where it finds them; see :class:`Backbone`."""
+        return self._published
+
+
+def create(name: str, num_classes: int, pretrained: bool) -> Any:
+    """Build a model of timm.
+
+    Raises ConfigError: there are no such weights. DataError: its published weights are neither in the cache nor can be
+    downloaded.
+    """
+    try:
+        published = timm.get_pretrained_cfg(name)
+    except RuntimeError as error:
+        raise ConfigError(f"Unknown timm model '{name}': {str(error).rstrip('.')}.") from None
+    if not pretrained:
+        return timm.create_model(name, num_classes=num_classes)
+    if published is None or not published.has_weights:
+        raise ConfigError(f"Backbone 'timm/{name}' has no pretrained weights: set pretrained to false.")
+    try:
+        return timm.create_model(name, pretrained=True, num_classes=num_classes)
+    except Exception as error:  # several libraries with their own errors
+        reason = " ".join(str(error).split())[:200] or type(error).__name__
+        raise DataError(
+            f"The published weights of 'timm/{name}' could not be loaded ({reason}): run once where "
+            f"'{published.hf_hub_id or published.url}' can be reached, or bring the cache of the Hugging Face hub that "
+            "holds it (environment variable HF_HOME)."
+        ) from error
+
+
+class Trunk(nn.Module):
+    """All of a model before its pooling."""
+
+    def __init__(self, name: str, model: Any) -> None:
+        super().__init__()
+        self.model = model
+        self.name = name
+        config = model.pretrained_cfg
+        self.only_size = tuple(config["input_size"][1:]) if config.get("fixed_input_size", False) else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map images ``(N, 3, H, W)`` to the last feature map, or tokens, of the family's shape."""
+        if self.only_size is not None and tuple(x.shape[2:]) != self.only_size:
+            sizes = ["x".join(map(str, size)) for size in (self.only_size, tuple(x.shape[2:]))]
+            raise ConfigError(
+                f"Backbone 'timm/{self.name}' takes images of {sizes[0]} pixels only, and these have {sizes[1]}; use "
+                "another backbone or images of another size."
+            )
+        return self.model.forward_features(x)
+
+
+class PreLogits(nn.Module):
+    """Pooling and all layers up to the classifier; its weights belong to the trunk."""
+
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        self._owner = [model]  # in a list, so that its weights are not listed twice
+
+    def forward(self, maps: Tensor) -> Tensor:
+        """Map what the trunk returns to features ``(N, d)``."""
+        return self._owner[0].forward_head(maps, pre_logits=True)
 
 
 @register(
