@@ -95,13 +95,8 @@ def test_a_folder_that_was_unpacked_stands_for_the_archive(ten, tmp_path, monkey
     path.unlink()
     with refuses(DataError, f"{tmp_path}/{TEN}/data_batch_1 is not the published file", "remove the folder"):
         Cifar10().build(tmp_path)
-    md5 = {
-        name: hashlib.md5((tmp_path / name).read_bytes()).hexdigest()
-        for name in (*Cifar10.train_members, Cifar10.test_member[0])
-    }
-    test = Cifar10.test_member[0]
-    monkeypatch.setattr(Cifar10, "test_member", (test, md5.pop(test)))
-    monkeypatch.setattr(Cifar10, "train_members", md5)
+    md5 = {name: hashlib.md5((tmp_path / name).read_bytes()).hexdigest() for name in Cifar10.members}
+    monkeypatch.setattr(Cifar10, "members", md5)
     folder = Cifar10().build(tmp_path)
     for name, split in archive.items():
         assert np.array_equal(folder[name].images, split.images)

@@ -16,7 +16,7 @@ import time
 import urllib.error
 import urllib.request
 from pathlib import Path
-from typing import Any, BinaryIO, Literal, NotRequired, TypedDict
+from typing import Any, BinaryIO, NotRequired, TypedDict
 from urllib.parse import urlsplit
 
 from calgrid.errors import DataError
@@ -87,10 +87,6 @@ def download_pinned(file: PublishedFile, folder: Path | None) -> Path:
     The file of the first call, existing or downloaded, is trusted: its SHA-256 is recorded as ``sha256sum`` writes
     it, and from then on the file must be that one. Raises DataError: the file is no longer the recorded one, the record
     is damaged, or the file could not be downloaded.
-
-    Parameters
-    ----------
-    file : without a checksum.
     """
     if folder is None:
         return download(file, folder)  # its error names the missing file
@@ -112,13 +108,7 @@ def download_pinned(file: PublishedFile, folder: Path | None) -> Path:
 
 
 def unpacked_or_download(file: PublishedFile, folder: Path | None, unpacked: str) -> Path:
-    """Return the archive, or its unpacked folder if the archive is not below data_root.
-
-    Parameters
-    ----------
-    file, folder : as for :func:`download`.
-    unpacked : name of that folder.
-    """
+    """Return the archive (:func:`download`), or its folder ``unpacked`` if the archive is not below data_root."""
     if folder is not None and not (folder / file["name"]).exists() and (folder / unpacked).is_dir():
         return folder / unpacked
     return download(file, folder)
@@ -128,10 +118,6 @@ def find_local(file: PublishedFile, folder: Path | None) -> Path | None:
     """Return the path of a published file that must be downloaded by hand, or None if it does not exist.
 
     Raises DataError: the existing file differs.
-
-    Parameters
-    ----------
-    file : as for :func:`download`.
     """
     if folder is None or not (path := folder / file["name"]).exists():
         return None
@@ -143,19 +129,21 @@ def find_local(file: PublishedFile, folder: Path | None) -> Path | None:
 def published(file: PublishedFile) -> str:
     """Describe a published file: name, size as far as known, checksum, source."""
     size = f" of {file['size']:,} bytes" if "size" in file else ""
-    return f"{file['name']}{size} ({_checksum(file)}) from {file['url']}"
+    kind, digits, words = _checksum(file)
+    checksum = f"{kind} {words}{digits}" if kind else "no published checksum"
+    return f"{file['name']}{size} ({checksum}) from {file['url']}"
 
 
-def _checksum(file: PublishedFile) -> str:
-    """Sentence with the expected checksum."""
+def _checksum(file: PublishedFile) -> tuple[str, str, str]:
+    """Kind of the published checksum, its digits, and what to say of them; all empty if there is none.
+
+    Without one nothing shows that a partial download belongs to another file.
+    """
     if "sha256_prefix" in file:
-        return f"sha256 beginning with {file['sha256_prefix']}"
-    kind = _kind(file)
-    return f"{kind} {file[kind]}" if kind in file else "no published checksum"
-
-
-def _kind(file: PublishedFile) -> Literal["md5", "sha256"]:
-    return "md5" if "md5" in file and "sha256" not in file else "sha256"
+        return "sha256", file["sha256_prefix"], "beginning with "
+    if "sha256" in file:
+        return "sha256", file["sha256"], ""
+    return ("md5", file["md5"], "") if "md5" in file else ("", "", "")
 
 
 def _difference(path: Path, file: PublishedFile) -> str:
@@ -165,24 +153,18 @@ def _difference(path: Path, file: PublishedFile) -> str:
     size = path.stat().st_size
     if size != file.get("size", size):
         return f"{size:,} bytes instead of {file['size']:,}"
-    if not _difference_can_show(file):
+    kind, digits, words = _checksum(file)
+    if not kind:
         return ""
-    kind = _kind(file)
     with path.open("rb") as stream:
         found = hashlib.file_digest(stream, kind).hexdigest()
-    right = found.startswith(file["sha256_prefix"]) if "sha256_prefix" in file else found == file[kind]
-    return "" if right else f"{kind} {found} instead of {_checksum(file).removeprefix(kind).strip()}"
-
-
-def _difference_can_show(file: PublishedFile) -> bool:
-    """Whether a checksum can detect that a partial download belongs to another file."""
-    return "sha256_prefix" in file or _kind(file) in file
+    return "" if found.startswith(digits) else f"{kind} {found} instead of {words}{digits}"
 
 
 def _complete(file: PublishedFile, part: Path, path: Path) -> None:
     """Fill ``part`` until it is the published file."""
     _check_scheme(file["url"], file)
-    if not _difference_can_show(file):
+    if not any(_checksum(file)):
         part.unlink(missing_ok=True)
     continued = part.is_file() and part.stat().st_size > 0
     _fetch(file, part, path)

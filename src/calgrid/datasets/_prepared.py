@@ -65,7 +65,7 @@ def prepare(
             log(f"{name}: {sum(map(len, splits)):,} images stay encoded; each is decoded once for validation")
     twins = _check_built(entry, parts, settings)
     path = Path(out_dir) / MANIFEST
-    before = _listed_files(path)
+    before = _present(path)
     with contextlib.ExitStack() as pending:  # all arrays are renamed when it closes
         files: dict[str, FileFacts] = {}
         manifest = (
@@ -76,9 +76,10 @@ def prepare(
             | {FILES: files}
             | {"settings": _setting_ranges(settings)}
         )
-        _withdraw_unless_equal(path, manifest)
+        if before != json.loads(json.dumps(manifest)):  # until the end the folder is incomplete
+            path.unlink(missing_ok=True)
     write_record(path, manifest)
-    for name in before - set(manifest[FILES]):  # such as arrays of images that are encoded now
+    for name in set(before.get(FILES, ())) - set(manifest[FILES]):  # such as arrays of images that are encoded now
         path.with_name(name).unlink(missing_ok=True)
     return path
 
@@ -327,19 +328,9 @@ def _write_encoded(
     return {"file": encoded.name, "dtype": "uint8", "shape": shape, "offsets": begins, "scaling": scaling}
 
 
-def _listed_files(path: Path) -> set[str]:
-    """Names of the files that a manifest lists; none if there is no manifest."""
+def _present(path: Path) -> dict[str, Any]:
+    """Return the manifest that is there; empty if there is none, or a damaged one."""
     try:
-        return set(read_record(path, "manifest")[FILES])
-    except (DataError, KeyError):
-        return set()
-
-
-def _withdraw_unless_equal(path: Path, manifest: Mapping[str, Any]) -> None:
-    """Remove a manifest that differs from the new one: the folder is incomplete until the end."""
-    try:
-        equal = read_record(path, "manifest") == json.loads(json.dumps(manifest))
+        return read_record(path, "manifest")
     except DataError:
-        equal = False
-    if not equal:
-        path.unlink(missing_ok=True)
+        return {}

@@ -44,28 +44,25 @@ LIMIT = 200_000_000
 
 
 class Cifar(Dataset):
-    """Base of CIFAR-10 and CIFAR-100; subclasses list the members of the archive with their MD5."""
+    """Base of CIFAR-10 and CIFAR-100; subclasses list the members of the archive and their MD5, the test batch last."""
 
-    train_members: Mapping[str, str]
-    test_member: tuple[str, str]
+    members: Mapping[str, str]
     label_key: str
 
     def build(self, data_root: Path | None) -> dict[str, ImageSplit]:
         """Return the splits; see :class:`Dataset`."""
-        test, md5 = self.test_member
-        known = {**self.train_members, test: md5}
+        *train, test = self.members
         folder, _, _ = test.partition("/")
         archive = unpacked_or_download(self.registered["files"][0], data_root, folder)
-        members = read_members(archive, dict.fromkeys(known, LIMIT))
-        for name, content in members.items() if archive.is_dir() else ():
-            if hashlib.md5(content, usedforsecurity=False).hexdigest() != known[name]:
+        contents = read_members(archive, dict.fromkeys(self.members, LIMIT))
+        for name, content in contents.items() if archive.is_dir() else ():
+            if hashlib.md5(content, usedforsecurity=False).hexdigest() != self.members[name]:
                 raise DataError(
                     f"{archive.parent / name} is not the published file (its MD5 differs): replace it, or remove "
                     f"the folder {archive} so that the archive is downloaded."
                 )
-        parts = [self._batch(members[name], f"'{name}' in {archive}") for name in self.train_members]
+        *parts, tested = (self._batch(contents[name], f"'{name}' in {archive}") for name in (*train, test))
         images, labels = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
-        tested = self._batch(members[test], f"'{test}' in {archive}")
         return split_published((images, labels), tested, self.registered["drawn_val"], archive)
 
     def _batch(self, content: bytes, where: str) -> Labelled:
@@ -100,16 +97,16 @@ class Cifar(Dataset):
 class Cifar10(Cifar):
     """Photographs of ten kinds of animals and vehicles."""
 
-    train_members = MappingProxyType(
+    members = MappingProxyType(
         {
             "cifar-10-batches-py/data_batch_1": "c99cafc152244af753f735de768cd75f",
             "cifar-10-batches-py/data_batch_2": "d4bba439e000b95fd0a9bffe97cbabec",
             "cifar-10-batches-py/data_batch_3": "54ebc095f3ab1f0389bbae665268c751",
             "cifar-10-batches-py/data_batch_4": "634d18415352ddfa80567beed471001a",
             "cifar-10-batches-py/data_batch_5": "482c414d41f54cd18b22e5b47cb7c3cb",
+            "cifar-10-batches-py/test_batch": "40351d587109b95175f43aff81a1287e",
         }
     )
-    test_member = ("cifar-10-batches-py/test_batch", "40351d587109b95175f43aff81a1287e")
     label_key = "labels"
 
 
@@ -132,6 +129,10 @@ class Cifar10(Cifar):
 class Cifar100(Cifar):
     """Photographs of one hundred kinds of things, by their fine labels."""
 
-    train_members = MappingProxyType({"cifar-100-python/train": "16019d7e3df5f24257cddd939b257f8d"})
-    test_member = ("cifar-100-python/test", "f0ef6b0ae62326f3e7ffdfab6717acfc")
+    members = MappingProxyType(
+        {
+            "cifar-100-python/train": "16019d7e3df5f24257cddd939b257f8d",
+            "cifar-100-python/test": "f0ef6b0ae62326f3e7ffdfab6717acfc",
+        }
+    )
     label_key = "fine_labels"
