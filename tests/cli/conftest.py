@@ -87,3 +87,26 @@ def files(tmp_path, data):
         return val, write(tmp_path / "test", kind, data.test, data.test_labels)
 
     return make
+
+
+@pytest.fixture
+def pair(files):
+    """Arguments that calibrate a test file by a val file, of a kind, without intervals."""
+
+    def arguments(kind="parquet"):
+        val, test = files(kind)
+        return ("calibrate", "--fit", val, "--apply", test, "--bootstrap", 0)
+
+    return arguments
+
+
+@pytest.fixture
+def calibrated(calgrid, pair):
+    """Calibrate with further options, which must end well."""
+
+    def run(*options, kind="parquet"):
+        done = calgrid(*pair(kind), *options)
+        assert done.code == 0, done.err
+        return done
+
+    return run

@@ -1,5 +1,7 @@
 """Options of ``calgrid calibrate`` that do not go together are refused before anything is fitted, none is ignored."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -24,53 +26,33 @@ def test_what_a_ranking_alone_does_not_write_is_refused(files, fails, tmp_path, 
     fails(*fit, "--out", out, "--save", saved, parts=["--save and --out: a ranking without --apply writes no file"])
 
 
-def test_hyper_parameters_go_with_one_calibrator_that_is_fitted(calgrid, files, fails, tmp_path, no_ranking):
-    val, test = files()
-    fitted = tmp_path / "ts.safetensors"
-    done = calgrid("calibrate", "--calibrator", "ts", "--fit", val, "--apply", test, "--save", fitted, *FAST)
-    assert done.code == 0, done.err
-    fails(
-        "calibrate",
-        "--load",
-        fitted,
-        "--apply",
-        test,
-        "--set",
-        "a=1",
-        parts=["--set has no effect on a saved calibrator"],
-    )
-    ranked = ("calibrate", "--calibrator", "ts,iso", "--fit", val, "--apply", test)
-    fails(*ranked, "--set", "a=1", parts=["--set applies to a single calibrator"])
-
-
-def test_both_targets_are_right_before_one_is_written(files, fails, tmp_path):
-    val, test = files()
-    fit = ("calibrate", "--calibrator", "ts", "--fit", val, "--apply", test, *FAST)
+def test_both_targets_are_right_before_one_is_written(pair, fails, tmp_path, monkeypatch):
+    fit = (*pair(), "--calibrator", "ts")
     saved, one, folder = tmp_path / "ts.safetensors", tmp_path / "one.parquet", tmp_path / "d.parquet"
     folder.mkdir()
     fails(*fit, "--save", one, "--out", one, parts=["--save and --out are the same file", "one.parquet"])
     fails(*fit, "--save", saved, "--out", folder, parts=[f"--out {folder} is a folder"])
-    fails(*fit, "--save", saved, "--out", val / "out.parquet", parts=["cannot be used"])
+    below = tmp_path / "val.parquet" / "out.parquet"
+    fails(*fit, "--save", saved, "--out", below, parts=["The path", "cannot be used (file exists)"])
     long = tmp_path / ("a" * 300 + ".parquet")
     fails(*fit, "--save", saved, "--out", long, parts=[f"The path {long} is too long"])
+    closed = tmp_path / "closed" / "out.parquet"
+    deny(monkeypatch, "touch", lambda path: path.parent.name == "closed")
+    fails(*fit, "--save", saved, "--out", closed, parts=[f"The path {closed} cannot be used (permission denied)"])
     assert not saved.exists()
     assert not one.exists()
 
 
-def test_a_folder_that_may_not_be_written_is_named_and_the_calibrator_not_saved(files, fails, tmp_path, monkeypatch):
-    val, test = files()
-    saved, out = tmp_path / "ts.safetensors", tmp_path / "closed" / "out.parquet"
-    touch = type(tmp_path).touch
+def deny(monkeypatch, name, closed):
+    """Let a method of paths fail for those that are ``closed``."""
+    original = getattr(Path, name)
 
-    def closed(path, *args, **options):
-        if path.parent.name == "closed":
+    def denied(path, *args, **options):
+        if closed(path):
             raise PermissionError(13, "Permission denied", str(path))
-        touch(path, *args, **options)
+        return original(path, *args, **options)
 
-    monkeypatch.setattr(type(tmp_path), "touch", closed)
-    fit = ("calibrate", "--calibrator", "ts", "--fit", val, "--apply", test, "--save", saved, "--out", out, *FAST)
-    fails(*fit, parts=[f"The path {out} cannot be used (permission denied)"])
-    assert not saved.exists()
+    monkeypatch.setattr(Path, name, denied)
 
 
 def test_rows_that_score_their_own_fit_are_warned_of(calgrid, files):
@@ -84,17 +66,10 @@ def test_rows_that_score_their_own_fit_are_warned_of(calgrid, files):
 
 
 @pytest.mark.parametrize(("text", "ranked"), [("ts, iso", ["ts", "iso"]), ("ts,", None), (" ts ,ts", None)])
-def test_spaces_and_empty_parts_of_a_list(calgrid, files, text, ranked):
-    val, test = files()
-    done = calgrid("calibrate", "--calibrator", text, "--fit", val, "--apply", test, *FAST)
-    assert done.code == 0, done.err
+def test_spaces_and_empty_parts_of_a_list(calibrated, text, ranked):
+    done = calibrated("--calibrator", text)
     assert ("Ranked by" in done.out) == (ranked is not None)
     assert all(name in done.out for name in ranked or ["ts"])
-
-
-def test_a_list_of_nothing_is_refused(files, fails):
-    val, test = files()
-    fails("calibrate", "--calibrator", " ,", "--fit", val, "--apply", test, parts=["Give --calibrator"])
 
 
 @pytest.mark.parametrize("applied", ["without", "with"])
@@ -120,17 +95,9 @@ def test_features_rank_only_where_the_file_to_calibrate_has_them(calgrid, data, 
     assert (f"test.npz has no features: {lost}." in done.err) == (applied == "without")
 
 
-def test_a_calibrator_that_may_not_be_read_is_not_called_damaged(calgrid, files, fails, tmp_path, monkeypatch):
-    val, test = files()
+def test_a_calibrator_that_may_not_be_read_is_not_called_damaged(calibrated, files, fails, tmp_path, monkeypatch):
     fitted = tmp_path / "ts.safetensors"
-    calgrid("calibrate", "--calibrator", "ts", "--fit", val, "--apply", test, "--save", fitted, *FAST)
-    opened = type(tmp_path).open
-
-    def closed(path, *args, **options):
-        if path == fitted:
-            raise PermissionError(13, "Permission denied", str(path))
-        return opened(path, *args, **options)
-
-    monkeypatch.setattr(type(tmp_path), "open", closed)
+    calibrated("--calibrator", "ts", "--save", fitted)
+    deny(monkeypatch, "open", lambda path: path == fitted)
     parts = [f"The path {fitted} cannot be used (permission denied)"]
-    fails("calibrate", "--load", fitted, "--apply", test, *FAST, parts=parts)
+    fails("calibrate", "--load", fitted, "--apply", files()[1], *FAST, parts=parts)

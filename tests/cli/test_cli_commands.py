@@ -207,10 +207,6 @@ class TestCheck:
         assert calgrid("check", path).out.startswith("study 'small': ")
         assert calgrid("cost", path).code == 0
 
-    def test_a_missing_file(self, fails, tmp_path):
-        parts = ["calgrid check: The configuration", "does not exist"]
-        fails("check", tmp_path / "no.yaml", parts=parts)
-
 
 class TestSpecifications:
     """``--spec`` of the stages: JSON, a file, or a run of a configuration."""

@@ -50,12 +50,6 @@ def test_text_says_which_is_lower(calgrid, two):
     assert "compare ece_debiased" in done.out
 
 
-def test_the_verdict_on_several_seeds_is_about_seeds_too(calgrid, two):
-    done = calgrid("compare", f"a={two[0]},{two[1]}", f"b={two[1]},{two[0]}", "--metrics", "nll", *FEW)
-    assert done.code == 0, done.err
-    assert "(seeds: 2; interval and verdict: over test samples and seeds)" in done.out
-
-
 def test_rows_may_stand_in_another_order(calgrid, two, data, tmp_path):
     order = np.random.default_rng(0).permutation(len(data.test))
     shuffled = tmp_path / "shuffled.parquet"
@@ -66,8 +60,10 @@ def test_rows_may_stand_in_another_order(calgrid, two, data, tmp_path):
     assert {row["difference"] for row in json.loads(done.out)} == {0.0}
 
 
-def test_seeds_are_files_with_commas(calgrid, two):
-    done = calgrid("compare", f"a={two[0]},{two[1]}", f"b={two[1]},{two[0]}", "--json", *FEW)
+def test_seeds_are_files_with_commas_and_the_verdict_is_about_them_too(calgrid, two):
+    both = ("compare", f"a={two[0]},{two[1]}", f"b={two[1]},{two[0]}", *FEW)
+    assert "(seeds: 2; interval and verdict: over test samples and seeds)" in calgrid(*both, "--metrics", "nll").out
+    done = calgrid(*both, "--json")
     assert done.code == 0, done.err
     (nll,) = [row for row in json.loads(done.out) if row["metric"] == "nll"]
     assert (nll["n_seeds"], nll["difference"], nll["verdict"]) == (2, pytest.approx(0), "tie")
@@ -86,14 +82,8 @@ def test_what_cannot_be_compared_is_refused(fails, two, data, tmp_path):
     fails("compare", a, f"b={other}", parts=["other.parquet has other labels"])
     fails("compare", a, f"b={two[1]}", "--metrics", "nlll", parts=["Unknown metric 'nlll'", "nll"])
     for few in ("0", "1", "9"):
-        fails(
-            "compare",
-            a,
-            f"b={two[1]}",
-            "--bootstrap",
-            few,
-            parts=[f"--bootstrap {few}", "needs at least 10 resamples"],
-        )
+        said = [f"--bootstrap {few}", "needs at least 10 resamples"]
+        fails("compare", a, f"b={two[1]}", "--bootstrap", few, parts=said)
     fails("compare", f"{a},{two[0]}", f"b={two[1]}", *FEW, parts=["different numbers of runs (a 2, b 1)"])
 
 

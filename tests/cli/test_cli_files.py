@@ -32,15 +32,9 @@ def table(text):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_calibrate_gives_what_the_python_interface_gives(calgrid, files, data, tmp_path, kind):
-    val, test = files(kind)
+def test_calibrate_gives_what_the_python_interface_gives(calibrated, data, tmp_path, kind):
     out = tmp_path / "calibrated.parquet"
-    done = calgrid(
-        *("calibrate", "--calibrator", "ts", "--fit", val, "--apply", test, "--out", out),
-        *FAST,
-        *kind_option(kind),
-    )
-    assert done.code == 0, done.err
+    calibrated("--calibrator", "ts", "--out", out, *kind_option(kind), kind=kind)
     expected = build_calibrator("ts").fit(data.val, data.val_labels).predict_proba(data.test)
     written = read_logits(out)
     tolerance = 1e-5 if kind == "probabilities" else 1e-6
@@ -50,10 +44,8 @@ def test_calibrate_gives_what_the_python_interface_gives(calgrid, files, data, t
     assert written.metadata["n_classes"] == 4
 
 
-def test_the_printed_comparison_is_before_and_after(calgrid, files, data):
-    val, test = files()
-    done = calgrid("calibrate", "--calibrator", "ts", "--fit", val, "--apply", test, *FAST)
-    assert done.code == 0, done.err
+def test_the_printed_comparison_is_before_and_after_with_intervals_where_there_are_any(calibrated, data):
+    done = calibrated("--calibrator", "ts")
     assert done.out.split()[:2] == ["none", "ts"]
     before = evaluate(softmax(data.test), data.test_labels)
     after = evaluate(build_calibrator("ts").fit(data.val, data.val_labels).predict_proba(data.test), data.test_labels)
@@ -64,47 +56,34 @@ def test_the_printed_comparison_is_before_and_after(calgrid, files, data):
         assert two == pytest.approx(after[name], abs=6e-6)
     assert shown["nll"][1] < shown["nll"][0]
     assert shown["accuracy"][0] == shown["accuracy"][1]
-
-
-def test_intervals_are_printed_where_there_are_any(calgrid, files):
-    val, test = files()
-    done = calgrid("calibrate", "--calibrator", "ts", "--fit", val, "--apply", test, "--bootstrap", 50)
-    lines = {line.split()[0]: line for line in done.out.splitlines()[1:]}
+    text = calibrated("--calibrator", "ts", "--bootstrap", 50).out
+    lines = {line.split()[0]: line for line in text.splitlines()[1:]}
     assert lines["nll"].count("[") == 2
     assert lines["ece_null"].count("[") == 0
 
 
-def test_a_saved_calibrator_gives_the_same_bytes(calgrid, files, tmp_path):
-    val, test = files()
+def test_a_saved_calibrator_gives_the_same_bytes(calgrid, calibrated, files, fails, tmp_path):
     fitted, one, two = (tmp_path / name for name in ("ts.safetensors", "one.parquet", "two.parquet"))
-    first = calgrid(
-        *("calibrate", "--calibrator", "ts", "--fit", val, "--apply", test, "--save", fitted, "--out", one), *FAST
-    )
-    second = calgrid("calibrate", "--load", fitted, "--apply", test, "--out", two, *FAST)
-    named = calgrid("calibrate", "--calibrator", "ts", "--load", fitted, "--apply", test, *FAST)
-    assert (first.code, second.code, named.code) == (0, 0, 0), second.err + named.err
+    first = calibrated("--calibrator", "ts", "--save", fitted, "--out", one)
+    load = ("calibrate", "--load", fitted, "--apply", files()[1], *FAST)
+    second, named = calgrid(*load, "--out", two), calgrid(*load, "--calibrator", "ts")
     assert first.out == second.out == named.out
     assert one.read_bytes() == two.read_bytes()
+    fails(*load, "--calibrator", "smart", parts=["ts.safetensors is a fitted 'ts', not 'smart'"])
+    fails(*load, "--set", "a=1", parts=["--set has no effect on a saved calibrator"])
 
 
-def test_hyper_parameters_and_the_seed(calgrid, files, data, tmp_path):
-    val, test = files()
+def test_hyper_parameters_and_the_seed(calibrated, data, tmp_path):
     out = tmp_path / "out.parquet"
-    options = ("--set", "max_epochs=3", "--set", "sigma=2", "--seed", 7)
-    done = calgrid(
-        *("calibrate", "--calibrator", "smart", "--fit", val, "--apply", test, "--out", out), *options, *FAST
-    )
-    assert done.code == 0, done.err
+    calibrated("--calibrator", "smart", "--set", "max_epochs=3", "--set", "sigma=2", "--seed", 7, "--out", out)
     smart = build_calibrator("smart", max_epochs=3, sigma=2, seed=7).fit(data.val, data.val_labels)
-    calibrated = np.exp(read_logits(out).logits.astype(np.float64))
-    assert calibrated == pytest.approx(smart.predict_proba(data.test), abs=1e-6)
+    expected = smart.predict_proba(data.test)
+    assert np.exp(read_logits(out).logits.astype(np.float64)) == pytest.approx(expected, abs=1e-6)
 
 
-def test_impossible_classes_are_written_as_finite_numbers(calgrid, files, tmp_path):
-    val, test = files()
-    out = tmp_path / "out.parquet"
-    assert calgrid("calibrate", "--calibrator", "iso", "--fit", val, "--apply", test, "--out", out, *FAST).code == 0
-    assert np.isfinite(read_logits(out).logits).all()
+def test_impossible_classes_are_written_as_finite_numbers(calibrated, tmp_path):
+    calibrated("--calibrator", "iso", "--out", tmp_path / "out.parquet")
+    assert np.isfinite(read_logits(tmp_path / "out.parquet").logits).all()
 
 
 @pytest.mark.usefixtures("without_plugins")
@@ -241,28 +220,17 @@ class TestMistakes:
 
     @pytest.mark.parametrize("role", ["--fit", "--apply"])
     @pytest.mark.parametrize("name", ["nan.npz", "no_labels.npz", "absent.npz"])
-    def test_a_bad_file_writes_nothing(self, folder, files, fails, role, name):
-        val, test = files()
+    def test_a_bad_file_writes_nothing(self, folder, pair, fails, role, name):
         out, fitted = folder / "out.parquet", folder / "fitted.safetensors"
-        roles = {"--fit": val, "--apply": test, role: folder / name}
-        options = [part for pair in roles.items() for part in pair]
-        fails("calibrate", "--calibrator", "ts", *options, "--out", out, "--save", fitted, *FAST, parts=[name])
+        given = ("--calibrator", "ts", role, folder / name, "--out", out, "--save", fitted)
+        fails(*pair(), *given, parts=[name])
         assert not out.exists()
         assert not fitted.exists()
-
-    def test_files_that_do_not_fit_each_other(self, folder, files, fails):
-        val, _ = files()
-        out = folder / "out.parquet"
-        fails(
-            *("calibrate", "--calibrator", "ts", "--fit", val, "--apply", folder / "three_classes.npz", "--out", out),
-            *FAST,
-            parts=["3 classes", "fitted on 4"],
-        )
-        assert not out.exists()
 
     @pytest.mark.parametrize(
         ("options", "parts"),
         [
+            (("--calibrator", " ,"), ["Give --calibrator"]),
             (("--calibrator", "tss"), ["Unknown calibrator 'tss' in --calibrator", "did you mean 'ts'?"]),
             ((), ["Give --calibrator"]),
             (("--calibrator", "smart", "--set", "sgma=1"), ["'sgma' in --set", "did you mean 'sigma'?"]),
@@ -274,22 +242,18 @@ class TestMistakes:
             (("--calibrator", "ts", "--bins", 0), ["n_bins"]),
             (("--calibrator", "ts", "--bootstrap", -1), ["n_resamples"]),
             (("--calibrator", "ts", "--load", "x.safetensors"), ["Give either --fit", "or --load"]),
+            (("--calibrator", "ts", "--out", "out.npz"), ["--out out.npz", "ends in .parquet"]),
+            (("--calibrator", "ts", "--apply", "three_classes.npz"), ["3 classes", "fitted on 4"]),
+            (("--calibrator", "ts", "--rank-by", "nll"), ["--rank-by needs several calibrators"]),
+            (("--calibrator", "ts,iso", "--set", "a=1"), ["--set applies to a single calibrator"]),
         ],
         ids=str,
     )
-    def test_wrong_options_write_nothing(self, files, fails, tmp_path, options, parts):
-        val, test = files()
-        out = tmp_path / "out.parquet"
-        bootstrap_off = () if "--bootstrap" in options else FAST
-        fails("calibrate", "--fit", val, "--apply", test, "--out", out, *bootstrap_off, *options, parts=parts)
-        assert not out.exists()
-
-    def test_another_calibrator_than_the_saved_one(self, calgrid, files, fails, tmp_path):
-        val, test = files()
-        fitted = tmp_path / "ts.safetensors"
-        calgrid("calibrate", "--calibrator", "ts", "--fit", val, "--apply", test, "--save", fitted, *FAST)
-        parts = ["ts.safetensors is a fitted 'ts', not 'smart'"]
-        fails("calibrate", "--calibrator", "smart", "--load", fitted, "--apply", test, *FAST, parts=parts)
+    def test_wrong_options_write_nothing(self, folder, pair, fails, monkeypatch, options, parts):
+        monkeypatch.chdir(folder)
+        before = set(folder.iterdir())
+        fails(*pair(), "--out", "out.parquet", *options, parts=parts)
+        assert {path.name for path in set(folder.iterdir()) - before} <= {"val.parquet", "test.parquet"}
 
     def test_a_saved_calibrator_that_is_none(self, files, fails, tmp_path):
         _, test = files()
@@ -297,29 +261,13 @@ class TestMistakes:
         for name, part in (("x", "is damaged"), ("y", "does not exist")):
             fails("calibrate", "--load", tmp_path / f"{name}.safetensors", "--apply", test, *FAST, parts=[part])
 
-    def test_output_is_parquet(self, files, fails, tmp_path):
-        val, test = files()
-        out = tmp_path / "out.npz"
-        parts = ["--out", "out.npz", "ends in .parquet"]
-        fails("calibrate", "--calibrator", "ts", "--fit", val, "--apply", test, "--out", out, *FAST, parts=parts)
-        assert not out.exists()
-
-    def test_a_folder_that_cannot_be(self, files, fails, tmp_path):
-        val, test = files()
-        out = test / "out.parquet"  # below a file
-        parts = ["The path", "cannot be used (file exists)"]
-        fails("calibrate", "--calibrator", "ts", "--fit", val, "--apply", test, "--out", out, *FAST, parts=parts)
-
 
 class TestRanking:
     """``--calibrator all`` or a list: cross-validation on the fit file, then the best on the other file."""
 
-    def test_the_best_of_a_list_is_applied(self, calgrid, files, data, tmp_path):
-        val, test = files()
+    def test_the_best_of_a_list_is_applied(self, calibrated, tmp_path):
         out, saved = tmp_path / "out.parquet", tmp_path / "best.safetensors"
-        chosen = ("--calibrator", "none,ts", "--fit", val, "--apply", test, "--out", out, "--save", saved)
-        done = calgrid("calibrate", *chosen, "--bootstrap", 50)
-        assert done.code == 0, done.err
+        done = calibrated("--calibrator", "none,ts", "--out", out, "--save", saved, "--bootstrap", 50)
         ranked = [line.split() for line in done.out.splitlines() if re.match(r" +\d+  ", line)]
         assert [row[:2] for row in ranked] == [["1", "ts"], ["2", "none"]]
         assert "Ranked by nll in 5-fold cross-validation on the 300 rows" in done.out
@@ -342,8 +290,6 @@ class TestRanking:
         assert applied["calibrator"] == found["accuracy"][0]
         assert applied["metrics"].keys() == {"none", applied["calibrator"]}
         fails(*ranked, "--rank-by", "ece_null", parts=["Unknown metric 'ece_null' in rank_by"])
-        alone = ("calibrate", "--calibrator", "ts", "--fit", val, "--apply", test)
-        fails(*alone, "--rank-by", "nll", parts=["--rank-by needs several calibrators"])
 
     def test_a_ranking_needs_no_file_to_apply(self, calgrid, files):
         val, _ = files()

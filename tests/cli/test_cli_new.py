@@ -54,18 +54,11 @@ def test_nothing_is_overwritten_and_no_name_taken(calgrid, fails, folder):
     file.write_text("kept")
     fails("new", "loss", "mine", "--into", folder, parts=["calgrid new: ", "losses/mine.py exists already"])
     assert file.read_text() == "kept"
-    fails(
-        "new",
-        "loss",
-        "mixup",
-        "--into",
-        folder,
-        parts=["'mixup' is already the procedure of calgrid/procedures/mixup.py"],
-    )
+    taken = "'mixup' is already the procedure of calgrid/procedures/mixup.py"
+    fails("new", "loss", "mixup", "--into", folder, parts=[taken])
     fails("new", "loss", "My-Loss", "--into", folder, parts=["'My-Loss' is not a valid identifier"])
-    fails(
-        "new", "loss", "mine", "--into", folder.parent / "a-b", parts=["--into: 'a-b' is no name of a Python package"]
-    )
+    other = folder.parent / "a-b"
+    fails("new", "loss", "mine", "--into", other, parts=["--into: 'a-b' is no name of a Python package"])
     assert {path.name for path in folder.rglob("*.py")} == {"mine.py", "test_loss_mine.py"}
     assert not (folder.parent / "a-b").exists()
 
