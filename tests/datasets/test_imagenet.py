@@ -11,7 +11,6 @@ from tests.conftest import HOME
 from tests.datasets.archives import expect, write_files, write_tar, write_zip
 from tests.datasets.pictures import colour, encoded, plain
 
-from calgrid import registry
 from calgrid.configuration.plan import Plan
 from calgrid.configuration.resources import Resources
 from calgrid.configuration.study import Study
@@ -133,11 +132,6 @@ def test_a_fifth_is_drawn_by_the_seed():
     assert not np.array_equal(first["val"], other["val"])
 
 
-def test_registered_sizes_are_a_fifth_and_the_rest():
-    for name in ("imagenet", "imagenet_lt"):
-        assert registry.spec("dataset", name).info["sizes"] == {"val": 10_000, "test": 40_000}
-
-
 def test_a_variant_draws_by_another_seed(archives, make_config, home):
     study = Study(make_config(datasets={"second": {"base": "imagenet", "split_seed": 5}}), home)
     prepare("second", archives / "out", data_root=archives, configured=Plan(study).data_spec("second"))
@@ -184,17 +178,11 @@ def test_a_devkit_of_another_content_is_refused(tmp_path, monkeypatch, pictures,
 # ImageNet-LT and ImageNet-Sketch
 
 
-def test_imagenet_lt_has_the_pictures_of_imagenet_under_another_draw(archives, monkeypatch, pictures):
-    first = Imagenet().build(archives)
-    monkeypatch.setattr(ImagenetLt, "registered", {**ImagenetLt.registered, "n_classes": 3})
+def test_imagenet_lt_has_the_pictures_of_imagenet_under_another_draw_and_a_warning(archives, monkeypatch, pictures):
+    expect_tiny(monkeypatch, ImagenetLt, [archives / file["name"] for file in Imagenet.registered["files"]])
     second = ImagenetLt().build(archives)
     assert_rows(second, pictures)
-    assert not np.array_equal(first["val"].rows, second["val"].rows)
-
-
-def test_the_warning_of_imagenet_lt_is_in_its_manifest(archives, monkeypatch):
-    tar, kit = (archives / file["name"] for file in Imagenet.registered["files"])
-    expect_tiny(monkeypatch, ImagenetLt, [tar, kit])
+    assert not np.array_equal(Imagenet().build(archives)["val"].rows, second["val"].rows)
     prepare("imagenet_lt", archives / "out", data_root=archives)
     assert "no class is rare" in open_prepared(archives / "out").manifest["warning"]
 
@@ -243,7 +231,8 @@ def test_a_picture_that_is_there_twice_is_refused(tmp_path, members, refuses):
 
 def test_no_memory_is_asked_for_training_images_that_do_not_exist(make_config, home):
     needs = Resources(Study(make_config(), home), gpus=1)
-    assert needs.images("imagenet") == {"train": 0, "val": 10_000, "test": 40_000}
+    for name in ("imagenet", "imagenet_lt"):
+        assert needs.images(name) == {"train": 0, "val": 10_000, "test": 40_000}
 
 
 # files by name
@@ -311,9 +300,8 @@ def test_a_variant_with_the_preset_is_a_data_set_of_its_own(tmp_path):
     plan = Plan(study(imagenet_238={"base": "imagenet", "resize": 238, "interpolation": "bicubic"}))
     assert plan.data("imagenet_238") != plan.data("imagenet")
     assert plan.study.datasets.families("imagenet_238") == ()  # corrupted pictures are scaled as in SMART
-    with pytest.raises(
-        ConfigError, match=r"datasets\.small\.resize must be at least 224, the size of the crop in pixels"
-    ):
+    message = r"datasets\.small\.resize must be at least 224, the size of the crop in pixels"
+    with pytest.raises(ConfigError, match=message):
         study(small={"base": "imagenet", "resize": 200})
     with pytest.raises(ConfigError, match="interpolation"):
         study(odd={"base": "imagenet", "interpolation": "nearest"})

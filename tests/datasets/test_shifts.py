@@ -5,6 +5,7 @@ import pytest
 
 from calgrid.datasets import corruptions, open_prepared, prepare
 from calgrid.datasets.corruptions import CORRUPTIONS, corrupt
+from calgrid.datasets.photos import _patches, _shrink
 from calgrid.registry import spec
 
 GREY = np.random.default_rng(0).integers(0, 256, (20, 8, 8), dtype=np.uint8)
@@ -117,15 +118,11 @@ def test_registered_settings_have_strengths(family, strengths):
     assert all(len(each) == len(info["severities"]) for each in strengths.values())
 
 
-def test_digits_c_has_six_corruptions_at_five_severities_in_consecutive_rows(digits_c):
+def test_digits_c_has_the_test_labels_at_five_severities_of_six_corruptions(digits, digits_c):
     settings = digits_c.settings
-    assert len(settings) == 30
     assert [setting.severity for setting in settings] == [1, 2, 3, 4, 5] * 6
     assert [setting.start for setting in settings] == list(range(0, 36_000, 1_200))
     assert [setting.stop for setting in settings] == list(range(1_200, 36_001, 1_200))
-
-
-def test_digits_c_labels_are_the_test_labels_again_and_again(digits, digits_c):
     assert np.array_equal(digits_c.splits["shift"].labels, np.tile(digits.splits["test"].labels, 30))
 
 
@@ -140,16 +137,13 @@ def test_shifted_and_foreign_images_are_normalised_like_their_base(digits, digit
     assert (digits_c.mean, digits_c.std) == (photos.mean, photos.std) == (digits.mean, digits.std)
 
 
-def test_photos_are_grey_patches_without_labels_or_repeats(photos):
+def test_photos_are_grey_structured_patches_without_labels_or_repeats(photos):
     split = photos.splits["test"]
     assert split.images.shape == (900, 3, 8, 8)
     assert (split.labels == -1).all()
     assert np.array_equal(split.images[:, 0], split.images[:, 2])
+    assert split.images[:, 0].std(axis=(1, 2)).min() > 5
     assert len(np.unique(split.images.reshape(900, -1), axis=0)) == 900
-
-
-def test_photos_leave_out_smooth_patches(photos):
-    assert photos.splits["test"].images[:, 0].std(axis=(1, 2)).min() > 5
 
 
 def test_large_patches_are_the_photographs_in_colour(tmp_path):
@@ -162,17 +156,10 @@ def test_large_patches_are_the_photographs_in_colour(tmp_path):
         assert np.array_equal(images[260 * number + 1], photo[:32, 32:64].transpose(2, 0, 1))
 
 
-def test_patches_are_cut_in_reading_order():
-    from calgrid.datasets.photos import _patches
-
+def test_patches_are_cut_in_reading_order_and_photographs_shrunk_by_averaging_two_by_two_pixels():
     photo = np.arange(17 * 24, dtype=float).reshape(17, 24)
     patches = _patches(photo, 8)
     assert patches.shape == (6, 8, 8)
     assert np.array_equal(patches[1], photo[:8, 8:16])
     assert np.array_equal(patches[3], photo[8:16, :8])
-
-
-def test_photographs_are_shrunk_by_averaging_two_by_two_pixels():
-    from calgrid.datasets.photos import _shrink
-
     assert _shrink(np.array([[0.0, 2.0, 9.0], [4.0, 6.0, 9.0], [9.0, 9.0, 9.0]])).tolist() == [[3.0]]

@@ -75,13 +75,6 @@ def test_another_matlab_file_is_refused(tmp_path, monkeypatch, contents, name, c
         Svhn().build(tmp_path)
 
 
-def test_a_file_without_labels_is_refused(tmp_path, monkeypatch, contents):
-    del contents["train"]["y"]
-    write(tmp_path, monkeypatch, contents)
-    with pytest.raises(DataError, match="has no arrays 'X' and 'y'"):
-        Svhn().build(tmp_path)
-
-
 def test_it_is_a_data_set_and_still_the_out_of_distribution_set_of_cifar(make_config, home, tmp_path):
     grid = {"datasets": ["cifar10", "svhn"], "methods": ["ce"], "shifts": ["ood/svhn", "ood/cifar10"]}
     study = Study(make_config(grid, data_root=str(tmp_path)), home)
@@ -90,7 +83,10 @@ def test_it_is_a_data_set_and_still_the_out_of_distribution_set_of_cifar(make_co
     assert study.data_units() == ["cifar10", "svhn"]
 
 
-def test_a_file_with_too_few_images_is_named(tmp_path, monkeypatch, contents):
+def test_a_file_with_too_few_images_or_no_labels_is_named(tmp_path, monkeypatch, contents):
+    write(tmp_path, monkeypatch, {**contents, "train": {"X": contents["train"]["X"]}})
+    with pytest.raises(DataError, match="has no arrays 'X' and 'y'"):
+        Svhn().build(tmp_path)
     write(tmp_path, monkeypatch, {**contents, "train": matlab(3, 0)})
     with pytest.raises(DataError, match=r"train_32x32.mat has only 3 training images: replace it"):
         Svhn().build(tmp_path)
