@@ -42,21 +42,9 @@ def test_every_column_of_the_summary_is_explained(small_metrics):
 
 @pytest.fixture
 def small_metrics():
-    row = {
-        **dict.fromkeys(schema.METRIC_COLUMNS, ""),
-        "method": "ce",
-        "metric": "ece",
-        "calibrator": "none",
-        "split": "test",
-        "value": 0.1,
-        "seed": 1,
-        "fit_seed": 0,
-        "severity": 0,
-        "ci_low": 0.05,
-        "ci_high": 0.15,
-        "n_samples": 10,
-    }
-    return pd.DataFrame([row])
+    row = {**dict.fromkeys(schema.METRIC_COLUMNS, ""), "method": "ce", "metric": "ece", "calibrator": "none"}
+    row |= {"split": "test", "value": 0.1, "seed": 1, "fit_seed": 0, "severity": 0}
+    return pd.DataFrame([{**row, "ci_low": 0.05, "ci_high": 0.15, "n_samples": 10}])
 
 
 def test_tables_on_photographs_are_what_the_code_above_them_prints(monkeypatch):

@@ -114,9 +114,8 @@ def imported(roots: tuple[str, ...]) -> set[str]:
     while new := waiting - seen:
         seen |= new
         for module in new & imports().modules:
-            parents = {
-                module.rsplit(".", count)[0] for count in range(1, module.count(".") + 1)
-            }  # Python runs them too
+            # Python runs its parents too
+            parents = {module.rsplit(".", count)[0] for count in range(1, module.count(".") + 1)}
             waiting |= parents | imports().find_modules_directly_imported_by(module)
     return libraries(seen)
 

@@ -129,23 +129,12 @@ def test_roots_count_as_a_set():
 
 
 def test_closure_of_training_is_what_training_uses():
-    roots = [
-        "calgrid.stages.train",
-        "calgrid.losses.mbls",
-        "calgrid.procedures.tst",
-        "calgrid.backbones.small_images:ResNet8",
-    ]
+    names = ("stages.train", "losses.mbls", "procedures.tst", "backbones.small_images:ResNet8")
+    roots = [f"calgrid.{name}" for name in names]
     used = fingerprint.closure(roots)
-    assert {
-        *roots,
-        "calgrid.training.trainer",
-        "calgrid.training.seeds",
-        "calgrid.losses.base",
-        "calgrid.losses._terms",
-        "calgrid.procedures._second_stage",
-        "calgrid.backbones._resnet",
-        "calgrid.datasets._prepared",
-    } <= used
+    helpers = ("training.trainer", "training.seeds", "losses.base", "losses._terms", "procedures._second_stage")
+    helpers += ("backbones._resnet", "datasets._prepared")
+    assert {*roots, *(f"calgrid.{name}" for name in helpers)} <= used
     components = {
         name
         for name in used

@@ -36,20 +36,8 @@ def test_a_stage_begins_its_log_with_where_it_runs_and_a_command_of_users_does_n
 
 def test_an_attempt_continues_the_log_of_those_before_which_snakemake_deletes(tmp_path):
     log = tmp_path / "seed1.log"
-    command = [
-        sys.executable,
-        "-m",
-        "calgrid",
-        "import",
-        "--spec",
-        "{",
-        "--files",
-        "f",
-        "--out",
-        "o",
-        "--log",
-        str(log),
-    ]
+    arguments = ["import", "--spec", "{", "--files", "f", "--out", "o", "--log", str(log)]
+    command = [sys.executable, "-m", "calgrid", *arguments]
     for attempt in (1, 2, 3):
         log.unlink(missing_ok=True)
         with log.open("a") as stream:
@@ -68,12 +56,7 @@ CASES = {
     "sentence": (attempt("epoch 1/9", SENTENCE), "", "", SENTENCE),
     "only the last attempt": (attempt(SENTENCE) + attempt("epoch 5/9"), "", "", "killed, or ended without a message; "),
     "traceback": (attempt("Traceback (most recent call last):", "KeyError: 'a'"), "", "", "KeyError: 'a'"),
-    "no interpreter": (
-        "python: not found",
-        "",
-        "",
-        "killed, or ended without a message; the log ends with: python: not",
-    ),
+    "no interpreter": ("python: not found", "", "", "killed, or ended without a message; the log ends with: python: "),
     "no log": (None, "", "", "no log"),
     "time limit": (attempt(STOPPED), f"{CANCELLED} DUE TO TIME LIMIT ***", FAILED, "time limit"),
     "cancelled": (attempt(STOPPED), f"{CANCELLED} ***", FAILED, "cancelled"),

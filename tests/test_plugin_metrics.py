@@ -62,12 +62,8 @@ def test_a_function_with_a_register_is_a_metric(write):
     gap = known_metrics()["gap"]
     assert list(known_metrics()) == [*METRICS, "gap"]
     assert (gap.summary, gap.source, gap.kind) == ("Mean confidence minus accuracy.", "a paper", "labelled")
-    assert (gap.lower_is_better, gap.unit, gap.interval, gap.bounds) == (
-        False,
-        "number",
-        "percentile",
-        (-np.inf, np.inf),
-    )
+    assert (gap.lower_is_better, gap.unit, gap.interval) == (False, "number", "percentile")
+    assert gap.bounds == (-np.inf, np.inf)
     values = evaluate(PROBS, LABELS, further=own_metrics())
     assert list(values)[-1] == "gap"
     assert values["gap"] == pytest.approx(0.75 - 0.75)
@@ -130,17 +126,9 @@ def test_means_over_seeds_may_be_negative_and_are_ranked_by_its_direction(write)
     ("old", "new", "said"),
     [
         ("labels, n_bins=15", "labels", "gap must take (probs, labels, n_bins), got (probs, labels)."),
-        (
-            "n_bins=15",
-            "n_bins, *, power",
-            "gap must take (probs, labels, n_bins), got (probs, labels, n_bins, *, power).",
-        ),
+        ("n_bins=15", "n_bins, *, power", "must take (probs, labels, n_bins), got (probs, labels, n_bins, *, power)."),
         ('    """Mean confidence minus accuracy."""\n', "", "gap needs a docstring, whose first line says what"),
-        (
-            'unit="number"',
-            'unit="percent"',
-            "the fact unit must be one of ['fraction', 'nats', 'score', 'number'], got",
-        ),
+        ('"number"', '"percent"', "the fact unit must be one of ['fraction', 'nats', 'score', 'number'], got"),
         (', unit="number"', "", "@register of a metric needs the fact unit (explained in calgrid/metrics/table.py)."),
         ("unit=", "units=", "metrics/gap.py: @register: did you mean 'unit'?"),
         ("@register", "@registered", "must hold exactly one function with @register, found 0."),
