@@ -27,7 +27,8 @@ def proximity(known: NDArray[np.float32], k: int, features: Array | None = None)
     features : x ``(M, d)``; by default each row of ``known``, compared with the others (1 if there are none).
     """
     points, k = known.astype(np.float64), min(k, len(known) - 1)
-    queries = points if features is None else unit_rows(features)
+    # a copy, as BLAS rounds the product of a matrix with its own transpose differently
+    queries = points.copy() if features is None else unit_rows(features)
     if k == 0:
         return np.ones(len(queries))
     squares = np.einsum("nd,nd->n", points, points)
