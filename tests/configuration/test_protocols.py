@@ -200,10 +200,10 @@ def test_what_does_not_fit_published_weights_or_constants_is_refused(study, refu
 def test_taking_weights_asks_for_no_gpu_and_little_memory(make_config, home, monkeypatch):
     jobs = Jobs(make_config(GRID, device="cuda"), home, local=False)
     trained = Jobs(make_config(device="cuda"), home, local=False)
-    assert jobs.gpus == trained.needs.train_gpus(RunKey("digits", "digits", "resnet8", "ce", 1)) == 1
-    assert jobs.needs.train_gpus(KEY) == 0
-    assert jobs.needs.train_memory(KEY, 1) < 6000
-    assert jobs.needs.train_minutes(KEY) == 60
+    assert jobs.gpus == trained.resources.train_gpus(RunKey("digits", "digits", "resnet8", "ce", 1)) == 1
+    assert jobs.resources.train_gpus(KEY) == 0
+    assert jobs.resources.train_memory(KEY, 1) < 6000
+    assert jobs.resources.train_minutes(KEY) == 60
 
 
 @pytest.fixture

@@ -36,9 +36,9 @@ rule aggregate:
         f"{TIMES}/{JOBS.study}/aggregate.tsv"
     conda:
         "../../envs/report.yaml"
-    threads: JOBS.needs.aggregate_threads
+    threads: JOBS.resources.aggregate_threads
     resources:
-        mem_mb=JOBS.needs.aggregate_memory,
+        mem_mb=JOBS.resources.aggregate_memory,
         runtime=60,
     params:
         folder=subpath(output[0], parent=True),

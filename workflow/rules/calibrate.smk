@@ -11,10 +11,10 @@ rule calibrate:
         f"{TIMES}/{JOBS.study}/calibrate/{KEY}.tsv"
     conda:
         "../../envs/calibrate.yaml"
-    threads: JOBS.needs.calibrate_threads
+    threads: JOBS.resources.calibrate_threads
     resources:
-        mem_mb=JOBS.needs.calibrate_memory,
-        runtime=JOBS.needs.calibrate_minutes,
+        mem_mb=JOBS.resources.calibrate_memory,
+        runtime=JOBS.resources.calibrate_minutes,
     params:
         run=lambda wildcards, input: str(Path(input.predicted).parent),
         folder=PART,

@@ -10,10 +10,10 @@ rule prepare_data:
         f"{TIMES}/data/{{unit}}.tsv"
     conda:
         "../../envs/data.yaml"
-    threads: JOBS.needs.prepare_threads
+    threads: JOBS.resources.prepare_threads
     resources:
-        mem_mb=JOBS.needs.prepare_memory,
-        runtime=JOBS.needs.prepare_minutes,
+        mem_mb=JOBS.resources.prepare_memory,
+        runtime=JOBS.resources.prepare_minutes,
     params:
         folder=f"{RESULTS}/data/{{unit}}",
         options=JOBS.data_options,

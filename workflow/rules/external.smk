@@ -14,7 +14,7 @@ rule import_external:
         "../../envs/calibrate.yaml"
     threads: 1
     resources:
-        mem_mb=JOBS.needs.import_memory,
+        mem_mb=JOBS.resources.import_memory,
         runtime=30,
     params:
         folder=RUN,

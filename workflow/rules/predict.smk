@@ -13,11 +13,11 @@ rule predict:
         protocol=JOBS.trained_protocols,
     conda:
         "../../envs/train.yaml"
-    threads: JOBS.needs.predict_threads
+    threads: JOBS.resources.predict_threads
     resources:
         gpu=JOBS.gpus,
-        mem_mb=JOBS.needs.predict_memory,
-        runtime=JOBS.needs.predict_minutes,
+        mem_mb=JOBS.resources.predict_memory,
+        runtime=JOBS.resources.predict_minutes,
     params:
         folder=subpath(input.model, parent=True),
         data=f"{RESULTS}/data/{{dataset}}",

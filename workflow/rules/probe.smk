@@ -11,11 +11,11 @@ rule probe:
         f"{TIMES}/probe/{KEY}/{{probe}}.tsv"
     conda:
         "../../envs/probe.yaml"
-    threads: JOBS.needs.probe_threads
+    threads: JOBS.resources.probe_threads
     resources:
         gpu=JOBS.gpus,
-        mem_mb=JOBS.needs.probe_memory,
-        runtime=JOBS.needs.probe_minutes,
+        mem_mb=JOBS.resources.probe_memory,
+        runtime=JOBS.resources.probe_minutes,
     params:
         folder=subpath(input.model, parent=True),
         data=f"{RESULTS}/data/{{dataset}}",

@@ -21,7 +21,7 @@ rule tables:
         "../../envs/report.yaml"
     threads: 1
     resources:
-        mem_mb=lambda wildcards, attempt: attempt * JOBS.needs.report_memory("tables"),
+        mem_mb=lambda wildcards, attempt: attempt * JOBS.resources.report_memory("tables"),
         runtime=30,
     params:
         fingerprint=JOBS.plan.stage("tables"),
@@ -50,7 +50,7 @@ rule figures:
         "../../envs/report.yaml"
     threads: 1
     resources:
-        mem_mb=lambda wildcards, attempt: attempt * JOBS.needs.report_memory("figures"),
+        mem_mb=lambda wildcards, attempt: attempt * JOBS.resources.report_memory("figures"),
         runtime=30,
     params:
         fingerprint=JOBS.plan.stage("figures"),
@@ -76,7 +76,7 @@ rule report:
         "../../envs/report.yaml"
     threads: 1
     resources:
-        mem_mb=lambda wildcards, attempt: attempt * JOBS.needs.report_memory("report"),
+        mem_mb=lambda wildcards, attempt: attempt * JOBS.resources.report_memory("report"),
         runtime=30,
     params:
         fingerprint=JOBS.plan.stage("report"),

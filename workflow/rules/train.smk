@@ -11,11 +11,11 @@ rule train:
         f"{TIMES}/train/{KEY}.tsv"
     conda:
         "../../envs/train.yaml"
-    threads: JOBS.needs.train_threads
+    threads: JOBS.resources.train_threads
     resources:
-        gpu=JOBS.needs.train_gpus,
-        mem_mb=JOBS.needs.train_memory,
-        runtime=JOBS.needs.train_minutes,
+        gpu=JOBS.resources.train_gpus,
+        mem_mb=JOBS.resources.train_memory,
+        runtime=JOBS.resources.train_minutes,
     params:
         folder=RUN,
         data=f"{RESULTS}/data/{{dataset}}",

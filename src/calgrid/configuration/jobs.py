@@ -57,7 +57,7 @@ class Jobs:
             raise ConfigError("device: 'cuda' needs a GPU and this machine has none; use device: cpu or auto.")
         #: GPUs of a training or prediction job
         self.gpus = 0 if self.device == "cpu" or (local and not gpu_here()) else 1
-        self.needs = Resources(study, self.gpus)
+        self.resources = Resources(study, self.gpus)
 
     def check_installed(self, conda: bool) -> None:
         """Raise MissingLibraryError if a library of the jobs is missing; ``conda``: they run in environments of rules.
