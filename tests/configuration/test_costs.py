@@ -48,12 +48,13 @@ def test_a_second_stage_costs_its_own_epochs_forth_only(costs):
     assert second.predict_hours == pytest.approx(first.predict_hours / 2)
 
 
-def test_disk_of_a_run_by_hand(costs):
-    (run,) = costs({**CIFAR, "shifts": ["ood/svhn"]}).runs
+def test_disk_and_scoring_of_a_run_with_shifts_by_hand(costs):
+    (run,) = costs({**CIFAR, "shifts": ["ood/svhn"]}, {"resnet50": 1000.0}).runs
     weights = 23_520_842
     logits = (5_000 + 10_000 + 26_032) * 10
     features = 15_000 * 2048  # not those of the shifts
     assert run.bytes == 2 * 4 * (weights + logits + features)
+    assert run.predict_hours == pytest.approx(2 * (15_000 + 26_032) / 3 / 1000 / 3600)
 
 
 def test_jobs_downloads_and_prepared_images(costs):
