@@ -21,21 +21,9 @@ from calgrid.errors import StateError
 from calgrid.metrics import METRICS
 from calgrid.storage.records import write_record
 
-COMMANDS = (
-    *("list", "calibrate", "metrics", "compare", "report-logits", "check", "cost", "status", "show", "pack", "merge"),
-    *("data", "train", "predict", "probe", "import", "calibrate-run"),
-)
 REPORTS = ("aggregate", "tables", "figures", "report")
-IDS = {
-    "methods": list(registered_methods()),
-    "calibrators": list(registry.specs("calibrator")),
-    "datasets": list(registry.specs("dataset")),
-    "backbones": list(registry.specs("backbone")),
-    "procedures": list(registry.specs("procedure")),
-    "losses": list(registry.specs("loss")),
-    "metrics": list(METRICS),
-    "probes": list(registry.specs("probe")),
-}
+IDS = {package: list(registry.specs(kind)) for kind, package in registry.KINDS.items()}
+IDS |= {"methods": list(registered_methods()), "metrics": list(METRICS)}
 
 
 def test_version(calgrid):
@@ -58,14 +46,12 @@ def test_prepared_data_have_a_record_and_a_manifest_without_times(calgrid, tmp_p
     assert manifests[0] == manifests[1]
 
 
-@pytest.mark.parametrize("command", [*COMMANDS, *REPORTS])
-def test_every_command_has_help_for_every_option(calgrid, command):
-    assert calgrid(command, "--help").code == 0
+def test_every_command_has_help_for_every_option(calgrid):
     (subparsers,) = (action for action in build_parser()._actions if action.dest == "command")
-    options = [
-        action for action in subparsers.choices[command]._actions if action.dest not in ("help", "device", "kind")
-    ]
-    assert all(action.help for action in options)
+    for command, parser in subparsers.choices.items():
+        assert calgrid(command, "--help").code == 0
+        options = [action for action in parser._actions if action.dest not in ("help", "device", "kind")]
+        assert all(action.help for action in options), command
 
 
 def test_help_and_lists_import_no_heavy_library(run_python, home):
@@ -312,9 +298,8 @@ def test_threads_are_set_before_libraries_are_imported(calgrid, monkeypatch):
 
 @pytest.mark.parametrize("threads", ["0", "-2", "1.5", "many"])
 def test_threads_are_at_least_one(calgrid, threads):
-    done = calgrid("metrics", "x.npz", f"--threads={threads}")
-    assert done.code == 2
-    assert f"argument --threads: must be a whole number of at least 1, got '{threads}'" in done.err
+    said = f"argument --threads: must be a whole number of at least 1, got '{threads}'"
+    assert said in calgrid("metrics", "x.npz", f"--threads={threads}").err
 
 
 @pytest.mark.parametrize(
@@ -330,8 +315,7 @@ def test_variables_are_checked_where_they_are_used(calgrid, monkeypatch, tmp_pat
     assert calgrid("list", "methods").code == 0
     done = calgrid("train", "--spec", "{}", "--data", tmp_path, "--out", tmp_path)
     assert done.code == 2
-    assert said in done.err
-    assert name in done.err
+    assert f"{said} (from the option or the variable {name})" in done.err
 
 
 def test_a_folder_is_replaced_as_a_whole_or_not_at_all(tmp_path):

@@ -84,25 +84,6 @@ def test_no_images_have_no_posterior():
     assert class_posterior(bank[:0], bank, np.array([0, 1]), 2, 50.0).shape == (0, 2)
 
 
-def test_frequencies_of_classes_among_equal_stored_images_are_the_posterior():
-    """Two pixels of coarse noise: every stored image comes up often enough to count its labels."""
-    bank, labels = np.array([[250, 3], [252, 1], [251, 2]], np.uint8), np.array([0, 1, 1])
-    rng = np.random.default_rng(1)
-    drawn = rng.integers(0, 3, 400_000)
-    images = np.rint(bank[drawn] + 2.0 * rng.normal(size=(len(drawn), 2))).clip(0, 255).astype(np.uint8)
-    common, inverse, counts = np.unique(images, axis=0, return_inverse=True, return_counts=True)
-    often = counts > 2000
-    assert often.sum() > 20
-    expected = class_posterior(common[often], bank, labels, 2, 2.0)[:, 1]
-    found = np.bincount(inverse.ravel(), labels[drawn])[often] / counts[often]
-    spread = np.sqrt(expected * (1 - expected) / counts[often])
-    assert (np.abs(found - expected) < 4.5 * spread).all()
-    corner = common[often].tolist().index([255, 0])  # a cut corner, where a ratio of densities would be wrong
-    densities = [math.exp(-((255 - a) ** 2 + b**2) / 8) for a, b in bank.astype(int)]
-    naive = (densities[1] + densities[2]) / sum(densities)
-    assert abs(found[corner] - naive) > 5 * spread[corner]
-
-
 def test_all_stored_images_of_one_pixel_exhaust_the_law():
     """Bayes' rule: averaging the posterior over everything that can be stored gives the prior back."""
     bank, labels = np.array([[10, 200], [90, 90], [240, 0]], np.uint8), np.array([0, 1, 0])

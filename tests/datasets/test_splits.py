@@ -6,10 +6,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sklearn.datasets import load_digits
 
 from calgrid.datasets import ImageSplit
 from calgrid.datasets._splits import deal_rows, stratified_order
 from calgrid.datasets.base import grey_to_rgb
+from calgrid.datasets.digits import Digits
 from calgrid.errors import DataError
 
 
@@ -69,10 +71,6 @@ def test_digits_splits_hold_all_source_images_once_and_share_none(digits):
 
 
 def test_digits_pictures_are_the_source_scaled_to_a_byte(digits):
-    from sklearn.datasets import load_digits
-
-    from calgrid.datasets.digits import Digits
-
     built = Digits().build(None)["test"]
     source = load_digits()
     expected = np.rint(source.images[built.rows] * 255 / 16)
@@ -89,8 +87,6 @@ def test_normalisation_constants_are_those_of_the_training_split(digits):
 
 def test_digits_split_is_frozen(digits):
     """Test vector: SHA-256 of the source rows of the training split, little-endian int64, ascending."""
-    from calgrid.datasets.digits import Digits
-
     rows = Digits().build(None)["train"].rows
     digest = hashlib.sha256(rows.astype("<i8")).hexdigest()
     assert rows[:5].tolist() == [37, 47, 48, 75, 102]
