@@ -6,7 +6,6 @@ import pytest
 from calgrid.datasets import corruptions, open_prepared, prepare
 from calgrid.datasets.corruptions import CORRUPTIONS, corrupt
 from calgrid.datasets.photos import _patches, _shrink
-from calgrid.registry import spec
 
 GREY = np.random.default_rng(0).integers(0, 256, (20, 8, 8), dtype=np.uint8)
 COLOUR = np.random.default_rng(1).integers(0, 256, (20, 3, 8, 8), dtype=np.uint8)
@@ -107,15 +106,6 @@ def test_impulse_noise_sets_the_asked_share_to_black_or_white():
 def test_constant_images_stay_and_are_not_mixed_with_each_other(name):
     grey = np.stack([np.zeros((8, 8)), np.full((8, 8), 200)]).astype(np.uint8)
     assert np.array_equal(corrupt(grey, name, 1, 1.0), grey)
-
-
-@pytest.mark.parametrize(
-    ("family", "strengths"), [("digits_c", corruptions.DIGITS_STRENGTHS), ("corruptions", corruptions.STRENGTHS)]
-)
-def test_registered_settings_have_strengths(family, strengths):
-    info = spec("dataset", family).info
-    assert set(info["shifts"]) == set(strengths) <= set(CORRUPTIONS)
-    assert all(len(each) == len(info["severities"]) for each in strengths.values())
 
 
 def test_digits_c_has_the_test_labels_at_five_severities_of_six_corruptions(digits, digits_c):

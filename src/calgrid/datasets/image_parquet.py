@@ -4,6 +4,7 @@ Each row has an encoded image, in a column of structs ``{bytes, path}`` or of pl
 Nothing is unpickled. The columns are found by their usual names unless the options name them.
 """
 
+import contextlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -77,7 +78,8 @@ class ImageParquet(ImageFiles):
     def _labels(self, path: Path) -> Rows:
         with _opened(path) as file:
             name = _column(file, self.label_columns, path)
-            column = _guarded(path, lambda: file.read(columns=[name]).column(name))
+            with _readable(path):
+                column = file.read(columns=[name]).column(name)
         if not pa.types.is_integer(column.type) or column.null_count:
             raise DataError(
                 f"The column '{name}' of {path} must have an integer label in every row, but is {column.type}."
@@ -94,12 +96,10 @@ class ImageParquet(ImageFiles):
         with _opened(path) as file:
             name = _column(file, self.image_columns, path)
             leaf = _leaf(file, name, path)
-            begin = 0
-            for group in range(file.num_row_groups):
-                end = begin + file.metadata.row_group(group).num_rows
-                if np.searchsorted(rows, begin) == np.searchsorted(rows, end):
-                    begin = end
-                    continue
+            sizes = [file.metadata.row_group(group).num_rows for group in range(file.num_row_groups)]
+            starts = np.cumsum([0, *sizes])
+            for group in np.flatnonzero(np.diff(np.searchsorted(rows, starts))).tolist():
+                begin = int(starts[group])
                 for batch in _batches(file, path, leaf, group):
                     column = batch.column(0)
                     values = column.field("bytes") if pa.types.is_struct(column.type) else column
@@ -114,9 +114,10 @@ class ImageParquet(ImageFiles):
                     begin += len(values)
 
 
-def _guarded(path: Path, action: Any) -> Any:
+@contextlib.contextmanager
+def _readable(path: Path) -> Iterator[None]:
     try:
-        return action()
+        yield
     except (pa.ArrowException, OSError) as error:
         reason = " ".join(str(error).split())
         raise DataError(f"{path} is not a readable Parquet file ({reason}): replace it.") from None
@@ -128,13 +129,13 @@ def _opened(path: Path) -> pq.ParquetFile:
             f"{path} is a folder, not a Parquet file; if save_to_disk wrote it, convert it: "
             f"datasets.load_from_disk('{path}').to_parquet('{path}.parquet')."
         )
-    return _guarded(path, lambda: pq.ParquetFile(path))
+    with _readable(path):
+        return pq.ParquetFile(path)
 
 
 def _batches(file: pq.ParquetFile, path: Path, leaf: str, group: int) -> Iterator[pa.RecordBatch]:
-    batches = _guarded(path, lambda: file.iter_batches(BATCH, row_groups=[group], columns=[leaf]))
-    while (batch := _guarded(path, lambda: next(batches, None))) is not None:
-        yield batch
+    with _readable(path):
+        yield from file.iter_batches(BATCH, row_groups=[group], columns=[leaf])
 
 
 def _column(file: pq.ParquetFile, names: Sequence[str], path: Path) -> str:
