@@ -275,7 +275,7 @@ def test_intervals_on_test_and_ood_contain_the_value_of_proper_scores(metrics):
     assert metrics.loc[metrics["split"] == "shift", "ci_low"].isna().all()
 
 
-def test_bins_and_margins_agree_with_the_metrics(part, metrics):
+def test_bins_and_margins_agree_with_the_metrics_and_the_logits(run, part, metrics):
     rows = metrics[(metrics["split"] == "test") & (metrics["fit_seed"] == metrics["fit_seed"].min())]
     values = rows.set_index(["checkpoint", "calibrator", "metric"])["value"]
     for checkpoint, bins in read_frame(part / "bins.parquet").query("n_bins == 15").groupby("checkpoint"):
@@ -284,7 +284,8 @@ def test_bins_and_margins_agree_with_the_metrics(part, metrics):
     for checkpoint, images in read_frame(part / "margins.parquet").groupby("checkpoint"):
         test = images[images["split"] == "test"]
         assert test["correct"].mean() == pytest.approx(values[checkpoint, "smart", "accuracy"])
-        assert (test["margin"] >= 0).all()
+        top = np.sort(read_logits(run / f"logits/{checkpoint}/test.parquet").logits.astype(np.float64))[:, ::-1]
+        assert np.allclose(test[["margin", "largest_logit"]], np.c_[top[:, 0] - top[:, 1], top[:, 0]])
     fits = read_frame(part / "fits.parquet")
     assert set(fits.loc[fits["kept"], "calibrator"]) == {"none", "ts", "smart"}
     assert set(fits.loc[~fits["kept"], "calibrator"]) == {"smart"}
