@@ -1,7 +1,7 @@
 """One small grid, run once; tests plan changes of it and put things back, or run in copies."""
 
 import pytest
-from tests.workflow.dag import Repository
+from tests.workflow.dag import Repository, edits
 
 
 @pytest.fixture(scope="session")
@@ -24,16 +24,5 @@ def fresh(tmp_path):
 
 @pytest.fixture
 def edit(finished):
-    """Replace the first occurrence of a text in a file of the repository until the test ends."""
-    originals = {}
-
-    def replace(path, old, new):
-        file = finished.root / path
-        text = file.read_text()
-        assert old in text, f"{old!r} is not in {path}"
-        originals.setdefault(file, text)
-        file.write_text(text.replace(old, new, 1))
-
-    yield replace
-    for file, text in originals.items():
-        file.write_text(text)
+    with edits(finished.root) as replace:
+        yield replace

@@ -1,5 +1,6 @@
 """Real Snakemake on a copy of the repository: what it plans, and what it runs."""
 
+import contextlib
 import copy
 import fcntl
 import os
@@ -7,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -100,6 +102,16 @@ class Repository:
     def snakemake(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess:
         return subprocess.run(**self._call(*arguments, **environment), capture_output=True, check=False)
 
+    def shell(self, commands: str) -> str:
+        """Run commands of a page of the documents, which must end well, and return what they print."""
+        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+        environment = {**os.environ, "PATH": path, "PYTHONPATH": str(self.root / "src"), "OMP_NUM_THREADS": "1"}
+        done = subprocess.run(
+            ["bash", "-euc", commands], env=environment, cwd=self.root, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
     def start(self, config: str, *arguments: str, **environment: str) -> subprocess.Popen:
         """A call in a process group of its own that is not waited for."""
         call = self._call("--configfile", config, "--cores", "2", "--nolock", *arguments, **environment)
@@ -115,6 +127,23 @@ class Repository:
         result = self.snakemake("--configfile", config, "-n", "--cores", "2", *arguments)
         assert result.returncode == 0, result.stdout + result.stderr
         return jobs(result.stdout + result.stderr)
+
+
+@contextlib.contextmanager
+def edits(root: Path) -> Iterator[Callable[[str, str, str], None]]:
+    """Replace the first occurrence of a text in a file until the end; a new file is written, and removed then."""
+    originals: dict[Path, str | None] = {}
+
+    def replace(path: str, old: str, new: str) -> None:
+        file = root / path
+        text = file.read_text() if file.exists() else None
+        assert text is None or old in text, f"{old!r} is not in {path}"
+        originals.setdefault(file, text)
+        file.write_text(new if text is None else text.replace(old, new, 1))
+
+    yield replace
+    for file, text in originals.items():
+        file.unlink() if text is None else file.write_text(text)
 
 
 def finished_grid(folder: Path) -> Repository:

@@ -1,10 +1,6 @@
 """What README and docs/ show works when it is copied."""
 
-import os
 import re
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 import yaml
@@ -18,21 +14,13 @@ LANGUAGES = ("bash", "python", "yaml")
 
 
 @pytest.mark.workflow
-def test_the_page_on_extending_works_as_it_stands(fresh):
+def test_the_page_on_extending_works_as_it_stands(fresh, run_python):
     """Its commands, then its loss in the place of the one that they wrote, then its study."""
     text = (HOME / "docs" / "extending.md").read_text()
     commands, code, study = (re.search(rf"```{language}\n(.*?)```", text, re.DOTALL)[1] for language in LANGUAGES)
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    done = subprocess.run(
-        ["bash", "-euc", commands],
-        env={**os.environ, "PATH": path, "OMP_NUM_THREADS": "1"},
-        cwd=fresh.root,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert "1 passed" in done.stdout
-    assert " (plugin: my_folder/losses/my_loss.py)\n" in done.stdout
+    printed = fresh.shell(commands)
+    assert "1 passed" in printed
+    assert " (plugin: my_folder/losses/my_loss.py)\n" in printed
     (fresh.root / "my_folder/losses/my_loss.py").write_text(code)
     (fresh.root / "my_study.yaml").write_text(study)
     assert {"train my_loss/seed1", "train tst+my_loss/seed1"} <= fresh.plan("my_study.yaml")
@@ -41,14 +29,8 @@ def test_the_page_on_extending_works_as_it_stands(fresh):
         "z = torch.eye(3); y = torch.arange(3);"
         "print(float(loss(z, y) - torch.nn.functional.cross_entropy(z, y)))"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", script],
-        env={"PYTHONPATH": str(fresh.root / "src"), "CALGRID_PLUGINS": str(fresh.root / "my_folder"), "PATH": ""},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert float(done.stdout) == pytest.approx(0.5 * 1 / 3, abs=1e-6)
+    printed = run_python(script, source=fresh.root / "src", CALGRID_PLUGINS=str(fresh.root / "my_folder"))
+    assert float(printed) == pytest.approx(0.5 * 1 / 3, abs=1e-6)
 
 
 def test_example_configurations_are_valid_as_they_stand(tmp_path, monkeypatch):

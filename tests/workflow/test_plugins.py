@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy.special import softmax
-from tests.workflow.dag import AGGREGATION, Repository, branch, changed
+from tests.workflow.dag import AGGREGATION, Repository, branch, changed, edits
 
 from calgrid.cli import main
 
@@ -32,19 +32,8 @@ def study(tmp_path_factory):
 
 @pytest.fixture
 def edit(study):
-    """Replace a text in a file until the test ends; a new file is written, and removed then."""
-    originals = {}
-
-    def replace(path, old, new):
-        file = study.root / path
-        text = file.read_text() if file.exists() else None
-        originals.setdefault(file, text)
-        file.write_text(new if text is None else text.replace(old, new, 1))
-        assert file.read_text() != text
-
-    yield replace
-    for file, text in originals.items():
-        file.unlink() if text is None else file.write_text(text)
+    with edits(study.root) as replace:
+        yield replace
 
 
 def refused(study):

@@ -1,12 +1,8 @@
 """Two laboratories: what the first one packs, the second one merges and compares without training it."""
 
 import json
-import os
 import re
 import shutil
-import subprocess
-import sys
-from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -27,13 +23,7 @@ TIMED = re.compile(r"costs|training_time|overview|index\.json|pareto")
 
 def shell(repository, block):
     """Call commands of the page on sharing, of the study of these tests."""
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    block = block.replace("my_study", "tiny").replace("--cores all", "--cores 2")
-    environment = {**os.environ, "PATH": path, "PYTHONPATH": str(repository.root / "src"), "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
-        ["bash", "-euc", block], env=environment, cwd=repository.root, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    repository.shell(block.replace("my_study", "tiny").replace("--cores all", "--cores 2"))
 
 
 @pytest.fixture(scope="module")
