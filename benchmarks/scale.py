@@ -168,7 +168,7 @@ class Bench:
             run, part = self.root / layout.run(key), self.root / layout.part(key)
             null_stages.train(template, self.plan.train(key), run, os.link)
             null_stages.predict(template, self.plan.predict(key), run, os.link)
-            null_stages.evaluate(template, self.plan.calibrate(key), part)
+            null_stages.calibrate(template, self.plan.calibrate(key), part)
         write_record(self.study / "manifest.json", self.plan.manifest())
 
     def stage(self, command: str, out: str) -> Figures:
