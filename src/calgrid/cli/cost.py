@@ -23,10 +23,7 @@ def cost(options: argparse.Namespace) -> None:
     study = read_study(options.configuration)
     found = study_cost(study, throughput)
     lines = [f"study '{study.layout.study}', ignoring existing results", "", *_jobs(found)]
-    lines += [
-        "",
-        *_table("protocol, data set, backbone", found.runs, _place),
-    ]
+    lines += ["", *_table("protocol, data set, backbone", found.runs, _place)]
     lines += ["", *_table("method", found.runs, lambda key: key.method)]
     lines += ["", *_cores(found), *_disk(found), *_brought(found), "", *_assumptions(found, throughput)]
     sys.stdout.write("\n".join(lines) + "\n")
