@@ -204,18 +204,8 @@ def evaluate(
     """Run the stage, and kill it with SIGKILL when so many results are kept."""
     path = run.parent / "spec.json"
     path.write_text(json.dumps(spec), encoding="utf-8")
-    command = [
-        sys.executable,
-        "-m",
-        "calgrid",
-        "calibrate-run",
-        "--spec",
-        str(path),
-        "--run",
-        str(run),
-        "--out",
-        str(out),
-    ]
+    command = [sys.executable, "-m", "calgrid", "calibrate-run"]
+    command += ["--spec", str(path), "--run", str(run), "--out", str(out)]
     attempt = Attempt([*command, "--threads", str(options.threads)])
     while attempt.process.poll() is None:
         attempt.look()

@@ -116,6 +116,7 @@ def _table(header: Iterable[str], rows: Iterable[Iterable[Any]]) -> str:
 
 def _plain(text: str) -> str:
     """Markdown of the marks that docstrings have."""
+    text = re.sub(r":\w+:`([^`<]+) <[^`]*>`", r"`\1`", text)
     text = re.sub(r":\w+:`~?([^`]*)`", lambda found: f"`{found[1].rpartition('.')[2]}`", text)
     return text.replace("``", "`")
 

@@ -186,11 +186,6 @@ class FullBatchNetwork(TemperatureNetwork):
     The weights of the lowest loss are kept. A subclass overrides :meth:`_inputs`, and :meth:`_start` if the output bias
     alone does not make T that of temperature scaling.
 
-    ``fit_history``: ``loss`` (each epoch), ``epochs``, ``best_epoch``, ``initial_loss``, ``best_loss``,
-    ``start_temperature``, and ``temperature_min``, ``_mean``, ``_max`` over the validation samples; with ``trace``
-    also ``trace_epoch``, and of the validation samples ``trace_nll``, ``trace_ece`` and ``trace_gradient`` (L2 norm of
-    the objective's gradient in the weights).
-
     Parameters
     ----------
     seed : seed of the initial weights.

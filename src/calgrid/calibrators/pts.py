@@ -39,7 +39,7 @@ class ParameterisedTemperature(TopLogitsNetwork, FullBatchNetwork):
 
     Inputs without standardisation give slightly better results, but for some seeds all hidden units are always 0.
 
-    ``fit_history`` and parameters are those of :class:`~calgrid.calibrators._temperature_network.FullBatchNetwork`.
+    ``fit_history`` is that of ``smart`` without ``guard``; parameters are those of the base class.
     """
 
     floor = 1e-3

@@ -77,9 +77,11 @@ class Smart(FullBatchNetwork):
     Samples with one possible class (all other logits -inf) have confidence 1 at every T and are not included in
     the statistics of the margin. T is at most 100, because the network may extrapolate to infinity.
 
-    ``fit_history`` and further parameters are those of
-    :class:`~calgrid.calibrators._temperature_network.FullBatchNetwork`; there is no ``start_temperature`` with a random
-    start, and with ``guard`` also ``guard_gain`` and ``guard_error`` (nats), and ``guard_kept``.
+    ``fit_history``: ``loss`` (each epoch), ``epochs``, ``best_epoch``, ``initial_loss``, ``best_loss``,
+    ``start_temperature`` (not with a random start), and ``temperature_min``, ``_mean``, ``_max`` over the validation
+    samples; with ``trace`` also ``trace_epoch``, and of the validation samples ``trace_nll``, ``trace_ece`` and
+    ``trace_gradient`` (L2 norm of the objective's gradient in the weights); with ``guard`` also ``guard_gain`` and
+    ``guard_error`` (nats), and ``guard_kept``. Further parameters are those of the base class.
 
     Parameters
     ----------
